@@ -1,0 +1,18 @@
+//! `runner`: declarative experiments on training large language models in little memory.
+//!
+//! `recipe` turns a TOML file into checked cells; `run` gives each cell a process of its own,
+//! which `train` builds and `measure` measures into a `row`; `report` turns rows into tables,
+//! charts and documents.
+
+pub mod device;
+pub mod measure;
+pub mod model;
+pub mod ops;
+pub mod optim;
+pub mod recipe;
+pub mod row;
+pub mod run;
+
+/// Counts every allocation, so that a cell's live peak on the CPU is exact.
+#[global_allocator]
+static ALLOCATOR: measure::alloc::Counting = measure::alloc::Counting;

@@ -1,0 +1,32 @@
+//! Measurement: what a cell's steps cost in time and memory, and what was estimated.
+
+pub mod alloc;
+mod estimate;
+mod memory;
+mod samples;
+
+use serde::{Deserialize, Serialize};
+
+pub use estimate::Estimate;
+pub use memory::{MemoryUse, Phase, PhaseMeter, process_peak_rss};
+pub use samples::Samples;
+
+/// What the measured steps of a cell cost.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Measurement {
+    /// Seconds of each phase, one sample a measured step.
+    pub forward: Samples,
+    pub backward: Samples,
+    /// Absent when the recipe has no optimizer.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub optimizer: Option<Samples>,
+    /// The three together.
+    pub step: Samples,
+    /// Tokens of one step over the median step.
+    pub tokens_per_second: f64,
+    /// Loss of every step, warm-up included.
+    pub loss: Vec<f64>,
+    pub memory: MemoryUse,
+    /// Model operations (recomputation not counted) of forward and backward per second.
+    pub flops_per_second: f64,
+}

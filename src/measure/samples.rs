@@ -1,0 +1,37 @@
+//! [`Samples`]: repeated times of one phase.
+
+use serde::{Deserialize, Serialize};
+
+/// Seconds, one a measured step, and their median, least and largest.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Samples {
+    pub median: f64,
+    pub min: f64,
+    pub max: f64,
+    pub seconds: Vec<f64>,
+}
+
+impl Samples {
+    /// # Panics
+    /// Without a sample; a recipe has at least one measured step.
+    pub fn new(seconds: Vec<f64>) -> Self {
+        let mut sorted = seconds.clone();
+        sorted.sort_by(f64::total_cmp);
+        let n = sorted.len();
+        let median = (sorted[(n - 1) / 2] + sorted[n / 2]) / 2.0;
+        Self { median, min: sorted[0], max: sorted[n - 1], seconds }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn median_of_odd_and_even_counts() {
+        assert_eq!(Samples::new(vec![3.0, 1.0, 2.0]).median, 2.0);
+        let even = Samples::new(vec![4.0, 1.0, 2.0, 3.0]);
+        assert_eq!((even.median, even.min, even.max), (2.5, 1.0, 4.0));
+        assert_eq!(even.seconds, [4.0, 1.0, 2.0, 3.0], "samples keep the order of the steps");
+    }
+}

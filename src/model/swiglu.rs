@@ -1,0 +1,142 @@
+//! A stack of SwiGLU MLPs trained to reproduce a random target: the network of the
+//! checkpoint-level study.
+
+use burn::module::{Module, Param};
+use burn::tensor::{Device, Distribution, FloatDType, Tensor};
+use serde::{Deserialize, Serialize};
+
+use super::{Flops, Network};
+use crate::device::dtype;
+use crate::measure::Estimate;
+use crate::model::Model;
+use crate::ops::swiglu::swiglu;
+use crate::ops::{Level, Operator};
+use crate::recipe::{Cell, Rule, values};
+
+/// `[model] kind = "swiglu"`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SwigluConfig {
+    #[serde(deserialize_with = "values::count")]
+    pub hidden_size: usize,
+    #[serde(deserialize_with = "values::count")]
+    pub intermediate_size: usize,
+    #[serde(deserialize_with = "values::count")]
+    pub num_hidden_layers: usize,
+}
+
+/// W and V [hidden, intermediate], U [intermediate, hidden].
+#[derive(Module, Debug)]
+pub struct SwigluLayer {
+    w: Param<Tensor<2>>,
+    v: Param<Tensor<2>>,
+    u: Param<Tensor<2>>,
+}
+
+/// The layers one after the other: x ← FFN(x).
+#[derive(Module, Debug)]
+pub struct SwigluStack {
+    layers: Vec<SwigluLayer>,
+    #[module(skip)]
+    level: Level,
+    #[module(skip)]
+    operator: Operator,
+}
+
+/// Input and target, [tokens, hidden] each.
+#[derive(Clone, Debug)]
+pub struct Regression {
+    pub x: Tensor<2>,
+    pub target: Tensor<2>,
+}
+
+impl SwigluConfig {
+    pub fn parameters(&self) -> u64 {
+        (self.num_hidden_layers as u64)
+            .saturating_mul(3)
+            .saturating_mul(self.hidden_size as u64)
+            .saturating_mul(self.intermediate_size as u64)
+    }
+
+    /// Three matmuls of N·H·I multiply-adds a layer forward and six backward; level 1 repeats two.
+    pub fn flops(&self, cell: &Cell) -> Flops {
+        let matmul =
+            2.0 * cell.train.tokens() as f64 * self.hidden_size as f64 * self.intermediate_size as f64;
+        let layers = self.num_hidden_layers as f64;
+        let repeated = match cell.checkpoint.level {
+            Level::Full => 2.0,
+            Level::Keep | Level::Elementwise => 0.0,
+        };
+        Flops {
+            forward: 3.0 * matmul * layers,
+            backward: 6.0 * matmul * layers,
+            recompute: repeated * matmul * layers,
+        }
+    }
+
+    pub fn estimate(&self, _cell: &Cell) -> Estimate {
+        Estimate::default()
+    }
+
+    pub fn check(&self, cell: &Cell) -> Result<(), Rule> {
+        // 2^62 bytes: the arithmetic of the estimate stays within 64 bits below this.
+        let largest = [self.hidden_size as u128, cell.train.tokens() as u128]
+            .into_iter()
+            .map(|rows| rows * self.intermediate_size as u128 * 8 * self.num_hidden_layers as u128)
+            .max()
+            .unwrap_or(0);
+        if largest > 1 << 62 {
+            return Err(Rule::new(
+                &["model.intermediate_size", "model.hidden_size", "train.batch_size"],
+                "the cell needs more memory than any machine can address",
+                "make the sizes smaller",
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl Network for SwigluStack {
+    type Batch = Regression;
+
+    fn init(cell: &Cell, device: &Device) -> Self {
+        let Model::Swiglu(config) = &cell.model;
+        let dtype = dtype(cell.precision.compute);
+        let (h, i) = (config.hidden_size, config.intermediate_size);
+        // N(0, 1/rows) keeps the size of the activations through the product.
+        let matrix = |rows: usize, columns: usize| {
+            let scale = Distribution::Normal(0.0, 1.0 / (rows as f64).sqrt());
+            Param::from_tensor(Tensor::random([rows, columns], scale, (device, dtype)).require_grad())
+        };
+        let layers = (0..config.num_hidden_layers)
+            .map(|_| SwigluLayer { w: matrix(h, i), v: matrix(h, i), u: matrix(i, h) })
+            .collect();
+        Self { layers, level: cell.checkpoint.level, operator: cell.ops.swiglu }
+    }
+
+    /// The same batch every step: a fixed problem whose loss must fall.
+    fn batch(cell: &Cell, _step: usize, device: &Device) -> Regression {
+        let Model::Swiglu(config) = &cell.model;
+        let dtype = dtype(cell.precision.compute);
+        let random = || {
+            let shape = [cell.train.tokens(), config.hidden_size];
+            Tensor::random(shape, Distribution::Normal(0.0, 1.0), (device, dtype))
+        };
+        Regression { x: random(), target: random() }
+    }
+
+    /// The mean squared distance to the target.
+    fn loss(&self, batch: Regression) -> Tensor<1> {
+        let y = self.forward(batch.x);
+        (y - batch.target).cast(FloatDType::F32).square().mean()
+    }
+}
+
+impl SwigluStack {
+    /// x [tokens, hidden] → [tokens, hidden]
+    pub fn forward(&self, x: Tensor<2>) -> Tensor<2> {
+        self.layers.iter().fold(x, |x, layer| {
+            swiglu(x, layer.w.val(), layer.v.val(), layer.u.val(), self.level, self.operator)
+        })
+    }
+}

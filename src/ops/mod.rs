@@ -1,0 +1,125 @@
+//! Operators with hand-written backward, and the recipe keys that choose among them:
+//! `[checkpoint] level` and `[ops]`.
+
+pub mod swiglu;
+
+use std::fmt;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use crate::recipe::{Cell, Rule};
+
+/// `[checkpoint]`: what an operator keeps from forward for backward, and what it recomputes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Checkpoint {
+    pub level: Level,
+}
+
+/// How much of an operator's intermediate results is recomputed in backward instead of kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// Level 0: keep every intermediate result.
+    #[default]
+    Keep,
+    /// Level 0.5: keep the matmul results, recompute the element-wise ones.
+    Elementwise,
+    /// Level 1: keep only the input, recompute everything.
+    Full,
+}
+
+impl Level {
+    pub const ALL: [Self; 3] = [Self::Keep, Self::Elementwise, Self::Full];
+
+    /// The number a recipe writes.
+    pub fn number(self) -> f64 {
+        match self {
+            Self::Keep => 0.0,
+            Self::Elementwise => 0.5,
+            Self::Full => 1.0,
+        }
+    }
+
+    /// # Errors
+    /// For any number but 0, 0.5 and 1.
+    pub fn from_number(number: f64) -> Result<Self, String> {
+        Self::ALL
+            .into_iter()
+            .find(|level| level.number() == number)
+            .ok_or_else(|| format!("a checkpoint level must be 0, 0.5 or 1, not {number}"))
+    }
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.number())
+    }
+}
+
+impl std::str::FromStr for Level {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::from_number(text.parse().map_err(|_| format!("a checkpoint level is a number, not {text}"))?)
+    }
+}
+
+impl Serialize for Level {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.serialize_f64(self.number())
+    }
+}
+
+impl<'de> Deserialize<'de> for Level {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl de::Visitor<'_> for Visitor {
+            type Value = Level;
+            fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+                f.write_str("0, 0.5 or 1")
+            }
+            fn visit_f64<E: de::Error>(self, x: f64) -> Result<Level, E> {
+                Level::from_number(x).map_err(E::custom)
+            }
+            fn visit_i64<E: de::Error>(self, n: i64) -> Result<Level, E> {
+                self.visit_f64(n as f64)
+            }
+            fn visit_u64<E: de::Error>(self, n: u64) -> Result<Level, E> {
+                self.visit_f64(n as f64)
+            }
+        }
+        d.deserialize_any(Visitor)
+    }
+}
+
+/// `[ops]`: which implementation of each operator runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Ops {
+    pub swiglu: Operator,
+}
+
+/// An operator of our own, or the same formula composed of Burn's operators and differentiated
+/// by Burn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Operator {
+    #[default]
+    Custom,
+    Plain,
+}
+
+impl Ops {
+    pub(crate) fn check(&self, cell: &Cell) -> Result<(), Rule> {
+        if self.swiglu == Operator::Plain && cell.checkpoint.level != Level::Keep {
+            return Err(Rule::new(
+                &["checkpoint.level", "ops.swiglu"],
+                format!(
+                    "checkpoint.level = {} has no effect with ops.swiglu = \"plain\"",
+                    cell.checkpoint.level
+                ),
+                "plain autodiff decides by itself what it keeps: use level 0 with it, or ops.swiglu = \"custom\"",
+            ));
+        }
+        Ok(())
+    }
+}

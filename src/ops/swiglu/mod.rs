@@ -1,0 +1,97 @@
+//! The SwiGLU feed-forward operator, FFN(x) = (SiLU(xW) ⊙ xV)U, with hand-written backward at
+//! three checkpoint levels (Shazeer 2020, "GLU Variants Improve Transformer").
+//!
+//! With a = xW, b = xV, σ the logistic function, s = SiLU(a) = a ⊙ σ(a), h = s ⊙ b, y = hU, and g
+//! the gradient of the loss with respect to y, the chain rule gives, from the output inwards:
+//!
+//! ```text
+//! y = hU              dU = hᵀ g                    dh = g Uᵀ
+//! h = s ⊙ b           db = dh ⊙ s                  ds = dh ⊙ b
+//! s = a ⊙ σ(a)        da = ds ⊙ σ(a)(1 + a(1 − σ(a)))      since σ' = σ(1 − σ)
+//! a = xW, b = xV      dW = xᵀ da,  dV = xᵀ db      dx = da Wᵀ + db Vᵀ
+//! ```
+//!
+//! Shapes: x [N, H], W and V [H, I], U [I, H], y [N, H], for N tokens, hidden size H and
+//! intermediate size I.
+//!
+//! | level | kept besides the weights | elements | recomputed in backward |
+//! |---|---|---|---|
+//! | 0   | x, a, s, b | N(H + 3I) | h |
+//! | 0.5 | x, a, b    | N(H + 2I) | s, h |
+//! | 1   | x          | NH        | a, b (two matmuls), s, h |
+
+mod backward;
+mod formula;
+
+use burn::backend::{Backend, Flex};
+use burn::backend::{Dispatch, backend_extension, tensor::FloatTensor};
+use burn::tensor::{Tensor, activation};
+
+use super::{Level, Operator};
+
+/// Backends that can run the operator.
+#[backend_extension(Flex, Autodiff)]
+pub trait SwigluBackend: Backend {
+    /// `level` is [`Level::number`] doubled, since an extension takes plain values only.
+    fn swiglu(
+        x: FloatTensor<Self>,
+        w: FloatTensor<Self>,
+        v: FloatTensor<Self>,
+        u: FloatTensor<Self>,
+        level: u32,
+    ) -> FloatTensor<Self>;
+}
+
+impl SwigluBackend for Flex {
+    fn swiglu(
+        x: FloatTensor<Self>,
+        w: FloatTensor<Self>,
+        v: FloatTensor<Self>,
+        u: FloatTensor<Self>,
+        _level: u32,
+    ) -> FloatTensor<Self> {
+        formula::forward::<Self>(x, w, v, u, Level::Full).0
+    }
+}
+
+/// y = (SiLU(xW) ⊙ xV)U.
+///
+/// # Panics
+/// When the four tensors do not share one dtype: Burn would compute garbage on CUDA.
+pub fn swiglu(
+    x: Tensor<2>,
+    w: Tensor<2>,
+    v: Tensor<2>,
+    u: Tensor<2>,
+    level: Level,
+    operator: Operator,
+) -> Tensor<2> {
+    let dtype = x.dtype();
+    for (name, t) in [("W", &w), ("V", &v), ("U", &u)] {
+        assert_eq!(t.dtype(), dtype, "swiglu: {name} must have the dtype of x");
+    }
+    match operator {
+        Operator::Plain => (activation::silu(x.clone().matmul(w)) * x.matmul(v)).matmul(u),
+        Operator::Custom => Tensor::from_dispatch(<Dispatch as SwigluBackend>::swiglu(
+            x.into_dispatch(),
+            w.into_dispatch(),
+            v.into_dispatch(),
+            u.into_dispatch(),
+            (level.number() * 2.0) as u32,
+        )),
+    }
+}
+
+/// Bytes one operator keeps from forward to backward at `level`, its weights not counted.
+/// `tokens`, `hidden` and `intermediate` are N, H and I; `element` is the bytes of one element.
+pub fn kept_bytes(level: Level, tokens: u64, hidden: u64, intermediate: u64, element: u64) -> u64 {
+    let intermediates = match level {
+        Level::Keep => 3,
+        Level::Elementwise => 2,
+        Level::Full => 0,
+    };
+    tokens * (hidden + intermediates * intermediate) * element
+}
+
+#[cfg(test)]
+mod tests {}

@@ -1,0 +1,117 @@
+//! Optimizers with PyTorch's formulas and defaults. Each keeps one state per parameter.
+
+mod adamw;
+mod sgd;
+
+use std::collections::HashMap;
+
+use burn::module::{Module, ModuleMapper, Param, ParamId};
+use burn::tensor::{Gradients, Tensor};
+use serde::{Deserialize, Serialize};
+
+pub use adamw::AdamW;
+pub use sgd::Sgd;
+
+/// `train.optimizer`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OptimizerConfig {
+    /// No update: a step is forward and backward alone.
+    None(NoKeys),
+    Sgd(Sgd),
+    AdamW(AdamW),
+}
+
+/// A kind without keys of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NoKeys {}
+
+impl Default for OptimizerConfig {
+    fn default() -> Self {
+        Self::None(NoKeys {})
+    }
+}
+
+impl OptimizerConfig {
+    /// Tensors of a parameter's size that the optimizer keeps between steps.
+    pub fn state_tensors(&self) -> u64 {
+        match self {
+            Self::None(_) => 0,
+            Self::Sgd(sgd) => sgd.state_tensors(),
+            Self::AdamW(_) => 2,
+        }
+    }
+
+    /// Tensors of a parameter's size that exist for a moment while that parameter is updated,
+    /// besides the parameter, its gradient and its state.
+    pub fn workspace_tensors(&self) -> u64 {
+        match self {
+            Self::None(_) => 0,
+            Self::Sgd(_) => 1,
+            Self::AdamW(_) => 2,
+        }
+    }
+}
+
+/// One parameter's update on flat views: `(parameter, gradient, state) → parameter`.
+pub trait UpdateRule {
+    type State: Default;
+    fn update(&self, parameter: Tensor<1>, gradient: Tensor<1>, state: &mut Self::State) -> Tensor<1>;
+}
+
+/// An optimizer with the state of every parameter it has updated.
+pub enum Optimizer {
+    None,
+    Sgd(Stateful<Sgd>),
+    AdamW(Stateful<AdamW>),
+}
+
+/// An update rule and its states.
+pub struct Stateful<R: UpdateRule> {
+    rule: R,
+    states: HashMap<ParamId, R::State>,
+}
+
+impl Optimizer {
+    pub fn new(config: &OptimizerConfig) -> Self {
+        match config {
+            OptimizerConfig::None(_) => Self::None,
+            OptimizerConfig::Sgd(rule) => Self::Sgd(Stateful { rule: rule.clone(), states: HashMap::new() }),
+            OptimizerConfig::AdamW(rule) => {
+                Self::AdamW(Stateful { rule: rule.clone(), states: HashMap::new() })
+            }
+        }
+    }
+
+    /// Updates every parameter that has a gradient. Each gradient is freed as it is used.
+    pub fn step<M: Module>(&mut self, module: M, gradients: Gradients) -> M {
+        match self {
+            Self::None => module,
+            Self::Sgd(stateful) => module.map(&mut Update { stateful, gradients }),
+            Self::AdamW(stateful) => module.map(&mut Update { stateful, gradients }),
+        }
+    }
+}
+
+/// Visits the parameters of a module and updates each.
+struct Update<'a, R: UpdateRule> {
+    stateful: &'a mut Stateful<R>,
+    gradients: Gradients,
+}
+
+impl<R: UpdateRule> ModuleMapper for Update<'_, R> {
+    fn map_float<const D: usize>(&mut self, parameter: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let (id, tensor, mapper) = parameter.consume();
+        let Some(gradient) = tensor.grad_remove(&mut self.gradients) else {
+            return Param::from_mapped_value(id, tensor, mapper);
+        };
+        let shape = tensor.shape();
+        let size = shape.num_elements();
+        let state = self.stateful.states.entry(id).or_default();
+        let flat = tensor.inner().reshape([size]);
+        let updated = self.stateful.rule.update(flat, gradient.reshape([size]), state);
+        let tensor = Tensor::from_inner(updated.reshape(shape)).require_grad();
+        Param::from_mapped_value(id, tensor, mapper)
+    }
+}

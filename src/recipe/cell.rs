@@ -1,0 +1,183 @@
+//! [`Cell`]: one fully resolved experiment, and its dotted settings.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue, Deserializer};
+
+use super::HEADER_KEYS;
+use super::diagnostic::{RecipeError, Rule, Source};
+use super::grid::Override;
+use super::sections::{DeviceName, Measure, Precision, Train};
+use super::tagged;
+use crate::device::DeviceId;
+use crate::model::Model;
+use crate::ops::{Checkpoint, Ops};
+
+/// Everything that decides what is computed and how it is measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cell {
+    #[serde(default)]
+    pub device: DeviceName,
+    /// Seed of the weights and the data.
+    #[serde(default = "default_seed")]
+    pub seed: u32,
+    pub model: Model,
+    #[serde(default)]
+    pub precision: Precision,
+    #[serde(default)]
+    pub checkpoint: Checkpoint,
+    #[serde(default)]
+    pub ops: Ops,
+    pub train: Train,
+    #[serde(default)]
+    pub measure: Measure,
+}
+
+fn default_seed() -> u32 {
+    42
+}
+
+/// A cell as dotted keys and values, spelled as in the recipe: `"train.batch_size" → 4`.
+pub type Settings = BTreeMap<String, Value>;
+
+impl Cell {
+    /// The cell in the recipe's spelling, as nested JSON.
+    pub fn to_json(&self) -> Value {
+        let mut value = serde_json::to_value(self).expect("a cell is plain data");
+        tagged::flatten_tags(&mut value);
+        value
+    }
+
+    /// The inverse of [`Cell::to_json`].
+    ///
+    /// # Errors
+    /// When `value` was not written by this version.
+    pub fn from_json(mut value: Value) -> Result<Self, serde_json::Error> {
+        tagged::restore_tags(&mut value);
+        serde_json::from_value(value)
+    }
+
+    pub fn settings(&self) -> Settings {
+        flatten(&self.to_json())
+    }
+
+    /// Names this cell on this device and runner version: the first 16 hex digits of a SHA-256.
+    /// A row with this name is a finished measurement of exactly this cell.
+    pub fn key(&self, device_name: &str) -> String {
+        let mut hash = Sha256::new();
+        // JSON objects are sorted maps, so equal cells give equal text.
+        hash.update(self.to_json().to_string());
+        hash.update(env!("CARGO_PKG_VERSION"));
+        hash.update(device_name);
+        hash.finalize().iter().take(8).map(|b| format!("{b:02x}")).collect()
+    }
+
+    /// The device this cell runs on.
+    pub fn device_id(&self) -> DeviceId {
+        DeviceId::resolve(&self.device.0).expect("checked when the recipe was loaded")
+    }
+
+    /// Rules over more than one key. Each technique checks its own.
+    fn check(&self) -> Result<(), Rule> {
+        self.ops.check(self)?;
+        self.model.check(self)?;
+        self.device_id().check(self)
+    }
+}
+
+/// Nested JSON as dotted keys and values.
+pub fn flatten(value: &Value) -> Settings {
+    fn walk(prefix: &str, value: &Value, out: &mut Settings) {
+        let Value::Object(map) = value else {
+            out.insert(prefix.to_string(), value.clone());
+            return;
+        };
+        for (key, inner) in map {
+            let path = if prefix.is_empty() { key.clone() } else { format!("{prefix}.{key}") };
+            walk(&path, inner, out);
+        }
+    }
+    let mut out = Settings::new();
+    walk("", value, &mut out);
+    out
+}
+
+/// Whether a key is a size of the problem (compared at equal values) rather than a choice of
+/// method (compared with one another).
+pub fn is_size(key: &str) -> bool {
+    let method = ["model.kind", "model.preset", "model.weights"].contains(&key);
+    (key.starts_with("model.") && !method) || ["train.batch_size", "train.seq_len", "seed"].contains(&key)
+}
+
+/// Builds and checks one cell: the recipe's own keys, overridden by one combination of the grid.
+/// Places in the file survive the merge, so an error points at the grid when the grid is at fault.
+pub(super) fn from_table<'i>(
+    mut root: Spanned<DeTable<'i>>,
+    overrides: &[(Spanned<String>, Override<'i>)],
+    source: &Source,
+) -> Result<Cell, RecipeError> {
+    for (key, value) in overrides {
+        set(root.get_mut(), key, key.get_ref(), value, source)?;
+    }
+    let places = root.clone();
+    tagged::tag(&mut root, source)?;
+    let mut also = HEADER_KEYS.to_vec();
+    also.push("grid");
+    let mut cell = Cell::deserialize(Deserializer::from(root)).map_err(|e| {
+        // Only the top level also knows title, question, grid and report.
+        let top = e.message().contains("`train`") && e.message().contains("`measure`");
+        source.toml_error(&e, if top { &also } else { &[] })
+    })?;
+    let rule_error = |rule: Rule| {
+        let span = rule.keys.iter().find_map(|key| find(places.get_ref(), key));
+        source.at(span, rule.message, rule.help)
+    };
+    cell.device =
+        DeviceId::resolve(&cell.device.0).map(|id| DeviceName(id.to_string())).map_err(rule_error)?;
+    cell.check().map_err(rule_error)?;
+    Ok(cell)
+}
+
+/// Sets a dotted path, making tables on the way.
+fn set<'i>(
+    table: &mut DeTable<'i>,
+    key: &Spanned<String>,
+    path: &str,
+    value: &Override<'i>,
+    source: &Source,
+) -> Result<(), RecipeError> {
+    let (head, rest) = path.split_once('.').map_or((path, None), |(h, r)| (h, Some(r)));
+    let name = Spanned::new(key.span(), head.to_string().into());
+    let Some(rest) = rest else {
+        table.remove(head);
+        table.insert(name, value.clone());
+        return Ok(());
+    };
+    if !table.contains_key(head) {
+        table.insert(name, Spanned::new(key.span(), DeValue::Table(DeTable::new())));
+    }
+    match table.get_mut(head).map(Spanned::get_mut) {
+        Some(DeValue::Table(inner)) => set(inner, key, rest, value, source),
+        _ => Err(source.at(
+            Some(key.span()),
+            format!("`{}` goes through `{head}`, which is not a table", key.get_ref()),
+            "write the key as section.key".into(),
+        )),
+    }
+}
+
+/// Where a dotted key's value is written, if it is.
+fn find(table: &DeTable<'_>, path: &str) -> Option<std::ops::Range<usize>> {
+    let (head, rest) = path.split_once('.').map_or((path, None), |(h, r)| (h, Some(r)));
+    let value = table.get(head)?;
+    match (rest, value.get_ref()) {
+        (None, _) => Some(value.span()),
+        (Some(rest), DeValue::Table(inner)) => find(inner, rest),
+        _ => None,
+    }
+}

@@ -1,0 +1,186 @@
+//! [`RecipeError`]: what is wrong in a recipe, drawn on the line where it stands.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use miette::{Diagnostic, LabeledSpan, NamedSource, SourceCode};
+
+/// The text of a recipe and where it came from.
+#[derive(Debug, Clone)]
+pub struct Source {
+    pub path: PathBuf,
+    pub text: String,
+}
+
+/// A rule that a cell breaks: which keys it speaks of, what is wrong and what to change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rule {
+    /// Dotted keys; the error points at the first one that is written in the recipe.
+    pub keys: Vec<&'static str>,
+    pub message: String,
+    pub help: String,
+}
+
+impl Rule {
+    pub fn new(keys: &[&'static str], message: impl Into<String>, help: impl Into<String>) -> Self {
+        Self { keys: keys.to_vec(), message: message.into(), help: help.into() }
+    }
+}
+
+/// An error in a recipe: message, place and advice.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct RecipeError {
+    message: String,
+    label: String,
+    help: String,
+    span: Option<Range<usize>>,
+    source_code: Option<NamedSource<String>>,
+}
+
+impl Diagnostic for RecipeError {
+    fn help<'a>(&'a self) -> Option<Box<dyn std::fmt::Display + 'a>> {
+        (!self.help.is_empty()).then(|| Box::new(&self.help) as Box<dyn std::fmt::Display>)
+    }
+
+    fn source_code(&self) -> Option<&dyn SourceCode> {
+        // Without a span there is no line to draw, and the message alone says which file it is.
+        self.span.as_ref()?;
+        self.source_code.as_ref().map(|s| s as &dyn SourceCode)
+    }
+
+    fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
+        let span = self.span.clone()?;
+        let label = LabeledSpan::new_with_span(Some(self.label.clone()), span);
+        Some(Box::new(std::iter::once(label)))
+    }
+}
+
+impl Source {
+    /// Reads a recipe file.
+    ///
+    /// # Errors
+    /// When the file is missing, unreadable or not UTF-8 text.
+    pub fn read(path: &Path) -> Result<Self, RecipeError> {
+        let bytes = std::fs::read(path).map_err(|e| RecipeError {
+            message: format!("cannot read the recipe {}: {e}", path.display()),
+            label: String::new(),
+            help: "`runner recipes` lists the recipes in ./recipes".into(),
+            span: None,
+            source_code: None,
+        })?;
+        let text = String::from_utf8(bytes).map_err(|e| RecipeError {
+            message: format!(
+                "{} is not a text file: byte {} is not UTF-8",
+                path.display(),
+                e.utf8_error().valid_up_to()
+            ),
+            label: String::new(),
+            help: "a recipe is a TOML file; check the path".into(),
+            span: None,
+            source_code: None,
+        })?;
+        Ok(Self { path: path.to_path_buf(), text })
+    }
+
+    /// An error at `span` (or without a place, when there is none).
+    pub fn at(&self, span: Option<Range<usize>>, message: String, help: String) -> RecipeError {
+        self.labelled(span, message, "here".into(), help)
+    }
+
+    /// An error about the whole file.
+    pub fn plain(&self, message: &str, help: &str) -> RecipeError {
+        self.labelled(None, format!("{}: {message}", self.path.display()), String::new(), help.into())
+    }
+
+    /// A TOML or serde error, reworded: unknown keys get the nearest valid one.
+    /// `also` names keys that are valid beside those serde knows of.
+    pub fn toml_error(&self, error: &toml::de::Error, also: &[&str]) -> RecipeError {
+        let raw = error.message();
+        let (message, label, help) = reword(raw, also);
+        self.labelled(error.span(), message, label, help)
+    }
+
+    fn labelled(
+        &self,
+        span: Option<Range<usize>>,
+        message: String,
+        label: String,
+        help: String,
+    ) -> RecipeError {
+        let name = self.path.display().to_string();
+        // A span past the end (an unfinished last line) would not draw.
+        let len = self.text.len();
+        let span = span.map(|s| s.start.min(len)..s.end.min(len).max(s.start.min(len)));
+        // A whole table as a span would draw many lines: its first line is enough.
+        let span = span.map(|s| match self.text.get(s.clone()).and_then(|t| t.find('\n')) {
+            Some(end) if end > 0 => s.start..s.start + end,
+            _ => s,
+        });
+        RecipeError {
+            message,
+            label,
+            help,
+            span,
+            source_code: Some(NamedSource::new(name, self.text.clone()).with_language("toml")),
+        }
+    }
+}
+
+/// Turns serde's wording into (message, label, help) in the recipe's own terms.
+fn reword(raw: &str, also: &[&str]) -> (String, String, String) {
+    let quoted: Vec<&str> = raw.split('`').skip(1).step_by(2).collect();
+    let unknown_field = raw.starts_with("unknown field");
+    if unknown_field || raw.starts_with("unknown variant") {
+        let (what, plural) = if unknown_field { ("key", "valid keys") } else { ("value", "valid values") };
+        let Some((&typed, known)) = quoted.split_first() else {
+            return (raw.into(), "here".into(), String::new());
+        };
+        let valid: Vec<&str> = known.iter().chain(also).copied().collect();
+        let list = valid.join(", ");
+        let (label, help) = match nearest(typed, &valid) {
+            Some(best) => (format!("did you mean `{best}`?"), format!("{plural} here: {list}")),
+            None if valid.is_empty() => ("no key is allowed here".into(), "remove it".into()),
+            None => (format!("not a valid {what}"), format!("{plural} here: {list}")),
+        };
+        return (format!("unknown {what} `{typed}`"), label, help);
+    }
+    if raw.starts_with("missing field") {
+        let name = quoted.first().copied().unwrap_or("?");
+        return (format!("the key `{name}` is missing"), "in this table".into(), format!("add `{name}`"));
+    }
+    if let Some(rest) = raw.strip_prefix("invalid type: ") {
+        let message = match rest.split_once(", expected ") {
+            Some((found, expected)) => {
+                format!("wrong type: expected {}, found {found}", plain_type(expected))
+            }
+            None => format!("wrong type: {rest}"),
+        };
+        return (message, "wrong type".into(), String::new());
+    }
+    (raw.to_string(), "here".into(), String::new())
+}
+
+/// serde names Rust types; a user knows TOML's.
+fn plain_type(expected: &str) -> String {
+    match expected {
+        "a string" | "a borrowed string" => "a string".into(),
+        e if e.starts_with("struct ") || e == "a map" => "a table".into(),
+        e if e.starts_with('u') || e.starts_with('i') => match e {
+            "u64" | "u32" | "usize" | "i64" | "i32" => "a whole number".into(),
+            other => other.into(),
+        },
+        "f64" | "f32" => "a number".into(),
+        other => other.into(),
+    }
+}
+
+/// The candidate closest in spelling, when it is close enough to be a slip.
+pub(super) fn nearest<'a>(typed: &str, candidates: &[&'a str]) -> Option<&'a str> {
+    candidates
+        .iter()
+        .map(|c| (strsim::normalized_damerau_levenshtein(&typed.to_lowercase(), c), *c))
+        .filter(|(score, _)| *score > 0.5)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, c)| c)
+}

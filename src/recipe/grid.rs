@@ -1,0 +1,140 @@
+//! `[grid]`: which keys take which values.
+//!
+//! `[grid]` is a cartesian product over dotted keys. `[[grid]]`, a list of such tables, is the
+//! union of their products: explicit rows, each of which may still sweep an axis.
+
+use toml::Spanned;
+use toml::de::{DeString, DeTable, DeValue};
+
+use super::diagnostic::{RecipeError, Source};
+
+/// A grid larger than this is a slip: at one second a cell it runs for three hours.
+pub const MAX_CELLS: usize = 10_000;
+
+/// A value of the grid with its place in the file.
+pub type Override<'i> = Spanned<DeValue<'i>>;
+/// One axis: a dotted key and its values.
+type Axis<'i> = (Spanned<String>, Vec<Override<'i>>);
+/// The values one cell takes from the grid.
+pub type Combination<'i> = Vec<(Spanned<String>, Override<'i>)>;
+
+/// Expands the grid; without one there is a single cell that overrides nothing.
+///
+/// # Errors
+/// An axis without values, a grid of another type, or more than [`MAX_CELLS`] cells.
+pub fn expand<'i>(
+    grid: Option<(Spanned<DeString<'i>>, Spanned<DeValue<'i>>)>,
+    source: &Source,
+) -> Result<Vec<Combination<'i>>, RecipeError> {
+    let Some((name, grid)) = grid else { return Ok(vec![Vec::new()]) };
+    let wrong_type = |span| {
+        source.at(
+            Some(span),
+            "`grid` must be a table of keys and value lists, or a list of such tables".into(),
+            "write [grid] followed by lines such as \"train.batch_size\" = [1, 2, 4]".into(),
+        )
+    };
+    let span = grid.span();
+    let tables: Vec<DeTable<'i>> = match grid.into_inner() {
+        DeValue::Table(table) => vec![table],
+        DeValue::Array(items) => items
+            .into_iter()
+            .map(|item| {
+                let span = item.span();
+                match item.into_inner() {
+                    DeValue::Table(table) => Ok(table),
+                    _ => Err(wrong_type(span)),
+                }
+            })
+            .collect::<Result<_, _>>()?,
+        _ => return Err(wrong_type(span)),
+    };
+
+    let mut products = Vec::new();
+    for table in tables {
+        let mut axes = Vec::new();
+        collect("", table, &mut axes, source)?;
+        // BTreeMap order is alphabetical; the order as typed reads better in a table.
+        axes.sort_by_key(|(key, _)| key.span().start);
+        products.push(axes);
+    }
+
+    let total = products
+        .iter()
+        .map(|axes| axes.iter().fold(1usize, |n, (_, values)| n.saturating_mul(values.len())))
+        .fold(0usize, usize::saturating_add);
+    if total > MAX_CELLS {
+        let sizes: Vec<String> = products
+            .iter()
+            .flatten()
+            .filter(|(_, values)| values.len() > 1)
+            .map(|(key, values)| format!("{} has {}", key.get_ref(), values.len()))
+            .collect();
+        return Err(source.at(
+            Some(name.span()),
+            format!("the grid has {total} cells; the most is {MAX_CELLS}"),
+            format!("shorten an axis: {}", sizes.join(", ")),
+        ));
+    }
+    if total == 0 {
+        return Err(source.at(
+            Some(name.span()),
+            "the grid has no cells".into(),
+            "add a table with [[grid]], or remove the key".into(),
+        ));
+    }
+    Ok(products.iter().flat_map(|axes| product(axes)).collect())
+}
+
+/// Reads the axes of one table; nested tables are the same as dotted keys.
+fn collect<'i>(
+    prefix: &str,
+    table: DeTable<'i>,
+    axes: &mut Vec<Axis<'i>>,
+    source: &Source,
+) -> Result<(), RecipeError> {
+    for (key, value) in table {
+        let path =
+            if prefix.is_empty() { key.get_ref().to_string() } else { format!("{prefix}.{}", key.get_ref()) };
+        if path.split('.').any(|part| part.trim().is_empty()) {
+            return Err(source.at(
+                Some(key.span()),
+                format!("`{path}` is not a dotted key"),
+                "write it as section.key".into(),
+            ));
+        }
+        let span = value.span();
+        let values: Vec<Override<'i>> = match value.into_inner() {
+            DeValue::Table(inner) => {
+                collect(&path, inner, axes, source)?;
+                continue;
+            }
+            DeValue::Array(values) => values.into_iter().collect(),
+            single => vec![Spanned::new(span.clone(), single)],
+        };
+        if values.is_empty() {
+            return Err(source.at(
+                Some(span),
+                format!("the grid axis `{path}` has no values"),
+                "give it at least one value, or remove the axis".into(),
+            ));
+        }
+        axes.push((Spanned::new(key.span(), path), values));
+    }
+    Ok(())
+}
+
+/// All combinations; the last axis varies fastest.
+fn product<'i>(axes: &[Axis<'i>]) -> Vec<Combination<'i>> {
+    axes.iter().fold(vec![Vec::new()], |rows, (key, values)| {
+        rows.iter()
+            .flat_map(|row| {
+                values.iter().map(move |value| {
+                    let mut next: Combination<'i> = row.clone();
+                    next.push((key.clone(), value.clone()));
+                    next
+                })
+            })
+            .collect()
+    })
+}

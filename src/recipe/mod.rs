@@ -1,0 +1,134 @@
+//! From what the user wrote to what will run: a TOML file becomes a [`Recipe`], a list of
+//! checked [`Cell`]s plus what the report needs to compare them.
+//!
+//! Every error names file:line:column, shows the line and says what to change; every cell of the
+//! grid is checked here, before the first one runs.
+
+mod cell;
+mod diagnostic;
+mod grid;
+mod report;
+mod sections;
+mod tagged;
+pub mod values;
+
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use toml::Spanned;
+use toml::de::{DeTable, Deserializer};
+
+pub use cell::{Cell, Settings, flatten, is_size};
+pub use diagnostic::{RecipeError, Rule, Source};
+pub use grid::MAX_CELLS;
+pub use report::{Published, ReportConfig, matches};
+pub use sections::{Compute, DeviceName, Measure, Precision, Train};
+pub use values::Bytes;
+
+/// A recipe whose cells are all resolved and checked.
+#[derive(Debug, Clone)]
+pub struct Recipe {
+    /// Where it was read from.
+    pub path: PathBuf,
+    /// The text as typed; copied beside the results.
+    pub text: String,
+    pub title: String,
+    /// What the recipe answers, in a sentence or two. May be empty.
+    pub question: String,
+    pub cells: Vec<Cell>,
+    pub report: ReportConfig,
+}
+
+/// The keys of a recipe that do not belong to a cell.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Header {
+    title: String,
+    #[serde(default)]
+    question: String,
+    #[serde(default)]
+    report: ReportConfig,
+}
+
+const HEADER_KEYS: [&str; 3] = ["title", "question", "report"];
+
+impl Recipe {
+    /// Reads and checks a recipe file.
+    ///
+    /// # Errors
+    /// A [`RecipeError`] that points at the place in the file.
+    pub fn load(path: &Path) -> Result<Self, RecipeError> {
+        let source = Source::read(path)?;
+        Self::parse(&source)
+    }
+
+    /// Checks a recipe that is already in memory.
+    pub fn parse(source: &Source) -> Result<Self, RecipeError> {
+        let mut root = DeTable::parse(&source.text).map_err(|e| source.toml_error(&e, &[]))?;
+        let table = root.get_mut();
+        if table.is_empty() {
+            return Err(source.plain(
+                "the recipe is empty",
+                "a recipe needs at least a title, [model] and [train]; recipes/quickstart.toml is a good start",
+            ));
+        }
+
+        let mut header = DeTable::new();
+        for key in HEADER_KEYS {
+            if let Some((name, value)) = table.remove_entry(key) {
+                header.insert(name, value);
+            }
+        }
+        let grid = table.remove_entry("grid");
+        let header_span = 0..source.text.len().min(1);
+        let header = Header::deserialize(Deserializer::from(Spanned::new(header_span, header)))
+            .map_err(|e| source.toml_error(&e, &[]))?;
+
+        let combinations = grid::expand(grid, source)?;
+        let mut cells: Vec<Cell> = Vec::with_capacity(combinations.len());
+        for overrides in &combinations {
+            let cell = cell::from_table(root.clone(), overrides, source)?;
+            if let Some(i) = cells.iter().position(|other| *other == cell) {
+                let span = overrides.first().map(|(key, _)| key.span());
+                return Err(source.at(
+                    span,
+                    format!("cell {} is the same as cell {}", cells.len() + 1, i + 1),
+                    "remove the repeated value from the grid".to_string(),
+                ));
+            }
+            cells.push(cell);
+        }
+        header.report.check(&cells, source)?;
+        Ok(Self {
+            path: source.path.clone(),
+            text: source.text.clone(),
+            title: header.title,
+            question: header.question,
+            cells,
+            report: header.report,
+        })
+    }
+
+    /// The recipe's short name: the file name without `.toml`. Names its results folder.
+    pub fn name(&self) -> String {
+        self.path.file_stem().map_or_else(|| "recipe".into(), |s| s.to_string_lossy().into_owned())
+    }
+
+    /// Dotted keys that take more than one value over the cells, in the order of the settings.
+    pub fn swept_keys(&self) -> Vec<String> {
+        let settings: Vec<Settings> = self.cells.iter().map(Cell::settings).collect();
+        swept_keys(&settings)
+    }
+}
+
+/// Dotted keys that differ between any two of `settings`; a key that only some have differs too.
+pub fn swept_keys(settings: &[Settings]) -> Vec<String> {
+    let keys: std::collections::BTreeSet<&String> = settings.iter().flat_map(|s| s.keys()).collect();
+    keys.into_iter()
+        .filter(|key| settings.windows(2).any(|pair| pair[0].get(*key) != pair[1].get(*key)))
+        .cloned()
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {}

@@ -1,0 +1,79 @@
+//! `[report]`: what the report compares with what.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::cell::{Cell, Settings};
+use super::diagnostic::{RecipeError, Source, nearest};
+
+/// `[report]`
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ReportConfig {
+    /// Settings that mark the method every other one is compared with, at equal sizes.
+    /// Empty: the first cell of each size.
+    pub baseline: BTreeMap<String, Value>,
+    /// Results published elsewhere, set beside ours.
+    pub published: Vec<Published>,
+    /// Who published them and on what, for the table's caption.
+    pub published_source: String,
+}
+
+/// One published result: the settings it belongs to and what was reported.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Published {
+    pub cell: BTreeMap<String, Value>,
+    /// Seconds.
+    pub forward: Option<f64>,
+    /// Seconds.
+    pub backward: Option<f64>,
+    /// Peak memory in GB, as published.
+    pub memory: Option<f64>,
+}
+
+impl ReportConfig {
+    /// Every key must be one that cells have, and the baseline must select at least one cell.
+    pub(super) fn check(&self, cells: &[Cell], source: &Source) -> Result<(), RecipeError> {
+        let settings: Vec<Settings> = cells.iter().map(Cell::settings).collect();
+        let known: Vec<&str> = settings[0].keys().map(String::as_str).collect();
+        let selections = std::iter::once(("report.baseline", &self.baseline))
+            .chain(self.published.iter().map(|p| ("report.published", &p.cell)));
+        for (what, selection) in selections {
+            let span = |needle: &str| source.text.find(needle).map(|at| at..at + needle.len());
+            for key in selection.keys() {
+                if !settings.iter().any(|s| s.contains_key(key)) {
+                    let help = match nearest(key, &known) {
+                        Some(best) => format!("did you mean `{best}`?"),
+                        None => format!("keys of a cell: {}", known.join(", ")),
+                    };
+                    return Err(source.at(
+                        span(&format!("\"{key}\"")),
+                        format!("`{what}` names `{key}`, which no cell has"),
+                        help,
+                    ));
+                }
+            }
+            if what == "report.baseline" && !settings.iter().any(|s| matches(s, selection)) {
+                return Err(source.at(
+                    span("baseline"),
+                    "`report.baseline` matches no cell of the grid".into(),
+                    "use values that the grid has".into(),
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether `settings` has every key and value of `selection`; 0 and 0.0 are the same value.
+pub fn matches(settings: &Settings, selection: &BTreeMap<String, Value>) -> bool {
+    selection.iter().all(|(key, want)| {
+        settings.get(key).is_some_and(|have| match (have.as_f64(), want.as_f64()) {
+            (Some(a), Some(b)) => a == b,
+            _ => have == want,
+        })
+    })
+}

@@ -1,0 +1,99 @@
+//! The sections of a recipe that no technique owns: precision, training sizes, measurement.
+
+use serde::{Deserialize, Serialize};
+
+use super::values::{self, Bytes};
+use crate::optim::OptimizerConfig;
+
+/// `device = "auto" | "cpu" | "cuda:N"`. Resolved to a real device before a cell is made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct DeviceName(pub String);
+
+impl Default for DeviceName {
+    fn default() -> Self {
+        Self("auto".into())
+    }
+}
+
+/// `[precision]`
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Precision {
+    pub compute: Compute,
+}
+
+/// The type that weights, activations and gradients are stored in and multiplied in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+#[value(rename_all = "lowercase")]
+pub enum Compute {
+    /// IEEE binary32 throughout; never TF32.
+    #[default]
+    Fp32,
+    Bf16,
+    Fp16,
+}
+
+impl Compute {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Fp32 => "fp32",
+            Self::Bf16 => "bf16",
+            Self::Fp16 => "fp16",
+        }
+    }
+
+    /// Bytes of one element.
+    pub fn bytes(self) -> u64 {
+        match self {
+            Self::Fp32 => 4,
+            Self::Bf16 | Self::Fp16 => 2,
+        }
+    }
+}
+
+/// `[train]`: what one step works on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Train {
+    /// Sequences per step.
+    #[serde(deserialize_with = "values::count")]
+    pub batch_size: usize,
+    /// Tokens per sequence.
+    #[serde(deserialize_with = "values::count")]
+    pub seq_len: usize,
+    #[serde(default)]
+    pub optimizer: OptimizerConfig,
+}
+
+impl Train {
+    /// Tokens of one step.
+    pub fn tokens(&self) -> usize {
+        self.batch_size * self.seq_len
+    }
+}
+
+/// `[measure]`: how a cell is measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Measure {
+    /// Steps run first and left out of the times.
+    #[serde(deserialize_with = "values::count_or_zero")]
+    pub warmup: usize,
+    /// Measured steps.
+    #[serde(deserialize_with = "values::count")]
+    pub steps: usize,
+    /// The cell must live within this much device memory, as on a smaller card.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_limit: Option<Bytes>,
+    /// Seconds after which a cell is ended and becomes a `failed` row.
+    #[serde(deserialize_with = "values::positive")]
+    pub timeout: f64,
+}
+
+impl Default for Measure {
+    fn default() -> Self {
+        Self { warmup: 2, steps: 15, memory_limit: None, timeout: 3600.0 }
+    }
+}

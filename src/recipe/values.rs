@@ -1,0 +1,173 @@
+//! Values with rules: sizes of at least one, amounts of memory, rates. An impossible value is an
+//! error where it is written.
+
+use std::fmt;
+
+use serde::de::{self, Deserializer, Visitor};
+use serde::{Deserialize, Serialize, Serializer};
+
+/// Largest size a recipe may name: 2^31 - 1, the index range of a tensor dimension on CUDA.
+const MAX_COUNT: i64 = i32::MAX as i64;
+
+/// A whole number of at least one: batch sizes, dimensions, steps.
+pub fn count<'de, D: Deserializer<'de>>(d: D) -> Result<usize, D::Error> {
+    whole(d, 1)
+}
+
+/// A whole number of at least zero: warm-up steps.
+pub fn count_or_zero<'de, D: Deserializer<'de>>(d: D) -> Result<usize, D::Error> {
+    whole(d, 0)
+}
+
+fn whole<'de, D: Deserializer<'de>>(d: D, least: i64) -> Result<usize, D::Error> {
+    struct Whole(i64);
+    impl Visitor<'_> for Whole {
+        type Value = usize;
+        fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+            write!(f, "a whole number of at least {}", self.0)
+        }
+        fn visit_i64<E: de::Error>(self, n: i64) -> Result<usize, E> {
+            if n < self.0 {
+                return Err(E::custom(format!("must be at least {}, not {n}", self.0)));
+            }
+            if n > MAX_COUNT {
+                return Err(E::custom(format!("must be at most {MAX_COUNT}, not {n}")));
+            }
+            Ok(n as usize)
+        }
+        fn visit_u64<E: de::Error>(self, n: u64) -> Result<usize, E> {
+            self.visit_i64(i64::try_from(n).unwrap_or(i64::MAX))
+        }
+    }
+    d.deserialize_any(Whole(least))
+}
+
+/// A finite number above zero: learning rates, time limits.
+pub fn positive<'de, D: Deserializer<'de>>(d: D) -> Result<f64, D::Error> {
+    number(d, "a number above 0", |x| x > 0.0)
+}
+
+/// A finite number of at least zero: weight decay.
+pub fn non_negative<'de, D: Deserializer<'de>>(d: D) -> Result<f64, D::Error> {
+    number(d, "a number of at least 0", |x| x >= 0.0)
+}
+
+/// A number in [0, 1): momenta.
+pub fn fraction<'de, D: Deserializer<'de>>(d: D) -> Result<f64, D::Error> {
+    number(d, "a number from 0 to below 1", |x| (0.0..1.0).contains(&x))
+}
+
+fn number<'de, D: Deserializer<'de>>(
+    d: D,
+    rule: &'static str,
+    holds: impl Fn(f64) -> bool,
+) -> Result<f64, D::Error> {
+    struct Number<F>(&'static str, F);
+    impl<F: Fn(f64) -> bool> Visitor<'_> for Number<F> {
+        type Value = f64;
+        fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+            f.write_str(self.0)
+        }
+        fn visit_f64<E: de::Error>(self, x: f64) -> Result<f64, E> {
+            if x.is_finite() && (self.1)(x) {
+                Ok(x)
+            } else {
+                Err(E::custom(format!("must be {}, not {x}", self.0)))
+            }
+        }
+        fn visit_i64<E: de::Error>(self, n: i64) -> Result<f64, E> {
+            self.visit_f64(n as f64)
+        }
+        fn visit_u64<E: de::Error>(self, n: u64) -> Result<f64, E> {
+            self.visit_f64(n as f64)
+        }
+    }
+    d.deserialize_any(Number(rule, holds))
+}
+
+/// An amount of memory, written `"11 GiB"`, `"10 GB"` or as a number of bytes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Bytes(pub u64);
+
+/// Binary units (1024) and SI units (1000), as their names say.
+const UNITS: [(&str, u64); 9] = [
+    ("kib", 1 << 10),
+    ("mib", 1 << 20),
+    ("gib", 1 << 30),
+    ("tib", 1 << 40),
+    ("kb", 1_000),
+    ("mb", 1_000_000),
+    ("gb", 1_000_000_000),
+    ("tb", 1_000_000_000_000),
+    ("b", 1),
+];
+
+impl Bytes {
+    fn parse(text: &str) -> Option<Self> {
+        let text = text.trim();
+        let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+        let amount: f64 = text[..digits].parse().ok()?;
+        let unit = text[digits..].trim().to_lowercase();
+        let scale = UNITS.iter().find(|(name, _)| *name == unit)?.1;
+        let bytes = amount * scale as f64;
+        (bytes >= 1.0 && bytes < 1e18).then_some(Self(bytes as u64))
+    }
+}
+
+/// Three significant digits in binary units: `1.25 GiB`.
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut value = self.0 as f64;
+        let mut unit = "B";
+        for next in ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"] {
+            if value < 1000.0 {
+                break;
+            }
+            value /= 1024.0;
+            unit = next;
+        }
+        let decimals = match value {
+            _ if unit == "B" => 0,
+            v if v < 9.995 => 2,
+            v if v < 99.95 => 1,
+            _ => 0,
+        };
+        f.pad(&format!("{value:.decimals$} {unit}"))
+    }
+}
+
+impl Serialize for Bytes {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.serialize_u64(self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for Bytes {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        struct Amount;
+        impl Visitor<'_> for Amount {
+            type Value = Bytes;
+            fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+                f.write_str("an amount of memory such as \"11 GiB\"")
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Bytes, E> {
+                Bytes::parse(text).ok_or_else(|| {
+                    E::custom(format!(
+                        "must be an amount of memory such as \"11 GiB\" or \"500 MB\", not \"{text}\""
+                    ))
+                })
+            }
+            fn visit_i64<E: de::Error>(self, n: i64) -> Result<Bytes, E> {
+                u64::try_from(n)
+                    .ok()
+                    .filter(|n| *n > 0)
+                    .map(Bytes)
+                    .ok_or_else(|| E::custom(format!("must be above 0 bytes, not {n}")))
+            }
+            fn visit_u64<E: de::Error>(self, n: u64) -> Result<Bytes, E> {
+                Ok(Bytes(n))
+            }
+        }
+        d.deserialize_any(Amount)
+    }
+}

@@ -1,0 +1,3 @@
+//! Running cells: each in a process of its own, each leaving one row.
+
+pub mod protocol;

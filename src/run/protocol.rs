@@ -1,0 +1,33 @@
+//! What a cell's process and the runner say to each other.
+//!
+//! The runner starts `runner cell`, writes one [`Request`] as a line of JSON to its standard input
+//! and keeps that pipe open: when it closes, the runner is gone and the cell ends itself. The cell
+//! answers with [`Event`]s, one line of JSON each, on standard output.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::measure::Measurement;
+
+/// One cell to run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Request {
+    /// [`crate::recipe::Cell::to_json`]
+    pub cell: Value,
+    /// Bytes of device memory the cell may hold: the recipe's limit, else what the device has.
+    pub memory_limit: u64,
+}
+
+/// What a cell reports.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Event {
+    /// Step `done` of `of` has ended; warm-up counts.
+    Step { done: usize, of: usize },
+    /// All steps ended.
+    Done { measurement: Box<Measurement> },
+    /// The loss of step `step` was not finite.
+    Diverged { step: usize, loss: String },
+    /// The cell panicked or could not be built.
+    Failed { reason: String },
+}
