@@ -96,6 +96,14 @@ impl DeviceId {
         }
     }
 
+    /// Lets the backend make what it keeps for good (threads, packing buffers), so that a cell's
+    /// memory counts tensors alone. `compute` is the type of the matrix products to come.
+    pub fn warm_up(self, compute: Compute) {
+        match self {
+            Self::Cpu => cpu::warm_up(compute),
+        }
+    }
+
     pub fn info(self) -> DeviceInfo {
         match self {
             Self::Cpu => cpu::info(),

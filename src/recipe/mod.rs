@@ -131,4 +131,4 @@ pub fn swept_keys(settings: &[Settings]) -> Vec<String> {
 }
 
 #[cfg(test)]
-mod tests {}
+mod tests;

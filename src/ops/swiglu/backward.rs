@@ -8,6 +8,7 @@ use burn::backend::{Autodiff, Backend, tensor::FloatTensor};
 
 use super::SwigluBackend;
 use super::formula::{self, Inputs, Kept};
+use super::gate::Gate;
 use crate::ops::Level;
 
 #[derive(Debug)]
@@ -20,7 +21,7 @@ struct State<B: Backend> {
     kept: Kept<B>,
 }
 
-impl<B: Backend> Backward<B, 4> for SwigluBackward {
+impl<B: Gate> Backward<B, 4> for SwigluBackward {
     type State = State<B>;
 
     fn backward(self, ops: Ops<Self::State, 4>, grads: &mut Gradients, checkpointer: &mut Checkpointer) {
@@ -37,7 +38,7 @@ impl<B: Backend> Backward<B, 4> for SwigluBackward {
     }
 }
 
-impl<B: Backend + SwigluBackend, C: CheckpointStrategy> SwigluBackend for Autodiff<B, C> {
+impl<B: SwigluBackend + Gate, C: CheckpointStrategy> SwigluBackend for Autodiff<B, C> {
     fn swiglu(
         x: FloatTensor<Self>,
         w: FloatTensor<Self>,

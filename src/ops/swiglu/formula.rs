@@ -1,8 +1,9 @@
-//! The arithmetic of SwiGLU forward and backward on any backend, with temporaries freed as early
-//! as the formula allows. Names follow the derivation in the parent module.
+//! SwiGLU forward and backward on any backend, with temporaries freed as early as the formula
+//! allows. Names follow the derivation in the parent module.
 
 use burn::backend::{Backend, tensor::FloatTensor};
 
+use super::gate::{Gate, GateGradients};
 use crate::ops::Level;
 
 /// What forward leaves for backward besides x.
@@ -17,7 +18,7 @@ pub enum Kept<B: Backend> {
 }
 
 /// y and what `level` keeps.
-pub fn forward<B: Backend>(
+pub fn forward<B: Gate>(
     x: FloatTensor<B>,
     w: FloatTensor<B>,
     v: FloatTensor<B>,
@@ -28,15 +29,15 @@ pub fn forward<B: Backend>(
     let b = B::float_matmul(x, v);
     let (kept, h) = match level {
         Level::Keep => {
-            let s = silu::<B>(a.clone());
+            let s = B::silu(a.clone());
             let h = B::float_mul(s.clone(), b.clone());
             (Kept::All { a, s, b }, h)
         }
         Level::Elementwise => {
-            let h = B::float_mul(silu::<B>(a.clone()), b.clone());
+            let h = B::gate(a.clone(), b.clone());
             (Kept::Matmuls { a, b }, h)
         }
-        Level::Full => (Kept::Nothing, B::float_mul(silu::<B>(a), b)),
+        Level::Full => (Kept::Nothing, B::gate(a, b)),
     };
     (B::float_matmul(h, u), kept)
 }
@@ -56,45 +57,22 @@ pub struct Inputs<B: Backend> {
 pub type Wanted = [bool; 4];
 
 /// dx, dW, dV, dU; `None` where not wanted.
-pub fn backward<B: Backend>(inputs: Inputs<B>, wanted: Wanted) -> [Option<FloatTensor<B>>; 4] {
+pub fn backward<B: Gate>(inputs: Inputs<B>, wanted: Wanted) -> [Option<FloatTensor<B>>; 4] {
     let Inputs { x, w, v, u, kept, g } = inputs;
     let [want_x, want_w, want_v, want_u] = wanted;
     let (a, s, b) = match kept {
-        Kept::All { a, s, b } => (a, s, b),
-        Kept::Matmuls { a, b } => (a.clone(), silu::<B>(a), b),
-        Kept::Nothing => {
-            let a = B::float_matmul(x.clone(), w.clone());
-            let b = B::float_matmul(x.clone(), v.clone());
-            (a.clone(), silu::<B>(a), b)
-        }
+        Kept::All { a, s, b } => (a, Some(s), b),
+        Kept::Matmuls { a, b } => (a, None, b),
+        Kept::Nothing => (B::float_matmul(x.clone(), w.clone()), None, B::float_matmul(x.clone(), v.clone())),
     };
+    let dh = B::float_matmul(g.clone(), B::float_transpose(u));
+    let GateGradients { da, db, h } = B::gate_backward(a, s, b, dh);
 
-    let du = want_u.then(|| {
-        let h = B::float_mul(s.clone(), b.clone());
-        B::float_matmul(B::float_transpose(h), g.clone())
-    });
-    let dh = B::float_matmul(g, B::float_transpose(u));
-    let db = B::float_mul(s, dh.clone());
+    let du = want_u.then(|| B::float_matmul(B::float_transpose(h), g));
     let dv = want_v.then(|| B::float_matmul(B::float_transpose(x.clone()), db.clone()));
-    // dx starts with its part through b, so that db is freed before da exists.
-    let dx_b = if want_x { Some(B::float_matmul(db, B::float_transpose(v))) } else { None };
-    let ds = B::float_mul(dh, b);
-    let da = B::float_mul(silu_derivative::<B>(a), ds);
+    // dx through b first, so that db is freed before the product with da exists.
+    let dx_b = want_x.then(|| B::float_matmul(db, B::float_transpose(v)));
     let dw = want_w.then(|| B::float_matmul(B::float_transpose(x), da.clone()));
-    let dx = dx_b.map(|part| B::float_add(part, B::float_matmul(da, B::float_transpose(w))));
+    let dx = dx_b.map(|dx_b| B::float_add(dx_b, B::float_matmul(da, B::float_transpose(w))));
     [dx, dw, dv, du]
-}
-
-/// a ⊙ σ(a)
-fn silu<B: Backend>(a: FloatTensor<B>) -> FloatTensor<B> {
-    let sigma = B::sigmoid(a.clone());
-    B::float_mul(sigma, a)
-}
-
-/// σ(a)(1 + a(1 − σ(a)))
-fn silu_derivative<B: Backend>(a: FloatTensor<B>) -> FloatTensor<B> {
-    let sigma = B::sigmoid(a.clone());
-    let rest = B::float_add_scalar(B::float_neg(sigma.clone()), 1.0.into());
-    let inner = B::float_add_scalar(B::float_mul(rest, a), 1.0.into());
-    B::float_mul(inner, sigma)
 }

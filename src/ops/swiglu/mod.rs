@@ -22,6 +22,9 @@
 
 mod backward;
 mod formula;
+mod gate;
+mod gate_cpu;
+pub mod memory;
 
 use burn::backend::{Backend, Flex};
 use burn::backend::{Dispatch, backend_extension, tensor::FloatTensor};
@@ -82,16 +85,5 @@ pub fn swiglu(
     }
 }
 
-/// Bytes one operator keeps from forward to backward at `level`, its weights not counted.
-/// `tokens`, `hidden` and `intermediate` are N, H and I; `element` is the bytes of one element.
-pub fn kept_bytes(level: Level, tokens: u64, hidden: u64, intermediate: u64, element: u64) -> u64 {
-    let intermediates = match level {
-        Level::Keep => 3,
-        Level::Elementwise => 2,
-        Level::Full => 0,
-    };
-    tokens * (hidden + intermediates * intermediate) * element
-}
-
 #[cfg(test)]
-mod tests {}
+mod tests;

@@ -1,0 +1,5 @@
+//! What each command prints; `main.rs` is the flow between them.
+
+pub mod devices;
+pub mod plan;
+pub mod recipes;

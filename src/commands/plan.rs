@@ -1,0 +1,53 @@
+//! `runner plan` and `runner run --dry-run`: every cell, its estimated memory and whether it fits.
+
+use crate::device::DeviceInfo;
+use crate::recipe::{Bytes, Recipe, Settings};
+use crate::text;
+
+/// The plan as a table with a closing sentence.
+pub fn plan(recipe: &Recipe) -> String {
+    let swept = recipe.swept_keys();
+    let mut header = vec!["cell"];
+    header.extend(swept.iter().map(String::as_str));
+    header.extend(["weights", "activations", "estimate", "limit", "fits"]);
+    let mut too_large = 0;
+    let mut lines = Vec::new();
+    for (index, cell) in recipe.cells.iter().enumerate() {
+        let estimate = cell.model.estimate(cell);
+        let limit = memory_limit(cell.measure.memory_limit, &cell.device_id().info());
+        let fits = estimate.total() <= limit.0;
+        too_large += usize::from(!fits);
+        let settings = cell.settings();
+        let mut line = vec![(index + 1).to_string()];
+        line.extend(swept.iter().map(|key| show(&settings, key)));
+        line.extend([
+            Bytes(estimate.weights).to_string(),
+            Bytes(estimate.activations).to_string(),
+            Bytes(estimate.total()).to_string(),
+            limit.to_string(),
+            if fits { "yes" } else { "no" }.to_string(),
+        ]);
+        lines.push(line);
+    }
+    let table = text::table(&header, lines, 0);
+    let verdict = match too_large {
+        0 => "every cell fits by its estimate".to_string(),
+        n => format!("{n} would not fit by their estimates and may become `oom` rows"),
+    };
+    format!("{}\n{table}\n{} cells; {verdict}.", recipe.title, recipe.cells.len())
+}
+
+/// What a cell may hold: the recipe's limit, or what the device has free.
+pub fn memory_limit(limit: Option<Bytes>, info: &DeviceInfo) -> Bytes {
+    limit.unwrap_or(Bytes(info.memory_available))
+}
+
+/// One setting as text; a dash where the cell does not have it.
+pub fn show(settings: &Settings, key: &str) -> String {
+    match settings.get(key) {
+        None => "-".into(),
+        Some(serde_json::Value::String(text)) => text.clone(),
+        Some(serde_json::Value::Number(n)) => n.as_f64().map_or_else(|| n.to_string(), |x| x.to_string()),
+        Some(other) => other.to_string(),
+    }
+}
