@@ -4,9 +4,9 @@
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{HumanDuration, MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::progress::{Label, Progress, duration, ended, line, skipped};
+use super::progress::{Label, Progress, ended, line, skipped};
 use crate::row::{Row, Status};
 
 pub struct Bars {
@@ -38,7 +38,7 @@ impl Bars {
         let Ok(mut pace) = self.pace.lock() else { return };
         change(&mut pace);
         let message = match pace.left(Instant::now()) {
-            Some(left) => format!("about {} left", duration(left.as_secs_f64())),
+            Some(left) => format!("about {} left", HumanDuration(left)),
             None => String::new(),
         };
         self.cells.set_message(message);

@@ -92,7 +92,7 @@ pub(super) fn skipped(cell: &Label) -> String {
 }
 
 /// Three significant digits with the unit that fits; `seconds` is not negative.
-pub(super) fn duration(seconds: f64) -> String {
+fn duration(seconds: f64) -> String {
     let (value, unit) = match seconds {
         s if s < 1e-3 => (s * 1e6, "µs"),
         s if s < 1.0 => (s * 1e3, "ms"),
