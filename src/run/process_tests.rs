@@ -162,14 +162,21 @@ fn a_flood_on_stderr_does_not_block() {
 
 #[test]
 fn a_grandchild_with_the_pipes_open_does_not_hang_the_runner() {
+    let folder = tempfile::tempdir().unwrap();
+    let pid = folder.path().join("pid");
     // In the group it is killed; in a session of its own it lives on, and is not waited for.
-    for start in ["sleep 60", "setsid sleep 8"] {
-        let ran = run(&format!("{start} & echo '{}'; exit 0", done_event()));
-        assert!(matches!(ran.outcome, Outcome::Finished(_)));
-        assert!(ran.took < Duration::from_secs(6), "{start}: {:?}", ran.took);
-        let ran = run(&format!("{start} & echo why >&2; exit 3"));
-        assert!(ran.reason(Status::Failed).contains("why"));
-        assert!(ran.took < Duration::from_secs(6), "{start}: {:?}", ran.took);
+    for (start, dies) in [("sleep 60", true), ("setsid sleep 8", false)] {
+        for (end, result) in [(format!("echo '{}'", done_event()), true), ("exit 3".into(), false)] {
+            let ran = run(&format!("{start} & echo $! > {}; echo why >&2; {end}", pid.display()));
+            match result {
+                true => assert!(matches!(ran.outcome, Outcome::Finished(_))),
+                false => assert!(ran.reason(Status::Failed).contains("why")),
+            }
+            assert!(ran.took < Duration::from_secs(6), "{start}: {:?}", ran.took);
+            if dies {
+                assert!(gone(std::fs::read_to_string(&pid).unwrap().trim()), "{start} is dead");
+            }
+        }
     }
 }
 
