@@ -3,9 +3,12 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
+use miette::miette;
 
+use crate::device::DeviceId;
 use crate::ops::Level;
 use crate::recipe::Compute;
+use crate::verify;
 
 /// Answers which way of training a large language model in little memory is worth its price.
 #[derive(Debug, Parser)]
@@ -70,7 +73,7 @@ pub struct RunArgs {
     /// Run only this cell, numbered as in `runner plan`; may be repeated
     #[arg(long, value_name = "K")]
     pub cell: Vec<usize>,
-    /// Run every n-th cell, beginning with the i-th. With `auto/n` the index comes from
+    /// Run every n-th cell, beginning with the i-th. With `N` alone, i comes from
     /// SLURM_ARRAY_TASK_ID, JOB_COMPLETION_INDEX or HQ_TASK_ID
     #[arg(long, value_name = "I/N")]
     pub shard: Option<String>,
@@ -96,4 +99,14 @@ pub struct VerifyArgs {
     /// Largest absolute difference allowed, instead of the table's
     #[arg(long)]
     pub atol: Option<f64>,
+}
+
+impl VerifyArgs {
+    /// # Errors
+    /// When the device is not there.
+    pub fn options(&self) -> miette::Result<verify::Options> {
+        let device =
+            DeviceId::resolve(&self.device).map_err(|rule| miette!(help = rule.help, "{}", rule.message))?;
+        Ok(verify::Options { device, level: self.checkpoint, compute: self.compute, atol: self.atol })
+    }
 }

@@ -1,7 +1,7 @@
-//! `runner plan` and `runner run --dry-run`: every cell, its estimated memory and whether it fits.
+//! `runner plan`: every cell, its estimated memory and whether it fits.
 
-use crate::device::DeviceInfo;
 use crate::recipe::{Bytes, Recipe, Settings};
+use crate::run::memory_limit;
 use crate::text;
 
 /// The plan as a table with a closing sentence.
@@ -10,11 +10,12 @@ pub fn plan(recipe: &Recipe) -> String {
     let mut header = vec!["cell"];
     header.extend(swept.iter().map(String::as_str));
     header.extend(["weights", "activations", "estimate", "limit", "fits"]);
+    let device = recipe.device().info();
     let mut too_large = 0;
     let mut lines = Vec::new();
     for (index, cell) in recipe.cells.iter().enumerate() {
         let estimate = cell.model.estimate(cell);
-        let limit = memory_limit(cell.measure.memory_limit, &cell.device_id().info());
+        let limit = Bytes(memory_limit(cell, &device));
         let fits = estimate.total() <= limit.0;
         too_large += usize::from(!fits);
         let settings = cell.settings();
@@ -35,11 +36,6 @@ pub fn plan(recipe: &Recipe) -> String {
         n => format!("{n} would not fit by their estimates and may become `oom` rows"),
     };
     format!("{}\n{table}\n{} cells; {verdict}.", recipe.title, recipe.cells.len())
-}
-
-/// What a cell may hold: the recipe's limit, or what the device has free.
-pub fn memory_limit(limit: Option<Bytes>, info: &DeviceInfo) -> Bytes {
-    limit.unwrap_or(Bytes(info.memory_available))
 }
 
 /// One setting as text; a dash where the cell does not have it.

@@ -155,7 +155,7 @@ fn impossible_values_are_refused_where_they_stand() {
     says(&format!("{BASE}[measure]\ntimeout = -1\n"), &["must be a number above 0"]);
     says(&format!("{BASE}optimizer = {{ kind = \"sgd\", lr = nan }}\n"), &["must be a number above 0"]);
     says(
-        &BASE.replace("[train]\nbatch_size = 1\nseq_len = 4\n", "train = 3\n"),
+        &format!("train = 3\n{}", BASE.replace("[train]\nbatch_size = 1\nseq_len = 4\n", "")),
         &["expected a table", "found integer `3`"],
     );
 }

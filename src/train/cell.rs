@@ -33,6 +33,8 @@ fn answer(request: Request) -> Event {
         Ok(cell) => cell,
         Err(error) => return Event::Failed { reason: format!("the request's cell is not valid: {error}") },
     };
+    // What the backend keeps for itself is not the cell's, neither measured nor limited.
+    cell.device_id().warm_up(cell.precision.compute);
     let limit = usize::try_from(request.memory_limit).unwrap_or(usize::MAX);
     alloc::set_limit(alloc::live().saturating_add(limit));
     let mut on_step = |done, of| send(&Event::Step { done, of });

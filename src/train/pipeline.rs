@@ -26,9 +26,7 @@ pub fn train(cell: &Cell, on_step: &mut dyn FnMut(usize, usize)) -> Trained {
 }
 
 fn steps<N: Network>(cell: &Cell, on_step: &mut dyn FnMut(usize, usize)) -> Trained {
-    let id = cell.device_id();
-    id.warm_up(cell.precision.compute);
-    let plain = id.burn();
+    let plain = cell.device_id().burn();
     plain.seed(u64::from(cell.seed));
     let device: Device = plain.clone().autodiff();
 
