@@ -10,6 +10,7 @@ pub mod model;
 pub mod ops;
 pub mod optim;
 pub mod recipe;
+pub mod report;
 pub mod row;
 pub mod run;
 
