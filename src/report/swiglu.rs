@@ -5,8 +5,8 @@ use super::document::{Block, Formula, Step, Table};
 use super::format::percent;
 use super::table::Comparison;
 use crate::model::Model;
-use crate::ops::Level;
-use crate::ops::swiglu::kept_bytes;
+use crate::ops::swiglu::memory::Sizes;
+use crate::ops::{Level, Operator};
 use crate::recipe::{Bytes, Cell};
 
 /// Levels and what they keep from forward to backward besides the weights.
@@ -76,7 +76,9 @@ fn kept_rows(comparison: &Comparison) -> Vec<Vec<String>> {
     for line in &comparison.lines {
         let Some((tokens, hidden, intermediate)) = sizes(line.cell) else { continue };
         let compute = line.cell.precision.compute;
-        let kept = |level| kept_bytes(level, tokens, hidden, intermediate, compute.bytes());
+        let kept = |level| {
+            Sizes::new(tokens, hidden, intermediate, compute.bytes()).kept_with_input(level, Operator::Custom)
+        };
         let all = kept(Level::Keep);
         let mut row = vec![comparison.shapes[line.shape].label.clone()];
         row.extend([tokens, hidden, intermediate].map(|n| n.to_string()));
