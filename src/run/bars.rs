@@ -19,18 +19,13 @@ pub struct Bars {
 impl Bars {
     pub fn new() -> Self {
         let all = MultiProgress::with_draw_target(ProgressDrawTarget::stderr());
-        Self { cells: ProgressBar::hidden(), steps: ProgressBar::hidden(), all, pace: Mutex::default() }
-            .with_bars()
-    }
-
-    fn with_bars(mut self) -> Self {
         let bar = |template| {
             let style = ProgressStyle::with_template(template).expect("a constant template");
-            ProgressBar::no_length().with_style(style)
+            all.add(ProgressBar::no_length().with_style(style))
         };
-        self.cells = self.all.add(bar("{bar:30} {pos}/{len} cells  {msg}"));
-        self.steps = self.all.add(bar("{bar:30} {pos}/{len} steps  {msg}"));
-        self
+        let cells = bar("{bar:30} {pos}/{len} cells  {msg}");
+        let steps = bar("{bar:30} {pos}/{len} steps  {msg}");
+        Self { all, cells, steps, pace: Mutex::default() }
     }
 
     /// Applies `change` and shows the time left.
