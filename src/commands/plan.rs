@@ -8,8 +8,8 @@ use crate::text;
 pub fn plan(recipe: &Recipe) -> String {
     let swept = recipe.swept_keys();
     let mut header = vec!["cell"];
-    header.extend(swept.iter().map(String::as_str));
-    header.extend(["weights", "activations", "estimate", "limit", "fits"]);
+    header.extend(swept.iter().map(|key| short(key, &swept)));
+    header.extend(["weights", "kept", "estimate", "limit", "fits"]);
     let device = recipe.device().info();
     let mut too_large = 0;
     let mut lines = Vec::new();
@@ -23,7 +23,7 @@ pub fn plan(recipe: &Recipe) -> String {
         line.extend(swept.iter().map(|key| show(&settings, key)));
         line.extend([
             Bytes(estimate.weights).to_string(),
-            Bytes(estimate.activations).to_string(),
+            Bytes(estimate.kept).to_string(),
             Bytes(estimate.total()).to_string(),
             limit.to_string(),
             if fits { "yes" } else { "no" }.to_string(),
@@ -35,7 +35,18 @@ pub fn plan(recipe: &Recipe) -> String {
         0 => "every cell fits by its estimate".to_string(),
         n => format!("{n} would not fit by their estimates and may become `oom` rows"),
     };
-    format!("{}\n{table}\n{} cells; {verdict}.", recipe.title, recipe.cells.len())
+    format!(
+        "{}\n{table}\n{} cells; {verdict}. kept: from forward to backward; estimate: at the highest moment.",
+        recipe.title,
+        recipe.cells.len()
+    )
+}
+
+/// The key without its section, where that is clear.
+fn short<'a>(key: &'a str, among: &[String]) -> &'a str {
+    let last = |key: &'a str| key.rsplit('.').next().unwrap_or(key);
+    let same = among.iter().filter(|other| other.rsplit('.').next() == Some(last(key))).count();
+    if same == 1 { last(key) } else { key }
 }
 
 /// One setting as text; a dash where the cell does not have it.

@@ -11,10 +11,12 @@ pub struct Estimate {
     pub weights: u64,
     pub gradients: u64,
     pub optimizer: u64,
-    /// Kept from forward to backward.
+    /// Kept from forward to backward, as far as it is still there at that moment.
     pub activations: u64,
     /// The batch and the temporaries of the operator that runs.
     pub workspace: u64,
+    /// The most that is kept from forward to backward at any moment; not a part of the sum.
+    pub kept: u64,
 }
 
 impl Estimate {
@@ -31,16 +33,18 @@ impl Estimate {
 pub struct Ledger {
     pub now: Estimate,
     peak: Estimate,
+    kept: u64,
     compute: Compute,
 }
 
 impl Ledger {
     pub fn new(compute: Compute) -> Self {
-        Self { now: Estimate::default(), peak: Estimate::default(), compute }
+        Self { now: Estimate::default(), peak: Estimate::default(), kept: 0, compute }
     }
 
-    /// Notes the present moment: call it where the most is held.
-    pub fn mark(&mut self) {
+    /// Notes the present moment.
+    fn mark(&mut self) {
+        self.kept = self.kept.max(self.now.activations);
         if self.now.total() > self.peak.total() {
             self.peak = self.now;
         }
@@ -74,6 +78,6 @@ impl Ledger {
 
     /// The highest moment.
     pub fn peak(&self) -> Estimate {
-        self.peak
+        Estimate { kept: self.kept, ..self.peak }
     }
 }

@@ -155,7 +155,7 @@ impl Store {
         // The copy is called recipe.toml in every folder; the folder above has the recipe's name.
         let absolute = fs::canonicalize(folder).unwrap_or_else(|_| folder.to_path_buf());
         if let Some(name) = absolute.parent().and_then(Path::file_name) {
-            recipe.path = PathBuf::from(name).with_added_extension("toml");
+            recipe.path = Path::new("recipes").join(name).with_added_extension("toml");
         }
         let files = read_rows(&folder.join(ROWS))?;
         let mut notices: Vec<String> = files
