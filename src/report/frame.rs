@@ -140,7 +140,7 @@ mod tests {
         let value = |line: usize, name: &str| lines[line][column(name)];
         assert_eq!(lines.len(), 5);
         assert_eq!(&lines[0][..4], ["checkpoint.level", "train.batch_size", "status", "reason"]);
-        assert_eq!(value(4, "checkpoint.level"), "1.0");
+        assert_eq!(value(4, "checkpoint.level"), "1");
         assert_eq!(value(4, "train.batch_size"), "2");
         assert_eq!(value(4, "forward_s_median"), "0.5");
         assert_eq!(value(4, "optimizer_s_median"), "0.05");

@@ -1,8 +1,6 @@
 //! Bad input through the binary: a clear error, the right exit code, and nothing lost.
 
-mod common;
-
-use common::{Place, TINY};
+use crate::place::{Ended, Place, TINY};
 
 /// Exit code 2, the message, and no trace of a run.
 #[track_caller]
@@ -85,7 +83,7 @@ fn a_full_disk_is_an_error_and_keeps_earlier_rows() {
         .env("TMPDIR", place.path())
         .output()
         .expect("bash starts");
-    common::Ended::from(output).exits(1).says(&["cannot write results to", "free some space"]);
+    Ended::from(output).exits(1).says(&["cannot write results to", "free some space"]);
     assert_eq!(std::fs::read(&row).expect("the row is still there"), before);
     place.runner(&["run", "recipe.toml"]).exits(0).says(&["3 measured, 1 finished earlier"]);
 }

@@ -1,12 +1,10 @@
 //! The commands around `run`: plan, check, devices, recipes, compare, verify, and the shipped
 //! recipes.
 
-mod common;
-
 use std::collections::HashMap;
 use std::path::Path;
 
-use common::{Place, TINY};
+use crate::place::{Place, TINY, files};
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
@@ -26,7 +24,7 @@ fn the_shipped_recipes_are_valid() {
     let recipes = format!("{ROOT}/recipes");
     let ended = place.runner(&["recipes", &recipes]).exits(0).says(&["quickstart.toml", "swiglu.toml"]);
     assert!(!ended.out.contains("error"), "{}", ended.out);
-    for entry in common::files(Path::new(&recipes)) {
+    for entry in files(Path::new(&recipes)) {
         place.runner(&["check", entry.to_str().expect("UTF-8")]).exits(0).says(&["all valid"]);
     }
     // Five sizes at three levels, the published ten and five in between.
@@ -50,11 +48,11 @@ fn compare_matches_cells_by_their_settings() {
     place.runner(&["run", "recipe.toml", "--results", "a"]).exits(0);
     place.runner(&["run", "recipe.toml", "--results", "b", "--cell", "1", "--cell", "2"]).exits(0);
     let folder = |root: &str| {
-        let device = common::files(&place.path().join(root).join("recipe")).remove(0);
+        let device = files(&place.path().join(root).join("recipe")).remove(0);
         device.to_str().expect("UTF-8").to_string()
     };
     let ended = place.runner(&["compare", &folder("a"), &folder("b")]).exits(0);
-    assert!(ended.out.contains("batch_size") && ended.out.contains("1.00x"), "equal peaks:\n{}", ended.out);
+    assert!(ended.out.contains("batch size") && ended.out.contains("1.00x"), "equal peaks:\n{}", ended.out);
     let same = place.runner(&["compare", &folder("a"), &folder("a")]).exits(0);
     assert!(same.out.matches("1.00x").count() >= 16, "a folder equals itself:\n{}", same.out);
 }

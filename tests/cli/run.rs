@@ -1,11 +1,9 @@
 //! `runner run` through the binary: results, resume, failures, interruption, concurrency.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use common::{Place, TINY, files, slow};
+use crate::place::{Ended, Place, TINY, files, slow};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -217,7 +215,7 @@ fn a_killed_cell_is_a_row_and_the_others_run() {
         !cells.is_empty()
     });
     send(Signal::SIGKILL, cells[0]);
-    let ended = common::Ended::from(run.wait_with_output().expect("the run ends"));
+    let ended = Ended::from(run.wait_with_output().expect("the run ends"));
     ended.exits(1).says(&["SIGKILL", "time limit"]);
     assert_eq!(place.count("failed"), 2, "the killed cell and the one that ran into its time limit");
 }
@@ -236,7 +234,7 @@ fn ctrl_c_stops_cleanly_and_keeps_finished_rows() {
     });
     let before = contents(&place.results().join("rows"));
     send(Signal::SIGINT, run.id());
-    let ended = common::Ended::from(run.wait_with_output().expect("the run ends"));
+    let ended = Ended::from(run.wait_with_output().expect("the run ends"));
     ended.exits(130).says(&["2 measured", "interrupted"]);
     assert_eq!(contents(&place.results().join("rows")), before, "no row is lost and none is made up");
     place.wait("the cell's end", || !cells.iter().any(|pid| alive(*pid)));
@@ -273,7 +271,7 @@ fn two_runs_at_once_measure_each_cell_once() {
     let runs = [(); 2].map(|()| place.start(&["run", "recipe.toml"]));
     let mut measured = 0;
     for run in runs {
-        let ended = common::Ended::from(run.wait_with_output().expect("the run ends")).exits(0);
+        let ended = Ended::from(run.wait_with_output().expect("the run ends")).exits(0);
         let line =
             ended.err.lines().find(|line| line.contains(" measured, ")).expect("a summary").to_string();
         measured += line.split(' ').next().and_then(|n| n.parse::<usize>().ok()).expect("a count");
