@@ -62,7 +62,13 @@ impl Change {
             (true, true) => from_to(number(high), percent(low)),
             _ => from_to(number(low), percent(high)),
         };
-        if times { format!(" ({range} over {n} shapes)") } else { format!(" ({range})") }
+        let same = range == percent(self.median());
+        match (same, times) {
+            (true, true) => format!(" (at each of {n} shapes)"),
+            (true, false) => String::new(),
+            (false, true) => format!(" ({range} over {n} shapes)"),
+            (false, false) => format!(" ({range})"),
+        }
     }
 }
 

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use super::charts::Chart;
 use super::document::{Block, Table};
-use super::format::{and, rate, ratio, seconds, significant};
+use super::format::{and, rate, ratio, seconds, sentence, significant};
 use super::swiglu;
-use super::table::{Comparison, Line, Quantity};
-use super::{conclusion, labels, terminal};
+use super::table::{Comparison, Line, Quantity, Shape};
+use super::{conclusion, labels};
 use crate::measure::Measurement;
 use crate::recipe::{Bytes, matches};
 use crate::row::{Environment, Row};
@@ -18,12 +18,17 @@ pub fn blocks(comparison: &Comparison, charts: &[Chart]) -> Vec<Block> {
     if !comparison.recipe.question.is_empty() {
         out.push(Block::Paragraph { text: comparison.recipe.question.clone() });
     }
-    out.push(Block::Summary { items: conclusion::sentences(comparison) });
+    // A number stays with its percent sign.
+    let together = |sentence: String| sentence.replace(" %", "\u{a0}%");
+    out.push(Block::Summary { items: conclusion::sentences(comparison).into_iter().map(together).collect() });
 
     out.push(heading("Results"));
     out.push(results(comparison));
-    out.push(heading("Charts"));
-    out.extend(charts.iter().map(figure));
+    out.extend(sizes(comparison));
+    if !charts.is_empty() {
+        out.push(heading("Charts"));
+        out.extend(charts.iter().map(figure));
+    }
     out.extend(swiglu::blocks(comparison));
     if let Some(table) = published(comparison) {
         out.extend([heading("Beside published results"), table]);
@@ -100,22 +105,36 @@ fn results(comparison: &Comparison) -> Block {
         row.extend([Quantity::Forward, Quantity::Backward, Quantity::Step, Quantity::Peak].map(versus));
         row
     };
-    let mut notes = vec![format!("sizes: {}", labels::size_legend(&comparison.label_sizes))];
-    if comparison.shapes.len() == 1 {
-        notes[0] =
-            format!("{} ({})", comparison.shapes[0].label, labels::size_legend(&comparison.label_sizes));
-    }
-    notes.extend(terminal::shape_details(comparison));
+    let sizes = labels::size_note(comparison).map_or(String::new(), |note| format!(" {}.", sentence(&note)));
     Block::Table(Table {
         caption: format!(
             "Medians of the measured steps; × is the value over that of the baseline at the same sizes, \
-             whose own is 1. {}.",
-            super::format::sentence(&notes.join("; "))
+             whose own is 1.{sizes}"
         ),
         header,
         rows: comparison.lines.iter().enumerate().map(row).collect(),
         text_columns,
     })
+}
+
+/// Every size of each shape, where the labels leave some out.
+fn sizes(comparison: &Comparison) -> Option<Block> {
+    let sizes = &comparison.sizes;
+    if sizes.len() == comparison.label_sizes.len() || comparison.shapes.len() < 2 {
+        return None;
+    }
+    let row = |shape: &Shape| {
+        let value = |key: &String| or_dash(shape.settings.get(key).map(labels::plain));
+        std::iter::once(shape.label.clone()).chain(sizes.iter().map(value)).collect()
+    };
+    Some(Block::Table(Table {
+        caption: "The sizes in full.".into(),
+        header: std::iter::once("sizes".into())
+            .chain(sizes.iter().map(|key| labels::size_name(key)))
+            .collect(),
+        rows: comparison.shapes.iter().map(row).collect(),
+        text_columns: vec![0],
+    }))
 }
 
 /// Published numbers beside ours, and both as a ratio to the baseline.

@@ -86,11 +86,14 @@ fn labels_never_meet() {
             .enumerate()
             .map(|(i, (ok, oom))| if i % 4 == 0 { oom } else { ok.clone() })
             .collect();
-        let cases = [("ok", all), ("oom", mixed), ("failed", of_status(Status::Failed)), ("none", vec![])];
+        let mut one = of_status(Status::Failed);
+        one[0] = all[0].clone();
+        let cases = [("ok", all), ("oom", mixed), ("failed", one)];
         for (case, rows) in &cases {
             let comparison = Comparison::new(&recipe, rows);
             for chart in draw(&comparison).expect("charts") {
                 assert_labels_are_apart(&chart, &format!("{what}, {case}"));
+                // RUNNER_CHARTS=folder cargo test labels_never_meet: the pictures, to look at.
                 if let Ok(folder) = std::env::var("RUNNER_CHARTS") {
                     let name = format!("{what}-{case}-{}.png", chart.name).replace(' ', "");
                     let bytes = png(&chart.svg).expect("PNG");
@@ -112,7 +115,7 @@ fn charts_that_need_several_values_are_left_out() {
     let study = recipe(STUDY);
     // Batch size is the only size that varies while the others are held.
     assert_eq!(names(&study, &rows(&study)), ["time", "memory", "pareto", "lines-train-batch-size"]);
-    assert_eq!(names(&study, &[]), ["time", "memory"]);
+    assert!(names(&study, &[]).is_empty());
 }
 
 #[test]
