@@ -62,7 +62,13 @@ impl Change {
             (true, true) => from_to(number(high), percent(low)),
             _ => from_to(number(low), percent(high)),
         };
-        if times { format!(" ({range} over {n} shapes)") } else { format!(" ({range})") }
+        let same = range == percent(self.median());
+        match (same, times) {
+            (true, true) => format!(" (at each of {n} shapes)"),
+            (true, false) => String::new(),
+            (false, true) => format!(" ({range} over {n} shapes)"),
+            (false, false) => format!(" ({range})"),
+        }
     }
 }
 
@@ -145,20 +151,23 @@ fn against_baseline(comparison: &Comparison, method: usize) -> Vec<String> {
             format!(" {joint} {} less backward time{}", percent(b), backward.range(!memory.measurable))
         }
     };
-    let rest: Vec<String> = [("forward", Quantity::Forward), ("the whole step", Quantity::Step)]
-        .into_iter()
-        .map(|(what, quantity)| {
-            let change = Change::new(&pairs, quantity);
-            let share = change.median();
-            let range = change.range(false);
-            match (change.measurable, share > 0.0) {
-                (false, _) => format!("{what} shows no measurable difference"),
-                (true, true) => format!("{what} takes {} more time{range}", percent(share)),
-                (true, false) => format!("{what} takes {} less time{range}", percent(share)),
-            }
-        })
-        .collect();
-    vec![format!("{first}{second}. {}.", sentence(&rest.join("; ")))]
+    let [forward, step] = [Quantity::Forward, Quantity::Step].map(|q| Change::new(&pairs, q));
+    let rest = if forward.measurable || step.measurable {
+        format!("{}; {}", time_change("forward", &forward), time_change("the whole step", &step))
+    } else {
+        "forward and the whole step show no measurable difference".into()
+    };
+    vec![format!("{first}{second}. {}.", sentence(&rest))]
+}
+
+/// `the whole step takes 20 % more time (16 to 23 %)`
+fn time_change(what: &str, change: &Change) -> String {
+    let (share, range) = (percent(change.median()), change.range(false));
+    match (change.measurable, change.median() > 0.0) {
+        (false, _) => format!("{what} shows no measurable difference"),
+        (true, true) => format!("{what} takes {share} more time{range}"),
+        (true, false) => format!("{what} takes {share} less time{range}"),
+    }
 }
 
 /// `Level 0 does not fit at 3 of 5 shapes; level 1 fits at all.`

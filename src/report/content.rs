@@ -1,16 +1,13 @@
 //! What the report says, in its order: the blocks of a [`super::document::Document`].
 
-use std::collections::BTreeSet;
-
 use super::charts::Chart;
 use super::document::{Block, Table};
-use super::format::{and, rate, ratio, seconds, significant};
+use super::format::{rate, ratio, seconds, sentence, significant};
 use super::swiglu;
-use super::table::{Comparison, Line, Quantity};
-use super::{conclusion, labels, terminal};
+use super::table::{Comparison, Line, Quantity, Shape};
+use super::{conclusion, environment, labels};
 use crate::measure::Measurement;
 use crate::recipe::{Bytes, matches};
-use crate::row::{Environment, Row};
 
 pub fn blocks(comparison: &Comparison, charts: &[Chart]) -> Vec<Block> {
     let heading = |text: &str| Block::Heading { text: text.into() };
@@ -18,12 +15,17 @@ pub fn blocks(comparison: &Comparison, charts: &[Chart]) -> Vec<Block> {
     if !comparison.recipe.question.is_empty() {
         out.push(Block::Paragraph { text: comparison.recipe.question.clone() });
     }
-    out.push(Block::Summary { items: conclusion::sentences(comparison) });
+    // A number stays with its percent sign.
+    let together = |sentence: String| sentence.replace(" %", "\u{a0}%");
+    out.push(Block::Summary { items: conclusion::sentences(comparison).into_iter().map(together).collect() });
 
     out.push(heading("Results"));
     out.push(results(comparison));
-    out.push(heading("Charts"));
-    out.extend(charts.iter().map(figure));
+    out.extend(sizes(comparison));
+    if !charts.is_empty() {
+        out.push(heading("Charts"));
+        out.extend(charts.iter().map(figure));
+    }
     out.extend(swiglu::blocks(comparison));
     if let Some(table) = published(comparison) {
         out.extend([heading("Beside published results"), table]);
@@ -35,7 +37,7 @@ pub fn blocks(comparison: &Comparison, charts: &[Chart]) -> Vec<Block> {
         out.extend([heading("Cells without a result"), table]);
     }
     out.push(heading("How it was measured"));
-    out.push(Block::List { items: environment(comparison) });
+    out.push(Block::List { items: environment::items(comparison) });
     out.push(heading("To make it again"));
     out.push(Block::Code { text: format!("runner run {}", comparison.recipe.path.display()) });
     out.push(heading("The recipe"));
@@ -100,22 +102,36 @@ fn results(comparison: &Comparison) -> Block {
         row.extend([Quantity::Forward, Quantity::Backward, Quantity::Step, Quantity::Peak].map(versus));
         row
     };
-    let mut notes = vec![format!("sizes: {}", labels::size_legend(&comparison.label_sizes))];
-    if comparison.shapes.len() == 1 {
-        notes[0] =
-            format!("{} ({})", comparison.shapes[0].label, labels::size_legend(&comparison.label_sizes));
-    }
-    notes.extend(terminal::shape_details(comparison));
+    let sizes = labels::size_note(comparison).map_or(String::new(), |note| format!(" {}.", sentence(&note)));
     Block::Table(Table {
         caption: format!(
             "Medians of the measured steps; × is the value over that of the baseline at the same sizes, \
-             whose own is 1. {}.",
-            super::format::sentence(&notes.join("; "))
+             whose own is 1.{sizes}"
         ),
         header,
         rows: comparison.lines.iter().enumerate().map(row).collect(),
         text_columns,
     })
+}
+
+/// Every size of each shape, where the labels leave some out.
+fn sizes(comparison: &Comparison) -> Option<Block> {
+    let sizes = &comparison.sizes;
+    if sizes.len() == comparison.label_sizes.len() || comparison.shapes.len() < 2 {
+        return None;
+    }
+    let row = |shape: &Shape| {
+        let value = |key: &String| or_dash(shape.settings.get(key).map(labels::plain));
+        std::iter::once(shape.label.clone()).chain(sizes.iter().map(value)).collect()
+    };
+    Some(Block::Table(Table {
+        caption: "The sizes in full.".into(),
+        header: std::iter::once("sizes".into())
+            .chain(sizes.iter().map(|key| labels::size_name(key)))
+            .collect(),
+        rows: comparison.shapes.iter().map(row).collect(),
+        text_columns: vec![0],
+    }))
 }
 
 /// Published numbers beside ours, and both as a ratio to the baseline.
@@ -250,84 +266,4 @@ fn failures(comparison: &Comparison) -> Option<Block> {
             rows,
         })
     })
-}
-
-/// Where, when and how the rows were measured; several values where rows differ.
-fn environment(comparison: &Comparison) -> Vec<String> {
-    let rows: Vec<&Row> = comparison.lines.iter().filter_map(|line| line.row).collect();
-    let distinct = |of: &dyn Fn(&Environment) -> String| -> String {
-        let mut seen: Vec<String> = Vec::new();
-        for text in rows.iter().map(|row| of(&row.environment)) {
-            if !seen.contains(&text) {
-                seen.push(text);
-            }
-        }
-        and(&seen)
-    };
-    let of_cells = |of: &dyn Fn(&Line) -> usize| -> String {
-        let values: BTreeSet<usize> = comparison.lines.iter().map(of).collect();
-        and(&values.iter().map(ToString::to_string).collect::<Vec<_>>())
-    };
-    let mut items = Vec::new();
-    if !rows.is_empty() {
-        let dates: BTreeSet<&String> = rows.iter().map(|row| &row.environment.date).collect();
-        let dates: Vec<&&String> = dates.iter().collect();
-        let dates = match dates.as_slice() {
-            [one] => one.to_string(),
-            [first, .., last] => format!("{first} to {last}"),
-            [] => String::new(),
-        };
-        items.extend([
-            format!(
-                "Device: {}",
-                distinct(&|e| format!(
-                    "{} ({}, {} cores, {} threads, {} of memory)",
-                    e.device.name,
-                    e.device.id,
-                    e.device.cores,
-                    e.device.threads,
-                    Bytes(e.device.memory_total)
-                ))
-            ),
-            format!("Measured ceilings of the device: {}", distinct(&ceilings)),
-            format!("Operating system: {}", distinct(&|e| e.operating_system.clone())),
-            format!(
-                "runner {}",
-                distinct(&|e| {
-                    let commit = if e.commit.is_empty() { "unknown" } else { &e.commit };
-                    format!("{}, commit {commit}", e.runner_version)
-                })
-            ),
-            format!("Measured {dates}"),
-        ]);
-    }
-    items.extend([
-        format!(
-            "Each cell ran in a process of its own: {} warm-up steps, left out of the times, then {} \
-             measured steps.",
-            of_cells(&|line| line.cell.measure.warmup),
-            of_cells(&|line| line.cell.measure.steps)
-        ),
-        "Timed, each by itself: forward (batch to loss), backward (loss to gradients) and the optimizer's \
-         update. A time is the median of the measured steps. A difference is called measurable when it is \
-         larger than the interquartile range of the samples of both methods."
-            .into(),
-        "Peak memory is the most bytes live at any moment of any step, above what the process held before \
-         the network was built; every allocation is counted, so it is exact and free of what an allocator \
-         holds in reserve."
-            .into(),
-    ]);
-    items
-}
-
-fn ceilings(environment: &Environment) -> String {
-    let c = &environment.ceilings;
-    let matmul = [("fp32", c.matmul_fp32), ("bf16", c.matmul_bf16), ("fp16", c.matmul_fp16)];
-    let mut parts: Vec<String> = matmul
-        .into_iter()
-        .filter_map(|(name, rate)| Some(format!("matmul {name} {} GFLOP/s", significant(rate? / 1e9))))
-        .collect();
-    parts
-        .extend(c.copy.map(|rate| format!("copy {} GB/s (bytes read and written)", significant(rate / 1e9))));
-    if parts.is_empty() { "not measured".into() } else { parts.join(", ") }
 }

@@ -1,5 +1,7 @@
 //! [`Document`]: the report as blocks that `html` and `pdf` each set in their own way.
 
+use std::collections::BTreeSet;
+
 use serde::{Serialize, Serializer};
 
 use super::charts::Chart;
@@ -11,6 +13,8 @@ pub struct Document {
     pub title: String,
     /// The date of the newest row, RFC 3339; empty without rows.
     pub date: String,
+    /// Where and when: the line below the title.
+    pub measured: String,
     pub blocks: Vec<Block>,
 }
 
@@ -88,7 +92,7 @@ impl Formula {
         let words = self.words().map(|word| {
             let base = match word.base {
                 "," => ", quad".to_string(),
-                name if name.len() > 1 && name.is_ascii() => format!("\"{name}\""),
+                name if name.len() > 1 && name.is_ascii() => format!("op(\"{name}\")"),
                 symbol => symbol.to_string(),
             };
             let base = word.superscript.map_or(base.clone(), |s| format!("{base}^{s}"));
@@ -106,10 +110,15 @@ impl Serialize for Formula {
 
 impl Document {
     pub fn new(comparison: &Comparison, charts: &[Chart]) -> Self {
-        let dates = comparison.lines.iter().filter_map(|line| line.row).map(|row| &row.environment.date);
+        let environments = || comparison.lines.iter().filter_map(|line| line.row).map(|row| &row.environment);
+        let date = environments().map(|e| e.date.clone()).max().unwrap_or_default();
+        let devices: BTreeSet<&str> = environments().map(|e| e.device.name.as_str()).collect();
+        let mut measured: Vec<&str> = devices.into_iter().collect();
+        measured.extend(date.split('T').next().filter(|day| !day.is_empty()));
         Self {
             title: comparison.recipe.title.clone(),
-            date: dates.max().cloned().unwrap_or_default(),
+            measured: measured.join(", "),
+            date,
             blocks: content::blocks(comparison, charts),
         }
     }
@@ -122,6 +131,6 @@ mod tests {
     #[test]
     fn formulas_in_typst() {
         let formula = Formula("dU = h^⊤ g , s = SiLU ( a )");
-        assert_eq!(formula.typst(), "upright(d) U = h^⊤ g , quad s = \"SiLU\" ( a )");
+        assert_eq!(formula.typst(), "upright(d) U = h^⊤ g , quad s = op(\"SiLU\") ( a )");
     }
 }

@@ -45,7 +45,7 @@ pub fn ratio(r: f64) -> String {
 /// A share as a percentage without its sign: `26 %`, below one `0.4 %`.
 pub fn percent(share: f64) -> String {
     let value = share.abs() * 100.0;
-    if value < 0.95 { format!("{value:.1} %") } else { format!("{value:.0} %") }
+    if (0.05..0.95).contains(&value) { format!("{value:.1} %") } else { format!("{value:.0} %") }
 }
 
 /// A rate: whole numbers from one hundred on.
@@ -88,6 +88,7 @@ mod tests {
         assert_eq!(percent(-0.257), "26 %");
         assert_eq!(percent(0.004), "0.4 %");
         assert_eq!(percent(0.0096), "1 %");
+        assert_eq!(percent(0.0), "0 %");
     }
 
     #[test]

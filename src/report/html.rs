@@ -11,7 +11,8 @@ pub fn render(document: &Document) -> String {
     let mut out = format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n<h1>{title}</h1>\n"
+         <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n<h1>{title}</h1>\n<p class=\"where\">{}</p>\n",
+        escape(&document.measured)
     );
     for block in &document.blocks {
         out.push_str(&html(block));
@@ -57,8 +58,10 @@ fn html(block: &Block) -> String {
 fn table(table: &Table) -> String {
     let row = |cells: &[String], tag: &str| -> String {
         let cells = cells.iter().enumerate().map(|(i, cell)| {
-            let class = if table.text_columns.contains(&i) { "" } else { " class=\"number\"" };
-            format!("<{tag}{class}>{}</{tag}>", escape(cell))
+            let number = if table.text_columns.contains(&i) { "" } else { "number" };
+            // Short cells stay on one line; a reason may be long.
+            let short = if cell.chars().count() < 28 { "short" } else { "" };
+            format!("<{tag} class=\"{number} {short}\">{}</{tag}>", escape(cell))
         });
         format!("<tr>{}</tr>\n", cells.collect::<String>())
     };

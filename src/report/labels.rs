@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::table::Comparison;
 use crate::recipe::{Bytes, Settings};
 
 /// Sizes in the order in which they are read; others follow by name.
@@ -31,22 +32,33 @@ pub fn size_name(key: &str) -> String {
     }
 }
 
+/// What the sizes in labels mean; `None` where the label says it itself.
+pub fn size_note(comparison: &Comparison) -> Option<String> {
+    let keys = &comparison.label_sizes;
+    match (comparison.shapes.as_slice(), keys.len()) {
+        ([one], 2..) => Some(format!("sizes of every cell: {} ({})", one.label, size_legend(keys))),
+        ([one], 1) => Some(format!("every cell: {}", one.label)),
+        (_, 2..) => Some(format!("sizes: {}", size_legend(keys))),
+        _ => None,
+    }
+}
+
 /// `size_name` of each, batch and sequence joined as they are in a label.
-pub fn size_legend(keys: &[String]) -> String {
+fn size_legend(keys: &[String]) -> String {
     join_sizes(keys, keys.iter().map(|key| size_name(key)).collect(), " × ")
 }
 
-/// `16×128, 512`
+/// `16×128, 512`; a single size has its name before it: `batch size 16`.
 pub fn shape_label(keys: &[String], settings: &Settings) -> String {
-    let values = keys
-        .iter()
-        .map(|key| match settings.get(key) {
-            Some(value) if key == "seed" => format!("seed {}", plain(value)),
-            Some(value) => plain(value),
-            None => "none".into(),
-        })
-        .collect();
-    join_sizes(keys, values, "×")
+    let value = |key: &String| match settings.get(key) {
+        Some(value) if key == "seed" && keys.len() > 1 => format!("seed {}", plain(value)),
+        Some(value) => plain(value),
+        None => "none".into(),
+    };
+    match keys {
+        [one] => format!("{} {}", size_name(one), value(one)),
+        _ => join_sizes(keys, keys.iter().map(value).collect(), "×"),
+    }
 }
 
 fn join_sizes(keys: &[String], mut parts: Vec<String>, times: &str) -> String {
@@ -128,6 +140,7 @@ mod tests {
         let sizes = keys(&["train.batch_size", "train.seq_len", "model.hidden_size"]);
         assert_eq!(shape_label(&sizes, &settings()), "16×128, 512");
         assert_eq!(size_legend(&sizes), "batch size × sequence length, hidden size");
+        assert_eq!(shape_label(&sizes[..1], &settings()), "batch size 16");
         let methods = keys(&["checkpoint.level", "ops.swiglu"]);
         assert_eq!(method_label(&methods, &settings()), "level 0, plain");
         assert_eq!(short_method_label(&methods, &settings()), "plain");

@@ -8,6 +8,7 @@ mod compare;
 mod conclusion;
 mod content;
 mod document;
+mod environment;
 mod format;
 mod frame;
 mod html;

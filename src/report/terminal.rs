@@ -110,14 +110,9 @@ fn versus(comparison: &Comparison, line: usize) -> String {
 }
 
 /// What the labels mean, and why cells have no numbers.
-pub fn notes(comparison: &Comparison) -> Vec<String> {
+fn notes(comparison: &Comparison) -> Vec<String> {
     let mut notes = Vec::new();
-    let legend = labels::size_legend(&comparison.label_sizes);
-    if comparison.shapes.len() > 1 {
-        notes.push(format!("sizes: {legend}"));
-    } else if !comparison.shapes[0].label.is_empty() {
-        notes.push(format!("sizes of every cell: {} ({legend})", comparison.shapes[0].label));
-    }
+    notes.extend(labels::size_note(comparison));
     notes.extend(shape_details(comparison));
     notes.push("est.: estimated over measured peak".into());
     for line in &comparison.lines {
@@ -134,7 +129,7 @@ pub fn notes(comparison: &Comparison) -> Vec<String> {
 }
 
 /// Swept sizes that the labels leave out: `16×128, 512: intermediate size 2048, layers 2`.
-pub fn shape_details(comparison: &Comparison) -> Vec<String> {
+fn shape_details(comparison: &Comparison) -> Vec<String> {
     let hidden: Vec<&String> =
         comparison.sizes.iter().filter(|key| !comparison.label_sizes.contains(key)).collect();
     if hidden.is_empty() {

@@ -13,7 +13,7 @@ use super::canvas::{
 };
 use super::legend::{Legend, Sign};
 
-const TOP: i32 = 72;
+const TOP: i32 = 46;
 const PANEL: i32 = 300;
 const MARGIN: i32 = 20;
 /// Height of one cross.
@@ -76,15 +76,15 @@ fn chart(comparison: &Comparison, sweep: &Sweep) -> Result<Chart> {
     if sweep.points.iter().any(|(_, i)| comparison.lines[*i].measured().is_none()) {
         legend.add(Sign::Cross, "no measurement (oom, failed or not run)");
     }
-    let top = TOP + legend.height() + 26;
-    let held = match sweep.held.as_str() {
-        "" => String::new(),
-        held => format!("at {held}"),
+    let (held, legend_top) = match sweep.held.as_str() {
+        "" => (String::new(), TOP),
+        held => (format!("at {held}"), TOP + 22),
     };
+    let top = legend_top + legend.height() + 30;
     let svg = svg(top + PANEL + 56, |canvas| {
         canvas.bold(&format!("Time and memory over {name}"), (MARGIN, 26), TITLE)?;
         canvas.text(&fit(&held, TEXT, WIDTH - 2 * MARGIN), (MARGIN, 50), TEXT, MUTED, Anchor::Left)?;
-        legend.draw(canvas, TOP - 4)?;
+        legend.draw(canvas, legend_top)?;
         let middle = WIDTH / 2;
         let panels = [(Quantity::Step, MARGIN, middle - 14), (Quantity::Peak, middle + 14, WIDTH - MARGIN)];
         for (quantity, from, to) in panels {

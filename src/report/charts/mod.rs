@@ -22,12 +22,15 @@ pub struct Chart {
     pub svg: String,
 }
 
-/// Every chart that the rows allow: bars always, lines where a size is swept, the scatter where
-/// methods were measured.
+/// Every chart that the rows allow: bars, the scatter where methods were measured at equal sizes,
+/// lines where a size is swept. None when nothing was measured.
 ///
 /// # Errors
 /// When Plotters cannot draw.
 pub fn draw(comparison: &Comparison) -> miette::Result<Vec<Chart>> {
+    if comparison.lines.iter().all(|line| line.measured().is_none()) {
+        return Ok(Vec::new());
+    }
     let mut charts = vec![bars::time(comparison)?, bars::memory(comparison)?];
     charts.extend(scatter::scatter(comparison)?);
     charts.extend(lines::lines(comparison)?);

@@ -163,6 +163,10 @@ fn place_numbers(
 ) -> Vec<(String, (i32, i32))> {
     let mut placed: Vec<(String, (i32, i32))> = Vec::new();
     for (name, (x, y)) in names.iter().zip(anchors) {
+        // Methods that fall together need their shape's number once.
+        if placed.iter().any(|(other, o)| other == name && (o.0 - x).abs() < 16 && (o.1 - y).abs() < 16) {
+            continue;
+        }
         let half = text_width(name, SMALL) / 2 + 1;
         // A front comes from above and leaves to the right, so left and below come first.
         let beside = [(-12, 0), (0, 15), (-11, 11), (11, 11), (11, -11), (-11, -11), (12, 0), (0, -15)];
@@ -185,6 +189,17 @@ fn place_numbers(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_avoid_markers_and_one_another() {
+        let names = ["1".to_string(), "2".into(), "1".into()];
+        let at = [(100, 100), (100, 100), (101, 100)];
+        let placed = place_numbers(&names, &at, &at, (0, 200), (0, 200));
+        // Left of the markers, then below them; the second "1" is already there.
+        assert_eq!(placed, [("1".to_string(), (88, 100)), ("2".into(), (100, 115))]);
+        let full: Vec<(i32, i32)> = (0..20).flat_map(|x| (0..20).map(move |y| (x * 10, y * 10))).collect();
+        assert!(place_numbers(&names, &at, &full, (0, 200), (0, 200)).is_empty());
+    }
 
     #[test]
     fn the_front_is_drawn_as_steps() {
