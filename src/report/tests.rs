@@ -37,6 +37,10 @@ fn the_same_rows_give_the_same_bytes() {
     let mut rows = rows(&recipe);
     rows[12] = bad_row(&recipe.cells[12], Status::Oom, "needs *14* GiB of #8 GiB");
     rows.remove(14);
+    // RUNNER_REPORT=folder cargo test the_same_rows: the report, to look at.
+    if let Ok(keep) = std::env::var("RUNNER_REPORT") {
+        write(Path::new(&keep), &recipe, &rows).expect("a report");
+    }
     let (first, second) = (written(&recipe, &rows), written(&recipe, &rows));
     for name in ["table.csv", "table.parquet", "table.md", "report.html", "report.pdf", "charts/pareto.png"] {
         assert!(first.contains_key(name), "{name} is missing among {:?}", first.keys());

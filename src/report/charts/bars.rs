@@ -1,13 +1,12 @@
 //! Grouped bars, one group a shape and one bar a method: time by phase, and peak memory.
 //!
 //! Bars lie down, so that names and values of any length stand beside them and never meet.
-//! Where the shapes' values differ ten-fold or more, each shape is drawn relative to its baseline:
-//! a common scale would hide the small ones and a logarithmic one would falsify the lengths.
 
 use super::super::format::{byte_unit, ratio, seconds, time_unit};
 use super::super::table::Comparison;
 use super::Chart;
 use super::axis::{Scale, from_zero, tick_label};
+use super::basis::Basis;
 use super::canvas::{
     ALARM, Anchor, Canvas, GRID, INK, MUTED, Result, SMALL, TEXT, TITLE, WIDTH, fit, method_color, svg,
     text_width, tint,
@@ -72,97 +71,29 @@ pub fn memory(comparison: &Comparison) -> Result<Chart> {
     bars.chart("memory", "Measured peak memory; the upright stroke is what was estimated beforehand.")
 }
 
-/// What one shape's values are divided by when bars are relative.
-struct Reference {
-    value: f64,
-    method: usize,
-    is_baseline: bool,
-}
-
 impl Bars<'_, '_> {
     fn total(&self, line: usize) -> Option<f64> {
         Some((self.parts)(self.comparison.lines[line].measured()?).iter().sum())
     }
 
-    /// The baseline of a shape, or its first measured method.
-    fn reference(&self, shape: usize) -> Option<Reference> {
-        let lines = &self.comparison.lines;
-        let of_shape = || (0..lines.len()).filter(|&i| lines[i].shape == shape);
-        let baseline = of_shape().find(|&i| self.comparison.is_baseline(i));
-        baseline.into_iter().chain(of_shape()).find_map(|i| {
-            let value = self.total(i).filter(|v| *v > 0.0)?;
-            Some(Reference { value, method: lines[i].method, is_baseline: baseline == Some(i) })
-        })
-    }
-
     fn chart(&self, name: &str, caption: &str) -> Result<Chart> {
         let c = self.comparison;
-        let references: Vec<Option<Reference>> = (0..c.shapes.len()).map(|s| self.reference(s)).collect();
-        let (low, high) = references
-            .iter()
-            .flatten()
-            .fold((f64::INFINITY, 0.0f64), |(low, high), r| (low.min(r.value), high.max(r.value)));
-        let relative = high >= 10.0 * low;
-        let mut caption = caption.to_string();
-        let divisor = |shape: usize| match (relative, &references[shape]) {
-            (false, _) => Some(1.0),
-            (true, reference) => reference.as_ref().map(|r| r.value),
-        };
-        let mut largest: Vec<f64> = Vec::new();
-        for (i, line) in c.lines.iter().enumerate() {
-            let Some(divisor) = divisor(line.shape) else { continue };
-            largest.extend(self.total(i).map(|v| v / divisor));
-            if self.estimate && line.measured().is_some() {
-                largest.push(line.estimate() as f64 / divisor);
-            }
-        }
-        let range = from_zero(largest.into_iter());
-        let (unit, unit_scale) = if relative { ("", 1.0) } else { (self.unit)(range.1) };
-        if relative {
-            caption.push_str(
-                " Each shape is drawn relative to its baseline, since they differ ten-fold or more.",
-            );
-            if references.iter().flatten().any(|r| !r.is_baseline) {
-                caption
-                    .push_str(" * The baseline has no measurement: relative to the first method that has.");
-            }
-        }
-
-        let axis = match references.iter().flatten().find(|r| r.is_baseline) {
-            _ if !relative => format!("{} in {unit}", self.quantity),
-            Some(r) => format!("{} relative to {} at the same sizes", self.quantity, c.methods[r.method]),
-            None => format!("{} relative to the first measured method at the same sizes", self.quantity),
-        };
-
-        let label = |shape: usize| {
-            let star = relative && references[shape].as_ref().is_some_and(|r| !r.is_baseline);
-            let text = &c.shapes[shape].label;
-            fit(&format!("{text}{}", if star { " *" } else { "" }), TEXT, 230)
-        };
-        let value = |i: usize| match (self.total(i), divisor(c.lines[i].shape)) {
-            (Some(total), Some(divisor)) if relative => {
-                format!("{} · {}", ratio(total / divisor), (self.text)(total))
-            }
-            (Some(total), _) => (self.text)(total),
-            // Off the scale as likely as not, so in words.
-            (None, _) if self.estimate && c.lines[i].estimate() > 0 => {
-                format!("{}, estimated {}", c.lines[i].status(), Bytes(c.lines[i].estimate()))
-            }
-            (None, _) => c.lines[i].status().into(),
-        };
-
+        let basis = Basis::new(c, |line| self.total(line));
         let pitch = (MOST / c.lines.len() as i32).clamp(6, 19);
-        let rows = |shape: usize| c.lines.iter().filter(|line| line.shape == shape).count() as i32;
-        let height_of = |shape: usize| (rows(shape) * pitch).max(14) + GROUP_GAP;
-        let data: i32 = (0..c.shapes.len()).map(height_of).sum();
+        let lines_of = |shape: usize| (0..c.lines.len()).filter(move |&i| c.lines[i].shape == shape);
+        let height_of = |shape: usize| (lines_of(shape).count() as i32 * pitch).max(14) + GROUP_GAP;
         let legend = self.legend(pitch < READABLE);
         let top = TOP + legend.height() + 8;
-        let bottom = top + data;
+        let bottom = top + (0..c.shapes.len()).map(height_of).sum::<i32>();
 
-        let left = MARGIN + 10 + (0..c.shapes.len()).map(|s| text_width(&label(s), TEXT)).max().unwrap_or(0);
-        let values = (0..c.lines.len()).map(value).map(|text| text_width(&text, SMALL)).max();
-        let right = WIDTH - MARGIN - if pitch < READABLE { 0 } else { values.unwrap_or(0) + 8 };
-        let scale = Scale::new(range, (left, right), false);
+        let labels: Vec<String> = (0..c.shapes.len()).map(|s| fit(&basis.label(c, s), TEXT, 230)).collect();
+        let values: Vec<String> = (0..c.lines.len()).map(|i| self.value(i, &basis)).collect();
+        let widest =
+            |texts: &[String], size: i32| texts.iter().map(|t| text_width(t, size)).max().unwrap_or(0);
+        let left = MARGIN + 10 + widest(&labels, TEXT);
+        let right = WIDTH - MARGIN - if pitch < READABLE { 0 } else { widest(&values, SMALL) + 8 };
+        let range = self.range(&basis);
+        let (unit, unit_scale) = if basis.relative { ("", 1.0) } else { (self.unit)(range.1) };
 
         let svg = svg(bottom + 56, |canvas| {
             canvas.bold(self.title, (MARGIN, 26), TITLE)?;
@@ -171,28 +102,54 @@ impl Bars<'_, '_> {
             for tick in in_unit.ticks(8) {
                 let x = in_unit.pixel(tick);
                 canvas.line(&[(x, top), (x, bottom)], GRID, 1)?;
-                let text = format!("{}{}", tick_label(tick), if relative { "x" } else { "" });
+                let text = format!("{}{}", tick_label(tick), if basis.relative { "x" } else { "" });
                 canvas.text(&text, (x, bottom + 12), SMALL, MUTED, Anchor::Middle)?;
             }
+            let axis = basis.axis(c, self.quantity, unit);
             canvas.text(&axis, ((left + right) / 2, bottom + 36), TEXT, INK, Anchor::Middle)?;
-            if relative {
+            let scale = Scale::new(range, (left, right), false);
+            if basis.relative {
                 let one = scale.pixel(1.0);
                 canvas.line(&[(one, top), (one, bottom)], MUTED, 1)?;
             }
             let mut y = top + GROUP_GAP / 2;
-            for shape in 0..c.shapes.len() {
+            for (shape, label) in labels.iter().enumerate() {
                 let middle = y + (height_of(shape) - GROUP_GAP) / 2;
-                canvas.text(&label(shape), (left - 10, middle), TEXT, INK, Anchor::Right)?;
-                let mut bar = y;
-                for i in (0..c.lines.len()).filter(|&i| c.lines[i].shape == shape) {
-                    self.bar(canvas, i, &scale, divisor(shape), (bar, pitch), value(i))?;
-                    bar += pitch;
+                canvas.text(label, (left - 10, middle), TEXT, INK, Anchor::Right)?;
+                for (row, i) in lines_of(shape).enumerate() {
+                    let at = (y + row as i32 * pitch, pitch);
+                    self.bar(canvas, i, &scale, basis.divisor(shape), at, &values[i])?;
                 }
                 y += height_of(shape);
             }
             canvas.line(&[(left, top), (left, bottom)], MUTED, 1)
         })?;
-        Ok(Chart { name: name.into(), caption, svg })
+        Ok(Chart { name: name.into(), caption: format!("{caption}{}", basis.note()), svg })
+    }
+
+    /// From zero to the largest bar or estimate of a measured cell.
+    fn range(&self, basis: &Basis) -> (f64, f64) {
+        let largest = self.comparison.lines.iter().enumerate().filter_map(|(i, line)| {
+            let estimate = if self.estimate { line.estimate() as f64 } else { 0.0 };
+            Some(self.total(i)?.max(estimate) / basis.divisor(line.shape)?)
+        });
+        from_zero(largest)
+    }
+
+    /// What stands at the end of a bar, or in its place.
+    fn value(&self, i: usize, basis: &Basis) -> String {
+        let line = &self.comparison.lines[i];
+        match (self.total(i), basis.divisor(line.shape)) {
+            (Some(total), Some(divisor)) if basis.relative => {
+                format!("{} · {}", ratio(total / divisor), (self.text)(total))
+            }
+            (Some(total), _) => (self.text)(total),
+            // Off the scale as likely as not, so in words.
+            (None, _) if self.estimate && line.estimate() > 0 => {
+                format!("{}, estimated {}", line.status(), Bytes(line.estimate()))
+            }
+            (None, _) => line.status().into(),
+        }
     }
 
     fn bar(
@@ -202,7 +159,7 @@ impl Bars<'_, '_> {
         scale: &Scale,
         divisor: Option<f64>,
         (y, pitch): (i32, i32),
-        text: String,
+        text: &str,
     ) -> Result {
         let line = &self.comparison.lines[i];
         let (bottom, middle) = (y + pitch - if pitch < 10 { 1 } else { 2 }, y + (pitch - 1) / 2);
@@ -224,8 +181,8 @@ impl Bars<'_, '_> {
         }
         let color = if line.measured().is_some() { INK } else { ALARM };
         if pitch >= READABLE {
-            canvas.rect((end + 4, y), (end + 8 + text_width(&text, SMALL), bottom), WHITE)?;
-            canvas.text(&text, (end + 6, middle), SMALL.min(pitch - 3), color, Anchor::Left)
+            canvas.rect((end + 4, y), (end + 8 + text_width(text, SMALL), bottom), WHITE)?;
+            canvas.text(text, (end + 6, middle), SMALL.min(pitch - 3), color, Anchor::Left)
         } else if line.measured().is_none() {
             canvas.cross((end + 6, middle), 2, color)
         } else {

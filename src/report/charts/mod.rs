@@ -2,6 +2,7 @@
 
 mod axis;
 mod bars;
+mod basis;
 mod canvas;
 mod legend;
 mod lines;
