@@ -8,11 +8,11 @@ use sha2::{Digest, Sha256};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, Deserializer};
 
-use super::HEADER_KEYS;
 use super::diagnostic::{RecipeError, Rule, Source};
 use super::grid::Override;
 use super::sections::{DeviceName, Measure, Precision, Train};
 use super::tagged;
+use super::{HEADER_KEYS, Run};
 use crate::device::DeviceId;
 use crate::model::Model;
 use crate::ops::{Checkpoint, Ops};
@@ -85,8 +85,7 @@ impl Cell {
     /// Rules over more than one key. Each technique checks its own.
     fn check(&self) -> Result<(), Rule> {
         self.ops.check(self)?;
-        self.model.check(self)?;
-        self.device_id().check(self)
+        self.model.check(self)
     }
 }
 
@@ -120,6 +119,7 @@ pub(super) fn from_table<'i>(
     mut root: Spanned<DeTable<'i>>,
     overrides: &[(Spanned<String>, Override<'i>)],
     source: &Source,
+    run: Run,
 ) -> Result<Cell, RecipeError> {
     for (key, value) in overrides {
         set(root.get_mut(), key, key.get_ref(), value, source)?;
@@ -137,8 +137,11 @@ pub(super) fn from_table<'i>(
         let span = rule.keys.iter().find_map(|key| find(places.get_ref(), key));
         source.at(span, rule.message, rule.help)
     };
-    cell.device =
-        DeviceId::resolve(&cell.device.0).map(|id| DeviceName(id.to_string())).map_err(rule_error)?;
+    if run == Run::Here {
+        let device = DeviceId::resolve(&cell.device.0).map_err(rule_error)?;
+        cell.device = DeviceName(device.to_string());
+        device.check(&cell).map_err(rule_error)?;
+    }
     cell.check().map_err(rule_error)?;
     Ok(cell)
 }

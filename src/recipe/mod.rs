@@ -41,6 +41,13 @@ pub struct Recipe {
     pub report: ReportConfig,
 }
 
+/// Whether the cells are to run on this machine.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Run {
+    Here,
+    Elsewhere,
+}
+
 /// The keys of a recipe that do not belong to a cell.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -65,7 +72,23 @@ impl Recipe {
     }
 
     /// Checks a recipe that is already in memory.
+    ///
+    /// # Errors
+    /// As [`Recipe::load`].
     pub fn parse(source: &Source) -> Result<Self, RecipeError> {
+        Self::checked(source, Run::Here)
+    }
+
+    /// Reads a recipe whose cells have run, here or on another machine: it need not be able to run
+    /// on this one.
+    ///
+    /// # Errors
+    /// As [`Recipe::load`], apart from devices.
+    pub fn parse_finished(source: &Source) -> Result<Self, RecipeError> {
+        Self::checked(source, Run::Elsewhere)
+    }
+
+    fn checked(source: &Source, run: Run) -> Result<Self, RecipeError> {
         let mut root = DeTable::parse(&source.text).map_err(|e| source.toml_error(&e, &[]))?;
         let table = root.get_mut();
         if table.is_empty() {
@@ -85,7 +108,7 @@ impl Recipe {
         let combinations = grid::expand(grid, source)?;
         let mut cells: Vec<Cell> = Vec::with_capacity(combinations.len());
         for overrides in &combinations {
-            let cell = cell::from_table(root.clone(), overrides, source)?;
+            let cell = cell::from_table(root.clone(), overrides, source, run)?;
             if let Some(i) = cells.iter().position(|other| *other == cell) {
                 let span = overrides.first().map(|(key, _)| key.span());
                 return Err(source.at(

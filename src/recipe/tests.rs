@@ -182,6 +182,13 @@ fn a_device_that_is_not_there_lists_those_that_are() {
 }
 
 #[test]
+fn results_of_a_device_that_is_not_here_can_be_read() {
+    let source = Source { path: "r.toml".into(), text: format!("device = \"cuda:7\"\n{BASE}") };
+    let recipe = Recipe::parse_finished(&source).expect("only running needs the device");
+    assert_eq!(recipe.cells[0].device.0, "cuda:7");
+}
+
+#[test]
 fn a_grid_with_an_error_points_into_the_grid() {
     says(
         &format!("{BASE}[grid]\n\"train.batchsize\" = [1, 2]\n"),

@@ -28,6 +28,8 @@ pub enum Event {
     Done { measurement: Box<Measurement> },
     /// The loss of step `step` was not finite.
     Diverged { step: usize, loss: String },
+    /// The device's memory, or the limit on it, was used up.
+    OutOfMemory { reason: String },
     /// The cell panicked or could not be built.
     Failed { reason: String },
 }

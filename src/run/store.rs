@@ -151,7 +151,7 @@ impl Store {
                 folder.display()
             ));
         }
-        let mut recipe = Recipe::parse(&Source::read(&recipe_path)?)?;
+        let mut recipe = Recipe::parse_finished(&Source::read(&recipe_path)?)?;
         // The copy is called recipe.toml in every folder; the folder above has the recipe's name.
         let absolute = fs::canonicalize(folder).unwrap_or_else(|_| folder.to_path_buf());
         if let Some(name) = absolute.parent().and_then(Path::file_name) {

@@ -35,6 +35,7 @@ pub fn of_event(event: Event) -> Option<Outcome> {
             status: Status::Diverged,
             reason: format!("the loss of step {step} was {loss}"),
         }),
+        Event::OutOfMemory { reason } => Some(Outcome::Ended { status: Status::Oom, reason }),
         Event::Failed { reason } => Some(Outcome::failed(reason)),
     }
 }
