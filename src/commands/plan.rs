@@ -1,6 +1,6 @@
 //! `runner plan`: every cell, its estimated memory and whether it fits.
 
-use crate::recipe::{Bytes, Recipe, Settings};
+use crate::recipe::{Bytes, Recipe};
 use crate::run::memory_limit;
 use crate::text;
 
@@ -20,7 +20,7 @@ pub fn plan(recipe: &Recipe) -> String {
         too_large += usize::from(!fits);
         let settings = cell.settings();
         let mut line = vec![(index + 1).to_string()];
-        line.extend(swept.iter().map(|key| show(&settings, key)));
+        line.extend(swept.iter().map(|key| settings.get(key).map_or_else(|| "-".into(), text::value)));
         line.extend([
             Bytes(estimate.weights).to_string(),
             Bytes(estimate.kept).to_string(),
@@ -47,14 +47,4 @@ fn short<'a>(key: &'a str, among: &[String]) -> &'a str {
     let last = |key: &'a str| key.rsplit('.').next().unwrap_or(key);
     let same = among.iter().filter(|other| other.rsplit('.').next() == Some(last(key))).count();
     if same == 1 { last(key) } else { key }
-}
-
-/// One setting as text; a dash where the cell does not have it.
-pub fn show(settings: &Settings, key: &str) -> String {
-    match settings.get(key) {
-        None => "-".into(),
-        Some(serde_json::Value::String(text)) => text.clone(),
-        Some(serde_json::Value::Number(n)) => n.as_f64().map_or_else(|| n.to_string(), |x| x.to_string()),
-        Some(other) => other.to_string(),
-    }
 }

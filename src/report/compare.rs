@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use comfy_table::{Cell, CellAlignment, Table};
 use miette::miette;
 
-use super::format::{ratio, seconds};
-use super::labels;
 use super::table::{Comparison, Quantity};
 use super::terminal::RULED;
 use crate::recipe::{Bytes, Recipe, Settings, is_size, matches};
 use crate::row::Row;
+use crate::text;
+use crate::text::{ratio, seconds};
 
 /// One side: its name, what it holds, and the settings each cell was measured with.
 struct Side<'a> {
@@ -109,7 +109,7 @@ impl<'a> Side<'a> {
     fn values(&self, key: &str) -> String {
         let mut seen: Vec<String> = Vec::new();
         for settings in &self.settings {
-            let value = settings.get(key).map_or_else(|| "none".into(), labels::plain);
+            let value = settings.get(key).map_or_else(|| "none".into(), text::value);
             if !seen.contains(&value) {
                 seen.push(value);
             }

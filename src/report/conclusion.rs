@@ -1,9 +1,9 @@
 //! The conclusion in plain words: what each method changes against the baseline, with the numbers.
 
-use super::format::{and, percent, ratio, sentence};
 use super::table::{Comparison, Quantity};
 use crate::measure::{Measurement, Samples};
 use crate::row::Status;
+use crate::text::{and, percent, ratio, sentence};
 
 /// Less than this is nobody's reason to choose a method.
 const NEGLIGIBLE: f64 = 0.002;

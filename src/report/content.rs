@@ -2,12 +2,13 @@
 
 use super::charts::Chart;
 use super::document::{Block, Table};
-use super::format::{rate, ratio, seconds, sentence, significant};
 use super::swiglu;
 use super::table::{Comparison, Line, Quantity, Shape};
 use super::{conclusion, environment, labels};
 use crate::measure::Measurement;
 use crate::recipe::{Bytes, matches};
+use crate::text;
+use crate::text::{rate, ratio, seconds, sentence, significant};
 
 pub fn blocks(comparison: &Comparison, charts: &[Chart]) -> Vec<Block> {
     let heading = |text: &str| Block::Heading { text: text.into() };
@@ -121,7 +122,7 @@ fn sizes(comparison: &Comparison) -> Option<Block> {
         return None;
     }
     let row = |shape: &Shape| {
-        let value = |key: &String| or_dash(shape.settings.get(key).map(labels::plain));
+        let value = |key: &String| or_dash(shape.settings.get(key).map(text::value));
         std::iter::once(shape.label.clone()).chain(sizes.iter().map(value)).collect()
     };
     Some(Block::Table(Table {

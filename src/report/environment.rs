@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use super::format::{and, significant};
 use super::table::{Comparison, Line};
 use crate::recipe::Bytes;
 use crate::row::{Environment, Row};
+use crate::text::{and, significant};
 
 /// Where, when and how the rows were measured; several values where rows differ.
 pub fn items(comparison: &Comparison) -> Vec<String> {

@@ -4,10 +4,10 @@ use miette::{IntoDiagnostic, WrapErr};
 use polars::prelude::*;
 use serde_json::Value;
 
-use super::labels;
 use super::table::{Comparison, Line, Quantity};
 use crate::measure::{Measurement, Samples};
 use crate::row::Row;
+use crate::text;
 
 /// Times in seconds, memory in bytes; a cell without the quantity has null.
 pub fn frame(comparison: &Comparison) -> miette::Result<DataFrame> {
@@ -95,7 +95,7 @@ fn setting(key: &str, lines: &[Line]) -> Column {
     } else if all(Value::is_boolean) {
         Column::new(name, values.iter().map(|v| v.and_then(Value::as_bool)).collect::<Vec<_>>())
     } else {
-        Column::new(name, values.iter().map(|v| v.map(labels::plain)).collect::<Vec<_>>())
+        Column::new(name, values.iter().map(|v| v.map(text::value)).collect::<Vec<_>>())
     }
 }
 

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::table::Comparison;
 use crate::recipe::{Bytes, Settings};
+use crate::text;
 
 /// Sizes in the order in which they are read; others follow by name.
 const READING_ORDER: [&str; 5] = [
@@ -51,8 +52,8 @@ fn size_legend(keys: &[String]) -> String {
 /// `16×128, 512`; a single size has its name before it: `batch size 16`.
 pub fn shape_label(keys: &[String], settings: &Settings) -> String {
     let value = |key: &String| match settings.get(key) {
-        Some(value) if key == "seed" && keys.len() > 1 => format!("seed {}", plain(value)),
-        Some(value) => plain(value),
+        Some(value) if key == "seed" && keys.len() > 1 => format!("seed {}", text::value(value)),
+        Some(value) => text::value(value),
         None => "none".into(),
     };
     match keys {
@@ -98,23 +99,14 @@ fn method_part(key: &str, value: Option<&Value>) -> String {
         Some(Value::Bool(false)) => format!("no {name}"),
         Some(value @ Value::Number(_)) => match (key, value.as_u64()) {
             ("measure.memory_limit", Some(bytes)) => format!("limit {}", Bytes(bytes)),
-            _ => format!("{name} {}", plain(value)),
+            _ => format!("{name} {}", text::value(value)),
         },
-        Some(value) => plain(value),
+        Some(value) => text::value(value),
     }
 }
 
 fn last_part(key: &str) -> String {
     key.rsplit('.').next().unwrap_or(key).replace('_', " ")
-}
-
-/// A value as typed: 0.0 reads 0, text has no quotes.
-pub fn plain(value: &Value) -> String {
-    match (value, value.as_f64()) {
-        (Value::String(text), _) => text.clone(),
-        (Value::Number(_), Some(x)) if value.is_f64() => x.to_string(),
-        _ => value.to_string(),
-    }
 }
 
 #[cfg(test)]

@@ -9,7 +9,6 @@ mod conclusion;
 mod content;
 mod document;
 mod environment;
-mod format;
 mod frame;
 mod html;
 mod labels;

@@ -2,12 +2,12 @@
 //! each checkpoint level keeps.
 
 use super::document::{Block, Formula, Step, Table};
-use super::format::percent;
 use super::table::Comparison;
 use crate::model::Model;
 use crate::ops::swiglu::memory::Sizes;
 use crate::ops::{Level, Operator};
 use crate::recipe::{Bytes, Cell};
+use crate::text::percent;
 
 /// Levels and what they keep from forward to backward besides the weights.
 const KEPT: [(Level, &str); 3] =

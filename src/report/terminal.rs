@@ -3,11 +3,12 @@
 use comfy_table::presets::ASCII_MARKDOWN;
 use comfy_table::{Cell, CellAlignment, LineStyle, Table, TableStyle};
 
-use super::format::{rate, ratio, seconds, significant};
 use super::labels;
 use super::table::{Comparison, Quantity};
 use crate::recipe::{Bytes, Recipe};
 use crate::row::Row;
+use crate::text;
+use crate::text::{rate, ratio, seconds, significant};
 
 /// One line below the header; every column of a terminal counts.
 pub const RULED: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
@@ -139,7 +140,7 @@ fn shape_details(comparison: &Comparison) -> Vec<String> {
         let values: Vec<String> = hidden
             .iter()
             .filter_map(|key| {
-                Some(format!("{} {}", labels::size_name(key), labels::plain(shape.settings.get(*key)?)))
+                Some(format!("{} {}", labels::size_name(key), text::value(shape.settings.get(*key)?)))
             })
             .collect();
         format!("{}: {}", shape.label, values.join(", "))

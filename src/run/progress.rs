@@ -6,6 +6,7 @@ use std::io::{IsTerminal, Write, stderr};
 use super::bars::Bars;
 use crate::recipe::{Bytes, Cell, Recipe};
 use crate::row::Row;
+use crate::text;
 
 /// How a cell is called, and how much there is to do in it.
 #[derive(Clone, Debug, PartialEq)]
@@ -78,8 +79,8 @@ pub(super) fn ended(cell: &Label, row: &Row) -> String {
     match &row.measurement {
         Some(m) => format!(
             "{cell}: forward {}, backward {}, peak {}",
-            duration(m.forward.median),
-            duration(m.backward.median),
+            text::seconds(m.forward.median),
+            text::seconds(m.backward.median),
             Bytes(m.memory.live_peak)
         ),
         // The row has the rest of a long reason.
@@ -91,23 +92,6 @@ pub(super) fn skipped(cell: &Label) -> String {
     format!("{cell}: measured by another run")
 }
 
-/// Three significant digits with the unit that fits; `seconds` is not negative.
-fn duration(seconds: f64) -> String {
-    let (value, unit) = match seconds {
-        s if s < 1e-3 => (s * 1e6, "µs"),
-        s if s < 1.0 => (s * 1e3, "ms"),
-        s if s < 100.0 => (s, "s"),
-        s if s < 5400.0 => (s / 60.0, "min"),
-        s => (s / 3600.0, "h"),
-    };
-    let decimals = match value {
-        v if v < 9.995 => 2,
-        v if v < 99.95 => 1,
-        _ => 0,
-    };
-    format!("{value:.decimals$} {unit}")
-}
-
 impl Label {
     /// The labels of all cells of a recipe.
     pub fn of(recipe: &Recipe) -> Vec<Self> {
@@ -116,8 +100,7 @@ impl Label {
             let settings = cell.settings();
             let values = swept.iter().filter_map(|key| {
                 let value = settings.get(key)?;
-                let text = value.as_str().map_or_else(|| value.to_string(), str::to_string);
-                Some(format!("{key}={text}"))
+                Some(format!("{key}={}", text::value(value)))
             });
             let flops = cell.model.flops(cell);
             let steps = cell.measure.warmup + cell.measure.steps;
@@ -171,18 +154,5 @@ mod tests {
         // 9 matmuls of 2·4·8·16 operations at batch size 1, over 2 + 15 steps.
         assert_eq!(labels[0].work, 9.0 * 2.0 * (4 * 8 * 16) as f64 * 17.0);
         assert_eq!(labels[2].work, 3.0 * labels[0].work);
-    }
-
-    #[test]
-    fn durations() {
-        for (seconds, text) in [
-            (2.5e-6, "2.50 µs"),
-            (0.0123, "12.3 ms"),
-            (1.0, "1.00 s"),
-            (180.0, "3.00 min"),
-            (7200.0, "2.00 h"),
-        ] {
-            assert_eq!(duration(seconds), text);
-        }
     }
 }

@@ -2,7 +2,6 @@
 //!
 //! Bars lie down, so that names and values of any length stand beside them and never meet.
 
-use super::super::format::{byte_unit, ratio, seconds, time_unit};
 use super::super::table::Comparison;
 use super::Chart;
 use super::axis::{Scale, from_zero, tick_label};
@@ -14,6 +13,7 @@ use super::canvas::{
 use super::legend::{Legend, Sign};
 use crate::measure::Measurement;
 use crate::recipe::Bytes;
+use crate::text::{byte_unit, ratio, seconds, time_unit};
 use plotters::style::WHITE;
 
 /// Strength of the colour of forward, backward and optimizer.

@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::super::format::{byte_unit, time_unit};
-use super::super::labels::{plain, size_name};
+use super::super::labels::size_name;
 use super::super::table::{Comparison, Quantity};
 use super::Chart;
 use super::axis::{Scale, from_zero, padded, tick_label};
@@ -12,6 +11,7 @@ use super::canvas::{
     text_width,
 };
 use super::legend::{Legend, Sign};
+use crate::text::{self, byte_unit, time_unit};
 
 const TOP: i32 = 46;
 const PANEL: i32 = 300;
@@ -41,7 +41,7 @@ fn sweep(comparison: &Comparison, key: &str) -> Option<Sweep> {
     for (i, line) in comparison.lines.iter().enumerate() {
         let x = line.settings.get(key)?.as_f64()?;
         let named = |other: &&String| {
-            let value = line.settings.get(*other).map_or_else(|| "none".into(), plain);
+            let value = line.settings.get(*other).map_or_else(|| "none".into(), text::value);
             format!("{} {value}", size_name(other))
         };
         let held: Vec<String> = others.iter().map(named).collect();

@@ -4,12 +4,12 @@
 //! methods do, and only within a shape can one method replace another.
 
 use super::super::conclusion::pareto_front;
-use super::super::format::{byte_unit, time_unit};
 use super::super::table::{Comparison, Quantity};
 use super::Chart;
 use super::axis::{Scale, padded, tick_label};
 use super::canvas::{Anchor, GRID, INK, MUTED, Result, SMALL, TEXT, TITLE, WIDTH, fit, svg, text_width};
 use super::legend::{Legend, Sign};
+use crate::text::{byte_unit, time_unit};
 use plotters::style::RGBColor;
 
 const TOP: i32 = 48;
