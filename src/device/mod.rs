@@ -8,6 +8,7 @@ use std::fmt;
 use burn::tensor::{DType, Device};
 use serde::{Deserialize, Serialize};
 
+use crate::measure::{CpuMeter, Meter};
 use crate::recipe::{Cell, Compute, Rule};
 
 /// A device that this machine has.
@@ -107,6 +108,13 @@ impl DeviceId {
     pub fn info(self) -> DeviceInfo {
         match self {
             Self::Cpu => cpu::info(),
+        }
+    }
+
+    /// What follows the steps of a cell on this device; counts memory from here on.
+    pub fn meter(self) -> Box<dyn Meter> {
+        match self {
+            Self::Cpu => Box::new(CpuMeter::new()),
         }
     }
 

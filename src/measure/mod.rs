@@ -1,14 +1,16 @@
 //! Measurement: what a cell's steps cost in time and memory, and what was estimated.
 
 pub mod alloc;
+mod cpu;
 mod estimate;
-mod memory;
+mod meter;
 mod samples;
 
 use serde::{Deserialize, Serialize};
 
+pub use cpu::CpuMeter;
 pub use estimate::{Estimate, Ledger};
-pub use memory::{MemoryUse, Phase, PhaseMeter, process_peak_rss};
+pub use meter::{Measured, MemoryUse, Meter, Phase, Stop};
 pub use samples::Samples;
 
 /// What the measured steps of a cell cost.

@@ -4,8 +4,8 @@ use std::io::{self, BufRead, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 
-use super::{Trained, train};
-use crate::measure::alloc;
+use super::train;
+use crate::measure::{Stop, alloc};
 use crate::recipe::Cell;
 use crate::run::protocol::{Event, Request};
 
@@ -39,8 +39,8 @@ fn answer(request: Request) -> Event {
     alloc::set_limit(alloc::live().saturating_add(limit));
     let mut on_step = |done, of| send(&Event::Step { done, of });
     match catch_unwind(AssertUnwindSafe(|| train(&cell, &mut on_step))) {
-        Ok(Trained::Measured(measurement)) => Event::Done { measurement },
-        Ok(Trained::Diverged { step, loss }) => Event::Diverged { step, loss: loss.to_string() },
+        Ok(Ok(measurement)) => Event::Done { measurement: Box::new(measurement) },
+        Ok(Err(Stop::Diverged { step, loss })) => Event::Diverged { step, loss: loss.to_string() },
         Err(panic) => Event::Failed { reason: message(&*panic) },
     }
 }

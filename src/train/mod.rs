@@ -4,4 +4,4 @@ mod cell;
 mod pipeline;
 
 pub use cell::serve;
-pub use pipeline::{Trained, train};
+pub use pipeline::train;

@@ -1,0 +1,89 @@
+//! The CPU's [`Meter`]: the host's clock and the counting allocator.
+
+use std::time::Instant;
+
+use burn::tensor::Tensor;
+
+use super::alloc;
+use super::meter::{Measured, MemoryUse, Meter, Phase, Stop, divergence};
+
+/// The CPU backend computes when it is called, so the clock at the end of a call is the time of
+/// its end.
+pub struct CpuMeter {
+    /// Live bytes before the network was built.
+    base: usize,
+    measured: bool,
+    since: Instant,
+    result: Measured,
+}
+
+impl CpuMeter {
+    /// Counts memory from here on.
+    pub fn new() -> Self {
+        let result =
+            Measured { seconds: Default::default(), losses: Vec::new(), memory: MemoryUse::default() };
+        Self { base: alloc::live(), measured: false, since: Instant::now(), result }
+    }
+
+    fn above_base(&self, bytes: usize) -> u64 {
+        bytes.saturating_sub(self.base) as u64
+    }
+}
+
+impl Default for CpuMeter {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Meter for CpuMeter {
+    fn begin(&mut self, measured: bool) {
+        self.measured = measured;
+        alloc::reset_peak();
+        self.since = Instant::now();
+    }
+
+    fn end(&mut self, phase: Phase) {
+        let seconds = self.since.elapsed().as_secs_f64();
+        let (peak, live) = (self.above_base(alloc::peak()), self.above_base(alloc::live()));
+        if self.measured {
+            self.result.seconds[phase as usize].push(seconds);
+        }
+        let memory = &mut self.result.memory;
+        let of_phase = match phase {
+            Phase::Forward => {
+                memory.after_forward = memory.after_forward.max(live);
+                &mut memory.forward_peak
+            }
+            Phase::Backward => &mut memory.backward_peak,
+            Phase::Optimizer => &mut memory.optimizer_peak,
+        };
+        *of_phase = peak.max(*of_phase);
+        memory.live_peak = memory.live_peak.max(peak);
+        alloc::reset_peak();
+        self.since = Instant::now();
+    }
+
+    fn loss(&mut self, loss: Tensor<1>) {
+        self.result.losses.push(f64::from(loss.into_scalar::<f32>()));
+        // Reading the loss belongs to no phase.
+        self.since = Instant::now();
+    }
+
+    fn stop(&mut self) -> Option<Stop> {
+        divergence(&self.result.losses)
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<Measured, Stop> {
+        self.result.memory.process_rss_peak = process_peak_rss();
+        Ok(self.result)
+    }
+}
+
+/// The most resident bytes this process had (VmHWM); `None` where there is no /proc.
+fn process_peak_rss() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kib: u64 = line.trim().strip_suffix(" kB")?.trim().parse().ok()?;
+    Some(kib * 1024)
+}

@@ -1,0 +1,74 @@
+//! [`Meter`]: follows the steps of a cell and measures time, memory and loss, each device in its
+//! own way.
+
+use burn::tensor::Tensor;
+use serde::{Deserialize, Serialize};
+
+/// A phase of a training step, in the order they run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Batch to loss.
+    Forward,
+    /// Loss to gradients.
+    Backward,
+    /// Gradients to new parameters.
+    Optimizer,
+}
+
+/// Bytes, measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemoryUse {
+    /// The most live bytes at any moment of any step, above what the process held before the
+    /// network was built: tensors and nothing else.
+    pub live_peak: u64,
+    /// The same, by phase.
+    pub forward_peak: u64,
+    pub backward_peak: u64,
+    pub optimizer_peak: u64,
+    /// Live bytes between forward and backward: weights, optimizer state, batch, and what the
+    /// checkpoint level keeps.
+    pub after_forward: u64,
+    /// The operating system's figure for the whole process at its highest.
+    pub process_rss_peak: Option<u64>,
+}
+
+/// Why a cell's steps end early.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Stop {
+    /// The loss of a step (counted from 1) was not finite.
+    Diverged { step: usize, loss: f64 },
+}
+
+/// What the steps cost.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Measured {
+    /// Seconds by [`Phase`], one a measured step.
+    pub seconds: [Vec<f64>; 3],
+    /// Loss of every step, warm-up included.
+    pub losses: Vec<f64>,
+    pub memory: MemoryUse,
+}
+
+/// Follows steps. Made before the network is built, so that memory is counted from there.
+pub trait Meter {
+    /// A step begins; a warm-up step is not `measured`.
+    fn begin(&mut self, measured: bool);
+
+    /// The phase that began with the step or with the end of the phase before it has ended.
+    fn end(&mut self, phase: Phase);
+
+    /// Takes the loss of this step [1], in fp32.
+    fn loss(&mut self, loss: Tensor<1>);
+
+    /// Whether what is known of the losses so far ends the cell.
+    fn stop(&mut self) -> Option<Stop>;
+
+    /// After the last step.
+    fn finish(self: Box<Self>) -> Result<Measured, Stop>;
+}
+
+/// The first loss that is not finite.
+pub fn divergence(losses: &[f64]) -> Option<Stop> {
+    let step = losses.iter().position(|loss| !loss.is_finite())?;
+    Some(Stop::Diverged { step: step + 1, loss: losses[step] })
+}
