@@ -1,9 +1,45 @@
-//! The arithmetic of SwiGLU forward and backward on any backend, with temporaries freed as early
-//! as the formula allows. Names follow the derivation in the parent module.
+//! The arithmetic of SwiGLU forward and backward: what a backend provides, and the formula in
+//! Burn's operators for the CPU, with temporaries freed as early as it allows. Names follow the
+//! derivation in the parent module.
 
-use burn::backend::{Backend, tensor::FloatTensor};
+use burn::backend::{Backend, Flex, tensor::FloatTensor};
 
 use crate::ops::Level;
+use crate::ops::linear::Fp32Math;
+
+/// Backends with their own way through the formula.
+pub trait Formula: Backend {
+    /// y and what `level` keeps.
+    fn forward(
+        x: FloatTensor<Self>,
+        w: FloatTensor<Self>,
+        v: FloatTensor<Self>,
+        u: FloatTensor<Self>,
+        level: Level,
+        math: Fp32Math,
+    ) -> (FloatTensor<Self>, Kept<Self>);
+
+    /// dx, dW, dV, dU; `None` where not wanted.
+    fn backward(inputs: Inputs<Self>, wanted: Wanted, math: Fp32Math) -> [Option<FloatTensor<Self>>; 4];
+}
+
+/// The CPU multiplies fp32 exactly whatever `math` says.
+impl Formula for Flex {
+    fn forward(
+        x: FloatTensor<Self>,
+        w: FloatTensor<Self>,
+        v: FloatTensor<Self>,
+        u: FloatTensor<Self>,
+        level: Level,
+        _math: Fp32Math,
+    ) -> (FloatTensor<Self>, Kept<Self>) {
+        forward(x, w, v, u, level)
+    }
+
+    fn backward(inputs: Inputs<Self>, wanted: Wanted, _math: Fp32Math) -> [Option<FloatTensor<Self>>; 4] {
+        backward(inputs, wanted)
+    }
+}
 
 /// What forward leaves for backward besides x.
 #[derive(Clone, Debug)]
@@ -16,8 +52,7 @@ pub enum Kept<B: Backend> {
     Nothing,
 }
 
-/// y and what `level` keeps.
-pub fn forward<B: Backend>(
+fn forward<B: Backend>(
     x: FloatTensor<B>,
     w: FloatTensor<B>,
     v: FloatTensor<B>,
@@ -55,8 +90,7 @@ pub struct Inputs<B: Backend> {
 /// Which gradients are wanted: `[x, w, v, u]`. A frozen weight costs no matmul.
 pub type Wanted = [bool; 4];
 
-/// dx, dW, dV, dU; `None` where not wanted.
-pub fn backward<B: Backend>(inputs: Inputs<B>, wanted: Wanted) -> [Option<FloatTensor<B>>; 4] {
+fn backward<B: Backend>(inputs: Inputs<B>, wanted: Wanted) -> [Option<FloatTensor<B>>; 4] {
     let Inputs { x, w, v, u, kept, g } = inputs;
     let [want_x, want_w, want_v, want_u] = wanted;
     let (a, s, b) = match kept {
