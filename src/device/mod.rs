@@ -3,6 +3,7 @@
 
 mod cpu;
 pub mod cuda;
+pub mod trace;
 
 use std::fmt;
 

@@ -3,6 +3,7 @@
 //! A [`Gpu`] is a device that this process has opened. It computes through Burn's CubeCL backend;
 //! matrix products go to cuBLASLt, on CubeCL's own stream and on the buffers of Burn's tensors.
 
+mod activity;
 mod blas;
 mod ceilings;
 mod driver;
@@ -25,6 +26,7 @@ use cubecl_runtime::runtime::Runtime;
 
 use super::DeviceInfo;
 
+pub use activity::Recording;
 pub use blas::Fp32Math;
 pub use ceilings::ceilings;
 pub use driver::count;
