@@ -65,7 +65,6 @@ pub fn matmul(lhs: Operand, rhs: Operand, output: Output, math: Fp32Math) -> Cub
             let lhs_at = address(client, &lhs.tensor.handle)?;
             let rhs_at = address(client, &rhs.tensor.handle)?;
             let out_at = address(client, &out.tensor.handle)?;
-            let workspace = address(client, &lane.workspace)?;
             let problem = Problem {
                 lhs: lhs.layout(lhs_at.pointer),
                 rhs: rhs.layout(rhs_at.pointer),
@@ -77,7 +76,7 @@ pub fn matmul(lhs: Operand, rhs: Operand, output: Output, math: Fp32Math) -> Cub
                 lhs: lhs_at.pointer,
                 rhs: rhs_at.pointer,
                 out: out_at.pointer,
-                workspace: workspace.pointer,
+                workspace: lane.workspace,
             };
             // SAFETY: the layouts are those of the tensors at these addresses. The guards keep them
             // in place until the product is in the stream, and CubeCL uses freed memory again in

@@ -49,7 +49,8 @@ pub struct Gpu {
 /// A stream with the scratch memory of its matrix products.
 struct Lane {
     stream: stream::Stream,
-    workspace: Handle,
+    /// Address of [`blas::WORKSPACE`] bytes.
+    workspace: u64,
 }
 
 impl Gpu {
@@ -129,7 +130,11 @@ impl Gpu {
             let client = self.client();
             let stream = stream::Stream::open(client.clone(), id, &self.context);
             // Kept for ever, so it must not share a page with memory that comes and goes.
-            let workspace = client.memory_persistent_allocation((), |()| client.empty(blas::WORKSPACE));
+            let handle = client.memory_persistent_allocation((), |()| client.empty(blas::WORKSPACE));
+            let at = address(&client, &handle).unwrap_or_else(|e| panic!("{e}"));
+            let workspace = at.pointer;
+            // A lane is never closed: neither is what keeps its scratch memory in place.
+            std::mem::forget((at, handle));
             Box::leak(Box::new(Lane { stream, workspace }))
         })
     }
