@@ -1,10 +1,16 @@
 //! Records the git commit the binary was built from, so that every row can name it.
 
+use std::path::Path;
 use std::process::Command;
 
 fn main() {
-    println!("cargo:rerun-if-changed=.git/HEAD");
-    println!("cargo:rerun-if-changed=.git/logs/HEAD");
+    println!("cargo:rerun-if-changed=build.rs");
+    // A missing path would run this again, and so build everything again, each time.
+    for path in [".git/HEAD", ".git/logs/HEAD"] {
+        if Path::new(path).exists() {
+            println!("cargo:rerun-if-changed={path}");
+        }
+    }
     let commit = Command::new("git")
         .args(["rev-parse", "--short=12", "HEAD"])
         .output()

@@ -4,14 +4,20 @@
 //! which `train` builds and `measure` measures into a `row`; `report` turns rows into tables,
 //! charts and documents.
 
+pub mod cli;
+pub mod commands;
 pub mod device;
 pub mod measure;
 pub mod model;
 pub mod ops;
 pub mod optim;
 pub mod recipe;
+pub mod report;
 pub mod row;
 pub mod run;
+pub mod text;
+pub mod train;
+pub mod verify;
 
 /// Counts every allocation, so that a cell's live peak on the CPU is exact.
 #[global_allocator]

@@ -41,20 +41,33 @@ fn describe(mut system: System) -> (String, u64, u64) {
 /// Side of the square matrices whose product is timed: 2·1024³ = 2.1 GFLOP, about 10 ms on eight
 /// cores, and 3 x 4 MiB, beyond the L2 cache of one core.
 const MATMUL_SIZE: usize = 1024;
+/// Rows of a product that `flex` does not spread over threads.
+const SMALL: usize = 64;
 /// Elements copied: 64 MiB of fp32, beyond the last-level cache of a desktop.
 const COPY_ELEMENTS: usize = 16 << 20;
 /// The fastest of this many is the ceiling: noise only ever slows.
 const REPEATS: usize = 4;
 
+/// Two random square matrices of [`MATMUL_SIZE`].
+fn matrices(compute: Compute) -> [Tensor<2>; 2] {
+    let shape = [MATMUL_SIZE, MATMUL_SIZE];
+    [(); 2].map(|()| Tensor::random(shape, Distribution::Normal(0.0, 1.0), (&Device::flex(), dtype(compute))))
+}
+
+/// One product large enough that every thread allocates its packing buffers, and one small enough
+/// to stay on this thread, which allocates its own.
+pub fn warm_up(compute: Compute) {
+    let [a, b] = matrices(compute);
+    drop(a.clone().matmul(b.clone()));
+    drop(a.slice([0..SMALL, 0..MATMUL_SIZE]).matmul(b.slice([0..MATMUL_SIZE, 0..SMALL])));
+}
+
 pub fn ceilings(types: &[Compute]) -> Ceilings {
-    let device = Device::flex();
     let mut ceilings = Ceilings::default();
     for compute in types {
-        let n = MATMUL_SIZE;
-        let make = || Tensor::<2>::random([n, n], Distribution::Normal(0.0, 1.0), (&device, dtype(*compute)));
-        let (a, b) = (make(), make());
+        let [a, b] = matrices(*compute);
         let seconds = fastest(|| drop(a.clone().matmul(b.clone())));
-        let rate = Some(2.0 * (n as f64).powi(3) / seconds);
+        let rate = Some(2.0 * (MATMUL_SIZE as f64).powi(3) / seconds);
         match compute {
             Compute::Fp32 => ceilings.matmul_fp32 = rate,
             // The CPU has none; no cell asks for it.

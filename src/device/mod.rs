@@ -89,14 +89,15 @@ impl DeviceId {
         std::iter::once(Self::Cpu).chain((0..cuda::count()).map(Self::Cuda)).collect()
     }
 
-    /// The device a recipe's `device` value names; `auto` is the fastest there is.
+    /// The device a recipe's `device` value names; `auto` is the fastest on which a cell can be
+    /// measured.
     ///
     /// # Errors
     /// A rule that lists the devices of this machine.
     pub fn resolve(name: &str) -> Result<Self, Rule> {
         let have = Self::all();
         if name == "auto" {
-            return Ok(have.get(1).copied().unwrap_or(Self::Cpu));
+            return Ok(Self::Cpu);
         }
         have.iter().copied().into_iter().find(|id| id.to_string() == name).ok_or_else(|| {
             let have: Vec<String> = have.iter().map(|id| format!("\"{id}\"")).collect();
@@ -117,6 +118,15 @@ impl DeviceId {
         match self {
             Self::Cpu => Device::flex(),
             Self::Cuda(ordinal) => cuda::Gpu::open(ordinal).burn(),
+        }
+    }
+
+    /// Lets the backend make what it keeps for good (threads, packing buffers), so that a cell's
+    /// memory counts tensors alone. `compute` is the type of the matrix products to come.
+    pub fn warm_up(self, compute: Compute) {
+        match self {
+            Self::Cpu => cpu::warm_up(compute),
+            Self::Cuda(ordinal) => _ = cuda::Gpu::open(ordinal),
         }
     }
 
@@ -151,7 +161,14 @@ impl DeviceId {
                     "use compute = \"tf32\", or ops.swiglu = \"custom\"",
                 ))
             }
-            Self::Cpu | Self::Cuda(_) => Ok(()),
+            // A cell's phases are timed by the host's clock and its memory by the host's allocator;
+            // on CUDA both would be wrong.
+            Self::Cuda(_) => Err(Rule::new(
+                &["device"],
+                "cells cannot be measured on CUDA yet: times and memory are those of the host",
+                "use device = \"cpu\"",
+            )),
+            Self::Cpu => Ok(()),
         }
     }
 }

@@ -1,6 +1,9 @@
-//! [`Estimate`]: the bytes a cell will need, from its settings alone.
+//! [`Estimate`]: the bytes a cell will need, from its settings alone, and the [`Ledger`] that
+//! finds them by walking through a step.
 
 use serde::{Deserialize, Serialize};
+
+use crate::recipe::Compute;
 
 /// Bytes at the cell's highest moment, by what holds them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -8,10 +11,12 @@ pub struct Estimate {
     pub weights: u64,
     pub gradients: u64,
     pub optimizer: u64,
-    /// Kept from forward to backward.
+    /// Kept from forward to backward, as far as it is still there at that moment.
     pub activations: u64,
-    /// Input, target and temporaries of one operator.
+    /// The batch and the temporaries of the operator that runs.
     pub workspace: u64,
+    /// The most that is kept from forward to backward at any moment; not a part of the sum.
+    pub kept: u64,
 }
 
 impl Estimate {
@@ -19,5 +24,60 @@ impl Estimate {
         [self.weights, self.gradients, self.optimizer, self.activations, self.workspace]
             .into_iter()
             .fold(0, u64::saturating_add)
+    }
+}
+
+/// Follows what a step holds, tensor by tensor, and remembers the highest moment. Each technique
+/// writes its own walk, in the order its code allocates and frees.
+#[derive(Clone, Debug)]
+pub struct Ledger {
+    pub now: Estimate,
+    peak: Estimate,
+    kept: u64,
+    compute: Compute,
+}
+
+impl Ledger {
+    pub fn new(compute: Compute) -> Self {
+        Self { now: Estimate::default(), peak: Estimate::default(), kept: 0, compute }
+    }
+
+    /// Notes the present moment.
+    fn mark(&mut self) {
+        self.kept = self.kept.max(self.now.activations);
+        if self.now.total() > self.peak.total() {
+            self.peak = self.now;
+        }
+    }
+
+    /// Takes workspace; give it back by subtracting from `now.workspace`.
+    pub fn take(&mut self, bytes: u64) {
+        self.now.workspace = self.now.workspace.saturating_add(bytes);
+        self.mark();
+    }
+
+    /// Gives workspace back.
+    pub fn give(&mut self, bytes: u64) {
+        self.now.workspace = self.now.workspace.saturating_sub(bytes);
+    }
+
+    /// A matrix product of operands of `lhs` and `rhs` bytes; its result of `out` bytes stays in
+    /// the workspace.
+    ///
+    /// Burn's CPU backend zeroes a result in one buffer and moves it to an aligned one, so that
+    /// the result exists twice for a moment; bf16 is multiplied in fp32 copies of all three.
+    pub fn matmul(&mut self, lhs: u64, rhs: u64, out: u64) {
+        let moment = match self.compute {
+            Compute::Fp32 | Compute::Tf32 | Compute::Fp16 => 2 * out,
+            Compute::Bf16 => 2 * (lhs + rhs) + 4 * out,
+        };
+        self.take(moment);
+        self.give(moment);
+        self.take(out);
+    }
+
+    /// The highest moment.
+    pub fn peak(&self) -> Estimate {
+        Estimate { kept: self.kept, ..self.peak }
     }
 }

@@ -31,6 +31,10 @@ pub enum Phase {
     Optimizer,
 }
 
+impl Phase {
+    pub const ALL: [Self; 3] = [Self::Forward, Self::Backward, Self::Optimizer];
+}
+
 /// Times the phases of each step and follows their memory.
 pub struct PhaseMeter {
     /// Live bytes before the network was built.

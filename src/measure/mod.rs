@@ -7,7 +7,7 @@ mod samples;
 
 use serde::{Deserialize, Serialize};
 
-pub use estimate::Estimate;
+pub use estimate::{Estimate, Ledger};
 pub use memory::{MemoryUse, Phase, PhaseMeter, process_peak_rss};
 pub use samples::Samples;
 

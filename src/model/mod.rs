@@ -24,8 +24,8 @@ pub trait Network: Module + Sized {
     /// Random weights from `cell.seed`, on an autodiff device.
     fn init(cell: &Cell, device: &Device) -> Self;
 
-    /// The batch of step `step`; the same cell and step give the same batch.
-    fn batch(cell: &Cell, step: usize, device: &Device) -> Self::Batch;
+    /// The batch every step trains on, drawn from `cell.seed`.
+    fn batch(cell: &Cell, device: &Device) -> Self::Batch;
 
     /// The mean loss over the batch, in fp32.
     fn loss(&self, batch: Self::Batch) -> Tensor<1>;

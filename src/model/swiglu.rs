@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use super::{Flops, Network};
 use crate::device::dtype;
-use crate::measure::Estimate;
+use crate::measure::{Estimate, Ledger};
 use crate::model::Model;
 use crate::ops::linear::Fp32Math;
-use crate::ops::swiglu::swiglu;
+use crate::ops::swiglu::{memory::Sizes, swiglu};
 use crate::ops::{Level, Operator};
 use crate::recipe::{Cell, Rule, values};
 
@@ -77,8 +77,47 @@ impl SwigluConfig {
         }
     }
 
-    pub fn estimate(&self, _cell: &Cell) -> Estimate {
-        Estimate::default()
+    /// Walks through one step: batch, forward, loss, backward, optimizer.
+    pub fn estimate(&self, cell: &Cell) -> Estimate {
+        let sizes = self.sizes(cell);
+        let (level, operator) = (cell.checkpoint.level, cell.ops.swiglu);
+        let layers = self.num_hidden_layers;
+        let weights = 3 * sizes.weight * layers as u64;
+        let optimizer = &cell.train.optimizer;
+
+        let mut ledger = Ledger::new(cell.precision.compute);
+        ledger.now.weights = weights;
+        ledger.now.optimizer = optimizer.state_tensors() * weights;
+        // Input and target.
+        ledger.take(2 * sizes.x);
+        for _ in 0..layers {
+            sizes.forward(&mut ledger, level, operator);
+            // y is the next layer's input; after the last layer it becomes the difference to the
+            // target, which the square keeps.
+            ledger.give(sizes.x);
+            ledger.now.activations += sizes.x;
+        }
+        // The gradient of the loss with respect to y takes the place of the difference.
+        ledger.now.activations -= sizes.x;
+        ledger.take(sizes.x);
+        for layer in (0..layers).rev() {
+            sizes.backward(&mut ledger, level, operator, layer > 0);
+            if layer > 0 {
+                ledger.now.activations -= sizes.x;
+            }
+        }
+        ledger.take(optimizer.workspace_tensors() * sizes.weight);
+        ledger.peak()
+    }
+
+    /// Bytes of one layer's tensors.
+    pub fn sizes(&self, cell: &Cell) -> Sizes {
+        Sizes::new(
+            cell.train.tokens() as u64,
+            self.hidden_size as u64,
+            self.intermediate_size as u64,
+            cell.precision.compute.bytes(),
+        )
     }
 
     pub fn check(&self, cell: &Cell) -> Result<(), Rule> {
@@ -122,8 +161,8 @@ impl Network for SwigluStack {
         }
     }
 
-    /// The same batch every step: a fixed problem whose loss must fall.
-    fn batch(cell: &Cell, _step: usize, device: &Device) -> Regression {
+    /// A fixed problem, so that the loss must fall.
+    fn batch(cell: &Cell, device: &Device) -> Regression {
         let Model::Swiglu(config) = &cell.model;
         let dtype = dtype(cell.precision.compute);
         let random = || {

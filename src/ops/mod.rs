@@ -66,7 +66,11 @@ impl std::str::FromStr for Level {
 
 impl Serialize for Level {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        s.serialize_f64(self.number())
+        // As typed: 0 and 1 are whole numbers.
+        match self {
+            Self::Elementwise => s.serialize_f64(self.number()),
+            Self::Keep | Self::Full => s.serialize_u64(self.number() as u64),
+        }
     }
 }
 

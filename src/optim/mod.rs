@@ -48,7 +48,8 @@ impl OptimizerConfig {
     pub fn workspace_tensors(&self) -> u64 {
         match self {
             Self::None(_) => 0,
-            Self::Sgd(_) => 1,
+            // In place.
+            Self::Sgd(_) => 0,
             Self::AdamW(_) => 2,
         }
     }

@@ -18,6 +18,8 @@ use serde::Deserialize;
 use toml::Spanned;
 use toml::de::{DeTable, Deserializer};
 
+use crate::device::DeviceId;
+
 pub use cell::{Cell, Settings, flatten, is_size};
 pub use diagnostic::{RecipeError, Rule, Source};
 pub use grid::MAX_CELLS;
@@ -80,10 +82,6 @@ impl Recipe {
             }
         }
         let grid = table.remove_entry("grid");
-        let header_span = 0..source.text.len().min(1);
-        let header = Header::deserialize(Deserializer::from(Spanned::new(header_span, header)))
-            .map_err(|e| source.toml_error(&e, &[]))?;
-
         let combinations = grid::expand(grid, source)?;
         let mut cells: Vec<Cell> = Vec::with_capacity(combinations.len());
         for overrides in &combinations {
@@ -98,6 +96,17 @@ impl Recipe {
             }
             cells.push(cell);
         }
+        if let Some(other) = cells.iter().find(|cell| cell.device != cells[0].device) {
+            let (first, other) = (&cells[0].device.0, &other.device.0);
+            return Err(source.plain(
+                &format!("a recipe runs on one device, and this one names {first} and {other}"),
+                "take `device` out of the grid and run the recipe once for each device",
+            ));
+        }
+        // After the cells: a misspelt `title` is an unknown key, not a missing title.
+        let header_span = 0..source.text.len().min(1);
+        let header = Header::deserialize(Deserializer::from(Spanned::new(header_span, header)))
+            .map_err(|e| source.toml_error(&e, &[]))?;
         header.report.check(&cells, source)?;
         Ok(Self {
             path: source.path.clone(),
@@ -112,6 +121,11 @@ impl Recipe {
     /// The recipe's short name: the file name without `.toml`. Names its results folder.
     pub fn name(&self) -> String {
         self.path.file_stem().map_or_else(|| "recipe".into(), |s| s.to_string_lossy().into_owned())
+    }
+
+    /// The device all cells run on.
+    pub fn device(&self) -> DeviceId {
+        self.cells[0].device_id()
     }
 
     /// Dotted keys that take more than one value over the cells, in the order of the settings.
@@ -131,4 +145,4 @@ pub fn swept_keys(settings: &[Settings]) -> Vec<String> {
 }
 
 #[cfg(test)]
-mod tests {}
+mod tests;

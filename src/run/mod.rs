@@ -1,3 +1,29 @@
 //! Running cells: each in a process of its own, each leaving one row.
 
+mod bars;
+mod environment;
+mod executor;
+mod hearing;
+mod interrupt;
+mod lock;
+#[cfg(test)]
+mod mock;
+mod options;
+mod process;
+mod progress;
 pub mod protocol;
+mod schedule;
+mod shard;
+mod store;
+mod verdict;
+
+pub use environment::measure_environment;
+pub use executor::{Executor, Outcome, memory_limit};
+pub use interrupt::install as install_interrupt;
+pub use lock::DeviceLock;
+pub use options::Options;
+pub use process::ProcessExecutor;
+pub use progress::{Label, Progress, console};
+pub use schedule::{Session, Summary, run_cells};
+pub use shard::Shard;
+pub use store::{Loaded, Results, Store};

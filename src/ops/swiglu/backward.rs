@@ -7,9 +7,10 @@ use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::backend::{Autodiff, Backend, tensor::FloatTensor};
 
 use super::SwigluBackend;
-use super::formula::{Formula, Inputs, Kept};
+use super::formula::{self, Inputs, Kept};
+use super::gate::Gate;
 use super::{level_of, math_of};
-use crate::ops::linear::Fp32Math;
+use crate::ops::linear::{Fp32Math, Matmul};
 
 #[derive(Debug)]
 struct SwigluBackward;
@@ -22,7 +23,7 @@ struct State<B: Backend> {
     math: Fp32Math,
 }
 
-impl<B: Formula> Backward<B, 4> for SwigluBackward {
+impl<B: Gate + Matmul> Backward<B, 4> for SwigluBackward {
     type State = State<B>;
 
     fn backward(self, ops: Ops<Self::State, 4>, grads: &mut Gradients, checkpointer: &mut Checkpointer) {
@@ -30,7 +31,7 @@ impl<B: Formula> Backward<B, 4> for SwigluBackward {
         let State { parents, kept, math } = ops.state;
         let [x, w, v, u] = parents.map(|id| checkpointer.retrieve_node_output(id));
         let wanted = ops.parents.each_ref().map(|parent| parent.is_some());
-        let computed = B::backward(Inputs { x, w, v, u, kept, g }, wanted, math);
+        let computed = formula::backward::<B>(Inputs { x, w, v, u, kept, g }, wanted, math);
         for (parent, gradient) in ops.parents.into_iter().zip(computed) {
             if let (Some(parent), Some(gradient)) = (parent, gradient) {
                 grads.register::<B>(parent.id, gradient);
@@ -39,7 +40,7 @@ impl<B: Formula> Backward<B, 4> for SwigluBackward {
     }
 }
 
-impl<B: Formula + SwigluBackend, C: CheckpointStrategy> SwigluBackend for Autodiff<B, C> {
+impl<B: SwigluBackend + Gate + Matmul, C: CheckpointStrategy> SwigluBackend for Autodiff<B, C> {
     fn swiglu(
         x: FloatTensor<Self>,
         w: FloatTensor<Self>,
@@ -54,7 +55,7 @@ impl<B: Formula + SwigluBackend, C: CheckpointStrategy> SwigluBackend for Autodi
                 let parents = [&x, &w, &v, &u].map(|t| prep.checkpoint(t));
                 let [x, w, v, u] = [x, w, v, u].map(|t| t.into_primitive());
                 let math = math_of(tf32);
-                let (y, kept) = B::forward(x, w, v, u, level_of(level), math);
+                let (y, kept) = formula::forward::<B>(x, w, v, u, level_of(level), math);
                 prep.finish(State { parents, kept, math }, y)
             }
             OpsKind::UnTracked(prep) => {

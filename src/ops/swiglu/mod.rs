@@ -21,9 +21,11 @@
 //! | 1   | x          | NH        | a, b (two matmuls), s, h |
 
 mod backward;
-mod cube;
 mod formula;
-mod kernels;
+mod gate;
+mod gate_cpu;
+mod gate_cuda;
+pub mod memory;
 
 use burn::backend::{Backend, Flex};
 use burn::backend::{Dispatch, backend_extension, tensor::FloatTensor};
@@ -32,7 +34,6 @@ use burn_cubecl::CubeBackend as Cube;
 
 use super::linear::Fp32Math;
 use super::{Level, Operator};
-use formula::Formula;
 
 /// Backends that can run the operator.
 #[backend_extension(Cube, Flex, Autodiff)]
@@ -67,7 +68,7 @@ impl SwigluBackend for Flex {
         _level: u32,
         tf32: bool,
     ) -> FloatTensor<Self> {
-        Self::forward(x, w, v, u, Level::Full, math_of(tf32)).0
+        formula::forward::<Self>(x, w, v, u, Level::Full, math_of(tf32)).0
     }
 }
 
@@ -80,7 +81,7 @@ impl SwigluBackend for Cube {
         _level: u32,
         tf32: bool,
     ) -> FloatTensor<Self> {
-        Self::forward(x, w, v, u, Level::Full, math_of(tf32)).0
+        formula::forward::<Self>(x, w, v, u, Level::Full, math_of(tf32)).0
     }
 }
 
@@ -115,16 +116,5 @@ pub fn swiglu(
     }
 }
 
-/// Bytes one operator keeps from forward to backward at `level`, its weights not counted.
-/// `tokens`, `hidden` and `intermediate` are N, H and I; `element` is the bytes of one element.
-pub fn kept_bytes(level: Level, tokens: u64, hidden: u64, intermediate: u64, element: u64) -> u64 {
-    let intermediates = match level {
-        Level::Keep => 3,
-        Level::Elementwise => 2,
-        Level::Full => 0,
-    };
-    tokens * (hidden + intermediates * intermediate) * element
-}
-
 #[cfg(test)]
-mod tests {}
+mod tests;

@@ -1,14 +1,17 @@
-//! The element-wise parts of SwiGLU on CUDA: one kernel forward, one backward.
+//! The element-wise parts of SwiGLU on CUDA: one kernel forward, one backward, in place.
 //!
 //! Each reads and writes every element once, so it takes the time of the memory traffic: NI
 //! elements three times forward, six times backward. The arithmetic is fp32 in the registers
 //! whatever the tensors' type, so nothing is rounded between the steps of the formula.
 
-use burn::tensor::DType;
+use burn::backend::tensor::FloatTensor;
+use burn::tensor::{DType, bf16, f16};
+use burn_cubecl::CubeBackend;
 use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
-use half::{bf16, f16};
+
+use super::gate::{Gate, GateGradients};
 
 /// σ(x)
 #[cube]
@@ -29,7 +32,7 @@ fn gate<F: Float, N: Size>(a: &[Vector<F, N>], b: &[Vector<F, N>], h: &mut [Vect
 
 /// s = SiLU(a), h = s ⊙ b
 #[cube(launch_unchecked)]
-fn gate_keeping_silu<F: Float, N: Size>(
+fn silu_and_gate<F: Float, N: Size>(
     a: &[Vector<F, N>],
     b: &[Vector<F, N>],
     s: &mut [Vector<F, N>],
@@ -122,36 +125,42 @@ fn like(tensor: &CubeTensor) -> CubeTensor {
     empty_device_contiguous_dtype(client, device, tensor.meta.shape().clone(), tensor.dtype)
 }
 
-/// h, in the memory of `a` where nobody else holds it.
-pub fn forward(a: CubeTensor, b: &CubeTensor) -> CubeTensor {
-    let grid = Grid::of(&a);
-    let (a_arg, b_arg) = (grid.buffer(&a), grid.buffer(b));
-    if a.can_mut() {
-        let in_place = BufferArg::alias(0, grid.elements);
-        launch!(gate, &a, grid, a_arg, b_arg, in_place);
-        return a;
+impl Gate for CubeBackend {
+    fn gate(a: FloatTensor<Self>, b: FloatTensor<Self>) -> FloatTensor<Self> {
+        let grid = Grid::of(&a);
+        let (a_arg, b_arg) = (grid.buffer(&a), grid.buffer(&b));
+        if a.can_mut() {
+            let in_place = BufferArg::alias(0, grid.elements);
+            launch!(gate, &a, grid, a_arg, b_arg, in_place);
+            return a;
+        }
+        let h = like(&a);
+        let h_arg = grid.buffer(&h);
+        launch!(gate, &a, grid, a_arg, b_arg, h_arg);
+        h
     }
-    let h = like(&a);
-    let h_arg = grid.buffer(&h);
-    launch!(gate, &a, grid, a_arg, b_arg, h_arg);
-    h
-}
 
-/// s and h.
-pub fn forward_keeping_silu(a: &CubeTensor, b: &CubeTensor) -> (CubeTensor, CubeTensor) {
-    let grid = Grid::of(a);
-    let (s, h) = (like(a), like(a));
-    let arguments = [a, b, &s, &h].map(|tensor| grid.buffer(tensor));
-    let [a_arg, b_arg, s_arg, h_arg] = arguments;
-    launch!(gate_keeping_silu, a, grid, a_arg, b_arg, s_arg, h_arg);
-    (s, h)
-}
+    fn silu_and_gate(a: FloatTensor<Self>, b: FloatTensor<Self>) -> (FloatTensor<Self>, FloatTensor<Self>) {
+        let grid = Grid::of(&a);
+        let (s, h) = (like(&a), like(&a));
+        let [a_arg, b_arg, s_arg, h_arg] = [&a, &b, &s, &h].map(|tensor| grid.buffer(tensor));
+        launch!(silu_and_gate, &a, grid, a_arg, b_arg, s_arg, h_arg);
+        (s, h)
+    }
 
-/// da, db and h, in the memory of a, b and dh where nobody else holds them.
-pub fn backward(a: CubeTensor, b: CubeTensor, dh: CubeTensor) -> (CubeTensor, CubeTensor, CubeTensor) {
-    let [a, b, dh] = [a, b, dh].map(|tensor| if tensor.can_mut() { tensor } else { tensor.copy() });
-    let grid = Grid::of(&a);
-    let [a_arg, b_arg, dh_arg] = [&a, &b, &dh].map(|tensor| grid.buffer(tensor));
-    launch!(gate_backward, &a, grid, a_arg, b_arg, dh_arg);
-    (a, b, dh)
+    /// da, db and h take the memory of a, b and dh where nobody else holds them.
+    fn gate_backward(
+        a: FloatTensor<Self>,
+        s: Option<FloatTensor<Self>>,
+        b: FloatTensor<Self>,
+        dh: FloatTensor<Self>,
+    ) -> GateGradients<Self> {
+        // Making s again from a, which is read anyway, is cheaper than reading it.
+        drop(s);
+        let [a, b, dh] = [a, b, dh].map(|tensor| if tensor.can_mut() { tensor } else { tensor.copy() });
+        let grid = Grid::of(&a);
+        let [a_arg, b_arg, dh_arg] = [&a, &b, &dh].map(|tensor| grid.buffer(tensor));
+        launch!(gate_backward, &a, grid, a_arg, b_arg, dh_arg);
+        GateGradients { da: a, db: b, h: dh }
+    }
 }

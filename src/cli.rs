@@ -1,0 +1,112 @@
+//! The command line: what a user may type.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+use miette::miette;
+
+use crate::device::DeviceId;
+use crate::ops::Level;
+use crate::recipe::Compute;
+use crate::verify;
+
+/// Answers which way of training a large language model in little memory is worth its price.
+#[derive(Debug, Parser)]
+#[command(name = "runner", version, arg_required_else_help = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run what is missing of a recipe, then write its tables, charts and report
+    Run(RunArgs),
+    /// Print every cell with its estimated memory and whether it fits
+    Plan(RecipeArgs),
+    /// Check a recipe without running anything
+    Check {
+        /// Recipes (TOML files)
+        #[arg(required = true)]
+        recipes: Vec<PathBuf>,
+    },
+    /// Write tables, charts and report again from the rows of a results folder
+    Report {
+        /// A results folder such as results/quickstart/cpu-...
+        folder: PathBuf,
+    },
+    /// Compare two results folders cell by cell
+    Compare { a: PathBuf, b: PathBuf },
+    /// Check this machine's arithmetic against reference values
+    Verify(VerifyArgs),
+    /// List the devices of this machine with their measured rates
+    Devices,
+    /// List the recipes in a folder
+    Recipes {
+        #[arg(default_value = "recipes")]
+        folder: PathBuf,
+    },
+    /// Run one cell, as asked on standard input
+    #[command(hide = true)]
+    Cell,
+}
+
+#[derive(Debug, Args)]
+pub struct RecipeArgs {
+    /// The recipe (a TOML file)
+    pub recipe: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// The recipe (a TOML file)
+    pub recipe: PathBuf,
+    /// Folder that holds the results of every recipe
+    #[arg(long, default_value = "results")]
+    pub results: PathBuf,
+    /// Run every chosen cell again, also the finished ones
+    #[arg(long)]
+    pub force: bool,
+    /// Run again the cells that ended as oom, failed or diverged
+    #[arg(long)]
+    pub retry_failed: bool,
+    /// Run only this cell, numbered as in `runner plan`; may be repeated
+    #[arg(long, value_name = "K")]
+    pub cell: Vec<usize>,
+    /// Run every n-th cell, beginning with the i-th. With `N` alone, i comes from
+    /// SLURM_ARRAY_TASK_ID, JOB_COMPLETION_INDEX or HQ_TASK_ID
+    #[arg(long, value_name = "I/N")]
+    pub shard: Option<String>,
+    /// Stop at the first cell that does not end well
+    #[arg(long)]
+    pub fail_fast: bool,
+    /// Print what would run, and run nothing
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct VerifyArgs {
+    /// Folder with golden.safetensors
+    pub folder: PathBuf,
+    #[arg(long, default_value = "auto")]
+    pub device: String,
+    /// Checkpoint level: 0, 0.5 or 1; all three when left out
+    #[arg(long)]
+    pub checkpoint: Option<Level>,
+    #[arg(long, default_value = "fp32")]
+    pub compute: Compute,
+    /// Largest absolute difference allowed, instead of the table's
+    #[arg(long)]
+    pub atol: Option<f64>,
+}
+
+impl VerifyArgs {
+    /// # Errors
+    /// When the device is not there.
+    pub fn options(&self) -> miette::Result<verify::Options> {
+        let device =
+            DeviceId::resolve(&self.device).map_err(|rule| miette!(help = rule.help, "{}", rule.message))?;
+        Ok(verify::Options { device, level: self.checkpoint, compute: self.compute, atol: self.atol })
+    }
+}

@@ -1,0 +1,35 @@
+//! `runner devices`: what this machine can run on, and how fast it measured.
+
+use crate::device::DeviceId;
+use crate::recipe::{Bytes, Compute};
+use crate::text;
+
+/// A table of devices with memory, measured matmul rate per compute type and copy rate.
+pub fn list() -> String {
+    let types = [Compute::Fp32, Compute::Tf32, Compute::Bf16, Compute::Fp16];
+    let rates = types.map(|t| format!("{} GFLOP/s", t.name()));
+    let mut header = vec!["device", "name", "cores", "threads", "memory", "available"];
+    header.extend(rates.iter().map(String::as_str));
+    header.extend(["copy GB/s", "to device GB/s", "to host GB/s", "driver", "CUDA", "compute capability"]);
+    let lines = DeviceId::all()
+        .into_iter()
+        .map(|id| {
+            let info = id.info();
+            let ceilings = id.ceilings(&types);
+            let giga = |rate: Option<f64>| rate.map_or_else(|| "-".into(), |r| format!("{:.1}", r / 1e9));
+            let mut line = vec![
+                info.id,
+                info.name,
+                info.cores.to_string(),
+                info.threads.to_string(),
+                Bytes(info.memory_total).to_string(),
+                Bytes(info.memory_available).to_string(),
+            ];
+            line.extend(types.iter().map(|t| giga(ceilings.matmul(*t))));
+            line.extend([ceilings.copy, ceilings.host_to_device, ceilings.device_to_host].map(giga));
+            line.extend([info.driver, info.cuda, info.compute_capability].map(|v| v.unwrap_or("-".into())));
+            line
+        })
+        .collect();
+    text::table(&header, lines, 2)
+}

@@ -1,0 +1,6 @@
+//! What each command does; `main.rs` is the flow between them.
+
+pub mod devices;
+pub mod plan;
+pub mod recipes;
+pub mod run;

@@ -1,0 +1,60 @@
+//! `runner plan`: every cell, its estimated memory and whether it fits.
+
+use crate::recipe::{Bytes, Recipe, Settings};
+use crate::run::memory_limit;
+use crate::text;
+
+/// The plan as a table with a closing sentence.
+pub fn plan(recipe: &Recipe) -> String {
+    let swept = recipe.swept_keys();
+    let mut header = vec!["cell"];
+    header.extend(swept.iter().map(|key| short(key, &swept)));
+    header.extend(["weights", "kept", "estimate", "limit", "fits"]);
+    let device = recipe.device().info();
+    let mut too_large = 0;
+    let mut lines = Vec::new();
+    for (index, cell) in recipe.cells.iter().enumerate() {
+        let estimate = cell.model.estimate(cell);
+        let limit = Bytes(memory_limit(cell, &device));
+        let fits = estimate.total() <= limit.0;
+        too_large += usize::from(!fits);
+        let settings = cell.settings();
+        let mut line = vec![(index + 1).to_string()];
+        line.extend(swept.iter().map(|key| show(&settings, key)));
+        line.extend([
+            Bytes(estimate.weights).to_string(),
+            Bytes(estimate.kept).to_string(),
+            Bytes(estimate.total()).to_string(),
+            limit.to_string(),
+            if fits { "yes" } else { "no" }.to_string(),
+        ]);
+        lines.push(line);
+    }
+    let table = text::table(&header, lines, 0);
+    let verdict = match too_large {
+        0 => "every cell fits by its estimate".to_string(),
+        n => format!("{n} would not fit by their estimates and may become `oom` rows"),
+    };
+    format!(
+        "{}\n{table}\n{} cells; {verdict}. kept: from forward to backward; estimate: at the highest moment.",
+        recipe.title,
+        recipe.cells.len()
+    )
+}
+
+/// The key without its section, where that is clear.
+fn short<'a>(key: &'a str, among: &[String]) -> &'a str {
+    let last = |key: &'a str| key.rsplit('.').next().unwrap_or(key);
+    let same = among.iter().filter(|other| other.rsplit('.').next() == Some(last(key))).count();
+    if same == 1 { last(key) } else { key }
+}
+
+/// One setting as text; a dash where the cell does not have it.
+pub fn show(settings: &Settings, key: &str) -> String {
+    match settings.get(key) {
+        None => "-".into(),
+        Some(serde_json::Value::String(text)) => text.clone(),
+        Some(serde_json::Value::Number(n)) => n.as_f64().map_or_else(|| n.to_string(), |x| x.to_string()),
+        Some(other) => other.to_string(),
+    }
+}

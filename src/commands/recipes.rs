@@ -1,0 +1,33 @@
+//! `runner recipes`: the recipes of a folder.
+
+use std::path::Path;
+
+use miette::{Result, miette};
+use walkdir::WalkDir;
+
+use crate::recipe::Recipe;
+use crate::text;
+
+/// A table of the folder's recipes: path, cells, title. A recipe with an error says so.
+pub fn list(folder: &Path) -> Result<String> {
+    if !folder.is_dir() {
+        return Err(miette!(
+            help = "run this where the folder `recipes` is, or name the folder: runner recipes FOLDER",
+            "there is no folder {}",
+            folder.display()
+        ));
+    }
+    let mut lines = Vec::new();
+    for entry in WalkDir::new(folder).sort_by_file_name().into_iter().filter_map(Result::ok) {
+        let path = entry.path();
+        if path.extension().is_none_or(|e| e != "toml") {
+            continue;
+        }
+        let (cells, title) = match Recipe::load(path) {
+            Ok(recipe) => (recipe.cells.len().to_string(), recipe.title),
+            Err(error) => ("-".into(), format!("error: {error}")),
+        };
+        lines.push(vec![path.display().to_string(), cells, title]);
+    }
+    Ok(text::table(&["recipe", "cells", "title"], lines, 3))
+}

@@ -1,0 +1,259 @@
+//! Recipes: what expands to which cells, and what is refused where.
+
+use miette::{GraphicalReportHandler, GraphicalTheme};
+
+use super::*;
+use crate::ops::Level;
+
+const BASE: &str = r#"title = "t"
+[model]
+kind = "swiglu"
+hidden_size = 8
+intermediate_size = 16
+num_hidden_layers = 1
+[train]
+batch_size = 1
+seq_len = 4
+"#;
+
+fn parse(text: &str) -> Result<Recipe, RecipeError> {
+    Recipe::parse(&Source { path: "r.toml".into(), text: text.into() })
+}
+
+fn recipe(extra: &str) -> Recipe {
+    parse(&format!("{BASE}{extra}")).unwrap_or_else(|e| panic!("{}", draw(&e)))
+}
+
+/// The error as a user sees it.
+fn error(text: &str) -> String {
+    draw(&parse(text).expect_err("this recipe must be refused"))
+}
+
+fn draw(error: &RecipeError) -> String {
+    let mut out = String::new();
+    GraphicalReportHandler::new_themed(GraphicalTheme::unicode_nocolor())
+        .with_width(120)
+        .render_report(&mut out, error)
+        .expect("a string takes any text");
+    out
+}
+
+/// Asserts that the drawn error holds every part.
+#[track_caller]
+fn says(text: &str, parts: &[&str]) {
+    let drawn = error(text);
+    for part in parts {
+        assert!(drawn.contains(part), "missing `{part}` in:\n{drawn}");
+    }
+}
+
+#[test]
+fn defaults_are_filled_in() {
+    let cell = &recipe("").cells[0];
+    assert_eq!(cell.device.0, "cpu");
+    assert_eq!((cell.measure.warmup, cell.measure.steps), (2, 15));
+    assert_eq!(cell.checkpoint.level, Level::Keep);
+    assert_eq!(cell.precision.compute, Compute::Fp32);
+}
+
+#[test]
+fn a_grid_is_a_product_and_its_last_axis_varies_fastest() {
+    let recipe = recipe("[grid]\n\"train.batch_size\" = [1, 2]\n\"checkpoint.level\" = [0, 0.5, 1]\n");
+    let cells: Vec<(usize, f64)> =
+        recipe.cells.iter().map(|c| (c.train.batch_size, c.checkpoint.level.number())).collect();
+    assert_eq!(cells, [(1, 0.0), (1, 0.5), (1, 1.0), (2, 0.0), (2, 0.5), (2, 1.0)]);
+    assert_eq!(recipe.swept_keys(), ["checkpoint.level", "train.batch_size"]);
+}
+
+#[test]
+fn a_list_of_grids_is_their_union() {
+    let recipe = recipe(
+        "[[grid]]\n\"train.batch_size\" = 3\n\"checkpoint.level\" = [0, 1]\n[[grid]]\nmodel.hidden_size = 32\n",
+    );
+    let cells: Vec<(usize, usize)> = recipe
+        .cells
+        .iter()
+        .map(|c| {
+            let crate::model::Model::Swiglu(m) = &c.model;
+            (c.train.batch_size, m.hidden_size)
+        })
+        .collect();
+    assert_eq!(cells, [(3, 8), (3, 8), (1, 32)]);
+}
+
+#[test]
+fn a_cell_survives_its_json_and_keeps_its_key() {
+    let text = "[checkpoint]\nlevel = 0.5\n[measure]\nmemory_limit = \"1 GiB\"\n[grid]\n\"train.optimizer\" = [{ kind = \"adamw\", lr = 0.01 }]\n";
+    let cell = recipe(text).cells[0].clone();
+    let again = Cell::from_json(cell.to_json()).expect("what was written can be read");
+    assert_eq!(again, cell);
+    assert_eq!(again.key("d"), cell.key("d"));
+    assert_eq!(cell.settings()["train.optimizer.kind"], "adamw");
+    assert_eq!(cell.settings()["model.kind"], "swiglu");
+}
+
+#[test]
+fn the_key_depends_on_every_setting_and_on_the_device() {
+    let a = recipe("").cells[0].clone();
+    let b = recipe("[measure]\nsteps = 16\n").cells[0].clone();
+    assert_ne!(a.key("d"), b.key("d"));
+    assert_ne!(a.key("d"), a.key("e"));
+    assert_eq!(
+        a.key("d"),
+        recipe("[checkpoint]\nlevel = 0\n").cells[0].key("d"),
+        "a default is a value like any other"
+    );
+}
+
+#[test]
+fn an_unknown_key_names_the_nearest_one_with_its_place() {
+    says(
+        &BASE.replace("batch_size", "batchsize"),
+        &["unknown key `batchsize`", "did you mean `batch_size`?", "r.toml:8:1", "batchsize = 1"],
+    );
+    says(&BASE.replace("[train]", "[trian]"), &["unknown key `trian`", "did you mean `train`?"]);
+    says(&BASE.replace("title", "titel"), &["unknown key `titel`", "did you mean `title`?", "r.toml:1:1"]);
+    says(
+        &format!("{BASE}[report]\nbasline = {{}}\n"),
+        &["unknown key `basline`", "did you mean `baseline`?"],
+    );
+    says(
+        &format!("{BASE}optimizer = {{ kind = \"adamw\", learning_rate = 1.0 }}\n"),
+        &["unknown key `learning_rate`", "valid keys here: lr"],
+    );
+}
+
+#[test]
+fn an_unknown_value_names_the_valid_ones() {
+    says(
+        &BASE.replace("\"swiglu\"", "\"swigul\""),
+        &["unknown value `swigul`", "did you mean `swiglu`?", "r.toml:3:8"],
+    );
+    says(&format!("{BASE}[precision]\ncompute = \"int3\"\n"), &["unknown value `int3`", "fp32", "bf16"]);
+    says(&format!("{BASE}[checkpoint]\nlevel = 2\n"), &["0, 0.5 or 1, not 2", "r.toml:11:9"]);
+}
+
+#[test]
+fn missing_keys_are_named() {
+    says(&BASE.replace("batch_size = 1\n", ""), &["the key `batch_size` is missing", "r.toml:7"]);
+    says(&BASE.replace("kind = \"swiglu\"\n", ""), &["the key `kind` is missing in `model`", "r.toml:2"]);
+    says(&BASE.replace("title = \"t\"\n", ""), &["the key `title` is missing"]);
+    says("title = \"t\"\n", &["the key `model` is missing"]);
+}
+
+#[test]
+fn impossible_values_are_refused_where_they_stand() {
+    says(&BASE.replace("batch_size = 1", "batch_size = 0"), &["must be at least 1, not 0", "r.toml:8:14"]);
+    says(&BASE.replace("seq_len = 4", "seq_len = -4"), &["must be at least 1, not -4", "r.toml:9:11"]);
+    says(
+        &BASE.replace("seq_len = 4", "seq_len = 4.5"),
+        &["wrong type", "a whole number of at least 1", "4.5"],
+    );
+    says(&BASE.replace("seq_len = 4", "seq_len = \"4\""), &["wrong type", "a whole number", "string \"4\""]);
+    says(&BASE.replace("seq_len = 4", "seq_len = 99999999999"), &["must be at most 2147483647"]);
+    says(&format!("{BASE}[measure]\nmemory_limit = \"11 GIGS\"\n"), &["11 GiB", "11 GIGS"]);
+    says(&format!("{BASE}[measure]\ntimeout = -1\n"), &["must be a number above 0"]);
+    says(&format!("{BASE}optimizer = {{ kind = \"sgd\", lr = nan }}\n"), &["must be a number above 0"]);
+    says(
+        &format!("train = 3\n{}", BASE.replace("[train]\nbatch_size = 1\nseq_len = 4\n", "")),
+        &["expected a table", "found integer `3`"],
+    );
+}
+
+#[test]
+fn impossible_combinations_name_the_rule() {
+    says(
+        &format!("{BASE}[ops]\nswiglu = \"plain\"\n[grid]\n\"checkpoint.level\" = [0, 1]\n"),
+        &["has no effect with ops.swiglu = \"plain\"", "r.toml:13:26"],
+    );
+    let huge = BASE
+        .replace("batch_size = 1", "batch_size = 2000000000")
+        .replace("seq_len = 4", "seq_len = 2000000000");
+    says(&huge, &["more memory than any machine can address"]);
+}
+
+#[test]
+fn a_device_that_is_not_there_lists_those_that_are() {
+    says(
+        &format!("device = \"cuda:7\"\n{BASE}"),
+        &["the device \"cuda:7\" is not there", "\"cpu\"", "r.toml:1:10"],
+    );
+    says(&format!("device = \"gpu\"\n{BASE}"), &["the device \"gpu\" is not there", "\"auto\""]);
+}
+
+#[test]
+fn a_grid_with_an_error_points_into_the_grid() {
+    says(
+        &format!("{BASE}[grid]\n\"train.batchsize\" = [1, 2]\n"),
+        &["unknown key `batchsize`", "did you mean `batch_size`?", "r.toml:11:1"],
+    );
+    says(
+        &format!("{BASE}[grid]\n\"chekpoint.level\" = [0]\n"),
+        &["unknown key `chekpoint`", "did you mean `checkpoint`?"],
+    );
+    says(
+        &format!("{BASE}[grid]\n\"train.batch_size\" = []\n"),
+        &["the grid axis `train.batch_size` has no values", "r.toml:11:22"],
+    );
+    says(
+        &format!("{BASE}[grid]\n\"train.batch_size\" = [1, 0]\n"),
+        &["must be at least 1, not 0", "r.toml:11:26"],
+    );
+    says(
+        &format!("{BASE}[grid]\n\"train.batch_size.x\" = [1]\n"),
+        &["goes through `batch_size`, which is not a table"],
+    );
+    says(&format!("{BASE}[grid]\n\"train.batch_size\" = [2, 2]\n"), &["cell 2 is the same as cell 1"]);
+    says(&format!("grid = 3\n{BASE}"), &["`grid` must be a table"]);
+    says(&format!("{BASE}[grid]\n\"train..x\" = [1]\n"), &["is not a dotted key"]);
+}
+
+#[test]
+fn a_grid_of_a_million_cells_is_refused_at_once() {
+    let axis = (1..=100).map(|n| n.to_string()).collect::<Vec<_>>().join(", ");
+    let text = format!(
+        "{BASE}[grid]\n\"train.batch_size\" = [{axis}]\n\"train.seq_len\" = [{axis}]\n\"model.hidden_size\" = [{axis}]\n"
+    );
+    says(&text, &["the grid has 1000000 cells; the most is 10000", "train.batch_size has 100"]);
+}
+
+#[test]
+fn the_baseline_must_be_in_the_grid() {
+    says(
+        &format!("{BASE}[report]\nbaseline = {{ \"checkpoint.levle\" = 0 }}\n"),
+        &["`checkpoint.levle`, which no cell has", "did you mean `checkpoint.level`?"],
+    );
+    says(
+        &format!("{BASE}[report]\nbaseline = {{ \"checkpoint.level\" = 1 }}\n"),
+        &["matches no cell of the grid"],
+    );
+    assert_eq!(recipe("[report]\nbaseline = { \"checkpoint.level\" = 0 }\n").report.baseline.len(), 1);
+}
+
+#[test]
+fn broken_toml_and_other_files_get_a_clear_error() {
+    says("", &["r.toml: the recipe is empty"]);
+    says("# only a comment\n", &["the recipe is empty"]);
+    says(&format!("{BASE}[model]\n"), &["duplicate", "r.toml:10"]);
+    says("title = \n", &["r.toml:1"]);
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let junk = dir.path().join("junk.toml");
+    std::fs::write(&junk, [0x7f, b'E', b'L', b'F', 0xff, 0xfe, 0]).expect("writable");
+    let message = Recipe::load(&junk).expect_err("not text").to_string();
+    assert!(message.contains("not a text file: byte 4 is not UTF-8"), "{message}");
+    let message = Recipe::load(&dir.path().join("none.toml")).expect_err("not there").to_string();
+    assert!(message.contains("cannot read the recipe"), "{message}");
+}
+
+#[test]
+fn amounts_of_memory_read_and_print_in_their_units() {
+    let limit =
+        |text: &str| recipe(&format!("[measure]\nmemory_limit = {text}\n")).cells[0].measure.memory_limit;
+    assert_eq!(limit("\"11 GiB\""), Some(Bytes(11 << 30)));
+    assert_eq!(limit("\"1.5 gb\""), Some(Bytes(1_500_000_000)));
+    assert_eq!(limit("4096"), Some(Bytes(4096)));
+    assert_eq!(Bytes(1 << 30).to_string(), "1.00 GiB");
+    assert_eq!(Bytes(1023).to_string(), "0.999 KiB".replace("0.999", "1.00"));
+    assert_eq!(Bytes(512).to_string(), "512 B");
+    assert_eq!(Bytes((11.5 * f64::from(1 << 20)) as u64).to_string(), "11.5 MiB");
+}

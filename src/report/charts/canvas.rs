@@ -1,0 +1,187 @@
+//! [`Canvas`]: a drawing area with the report's font, colours and markers. Lengths are pixels.
+
+use std::sync::{LazyLock, Once};
+
+use ab_glyph::{Font, FontRef};
+use miette::miette;
+use plotters::coord::Shift;
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+use plotters::style::{FontStyle, register_font};
+
+/// The family of every label; the same files render the PNG and the PDF.
+pub const FONT: &str = "DejaVu Sans";
+/// Browsers without the font use one of nearly the same widths.
+const FAMILIES: &str = "DejaVu Sans, Verdana, sans-serif";
+/// Plotters divides a font's size by this when it writes SVG.
+const SVG_FONT_SCALE: f64 = 1.24;
+
+pub const WIDTH: i32 = 900;
+pub const TEXT: i32 = 12;
+pub const SMALL: i32 = 11;
+pub const TITLE: i32 = 16;
+
+pub const INK: RGBColor = RGBColor(30, 30, 30);
+pub const MUTED: RGBColor = RGBColor(95, 95, 95);
+pub const GRID: RGBColor = RGBColor(222, 222, 222);
+pub const ALARM: RGBColor = RGBColor(170, 20, 40);
+
+/// Okabe and Ito's colours, told apart by colour-blind readers too, with wine for their yellow, which is
+/// too pale on white.
+const METHODS: [RGBColor; 8] = [
+    RGBColor(0, 114, 178),
+    RGBColor(230, 159, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 121, 167),
+    RGBColor(213, 94, 0),
+    RGBColor(86, 180, 233),
+    RGBColor(136, 34, 85),
+    RGBColor(90, 90, 90),
+];
+
+pub fn method_color(method: usize) -> RGBColor {
+    METHODS[method % METHODS.len()]
+}
+
+/// The colour mixed with white; 1 leaves it as it is.
+pub fn tint(color: RGBColor, strength: f64) -> RGBColor {
+    let mix = |c: u8| (255.0 - (255.0 - f64::from(c)) * strength).round() as u8;
+    RGBColor(mix(color.0), mix(color.1), mix(color.2))
+}
+
+/// The regular and the bold face.
+pub fn font_files() -> [&'static [u8]; 2] {
+    [dejavu::sans::regular(), dejavu::sans::bold()]
+}
+
+fn register_fonts() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let [regular, bold] = font_files();
+        for (style, file) in [(FontStyle::Normal, regular), (FontStyle::Bold, bold)] {
+            assert!(register_font(FONT, style, file).is_ok(), "the embedded font is a font");
+        }
+    });
+}
+
+/// Width of a text in the regular face, as every renderer of the SVG sets it: the advances of its
+/// glyphs. Plotters' own estimate takes the font's height for its em and is a sixth too small.
+pub fn text_width(text: &str, size: i32) -> i32 {
+    static REGULAR: LazyLock<FontRef<'static>> =
+        LazyLock::new(|| FontRef::try_from_slice(font_files()[0]).expect("the embedded font is a font"));
+    let units: f32 = text.chars().map(|c| REGULAR.h_advance_unscaled(REGULAR.glyph_id(c))).sum();
+    let em = REGULAR.units_per_em().expect("the embedded font has an em");
+    (units / em * size as f32).ceil() as i32
+}
+
+/// Shortens a text with an ellipsis until it is at most `width` wide.
+pub fn fit(text: &str, size: i32, width: i32) -> String {
+    if text_width(text, size) <= width {
+        return text.to_string();
+    }
+    let mut short: Vec<char> = text.chars().collect();
+    while short.pop().is_some() {
+        let candidate: String = short.iter().chain(&['…']).collect();
+        if text_width(&candidate, size) <= width {
+            return candidate;
+        }
+    }
+    String::new()
+}
+
+/// Where a text's point lies in it.
+#[derive(Clone, Copy)]
+pub enum Anchor {
+    Left,
+    Middle,
+    Right,
+}
+
+pub type Result<T = ()> = miette::Result<T>;
+type Point = (i32, i32);
+
+pub struct Canvas<'a> {
+    area: DrawingArea<SVGBackend<'a>, Shift>,
+}
+
+/// Draws on a white canvas; returns the SVG.
+pub fn svg(height: i32, draw: impl FnOnce(&Canvas) -> Result) -> Result<String> {
+    register_fonts();
+    let mut out = String::new();
+    let canvas =
+        Canvas { area: SVGBackend::with_string(&mut out, (WIDTH as u32, height as u32)).into_drawing_area() };
+    canvas.area.fill(&WHITE).map_err(failed)?;
+    draw(&canvas)?;
+    canvas.area.present().map_err(failed)?;
+    drop(canvas);
+    Ok(out.replace(&format!("font-family=\"{FONT}\""), &format!("font-family=\"{FAMILIES}\"")))
+}
+
+fn failed(error: impl std::fmt::Display) -> miette::Report {
+    miette!("cannot draw a chart: {error}")
+}
+
+impl Canvas<'_> {
+    /// One line of text, centred vertically on its point.
+    pub fn text(&self, text: &str, at: Point, size: i32, color: RGBColor, anchor: Anchor) -> Result {
+        self.styled(text, at, size, color, anchor, FontStyle::Normal)
+    }
+
+    pub fn bold(&self, text: &str, at: Point, size: i32) -> Result {
+        self.styled(text, at, size, INK, Anchor::Left, FontStyle::Bold)
+    }
+
+    fn styled(
+        &self,
+        text: &str,
+        at: Point,
+        size: i32,
+        color: RGBColor,
+        anchor: Anchor,
+        style: FontStyle,
+    ) -> Result {
+        let h = match anchor {
+            Anchor::Left => HPos::Left,
+            Anchor::Middle => HPos::Center,
+            Anchor::Right => HPos::Right,
+        };
+        let font = FontDesc::new(FontFamily::Name(FONT), f64::from(size) * SVG_FONT_SCALE, style);
+        let style = font.color(&color).pos(Pos::new(h, VPos::Center));
+        self.area.draw(&Text::new(text, at, style)).map_err(failed)
+    }
+
+    pub fn rect(&self, from: Point, to: Point, color: RGBColor) -> Result {
+        self.area.draw(&Rectangle::new([from, to], color.filled())).map_err(failed)
+    }
+
+    pub fn line(&self, points: &[Point], color: RGBColor, width: u32) -> Result {
+        self.area.draw(&PathElement::new(points.to_vec(), color.stroke_width(width))).map_err(failed)
+    }
+
+    /// The sign of a method: each has its own form beside its own colour.
+    pub fn marker(&self, method: usize, (x, y): Point, radius: i32) -> Result {
+        let r = radius;
+        let form: Vec<Point> = match method % 5 {
+            0 => return self.disc(method, (x, y), r),
+            1 => vec![(x - r, y - r), (x + r, y - r), (x + r, y + r), (x - r, y + r)],
+            2 => vec![(x, y - r - 1), (x + r + 1, y + r), (x - r - 1, y + r)],
+            3 => vec![(x, y - r - 2), (x + r + 2, y), (x, y + r + 2), (x - r - 2, y)],
+            _ => vec![(x, y + r + 1), (x + r + 1, y - r), (x - r - 1, y - r)],
+        };
+        let color = method_color(method);
+        self.area.draw(&Polygon::new(form.clone(), color.filled())).map_err(failed)?;
+        let outline: Vec<Point> = form.iter().chain(form.first()).copied().collect();
+        self.line(&outline, WHITE, 1)
+    }
+
+    fn disc(&self, method: usize, at: Point, radius: i32) -> Result {
+        self.area.draw(&Circle::new(at, radius + 1, method_color(method).filled())).map_err(failed)?;
+        self.area.draw(&Circle::new(at, radius + 1, WHITE.stroke_width(1))).map_err(failed)
+    }
+
+    /// Stands where a value is missing.
+    pub fn cross(&self, (x, y): Point, radius: i32, color: RGBColor) -> Result {
+        self.line(&[(x - radius, y - radius), (x + radius, y + radius)], color, 2)?;
+        self.line(&[(x - radius, y + radius), (x + radius, y - radius)], color, 2)
+    }
+}

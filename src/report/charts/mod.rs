@@ -1,0 +1,41 @@
+//! Charts of a comparison, drawn by Plotters as SVG.
+
+mod axis;
+mod bars;
+mod canvas;
+mod legend;
+mod lines;
+mod png;
+mod scatter;
+
+use super::table::Comparison;
+
+pub use canvas::font_files;
+pub use png::png;
+
+/// A drawn chart.
+pub struct Chart {
+    /// The file's name without its ending.
+    pub name: String,
+    /// What it shows, for the text below it.
+    pub caption: String,
+    pub svg: String,
+}
+
+/// Every chart that the rows allow: bars, the scatter where methods were measured at equal sizes,
+/// lines where a size is swept. None when nothing was measured.
+///
+/// # Errors
+/// When Plotters cannot draw.
+pub fn draw(comparison: &Comparison) -> miette::Result<Vec<Chart>> {
+    if comparison.lines.iter().all(|line| line.measured().is_none()) {
+        return Ok(Vec::new());
+    }
+    let mut charts = vec![bars::time(comparison)?, bars::memory(comparison)?];
+    charts.extend(scatter::scatter(comparison)?);
+    charts.extend(lines::lines(comparison)?);
+    Ok(charts)
+}
+
+#[cfg(test)]
+mod tests;

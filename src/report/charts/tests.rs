@@ -1,0 +1,155 @@
+//! Every chart at many sizes of grid: no label meets another or leaves the canvas. The boxes are
+//! those of the glyphs as resvg lays them out, not those the charts reckon with.
+
+use resvg::usvg::{Group, Node, Rect};
+
+use super::super::table::Comparison;
+use super::super::testing::{STUDY, bad_row, ok_row, recipe, rows};
+use super::*;
+use crate::recipe::Recipe;
+use crate::row::{Row, Status};
+
+fn texts(group: &Group, out: &mut Vec<(String, Rect)>) {
+    for node in group.children() {
+        match node {
+            Node::Group(inner) => texts(inner, out),
+            Node::Text(text) => {
+                let name: String = text.chunks().iter().map(|chunk| chunk.text().to_string()).collect();
+                // The outlines of the glyphs: the metric box has empty room above and below.
+                out.push((name, text.flattened().abs_bounding_box()));
+            }
+            _ => {}
+        }
+    }
+}
+
+fn assert_labels_are_apart(chart: &Chart, what: &str) {
+    let tree = png::tree(&chart.svg).expect("valid SVG");
+    let mut found = Vec::new();
+    texts(tree.root(), &mut found);
+    assert!(found.len() >= 3, "{what}, {}: only {} labels", chart.name, found.len());
+    let (width, height) = (tree.size().width(), tree.size().height());
+    for (i, (name, a)) in found.iter().enumerate() {
+        assert!(
+            a.left() >= 0.0 && a.top() >= 0.0 && a.right() <= width && a.bottom() <= height,
+            "{what}, {}: \"{name}\" leaves the canvas: {a:?}",
+            chart.name
+        );
+        for (other, b) in &found[i + 1..] {
+            let meet =
+                a.left() < b.right() && b.left() < a.right() && a.top() < b.bottom() && b.top() < a.bottom();
+            assert!(!meet, "{what}, {}: \"{name}\" {a:?} meets \"{other}\" {b:?}", chart.name);
+        }
+    }
+}
+
+/// Grids from 1 to 240 cells.
+fn grids() -> Vec<(&'static str, Recipe)> {
+    let grid = |batches: &str, sequences: &str, levels: &str| {
+        recipe(&format!(
+            "[grid]\n\"train.batch_size\" = {batches}\n\"train.seq_len\" = {sequences}\n\
+             \"checkpoint.level\" = {levels}\n"
+        ))
+    };
+    vec![
+        ("1 cell", recipe("")),
+        ("3 cells", grid("16", "128", "[0, 0.5, 1]")),
+        ("6 cells", grid("[4, 8]", "128", "[0, 0.5, 1]")),
+        ("15 cells", recipe(STUDY)),
+        ("48 cells", grid("[1, 2, 4, 8]", "[128, 256, 512, 1024]", "[0, 0.5, 1]")),
+        ("30 shapes", grid("[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15]", "[100000, 200000]", "[0, 0.5, 1]")),
+        (
+            "long names",
+            recipe(
+                "[grid]\n\"seed\" = [1, 2, 3]\n\"measure.memory_limit\" = [\"1 GiB\", \"2500 MB\"]\n\
+                 \"train.optimizer.kind\" = [\"sgd\", \"adamw\"]\n\"checkpoint.level\" = [0, 0.5]\n",
+            ),
+        ),
+        (
+            "240 cells",
+            recipe(
+                "[[grid]]\n\"train.batch_size\" = [1,2,3,4,5,6,7,8,9,10,11,12,13,14,15]\n\
+                 \"train.seq_len\" = [128, 256]\n\"checkpoint.level\" = [0, 0.5, 1]\n\
+                 \"precision.compute\" = [\"fp32\", \"bf16\"]\n[[grid]]\n\
+                 \"train.batch_size\" = [1,2,3,4,5,6,7,8,9,10,11,12,13,14,15]\n\
+                 \"train.seq_len\" = [128, 256]\n\"ops.swiglu\" = \"plain\"\n\
+                 \"precision.compute\" = [\"fp32\", \"bf16\"]\n",
+            ),
+        ),
+    ]
+}
+
+#[test]
+fn labels_never_meet() {
+    for (what, recipe) in grids() {
+        let all = rows(&recipe);
+        let of_status = |status: Status| -> Vec<Row> {
+            recipe.cells.iter().map(|cell| bad_row(cell, status, "reason")).collect()
+        };
+        // Every third cell out of memory: among them baselines.
+        let mixed: Vec<Row> = all
+            .iter()
+            .zip(of_status(Status::Oom))
+            .enumerate()
+            .map(|(i, (ok, oom))| if i % 4 == 0 { oom } else { ok.clone() })
+            .collect();
+        let mut one = of_status(Status::Failed);
+        one[0] = all[0].clone();
+        let cases = [("ok", all), ("oom", mixed), ("failed", one)];
+        for (case, rows) in &cases {
+            let comparison = Comparison::new(&recipe, rows);
+            for chart in draw(&comparison).expect("charts") {
+                assert_labels_are_apart(&chart, &format!("{what}, {case}"));
+                // RUNNER_CHARTS=folder cargo test labels_never_meet: the pictures, to look at.
+                if let Ok(folder) = std::env::var("RUNNER_CHARTS") {
+                    let name = format!("{what}-{case}-{}.png", chart.name).replace(' ', "");
+                    let bytes = png(&chart.svg).expect("PNG");
+                    std::fs::write(std::path::Path::new(&folder).join(name), bytes).expect("a written PNG");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn texts_are_as_wide_as_reckoned() {
+    for text in ["level 0.5, limit 1.00 GiB, adamw", "16×128, 512", "1.31x · 12.3 ms", "…"] {
+        let svg = canvas::svg(60, |canvas| {
+            canvas.text(text, (100, 30), canvas::TEXT, canvas::INK, canvas::Anchor::Left)
+        });
+        let mut found = Vec::new();
+        texts(png::tree(&svg.expect("SVG")).expect("valid SVG").root(), &mut found);
+        let (drawn, reckoned) = (found[0].1.width(), canvas::text_width(text, canvas::TEXT) as f32);
+        // Outlines start and end a little within their advances.
+        assert!(drawn <= reckoned && drawn > reckoned - 4.0, "{text}: {drawn} of {reckoned}");
+    }
+}
+
+#[test]
+fn charts_that_need_several_values_are_left_out() {
+    let names = |recipe: &Recipe, rows: &[Row]| -> Vec<String> {
+        let charts = draw(&Comparison::new(recipe, rows)).expect("charts");
+        charts.into_iter().map(|chart| chart.name).collect()
+    };
+    let one = recipe("");
+    assert_eq!(names(&one, &rows(&one)), ["time", "memory"]);
+    let study = recipe(STUDY);
+    // Batch size is the only size that varies while the others are held.
+    assert_eq!(names(&study, &rows(&study)), ["time", "memory", "pareto", "lines-train-batch-size"]);
+    assert!(names(&study, &[]).is_empty());
+}
+
+#[test]
+fn bars_say_what_was_measured() {
+    let recipe = recipe("[grid]\n\"checkpoint.level\" = [0, 0.5, 1]\n");
+    let rows = [
+        ok_row(&recipe.cells[0], 0.010, 0.020, 100 << 20),
+        bad_row(&recipe.cells[1], Status::Oom, "too large"),
+    ];
+    let charts = draw(&Comparison::new(&recipe, &rows)).expect("charts");
+    // 10 + 20 + 1 ms of forward, backward and optimizer.
+    for text in ["31.0 ms", "oom", "not run", "level 0.5"] {
+        assert!(charts[0].svg.contains(text), "{text} is missing in the chart of times");
+    }
+    assert!(charts[1].svg.contains("100 MiB"));
+}

@@ -1,0 +1,162 @@
+//! Conclusions of hand-made rows; every expected number was worked out by hand.
+
+use super::super::testing::{STUDY, bad_row, ok_row, recipe};
+use super::*;
+use crate::measure::Samples;
+use crate::recipe::Recipe;
+use crate::row::Row;
+
+const TWO_LEVELS: &str = "[grid]\n\"checkpoint.level\" = [0, 1]\n";
+const TWO_SHAPES: &str = "[grid]\n\"train.batch_size\" = [8, 16]\n\"checkpoint.level\" = [0, 1]\n";
+
+fn of(recipe: &Recipe, rows: &[Row]) -> Vec<String> {
+    sentences(&Comparison::new(recipe, rows))
+}
+
+#[test]
+fn a_saving_with_its_price() {
+    let recipe = recipe(TWO_LEVELS);
+    let rows = [
+        ok_row(&recipe.cells[0], 1.0, 2.0, 1000),
+        // 740 of 1000 bytes; 2.62 of 2 s; step 1.1 + 2.62 = 3.72 of 3.1 s, 20 % more.
+        ok_row(&recipe.cells[1], 1.0, 2.62, 740),
+    ];
+    assert_eq!(
+        of(&recipe, &rows),
+        [
+            "Level 1 saves 26 % of peak memory against level 0 for 31 % more backward time. \
+             Forward shows no measurable difference; the whole step takes 20 % more time.",
+            "On the Pareto front of step time and peak memory: level 0 and level 1.",
+            "The memory estimate was 1.00x the measured peak at 2 cells.",
+        ]
+    );
+}
+
+#[test]
+fn every_sign_has_its_words() {
+    let recipe = recipe(TWO_LEVELS);
+    let first = |forward: f64, backward: f64, peak: u64| {
+        let rows =
+            [ok_row(&recipe.cells[0], 1.0, 2.0, 1000), ok_row(&recipe.cells[1], forward, backward, peak)];
+        of(&recipe, &rows)[0].split(". ").next().unwrap_or_default().to_string()
+    };
+    let expected = [
+        (2.62, 740, "saves 26 % of peak memory against level 0 for 31 % more backward time"),
+        (1.5, 740, "saves 26 % of peak memory against level 0 and takes 25 % less backward time"),
+        (
+            2.0,
+            740,
+            "saves 26 % of peak memory against level 0, with no measurable difference in backward time",
+        ),
+        (2.5, 1200, "needs 20 % more peak memory against level 0 and takes 25 % more backward time"),
+        (1.5, 1200, "needs 20 % more peak memory against level 0 but takes 25 % less backward time"),
+        (2.5, 1001, "needs about the same peak memory against level 0 and takes 25 % more backward time"),
+        (
+            2.0,
+            1000,
+            "needs about the same peak memory against level 0, with no measurable difference in backward time",
+        ),
+    ];
+    for (backward, peak, words) in expected {
+        assert_eq!(first(1.0, backward, peak), format!("Level 1 {words}"));
+    }
+}
+
+#[test]
+fn one_slow_step_hides_nothing_and_a_noisy_run_claims_nothing() {
+    let recipe = recipe(TWO_LEVELS);
+    let mut rows = [ok_row(&recipe.cells[0], 1.0, 2.0, 1000), ok_row(&recipe.cells[1], 1.0, 2.2, 740)];
+    let backward = |rows: &mut [Row; 2], seconds: &[f64]| {
+        let m = rows[1].measurement.as_mut().expect("a measured row");
+        m.backward = Samples::new(seconds.to_vec());
+    };
+    backward(&mut rows, &[2.2, 2.2, 2.2, 2.2, 9.0]);
+    assert!(of(&recipe, &rows)[0].contains("for 10 % more backward time"));
+    backward(&mut rows, &[1.5, 1.6, 2.2, 2.8, 2.9]);
+    assert!(of(&recipe, &rows)[0].contains("no measurable difference in backward time"));
+}
+
+#[test]
+fn ranges_over_shapes() {
+    let recipe = recipe(TWO_SHAPES);
+    let rows = [
+        ok_row(&recipe.cells[0], 1.0, 2.0, 1000),
+        ok_row(&recipe.cells[1], 1.0, 2.5, 850),
+        ok_row(&recipe.cells[2], 1.0, 2.0, 1000),
+        ok_row(&recipe.cells[3], 1.0, 2.7, 690),
+    ];
+    // Memory -15 % and -31 %, median -23 %; backward +25 % and +35 %, median +30 %;
+    // step (1.1 + 2.5)/3.1 = +16.1 % and (1.1 + 2.7)/3.1 = +22.6 %, median +19.4 %.
+    assert_eq!(
+        of(&recipe, &rows)[0],
+        "Level 1 saves 23 % of peak memory against level 0 (15 to 31 % over 2 shapes) for 30 % more \
+         backward time (25 to 35 %). Forward shows no measurable difference; the whole step takes \
+         19 % more time (16 to 23 %)."
+    );
+    let mixed = [
+        rows[0].clone(),
+        ok_row(&recipe.cells[1], 1.0, 2.5, 900),
+        rows[2].clone(),
+        ok_row(&recipe.cells[3], 1.0, 2.7, 1060),
+    ];
+    assert!(
+        of(&recipe, &mixed)[0].starts_with(
+            "Level 1 saves 2 % of peak memory against level 0 (10 % less to 6 % more over 2 shapes) for"
+        ),
+        "{}",
+        of(&recipe, &mixed)[0]
+    );
+}
+
+#[test]
+fn what_does_not_fit_is_said() {
+    let recipe = recipe(STUDY);
+    let rows: Vec<Row> = recipe
+        .cells
+        .iter()
+        .enumerate()
+        .map(|(i, cell)| match (i % 3, i / 3) {
+            (0, 2..) => bad_row(cell, Status::Oom, "too large"),
+            (1, 4) => bad_row(cell, Status::Failed, "killed"),
+            _ => ok_row(cell, 1.0, 2.0, 1000),
+        })
+        .collect();
+    let sentences = of(&recipe, &rows);
+    assert!(
+        sentences.contains(&"Level 0 does not fit at 3 of 5 shapes; level 1 fits at all.".to_string()),
+        "{sentences:#?}"
+    );
+    assert!(
+        sentences.contains(&"Of 15 cells 3 ran out of memory and 1 failed.".to_string()),
+        "{sentences:#?}"
+    );
+}
+
+#[test]
+fn without_a_baseline_or_any_result() {
+    let recipe = recipe(TWO_LEVELS);
+    let rows =
+        [bad_row(&recipe.cells[0], Status::Oom, "too large"), ok_row(&recipe.cells[1], 1.0, 2.0, 1000)];
+    assert_eq!(
+        of(&recipe, &rows)[..2],
+        ["Level 1 has no baseline measurement to be compared with.", "Level 0 does not fit; level 1 fits."]
+    );
+    assert_eq!(
+        of(&recipe, &[]),
+        ["No cell ran to its end, so there is nothing to compare.", "Of 2 cells 2 did not run."]
+    );
+}
+
+#[test]
+fn a_beaten_method_is_not_on_the_front() {
+    let recipe = recipe("[grid]\n\"checkpoint.level\" = [0, 0.5, 1]\n");
+    let rows = [
+        ok_row(&recipe.cells[0], 1.0, 2.0, 1000),
+        ok_row(&recipe.cells[1], 1.0, 3.0, 1100),
+        ok_row(&recipe.cells[2], 1.0, 2.5, 700),
+    ];
+    assert!(
+        of(&recipe, &rows)
+            .contains(&"On the Pareto front of step time and peak memory: level 0 and level 1.".to_string())
+    );
+}

@@ -1,0 +1,99 @@
+//! Numbers as a person reads them: three significant digits and a unit.
+
+/// Three significant digits without an exponent: 0.0123, 1.23, 12.3, 1234.
+pub fn significant(x: f64) -> String {
+    // Rounded first, so that 9.996 counts as 10.0 and not as 10.00.
+    let rounded: f64 = format!("{x:.2e}").parse().unwrap_or(x);
+    if rounded == 0.0 || !rounded.is_finite() {
+        return if rounded.is_finite() { "0".into() } else { x.to_string() };
+    }
+    let magnitude = rounded.abs().log10().floor() as i32;
+    let decimals = (2 - magnitude).clamp(0, 12) as usize;
+    format!("{x:.decimals$}")
+}
+
+/// A unit of time and how many seconds it is; the largest that leaves at least one of it.
+pub fn time_unit(seconds: f64) -> (&'static str, f64) {
+    match seconds {
+        s if s < 1e-3 => ("µs", 1e-6),
+        s if s < 1.0 => ("ms", 1e-3),
+        _ => ("s", 1.0),
+    }
+}
+
+/// `12.3 ms`
+pub fn seconds(s: f64) -> String {
+    let (unit, scale) = time_unit(s);
+    format!("{} {unit}", significant(s / scale))
+}
+
+/// A binary unit and how many bytes it is; the largest that leaves at least one of it.
+pub fn byte_unit(bytes: f64) -> (&'static str, f64) {
+    let units = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
+    units
+        .into_iter()
+        .map(|(name, power)| (name, f64::powi(2.0, power)))
+        .find(|(_, scale)| bytes >= *scale)
+        .unwrap_or(("B", 1.0))
+}
+
+/// `1.31x`
+pub fn ratio(r: f64) -> String {
+    format!("{r:.2}x")
+}
+
+/// A share as a percentage without its sign: `26 %`, below one `0.4 %`.
+pub fn percent(share: f64) -> String {
+    let value = share.abs() * 100.0;
+    if (0.05..0.95).contains(&value) { format!("{value:.1} %") } else { format!("{value:.0} %") }
+}
+
+/// A rate: whole numbers from one hundred on.
+pub fn rate(x: f64) -> String {
+    if x >= 100.0 { format!("{x:.0}") } else { significant(x) }
+}
+
+/// `a, b and c`
+pub fn and(items: &[String]) -> String {
+    match items {
+        [] => String::new(),
+        [one] => one.clone(),
+        [first @ .., last] => format!("{} and {last}", first.join(", ")),
+    }
+}
+
+/// The first letter in upper case.
+pub fn sentence(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map_or_else(String::new, |c| c.to_uppercase().chain(chars).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn three_significant_digits() {
+        let of = [(0.0, "0"), (0.012345, "0.0123"), (9.996, "10.0"), (12.34, "12.3"), (1234.4, "1234")];
+        for (x, text) in of {
+            assert_eq!(significant(x), text);
+        }
+        assert_eq!(seconds(0.01234), "12.3 ms");
+        assert_eq!(seconds(2.0), "2.00 s");
+        assert_eq!(seconds(45.6e-6), "45.6 µs");
+    }
+
+    #[test]
+    fn percentages_have_no_sign() {
+        assert_eq!(percent(-0.257), "26 %");
+        assert_eq!(percent(0.004), "0.4 %");
+        assert_eq!(percent(0.0096), "1 %");
+        assert_eq!(percent(0.0), "0 %");
+    }
+
+    #[test]
+    fn byte_units_are_binary() {
+        assert_eq!(byte_unit(1023.0), ("B", 1.0));
+        assert_eq!(byte_unit(3.0 * 1048576.0), ("MiB", 1048576.0));
+    }
+}

@@ -1,0 +1,90 @@
+//! From rows to what a person reads: tables, charts and documents.
+//!
+//! `table` holds the comparison that all of them show; a report made twice from the same rows has
+//! the same bytes, so no part of it may ask for the time or depend on an order that is not fixed.
+
+mod charts;
+mod compare;
+mod conclusion;
+mod content;
+mod document;
+mod environment;
+mod format;
+mod frame;
+mod html;
+mod labels;
+mod pdf;
+mod swiglu;
+mod table;
+mod terminal;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use miette::miette;
+
+use crate::recipe::Recipe;
+use crate::row::Row;
+use document::Document;
+use table::Comparison;
+
+pub use compare::compare;
+pub use terminal::terminal_table;
+
+/// Writes the tables, the charts and the documents of a recipe's rows into `folder`, which is made
+/// when it is missing. Rows may be missing or not `ok`: their cells are shown as such.
+///
+/// Returns the files written, in the order table, charts, documents.
+///
+/// # Errors
+/// When a file cannot be written.
+pub fn write(folder: &Path, recipe: &Recipe, rows: &[Row]) -> miette::Result<Vec<PathBuf>> {
+    let comparison = Comparison::new(recipe, rows);
+    let charts = charts::draw(&comparison)?;
+    let document = Document::new(&comparison, &charts);
+
+    let mut frame = frame::frame(&comparison)?;
+    let mut files = vec![
+        ("table.csv".to_string(), frame::csv(&mut frame)?),
+        ("table.parquet".to_string(), frame::parquet(&mut frame)?),
+        ("table.md".to_string(), terminal::markdown_table(&comparison).into_bytes()),
+    ];
+    for chart in &charts {
+        files.push((format!("charts/{}.svg", chart.name), chart.svg.clone().into_bytes()));
+        files.push((format!("charts/{}.png", chart.name), charts::png(&chart.svg)?));
+    }
+    files.push(("report.html".to_string(), html::render(&document).into_bytes()));
+    files.push(("report.pdf".to_string(), pdf::render(&document)?));
+    files.into_iter().map(|(name, bytes)| write_atomically(folder, &name, &bytes)).collect()
+}
+
+/// Writes beside the target and renames: a reader sees the old file or the new one, never a half.
+fn write_atomically(folder: &Path, name: &str, bytes: &[u8]) -> miette::Result<PathBuf> {
+    let path = folder.join(name);
+    let parent = path.parent().unwrap_or(folder);
+    let write = || -> std::io::Result<()> {
+        std::fs::create_dir_all(parent)?;
+        let mut file = tempfile::Builder::new().prefix(".report-").suffix(".tmp").tempfile_in(parent)?;
+        file.write_all(bytes)?;
+        // A temporary file is private to its owner; a report is as readable as its folder.
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt;
+            file.as_file().set_permissions(std::fs::Permissions::from_mode(0o644))?;
+        }
+        file.persist(&path)?;
+        Ok(())
+    };
+    write().map_err(|e| {
+        miette!(
+            help = "check that the folder can be written to and that the disk has room",
+            "cannot write {}: {e}",
+            path.display()
+        )
+    })?;
+    Ok(path)
+}

@@ -1,0 +1,126 @@
+//! What the report says of the SwiGLU operator: the derivation of its gradients, and the bytes
+//! each checkpoint level keeps.
+
+use super::document::{Block, Formula, Step, Table};
+use super::format::percent;
+use super::table::Comparison;
+use crate::model::Model;
+use crate::ops::swiglu::memory::Sizes;
+use crate::ops::{Level, Operator};
+use crate::recipe::{Bytes, Cell};
+
+/// Levels and what they keep from forward to backward besides the weights.
+const KEPT: [(Level, &str); 3] =
+    [(Level::Keep, "x, a, s, b"), (Level::Elementwise, "x, a, b"), (Level::Full, "x")];
+
+const STEPS: [(&str, &str); 6] = [
+    (
+        "Forward, with x the input [N, H], W and V [H, I], U [I, H], σ the logistic function and ⊙ the \
+         element-wise product:",
+        "a = x W , b = x V , s = SiLU ( a ) = a ⊙ σ ( a ) , h = s ⊙ b , y = h U",
+    ),
+    (
+        "Let g be the gradient of the loss with respect to y, and write dz for that with respect to z. \
+         The product y = hU gives the first gradient and passes g on to h:",
+        "dU = h^⊤ g , dh = g U^⊤",
+    ),
+    ("Each factor of h = s ⊙ b receives dh times the other factor:", "db = dh ⊙ s , ds = dh ⊙ b"),
+    ("The logistic function has the derivative", "σ^′ ( a ) = σ ( a ) ( 1 − σ ( a ) )"),
+    ("so the product rule on s = a ⊙ σ(a) gives", "da = ds ⊙ σ ( a ) ⊙ ( 1 + a ⊙ ( 1 − σ ( a ) ) )"),
+    (
+        "The products a = xW and b = xV give the other two weight gradients; x feeds both, so its \
+         gradient is a sum:",
+        "dW = x^⊤ da , dV = x^⊤ db , dx = da W^⊤ + db V^⊤",
+    ),
+];
+
+/// Blocks for recipes of SwiGLU stacks; none for others.
+pub fn blocks(comparison: &Comparison) -> Vec<Block> {
+    let rows = kept_rows(comparison);
+    if rows.is_empty() {
+        return Vec::new();
+    }
+    let header = ["sizes", "tokens N", "hidden H", "intermediate I", "element"];
+    let levels = KEPT.iter().map(|(level, kept)| format!("level {level}: {kept}"));
+    vec![
+        Block::Heading { text: "What each level keeps".into() },
+        Block::Paragraph {
+            text: "Bytes that one SwiGLU layer keeps from forward to backward, its weights not counted. \
+                   Level 0 keeps the input x, the matmul results a = xW and b = xV and the activation \
+                   s = SiLU(a), N(H + 3I) elements; level 0.5 recomputes s and keeps N(H + 2I); level 1 \
+                   keeps only x, NH elements, and repeats the two matmuls."
+                .into(),
+        },
+        Block::Table(Table {
+            caption: "Bytes kept per layer, and how much less than level 0.".into(),
+            header: header.iter().map(|h| h.to_string()).chain(levels).collect(),
+            rows,
+            text_columns: vec![0],
+        }),
+        Block::Heading { text: "The gradients of SwiGLU".into() },
+        Block::Derivation {
+            steps: STEPS.iter().map(|(text, formula)| Step { text, formula: Formula(formula) }).collect(),
+        },
+        Block::Paragraph {
+            text: "Backward needs x, a, b and s; whatever of these a level did not keep is computed \
+                   again from x, W and V by the formulas of forward. h is needed for dU alone and is \
+                   recomputed as s ⊙ b at every level."
+                .into(),
+        },
+    ]
+}
+
+/// One row for each shape and element size.
+fn kept_rows(comparison: &Comparison) -> Vec<Vec<String>> {
+    let mut rows: Vec<Vec<String>> = Vec::new();
+    for line in &comparison.lines {
+        let Some((tokens, hidden, intermediate)) = sizes(line.cell) else { continue };
+        let compute = line.cell.precision.compute;
+        let kept = |level| {
+            Sizes::new(tokens, hidden, intermediate, compute.bytes()).kept_with_input(level, Operator::Custom)
+        };
+        let all = kept(Level::Keep);
+        let mut row = vec![comparison.shapes[line.shape].label.clone()];
+        row.extend([tokens, hidden, intermediate].map(|n| n.to_string()));
+        row.push(format!("{} B", compute.bytes()));
+        row.extend(KEPT.map(|(level, _)| {
+            let bytes = kept(level);
+            match all - bytes {
+                0 => Bytes(bytes).to_string(),
+                less => format!("{} (−{})", Bytes(bytes), percent(less as f64 / all as f64)),
+            }
+        }));
+        if !rows.contains(&row) {
+            rows.push(row);
+        }
+    }
+    rows
+}
+
+/// N, H and I of a SwiGLU stack.
+fn sizes(cell: &Cell) -> Option<(u64, u64, u64)> {
+    match &cell.model {
+        Model::Swiglu(config) => {
+            Some((cell.train.tokens() as u64, config.hidden_size as u64, config.intermediate_size as u64))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{STUDY, recipe};
+    use super::*;
+
+    #[test]
+    fn kept_bytes_by_hand() {
+        let recipe = recipe(STUDY);
+        let rows = kept_rows(&Comparison::new(&recipe, &[]));
+        assert_eq!(rows.len(), 5);
+        // N = 16·128 = 2048, H = 512, I = 2048, 4 bytes: 2048·(512 + 6144)·4 = 52 MiB,
+        // 2048·(512 + 4096)·4 = 36 MiB (31 % less), 2048·512·4 = 4 MiB (92 % less).
+        assert_eq!(
+            rows[0],
+            ["16×128, 512", "2048", "512", "2048", "4 B", "52.0 MiB", "36.0 MiB (−31 %)", "4.00 MiB (−92 %)"]
+        );
+    }
+}

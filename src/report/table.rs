@@ -1,0 +1,248 @@
+//! [`Comparison`]: the rows of a recipe arranged for comparing. Cells of equal sizes are a
+//! *shape*; what differs within a shape is the *method*; each is set against its shape's baseline.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::labels;
+use crate::measure::Measurement;
+use crate::recipe::{Cell, Recipe, Settings, is_size, matches};
+use crate::row::{Row, Status};
+
+/// The cells of a recipe in its order, with their rows, shapes, methods and baselines.
+pub struct Comparison<'a> {
+    pub recipe: &'a Recipe,
+    /// Every swept key, in the order of the settings.
+    pub swept: Vec<String>,
+    /// The swept keys that are sizes, in reading order.
+    pub sizes: Vec<String>,
+    /// The sizes that shape labels show: enough of them to tell the shapes apart.
+    pub label_sizes: Vec<String>,
+    pub shapes: Vec<Shape>,
+    /// Labels of the methods, in order of appearance.
+    pub methods: Vec<String>,
+    pub lines: Vec<Line<'a>>,
+}
+
+/// Cells of equal sizes.
+pub struct Shape {
+    pub label: String,
+    /// The settings of the shape's first cell.
+    pub settings: Settings,
+}
+
+/// One cell of the recipe.
+pub struct Line<'a> {
+    pub cell: &'a Cell,
+    pub settings: Settings,
+    /// Index into [`Comparison::shapes`].
+    pub shape: usize,
+    /// Index into [`Comparison::methods`].
+    pub method: usize,
+    /// Absent while the cell has not run.
+    pub row: Option<&'a Row>,
+    /// Index of the line that this one is compared with; may be its own.
+    pub baseline: Option<usize>,
+}
+
+/// What methods are compared by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Quantity {
+    Forward,
+    Backward,
+    Step,
+    /// Live peak memory.
+    Peak,
+}
+
+impl Quantity {
+    /// Median seconds, or bytes.
+    pub fn of(self, measurement: &Measurement) -> f64 {
+        match self {
+            Self::Forward => measurement.forward.median,
+            Self::Backward => measurement.backward.median,
+            Self::Step => measurement.step.median,
+            Self::Peak => measurement.memory.live_peak as f64,
+        }
+    }
+}
+
+impl Line<'_> {
+    /// What was measured, of a cell that ran to its end.
+    pub fn measured(&self) -> Option<&Measurement> {
+        let row = self.row.filter(|row| row.status == Status::Ok)?;
+        row.measurement.as_ref()
+    }
+
+    pub fn status(&self) -> &'static str {
+        self.row.map_or("not run", |row| row.status.name())
+    }
+
+    /// Estimated bytes at the cell's highest moment.
+    pub fn estimate(&self) -> u64 {
+        self.row.map_or_else(|| self.cell.model.estimate(self.cell), |row| row.estimate).total()
+    }
+
+    pub fn estimate_over_measured(&self) -> Option<f64> {
+        let peak = self.measured()?.memory.live_peak;
+        (peak > 0).then(|| self.estimate() as f64 / peak as f64)
+    }
+}
+
+impl<'a> Comparison<'a> {
+    pub fn new(recipe: &'a Recipe, rows: &'a [Row]) -> Self {
+        let settings: Vec<Settings> = recipe.cells.iter().map(Cell::settings).collect();
+        let swept = recipe.swept_keys();
+        let (mut sizes, methods): (Vec<String>, Vec<String>) =
+            swept.iter().cloned().partition(|key| is_size(key));
+        labels::reading_order(&mut sizes);
+        let methods: Vec<String> =
+            methods.into_iter().filter(|key| !goes_with_its_kind(key, &settings)).collect();
+
+        let (shape_of, shape_first) = group(&settings, &sizes);
+        let (method_of, method_first) = group(&settings, &methods);
+        let label_sizes =
+            label_sizes(&sizes, &settings[0], shape_first.len(), |keys| group(&settings, keys).1.len());
+        let shapes = shape_first
+            .iter()
+            .map(|&i| Shape {
+                label: labels::shape_label(&label_sizes, &settings[i]),
+                settings: settings[i].clone(),
+            })
+            .collect();
+        let methods = method_labels(&methods, method_first.iter().map(|&i| &settings[i]));
+
+        let found = find_rows(&settings, rows, swept.iter().any(|key| key == "device"));
+        let baseline = |i: usize| {
+            (0..settings.len())
+                .find(|&j| shape_of[j] == shape_of[i] && matches(&settings[j], &recipe.report.baseline))
+        };
+        let baselines: Vec<Option<usize>> = (0..settings.len()).map(baseline).collect();
+        let lines = settings
+            .into_iter()
+            .enumerate()
+            .map(|(i, settings)| Line {
+                cell: &recipe.cells[i],
+                settings,
+                shape: shape_of[i],
+                method: method_of[i],
+                row: found[i],
+                baseline: baselines[i],
+            })
+            .collect();
+        Self { recipe, swept, sizes, label_sizes, shapes, methods, lines }
+    }
+
+    pub fn is_baseline(&self, line: usize) -> bool {
+        self.lines[line].baseline == Some(line)
+    }
+
+    /// Measurements of a line and of its baseline, when both ran to their end.
+    pub fn with_baseline(&self, line: usize) -> Option<(&Measurement, &Measurement)> {
+        let baseline = self.lines[line].baseline?;
+        Some((self.lines[line].measured()?, self.lines[baseline].measured()?))
+    }
+
+    /// A line's value over its baseline's.
+    pub fn ratio(&self, line: usize, quantity: Quantity) -> Option<f64> {
+        let (own, base) = self.with_baseline(line)?;
+        let base = quantity.of(base);
+        (base > 0.0).then(|| quantity.of(own) / base)
+    }
+
+    /// `level 1 at 16×128, 512`, without what there is only one of.
+    pub fn name(&self, line: &Line) -> String {
+        let (shape, method) = (&self.shapes[line.shape].label, &self.methods[line.method]);
+        match (self.shapes.len() > 1, self.methods.len() > 1) {
+            (true, false) => shape.clone(),
+            (false, _) => method.clone(),
+            (true, true) => format!("{method} at {shape}"),
+        }
+    }
+}
+
+/// The row of each cell: the last one with the same settings. A recipe's `auto` may mean another
+/// device where the report is made than where the rows were measured, so the device counts only
+/// when it is swept.
+fn find_rows<'a>(settings: &[Settings], rows: &'a [Row], by_device: bool) -> Vec<Option<&'a Row>> {
+    let without_device = |mut settings: Settings| {
+        if !by_device {
+            settings.remove("device");
+        }
+        settings
+    };
+    let measured: Vec<Settings> = rows.iter().map(|row| without_device(row.settings())).collect();
+    settings
+        .iter()
+        .map(|of_cell| {
+            let of_cell = without_device(of_cell.clone());
+            let at = measured.iter().rposition(|m| m.len() == of_cell.len() && matches(m, &of_cell))?;
+            Some(&rows[at])
+        })
+        .collect()
+}
+
+/// The group of each cell by its values of `keys`, and the first cell of each group.
+fn group(settings: &[Settings], keys: &[String]) -> (Vec<usize>, Vec<usize>) {
+    let mut first: Vec<usize> = Vec::new();
+    let values = |i: usize| -> Vec<Option<&Value>> { keys.iter().map(|k| settings[i].get(k)).collect() };
+    let of = (0..settings.len())
+        .map(|i| {
+            first.iter().position(|&j| values(j) == values(i)).unwrap_or_else(|| {
+                first.push(i);
+                first.len() - 1
+            })
+        })
+        .collect();
+    (of, first)
+}
+
+/// Whether a key only comes and goes with the `kind` beside it (SGD has a momentum, AdamW betas).
+fn goes_with_its_kind(key: &str, settings: &[Settings]) -> bool {
+    let Some((section, name)) = key.rsplit_once('.') else { return false };
+    let kind = format!("{section}.kind");
+    let mut by_kind: BTreeMap<String, Option<&Value>> = BTreeMap::new();
+    name != "kind"
+        && settings.iter().all(|s| match s.get(&kind) {
+            None => false,
+            Some(k) => *by_kind.entry(k.to_string()).or_insert(s.get(key)) == s.get(key),
+        })
+}
+
+/// Up to three sizes, and more while two shapes would share a label.
+fn label_sizes(
+    sizes: &[String],
+    first: &Settings,
+    shapes: usize,
+    distinct: impl Fn(&[String]) -> usize,
+) -> Vec<String> {
+    if sizes.is_empty() {
+        let usual = ["train.batch_size", "train.seq_len", "model.hidden_size"];
+        return usual.iter().filter(|key| first.contains_key(**key)).map(|key| key.to_string()).collect();
+    }
+    let mut shown: Vec<String> = sizes.iter().take(3).cloned().collect();
+    for key in &sizes[shown.len()..] {
+        if distinct(&shown) == shapes {
+            break;
+        }
+        shown.push(key.clone());
+    }
+    shown
+}
+
+/// The short label of each method, or the long one where short ones would be equal.
+fn method_labels<'s>(keys: &[String], methods: impl Iterator<Item = &'s Settings>) -> Vec<String> {
+    let methods: Vec<&Settings> = methods.collect();
+    if keys.is_empty() {
+        let key = ["checkpoint.level".to_string()];
+        return methods.iter().map(|s| labels::method_label(&key, s)).collect();
+    }
+    let short: Vec<String> = methods.iter().map(|s| labels::short_method_label(keys, s)).collect();
+    let clear = |label: &String| !label.is_empty() && short.iter().filter(|l| *l == label).count() == 1;
+    short
+        .iter()
+        .zip(&methods)
+        .map(|(label, s)| if clear(label) { label.clone() } else { labels::method_label(keys, s) })
+        .collect()
+}

@@ -1,0 +1,128 @@
+//! Hand-made recipes and rows for the tests of the report.
+
+use crate::device::{Ceilings, DeviceInfo};
+use crate::measure::{Estimate, Measurement, MemoryUse, Samples};
+use crate::recipe::{Cell, Recipe, Source};
+use crate::row::{Environment, Row, Status};
+
+/// A recipe of SwiGLU stacks whose `[grid]` and `[report]` are given.
+pub fn recipe(grid_and_report: &str) -> Recipe {
+    let text = format!(
+        r#"title = "Checkpoint levels"
+question = "What does recomputing <cost> & save?"
+device = "cpu"
+
+[model]
+kind = "swiglu"
+hidden_size = 512
+intermediate_size = 2048
+num_hidden_layers = 2
+
+[train]
+batch_size = 16
+seq_len = 128
+
+{grid_and_report}"#
+    );
+    Recipe::parse(&Source { path: "recipes/levels.toml".into(), text }).expect("a valid recipe")
+}
+
+/// The published study: five shapes at three levels.
+pub const STUDY: &str = r#"
+[[grid]]
+"train.batch_size" = [16, 32]
+"checkpoint.level" = [0, 0.5, 1]
+
+[[grid]]
+"train.batch_size" = [8, 16]
+"train.seq_len" = 512
+"model.hidden_size" = 1024
+"model.intermediate_size" = 4096
+"model.num_hidden_layers" = 3
+"checkpoint.level" = [0, 0.5, 1]
+
+[[grid]]
+"train.batch_size" = 4
+"train.seq_len" = 1024
+"model.hidden_size" = 4096
+"model.intermediate_size" = 16384
+"model.num_hidden_layers" = 5
+"checkpoint.level" = [0, 0.5, 1]
+
+[report]
+baseline = { "checkpoint.level" = 0 }
+"#;
+
+pub fn environment() -> Environment {
+    Environment {
+        runner_version: "0.1.0".into(),
+        commit: "0123456789ab".into(),
+        device: DeviceInfo {
+            id: "cpu".into(),
+            name: "Test CPU @ 2.00GHz".into(),
+            memory_total: 8 << 30,
+            memory_available: 6 << 30,
+            cores: 2,
+            threads: 4,
+            driver: None,
+            cuda: None,
+            compute_capability: None,
+        },
+        ceilings: Ceilings { matmul_fp32: Some(100e9), copy: Some(10e9), ..Ceilings::default() },
+        operating_system: "Linux 6.1".into(),
+        date: "2026-11-21T07:30:00Z".into(),
+    }
+}
+
+/// Times in seconds, memory in bytes; the samples of a phase lie within 1 % of its median.
+pub fn measurement(forward: f64, backward: f64, peak: u64) -> Measurement {
+    let samples = |median: f64| Samples::new(vec![median * 0.99, median, median * 1.01]);
+    Measurement {
+        forward: samples(forward),
+        backward: samples(backward),
+        optimizer: Some(samples(forward / 10.0)),
+        step: samples(forward * 1.1 + backward),
+        tokens_per_second: 2048.0 / (forward * 1.1 + backward),
+        loss: vec![2.0, 1.5, 1.25],
+        memory: MemoryUse {
+            live_peak: peak,
+            forward_peak: peak / 2,
+            backward_peak: peak,
+            optimizer_peak: peak / 4,
+            after_forward: peak / 3,
+            process_rss_peak: Some(peak * 2),
+        },
+        flops_per_second: 50e9,
+    }
+}
+
+pub fn ok_row(cell: &Cell, forward: f64, backward: f64, peak: u64) -> Row {
+    let mut row = Row::new(cell, &environment(), Status::Ok, String::new());
+    row.measurement = Some(measurement(forward, backward, peak));
+    row.estimate = Estimate { weights: peak / 2, activations: peak / 2, ..Estimate::default() };
+    row
+}
+
+pub fn bad_row(cell: &Cell, status: Status, reason: &str) -> Row {
+    let mut row = Row::new(cell, &environment(), status, reason.into());
+    row.estimate = Estimate { weights: 1 << 30, ..Estimate::default() };
+    row
+}
+
+/// A row of every cell: time grows with the work, level 0.5 and 1 take less memory for more
+/// backward time.
+pub fn rows(recipe: &Recipe) -> Vec<Row> {
+    let row = |cell: &Cell| {
+        let flops = cell.model.flops(cell);
+        let level = cell.checkpoint.level.number();
+        let forward = flops.forward / 80e9;
+        let backward = (flops.backward + flops.recompute) / 78e9 * (1.0 + level * 0.03);
+        let weights = cell.model.parameters() * 8;
+        let kept = (cell.train.tokens() * 40_960) as f64 * (1.0 - 0.6 * level);
+        let peak = weights + kept as u64;
+        let mut row = ok_row(cell, forward, backward, peak);
+        row.estimate.workspace = peak / 50;
+        row
+    };
+    recipe.cells.iter().map(row).collect()
+}

@@ -1,0 +1,84 @@
+//! The written report as a whole.
+
+use std::collections::BTreeMap;
+
+use super::testing::{STUDY, bad_row, recipe, rows};
+use super::*;
+use crate::row::Status;
+
+/// The name and the bytes of every file that `write` returned.
+fn written(recipe: &Recipe, rows: &[Row]) -> BTreeMap<String, Vec<u8>> {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let files = write(folder.path(), recipe, rows).expect("a report");
+    let name =
+        |path: &Path| path.strip_prefix(folder.path()).expect("a file in the folder").display().to_string();
+    let read: BTreeMap<String, Vec<u8>> =
+        files.iter().map(|path| (name(path), std::fs::read(path).expect("a written file"))).collect();
+    let left = walkdir::WalkDir::new(folder.path())
+        .into_iter()
+        .filter_map(Result::ok)
+        .filter(|entry| entry.file_type().is_file())
+        .count();
+    assert_eq!(left, read.len(), "nothing but the report may be left in the folder");
+    read
+}
+
+#[test]
+fn the_same_rows_give_the_same_bytes() {
+    let mut recipe = recipe(&format!(
+        "{STUDY}published_source = \"an unnamed GPU\"\n[[report.published]]\n\
+         cell = {{ \"train.batch_size\" = 32, \"checkpoint.level\" = 1 }}\n\
+         forward = 0.008\nbackward = 0.023\nmemory = 0.442\n\
+         [[report.published]]\n\
+         cell = {{ \"train.batch_size\" = 32, \"checkpoint.level\" = 0 }}\n\
+         backward = 0.018\nmemory = 0.535\n"
+    ));
+    recipe.question = "Is #strong[x] <b>bold</b> & $x^2$ or `code`?".into();
+    let mut rows = rows(&recipe);
+    rows[12] = bad_row(&recipe.cells[12], Status::Oom, "needs *14* GiB of #8 GiB");
+    rows.remove(14);
+    let (first, second) = (written(&recipe, &rows), written(&recipe, &rows));
+    for name in ["table.csv", "table.parquet", "table.md", "report.html", "report.pdf", "charts/pareto.png"] {
+        assert!(first.contains_key(name), "{name} is missing among {:?}", first.keys());
+    }
+    for (name, bytes) in &first {
+        assert!(!bytes.is_empty() && second[name] == *bytes, "{name} differs");
+    }
+    let html = String::from_utf8(first["report.html"].clone()).expect("UTF-8");
+    for text in [
+        "&lt;b&gt;bold&lt;/b&gt; &amp; $x^2$",
+        "needs *14* GiB of #8 GiB",
+        "an unnamed GPU",
+        "0.442 GB",
+        // 23 of 18 ms, 0.442 of 0.535 GB.
+        "1.28x",
+        "0.83x",
+    ] {
+        assert!(html.contains(text), "{text} is missing in the report");
+    }
+    assert!(!html.contains("http://localhost") && !html.contains("<script"));
+    assert!(first["report.pdf"].starts_with(b"%PDF-"));
+}
+
+#[test]
+fn a_report_without_any_result() {
+    let recipe = recipe(STUDY);
+    let failed: Vec<Row> =
+        recipe.cells.iter().map(|cell| bad_row(cell, Status::Failed, "killed by signal 9")).collect();
+    for rows in [failed, Vec::new()] {
+        let files = written(&recipe, &rows);
+        let html = String::from_utf8(files["report.html"].clone()).expect("UTF-8");
+        assert!(html.contains("No cell ran to its end"));
+        assert!(html.contains(if rows.is_empty() { "has not run yet" } else { "killed by signal 9" }));
+    }
+}
+
+#[test]
+fn an_unwritable_folder_is_an_error_with_advice() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("file");
+    std::fs::write(&file, "").expect("a written file");
+    let recipe = recipe("");
+    let error = write(&file, &recipe, &rows(&recipe)).expect_err("a file is no folder");
+    assert!(error.to_string().contains("cannot write") && error.help().is_some());
+}

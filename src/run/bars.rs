@@ -1,0 +1,146 @@
+//! [`Bars`]: progress on a terminal, with one bar over the cells and one over the steps of the
+//! running cell; finished cells stay above them as lines.
+
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use indicatif::{HumanDuration, MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use super::progress::{Label, Progress, ended, line, skipped};
+use crate::row::{Row, Status};
+
+pub struct Bars {
+    all: MultiProgress,
+    cells: ProgressBar,
+    steps: ProgressBar,
+    pace: Mutex<Pace>,
+}
+
+impl Bars {
+    pub fn new() -> Self {
+        let all = MultiProgress::with_draw_target(ProgressDrawTarget::stderr());
+        let bar = |template| {
+            let style = ProgressStyle::with_template(template).expect("a constant template");
+            all.add(ProgressBar::no_length().with_style(style))
+        };
+        let cells = bar("{bar:30} {pos}/{len} cells  {msg}");
+        let steps = bar("{bar:30} {pos}/{len} steps  {msg}");
+        Self { all, cells, steps, pace: Mutex::default() }
+    }
+
+    /// Applies `change` and shows the time left.
+    fn pace(&self, change: impl FnOnce(&mut Pace)) {
+        let Ok(mut pace) = self.pace.lock() else { return };
+        change(&mut pace);
+        let message = match pace.left(Instant::now()) {
+            Some(left) => format!("about {} left", HumanDuration(left)),
+            None => String::new(),
+        };
+        self.cells.set_message(message);
+    }
+}
+
+impl Progress for Bars {
+    fn begin(&self, cells: &[Label]) {
+        self.cells.set_length(cells.len() as u64);
+        self.pace(|pace| pace.total = cells.iter().map(|cell| cell.work).sum());
+    }
+
+    fn cell_started(&self, cell: &Label) {
+        self.steps.reset();
+        self.steps.set_length(cell.steps as u64);
+        self.steps.set_message(cell.to_string());
+        self.pace(|pace| pace.start(cell.work, Instant::now()));
+    }
+
+    fn step(&self, done: usize, of: usize) {
+        self.steps.set_length(of as u64);
+        self.steps.set_position(done as u64);
+        self.pace(|pace| pace.share = done as f64 / of.max(1) as f64);
+    }
+
+    fn cell_ended(&self, cell: &Label, row: &Row) {
+        self.notice(&ended(cell, row));
+        self.cells.inc(1);
+        self.pace(|pace| pace.finish(row.status == Status::Ok, Instant::now()));
+    }
+
+    fn cell_skipped(&self, cell: &Label) {
+        self.notice(&skipped(cell));
+        self.cells.inc(1);
+        self.pace(|pace| pace.total -= cell.work);
+    }
+
+    fn notice(&self, text: &str) {
+        if self.all.println(text).is_err() {
+            line(text);
+        }
+    }
+
+    fn end(&self) {
+        self.steps.finish_and_clear();
+        self.cells.finish_and_clear();
+    }
+}
+
+/// The time left, from the operations per second of the cells so far.
+#[derive(Debug, Default)]
+struct Pace {
+    /// Operations of all cells, of the finished ones and of the running one.
+    total: f64,
+    done: f64,
+    running: f64,
+    /// Of the running cell's work, how much is done.
+    share: f64,
+    /// Time the finished cells took.
+    spent: Duration,
+    started: Option<Instant>,
+}
+
+impl Pace {
+    fn start(&mut self, work: f64, now: Instant) {
+        (self.running, self.share, self.started) = (work, 0.0, Some(now));
+    }
+
+    /// A cell that did not run to its end says nothing about the pace: it leaves the count.
+    fn finish(&mut self, whole: bool, now: Instant) {
+        let took = self.started.take().map(|start| now - start).unwrap_or_default();
+        if whole {
+            self.done += self.running;
+            self.spent += took;
+        } else {
+            self.total -= self.running;
+        }
+        (self.running, self.share) = (0.0, 0.0);
+    }
+
+    /// `None` until the first step of the first cell is done.
+    fn left(&self, now: Instant) -> Option<Duration> {
+        let done = self.done + self.running * self.share;
+        // Before the running cell's first step its time would count without its work.
+        let running = self.started.filter(|_| self.share > 0.0).map(|start| now - start).unwrap_or_default();
+        let left = (self.spent + running).as_secs_f64() / done * (self.total - done).max(0.0);
+        Duration::try_from_secs_f64(left).ok().filter(|_| done > 0.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_left_follows_the_work_not_the_number_of_cells() {
+        let start = Instant::now();
+        let after = |seconds| start + Duration::from_secs(seconds);
+        let mut pace = Pace { total: 100.0, ..Pace::default() };
+        pace.start(10.0, start);
+        assert_eq!(pace.left(after(1)), None);
+        pace.share = 0.5;
+        assert_eq!(pace.left(after(2)), Some(Duration::from_secs(38)), "5 of 100 in 2 s");
+        pace.finish(true, after(4));
+        assert_eq!(pace.left(after(4)), Some(Duration::from_secs(36)), "10 of 100 in 4 s");
+        pace.start(40.0, after(4));
+        pace.finish(false, after(5));
+        assert_eq!(pace.left(after(5)), Some(Duration::from_secs(20)), "the failed cell's 40 are gone");
+    }
+}

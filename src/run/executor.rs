@@ -1,0 +1,88 @@
+//! [`Executor`]: what runs one cell, and how a cell may end.
+
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use crate::device::{DeviceId, DeviceInfo};
+use crate::measure::Measurement;
+use crate::recipe::Cell;
+use crate::row::Status;
+
+/// How a cell ended.
+#[derive(Debug)]
+pub enum Outcome {
+    Finished(Box<Measurement>),
+    /// Without a measurement; `status` is never [`Status::Ok`].
+    Ended {
+        status: Status,
+        reason: String,
+    },
+    /// Stopped by the user: no result.
+    Cancelled,
+}
+
+impl Outcome {
+    pub fn failed(reason: impl Into<String>) -> Self {
+        Self::Ended { status: Status::Failed, reason: reason.into() }
+    }
+}
+
+/// Runs cells.
+pub trait Executor: Sync {
+    /// Runs `cell` within `limit` bytes of device memory and within `timeout`, calling `on_step`
+    /// with (steps done, steps in all, warm-up counted) as steps end. Returns soon after `cancel`
+    /// is set.
+    fn run(
+        &self,
+        cell: &Cell,
+        limit: u64,
+        timeout: Duration,
+        on_step: &mut dyn FnMut(usize, usize),
+        cancel: &AtomicBool,
+    ) -> Outcome;
+}
+
+/// Memory on the CPU that a cell may not use, 512 MiB: the limit counts the cell's heap alone, and
+/// its code, stacks and the allocator's slack (some 200 MiB) and the rest of the machine must not
+/// be driven into swap.
+const CPU_RESERVE: u64 = 512 << 20;
+
+/// Bytes of device memory a cell may hold: the recipe's limit, but never more than `device` has
+/// free.
+pub fn memory_limit(cell: &Cell, device: &DeviceInfo) -> u64 {
+    let wanted = cell.measure.memory_limit.map_or(u64::MAX, |bytes| bytes.0);
+    let reserve = match cell.device_id() {
+        // On a machine with little free memory a quarter of it is enough.
+        DeviceId::Cpu => CPU_RESERVE.min(device.memory_available / 4),
+        // What the driver says is free is free for tensors.
+        DeviceId::Cuda(_) => 0,
+    };
+    match device.memory_available {
+        // The system does not tell: only the recipe's limit is known.
+        0 => wanted,
+        free => wanted.min(free - reserve),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::recipe::Bytes;
+    use crate::run::mock;
+
+    #[test]
+    fn the_limit_is_the_recipes_or_what_is_free() {
+        let mut cell = mock::recipe().cells[0].clone();
+        let mut device = mock::device();
+        device.memory_available = 8 << 30;
+        assert_eq!(memory_limit(&cell, &device), (8 << 30) - CPU_RESERVE);
+        cell.measure.memory_limit = Some(Bytes(1 << 30));
+        assert_eq!(memory_limit(&cell, &device), 1 << 30);
+        cell.measure.memory_limit = Some(Bytes(64 << 30));
+        assert_eq!(memory_limit(&cell, &device), (8 << 30) - CPU_RESERVE);
+        device.memory_available = 400;
+        assert_eq!(memory_limit(&cell, &device), 300);
+        device.memory_available = 0;
+        assert_eq!(memory_limit(&cell, &device), 64 << 30);
+    }
+}

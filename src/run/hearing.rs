@@ -1,0 +1,121 @@
+//! [`Hearing`]: what a cell's process prints, read on threads of their own so that the process
+//! never blocks on a full pipe and a pipe that stays open never blocks the runner.
+
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{ChildStderr, ChildStdout};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+use super::protocol::Event;
+
+/// Longest line that is read as an event: the result of a cell with a million steps has 64 MB.
+const EVENT_LINE: u64 = 128 << 20;
+/// Longest piece of a line of other output that is looked at.
+const TEXT_LINE: u64 = 4 << 10;
+/// Lines of other output that a reason may quote.
+const TAIL: usize = 8;
+/// Rust's last words when an allocation is refused.
+const ALLOCATION: (&str, &str) = ("memory allocation of ", " bytes failed");
+
+enum Said {
+    Event(Event),
+    Text(String),
+}
+
+/// The output of one process.
+pub struct Hearing {
+    said: Receiver<Said>,
+    tail: VecDeque<String>,
+    /// Size of the allocation that was refused, if the process said so.
+    pub refused_allocation: Option<u64>,
+}
+
+/// What [`Hearing::next`] came back with.
+pub enum Heard {
+    Event(Event),
+    /// Nothing, or nothing of interest.
+    Nothing,
+    /// Both pipes are closed.
+    End,
+}
+
+impl Hearing {
+    /// The threads end when the pipes close.
+    pub fn start(stdout: ChildStdout, stderr: ChildStderr) -> Self {
+        let (to, said) = channel();
+        let also = to.clone();
+        thread::spawn(move || {
+            for_each_line(stdout, EVENT_LINE, |line| {
+                // Libraries may print too; what is no event is kept like a line of stderr.
+                let said = match serde_json::from_slice(line) {
+                    Ok(event) => Said::Event(event),
+                    Err(_) => text(line),
+                };
+                tell(&to, said)
+            });
+        });
+        thread::spawn(move || for_each_line(stderr, TEXT_LINE, |line| tell(&also, text(line))));
+        Self { said, tail: VecDeque::new(), refused_allocation: None }
+    }
+
+    /// Waits up to `limit` for the next thing said.
+    pub fn next(&mut self, limit: Duration) -> Heard {
+        match self.said.recv_timeout(limit) {
+            Ok(Said::Event(event)) => Heard::Event(event),
+            Ok(Said::Text(line)) => {
+                self.note(line);
+                Heard::Nothing
+            }
+            Err(RecvTimeoutError::Timeout) => Heard::Nothing,
+            Err(RecvTimeoutError::Disconnected) => Heard::End,
+        }
+    }
+
+    /// The last lines that were no events, oldest first.
+    pub fn tail(&self) -> String {
+        self.tail.iter().map(String::as_str).collect::<Vec<_>>().join("\n")
+    }
+
+    fn note(&mut self, line: String) {
+        if line.trim().is_empty() {
+            return;
+        }
+        let refused = line.split_once(ALLOCATION.0).and_then(|(_, rest)| rest.split_once(ALLOCATION.1));
+        if let Some(bytes) = refused.and_then(|(bytes, _)| bytes.parse().ok()) {
+            self.refused_allocation = Some(bytes);
+        }
+        if self.tail.len() == TAIL {
+            self.tail.pop_front();
+        }
+        self.tail.push_back(line);
+    }
+}
+
+/// False when nobody listens any more.
+fn tell(to: &Sender<Said>, said: Said) -> bool {
+    to.send(said).is_ok()
+}
+
+/// The beginning of a line without control characters, which would disturb the terminal.
+fn text(line: &[u8]) -> Said {
+    let line = &line[..line.len().min(TEXT_LINE as usize)];
+    let line = String::from_utf8_lossy(line);
+    Said::Text(line.trim_end().chars().map(|c| if c.is_control() { ' ' } else { c }).collect())
+}
+
+/// Calls `each` with every line, in pieces of at most `longest` bytes, until the pipe closes or
+/// `each` returns false.
+fn for_each_line(pipe: impl Read, longest: u64, mut each: impl FnMut(&[u8]) -> bool) {
+    let mut reader = BufReader::new(pipe);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        match reader.by_ref().take(longest).read_until(b'\n', &mut line) {
+            Ok(0) | Err(_) => return,
+            Ok(_) if !each(&line) => return,
+            Ok(_) => {}
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! [`DeviceLock`]: runs on the same device take turns cell by cell, since two at once would
+//! disturb each other's times.
+//!
+//! Advisory locks on two files in the temporary folder, shared by all users of the machine. The
+//! lock file is held while a cell runs; the queue file is held by whoever is next, so that a run
+//! that has just finished a cell cannot take the next turn as well. The system frees both when a
+//! process ends, however it ends.
+
+use std::fs::{File, OpenOptions, Permissions, TryLockError};
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use miette::{Result, miette};
+
+/// How often a waiting run looks again: short beside a cell, long beside a look.
+const POLL: Duration = Duration::from_millis(50);
+
+/// The lock of one device.
+#[derive(Clone, Debug)]
+pub struct DeviceLock {
+    lock: PathBuf,
+    queue: PathBuf,
+}
+
+/// How an attempt to take the lock ended.
+#[derive(Debug)]
+pub enum Turn {
+    /// Until it is dropped.
+    Ours(File),
+    /// There can be no lock file, for the reason given; nothing keeps other runs away.
+    Unlocked(String),
+    /// Cancelled while waiting.
+    Cancelled,
+}
+
+impl DeviceLock {
+    /// The lock of the device that recipes call `id`.
+    pub fn new(id: &str) -> Self {
+        Self::in_folder(&std::env::temp_dir(), id)
+    }
+
+    /// The same, with its files in `folder`.
+    pub fn in_folder(folder: &Path, id: &str) -> Self {
+        let id = id.replace(|c: char| !c.is_ascii_alphanumeric(), "-");
+        Self {
+            lock: folder.join(format!("runner-{id}.lock")),
+            queue: folder.join(format!("runner-{id}.queue")),
+        }
+    }
+
+    /// Waits for this run's turn; `waiting` is called once if there is something to wait for.
+    ///
+    /// # Errors
+    /// When the turn does not come within `limit`; names the lock file.
+    pub fn take(&self, limit: Duration, cancel: &AtomicBool, waiting: &mut dyn FnMut()) -> Result<Turn> {
+        let files = open(&self.queue).and_then(|queue| Ok((queue, open(&self.lock)?)));
+        let (queue, lock) = match files {
+            Ok(files) => files,
+            Err(e) => return Ok(Turn::Unlocked(format!("cannot open {}: {e}", self.lock.display()))),
+        };
+        let deadline = Instant::now().checked_add(limit);
+        let mut told = false;
+        // The queue is left when its file is dropped, with the lock in hand.
+        for file in [&queue, &lock] {
+            loop {
+                match file.try_lock() {
+                    Ok(()) => break,
+                    Err(TryLockError::WouldBlock) => {}
+                    Err(TryLockError::Error(e)) => {
+                        return Ok(Turn::Unlocked(format!("cannot lock {}: {e}", self.lock.display())));
+                    }
+                }
+                if !std::mem::replace(&mut told, true) {
+                    waiting();
+                }
+                if cancel.load(Relaxed) {
+                    return Ok(Turn::Cancelled);
+                }
+                if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                    return Err(miette!(
+                        help = "end the other run (`fuser {0}` names it), or raise measure.timeout, which sets \
+                                half of this limit",
+                        "another run has held the device for more than {1} s: {0} is locked",
+                        self.lock.display(),
+                        limit.as_secs_f64()
+                    ));
+                }
+                std::thread::sleep(POLL);
+            }
+        }
+        Ok(Turn::Ours(lock))
+    }
+}
+
+/// Opens a lock file for reading, which is all that a lock needs and what another user's file
+/// allows; makes it when it is not there.
+fn open(path: &Path) -> io::Result<File> {
+    match File::open(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+        opened => return opened,
+    }
+    match OpenOptions::new().write(true).create_new(true).open(path) {
+        // Readable by all users even under a strict umask.
+        Ok(file) => file.set_permissions(Permissions::from_mode(0o644))?,
+        // Another run was faster.
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(e) => return Err(e),
+    }
+    File::open(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SOON: Duration = Duration::from_millis(200);
+
+    fn take(lock: &DeviceLock, cancel: bool) -> (Result<Turn>, usize) {
+        let mut calls = 0;
+        let turn = lock.take(SOON, &AtomicBool::new(cancel), &mut || calls += 1);
+        (turn, calls)
+    }
+
+    #[test]
+    fn held_until_dropped() {
+        let folder = tempfile::tempdir().unwrap();
+        let lock = DeviceLock::in_folder(folder.path(), "cuda:0");
+        let (turn, told) = take(&lock, false);
+        let turn = turn.unwrap();
+        assert!(matches!(turn, Turn::Ours(_)) && told == 0);
+
+        let (second, told) = take(&lock, false);
+        let error = second.unwrap_err().to_string();
+        assert!(error.contains("runner-cuda-0.lock"), "{error}");
+        assert_eq!(told, 1, "the wait is told once");
+        assert!(matches!(take(&lock, true).0, Ok(Turn::Cancelled)));
+
+        drop(turn);
+        assert!(matches!(take(&lock, false).0, Ok(Turn::Ours(_))));
+    }
+
+    #[test]
+    fn devices_do_not_wait_for_each_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let _cpu = take(&DeviceLock::in_folder(folder.path(), "cpu"), false).0.unwrap();
+        let other = take(&DeviceLock::in_folder(folder.path(), "cuda:0"), false);
+        assert!(matches!(other.0, Ok(Turn::Ours(_))));
+    }
+
+    #[test]
+    fn a_folder_without_lock_files_does_not_stop_the_run() {
+        let lock = DeviceLock::in_folder(Path::new("/proc"), "cpu");
+        match take(&lock, false).0 {
+            Ok(Turn::Unlocked(why)) => assert!(why.contains("/proc/runner-cpu.lock"), "{why}"),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Whoever waits goes next: without the queue, the run that holds the lock would nearly
+    /// always take it again before a waiting one looks.
+    #[test]
+    fn runs_take_turns() {
+        let folder = tempfile::tempdir().unwrap();
+        let lock = DeviceLock::in_folder(folder.path(), "cpu");
+        let turns = std::sync::Mutex::new(Vec::new());
+        let start = std::sync::Barrier::new(2);
+        std::thread::scope(|scope| {
+            for name in ["a", "b"] {
+                let (lock, turns, start) = (&lock, &turns, &start);
+                scope.spawn(move || {
+                    start.wait();
+                    for _ in 0..4 {
+                        let limit = Duration::from_secs(20);
+                        let _turn = lock.take(limit, &AtomicBool::new(false), &mut || {}).unwrap();
+                        turns.lock().unwrap().push(name);
+                        std::thread::sleep(3 * POLL);
+                    }
+                });
+            }
+        });
+        let turns = turns.into_inner().unwrap();
+        // The first hand-over may come before the second run has queued.
+        let alternations = turns.windows(2).filter(|pair| pair[0] != pair[1]).count();
+        assert!(alternations >= 6, "{turns:?}");
+    }
+}

@@ -1,0 +1,104 @@
+//! For tests: an executor with scripted outcomes, and a recipe, a device and measurements to use
+//! it with.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+use super::executor::{Executor, Outcome};
+use crate::device::{Ceilings, DeviceInfo};
+use crate::measure::{Measurement, MemoryUse, Samples};
+use crate::recipe::{Cell, Recipe, Source};
+use crate::row::Environment;
+
+/// Three cells, with batch sizes 1, 2 and 3.
+pub fn recipe() -> Recipe {
+    let text = r#"
+title = "t"
+[model]
+kind = "swiglu"
+hidden_size = 8
+intermediate_size = 16
+num_hidden_layers = 1
+[train]
+batch_size = 1
+seq_len = 4
+[grid]
+"train.batch_size" = [1, 2, 3]
+"#;
+    Recipe::parse(&Source { path: "recipes/three.toml".into(), text: text.into() }).unwrap()
+}
+
+pub fn device() -> DeviceInfo {
+    DeviceInfo {
+        id: "cpu".into(),
+        name: "Test CPU @ 1 GHz".into(),
+        memory_total: 1 << 34,
+        memory_available: 1 << 33,
+        cores: 1,
+        threads: 1,
+        driver: None,
+        cuda: None,
+        compute_capability: None,
+    }
+}
+
+pub fn environment() -> Environment {
+    Environment {
+        runner_version: env!("CARGO_PKG_VERSION").into(),
+        commit: String::new(),
+        device: device(),
+        ceilings: Ceilings::default(),
+        operating_system: "test".into(),
+        date: "2000-01-01T00:00:00Z".into(),
+    }
+}
+
+/// A measurement whose every time is `seconds`.
+pub fn measurement(seconds: f64) -> Measurement {
+    let samples = || Samples::new(vec![seconds]);
+    Measurement {
+        forward: samples(),
+        backward: samples(),
+        optimizer: None,
+        step: samples(),
+        tokens_per_second: 1.0,
+        loss: vec![1.0],
+        memory: MemoryUse::default(),
+        flops_per_second: 1.0,
+    }
+}
+
+/// Notes the batch size of each cell it runs and answers as `script` says.
+pub struct MockExecutor<F> {
+    pub ran: Mutex<Vec<usize>>,
+    script: F,
+}
+
+impl<F: Fn(usize, &AtomicBool) -> Outcome + Sync> MockExecutor<F> {
+    /// `script` gets the cell's batch size and the flag that Ctrl-C sets.
+    pub fn new(script: F) -> Self {
+        Self { ran: Mutex::default(), script }
+    }
+
+    /// The batch sizes run since the last call.
+    pub fn take_ran(&self) -> Vec<usize> {
+        std::mem::take(&mut self.ran.lock().unwrap())
+    }
+}
+
+impl<F: Fn(usize, &AtomicBool) -> Outcome + Sync> Executor for MockExecutor<F> {
+    fn run(
+        &self,
+        cell: &Cell,
+        _limit: u64,
+        _timeout: Duration,
+        on_step: &mut dyn FnMut(usize, usize),
+        cancel: &AtomicBool,
+    ) -> Outcome {
+        self.ran.lock().unwrap().push(cell.train.batch_size);
+        on_step(1, 1);
+        let outcome = (self.script)(cell.train.batch_size, cancel);
+        if cancel.load(Relaxed) { Outcome::Cancelled } else { outcome }
+    }
+}

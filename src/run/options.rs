@@ -1,0 +1,72 @@
+//! [`Options`]: which cells of a recipe a run is to measure.
+
+use miette::{Result, miette};
+
+use super::shard::Shard;
+use crate::row::{Row, Status};
+
+/// What the user asked for beside the recipe.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Measure again what is finished; an old row stays until the new one is there.
+    pub force: bool,
+    /// Measure again what is finished but not `ok`.
+    pub retry_failed: bool,
+    /// Only these cells, counted from 1. Empty: all.
+    pub cells: Vec<usize>,
+    /// Only this part of the cells.
+    pub shard: Option<Shard>,
+    /// Stop after the first cell of this run that is not `ok`.
+    pub fail_fast: bool,
+}
+
+impl Options {
+    /// Positions (from 0, rising) of the chosen cells of a recipe with `count` cells.
+    ///
+    /// # Errors
+    /// When a cell is asked for that the recipe does not have.
+    pub fn choose(&self, count: usize) -> Result<Vec<usize>> {
+        if let Some(wrong) = self.cells.iter().find(|number| !(1..=count).contains(*number)) {
+            return Err(miette!(
+                help = "`runner plan` lists the cells with their numbers",
+                "there is no cell {wrong}: the recipe has cells 1 to {count}"
+            ));
+        }
+        Ok((0..count)
+            .filter(|position| self.cells.is_empty() || self.cells.contains(&(position + 1)))
+            .filter(|position| self.shard.is_none_or(|shard| shard.contains(*position)))
+            .collect())
+    }
+
+    /// Whether a chosen cell is measured, given the row it has.
+    pub fn wants(&self, row: Option<&Row>) -> bool {
+        match row {
+            None => true,
+            Some(row) => self.force || (self.retry_failed && row.status != Status::Ok),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_and_shard_narrow_each_other() {
+        let mut options = Options::default();
+        assert_eq!(options.choose(3).unwrap(), [0, 1, 2]);
+        options.cells = vec![5, 2, 4];
+        assert_eq!(options.choose(5).unwrap(), [1, 3, 4]);
+        options.shard = Some("2/2".parse().unwrap());
+        assert_eq!(options.choose(5).unwrap(), [1, 3]);
+    }
+
+    #[test]
+    fn an_unknown_cell_is_an_error() {
+        for number in [0, 4] {
+            let options = Options { cells: vec![number], ..Options::default() };
+            let error = options.choose(3).unwrap_err().to_string();
+            assert!(error.contains(&format!("no cell {number}")) && error.contains("1 to 3"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! [`ProcessExecutor`]: a cell in a process of its own, so that whatever becomes of it the runner
+//! and the other cells go on.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use miette::{IntoDiagnostic, Result, WrapErr};
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+
+use super::executor::{Executor, Outcome};
+use super::hearing::{Heard, Hearing};
+use super::protocol::{Event, Request};
+use super::verdict::{self, Ending};
+use crate::recipe::Cell;
+
+/// How often the process, the clock and Ctrl-C are looked at.
+const POLL: Duration = Duration::from_millis(50);
+/// How long a process may take to end after its last event, to die when killed, and its output to
+/// arrive after its end (another process may hold its pipes open).
+const GRACE: Duration = Duration::from_secs(2);
+
+/// Runs `program args…` for each cell and speaks [`super::protocol`] with it.
+#[derive(Clone, Debug)]
+pub struct ProcessExecutor {
+    pub program: PathBuf,
+    pub args: Vec<OsString>,
+}
+
+impl ProcessExecutor {
+    /// This very program, as `runner cell`.
+    ///
+    /// # Errors
+    /// When the system does not tell where this program lies.
+    pub fn this_program() -> Result<Self> {
+        let program =
+            std::env::current_exe().into_diagnostic().wrap_err("cannot find this program's own file")?;
+        Ok(Self { program, args: vec!["cell".into()] })
+    }
+
+    fn spawn(&self) -> std::io::Result<Child> {
+        Command::new(&self.program)
+            .args(&self.args)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            // Its own group: it can be killed with its children, and the terminal's Ctrl-C
+            // reaches the runner alone, which then ends the cell.
+            .process_group(0)
+            .spawn()
+    }
+}
+
+/// A running process; dropping it kills its whole group.
+struct Running {
+    child: Child,
+    /// Held open: a cell whose standard input closes ends itself.
+    _stdin: Option<ChildStdin>,
+    exit: Option<ExitStatus>,
+}
+
+impl Running {
+    fn exited(&mut self) -> Option<ExitStatus> {
+        if self.exit.is_none() {
+            self.exit = self.child.try_wait().ok().flatten();
+        }
+        self.exit
+    }
+
+    /// Kills what is left of the group; when nothing is, there is nothing to do. Only to be called
+    /// before the process is reaped or at once after it, while the system has not given its
+    /// number to another.
+    fn kill(&self) {
+        let _ = killpg(Pid::from_raw(self.child.id() as i32), Signal::SIGKILL);
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if self.exited().is_none() {
+            self.kill();
+        }
+        // Reaped here, unless it hangs in the kernel: then the runner goes on without it.
+        let start = Instant::now();
+        while self.exited().is_none() && start.elapsed() < GRACE {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+impl Executor for ProcessExecutor {
+    fn run(
+        &self,
+        cell: &Cell,
+        limit: u64,
+        timeout: Duration,
+        on_step: &mut dyn FnMut(usize, usize),
+        cancel: &AtomicBool,
+    ) -> Outcome {
+        let oom_kills = verdict::oom_kills();
+        let mut child = match self.spawn() {
+            Ok(child) => child,
+            Err(e) => return Outcome::failed(format!("cannot start {}: {e}", self.program.display())),
+        };
+        let (stdout, stderr) = (child.stdout.take().expect("piped"), child.stderr.take().expect("piped"));
+        let mut stdin = child.stdin.take().expect("piped");
+        let mut hearing = Hearing::start(stdout, stderr);
+
+        let request = Request { cell: cell.to_json(), memory_limit: limit };
+        let mut line = serde_json::to_string(&request).expect("a request is plain data");
+        line.push('\n');
+        // A request is shorter than a pipe holds, so this does not block. A process that has ended
+        // already is judged by its end.
+        let _ = stdin.write_all(line.as_bytes());
+        let mut running = Running { child, _stdin: Some(stdin), exit: None };
+
+        let mut outcome = None;
+        // A limit too far away to count is none.
+        let mut deadline = Instant::now().checked_add(timeout);
+        let mut hear = |heard: Heard, deadline: &mut Option<Instant>| match heard {
+            Heard::Event(Event::Step { done, of }) => on_step(done, of),
+            Heard::Event(event) => {
+                // The first final event counts.
+                outcome = outcome.take().or_else(|| verdict::of_event(event));
+                *deadline = Some(Instant::now() + GRACE);
+            }
+            Heard::Nothing => {}
+            Heard::End => std::thread::sleep(POLL / 5),
+        };
+        let exit = loop {
+            hear(hearing.next(POLL), &mut deadline);
+            if let Some(exit) = running.exited() {
+                break Some(exit);
+            }
+            if cancel.load(Relaxed) {
+                return Outcome::Cancelled;
+            }
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                break None;
+            }
+        };
+        running.kill();
+        let last = Instant::now() + GRACE;
+        while Instant::now() < last {
+            match hearing.next(POLL) {
+                Heard::End => break,
+                heard => hear(heard, &mut deadline),
+            }
+        }
+        match (outcome, exit) {
+            (Some(outcome), _) => outcome,
+            (None, None) => Outcome::failed(format!(
+                "exceeded its time limit of {} s (measure.timeout)",
+                timeout.as_secs_f64()
+            )),
+            (None, Some(exit)) => verdict::of_ending(&Ending {
+                exit,
+                tail: &hearing.tail(),
+                refused_allocation: hearing.refused_allocation,
+                limit,
+                limit_source: match cell.measure.memory_limit {
+                    Some(bytes) if bytes.0 == limit => "measure.memory_limit",
+                    _ => "what the device had free",
+                },
+                oom_killer: verdict::oom_kills() > oom_kills,
+            }),
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "process_tests.rs"]
+mod tests;

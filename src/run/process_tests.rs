@@ -1,0 +1,208 @@
+//! Every way a cell's process may end, with shell scripts as the process.
+
+use super::*;
+use crate::row::Status;
+use crate::run::mock;
+
+const LONG: Duration = Duration::from_secs(60);
+
+struct Ran {
+    outcome: Outcome,
+    steps: Vec<(usize, usize)>,
+    took: Duration,
+}
+
+impl Ran {
+    /// # Panics
+    /// When the cell did not end with this status.
+    fn reason(&self, wanted: Status) -> &str {
+        match &self.outcome {
+            Outcome::Ended { status, reason } if *status == wanted => reason,
+            other => panic!("{} expected, not {other:?}", wanted.name()),
+        }
+    }
+}
+
+fn shell(script: &str) -> ProcessExecutor {
+    ProcessExecutor { program: "/bin/sh".into(), args: vec!["-c".into(), script.into()] }
+}
+
+fn run_within(executor: &ProcessExecutor, timeout: Duration) -> Ran {
+    let cell = &mock::recipe().cells[0];
+    let mut steps = Vec::new();
+    let start = Instant::now();
+    let mut on_step = |done, of| steps.push((done, of));
+    let outcome = executor.run(cell, 1 << 20, timeout, &mut on_step, &AtomicBool::new(false));
+    Ran { outcome, steps, took: start.elapsed() }
+}
+
+fn run(script: &str) -> Ran {
+    run_within(&shell(script), LONG)
+}
+
+fn done_event() -> String {
+    let event = Event::Done { measurement: Box::new(mock::measurement(0.5)) };
+    serde_json::to_string(&event).unwrap()
+}
+
+#[test]
+fn steps_and_result_come_through() {
+    let step = r#"{"event":"step","done":1,"of":2}"#;
+    let ran = run(&format!("echo '{step}'; echo '{}'", done_event()));
+    match ran.outcome {
+        Outcome::Finished(measurement) => assert_eq!(*measurement, mock::measurement(0.5)),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(ran.steps, [(1, 2)]);
+}
+
+#[test]
+fn the_request_is_one_line_and_stdin_stays_open() {
+    let folder = tempfile::tempdir().unwrap();
+    let asked = folder.path().join("asked");
+    // The second `read` waits on the open pipe until the time limit; a closed one would end it.
+    let script = format!("read -r line; printf '%s' \"$line\" > {}; read -r more; exit 3", asked.display());
+    let ran = run_within(&shell(&script), Duration::from_millis(500));
+    assert!(ran.reason(Status::Failed).contains("time limit"));
+    let request: Request = serde_json::from_slice(&std::fs::read(&asked).unwrap()).unwrap();
+    assert_eq!(request.memory_limit, 1 << 20);
+    assert_eq!(Cell::from_json(request.cell).unwrap(), mock::recipe().cells[0]);
+}
+
+#[test]
+fn a_panic_is_failed_with_its_message() {
+    let ran = run(r#"echo '{"event":"failed","reason":"index 3 out of bounds"}'; exit 101"#);
+    assert_eq!(ran.reason(Status::Failed), "index 3 out of bounds");
+}
+
+#[test]
+fn a_loss_that_is_not_finite_is_diverged() {
+    let ran = run(r#"echo '{"event":"diverged","step":4,"loss":"NaN"}'"#);
+    assert_eq!(ran.reason(Status::Diverged), "the loss of step 4 was NaN");
+}
+
+#[test]
+fn a_refused_allocation_is_out_of_memory() {
+    let ran = run("echo 'memory allocation of 2097152 bytes failed' >&2; kill -ABRT $$");
+    let reason = ran.reason(Status::Oom);
+    assert!(reason.contains("2097152 bytes (2.00 MiB)") && reason.contains("1048576 bytes"), "{reason}");
+    assert!(reason.contains("what the device had free"), "{reason}");
+    // The same words from a process that then ends by itself are no abort.
+    let ran = run("echo 'memory allocation of 2097152 bytes failed' >&2; exit 4");
+    assert!(ran.reason(Status::Failed).contains("exit code 4"));
+}
+
+#[test]
+fn signals_are_named() {
+    for (signal, name) in
+        [("KILL", "signal 9 (SIGKILL)"), ("SEGV", "signal 11 (SIGSEGV)"), ("ABRT", "SIGABRT")]
+    {
+        let ran = run(&format!("echo last words >&2; kill -{signal} $$"));
+        let reason = ran.reason(Status::Failed);
+        assert!(reason.contains(name) && reason.contains("last words"), "{reason}");
+    }
+}
+
+#[test]
+fn an_end_without_a_result_names_the_exit_code_and_the_last_output() {
+    let reason = run("exit 0").reason(Status::Failed).to_string();
+    assert_eq!(reason, "ended with exit code 0 and without a result");
+    let reason = run("printf 'no \\033[31msuch file\\n' >&2; exit 3").reason(Status::Failed).to_string();
+    assert!(reason.contains("exit code 3") && reason.contains("such file"), "{reason}");
+    assert!(!reason.contains('\u{1b}'), "control characters are left out: {reason:?}");
+}
+
+#[test]
+fn a_program_that_is_not_there() {
+    let executor = ProcessExecutor { program: "/nowhere/runner".into(), args: vec![] };
+    let ran = run_within(&executor, LONG);
+    let reason = ran.reason(Status::Failed);
+    assert!(reason.contains("cannot start /nowhere/runner"), "{reason}");
+}
+
+#[test]
+fn past_the_time_limit_the_whole_group_is_killed() {
+    let folder = tempfile::tempdir().unwrap();
+    let pid = folder.path().join("pid");
+    let script = format!("sleep 600 & echo $! > {}; wait", pid.display());
+    let ran = run_within(&shell(&script), Duration::from_millis(500));
+    assert_eq!(ran.reason(Status::Failed), "exceeded its time limit of 0.5 s (measure.timeout)");
+    assert!(ran.took < Duration::from_secs(10), "{:?}", ran.took);
+    let pid = std::fs::read_to_string(pid).unwrap();
+    assert!(gone(pid.trim()), "the grandchild is dead");
+}
+
+/// Whether a process has ended, or does so within a few seconds.
+fn gone(pid: &str) -> bool {
+    (0..100).any(|_| {
+        std::thread::sleep(POLL);
+        // A dead process whose parent is gone may wait to be reaped: state Z.
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.is_empty() || stat.contains(") Z ")
+    })
+}
+
+#[test]
+fn garbage_on_stdout_is_no_event() {
+    let script = format!(
+        "head -c 300000 /dev/urandom; echo; echo '{{\"event\":\"unknown\"}}'; echo '{}'",
+        done_event()
+    );
+    assert!(matches!(run(&script).outcome, Outcome::Finished(_)));
+    let ran = run("head -c 300000 /dev/urandom; exit 5");
+    assert!(ran.reason(Status::Failed).contains("exit code 5"));
+}
+
+/// 8 MB, far beyond what a pipe holds.
+#[test]
+fn a_flood_on_stderr_does_not_block() {
+    let ran = run(&format!("yes noise | head -c 8000000 >&2; echo '{}'", done_event()));
+    assert!(matches!(ran.outcome, Outcome::Finished(_)), "{:?}", ran.outcome);
+}
+
+#[test]
+fn a_grandchild_with_the_pipes_open_does_not_hang_the_runner() {
+    let folder = tempfile::tempdir().unwrap();
+    let pid = folder.path().join("pid");
+    // In the group it is killed; in a session of its own it lives on, and is not waited for.
+    for (start, dies) in [("sleep 60", true), ("setsid sleep 8", false)] {
+        for (end, result) in [(format!("echo '{}'", done_event()), true), ("exit 3".into(), false)] {
+            let ran = run(&format!("{start} & echo $! > {}; echo why >&2; {end}", pid.display()));
+            match result {
+                true => assert!(matches!(ran.outcome, Outcome::Finished(_))),
+                false => assert!(ran.reason(Status::Failed).contains("why")),
+            }
+            assert!(ran.took < Duration::from_secs(6), "{start}: {:?}", ran.took);
+            if dies {
+                assert!(gone(std::fs::read_to_string(&pid).unwrap().trim()), "{start} is dead");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_result_counts_even_if_the_process_does_not_end() {
+    let ran = run(&format!("echo '{}'; sleep 60", done_event()));
+    assert!(matches!(ran.outcome, Outcome::Finished(_)));
+    assert!(ran.took < Duration::from_secs(20), "{:?}", ran.took);
+}
+
+#[test]
+fn cancelling_kills_the_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let pid = folder.path().join("pid");
+    let executor = shell(&format!("echo $$ > {}; exec sleep 600", pid.display()));
+    let cancel = AtomicBool::new(false);
+    let outcome = std::thread::scope(|scope| {
+        let (cancel, pid) = (&cancel, &pid);
+        scope.spawn(move || {
+            while !std::fs::read_to_string(pid).is_ok_and(|text| text.ends_with('\n')) {
+                std::thread::sleep(POLL);
+            }
+            cancel.store(true, Relaxed);
+        });
+        executor.run(&mock::recipe().cells[0], 1, LONG, &mut |_, _| {}, cancel)
+    });
+    assert!(matches!(outcome, Outcome::Cancelled), "{outcome:?}");
+    assert!(gone(std::fs::read_to_string(&pid).unwrap().trim()));
+}

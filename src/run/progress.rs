@@ -1,0 +1,188 @@
+//! [`Progress`]: what the user sees while cells run. All of it goes to standard error; standard
+//! output belongs to the results.
+
+use std::io::{IsTerminal, Write, stderr};
+
+use super::bars::Bars;
+use crate::recipe::{Bytes, Cell, Recipe};
+use crate::row::Row;
+
+/// How a cell is called, and how much there is to do in it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Label {
+    /// From 1.
+    pub number: usize,
+    /// Cells of the recipe.
+    pub count: usize,
+    /// Its values of what the recipe sweeps: `train.batch_size=4`.
+    pub settings: String,
+    /// Steps, warm-up included.
+    pub steps: usize,
+    /// Operations of all its steps.
+    pub work: f64,
+}
+
+/// Follows a run.
+pub trait Progress: Sync {
+    /// The run begins and will measure these cells.
+    fn begin(&self, cells: &[Label]);
+    fn cell_started(&self, cell: &Label);
+    fn step(&self, done: usize, of: usize);
+    fn cell_ended(&self, cell: &Label, row: &Row);
+    /// The cell need not run: another run has measured it meanwhile.
+    fn cell_skipped(&self, cell: &Label);
+    /// Anything else the user should know.
+    fn notice(&self, text: &str);
+    /// The run is over, in whatever way.
+    fn end(&self);
+}
+
+/// Bars on a terminal, else plain lines.
+pub fn console() -> Box<dyn Progress> {
+    if stderr().is_terminal() { Box::new(Bars::new()) } else { Box::new(Lines) }
+}
+
+/// One line at the start and one at the end of a cell, without control characters.
+pub struct Lines;
+
+impl Progress for Lines {
+    fn begin(&self, _cells: &[Label]) {}
+
+    fn cell_started(&self, cell: &Label) {
+        line(&format!("{cell}: running {} steps", cell.steps));
+    }
+
+    fn step(&self, _done: usize, _of: usize) {}
+
+    fn cell_ended(&self, cell: &Label, row: &Row) {
+        line(&ended(cell, row));
+    }
+
+    fn cell_skipped(&self, cell: &Label) {
+        line(&skipped(cell));
+    }
+
+    fn notice(&self, text: &str) {
+        line(text);
+    }
+
+    fn end(&self) {}
+}
+
+/// A closed standard error must not end the run.
+pub(super) fn line(text: &str) {
+    let _ = writeln!(stderr(), "{text}");
+}
+
+pub(super) fn ended(cell: &Label, row: &Row) -> String {
+    match &row.measurement {
+        Some(m) => format!(
+            "{cell}: forward {}, backward {}, peak {}",
+            duration(m.forward.median),
+            duration(m.backward.median),
+            Bytes(m.memory.live_peak)
+        ),
+        // The row has the rest of a long reason.
+        None => format!("{cell}: {}: {}", row.status.name(), row.reason.lines().next().unwrap_or_default()),
+    }
+}
+
+pub(super) fn skipped(cell: &Label) -> String {
+    format!("{cell}: measured by another run")
+}
+
+/// Three significant digits with the unit that fits; `seconds` is not negative.
+fn duration(seconds: f64) -> String {
+    let (value, unit) = match seconds {
+        s if s < 1e-3 => (s * 1e6, "µs"),
+        s if s < 1.0 => (s * 1e3, "ms"),
+        s if s < 100.0 => (s, "s"),
+        s if s < 5400.0 => (s / 60.0, "min"),
+        s => (s / 3600.0, "h"),
+    };
+    let decimals = match value {
+        v if v < 9.995 => 2,
+        v if v < 99.95 => 1,
+        _ => 0,
+    };
+    format!("{value:.decimals$} {unit}")
+}
+
+impl Label {
+    /// The labels of all cells of a recipe.
+    pub fn of(recipe: &Recipe) -> Vec<Self> {
+        let swept = recipe.swept_keys();
+        let label = |(position, cell): (usize, &Cell)| {
+            let settings = cell.settings();
+            let values = swept.iter().filter_map(|key| {
+                let value = settings.get(key)?;
+                let text = value.as_str().map_or_else(|| value.to_string(), str::to_string);
+                Some(format!("{key}={text}"))
+            });
+            let flops = cell.model.flops(cell);
+            let steps = cell.measure.warmup + cell.measure.steps;
+            Self {
+                number: position + 1,
+                count: recipe.cells.len(),
+                settings: values.collect::<Vec<_>>().join(" "),
+                steps,
+                work: (flops.forward + flops.backward + flops.recompute) * steps as f64,
+            }
+        };
+        recipe.cells.iter().enumerate().map(label).collect()
+    }
+}
+
+impl std::fmt::Display for Label {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "cell {}/{}", self.number, self.count)?;
+        if !self.settings.is_empty() {
+            write!(f, " {}", self.settings)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::row::Status;
+    use crate::run::mock;
+
+    #[test]
+    fn a_finished_cell_is_one_line() {
+        let recipe = mock::recipe();
+        let labels = Label::of(&recipe);
+        let mut row = Row::new(&recipe.cells[1], &mock::environment(), Status::Ok, String::new());
+        let mut measurement = mock::measurement(0.0123);
+        measurement.memory.live_peak = 3 << 20;
+        row.measurement = Some(measurement);
+        assert_eq!(
+            ended(&labels[1], &row),
+            "cell 2/3 train.batch_size=2: forward 12.3 ms, backward 12.3 ms, peak 3.00 MiB"
+        );
+        let row = Row::new(&recipe.cells[1], &mock::environment(), Status::Oom, "too much\nmore".into());
+        assert_eq!(ended(&labels[1], &row), "cell 2/3 train.batch_size=2: oom: too much");
+    }
+
+    #[test]
+    fn work_counts_every_step() {
+        let labels = Label::of(&mock::recipe());
+        // 9 matmuls of 2·4·8·16 operations at batch size 1, over 2 + 15 steps.
+        assert_eq!(labels[0].work, 9.0 * 2.0 * (4 * 8 * 16) as f64 * 17.0);
+        assert_eq!(labels[2].work, 3.0 * labels[0].work);
+    }
+
+    #[test]
+    fn durations() {
+        for (seconds, text) in [
+            (2.5e-6, "2.50 µs"),
+            (0.0123, "12.3 ms"),
+            (1.0, "1.00 s"),
+            (180.0, "3.00 min"),
+            (7200.0, "2.00 h"),
+        ] {
+            assert_eq!(duration(seconds), text);
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! [`run_cells`]: measures what is missing, cell by cell, and saves each row as it comes.
+
+use std::cell::OnceCell;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+use miette::{Result, miette};
+
+use super::environment::now;
+use super::executor::{Executor, Outcome, memory_limit};
+use super::interrupt::EXIT_INTERRUPTED;
+use super::lock::{DeviceLock, Turn};
+use super::options::Options;
+use super::progress::{Label, Progress};
+use super::store::Store;
+use crate::recipe::Recipe;
+use crate::row::{Environment, Row, Status};
+
+/// All that a run works with.
+pub struct Session<'a> {
+    pub recipe: &'a Recipe,
+    pub store: &'a Store,
+    pub executor: &'a dyn Executor,
+    pub progress: &'a dyn Progress,
+    pub lock: &'a DeviceLock,
+    /// Called once, with the device idle, before the first cell runs.
+    pub environment: &'a dyn Fn() -> Environment,
+    /// Set by Ctrl-C.
+    pub cancel: &'a AtomicBool,
+}
+
+/// What has become of the chosen cells.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Measured by this run.
+    pub ran: usize,
+    /// Finished earlier or by another run.
+    pub skipped: usize,
+    /// Still without a row.
+    pub left: usize,
+    /// Rows by status, those of earlier runs included.
+    pub ok: usize,
+    pub oom: usize,
+    pub failed: usize,
+    pub diverged: usize,
+    pub interrupted: bool,
+}
+
+impl Summary {
+    /// 0 done, 1 a cell failed or diverged, 42 every failure was out of memory, 130 interrupted.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self { interrupted: true, .. } => EXIT_INTERRUPTED,
+            s if s.failed + s.diverged > 0 => 1,
+            s if s.oom > 0 => 42,
+            _ => 0,
+        }
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} measured, {} finished earlier", self.ran, self.skipped)?;
+        if self.left > 0 {
+            write!(f, ", {} still to measure", self.left)?;
+        }
+        for (count, name) in
+            [(self.oom, "out of memory"), (self.failed, "failed"), (self.diverged, "diverged")]
+        {
+            if count > 0 {
+                write!(f, ", {count} {name}")?;
+            }
+        }
+        if self.interrupted { f.write_str("; interrupted") } else { Ok(()) }
+    }
+}
+
+/// Measures the chosen cells that have no row yet, or those that `options` asks for again.
+///
+/// A cell that fails is a row like any other and the next one runs, unless `options.fail_fast`.
+/// A finished row is not measured again, whatever its status; `force` and `retry_failed` do.
+///
+/// # Errors
+/// When a cell is asked for that the recipe does not have, a row cannot be saved (its text is then
+/// told through `progress`), or another run does not release the device. Saved rows stay.
+pub fn run_cells(session: &Session, options: &Options) -> Result<Summary> {
+    let chosen = options.choose(session.recipe.cells.len())?;
+    let summary = Run::new(session, options, &chosen)?.all();
+    session.progress.end();
+    summary
+}
+
+struct Run<'a> {
+    session: &'a Session<'a>,
+    options: &'a Options,
+    chosen: &'a [usize],
+    /// The row of each cell of the recipe, as far as this run knows.
+    rows: Vec<Option<Row>>,
+    labels: Vec<Label>,
+    environment: OnceCell<Environment>,
+    /// Whether it was told that other runs cannot be kept away.
+    told_unlocked: bool,
+    summary: Summary,
+}
+
+/// What became of one cell's turn.
+enum Step {
+    Ran(Status),
+    Skipped,
+    Cancelled,
+}
+
+impl<'a> Run<'a> {
+    fn new(session: &'a Session, options: &'a Options, chosen: &'a [usize]) -> Result<Self> {
+        let cells = &session.recipe.cells;
+        let mut loaded = session.store.load(cells)?;
+        for notice in &loaded.notices {
+            session.progress.notice(notice);
+        }
+        Ok(Self {
+            session,
+            options,
+            chosen,
+            rows: cells.iter().map(|cell| loaded.rows.remove(&session.store.key(cell))).collect(),
+            labels: Label::of(session.recipe),
+            environment: OnceCell::new(),
+            told_unlocked: false,
+            summary: Summary::default(),
+        })
+    }
+
+    fn all(mut self) -> Result<Summary> {
+        let wanted = |position: &usize| self.options.wants(self.rows[*position].as_ref());
+        let todo: Vec<usize> = self.chosen.iter().copied().filter(wanted).collect();
+        let labels: Vec<Label> = todo.iter().map(|position| self.labels[*position].clone()).collect();
+        self.session.progress.begin(&labels);
+        for position in todo {
+            match self.turn(position)? {
+                Step::Cancelled => {
+                    self.summary.interrupted = true;
+                    break;
+                }
+                Step::Skipped => {}
+                Step::Ran(status) => {
+                    self.summary.ran += 1;
+                    if self.options.fail_fast && status != Status::Ok {
+                        break;
+                    }
+                }
+            }
+        }
+        Ok(self.summarize())
+    }
+
+    /// Waits for the device and measures one cell, unless another run has done so meanwhile.
+    fn turn(&mut self, position: usize) -> Result<Step> {
+        let Session { recipe, store, executor, progress, lock, environment, cancel } = *self.session;
+        let (cell, label) = (&recipe.cells[position], &self.labels[position]);
+        if cancel.load(Relaxed) {
+            return Ok(Step::Cancelled);
+        }
+        // Too many seconds to count are as good as no limit.
+        let timeout = Duration::try_from_secs_f64(cell.measure.timeout).unwrap_or(Duration::MAX);
+        let mut waiting = || progress.notice(&format!("waiting for another run on {}", cell.device.0));
+        let turn = lock.take(timeout.saturating_mul(2), cancel, &mut waiting)?;
+        match &turn {
+            Turn::Ours(_) => {}
+            Turn::Cancelled => return Ok(Step::Cancelled),
+            Turn::Unlocked(why) => {
+                if !std::mem::replace(&mut self.told_unlocked, true) {
+                    progress.notice(&format!("{why}; another run on this device would disturb the times"));
+                }
+            }
+        }
+        let stored = store.read(cell);
+        if stored.is_some() && stored != self.rows[position] {
+            self.rows[position] = stored;
+            progress.cell_skipped(label);
+            return Ok(Step::Skipped);
+        }
+
+        let environment = self.environment.get_or_init(environment);
+        progress.cell_started(label);
+        let limit = memory_limit(cell, &cell.device_id().info());
+        let outcome = executor.run(cell, limit, timeout, &mut |done, of| progress.step(done, of), cancel);
+        let (status, reason, measurement) = match outcome {
+            Outcome::Finished(measurement) => (Status::Ok, String::new(), Some(*measurement)),
+            Outcome::Ended { status, reason } => (status, reason, None),
+            Outcome::Cancelled => return Ok(Step::Cancelled),
+        };
+        let environment = Environment { date: now(), ..environment.clone() };
+        let row = Row { measurement, ..Row::new(cell, &environment, status, reason) };
+        self.save(&row)?;
+        progress.cell_ended(label, &row);
+        self.rows[position] = Some(row);
+        Ok(Step::Ran(status))
+    }
+
+    fn save(&self, row: &Row) -> Result<()> {
+        self.session.store.save(row).map_err(|e| {
+            // A finished measurement is not lost: its row can be put in place by hand.
+            let text = serde_json::to_string(row).expect("a row is plain data");
+            self.session.progress.notice(&text);
+            let path = self.session.store.row_path(&row.key);
+            miette!(
+                help = "free some space or raise the quota and run again: only missing cells are measured; the \
+                        line of JSON above is the row, and saving it under that name keeps its measurement",
+                "cannot save the row {}: {e}",
+                path.display()
+            )
+        })
+    }
+
+    fn summarize(mut self) -> Summary {
+        let summary = &mut self.summary;
+        for position in self.chosen {
+            match &self.rows[*position] {
+                None => summary.left += 1,
+                Some(row) => match row.status {
+                    Status::Ok => summary.ok += 1,
+                    Status::Oom => summary.oom += 1,
+                    Status::Failed => summary.failed += 1,
+                    Status::Diverged => summary.diverged += 1,
+                },
+            }
+        }
+        summary.skipped = self.chosen.len() - summary.ran - summary.left;
+        self.summary
+    }
+}
+
+#[cfg(test)]
+#[path = "schedule_tests.rs"]
+mod tests;

@@ -1,0 +1,293 @@
+//! What runs, what does not, and what is left, with scripted outcomes instead of processes.
+
+use std::path::Path;
+use std::sync::Mutex;
+
+use super::*;
+use crate::run::mock::{self, MockExecutor};
+
+/// Notes what it is told.
+#[derive(Default)]
+struct Recorder(Mutex<Vec<String>>);
+
+impl Recorder {
+    fn note(&self, text: String) {
+        self.0.lock().unwrap().push(text);
+    }
+
+    fn all(&self) -> String {
+        self.0.lock().unwrap().join("\n")
+    }
+}
+
+impl Progress for Recorder {
+    fn begin(&self, cells: &[Label]) {
+        self.note(format!("begin {}", cells.len()));
+    }
+    fn cell_started(&self, cell: &Label) {
+        self.note(format!("start {}", cell.number));
+    }
+    fn step(&self, done: usize, of: usize) {
+        self.note(format!("step {done}/{of}"));
+    }
+    fn cell_ended(&self, cell: &Label, row: &Row) {
+        self.note(format!("end {} {}", cell.number, row.status.name()));
+    }
+    fn cell_skipped(&self, cell: &Label) {
+        self.note(format!("skip {}", cell.number));
+    }
+    fn notice(&self, text: &str) {
+        self.note(text.into());
+    }
+    fn end(&self) {
+        self.note("over".into());
+    }
+}
+
+/// Runs the mock recipe with its results and its lock in `folder`.
+fn run(folder: &Path, executor: &dyn Executor, options: &Options) -> (Result<Summary>, String) {
+    run_until(folder, executor, options, &AtomicBool::new(false))
+}
+
+fn run_until(
+    folder: &Path,
+    executor: &dyn Executor,
+    options: &Options,
+    cancel: &AtomicBool,
+) -> (Result<Summary>, String) {
+    let recipe = mock::recipe();
+    let progress = Recorder::default();
+    let session = Session {
+        recipe: &recipe,
+        store: &Store::open(folder, &recipe, &mock::device()).unwrap(),
+        executor,
+        progress: &progress,
+        lock: &DeviceLock::in_folder(folder, "cpu"),
+        environment: &mock::environment,
+        cancel,
+    };
+    let summary = run_cells(&session, options);
+    (summary, progress.all())
+}
+
+fn finished() -> Outcome {
+    Outcome::Finished(Box::new(mock::measurement(1.0)))
+}
+
+fn ended(status: Status) -> Outcome {
+    Outcome::Ended { status, reason: "because".into() }
+}
+
+/// The rows as they are on disk.
+fn rows(folder: &Path) -> Vec<Option<Row>> {
+    let recipe = mock::recipe();
+    let store = Store::open(folder, &recipe, &mock::device()).unwrap();
+    recipe.cells.iter().map(|cell| store.read(cell)).collect()
+}
+
+fn statuses(folder: &Path) -> Vec<Option<Status>> {
+    rows(folder).iter().map(|row| row.as_ref().map(|row| row.status)).collect()
+}
+
+#[test]
+fn only_what_is_missing_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let executor = MockExecutor::new(|_, _| finished());
+    let only = Options { cells: vec![2], ..Options::default() };
+    let (summary, told) = run(folder.path(), &executor, &only);
+    assert_eq!(summary.unwrap(), Summary { ran: 1, ok: 1, ..Summary::default() });
+    assert_eq!(executor.take_ran(), [2]);
+    assert_eq!(told, "begin 1\nstart 2\nstep 1/1\nend 2 ok\nover");
+
+    let (summary, _) = run(folder.path(), &executor, &Options::default());
+    assert_eq!(summary.unwrap(), Summary { ran: 2, skipped: 1, ok: 3, ..Summary::default() });
+    assert_eq!(executor.take_ran(), [1, 3]);
+
+    let (summary, told) = run(folder.path(), &executor, &Options::default());
+    let summary = summary.unwrap();
+    assert_eq!(summary, Summary { skipped: 3, ok: 3, ..Summary::default() });
+    assert_eq!((summary.exit_code(), executor.take_ran().len()), (0, 0));
+    assert_eq!(told, "begin 0\nover");
+}
+
+#[test]
+fn a_damaged_row_is_measured_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let executor = MockExecutor::new(|_, _| finished());
+    run(folder.path(), &executor, &Options::default()).0.unwrap();
+    executor.take_ran();
+    let recipe = mock::recipe();
+    let store = Store::open(folder.path(), &recipe, &mock::device()).unwrap();
+    std::fs::write(store.row_path(&store.key(&recipe.cells[1])), "{\"format\": 1,").unwrap();
+    let (summary, told) = run(folder.path(), &executor, &Options::default());
+    assert_eq!(summary.unwrap().ran, 1);
+    assert_eq!(executor.take_ran(), [2]);
+    assert!(told.contains("counts as missing"), "{told}");
+}
+
+#[test]
+fn every_ending_is_a_row_and_the_sweep_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let executor = MockExecutor::new(|batch, _| match batch {
+        1 => ended(Status::Oom),
+        2 => ended(Status::Diverged),
+        _ => finished(),
+    });
+    let summary = run(folder.path(), &executor, &Options::default()).0.unwrap();
+    assert_eq!(summary, Summary { ran: 3, ok: 1, oom: 1, diverged: 1, ..Summary::default() });
+    assert_eq!(summary.exit_code(), 1);
+    assert_eq!(statuses(folder.path()), [Some(Status::Oom), Some(Status::Diverged), Some(Status::Ok)]);
+    let row = rows(folder.path()).remove(0).unwrap();
+    assert_eq!((row.reason.as_str(), row.measurement), ("because", None));
+    assert!(row.environment.date > mock::environment().date, "the date is the row's own");
+}
+
+#[test]
+fn finished_rows_stay_unless_asked_for_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let bad = MockExecutor::new(|batch, _| if batch == 2 { ended(Status::Oom) } else { finished() });
+    let summary = run(folder.path(), &bad, &Options::default()).0.unwrap();
+    assert_eq!(summary.exit_code(), 42, "every failure was out of memory");
+
+    let good = MockExecutor::new(|_, _| finished());
+    let summary = run(folder.path(), &good, &Options::default()).0.unwrap();
+    assert_eq!((summary.exit_code(), good.take_ran()), (42, vec![]), "an earlier failure still counts");
+
+    let retry = Options { retry_failed: true, ..Options::default() };
+    let summary = run(folder.path(), &good, &retry).0.unwrap();
+    assert_eq!((summary.exit_code(), good.take_ran()), (0, vec![2]));
+
+    let force = Options { force: true, ..Options::default() };
+    let summary = run(folder.path(), &good, &force).0.unwrap();
+    assert_eq!((summary.ran, good.take_ran()), (3, vec![1, 2, 3]));
+}
+
+/// An old row is replaced only by a new one: interrupting a forced run loses nothing.
+#[test]
+fn a_forced_run_that_is_interrupted_keeps_the_old_rows() {
+    let folder = tempfile::tempdir().unwrap();
+    let executor = MockExecutor::new(|_, _| finished());
+    run(folder.path(), &executor, &Options::default()).0.unwrap();
+    let before = rows(folder.path());
+    let interrupted = MockExecutor::new(|_, cancel: &AtomicBool| {
+        cancel.store(true, Relaxed);
+        finished()
+    });
+    let force = Options { force: true, ..Options::default() };
+    let summary = run(folder.path(), &interrupted, &force).0.unwrap();
+    assert_eq!(summary, Summary { skipped: 3, ok: 3, interrupted: true, ..Summary::default() });
+    assert_eq!(rows(folder.path()), before);
+}
+
+#[test]
+fn fail_fast_stops_after_the_first_failure() {
+    let folder = tempfile::tempdir().unwrap();
+    let executor = MockExecutor::new(|batch, _| if batch == 2 { ended(Status::Failed) } else { finished() });
+    let options = Options { fail_fast: true, ..Options::default() };
+    let summary = run(folder.path(), &executor, &options).0.unwrap();
+    assert_eq!(summary, Summary { ran: 2, left: 1, ok: 1, failed: 1, ..Summary::default() });
+    assert_eq!((summary.exit_code(), executor.take_ran()), (1, vec![1, 2]));
+}
+
+#[test]
+fn shards_measure_each_cell_once_in_one_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let executor = MockExecutor::new(|_, _| finished());
+    let mut ran = Vec::new();
+    for shard in ["1/2", "2/2"] {
+        let options = Options { shard: Some(shard.parse().unwrap()), ..Options::default() };
+        run(folder.path(), &executor, &options).0.unwrap();
+        ran.push(executor.take_ran());
+    }
+    assert_eq!(ran, [vec![1, 3], vec![2]]);
+    assert_eq!(statuses(folder.path()), [Some(Status::Ok); 3]);
+}
+
+#[test]
+fn an_interrupted_cell_has_no_row_and_runs_next_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let executor = MockExecutor::new(|batch, cancel: &AtomicBool| {
+        cancel.store(batch == 2, Relaxed);
+        finished()
+    });
+    let cancel = AtomicBool::new(false);
+    let (summary, told) = run_until(folder.path(), &executor, &Options::default(), &cancel);
+    let summary = summary.unwrap();
+    assert_eq!(summary, Summary { ran: 1, left: 2, ok: 1, interrupted: true, ..Summary::default() });
+    assert_eq!(summary.exit_code(), 130);
+    assert_eq!(statuses(folder.path()), [Some(Status::Ok), None, None]);
+    assert!(told.ends_with("over"), "{told}");
+
+    executor.take_ran();
+    let executor = MockExecutor::new(|_, _| finished());
+    run(folder.path(), &executor, &Options::default()).0.unwrap();
+    assert_eq!(executor.take_ran(), [2, 3]);
+}
+
+#[test]
+fn two_runs_at_once_measure_each_cell_once() {
+    for force in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let at_once = AtomicBool::new(false);
+        let executor = MockExecutor::new(|_, _| {
+            assert!(!at_once.swap(true, Relaxed), "two cells at once on one device");
+            std::thread::sleep(Duration::from_millis(150));
+            at_once.store(false, Relaxed);
+            finished()
+        });
+        let options = Options { force, ..Options::default() };
+        let start = std::sync::Barrier::new(2);
+        let summaries: Vec<Summary> = std::thread::scope(|scope| {
+            let run = || {
+                start.wait();
+                run(folder.path(), &executor, &options).0.unwrap()
+            };
+            let runs = [scope.spawn(run), scope.spawn(run)];
+            runs.map(|run| run.join().unwrap()).into()
+        });
+        let mut ran = executor.take_ran();
+        ran.sort_unstable();
+        assert_eq!(ran, [1, 2, 3], "force {force}");
+        for summary in &summaries {
+            assert_eq!((summary.ok, summary.left), (3, 0));
+        }
+        assert_eq!(summaries[0].ran + summaries[1].ran, 3);
+    }
+}
+
+#[test]
+fn a_row_that_cannot_be_saved_is_printed_and_the_others_stay() {
+    let folder = tempfile::tempdir().unwrap();
+    let recipe = mock::recipe();
+    let store = Store::open(folder.path(), &recipe, &mock::device()).unwrap();
+    let second = store.row_path(&store.key(&recipe.cells[1]));
+    // A folder in the row's place, made after the rows were read: the rename fails.
+    let executor = MockExecutor::new(|batch, _| {
+        if batch == 2 {
+            std::fs::create_dir(&second).unwrap();
+        }
+        finished()
+    });
+    let (summary, told) = run(folder.path(), &executor, &Options::default());
+    let error = summary.unwrap_err();
+    assert!(error.to_string().contains(&second.display().to_string()), "{error}");
+    assert!(error.help().unwrap().to_string().contains("free some space"));
+    let line = told.lines().find(|line| line.starts_with('{')).expect("the row's JSON is told");
+    let row: Row = serde_json::from_str(line).unwrap();
+    assert_eq!((row.key, row.measurement), (store.key(&recipe.cells[1]), Some(mock::measurement(1.0))));
+    assert!(told.ends_with("over"), "{told}");
+    assert_eq!(executor.take_ran(), [1, 2], "the run stops");
+    assert_eq!(statuses(folder.path()), [Some(Status::Ok), None, None]);
+}
+
+#[test]
+fn exit_codes() {
+    let code = |ok, oom, failed, diverged, interrupted| {
+        Summary { ok, oom, failed, diverged, interrupted, ..Summary::default() }.exit_code()
+    };
+    assert_eq!(code(3, 0, 0, 0, false), 0);
+    assert_eq!(code(2, 1, 0, 0, false), 42);
+    assert_eq!(code(1, 1, 1, 0, false), 1);
+    assert_eq!(code(1, 1, 0, 1, false), 1);
+    assert_eq!(code(0, 1, 1, 1, true), 130);
+}

@@ -1,0 +1,168 @@
+//! Rows on disk: whole, damaged, foreign, and folders that cannot be written to.
+
+use super::*;
+use crate::run::mock;
+
+fn open(root: &Path) -> Store {
+    Store::open(root, &mock::recipe(), &mock::device()).unwrap()
+}
+
+fn row(position: usize) -> Row {
+    let cell = &mock::recipe().cells[position];
+    let row = Row::new(cell, &mock::environment(), Status::Ok, String::new());
+    Row { measurement: Some(mock::measurement(1.0)), ..row }
+}
+
+fn load(store: &Store) -> Loaded {
+    store.load(&mock::recipe().cells).unwrap()
+}
+
+fn path(store: &Store, position: usize) -> PathBuf {
+    store.row_path(&row(position).key)
+}
+
+#[test]
+fn a_saved_row_is_loaded() {
+    let root = tempfile::tempdir().unwrap();
+    let store = open(root.path());
+    assert_eq!(store.folder(), root.path().join("three/cpu-test-1-ghz"));
+    assert_eq!(fs::read_to_string(store.folder().join(RECIPE)).unwrap(), mock::recipe().text);
+    store.save(&row(1)).unwrap();
+    let loaded = load(&store);
+    assert_eq!(loaded.rows, HashMap::from([(row(1).key, row(1))]));
+    assert!(loaded.notices.is_empty(), "{:?}", loaded.notices);
+    assert_eq!(store.read(&mock::recipe().cells[1]), Some(row(1)));
+    assert_eq!(store.read(&mock::recipe().cells[0]), None);
+    let mode = fs::metadata(path(&store, 1)).unwrap().permissions().mode();
+    let plain = root.path().join("plain");
+    fs::write(&plain, "").unwrap();
+    assert_eq!(mode, fs::metadata(plain).unwrap().permissions().mode(), "as readable as any new file");
+}
+
+#[test]
+fn a_damaged_row_is_moved_aside_and_missing() {
+    let other_cell = serde_json::to_string(&Row { cell: row(1).cell, ..row(0) }).unwrap();
+    let whole = serde_json::to_string(&row(0)).unwrap();
+    let other_key = serde_json::to_string(&row(1)).unwrap();
+    let without_result = serde_json::to_string(&Row { measurement: None, ..row(0) }).unwrap();
+    for (text, why) in [
+        (&whole[..whole.len() / 2], "not a whole row"),
+        ("", "not a whole row"),
+        ("[1, 2]", "not a row"),
+        (other_key.as_str(), "its key is"),
+        (other_cell.as_str(), "another cell"),
+        (without_result.as_str(), "its status is ok"),
+    ] {
+        let root = tempfile::tempdir().unwrap();
+        let store = open(root.path());
+        store.save(&row(2)).unwrap();
+        fs::write(path(&store, 0), text).unwrap();
+        assert_eq!(store.read(&mock::recipe().cells[0]), None);
+        let loaded = load(&store);
+        assert_eq!(loaded.rows.keys().collect::<Vec<_>>(), [&row(2).key], "{why}");
+        assert_eq!(loaded.notices.len(), 1);
+        assert!(loaded.notices[0].contains(why), "{:?}", loaded.notices);
+        assert!(loaded.notices[0].contains(&row(0).key), "names the file: {:?}", loaded.notices);
+        let aside = path(&store, 0).with_added_extension("damaged");
+        assert_eq!(fs::read_to_string(aside).unwrap(), text, "kept as it was");
+        assert!(load(&store).notices.is_empty(), "told once");
+    }
+}
+
+#[test]
+fn rows_of_other_formats_versions_and_recipes_stay_untouched() {
+    let root = tempfile::tempdir().unwrap();
+    let store = open(root.path());
+    let mut old_format = serde_json::to_value(row(0)).unwrap();
+    old_format["format"] = (FORMAT + 1).into();
+    old_format["status"] = "a word this version does not know".into();
+    fs::write(path(&store, 0), old_format.to_string()).unwrap();
+    let mut old_version = serde_json::to_value(row(1)).unwrap();
+    old_version["environment"]["runner_version"] = "0.0.1".into();
+    fs::write(path(&store, 1), old_version.to_string()).unwrap();
+    store.save(&row(2)).unwrap();
+
+    let loaded = store.load(&mock::recipe().cells[..2]).unwrap();
+    assert!(loaded.rows.is_empty());
+    assert_eq!(loaded.notices, ["3 rows of another recipe or runner version were left as they are"]);
+    assert_eq!(fs::read_to_string(path(&store, 0)).unwrap(), old_format.to_string());
+    assert_eq!(fs::read_to_string(path(&store, 1)).unwrap(), old_version.to_string());
+}
+
+#[test]
+fn unfinished_files_are_ignored_and_removed_after_a_day() {
+    let root = tempfile::tempdir().unwrap();
+    let store = open(root.path());
+    let [old, young] = ["old", "young"].map(|name| store.rows().join(format!(".writing-{name}.tmp")));
+    for path in [&old, &young] {
+        fs::write(path, "{").unwrap();
+    }
+    let past = std::time::SystemTime::now() - 2 * STALE;
+    File::options().write(true).open(&old).unwrap().set_modified(past).unwrap();
+    let loaded = load(&open(root.path()));
+    assert!(loaded.rows.is_empty() && loaded.notices.is_empty());
+    assert!(!old.exists() && young.exists());
+}
+
+#[test]
+fn a_file_in_the_way_is_an_error_before_anything_is_measured() {
+    let root = tempfile::tempdir().unwrap();
+    for in_the_way in ["results", "results/three", "results/three/cpu-test-1-ghz/rows"] {
+        let folder = tempfile::tempdir_in(root.path()).unwrap();
+        let path = folder.path().join(in_the_way);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, "").unwrap();
+        let results = folder.path().join("results");
+        let error = Store::open(&results, &mock::recipe(), &mock::device()).unwrap_err();
+        let text = format!("{error} {}", error.help().unwrap());
+        assert!(text.contains(&results.display().to_string()), "{text}");
+        assert!(text.contains("another results folder"), "{text}");
+    }
+}
+
+/// /proc takes no new folders, not even from root.
+#[test]
+fn a_folder_that_takes_no_files_is_an_error() {
+    let error = Store::open(Path::new("/proc"), &mock::recipe(), &mock::device()).unwrap_err();
+    assert!(error.to_string().contains("cannot write results to /proc/three"), "{error}");
+}
+
+#[test]
+fn a_save_that_fails_keeps_the_earlier_row() {
+    let root = tempfile::tempdir().unwrap();
+    let store = open(root.path());
+    store.save(&row(0)).unwrap();
+    // A folder in the row's place: the rename fails after everything was written.
+    fs::create_dir(path(&store, 1)).unwrap();
+    store.save(&row(1)).unwrap_err();
+    assert_eq!(store.read(&mock::recipe().cells[0]), Some(row(0)));
+    let left: Vec<_> = fs::read_dir(store.rows()).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert_eq!(left.len(), 2, "nothing unfinished stays: {left:?}");
+}
+
+#[test]
+fn a_results_folder_is_read_without_writing() {
+    let root = tempfile::tempdir().unwrap();
+    let store = open(root.path());
+    store.save(&row(2)).unwrap();
+    store.save(&row(0)).unwrap();
+    fs::write(path(&store, 1), "{").unwrap();
+    let before = listing(store.folder());
+    let results = Store::open_folder(store.folder()).unwrap();
+    assert_eq!(results.rows, [row(0), row(2)], "in the order of the cells");
+    assert_eq!(results.recipe.name(), "three");
+    assert!(results.notices.len() == 1 && results.notices[0].contains("left out"), "{:?}", results.notices);
+    assert_eq!(listing(store.folder()), before);
+
+    let error = Store::open_folder(root.path()).unwrap_err().to_string();
+    assert!(error.contains("not a results folder"), "{error}");
+}
+
+fn listing(folder: &Path) -> Vec<PathBuf> {
+    let mut paths: Vec<_> = [folder.to_path_buf(), folder.join(ROWS)]
+        .iter()
+        .flat_map(|folder| fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()))
+        .collect();
+    paths.sort();
+    paths
+}

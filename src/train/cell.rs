@@ -1,0 +1,74 @@
+//! The process of one cell: reads a [`Request`], trains, reports [`Event`]s.
+
+use std::io::{self, BufRead, Write};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::ExitCode;
+
+use super::{Trained, train};
+use crate::measure::alloc;
+use crate::recipe::Cell;
+use crate::run::protocol::{Event, Request};
+
+/// `runner cell`: serves the one request on standard input.
+pub fn serve() -> ExitCode {
+    let mut line = String::new();
+    let request: Request = match io::stdin().lock().read_line(&mut line).map(|_| serde_json::from_str(&line))
+    {
+        Ok(Ok(request)) => request,
+        _ => {
+            eprintln!("`runner cell` is started by `runner run`; it expects a request on standard input");
+            return ExitCode::from(2);
+        }
+    };
+    end_with_the_runner();
+    let event = answer(request);
+    let ended_well = matches!(event, Event::Done { .. } | Event::Diverged { .. });
+    send(&event);
+    if ended_well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// The last event of a request.
+fn answer(request: Request) -> Event {
+    let cell = match Cell::from_json(request.cell) {
+        Ok(cell) => cell,
+        Err(error) => return Event::Failed { reason: format!("the request's cell is not valid: {error}") },
+    };
+    // What the backend keeps for itself is not the cell's, neither measured nor limited.
+    cell.device_id().warm_up(cell.precision.compute);
+    let limit = usize::try_from(request.memory_limit).unwrap_or(usize::MAX);
+    alloc::set_limit(alloc::live().saturating_add(limit));
+    let mut on_step = |done, of| send(&Event::Step { done, of });
+    match catch_unwind(AssertUnwindSafe(|| train(&cell, &mut on_step))) {
+        Ok(Trained::Measured(measurement)) => Event::Done { measurement },
+        Ok(Trained::Diverged { step, loss }) => Event::Diverged { step, loss: loss.to_string() },
+        Err(panic) => Event::Failed { reason: message(&*panic) },
+    }
+}
+
+/// What a panic said.
+fn message(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| panic.downcast_ref::<&str>().copied())
+        .unwrap_or("a panic without a message");
+    format!("panicked: {text}")
+}
+
+fn send(event: &Event) {
+    let line = serde_json::to_string(event).expect("an event is plain data");
+    let mut out = io::stdout().lock();
+    // A closed pipe means that the runner is gone; so is this process then.
+    if writeln!(out, "{line}").and_then(|()| out.flush()).is_err() {
+        std::process::exit(1);
+    }
+}
+
+/// Ends this process when standard input closes: the runner that wanted the answer is gone.
+fn end_with_the_runner() {
+    std::thread::spawn(|| {
+        let mut rest = String::new();
+        while matches!(io::stdin().lock().read_line(&mut rest), Ok(n) if n > 0) {}
+        std::process::exit(1);
+    });
+}

@@ -1,0 +1,7 @@
+//! Training: a cell's network, data and optimizer, stepped and measured.
+
+mod cell;
+mod pipeline;
+
+pub use cell::serve;
+pub use pipeline::{Trained, train};

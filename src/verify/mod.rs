@@ -1,0 +1,165 @@
+//! `runner verify`: compares what this machine computes with reference values, by value.
+
+mod golden;
+mod swiglu;
+mod tolerance;
+
+use std::path::Path;
+
+use miette::{Result, miette};
+
+use crate::device::DeviceId;
+use crate::ops::Level;
+use crate::recipe::Compute;
+use crate::text;
+pub use golden::{Golden, Values};
+pub use tolerance::{Tolerance, tolerance};
+
+/// What to verify and how.
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub device: DeviceId,
+    /// All three when `None`.
+    pub level: Option<Level>,
+    pub compute: Compute,
+    /// Replaces the table's absolute tolerance.
+    pub atol: Option<f64>,
+}
+
+/// What a quantity is; the tolerance depends on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Output,
+    Gradient,
+}
+
+/// One compared tensor.
+#[derive(Clone, Debug)]
+pub struct Check {
+    pub name: String,
+    /// Largest |ours − reference|, and what is allowed.
+    pub absolute: f64,
+    pub absolute_allowed: f64,
+    /// ‖ours − reference‖ / ‖reference‖, and what is allowed.
+    pub relative: f64,
+    pub relative_allowed: f64,
+}
+
+impl Check {
+    /// Compares two tensors of equal length element by element.
+    ///
+    /// # Panics
+    /// When the lengths differ.
+    pub fn new(name: String, ours: &[f64], reference: &[f64], allowed: Tolerance) -> Self {
+        assert_eq!(ours.len(), reference.len(), "{name}: compared tensors must have equal sizes");
+        let mut largest = 0.0f64;
+        let (mut squares, mut norm) = (0.0, 0.0);
+        for (a, b) in ours.iter().zip(reference) {
+            let difference = (a - b).abs();
+            // f64::max drops NaN; a NaN must fail.
+            largest = if difference.is_nan() { f64::NAN } else { largest.max(difference) };
+            if largest.is_nan() {
+                break;
+            }
+            squares += difference * difference;
+            norm += b * b;
+        }
+        let scale = reference.iter().fold(0.0f64, |m, b| m.max(b.abs()));
+        let relative = match (largest.is_nan(), norm > 0.0) {
+            (true, _) => f64::NAN,
+            (false, true) => (squares / norm).sqrt(),
+            // A reference of zeros allows nothing but zeros.
+            (false, false) if squares == 0.0 => 0.0,
+            (false, false) => f64::INFINITY,
+        };
+        Self {
+            name,
+            absolute: largest,
+            absolute_allowed: allowed.absolute + allowed.of_largest * scale,
+            relative,
+            relative_allowed: allowed.relative,
+        }
+    }
+
+    pub fn passes(&self) -> bool {
+        // Written so that NaN fails.
+        self.absolute <= self.absolute_allowed && self.relative <= self.relative_allowed
+    }
+}
+
+/// Compares everything the folder has reference values for.
+///
+/// # Errors
+/// When the folder or its values cannot be read.
+pub fn verify(folder: &Path, options: &Options) -> Result<Vec<Check>> {
+    let golden = Golden::load(folder)?;
+    if golden.has(&swiglu::NAMES) {
+        return swiglu::verify(&golden, options);
+    }
+    Err(miette!(
+        help = "runner verify knows the SwiGLU operator: a golden.safetensors with x, W, V, U, y, grad_y, dx, dW, dV, dU",
+        "{} holds no reference values that this version knows; it has: {}",
+        folder.display(),
+        golden.names().join(", ")
+    ))
+}
+
+/// One line per quantity: largest difference, tolerance, pass or FAIL.
+pub fn table(checks: &[Check]) -> String {
+    let lines = checks
+        .iter()
+        .map(|check| {
+            vec![
+                check.name.clone(),
+                if check.passes() { "pass" } else { "FAIL" }.into(),
+                format!("{:.2e}", check.absolute),
+                format!("{:.0e}", check.absolute_allowed),
+                format!("{:.2e}", check.relative),
+                format!("{:.0e}", check.relative_allowed),
+            ]
+        })
+        .collect();
+    let header = ["quantity", "verdict", "max |a-b|", "allowed", "‖a-b‖/‖b‖", "allowed"];
+    let table = text::table(&header, lines, 2);
+    let failed = checks.iter().filter(|c| !c.passes()).count();
+    format!("{table}\n{} of {} quantities pass", checks.len() - failed, checks.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALLOWED: Tolerance = Tolerance { absolute: 1e-4, of_largest: 0.0, relative: 1e-4 };
+
+    fn check(ours: &[f64], reference: &[f64]) -> Check {
+        Check::new("t".into(), ours, reference, ALLOWED)
+    }
+
+    #[test]
+    fn a_small_difference_passes_and_a_large_one_fails() {
+        assert!(check(&[1.0, 2.00005], &[1.0, 2.0]).passes());
+        assert!(!check(&[1.0, 2.001], &[1.0, 2.0]).passes());
+    }
+
+    /// Every element is within the absolute bound, yet the whole tensor is wrong.
+    #[test]
+    fn a_zeroed_tensor_of_small_values_fails_by_its_norm() {
+        let reference = [5e-5, -3e-5, 8e-5];
+        let zeroed = check(&[0.0; 3], &reference);
+        assert!(zeroed.absolute <= zeroed.absolute_allowed);
+        assert_eq!(zeroed.relative, 1.0);
+        assert!(!zeroed.passes());
+    }
+
+    #[test]
+    fn nan_never_passes() {
+        assert!(!check(&[f64::NAN, 1.0], &[0.0, 1.0]).passes());
+        assert!(!check(&[1.0], &[f64::NAN]).passes());
+    }
+
+    #[test]
+    fn zeros_equal_only_zeros() {
+        assert!(check(&[0.0], &[0.0]).passes());
+        assert!(!check(&[1e-9], &[0.0]).passes());
+    }
+}

@@ -1,0 +1,36 @@
+//! The one table of tolerances, by quantity and precision.
+
+use super::Kind;
+use crate::recipe::Compute;
+
+/// What a comparison allows.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Tolerance {
+    /// Largest |a − b| is `absolute + of_largest · max |b|`.
+    pub absolute: f64,
+    pub of_largest: f64,
+    /// ‖a − b‖ / ‖b‖
+    pub relative: f64,
+}
+
+/// One unit in the last place is 6e-8 in fp32, 4.9e-4 in tf32 and fp16 and 3.9e-3 in bf16, relative to the
+/// value. The operators round every intermediate result to the compute type, so the half
+/// precisions are allowed several of their units.
+const TABLE: [(Kind, Compute, Tolerance); 8] = [
+    (Kind::Output, Compute::Fp32, Tolerance { absolute: 1e-4, of_largest: 0.0, relative: 1e-4 }),
+    (Kind::Gradient, Compute::Fp32, Tolerance { absolute: 1e-4, of_largest: 0.0, relative: 1e-4 }),
+    (Kind::Output, Compute::Tf32, Tolerance { absolute: 0.0, of_largest: 5e-3, relative: 2e-3 }),
+    (Kind::Gradient, Compute::Tf32, Tolerance { absolute: 0.0, of_largest: 5e-3, relative: 3e-3 }),
+    (Kind::Output, Compute::Fp16, Tolerance { absolute: 0.0, of_largest: 5e-3, relative: 2e-3 }),
+    (Kind::Gradient, Compute::Fp16, Tolerance { absolute: 0.0, of_largest: 5e-3, relative: 3e-3 }),
+    (Kind::Output, Compute::Bf16, Tolerance { absolute: 0.0, of_largest: 4e-2, relative: 1.5e-2 }),
+    (Kind::Gradient, Compute::Bf16, Tolerance { absolute: 0.0, of_largest: 4e-2, relative: 2e-2 }),
+];
+
+pub fn tolerance(kind: Kind, compute: Compute) -> Tolerance {
+    TABLE
+        .into_iter()
+        .find(|(k, c, _)| *k == kind && *c == compute)
+        .map(|(_, _, tolerance)| tolerance)
+        .expect("every kind has every compute type")
+}

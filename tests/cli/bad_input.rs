@@ -1,0 +1,133 @@
+//! Bad input through the binary: a clear error, the right exit code, and nothing lost.
+
+use crate::place::{Ended, Place, TINY};
+
+/// Exit code 2, the message, and no trace of a run.
+#[track_caller]
+fn refused(recipe: &str, parts: &[&str]) {
+    let place = Place::new(recipe);
+    place.runner(&["run", "recipe.toml"]).exits(2).says(parts);
+    place.runner(&["check", "recipe.toml"]).exits(2).says(parts);
+    place.runner(&["plan", "recipe.toml"]).exits(2).says(parts);
+    assert!(!place.path().join("results").exists(), "nothing is written for a wrong recipe");
+}
+
+#[test]
+fn a_wrong_recipe_is_refused_before_anything_runs() {
+    refused("", &["the recipe is empty", "recipes/quickstart.toml"]);
+    refused("title = \"t", &["recipe.toml:1"]);
+    refused(
+        &TINY.replace("batch_size\" = [2", "batchsize\" = [2"),
+        &["unknown key `batchsize`", "did you mean `batch_size`?", "recipe.toml:15:1"],
+    );
+    refused(
+        &TINY.replace("[2, 4]", "[]"),
+        &["the grid axis `train.batch_size` has no values", "recipe.toml:15:22"],
+    );
+    refused(&TINY.replace("[2, 4]", "[2, 0]"), &["must be at least 1, not 0", "recipe.toml:15:26"]);
+    refused(
+        &TINY.replace("hidden_size = 32", "hidden_size = -32"),
+        &["must be at least 1, not -32", "recipe.toml:4:15"],
+    );
+    refused(
+        &format!("device = \"cuda:9\"\n{TINY}"),
+        &["the device \"cuda:9\" is not there", "recipe.toml:1:10"],
+    );
+    // The last cell of the grid is as wrong as the first would be.
+    refused(&TINY.replace("[0, 1]", "[0, 3]"), &["0, 0.5 or 1, not 3", "recipe.toml:16:26"]);
+    let axis = format!("[{}]", (1..=1000).map(|n| n.to_string()).collect::<Vec<_>>().join(", "));
+    let million = TINY
+        .replace("[2, 4]", &axis)
+        .replace("\"checkpoint.level\" = [0, 1]", &format!("\"train.seq_len\" = {axis}"));
+    refused(&million, &["the grid has 1000000 cells; the most is 10000"]);
+}
+
+#[test]
+fn a_missing_recipe_and_binary_junk_are_refused() {
+    let place = Place::new(TINY);
+    place
+        .runner(&["run", "nothing.toml"])
+        .exits(2)
+        .says(&["cannot read the recipe nothing.toml", "runner recipes"]);
+    place.runner(&["run", "."]).exits(2).says(&["cannot read the recipe"]);
+    std::fs::write(place.path().join("junk.toml"), [0u8, 0xff, 0xfe, 7]).expect("writable");
+    place.runner(&["run", "junk.toml"]).exits(2).says(&["not a text file", "byte 1 is not UTF-8"]);
+}
+
+#[test]
+fn results_that_cannot_be_written_are_an_error_before_anything_runs() {
+    let place = Place::new(TINY);
+    place.write("file", "in the way");
+    place
+        .runner(&["run", "recipe.toml", "--results", "file"])
+        .exits(1)
+        .says(&["cannot write results to", "nothing was measured yet"]);
+    place
+        .runner(&["run", "recipe.toml", "--results", "/proc/results"])
+        .exits(1)
+        .says(&["cannot write results to"]);
+}
+
+/// A file-size limit of one block lets nothing be written in full, as on a full disk.
+#[test]
+fn a_full_disk_is_an_error_and_keeps_earlier_rows() {
+    let place = Place::new(TINY);
+    place.runner(&["run", "recipe.toml", "--cell", "1"]).exits(0);
+    let row = place.row_files().remove(0);
+    let before = std::fs::read(&row).expect("the row is there");
+    let output = std::process::Command::new("bash")
+        .arg("-c")
+        .arg("trap '' XFSZ; ulimit -f 1; exec \"$0\" run recipe.toml")
+        .arg(assert_cmd::cargo::cargo_bin!("runner"))
+        .current_dir(place.path())
+        .env("TMPDIR", place.path())
+        .output()
+        .expect("bash starts");
+    Ended::from(output).exits(1).says(&["cannot write results to", "free some space"]);
+    assert_eq!(std::fs::read(&row).expect("the row is still there"), before);
+    place.runner(&["run", "recipe.toml"]).exits(0).says(&["3 measured, 1 finished earlier"]);
+}
+
+#[test]
+fn a_half_written_row_is_kept_aside_and_measured_again() {
+    let place = Place::new(TINY);
+    place.runner(&["run", "recipe.toml"]).exits(0);
+    let row = place.row_files().remove(1);
+    let whole = std::fs::read(&row).expect("the row is there");
+    std::fs::write(&row, &whole[..whole.len() / 2]).expect("writable");
+    place
+        .runner(&["run", "recipe.toml"])
+        .exits(0)
+        .says(&["counts as missing", "1 measured, 3 finished earlier"]);
+    let aside = row.with_extension("json.damaged");
+    assert_eq!(std::fs::read(aside).expect("kept aside"), &whole[..whole.len() / 2]);
+    assert_eq!(place.count("ok"), 4);
+}
+
+#[test]
+fn a_row_of_an_older_version_is_left_as_it_is() {
+    let place = Place::new(TINY);
+    place.runner(&["run", "recipe.toml"]).exits(0);
+    let row = place.row_files().remove(0);
+    let version = format!("\"runner_version\": \"{}\"", env!("CARGO_PKG_VERSION"));
+    let old =
+        std::fs::read_to_string(&row).expect("a row").replace(&version, "\"runner_version\": \"0.0.1\"");
+    assert!(old.contains("0.0.1"), "the row names its version");
+    let name = row.with_file_name("0123456789abcdef.json");
+    std::fs::write(&name, &old).expect("writable");
+    std::fs::remove_file(&row).expect("removable");
+    place.runner(&["run", "recipe.toml"]).exits(0).says(&[
+        "1 row of another recipe or runner version was left as it is",
+        "1 measured, 3 finished earlier",
+    ]);
+    assert_eq!(std::fs::read_to_string(&name).expect("still there"), old);
+}
+
+#[test]
+fn folders_without_results_are_an_error() {
+    let place = Place::new(TINY);
+    place.runner(&["report", "."]).exits(1).says(&["rows"]);
+    place.runner(&["report", "nothing"]).exits(1).says(&["nothing is not a results folder"]);
+    place.runner(&["compare", "nothing", "nothing"]).exits(1).says(&["nothing is not a results folder"]);
+    place.runner(&["recipes"]).exits(1).says(&["there is no folder recipes"]);
+}

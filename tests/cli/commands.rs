@@ -1,0 +1,118 @@
+//! The commands around `run`: plan, check, devices, recipes, compare, verify, and the shipped
+//! recipes.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use crate::place::{Place, TINY, files};
+use safetensors::{Dtype, SafeTensors, tensor::TensorView};
+
+const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+
+#[test]
+fn plan_prints_every_cell_with_its_estimate() {
+    let place = Place::new(&TINY.replace("steps = 3", "steps = 3\nmemory_limit = \"150 KiB\""));
+    let ended =
+        place.runner(&["plan", "recipe.toml"]).exits(0).says(&["4 cells", "2 would not fit", "150 KiB"]);
+    assert_eq!(ended.out.matches(" no ").count(), 2, "{}", ended.out);
+    assert!(!place.path().join("results").exists());
+}
+
+#[test]
+fn the_shipped_recipes_are_valid() {
+    let place = Place::new(TINY);
+    let recipes = format!("{ROOT}/recipes");
+    let ended = place.runner(&["recipes", &recipes]).exits(0).says(&["quickstart.toml", "swiglu.toml"]);
+    assert!(!ended.out.contains("error"), "{}", ended.out);
+    for entry in files(Path::new(&recipes)) {
+        place.runner(&["check", entry.to_str().expect("UTF-8")]).exits(0).says(&["all valid"]);
+    }
+    // Five sizes at three levels, the published ten and five in between.
+    place.runner(&["plan", &format!("{recipes}/swiglu.toml")]).exits(0).says(&["15 cells"]);
+}
+
+#[test]
+fn devices_lists_the_cpu_with_measured_rates() {
+    let place = Place::new(TINY);
+    let ended = place.runner(&["devices"]).exits(0).says(&["cpu", "GFLOP/s", "copy GB/s"]);
+    let line = ended.out.lines().find(|line| line.contains("cpu")).expect("a line for the cpu");
+    let rates: Vec<f64> =
+        line.split('┆').skip(6).filter_map(|c| c.trim_matches([' ', '│']).parse().ok()).collect();
+    assert_eq!(rates.len(), 4, "{line}");
+    assert!(rates.iter().all(|rate| *rate > 0.0), "{line}");
+}
+
+#[test]
+fn compare_matches_cells_by_their_settings() {
+    let place = Place::new(TINY);
+    place.runner(&["run", "recipe.toml", "--results", "a"]).exits(0);
+    place.runner(&["run", "recipe.toml", "--results", "b", "--cell", "1", "--cell", "2"]).exits(0);
+    let folder = |root: &str| {
+        let device = files(&place.path().join(root).join("recipe")).remove(0);
+        device.to_str().expect("UTF-8").to_string()
+    };
+    let ended = place.runner(&["compare", &folder("a"), &folder("b")]).exits(0);
+    assert!(ended.out.contains("batch size") && ended.out.contains("1.00x"), "equal peaks:\n{}", ended.out);
+    let same = place.runner(&["compare", &folder("a"), &folder("a")]).exits(0);
+    assert!(same.out.matches("1.00x").count() >= 16, "a folder equals itself:\n{}", same.out);
+}
+
+#[test]
+fn verify_passes_on_the_reference_in_every_precision() {
+    let place = Place::new(TINY);
+    let golden = format!("{ROOT}/tests/fixtures/swiglu");
+    place.runner(&["verify", &golden]).exits(0).says(&["level 0.5: dW", "20 of 20 quantities pass"]);
+    place.runner(&["verify", &golden, "--checkpoint", "1"]).exits(0).says(&["10 of 10 quantities pass"]);
+    for compute in ["bf16", "fp16"] {
+        place.runner(&["verify", &golden, "--compute", compute]).exits(0).says(&["20 of 20 quantities pass"]);
+    }
+    place.runner(&["verify", &golden, "--atol", "1e-12"]).exits(1).says(&["FAIL"]);
+    place.runner(&["verify", &golden, "--device", "cuda:9"]).exits(1).says(&["is not there"]);
+    place.runner(&["verify", "."]).exits(1).says(&["golden.safetensors"]);
+}
+
+/// A copy of the reference in which one tensor is changed.
+fn tampered(folder: &Path, name: &str, change: impl Fn(f32) -> f32) {
+    let bytes =
+        std::fs::read(format!("{ROOT}/tests/fixtures/swiglu/golden.safetensors")).expect("the fixture");
+    let file = SafeTensors::deserialize(&bytes).expect("safetensors");
+    let mut data: HashMap<String, (Vec<usize>, Vec<u8>)> = HashMap::new();
+    for (tensor, view) in file.iter() {
+        let mut raw = view.data().to_vec();
+        if tensor == name {
+            for value in raw.chunks_exact_mut(4) {
+                let old = f32::from_le_bytes(value.try_into().expect("four bytes"));
+                value.copy_from_slice(&change(old).to_le_bytes());
+            }
+        }
+        data.insert(tensor.to_string(), (view.shape().to_vec(), raw));
+    }
+    let views = data.iter().map(|(name, (shape, raw))| {
+        (name.as_str(), TensorView::new(Dtype::F32, shape.clone(), raw).expect("as it was"))
+    });
+    let bytes = safetensors::serialize(views, None).expect("as it was");
+    std::fs::write(folder.join("golden.safetensors"), bytes).expect("writable");
+}
+
+#[test]
+fn verify_fails_when_one_quantity_is_wrong() {
+    let place = Place::new(TINY);
+    for name in ["y", "dx", "dW", "dV", "dU"] {
+        tampered(place.path(), name, |_| 0.0);
+        let ended = place.runner(&["verify", "."]).exits(1).says(&["16 of 20 quantities pass"]);
+        for line in ended.out.lines().filter(|line| line.contains("FAIL")) {
+            assert!(line.contains(&format!(": {name} ")), "only {name} may fail: {line}");
+        }
+    }
+    // Half a per mille is not rounding.
+    tampered(place.path(), "dV", |value| value * 1.0005);
+    place.runner(&["verify", "."]).exits(1).says(&["16 of 20 quantities pass"]);
+}
+
+#[test]
+fn the_cell_command_explains_itself() {
+    let place = Place::new(TINY);
+    place.runner(&["cell"]).exits(2).says(&["started by `runner run`"]);
+    let help = place.runner(&["--help"]).exits(0);
+    assert!(!help.out.contains("Run one cell, as asked"), "the command is not for users:\n{}", help.out);
+}

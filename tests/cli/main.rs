@@ -1,0 +1,6 @@
+//! End to end: everything a user does, through the binary.
+
+mod bad_input;
+mod commands;
+mod place;
+mod run;

@@ -1,0 +1,156 @@
+//! A folder of its own for each test, and the binary in it.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// Two sizes at two levels, milliseconds each.
+pub const TINY: &str = r#"title = "tiny"
+[model]
+kind = "swiglu"
+hidden_size = 32
+intermediate_size = 64
+num_hidden_layers = 2
+[train]
+batch_size = 2
+seq_len = 16
+optimizer = { kind = "sgd", lr = 0.1 }
+[measure]
+warmup = 1
+steps = 3
+[grid]
+"train.batch_size" = [2, 4]
+"checkpoint.level" = [0, 1]
+"#;
+
+/// Enough steps that a cell can be interrupted.
+pub fn slow() -> String {
+    TINY.replace("steps = 3", "steps = 1000000")
+}
+
+pub struct Place {
+    folder: tempfile::TempDir,
+}
+
+impl Place {
+    /// With `recipe.toml` in it.
+    pub fn new(recipe: &str) -> Self {
+        let place = Self { folder: tempfile::tempdir().expect("a temporary folder") };
+        place.write("recipe.toml", recipe);
+        place
+    }
+
+    pub fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.path().join(name), text).expect("the folder is writable");
+    }
+
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(assert_cmd::cargo::cargo_bin!("runner"));
+        command
+            .args(args)
+            .current_dir(self.path())
+            // Device locks of its own: tests do not wait for each other.
+            .env("TMPDIR", self.path())
+            .env("NO_COLOR", "1")
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// Runs to the end.
+    pub fn runner(&self, args: &[&str]) -> Ended {
+        Ended::from(self.command(args).output().expect("the binary starts"))
+    }
+
+    /// Starts without waiting.
+    pub fn start(&self, args: &[&str]) -> Child {
+        self.command(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary starts")
+    }
+
+    /// `results/recipe/<device>`
+    pub fn results(&self) -> PathBuf {
+        let mut devices = files(&self.path().join("results/recipe"));
+        assert_eq!(devices.len(), 1, "one device: {devices:?}");
+        devices.remove(0)
+    }
+
+    /// The row files, sorted by name; none when there are no results yet.
+    pub fn row_files(&self) -> Vec<PathBuf> {
+        if !self.path().join("results/recipe").is_dir() {
+            return Vec::new();
+        }
+        let rows = self.results().join("rows");
+        files(&rows).into_iter().filter(|path| path.extension().is_some_and(|e| e == "json")).collect()
+    }
+
+    pub fn rows(&self) -> Vec<Value> {
+        let read = |path: &PathBuf| std::fs::read_to_string(path).expect("a row can be read");
+        self.row_files()
+            .iter()
+            .map(|path| serde_json::from_str(&read(path)).expect("a row is JSON"))
+            .collect()
+    }
+
+    /// How many rows have this status.
+    pub fn count(&self, status: &str) -> usize {
+        self.rows().iter().filter(|row| row["status"] == status).count()
+    }
+
+    /// Waits until `done` holds; the test fails after a minute.
+    pub fn wait(&self, what: &str, mut done: impl FnMut() -> bool) {
+        let start = Instant::now();
+        while !done() {
+            assert!(start.elapsed() < Duration::from_secs(60), "waited a minute for {what}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+/// The files of a folder, sorted; a folder that is not there yet has none.
+pub fn files(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten();
+    let mut paths: Vec<PathBuf> = entries.filter_map(|entry| entry.ok().map(|e| e.path())).collect();
+    paths.sort();
+    paths
+}
+
+/// How the binary ended.
+pub struct Ended {
+    pub code: Option<i32>,
+    pub out: String,
+    pub err: String,
+}
+
+impl From<Output> for Ended {
+    fn from(output: Output) -> Self {
+        Self {
+            code: output.status.code(),
+            out: String::from_utf8_lossy(&output.stdout).into_owned(),
+            err: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+}
+
+impl Ended {
+    #[track_caller]
+    pub fn exits(self, code: i32) -> Self {
+        assert_eq!(self.code, Some(code), "stdout:\n{}\nstderr:\n{}", self.out, self.err);
+        self
+    }
+
+    /// Asserts that the messages hold every part, however they are broken into lines.
+    #[track_caller]
+    pub fn says(self, parts: &[&str]) -> Self {
+        let flat = |text: &str| text.replace('│', "").split_whitespace().collect::<String>();
+        let all = flat(&format!("{}\n{}", self.out, self.err));
+        for part in parts {
+            assert!(all.contains(&flat(part)), "missing `{part}` in:\n{}\n{}", self.out, self.err);
+        }
+        self
+    }
+}
