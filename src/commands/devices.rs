@@ -6,11 +6,11 @@ use crate::text;
 
 /// A table of devices with memory, measured matmul rate per compute type and copy rate.
 pub fn list() -> String {
-    let types = [Compute::Fp32, Compute::Bf16, Compute::Fp16];
+    let types = [Compute::Fp32, Compute::Tf32, Compute::Bf16, Compute::Fp16];
     let rates = types.map(|t| format!("{} GFLOP/s", t.name()));
     let mut header = vec!["device", "name", "cores", "threads", "memory", "available"];
     header.extend(rates.iter().map(String::as_str));
-    header.push("copy GB/s");
+    header.extend(["copy GB/s", "to device GB/s", "to host GB/s", "driver", "CUDA", "compute capability"]);
     let lines = DeviceId::all()
         .into_iter()
         .map(|id| {
@@ -26,7 +26,8 @@ pub fn list() -> String {
                 Bytes(info.memory_available).to_string(),
             ];
             line.extend(types.iter().map(|t| giga(ceilings.matmul(*t))));
-            line.push(giga(ceilings.copy));
+            line.extend([ceilings.copy, ceilings.host_to_device, ceilings.device_to_host].map(giga));
+            line.extend([info.driver, info.cuda, info.compute_capability].map(|v| v.unwrap_or("-".into())));
             line
         })
         .collect();

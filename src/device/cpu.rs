@@ -19,6 +19,9 @@ pub fn info() -> DeviceInfo {
         memory_available: available,
         cores: System::physical_core_count().unwrap_or(threads).min(threads),
         threads,
+        driver: None,
+        cuda: None,
+        compute_capability: None,
     }
 }
 
@@ -67,6 +70,8 @@ pub fn ceilings(types: &[Compute]) -> Ceilings {
         let rate = Some(2.0 * (MATMUL_SIZE as f64).powi(3) / seconds);
         match compute {
             Compute::Fp32 => ceilings.matmul_fp32 = rate,
+            // The CPU has none; no cell asks for it.
+            Compute::Tf32 => {}
             Compute::Bf16 => ceilings.matmul_bf16 = rate,
             Compute::Fp16 => ceilings.matmul_fp16 = rate,
         }

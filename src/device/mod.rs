@@ -2,6 +2,8 @@
 //! that may know a CUDA type.
 
 mod cpu;
+pub mod cuda;
+pub mod trace;
 
 use std::fmt;
 
@@ -9,18 +11,22 @@ use burn::tensor::{DType, Device};
 use serde::{Deserialize, Serialize};
 
 use crate::measure::{CpuMeter, Meter};
+use crate::ops::Operator;
 use crate::recipe::{Cell, Compute, Rule};
 
 /// A device that this machine has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DeviceId {
     Cpu,
+    /// The NVIDIA GPU with this number, as the driver counts them.
+    Cuda(usize),
 }
 
 impl fmt::Display for DeviceId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Cpu => f.write_str("cpu"),
+            Self::Cuda(ordinal) => write!(f, "cuda:{ordinal}"),
         }
     }
 }
@@ -37,8 +43,16 @@ pub struct DeviceInfo {
     pub memory_available: u64,
     /// Physical cores (CPU) or multiprocessors (GPU).
     pub cores: usize,
-    /// Threads that compute.
+    /// Threads of the host.
     pub threads: usize,
+    /// Of a CUDA device: the driver's version, the CUDA version it supports, and the device's
+    /// compute capability.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub driver: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub cuda: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub compute_capability: Option<String>,
 }
 
 /// Rates measured on the device: what a cell's own rates are a share of.
@@ -46,16 +60,24 @@ pub struct DeviceInfo {
 pub struct Ceilings {
     /// Operations per second of a large matrix product, by compute type; `None`: not measured.
     pub matmul_fp32: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub matmul_tf32: Option<f64>,
     pub matmul_bf16: Option<f64>,
     pub matmul_fp16: Option<f64>,
     /// Bytes per second of a large copy, bytes read and bytes written both counted.
     pub copy: Option<f64>,
+    /// Bytes per second from page-locked host memory to the device, and back.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub host_to_device: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub device_to_host: Option<f64>,
 }
 
 impl Ceilings {
     pub fn matmul(&self, compute: Compute) -> Option<f64> {
         match compute {
             Compute::Fp32 => self.matmul_fp32,
+            Compute::Tf32 => self.matmul_tf32,
             Compute::Bf16 => self.matmul_bf16,
             Compute::Fp16 => self.matmul_fp16,
         }
@@ -65,22 +87,24 @@ impl Ceilings {
 impl DeviceId {
     /// Every device of this machine.
     pub fn all() -> Vec<Self> {
-        vec![Self::Cpu]
+        std::iter::once(Self::Cpu).chain((0..cuda::count()).map(Self::Cuda)).collect()
     }
 
-    /// The device a recipe's `device` value names; `auto` is the fastest there is.
+    /// The device a recipe's `device` value names; `auto` is the fastest on which a cell can be
+    /// measured.
     ///
     /// # Errors
     /// A rule that lists the devices of this machine.
     pub fn resolve(name: &str) -> Result<Self, Rule> {
+        let have = Self::all();
         if name == "auto" {
             return Ok(Self::Cpu);
         }
-        Self::all().into_iter().find(|id| id.to_string() == name).ok_or_else(|| {
-            let have: Vec<String> = Self::all().iter().map(|id| format!("\"{id}\"")).collect();
+        have.iter().copied().into_iter().find(|id| id.to_string() == name).ok_or_else(|| {
+            let have: Vec<String> = have.iter().map(|id| format!("\"{id}\"")).collect();
             let what = match name.strip_prefix("cuda") {
-                Some(_) => "this build has no CUDA backend",
-                None => "no such device",
+                Some(_) if have.len() == 1 => "no NVIDIA driver with a device was found",
+                _ => "no such device",
             };
             Rule::new(
                 &["device"],
@@ -94,6 +118,7 @@ impl DeviceId {
     pub fn burn(self) -> Device {
         match self {
             Self::Cpu => Device::flex(),
+            Self::Cuda(ordinal) => cuda::Gpu::open(ordinal).burn(),
         }
     }
 
@@ -102,12 +127,14 @@ impl DeviceId {
     pub fn warm_up(self, compute: Compute) {
         match self {
             Self::Cpu => cpu::warm_up(compute),
+            Self::Cuda(ordinal) => _ = cuda::Gpu::open(ordinal),
         }
     }
 
     pub fn info(self) -> DeviceInfo {
         match self {
             Self::Cpu => cpu::info(),
+            Self::Cuda(ordinal) => cuda::info(ordinal),
         }
     }
 
@@ -122,12 +149,33 @@ impl DeviceId {
     pub fn ceilings(self, types: &[Compute]) -> Ceilings {
         match self {
             Self::Cpu => cpu::ceilings(types),
+            Self::Cuda(ordinal) => cuda::ceilings(cuda::Gpu::open(ordinal), types),
         }
     }
 
     /// What cannot run on this device.
-    pub(crate) fn check(self, _cell: &Cell) -> Result<(), Rule> {
+    pub(crate) fn check(self, cell: &Cell) -> Result<(), Rule> {
+        let compute = cell.precision.compute;
         match self {
+            Self::Cpu if compute == Compute::Tf32 => Err(Rule::new(
+                &["precision.compute"],
+                "tf32 is a format of NVIDIA's tensor cores; the CPU has none",
+                "use compute = \"fp32\" on the CPU, or device = \"cuda:0\"",
+            )),
+            Self::Cuda(_) if compute == Compute::Fp32 && cell.ops.swiglu == Operator::Plain => {
+                Err(Rule::new(
+                    &["ops.swiglu", "precision.compute"],
+                    "ops.swiglu = \"plain\" cannot run in fp32 on CUDA: Burn multiplies fp32 in TF32 there",
+                    "use compute = \"tf32\", or ops.swiglu = \"custom\"",
+                ))
+            }
+            // A cell's phases are timed by the host's clock and its memory by the host's allocator;
+            // on CUDA both would be wrong.
+            Self::Cuda(_) => Err(Rule::new(
+                &["device"],
+                "cells cannot be measured on CUDA yet: times and memory are those of the host",
+                "use device = \"cpu\"",
+            )),
             Self::Cpu => Ok(()),
         }
     }
@@ -154,7 +202,7 @@ impl DeviceInfo {
 /// Burn's name of a compute type.
 pub fn dtype(compute: Compute) -> DType {
     match compute {
-        Compute::Fp32 => DType::F32,
+        Compute::Fp32 | Compute::Tf32 => DType::F32,
         Compute::Bf16 => DType::BF16,
         Compute::Fp16 => DType::F16,
     }

@@ -68,7 +68,7 @@ impl Ledger {
     /// the result exists twice for a moment; bf16 is multiplied in fp32 copies of all three.
     pub fn matmul(&mut self, lhs: u64, rhs: u64, out: u64) {
         let moment = match self.compute {
-            Compute::Fp32 | Compute::Fp16 => 2 * out,
+            Compute::Fp32 | Compute::Tf32 | Compute::Fp16 => 2 * out,
             Compute::Bf16 => 2 * (lhs + rhs) + 4 * out,
         };
         self.take(moment);

@@ -9,6 +9,7 @@ use super::{Flops, Network};
 use crate::device::dtype;
 use crate::measure::{Estimate, Ledger};
 use crate::model::Model;
+use crate::ops::linear::Fp32Math;
 use crate::ops::swiglu::{memory::Sizes, swiglu};
 use crate::ops::{Level, Operator};
 use crate::recipe::{Cell, Rule, values};
@@ -41,6 +42,8 @@ pub struct SwigluStack {
     level: Level,
     #[module(skip)]
     operator: Operator,
+    #[module(skip)]
+    math: Fp32Math,
 }
 
 /// Input and target, [tokens, hidden] each.
@@ -150,7 +153,12 @@ impl Network for SwigluStack {
         let layers = (0..config.num_hidden_layers)
             .map(|_| SwigluLayer { w: matrix(h, i), v: matrix(h, i), u: matrix(i, h) })
             .collect();
-        Self { layers, level: cell.checkpoint.level, operator: cell.ops.swiglu }
+        Self {
+            layers,
+            level: cell.checkpoint.level,
+            operator: cell.ops.swiglu,
+            math: cell.precision.compute.fp32_math(),
+        }
     }
 
     /// A fixed problem, so that the loss must fall.
@@ -175,7 +183,8 @@ impl SwigluStack {
     /// x [tokens, hidden] → [tokens, hidden]
     pub fn forward(&self, x: Tensor<2>) -> Tensor<2> {
         self.layers.iter().fold(x, |x, layer| {
-            swiglu(x, layer.w.val(), layer.v.val(), layer.u.val(), self.level, self.operator)
+            let (w, v, u) = (layer.w.val(), layer.v.val(), layer.u.val());
+            swiglu(x, w, v, u, self.level, self.operator, self.math)
         })
     }
 }

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::values::{self, Bytes};
+use crate::ops::linear::Fp32Math;
 use crate::optim::OptimizerConfig;
 
 /// `device = "auto" | "cpu" | "cuda:N"`. Resolved to a real device before a cell is made.
@@ -31,6 +32,8 @@ pub enum Compute {
     /// IEEE binary32 throughout; never TF32.
     #[default]
     Fp32,
+    /// Stored as fp32, multiplied in TF32 on the tensor cores; CUDA only.
+    Tf32,
     Bf16,
     Fp16,
 }
@@ -39,15 +42,21 @@ impl Compute {
     pub fn name(self) -> &'static str {
         match self {
             Self::Fp32 => "fp32",
+            Self::Tf32 => "tf32",
             Self::Bf16 => "bf16",
             Self::Fp16 => "fp16",
         }
     }
 
+    /// How fp32 tensors are multiplied.
+    pub fn fp32_math(self) -> Fp32Math {
+        if self == Self::Tf32 { Fp32Math::Tf32 } else { Fp32Math::Exact }
+    }
+
     /// Bytes of one element.
     pub fn bytes(self) -> u64 {
         match self {
-            Self::Fp32 => 4,
+            Self::Fp32 | Self::Tf32 => 4,
             Self::Bf16 | Self::Fp16 => 2,
         }
     }

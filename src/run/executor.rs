@@ -54,6 +54,8 @@ pub fn memory_limit(cell: &Cell, device: &DeviceInfo) -> u64 {
     let reserve = match cell.device_id() {
         // On a machine with little free memory a quarter of it is enough.
         DeviceId::Cpu => CPU_RESERVE.min(device.memory_available / 4),
+        // What the driver says is free is free for tensors.
+        DeviceId::Cuda(_) => 0,
     };
     match device.memory_available {
         // The system does not tell: only the recipe's limit is known.

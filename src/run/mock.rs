@@ -37,6 +37,9 @@ pub fn device() -> DeviceInfo {
         memory_available: 1 << 33,
         cores: 1,
         threads: 1,
+        driver: None,
+        cuda: None,
+        compute_capability: None,
     }
 }
 

@@ -13,14 +13,16 @@ pub struct Tolerance {
     pub relative: f64,
 }
 
-/// One unit in the last place is 6e-8 in fp32, 4.9e-4 in fp16 and 3.9e-3 in bf16, relative to the
+/// One unit in the last place is 6e-8 in fp32, 4.9e-4 in tf32 and fp16 and 3.9e-3 in bf16, relative to the
 /// value. The operators round every intermediate result to the compute type, so the half
 /// precisions are allowed several of their units. A weight's gradient is a sum over all tokens: over
 /// a thousand tokens fp32 rounds it by some ten units of its largest value, which passes 1e-4 once
 /// that value passes 60.
-const TABLE: [(Kind, Compute, Tolerance); 6] = [
+const TABLE: [(Kind, Compute, Tolerance); 8] = [
     (Kind::Output, Compute::Fp32, Tolerance { absolute: 1e-4, of_largest: 0.0, relative: 1e-4 }),
     (Kind::Gradient, Compute::Fp32, Tolerance { absolute: 1e-4, of_largest: 2e-6, relative: 1e-4 }),
+    (Kind::Output, Compute::Tf32, Tolerance { absolute: 0.0, of_largest: 5e-3, relative: 2e-3 }),
+    (Kind::Gradient, Compute::Tf32, Tolerance { absolute: 0.0, of_largest: 5e-3, relative: 3e-3 }),
     (Kind::Output, Compute::Fp16, Tolerance { absolute: 0.0, of_largest: 5e-3, relative: 2e-3 }),
     (Kind::Gradient, Compute::Fp16, Tolerance { absolute: 0.0, of_largest: 5e-3, relative: 3e-3 }),
     (Kind::Output, Compute::Bf16, Tolerance { absolute: 0.0, of_largest: 4e-2, relative: 1.5e-2 }),

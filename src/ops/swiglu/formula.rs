@@ -1,10 +1,11 @@
 //! SwiGLU forward and backward on any backend, with temporaries freed as early as the formula
 //! allows. Names follow the derivation in the parent module.
 
-use burn::backend::{Backend, tensor::FloatTensor};
+use burn::backend::{Backend, TensorMetadata, tensor::FloatTensor};
 
 use super::gate::{Gate, GateGradients};
 use crate::ops::Level;
+use crate::ops::linear::{Fp32Math, Matmul, plain, transpose};
 
 /// What forward leaves for backward besides x.
 #[derive(Clone, Debug)]
@@ -18,19 +19,20 @@ pub enum Kept<B: Backend> {
 }
 
 /// y and what `level` keeps.
-pub fn forward<B: Gate>(
+pub fn forward<B: Gate + Matmul>(
     x: FloatTensor<B>,
     w: FloatTensor<B>,
     v: FloatTensor<B>,
     u: FloatTensor<B>,
     level: Level,
+    math: Fp32Math,
 ) -> (FloatTensor<B>, Kept<B>) {
-    let a = B::float_matmul(x.clone(), w);
-    let b = B::float_matmul(x, v);
+    let dtype = x.dtype();
+    let a = B::matmul(plain(x.clone()), plain(w), dtype, math);
+    let b = B::matmul(plain(x), plain(v), dtype, math);
     let (kept, h) = match level {
         Level::Keep => {
-            let s = B::silu(a.clone());
-            let h = B::float_mul(s.clone(), b.clone());
+            let (s, h) = B::silu_and_gate(a.clone(), b.clone());
             (Kept::All { a, s, b }, h)
         }
         Level::Elementwise => {
@@ -39,7 +41,7 @@ pub fn forward<B: Gate>(
         }
         Level::Full => (Kept::Nothing, B::gate(a, b)),
     };
-    (B::float_matmul(h, u), kept)
+    (B::matmul(plain(h), plain(u), dtype, math), kept)
 }
 
 /// The tensors of one backward call.
@@ -57,22 +59,31 @@ pub struct Inputs<B: Backend> {
 pub type Wanted = [bool; 4];
 
 /// dx, dW, dV, dU; `None` where not wanted.
-pub fn backward<B: Gate>(inputs: Inputs<B>, wanted: Wanted) -> [Option<FloatTensor<B>>; 4] {
+pub fn backward<B: Gate + Matmul>(
+    inputs: Inputs<B>,
+    wanted: Wanted,
+    math: Fp32Math,
+) -> [Option<FloatTensor<B>>; 4] {
     let Inputs { x, w, v, u, kept, g } = inputs;
     let [want_x, want_w, want_v, want_u] = wanted;
+    let dtype = x.dtype();
+    let product = |lhs, rhs| B::matmul(lhs, rhs, dtype, math);
     let (a, s, b) = match kept {
         Kept::All { a, s, b } => (a, Some(s), b),
         Kept::Matmuls { a, b } => (a, None, b),
-        Kept::Nothing => (B::float_matmul(x.clone(), w.clone()), None, B::float_matmul(x.clone(), v.clone())),
+        Kept::Nothing => {
+            let a = product(plain(x.clone()), plain(w.clone()));
+            (a, None, product(plain(x.clone()), plain(v.clone())))
+        }
     };
-    let dh = B::float_matmul(g.clone(), B::float_transpose(u));
+    let dh = product(plain(g.clone()), transpose(u));
     let GateGradients { da, db, h } = B::gate_backward(a, s, b, dh);
 
-    let du = want_u.then(|| B::float_matmul(B::float_transpose(h), g));
-    let dv = want_v.then(|| B::float_matmul(B::float_transpose(x.clone()), db.clone()));
+    let du = want_u.then(|| product(transpose(h), plain(g)));
+    let dv = want_v.then(|| product(transpose(x.clone()), plain(db.clone())));
     // dx through b first, so that db is freed before the product with da exists.
-    let dx_b = want_x.then(|| B::float_matmul(db, B::float_transpose(v)));
-    let dw = want_w.then(|| B::float_matmul(B::float_transpose(x), da.clone()));
-    let dx = dx_b.map(|dx_b| B::float_add(dx_b, B::float_matmul(da, B::float_transpose(w))));
+    let dx_b = want_x.then(|| product(plain(db), transpose(v)));
+    let dw = want_w.then(|| product(transpose(x), plain(da.clone())));
+    let dx = dx_b.map(|dx_b| B::matmul_add(dx_b, plain(da), transpose(w), math));
     [dx, dw, dv, du]
 }

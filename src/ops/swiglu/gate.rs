@@ -24,6 +24,13 @@ pub trait Gate: Backend {
         Self::float_mul(Self::silu(a), b)
     }
 
+    /// s and h.
+    fn silu_and_gate(a: FloatTensor<Self>, b: FloatTensor<Self>) -> (FloatTensor<Self>, FloatTensor<Self>) {
+        let s = Self::silu(a);
+        let h = Self::float_mul(s.clone(), b);
+        (s, h)
+    }
+
     /// da, db and h from dh. `s` spares its recomputation when it was kept.
     fn gate_backward(
         a: FloatTensor<Self>,

@@ -24,27 +24,41 @@ mod backward;
 mod formula;
 mod gate;
 mod gate_cpu;
+mod gate_cuda;
 pub mod memory;
 
 use burn::backend::{Backend, Flex};
 use burn::backend::{Dispatch, backend_extension, tensor::FloatTensor};
 use burn::tensor::{Tensor, activation};
+use burn_cubecl::CubeBackend as Cube;
 
+use super::linear::Fp32Math;
 use super::{Level, Operator};
 
 /// Backends that can run the operator.
-#[backend_extension(Flex, Autodiff)]
+#[backend_extension(Cube, Flex, Autodiff)]
 pub trait SwigluBackend: Backend {
-    /// `level` is [`Level::number`] doubled, since an extension takes plain values only.
+    /// An extension takes plain values only: `level` is [`Level::number`] doubled, `tf32` stands
+    /// for [`Fp32Math::Tf32`].
     fn swiglu(
         x: FloatTensor<Self>,
         w: FloatTensor<Self>,
         v: FloatTensor<Self>,
         u: FloatTensor<Self>,
         level: u32,
+        tf32: bool,
     ) -> FloatTensor<Self>;
 }
 
+fn level_of(doubled: u32) -> Level {
+    Level::from_number(f64::from(doubled) / 2.0).expect("made from a Level")
+}
+
+fn math_of(tf32: bool) -> Fp32Math {
+    if tf32 { Fp32Math::Tf32 } else { Fp32Math::Exact }
+}
+
+// Without autodiff there is no backward to keep anything for.
 impl SwigluBackend for Flex {
     fn swiglu(
         x: FloatTensor<Self>,
@@ -52,12 +66,27 @@ impl SwigluBackend for Flex {
         v: FloatTensor<Self>,
         u: FloatTensor<Self>,
         _level: u32,
+        tf32: bool,
     ) -> FloatTensor<Self> {
-        formula::forward::<Self>(x, w, v, u, Level::Full).0
+        formula::forward::<Self>(x, w, v, u, Level::Full, math_of(tf32)).0
     }
 }
 
-/// y = (SiLU(xW) ⊙ xV)U.
+impl SwigluBackend for Cube {
+    fn swiglu(
+        x: FloatTensor<Self>,
+        w: FloatTensor<Self>,
+        v: FloatTensor<Self>,
+        u: FloatTensor<Self>,
+        _level: u32,
+        tf32: bool,
+    ) -> FloatTensor<Self> {
+        formula::forward::<Self>(x, w, v, u, Level::Full, math_of(tf32)).0
+    }
+}
+
+/// y = (SiLU(xW) ⊙ xV)U. `math` is how fp32 tensors are multiplied on CUDA; it does not reach
+/// [`Operator::Plain`], whose fp32 products Burn computes in TF32 there.
 ///
 /// # Panics
 /// When the four tensors do not share one dtype: Burn would compute garbage on CUDA.
@@ -68,6 +97,7 @@ pub fn swiglu(
     u: Tensor<2>,
     level: Level,
     operator: Operator,
+    math: Fp32Math,
 ) -> Tensor<2> {
     let dtype = x.dtype();
     for (name, t) in [("W", &w), ("V", &v), ("U", &u)] {
@@ -81,6 +111,7 @@ pub fn swiglu(
             v.into_dispatch(),
             u.into_dispatch(),
             (level.number() * 2.0) as u32,
+            math == Fp32Math::Tf32,
         )),
     }
 }

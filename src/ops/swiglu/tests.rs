@@ -38,7 +38,7 @@ impl Case {
     /// y, dx, dW, dV, dU.
     fn run(&self, level: Level, operator: Operator) -> Vec<Vec<f64>> {
         let [x, w, v, u] = self.inputs.each_ref().map(|t| t.clone().autodiff().require_grad());
-        let y = swiglu(x.clone(), w.clone(), v.clone(), u.clone(), level, operator);
+        let y = swiglu(x.clone(), w.clone(), v.clone(), u.clone(), level, operator, Fp32Math::Exact);
         let mut out = vec![values(y.clone().inner())];
         let grad_y = self.grad_y.clone().autodiff();
         let mut gradients = (y * grad_y).sum().backward();
@@ -138,7 +138,7 @@ fn a_zeroed_gradient_is_noticed() {
     let case = Case::random([8, 16, 24], DType::F32);
     let reference = case.run(Level::Keep, Operator::Plain);
     for wrong in 1..NAMES.len() {
-        let mut ours = case.run(Level::Full, Operator::Custom);
+        let mut ours = case.run(Level::Full, Operator::Custom, Fp32Math::Exact);
         ours[wrong].fill(0.0);
         let failed: Vec<String> = checks(&ours, &reference, |kind| tolerance(kind, Compute::Fp32))
             .into_iter()
@@ -153,7 +153,7 @@ fn a_zeroed_gradient_is_noticed() {
 #[test]
 fn gradients_equal_finite_differences() {
     let case = Case::random([5, 6, 9], DType::F64);
-    let gradients = case.run(Level::Full, Operator::Custom);
+    let gradients = case.run(Level::Full, Operator::Custom, Fp32Math::Exact);
     let epsilon = 1e-6;
     for input in 0..4 {
         let shape = case.inputs[input].shape();
@@ -166,7 +166,7 @@ fn gradients_equal_finite_differences() {
                 let mut inputs = case.inputs.clone();
                 inputs[input] = Tensor::from_data(data, (&Device::flex(), DType::F64));
                 let [x, w, v, u] = inputs;
-                let y = swiglu(x, w, v, u, Level::Full, Operator::Custom);
+                let y = swiglu(x, w, v, u, Level::Full, Operator::Custom, Fp32Math::Exact);
                 (y * case.grad_y.clone()).sum().into_scalar::<f64>()
             };
             let difference = (loss(1.0) - loss(-1.0)) / (2.0 * epsilon);
@@ -184,10 +184,10 @@ fn gradients_equal_finite_differences() {
 #[test]
 fn frozen_weights_leave_the_other_gradients_unchanged() {
     let case = Case::random([4, 8, 12], DType::F32);
-    let all = case.run(Level::Full, Operator::Custom);
+    let all = case.run(Level::Full, Operator::Custom, Fp32Math::Exact);
     let [x, w, v, u] = case.inputs.clone();
     let x = x.autodiff().require_grad();
-    let y = swiglu(x.clone(), w, v, u, Level::Full, Operator::Custom);
+    let y = swiglu(x.clone(), w, v, u, Level::Full, Operator::Custom, Fp32Math::Exact);
     let mut gradients = (y * case.grad_y.clone().autodiff()).sum().backward();
     let dx = values(x.grad_remove(&mut gradients).expect("x requires a gradient"));
     assert_eq!(dx, all[1]);
@@ -198,5 +198,5 @@ fn frozen_weights_leave_the_other_gradients_unchanged() {
 fn mixed_dtypes_are_refused() {
     let [x, w, v, u] = Case::random([2, 4, 6], DType::F32).inputs;
     let w = w.cast(burn::tensor::FloatDType::F16);
-    swiglu(x, w, v, u, Level::Keep, Operator::Custom);
+    swiglu(x, w, v, u, Level::Keep, Operator::Custom, Fp32Math::Exact);
 }

@@ -1,0 +1,79 @@
+//! Checks of the CUDA path on a machine with an NVIDIA GPU, one printed line each, and the rates
+//! and memory of the SwiGLU study's shapes.
+//!
+//! ```text
+//! cargo run --release --example cuda_check -- [device] [matmul] [streams] [swiglu] [rates] [loop] [memory]
+//! ```
+//! Without arguments everything runs. `shapes` alone measures all shapes in one process, whose
+//! memory pools one shape leaves to the next; `shapes fp32 4 1` measures one of them (compute type,
+//! number, level) as a cell would. The exit code is 1 when a check fails, 0 without a GPU.
+
+mod limits;
+mod operator;
+mod products;
+mod reference;
+
+use std::time::Instant;
+
+use runner::device::DeviceId;
+use runner::device::cuda::{self, Gpu};
+use runner::recipe::Compute;
+
+const TYPES: [Compute; 4] = [Compute::Fp32, Compute::Tf32, Compute::Bf16, Compute::Fp16];
+
+fn main() {
+    if cuda::count() == 0 {
+        println!("skipped: no NVIDIA driver with a device was found");
+        return;
+    }
+    let asked: Vec<String> = std::env::args().skip(1).collect();
+    let wanted = |section: &str| asked.is_empty() || asked.iter().any(|name| name == section);
+    let start = Instant::now();
+    let gpu = Gpu::open(0);
+    println!("opened in {:.2} s", start.elapsed().as_secs_f64());
+    println!("stream: {:?}; cuBLASLt: {:?}", gpu.stream_path(), gpu.blas_version());
+    let mut checks = Checks { failed: 0 };
+    if wanted("device") {
+        println!("{:#?}", DeviceId::Cuda(0).info());
+    }
+    if wanted("matmul") {
+        products::matmul_against_f64(gpu, &mut checks);
+        products::burn_matmul_is_tf32(gpu, &mut checks);
+    }
+    if wanted("streams") {
+        limits::order_on_every_path(gpu, &mut checks);
+        limits::trace_holds_every_product(gpu, &mut checks);
+    }
+    if wanted("swiglu") {
+        operator::swiglu_against_cpu(gpu, &mut checks);
+    }
+    if wanted("rates") {
+        products::rates(gpu);
+    }
+    if wanted("shapes") {
+        operator::shapes(gpu, &asked, start);
+    }
+    if wanted("loop") {
+        operator::memory_of_a_long_loop(gpu, &mut checks);
+    }
+    if wanted("memory") {
+        limits::out_of_memory_is_reported(gpu, &mut checks);
+    }
+    println!("{} checks failed; {:.1} s in all", checks.failed, start.elapsed().as_secs_f64());
+    std::process::exit(i32::from(checks.failed > 0));
+}
+
+struct Checks {
+    failed: usize,
+}
+
+impl Checks {
+    fn verdict(&mut self, name: &str, holds: bool, figures: &str) {
+        self.failed += usize::from(!holds);
+        println!("{} {name}: {figures}", if holds { "pass" } else { "FAIL" });
+    }
+
+    fn below(&mut self, name: &str, value: f64, tolerance: f64) {
+        self.verdict(name, value <= tolerance, &format!("{value:.2e}, tolerance {tolerance:.0e}"));
+    }
+}

@@ -1,0 +1,137 @@
+//! Records of the kernels and copies that ran, through CUPTI's activity buffers.
+
+use std::alloc::{Layout, alloc, dealloc};
+use std::ffi::CStr;
+use std::sync::Mutex;
+
+use cudarc::cupti::sys as cupti;
+use cudarc::driver::sys::CUcontext;
+
+use super::{Gpu, stream};
+use crate::device::trace::{Activity, ActivityKind};
+
+static RECORDED: Mutex<Vec<Activity>> = Mutex::new(Vec::new());
+
+/// Kinds of records that are asked for.
+const KINDS: [cupti::CUpti_ActivityKind; 2] = [
+    cupti::CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
+    cupti::CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_MEMCPY,
+];
+/// Bytes of a buffer that CUPTI fills: some thousand records.
+const BUFFER: usize = 1 << 20;
+/// Kernel names are cut to this: those of templates run to kilobytes.
+const NAME: usize = 80;
+
+/// Records what the device does until it is stopped. It costs a few percent of time: trace steps
+/// whose time is not measured.
+pub struct Recording<'a>(&'a Gpu);
+
+impl<'a> Recording<'a> {
+    /// One recording at a time.
+    ///
+    /// # Errors
+    /// Why CUPTI cannot be used: it is missing, or a profiler has it.
+    pub fn start(gpu: &'a Gpu) -> Result<Self, String> {
+        stream::subscribe()?;
+        gpu.synchronize();
+        // SAFETY: both callbacks have the signatures CUPTI calls and live as long as the process.
+        unsafe { cupti::cuptiActivityRegisterCallbacks(Some(request), Some(complete)) }
+            .result()
+            .map_err(|e| format!("CUPTI does not record ({e:?})"))?;
+        recorded().clear();
+        for kind in KINDS {
+            // SAFETY: switches one kind of record on.
+            unsafe { cupti::cuptiActivityEnable(kind) }
+                .result()
+                .map_err(|e| format!("CUPTI does not record {kind:?} ({e:?})"))?;
+        }
+        Ok(Self(gpu))
+    }
+
+    /// What ran since the start, in the order of its beginning.
+    pub fn stop(self) -> Vec<Activity> {
+        self.0.synchronize();
+        for kind in KINDS {
+            // SAFETY: switches off what `start` switched on.
+            unsafe { cupti::cuptiActivityDisable(kind) };
+        }
+        // SAFETY: hands every buffer to `complete` before it returns.
+        unsafe { cupti::cuptiActivityFlushAll(1) };
+        let mut activities = std::mem::take(&mut *recorded());
+        activities.sort_by_key(|activity| activity.start);
+        activities
+    }
+}
+
+fn recorded() -> std::sync::MutexGuard<'static, Vec<Activity>> {
+    RECORDED.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+fn layout() -> Layout {
+    Layout::from_size_align(BUFFER, 8).expect("a power of two")
+}
+
+unsafe extern "C" fn request(buffer: *mut *mut u8, size: *mut usize, records: *mut usize) {
+    // SAFETY: CUPTI passes three places to write to; `complete` frees the buffer.
+    unsafe {
+        *buffer = alloc(layout());
+        *size = if (*buffer).is_null() { 0 } else { BUFFER };
+        *records = 0;
+    }
+}
+
+unsafe extern "C" fn complete(_: CUcontext, _: u32, buffer: *mut u8, _: usize, valid: usize) {
+    if buffer.is_null() {
+        return;
+    }
+    let mut record = std::ptr::null_mut();
+    // SAFETY: the buffer came from `request` and CUPTI has written `valid` bytes of records to it.
+    unsafe {
+        while cupti::cuptiActivityGetNextRecord(buffer, valid, &mut record)
+            == cupti::CUptiResult::CUPTI_SUCCESS
+        {
+            recorded().extend(read(record));
+        }
+        dealloc(buffer, layout());
+    }
+}
+
+/// # Safety
+/// `record` must point to a CUPTI activity record.
+unsafe fn read(record: *const cupti::CUpti_Activity) -> Option<Activity> {
+    // SAFETY: the kind says which record it is. The fields read here lie at the same offsets in
+    // every version of the record from CUDA 12 on.
+    unsafe {
+        match (*record).kind {
+            cupti::CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL => {
+                let kernel = record.cast::<cupti::CUpti_ActivityKernel9>();
+                let name = CStr::from_ptr((*kernel).name).to_string_lossy();
+                Some(Activity {
+                    kind: ActivityKind::Kernel,
+                    name: name.chars().take(NAME).collect(),
+                    stream: (*kernel).streamId,
+                    start: (*kernel).start,
+                    end: (*kernel).end,
+                    bytes: 0,
+                })
+            }
+            cupti::CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_MEMCPY => {
+                let copy = record.cast::<cupti::CUpti_ActivityMemcpy5>();
+                let (kind, name) = match (*copy).copyKind {
+                    1 => (ActivityKind::HostToDevice, "copy to the device"),
+                    2 => (ActivityKind::DeviceToHost, "copy to the host"),
+                    _ => (ActivityKind::DeviceToDevice, "copy on the device"),
+                };
+                Some(Activity {
+                    kind,
+                    name: name.into(),
+                    stream: (*copy).streamId,
+                    start: (*copy).start,
+                    end: (*copy).end,
+                    bytes: (*copy).bytes as u64,
+                })
+            }
+            _ => None,
+        }
+    }
+}

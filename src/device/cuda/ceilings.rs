@@ -1,0 +1,109 @@
+//! What the device can do at best: the rates that a cell's own are a share of.
+
+use std::ffi::c_void;
+
+use burn::tensor::{Distribution, Tensor};
+use burn_cubecl::CubeBackend;
+use burn_cubecl::tensor::CubeTensor;
+use cudarc::driver::sys;
+
+use super::{Event, Gpu, Operand, Output, PinnedArena, matmul};
+use crate::device::{Ceilings, dtype};
+use crate::recipe::Compute;
+
+/// Side of the square matrices whose product is timed: 2·8192³ = 1.1 TFLOP, milliseconds on the
+/// fastest GPU in bf16, and far more than one wave of blocks.
+const MATMUL_SIZE: usize = 8192;
+/// Bytes copied: beyond every cache.
+const COPY_BYTES: usize = 1 << 30;
+/// The fastest of this many is the ceiling: noise only ever slows.
+const REPEATS: usize = 5;
+
+pub fn ceilings(gpu: &'static Gpu, types: &[Compute]) -> Ceilings {
+    let mut ceilings = Ceilings::default();
+    for compute in types {
+        let n = MATMUL_SIZE;
+        let random = || {
+            let spread = Distribution::Normal(0.0, 1.0);
+            primitive(Tensor::<2>::random([n, n], spread, (&gpu.burn(), dtype(*compute))))
+        };
+        let (a, b) = (random(), random());
+        let side = |tensor: &CubeTensor| Operand { tensor: tensor.clone(), transposed: false };
+        let math = compute.fp32_math();
+        let seconds = fastest(gpu, || drop(matmul(side(&a), side(&b), Output::New(dtype(*compute)), math)));
+        let rate = Some(2.0 * (n as f64).powi(3) / seconds);
+        match compute {
+            Compute::Fp32 => ceilings.matmul_fp32 = rate,
+            Compute::Tf32 => ceilings.matmul_tf32 = rate,
+            Compute::Bf16 => ceilings.matmul_bf16 = rate,
+            Compute::Fp16 => ceilings.matmul_fp16 = rate,
+        }
+    }
+    copies(gpu, &mut ceilings);
+    gpu.release_memory();
+    ceilings
+}
+
+/// The copy rates; a host that cannot lock the memory leaves its two unmeasured.
+fn copies(gpu: &'static Gpu, ceilings: &mut Ceilings) {
+    let Some((from, to)) = DeviceBlock::new(gpu).zip(DeviceBlock::new(gpu)) else { return };
+    let copy = |run: &(dyn Fn(sys::CUstream) -> sys::CUresult + Sync)| {
+        fastest(gpu, || {
+            gpu.stream().submit(|stream| run(stream).result().expect("a copy within both blocks"));
+        })
+    };
+    // SAFETY: all blocks hold COPY_BYTES bytes and outlive the copies, which `fastest` waits for.
+    let device = copy(&|stream| unsafe { sys::cuMemcpyDtoDAsync_v2(to.0, from.0, COPY_BYTES, stream) });
+    ceilings.copy = Some(2.0 * COPY_BYTES as f64 / device);
+    let Some(mut host) = PinnedArena::new(gpu, COPY_BYTES).ok().and_then(|mut arena| arena.take(COPY_BYTES))
+    else {
+        return;
+    };
+    // As a number, since the copies are issued by CubeCL's thread.
+    let pointer = host.bytes_mut().as_mut_ptr() as usize;
+    // SAFETY: as above.
+    let up = copy(&|stream| unsafe {
+        sys::cuMemcpyHtoDAsync_v2(to.0, pointer as *const c_void, COPY_BYTES, stream)
+    });
+    // SAFETY: as above.
+    let down = copy(&|stream| unsafe {
+        sys::cuMemcpyDtoHAsync_v2(pointer as *mut c_void, from.0, COPY_BYTES, stream)
+    });
+    ceilings.host_to_device = Some(COPY_BYTES as f64 / up);
+    ceilings.device_to_host = Some(COPY_BYTES as f64 / down);
+}
+
+/// Seconds of the fastest run, by device events; the first run is not counted.
+fn fastest(gpu: &'static Gpu, mut run: impl FnMut()) -> f64 {
+    run();
+    (0..REPEATS)
+        .map(|_| {
+            let start = Event::record(gpu);
+            run();
+            Event::record(gpu).seconds_since(&start)
+        })
+        .fold(f64::INFINITY, f64::min)
+}
+
+fn primitive(tensor: Tensor<2>) -> CubeTensor {
+    tensor.try_into_primitive::<CubeBackend>().expect("a tensor of a CUDA device")
+}
+
+/// COPY_BYTES of device memory outside CubeCL's pools.
+struct DeviceBlock(u64);
+
+impl DeviceBlock {
+    fn new(gpu: &Gpu) -> Option<Self> {
+        gpu.context.bind();
+        let mut address = 0;
+        // SAFETY: the context is current and `address` is written before use.
+        unsafe { sys::cuMemAlloc_v2(&mut address, COPY_BYTES) }.result().ok().map(|()| Self(address))
+    }
+}
+
+impl Drop for DeviceBlock {
+    fn drop(&mut self) {
+        // SAFETY: allocated by `new`; every copy has been waited for.
+        unsafe { sys::cuMemFree_v2(self.0) };
+    }
+}

@@ -1,0 +1,51 @@
+//! Events in the device's stream: times without the host waiting inside what is timed.
+
+use cudarc::driver::sys::{self, CUevent};
+
+use super::Gpu;
+
+/// A place in the stream of the thread that recorded it.
+pub struct Event(CUevent);
+
+// SAFETY: an event may be waited for and destroyed by any thread.
+unsafe impl Send for Event {}
+
+impl Event {
+    /// Records an event behind everything issued so far on this thread's stream.
+    pub fn record(gpu: &Gpu) -> Self {
+        gpu.stream().submit(|stream| {
+            let mut event = std::ptr::null_mut();
+            let flags = sys::CUevent_flags::CU_EVENT_DEFAULT as u32;
+            // SAFETY: the context is current, the stream is alive, `event` is written before use.
+            unsafe {
+                sys::cuEventCreate(&mut event, flags).result().expect("an event can be created");
+                sys::cuEventRecord(event, stream).result().expect("an event can be recorded");
+            }
+            Self(event)
+        })
+    }
+
+    /// Waits until the device has reached this event.
+    pub fn wait(&self) {
+        // SAFETY: the event was recorded and is destroyed only by `drop`.
+        unsafe { sys::cuEventSynchronize(self.0) }.result().expect("the device answers");
+    }
+
+    /// Seconds from `earlier` to this event, both reached; waits for this one.
+    pub fn seconds_since(&self, earlier: &Self) -> f64 {
+        self.wait();
+        let mut milliseconds = 0.0f32;
+        // SAFETY: both events were recorded in the same context and have been reached.
+        unsafe { sys::cuEventElapsedTime_v2(&mut milliseconds, earlier.0, self.0) }
+            .result()
+            .expect("both events were reached");
+        f64::from(milliseconds) / 1e3
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        // SAFETY: not used again; the driver frees it once the device has passed it.
+        unsafe { sys::cuEventDestroy_v2(self.0) };
+    }
+}

@@ -1,0 +1,114 @@
+//! Device memory: what lives, what CubeCL has reserved for it, and what the driver counts.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+use cubecl::MemoryScope;
+use cubecl::logging::{LaunchObservation, LaunchObserver};
+use cudarc::driver::sys;
+
+use super::Gpu;
+
+/// Device memory at one moment, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// In tensors and scratch buffers that are in use.
+    pub live: u64,
+    /// Held by CubeCL's pools, in use or not.
+    pub reserved: u64,
+    /// Taken from the driver by every process on the device together, its own needs included.
+    pub driver: u64,
+}
+
+impl Usage {
+    /// Waits for CubeCL's queue, not for the device.
+    pub fn now(gpu: &Gpu) -> Self {
+        let pools = gpu.client().memory_report(MemoryScope::Device).usage();
+        let (free, total) = gpu.context.memory();
+        Self { live: pools.bytes_in_use, reserved: pools.bytes_reserved, driver: total - free }
+    }
+}
+
+static OBSERVED: AtomicBool = AtomicBool::new(false);
+static LIVE_PEAK: AtomicU64 = AtomicU64::new(0);
+static RESERVED_PEAK: AtomicU64 = AtomicU64::new(0);
+
+/// Follows the memory in use until it is dropped: it asks CubeCL before every kernel and every
+/// matrix product, when all that the launch needs is allocated, so no peak is missed. Each question
+/// waits for CubeCL's queue: observe steps whose time is not measured.
+pub struct PeakObservation {
+    _launches: LaunchObservation,
+}
+
+impl PeakObservation {
+    /// The peaks start at what is held now. One observation at a time.
+    pub fn start(gpu: &'static Gpu) -> Self {
+        LIVE_PEAK.store(0, Relaxed);
+        RESERVED_PEAK.store(0, Relaxed);
+        OBSERVED.store(true, Relaxed);
+        observe(gpu);
+        Self { _launches: LaunchObservation::new(Arc::new(Launches(gpu))) }
+    }
+
+    /// The most bytes in use so far, and the most bytes reserved.
+    pub fn peaks(&self) -> (u64, u64) {
+        (LIVE_PEAK.load(Relaxed), RESERVED_PEAK.load(Relaxed))
+    }
+}
+
+impl Drop for PeakObservation {
+    fn drop(&mut self) {
+        OBSERVED.store(false, Relaxed);
+    }
+}
+
+struct Launches(&'static Gpu);
+
+impl LaunchObserver for Launches {
+    fn launched(&self, _kernel: &'static str) {
+        observe(self.0);
+    }
+}
+
+/// Notes what is held now, while an observation runs.
+pub(super) fn observe(gpu: &Gpu) {
+    if OBSERVED.load(Relaxed) {
+        let pools = gpu.client().memory_report(MemoryScope::Device).usage();
+        LIVE_PEAK.fetch_max(pools.bytes_in_use, Relaxed);
+        RESERVED_PEAK.fetch_max(pools.bytes_reserved, Relaxed);
+    }
+}
+
+/// Memory taken from the driver and left unused, so that the rest behaves as on a smaller card.
+pub struct Ballast(u64);
+
+impl Ballast {
+    /// Leaves `limit` bytes for this process from now on, what it already holds counted in.
+    ///
+    /// # Errors
+    /// When the device has no `limit` bytes to leave, or refuses the allocation.
+    pub fn leaving(gpu: &Gpu, limit: u64) -> Result<Self, String> {
+        let (free, _) = gpu.context.memory();
+        let held = Usage::now(gpu).reserved;
+        let left = limit.saturating_sub(held);
+        let Some(bytes) = free.checked_sub(left).filter(|bytes| *bytes > 0) else {
+            return Err(format!(
+                "the limit of {limit} bytes is above the {} bytes that are free",
+                free + held
+            ));
+        };
+        let mut address = 0;
+        // SAFETY: the context is current (it was asked for its memory) and `address` is written.
+        unsafe { sys::cuMemAlloc_v2(&mut address, bytes as usize) }
+            .result()
+            .map_err(|e| format!("the device does not give up {bytes} bytes: {e}"))?;
+        Ok(Self(address))
+    }
+}
+
+impl Drop for Ballast {
+    fn drop(&mut self) {
+        // SAFETY: allocated by `leaving` and never handed out.
+        unsafe { sys::cuMemFree_v2(self.0) };
+    }
+}

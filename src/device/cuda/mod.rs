@@ -1,0 +1,181 @@
+//! CUDA devices: the only module that names a CUDA type.
+//!
+//! A [`Gpu`] is a device that this process has opened. It computes through Burn's CubeCL backend;
+//! matrix products go to cuBLASLt, on CubeCL's own stream and on the buffers of Burn's tensors.
+
+mod activity;
+mod blas;
+mod ceilings;
+mod driver;
+mod events;
+mod matmul;
+mod memory;
+mod pinned;
+mod stream;
+
+use std::collections::HashMap;
+use std::sync::{Mutex, OnceLock};
+
+use burn::tensor::{Device, StreamId};
+use burn_cubecl::CubeDevice;
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::client::Client;
+use cubecl::server::Handle;
+use cubecl_cuda::CudaRuntime;
+use cubecl_runtime::runtime::Runtime;
+
+use super::DeviceInfo;
+
+pub use activity::Recording;
+pub use blas::Fp32Math;
+pub use ceilings::ceilings;
+pub use driver::count;
+pub use events::Event;
+pub use matmul::{Operand, Output, matmul};
+pub use memory::{Ballast, PeakObservation, Usage};
+pub use pinned::{PinnedArena, PinnedSlice};
+pub use stream::Path as StreamPath;
+
+/// An opened device.
+pub struct Gpu {
+    ordinal: usize,
+    device: CubeDevice,
+    context: driver::Context,
+    blas: Result<blas::Blas, String>,
+    /// By CubeCL's stream: each thread has one.
+    lanes: Mutex<HashMap<StreamId, &'static Lane>>,
+}
+
+/// A stream with the scratch memory of its matrix products.
+struct Lane {
+    stream: stream::Stream,
+    /// Address of [`blas::WORKSPACE`] bytes.
+    workspace: u64,
+}
+
+impl Gpu {
+    /// The device `ordinal`, opened on first use.
+    ///
+    /// # Panics
+    /// When there is no such device or the driver refuses it.
+    pub fn open(ordinal: usize) -> &'static Self {
+        static OPEN: Mutex<Vec<&'static Gpu>> = Mutex::new(Vec::new());
+        let mut open = OPEN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if let Some(gpu) = open.iter().find(|gpu| gpu.ordinal == ordinal) {
+            return gpu;
+        }
+        assert!(ordinal < count(), "cuda:{ordinal} is not there: the driver reports {} devices", count());
+        // The answer is kept by `subscribe`; each stream asks for it again.
+        let _ = stream::subscribe();
+        let context = driver::Context::retain(ordinal)
+            .unwrap_or_else(|e| panic!("cuda:{ordinal} cannot be opened: {e}"));
+        context.bind();
+        let device = CubeDevice::cuda(ordinal).unwrap_or_else(|e| panic!("cuda:{ordinal}: {e:?}"));
+        let blas = blas::Blas::new();
+        // A device stays open for the life of the process: streams and contexts refer to it.
+        let gpu: &'static Self =
+            Box::leak(Box::new(Self { ordinal, device, context, blas, lanes: Mutex::default() }));
+        gpu.lane();
+        open.push(gpu);
+        gpu
+    }
+
+    /// The opened device a tensor lives on; `None` when it is not a CUDA device.
+    pub fn of(tensor: &CubeTensor) -> Option<&'static Self> {
+        match &tensor.device {
+            CubeDevice::Cuda(device) => Some(Self::open(device.index)),
+            _ => None,
+        }
+    }
+
+    /// The Burn device.
+    pub fn burn(&self) -> Device {
+        Device::cuda(self.ordinal)
+    }
+
+    /// How products on this thread's stream are ordered with Burn's kernels.
+    pub fn stream_path(&self) -> &StreamPath {
+        self.stream().path()
+    }
+
+    /// The version of cuBLASLt, or why there is none: products then take Burn's own kernels.
+    pub fn blas_version(&self) -> Result<usize, &str> {
+        self.blas.as_ref().map(|_| blas::Blas::version()).map_err(String::as_str)
+    }
+
+    /// Waits until the device has done everything issued on this thread's stream.
+    pub fn synchronize(&self) {
+        self.stream().synchronize();
+    }
+
+    /// Gives unused memory of CubeCL's pools back to the driver.
+    pub fn release_memory(&self) {
+        // A refusal leaves the memory reserved, which `Usage` shows.
+        let _ = self.client().memory_cleanup();
+    }
+
+    fn client(&self) -> Client {
+        self.device.client()
+    }
+
+    fn stream(&self) -> &'static stream::Stream {
+        &self.lane().stream
+    }
+
+    /// The lane of this thread's stream, opened on first use.
+    fn lane(&self) -> &'static Lane {
+        let id = StreamId::current();
+        let mut lanes = self.lanes.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        lanes.entry(id).or_insert_with(|| {
+            let client = self.client();
+            let stream = stream::Stream::open(client.clone(), id, &self.context);
+            // Kept for ever, so it must not share a page with memory that comes and goes.
+            let handle = client.memory_persistent_allocation((), |()| client.empty(blas::WORKSPACE));
+            let at = address(&client, &handle).unwrap_or_else(|e| panic!("{e}"));
+            let workspace = at.pointer;
+            // A lane is never closed: neither is what keeps its scratch memory in place.
+            std::mem::forget((at, handle));
+            Box::leak(Box::new(Lane { stream, workspace }))
+        })
+    }
+}
+
+type Server = <CudaRuntime as Runtime>::Server;
+
+/// A device address that stays valid as long as this value lives.
+struct Address<Guard> {
+    pointer: u64,
+    _guard: Guard,
+}
+
+/// Where `handle` lies.
+///
+/// # Errors
+/// When the buffer could not be allocated or what should have filled it failed.
+fn address(client: &Client, handle: &Handle) -> Result<Address<impl Sized + use<>>, String> {
+    let resource = client
+        .get_resource::<Server>(handle.clone())
+        .map_err(|e| format!("out of device memory, or a kernel before this failed: {e:?}"))?;
+    Ok(Address { pointer: resource.resource().ptr, _guard: resource })
+}
+
+/// Name, memory and versions of a device, without opening it.
+pub fn info(ordinal: usize) -> DeviceInfo {
+    static DRIVER: OnceLock<String> = OnceLock::new();
+    let properties = driver::properties(ordinal);
+    let (major, minor) = properties.cuda;
+    DeviceInfo {
+        id: format!("cuda:{ordinal}"),
+        name: properties.name,
+        memory_total: properties.memory_total,
+        memory_available: properties.memory_free,
+        cores: properties.multiprocessors,
+        threads: std::thread::available_parallelism().map_or(1, usize::from),
+        driver: Some(DRIVER.get_or_init(driver::version).clone()),
+        cuda: Some(format!("{major}.{minor}")),
+        compute_capability: Some(format!(
+            "{}.{}",
+            properties.compute_capability.0, properties.compute_capability.1
+        )),
+    }
+}

@@ -1,0 +1,112 @@
+//! Page-locked host memory: the only host memory a copy engine reads and writes at full rate and
+//! without a copy of its own.
+
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+
+use cubecl::bytes::{AccessError, AccessPolicy, AllocationController, AllocationProperty, Bytes};
+use cudarc::driver::sys;
+
+use super::Gpu;
+
+/// A block of page-locked memory, freed with its last slice.
+struct Block {
+    start: *mut u8,
+    length: usize,
+}
+
+// SAFETY: plain memory; who may write which part when is settled by `PinnedSlice`.
+unsafe impl Send for Block {}
+// SAFETY: as above.
+unsafe impl Sync for Block {}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        // SAFETY: allocated by cuMemHostAlloc and no longer referred to.
+        unsafe { sys::cuMemFreeHost(self.start.cast()) };
+    }
+}
+
+/// Hands out disjoint slices of one block, front to back; never takes one back alone.
+pub struct PinnedArena {
+    block: Arc<Block>,
+    used: usize,
+}
+
+/// A part of an arena that nobody else has.
+pub struct PinnedSlice {
+    block: Arc<Block>,
+    offset: usize,
+    length: usize,
+}
+
+/// Slices start at multiples of this, the alignment of CUDA's own allocations.
+const ALIGNMENT: usize = 512;
+
+impl PinnedArena {
+    /// # Errors
+    /// When the host cannot lock that much memory; says how much was asked for.
+    pub fn new(gpu: &Gpu, bytes: usize) -> Result<Self, String> {
+        gpu.context.bind();
+        let mut start = std::ptr::null_mut();
+        // SAFETY: the context is current and `start` is written before use.
+        unsafe { sys::cuMemHostAlloc(&mut start, bytes.max(1), sys::CU_MEMHOSTALLOC_PORTABLE) }
+            .result()
+            .map_err(|e| format!("the host cannot lock {bytes} bytes of memory for the GPU: {e}"))?;
+        // SAFETY: the block holds `bytes` bytes; zeroing it makes every later read defined.
+        unsafe { start.cast::<u8>().write_bytes(0, bytes) };
+        Ok(Self { block: Arc::new(Block { start: start.cast(), length: bytes }), used: 0 })
+    }
+
+    /// The next `bytes` bytes; `None` when the arena is full.
+    pub fn take(&mut self, bytes: usize) -> Option<PinnedSlice> {
+        let offset = self.used.next_multiple_of(ALIGNMENT);
+        let end = offset.checked_add(bytes).filter(|end| *end <= self.block.length)?;
+        self.used = end;
+        Some(PinnedSlice { block: self.block.clone(), offset, length: bytes })
+    }
+}
+
+impl PinnedSlice {
+    fn start(&self) -> *mut u8 {
+        // SAFETY: `take` keeps offset + length within the block.
+        unsafe { self.block.start.add(self.offset) }
+    }
+
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: initialised by the arena, disjoint from every other slice, alive with the block.
+        unsafe { std::slice::from_raw_parts(self.start(), self.length) }
+    }
+
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and `self` is borrowed exclusively.
+        unsafe { std::slice::from_raw_parts_mut(self.start(), self.length) }
+    }
+
+    /// The slice as CubeCL's bytes: an upload from it goes straight to the copy engine.
+    pub fn into_cubecl(self) -> Bytes {
+        let length = self.length;
+        // SAFETY: all `length` bytes are initialised.
+        unsafe { Bytes::from_controller(Box::new(self), length) }
+    }
+}
+
+impl AllocationController for PinnedSlice {
+    fn alloc_align(&self) -> usize {
+        ALIGNMENT
+    }
+
+    fn property(&self) -> AllocationProperty {
+        AllocationProperty::Pinned
+    }
+
+    unsafe fn memory_mut(&mut self, _: AccessPolicy) -> Result<&mut [MaybeUninit<u8>], AccessError> {
+        // SAFETY: as `bytes_mut`; the caller writes initialised data only.
+        Ok(unsafe { std::slice::from_raw_parts_mut(self.start().cast(), self.length) })
+    }
+
+    fn memory(&self, _: AccessPolicy) -> Result<&[MaybeUninit<u8>], AccessError> {
+        // SAFETY: as `bytes`.
+        Ok(unsafe { std::slice::from_raw_parts(self.start().cast(), self.length) })
+    }
+}
