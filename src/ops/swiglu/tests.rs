@@ -138,7 +138,7 @@ fn a_zeroed_gradient_is_noticed() {
     let case = Case::random([8, 16, 24], DType::F32);
     let reference = case.run(Level::Keep, Operator::Plain);
     for wrong in 1..NAMES.len() {
-        let mut ours = case.run(Level::Full, Operator::Custom, Fp32Math::Exact);
+        let mut ours = case.run(Level::Full, Operator::Custom);
         ours[wrong].fill(0.0);
         let failed: Vec<String> = checks(&ours, &reference, |kind| tolerance(kind, Compute::Fp32))
             .into_iter()
@@ -153,7 +153,7 @@ fn a_zeroed_gradient_is_noticed() {
 #[test]
 fn gradients_equal_finite_differences() {
     let case = Case::random([5, 6, 9], DType::F64);
-    let gradients = case.run(Level::Full, Operator::Custom, Fp32Math::Exact);
+    let gradients = case.run(Level::Full, Operator::Custom);
     let epsilon = 1e-6;
     for input in 0..4 {
         let shape = case.inputs[input].shape();
@@ -184,7 +184,7 @@ fn gradients_equal_finite_differences() {
 #[test]
 fn frozen_weights_leave_the_other_gradients_unchanged() {
     let case = Case::random([4, 8, 12], DType::F32);
-    let all = case.run(Level::Full, Operator::Custom, Fp32Math::Exact);
+    let all = case.run(Level::Full, Operator::Custom);
     let [x, w, v, u] = case.inputs.clone();
     let x = x.autodiff().require_grad();
     let y = swiglu(x.clone(), w, v, u, Level::Full, Operator::Custom, Fp32Math::Exact);
