@@ -46,6 +46,9 @@ pub enum Command {
         #[arg(default_value = "recipes")]
         folder: PathBuf,
     },
+    /// Print the device's measured rates as JSON
+    #[command(hide = true)]
+    Ceilings { device: String, compute: Vec<Compute> },
     /// Run one cell, as asked on standard input
     #[command(hide = true)]
     Cell,
@@ -80,6 +83,9 @@ pub struct RunArgs {
     /// Stop at the first cell that does not end well
     #[arg(long)]
     pub fail_fast: bool,
+    /// Record one more step of each cell as a Chrome trace, drawn in the report (CUDA only)
+    #[arg(long)]
+    pub trace: bool,
     /// Print what would run, and run nothing
     #[arg(long)]
     pub dry_run: bool,

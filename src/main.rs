@@ -36,6 +36,7 @@ fn execute(command: Command) -> Result<ExitCode> {
         }
         Command::Devices => println!("{}", devices::list()),
         Command::Recipes { folder } => println!("{}", recipes::list(&folder)?),
+        Command::Ceilings { device, compute } => println!("{}", devices::ceilings(&device, &compute)?),
         Command::Cell => return Ok(train::serve()),
     }
     Ok(ExitCode::SUCCESS)
@@ -50,7 +51,7 @@ fn run_recipe(args: &RunArgs) -> Result<ExitCode> {
     }
     let store = Store::open(&args.results, &recipe, &recipe.device().info())?;
     eprintln!("{}", plan::plan(&recipe));
-    let summary = run::run_cells(&recipe, &store, &options)?;
+    let summary = run::run_cells(&recipe, &store, &options, args.trace)?;
     if !summary.interrupted {
         write_report(store.folder())?;
     }

@@ -119,7 +119,7 @@ pub fn shapes(gpu: &'static Gpu, asked: &[String], opened: Instant) {
                 let reserved = Usage::now(gpu).reserved;
                 let observation = PeakObservation::start(gpu);
                 drop(stack.forward(level, math).sum().backward());
-                let (live, _) = observation.peaks();
+                let (live, _) = observation.take_peaks();
                 drop(observation);
                 println!(
                     "shape {name} {} level {level}: forward {:.3} ms, backward {:.3} ms, host {:.3} ms, live peak {:.3} GiB \

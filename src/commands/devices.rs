@@ -1,5 +1,7 @@
 //! `runner devices`: what this machine can run on, and how fast it measured.
 
+use miette::{Result, miette};
+
 use crate::device::DeviceId;
 use crate::recipe::{Bytes, Compute};
 use crate::text;
@@ -32,4 +34,13 @@ pub fn list() -> String {
         })
         .collect();
     text::table(&header, lines, 2)
+}
+
+/// `runner ceilings`: a device's rates as JSON, measured in this process.
+///
+/// # Errors
+/// When the device is not there.
+pub fn ceilings(device: &str, types: &[Compute]) -> Result<String> {
+    let device = DeviceId::resolve(device).map_err(|rule| miette!(help = rule.help, "{}", rule.message))?;
+    Ok(serde_json::to_string(&device.ceilings(types)).expect("plain data"))
 }

@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
-use miette::Result;
+use miette::{IntoDiagnostic, Result, miette};
 
 use crate::cli::RunArgs;
+use crate::device::DeviceId;
 use crate::recipe::Recipe;
 use crate::run::{self, DeviceLock, Options, ProcessExecutor, Session, Shard, Store, Summary};
 
@@ -12,7 +13,16 @@ use crate::run::{self, DeviceLock, Options, ProcessExecutor, Session, Shard, Sto
 ///
 /// # Errors
 /// When the results cannot be written or the device stays busy.
-pub fn run_cells(recipe: &Recipe, store: &Store, options: &Options) -> Result<Summary> {
+pub fn run_cells(recipe: &Recipe, store: &Store, options: &Options, trace: bool) -> Result<Summary> {
+    if trace {
+        if recipe.device() == DeviceId::Cpu {
+            return Err(miette!(
+                help = "run without --trace, or on a CUDA device",
+                "--trace records the kernels and copies of a CUDA device; this recipe runs on the CPU"
+            ));
+        }
+        store.keep_traces().into_diagnostic()?;
+    }
     let device = recipe.device();
     run::run_cells(
         &Session {
@@ -22,6 +32,7 @@ pub fn run_cells(recipe: &Recipe, store: &Store, options: &Options) -> Result<Su
             progress: &*run::console(),
             lock: &DeviceLock::new(&device.to_string()),
             environment: &|| run::measure_environment(recipe),
+            trace,
             cancel: run::install_interrupt()?,
         },
         options,

@@ -5,12 +5,13 @@ mod cpu;
 pub mod cuda;
 pub mod trace;
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use burn::tensor::{DType, Device};
 use serde::{Deserialize, Serialize};
 
-use crate::measure::{CpuMeter, Meter};
+use crate::measure::{CpuMeter, Meter, alloc};
 use crate::ops::Operator;
 use crate::recipe::{Cell, Compute, Rule};
 
@@ -90,17 +91,17 @@ impl DeviceId {
         std::iter::once(Self::Cpu).chain((0..cuda::count()).map(Self::Cuda)).collect()
     }
 
-    /// The device a recipe's `device` value names; `auto` is the fastest on which a cell can be
-    /// measured.
+    /// The device a recipe's `device` value names; `auto` is the first GPU, or the CPU
+    /// where there is none.
     ///
     /// # Errors
     /// A rule that lists the devices of this machine.
     pub fn resolve(name: &str) -> Result<Self, Rule> {
         let have = Self::all();
         if name == "auto" {
-            return Ok(Self::Cpu);
+            return Ok(have.get(1).copied().unwrap_or(Self::Cpu));
         }
-        have.iter().copied().into_iter().find(|id| id.to_string() == name).ok_or_else(|| {
+        have.iter().copied().find(|id| id.to_string() == name).ok_or_else(|| {
             let have: Vec<String> = have.iter().map(|id| format!("\"{id}\"")).collect();
             let what = match name.strip_prefix("cuda") {
                 Some(_) if have.len() == 1 => "no NVIDIA driver with a device was found",
@@ -142,7 +143,47 @@ impl DeviceId {
     pub fn meter(self) -> Box<dyn Meter> {
         match self {
             Self::Cpu => Box::new(CpuMeter::new()),
+            Self::Cuda(ordinal) => Box::new(cuda::CudaMeter::new(cuda::Gpu::open(ordinal))),
         }
+    }
+
+    /// Lets this process hold no more than `bytes` of the device's memory, as on a smaller one, until
+    /// the guard is dropped.
+    ///
+    /// # Errors
+    /// When the device refuses.
+    pub fn limit_memory(self, bytes: u64) -> Result<MemoryLimit, String> {
+        match self {
+            Self::Cpu => {
+                alloc::set_limit(alloc::live().saturating_add(usize::try_from(bytes).unwrap_or(usize::MAX)));
+                Ok(MemoryLimit(None))
+            }
+            Self::Cuda(ordinal) => cuda::Ballast::leaving(cuda::Gpu::open(ordinal), bytes).map(MemoryLimit),
+        }
+    }
+
+    /// Records the kernels and copies of `work`.
+    ///
+    /// # Errors
+    /// When the device keeps no records, or another profiler takes them.
+    pub fn record(self, work: impl FnOnce()) -> Result<Vec<trace::Activity>, String> {
+        match self {
+            Self::Cpu => Err("the CPU keeps no records of kernels and copies".into()),
+            Self::Cuda(ordinal) => {
+                let recording = cuda::Recording::start(cuda::Gpu::open(ordinal))?;
+                work();
+                Ok(recording.stop())
+            }
+        }
+    }
+
+    /// Which way each part of the work takes on this device.
+    pub fn paths(self) -> BTreeMap<String, String> {
+        let paths = match self {
+            Self::Cpu => vec![("matmul", "gemm (burn-flex)".to_string()), ("time", "host clock".into())],
+            Self::Cuda(ordinal) => cuda::Gpu::open(ordinal).paths(),
+        };
+        paths.into_iter().map(|(part, path)| (part.to_string(), path)).collect()
     }
 
     /// Measures the device's ceilings for these compute types; takes about a second.
@@ -169,16 +210,24 @@ impl DeviceId {
                     "use compute = \"tf32\", or ops.swiglu = \"custom\"",
                 ))
             }
-            // A cell's phases are timed by the host's clock and its memory by the host's allocator;
-            // on CUDA both would be wrong.
-            Self::Cuda(_) => Err(Rule::new(
-                &["device"],
-                "cells cannot be measured on CUDA yet: times and memory are those of the host",
-                "use device = \"cpu\"",
+            Self::Cuda(_) if cell.measure.warmup == 0 => Err(Rule::new(
+                &["measure.warmup"],
+                "a cell on CUDA needs a warm-up step: kernels are compiled and memory is observed in it",
+                "set measure.warmup to 1 or more",
             )),
-            Self::Cpu => Ok(()),
+            Self::Cpu | Self::Cuda(_) => Ok(()),
         }
     }
+}
+
+/// Keeps a limit on device memory in force.
+pub struct MemoryLimit(
+    #[expect(dead_code, reason = "frees the held-back memory when dropped")] Option<cuda::Ballast>,
+);
+
+/// What to tell the user when an error or a panic came of a full device.
+pub fn out_of_memory(error: &str) -> Option<String> {
+    cuda::out_of_memory(error)
 }
 
 impl DeviceInfo {

@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::device::DeviceId;
 use crate::recipe::Compute;
 
 /// Bytes at the cell's highest moment, by what holds them.
@@ -35,11 +36,12 @@ pub struct Ledger {
     peak: Estimate,
     kept: u64,
     compute: Compute,
+    device: DeviceId,
 }
 
 impl Ledger {
-    pub fn new(compute: Compute) -> Self {
-        Self { now: Estimate::default(), peak: Estimate::default(), kept: 0, compute }
+    pub fn new(compute: Compute, device: DeviceId) -> Self {
+        Self { now: Estimate::default(), peak: Estimate::default(), kept: 0, compute, device }
     }
 
     /// Notes the present moment.
@@ -67,9 +69,10 @@ impl Ledger {
     /// Burn's CPU backend zeroes a result in one buffer and moves it to an aligned one, so that
     /// the result exists twice for a moment; bf16 is multiplied in fp32 copies of all three.
     pub fn matmul(&mut self, lhs: u64, rhs: u64, out: u64) {
-        let moment = match self.compute {
-            Compute::Fp32 | Compute::Tf32 | Compute::Fp16 => 2 * out,
-            Compute::Bf16 => 2 * (lhs + rhs) + 4 * out,
+        let moment = match (self.device, self.compute) {
+            (DeviceId::Cuda(_), _) => out,
+            (DeviceId::Cpu, Compute::Fp32 | Compute::Tf32 | Compute::Fp16) => 2 * out,
+            (DeviceId::Cpu, Compute::Bf16) => 2 * (lhs + rhs) + 4 * out,
         };
         self.take(moment);
         self.give(moment);

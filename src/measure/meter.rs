@@ -28,6 +28,14 @@ pub struct MemoryUse {
     /// Live bytes between forward and backward: weights, optimizer state, batch, and what the
     /// checkpoint level keeps.
     pub after_forward: u64,
+    /// The most device memory that the backend's pools held, in use or not, above what they held
+    /// before; of CUDA devices.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub reserved_peak: Option<u64>,
+    /// The most device memory that the driver counted as taken, by every process and for every
+    /// need; of CUDA devices.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub driver_peak: Option<u64>,
     /// The operating system's figure for the whole process at its highest.
     pub process_rss_peak: Option<u64>,
 }
@@ -37,10 +45,12 @@ pub struct MemoryUse {
 pub enum Stop {
     /// The loss of a step (counted from 1) was not finite.
     Diverged { step: usize, loss: f64 },
+    /// The device has no more memory.
+    OutOfMemory { reason: String },
 }
 
 /// What the steps cost.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Measured {
     /// Seconds by [`Phase`], one a measured step.
     pub seconds: [Vec<f64>; 3],
@@ -63,8 +73,9 @@ pub trait Meter {
     /// Whether what is known of the losses so far ends the cell.
     fn stop(&mut self) -> Option<Stop>;
 
-    /// After the last step.
-    fn finish(self: Box<Self>) -> Result<Measured, Stop>;
+    /// After the last step. `proof` computes the loss once more, for a device that tells of a failed
+    /// update only when something that depends on it is read.
+    fn finish(self: Box<Self>, proof: &dyn Fn() -> Tensor<1>) -> Result<Measured, Stop>;
 }
 
 /// The first loss that is not finite.

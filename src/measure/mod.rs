@@ -6,11 +6,13 @@ mod estimate;
 mod meter;
 mod samples;
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
-pub use cpu::CpuMeter;
+pub use cpu::{CpuMeter, process_peak_rss};
 pub use estimate::{Estimate, Ledger};
-pub use meter::{Measured, MemoryUse, Meter, Phase, Stop};
+pub use meter::{Measured, MemoryUse, Meter, Phase, Stop, divergence};
 pub use samples::Samples;
 
 /// What the measured steps of a cell cost.
@@ -29,6 +31,8 @@ pub struct Measurement {
     /// Loss of every step, warm-up included.
     pub loss: Vec<f64>,
     pub memory: MemoryUse,
+    /// Which way each part of the work took: `"matmul" → "cuBLASLt"`.
+    pub paths: BTreeMap<String, String>,
     /// Model operations (recomputation not counted) of forward and backward per second.
     pub flops_per_second: f64,
 }

@@ -85,7 +85,7 @@ impl SwigluConfig {
         let weights = 3 * sizes.weight * layers as u64;
         let optimizer = &cell.train.optimizer;
 
-        let mut ledger = Ledger::new(cell.precision.compute);
+        let mut ledger = Ledger::new(cell.precision.compute, cell.device_id());
         ledger.now.weights = weights;
         ledger.now.optimizer = optimizer.state_tensors() * weights;
         // Input and target.

@@ -1,5 +1,6 @@
 //! The matrix product that operators are made of, on each backend's fastest path.
 
+use burn::backend::TensorMetadata;
 use burn::backend::ops::FloatTensorOps;
 use burn::backend::{Backend, Flex, tensor::FloatTensor};
 use burn::tensor::DType;
@@ -45,10 +46,19 @@ pub trait Matmul: Backend {
     ) -> FloatTensor<Self>;
 }
 
-/// cuBLASLt on Burn's own buffers and stream.
+/// cuBLASLt on Burn's own buffers and stream; without that library Burn's own product, which the row
+/// then says.
 impl Matmul for CubeBackend {
     fn matmul(lhs: Side<Self>, rhs: Side<Self>, dtype: DType, math: Fp32Math) -> FloatTensor<Self> {
-        cuda::matmul(lhs.into(), rhs.into(), cuda::Output::New(dtype), math)
+        if cuda::has_blas(&lhs.tensor) {
+            return cuda::matmul(lhs.into(), rhs.into(), cuda::Output::New(dtype), math);
+        }
+        assert!(
+            lhs.tensor.dtype != DType::F32 || math == Fp32Math::Tf32,
+            "fp32 products on CUDA need cuBLASLt, since Burn multiplies fp32 in TF32 there: install the CUDA \
+             libraries, set LD_LIBRARY_PATH, or use precision.compute = \"tf32\""
+        );
+        composed(lhs, rhs, dtype)
     }
 
     fn matmul_add(
@@ -57,7 +67,11 @@ impl Matmul for CubeBackend {
         rhs: Side<Self>,
         math: Fp32Math,
     ) -> FloatTensor<Self> {
-        cuda::matmul(lhs.into(), rhs.into(), cuda::Output::AddTo(sum), math)
+        if cuda::has_blas(&lhs.tensor) {
+            return cuda::matmul(lhs.into(), rhs.into(), cuda::Output::AddTo(sum), math);
+        }
+        let dtype = sum.dtype;
+        Self::float_add(sum, Self::matmul(lhs, rhs, dtype, math))
     }
 }
 
@@ -67,27 +81,31 @@ impl From<Side<CubeBackend>> for cuda::Operand {
     }
 }
 
-/// Burn's own product. The CPU has no TF32: fp32 is exact whatever is asked for.
+/// The CPU has no TF32: fp32 is exact whatever is asked for.
 impl Matmul for Flex {
     fn matmul(lhs: Side<Self>, rhs: Side<Self>, dtype: DType, _math: Fp32Math) -> FloatTensor<Self> {
-        let widen = |side: Side<Self>| {
-            let tensor = match side.transposed {
-                true => Self::float_transpose(side.tensor),
-                false => side.tensor,
-            };
-            // Widened operands give the accumulator's own precision.
-            if tensor.dtype() == dtype { tensor } else { Self::float_cast(tensor, dtype.into()) }
-        };
-        Self::float_matmul(widen(lhs), widen(rhs))
+        composed(lhs, rhs, dtype)
     }
 
     fn matmul_add(
         sum: FloatTensor<Self>,
         lhs: Side<Self>,
         rhs: Side<Self>,
-        math: Fp32Math,
+        _math: Fp32Math,
     ) -> FloatTensor<Self> {
         let dtype = sum.dtype();
-        Self::float_add(sum, Self::matmul(lhs, rhs, dtype, math))
+        Self::float_add(sum, composed(lhs, rhs, dtype))
     }
+}
+
+/// Burn's own product, of operands widened to `dtype`: that gives the accumulator's precision.
+fn composed<B: Backend>(lhs: Side<B>, rhs: Side<B>, dtype: DType) -> FloatTensor<B> {
+    let widen = |side: Side<B>| {
+        let tensor = match side.transposed {
+            true => B::float_transpose(side.tensor),
+            false => side.tensor,
+        };
+        if tensor.dtype() == dtype { tensor } else { B::float_cast(tensor, dtype.into()) }
+    };
+    B::float_matmul(widen(lhs), widen(rhs))
 }

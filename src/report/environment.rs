@@ -1,8 +1,9 @@
 //! How it was measured: device, versions, dates and method, as sentences.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::table::{Comparison, Line};
+use crate::device::DeviceInfo;
 use crate::recipe::Bytes;
 use crate::row::{Environment, Row};
 use crate::text::{and, significant};
@@ -33,17 +34,7 @@ pub fn items(comparison: &Comparison) -> Vec<String> {
             [] => String::new(),
         };
         items.extend([
-            format!(
-                "Device: {}",
-                distinct(&|e| format!(
-                    "{} ({}, {} cores, {} threads, {} of memory)",
-                    e.device.name,
-                    e.device.id,
-                    e.device.cores,
-                    e.device.threads,
-                    Bytes(e.device.memory_total)
-                ))
-            ),
+            format!("Device: {}", distinct(&|e| device(&e.device))),
             format!("Measured ceilings of the device: {}", distinct(&ceilings)),
             format!("Operating system: {}", distinct(&|e| e.operating_system.clone())),
             format!(
@@ -55,6 +46,7 @@ pub fn items(comparison: &Comparison) -> Vec<String> {
             ),
             format!("Measured {dates}"),
         ]);
+        items.extend(paths(&rows));
     }
     items.extend([
         format!(
@@ -67,22 +59,66 @@ pub fn items(comparison: &Comparison) -> Vec<String> {
          update. A time is the median of the measured steps. A difference is called measurable when it is \
          larger than the interquartile range of the samples of both methods."
             .into(),
-        "Peak memory is the most bytes live at any moment of any step, above what the process held before \
-         the network was built; every allocation is counted, so it is exact and free of what an allocator \
-         holds in reserve."
-            .into(),
+        match rows.iter().any(|row| row.environment.device.id.starts_with("cuda")) {
+            false => "Peak memory is the most bytes live at any moment of any step, above what the process held \
+                      before the network was built; every allocation is counted, so it is exact and free of \
+                      what an allocator holds in reserve."
+                .into(),
+            true => "Peak memory is the most device memory in tensors at any moment of the warm-up steps, above \
+                     what was held before the network was built, asked of CubeCL before every launch. Times are \
+                     those of device events in the measured steps, in which the host does not wait. The \
+                     table's files also have what the pools reserved and what the driver counted."
+                .into(),
+        },
     ]);
     items
 }
 
+fn device(device: &DeviceInfo) -> String {
+    let mut text = format!(
+        "{} ({}, {} cores, {} threads of the host, {} of memory",
+        device.name,
+        device.id,
+        device.cores,
+        device.threads,
+        Bytes(device.memory_total)
+    );
+    let versions = [
+        ("driver", &device.driver),
+        ("CUDA", &device.cuda),
+        ("compute capability", &device.compute_capability),
+    ];
+    for (name, version) in versions {
+        text.extend(version.as_ref().map(|version| format!(", {name} {version}")));
+    }
+    text + ")"
+}
+
+/// Which way each part of the work took; a part that took several ways over the rows names all.
+fn paths(rows: &[&Row]) -> Option<String> {
+    let mut parts: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for (part, path) in rows.iter().filter_map(|row| row.measurement.as_ref()).flat_map(|m| &m.paths) {
+        parts.entry(part).or_default().insert(path);
+    }
+    let parts: Vec<String> = parts
+        .into_iter()
+        .map(|(part, paths)| format!("{part}: {}", paths.into_iter().collect::<Vec<_>>().join(" or ")))
+        .collect();
+    (!parts.is_empty()).then(|| format!("Paths taken: {}", parts.join("; ")))
+}
+
 fn ceilings(environment: &Environment) -> String {
     let c = &environment.ceilings;
-    let matmul = [("fp32", c.matmul_fp32), ("bf16", c.matmul_bf16), ("fp16", c.matmul_fp16)];
+    let matmul =
+        [("fp32", c.matmul_fp32), ("tf32", c.matmul_tf32), ("bf16", c.matmul_bf16), ("fp16", c.matmul_fp16)];
     let mut parts: Vec<String> = matmul
         .into_iter()
         .filter_map(|(name, rate)| Some(format!("matmul {name} {} GFLOP/s", significant(rate? / 1e9))))
         .collect();
     parts
         .extend(c.copy.map(|rate| format!("copy {} GB/s (bytes read and written)", significant(rate / 1e9))));
+    for (name, rate) in [("to the device", c.host_to_device), ("to the host", c.device_to_host)] {
+        parts.extend(rate.map(|rate| format!("pinned copy {name} {} GB/s", significant(rate / 1e9))));
+    }
     if parts.is_empty() { "not measured".into() } else { parts.join(", ") }
 }

@@ -54,6 +54,8 @@ pub fn frame(comparison: &Comparison) -> miette::Result<DataFrame> {
     columns.push(bytes("backward_peak_bytes", &|m| Some(m.memory.backward_peak)));
     columns.push(bytes("optimizer_peak_bytes", &|m| Some(m.memory.optimizer_peak)));
     columns.push(bytes("after_forward_bytes", &|m| Some(m.memory.after_forward)));
+    columns.push(bytes("reserved_peak_bytes", &|m| m.memory.reserved_peak));
+    columns.push(bytes("driver_peak_bytes", &|m| m.memory.driver_peak));
     columns.push(bytes("process_rss_peak_bytes", &|m| m.memory.process_rss_peak));
     let estimates: Vec<u64> = lines.iter().map(Line::estimate).collect();
     columns.push(Column::new("estimate_bytes".into(), estimates));

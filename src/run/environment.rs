@@ -1,14 +1,19 @@
 //! Where and with what a row is measured: runner, device and its ceilings, system, date.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use sysinfo::System;
 
+use crate::device::{Ceilings, DeviceId};
 use crate::recipe::{Compute, Recipe};
 use crate::row::Environment;
 
-/// Measures the device's ceilings for the recipe's compute types, which takes about a second, and
-/// notes the rest. The device should be idle.
+/// Seconds the ceilings may take: one, and on a GPU some more for its libraries to load.
+const CEILINGS_LIMIT: Duration = Duration::from_secs(120);
+
+/// Measures the device's ceilings for the recipe's compute types and notes the rest. The device
+/// should be idle.
 pub fn measure_environment(recipe: &Recipe) -> Environment {
     let device = recipe.device();
     let mut types: Vec<Compute> = Vec::new();
@@ -21,10 +26,35 @@ pub fn measure_environment(recipe: &Recipe) -> Environment {
         runner_version: env!("CARGO_PKG_VERSION").into(),
         commit: env!("RUNNER_COMMIT").into(),
         device: device.info(),
-        ceilings: device.ceilings(&types),
+        ceilings: ceilings(device, &types).unwrap_or_default(),
         operating_system: System::long_os_version().unwrap_or_else(|_| std::env::consts::OS.into()),
         date: now(),
     }
+}
+
+/// The ceilings as `runner ceilings` measures them: in a process of its own, so that what a GPU's
+/// libraries take of its memory is free again for the cells. `None` when that process fails; the
+/// report then shows no shares of them.
+fn ceilings(device: DeviceId, types: &[Compute]) -> Option<Ceilings> {
+    let mut child = Command::new(std::env::current_exe().ok()?)
+        .args(["ceilings", &device.to_string()])
+        .args(types.iter().map(|compute| compute.name()))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .ok()?;
+    let deadline = Instant::now() + CEILINGS_LIMIT;
+    while child.try_wait().ok()?.is_none() {
+        if Instant::now() > deadline {
+            // It may hang in the driver; what it would have said is not needed.
+            let _ = child.kill();
+            return None;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    // A line of JSON fits a pipe, so the process could end before it was read.
+    serde_json::from_reader(child.stdout.take()?).ok()
 }
 
 /// The time in UTC, RFC 3339, to the second.

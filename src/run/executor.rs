@@ -1,5 +1,6 @@
 //! [`Executor`]: what runs one cell, and how a cell may end.
 
+use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -27,19 +28,22 @@ impl Outcome {
     }
 }
 
+/// One cell to run and what it may use.
+#[derive(Clone, Copy, Debug)]
+pub struct Job<'a> {
+    pub cell: &'a Cell,
+    /// Bytes of device memory.
+    pub memory_limit: u64,
+    pub timeout: Duration,
+    /// Where to record one more step.
+    pub trace: Option<&'a Path>,
+}
+
 /// Runs cells.
 pub trait Executor: Sync {
-    /// Runs `cell` within `limit` bytes of device memory and within `timeout`, calling `on_step`
-    /// with (steps done, steps in all, warm-up counted) as steps end. Returns soon after `cancel`
-    /// is set.
-    fn run(
-        &self,
-        cell: &Cell,
-        limit: u64,
-        timeout: Duration,
-        on_step: &mut dyn FnMut(usize, usize),
-        cancel: &AtomicBool,
-    ) -> Outcome;
+    /// Runs a cell, calling `on_step` with (steps done, steps in all, warm-up counted) as steps end.
+    /// Returns soon after `cancel` is set.
+    fn run(&self, job: Job, on_step: &mut dyn FnMut(usize, usize), cancel: &AtomicBool) -> Outcome;
 }
 
 /// Memory on the CPU that a cell may not use, 512 MiB: the limit counts the cell's heap alone, and
@@ -54,7 +58,7 @@ pub fn memory_limit(cell: &Cell, device: &DeviceInfo) -> u64 {
     let reserve = match cell.device_id() {
         // On a machine with little free memory a quarter of it is enough.
         DeviceId::Cpu => CPU_RESERVE.min(device.memory_available / 4),
-        // What the driver says is free is free for tensors.
+        // The driver refuses what is not there, and nothing is driven into swap.
         DeviceId::Cuda(_) => 0,
     };
     match device.memory_available {

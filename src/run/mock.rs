@@ -3,18 +3,18 @@
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::Duration;
 
-use super::executor::{Executor, Outcome};
+use super::executor::{Executor, Job, Outcome};
 use crate::device::{Ceilings, DeviceInfo};
 use crate::measure::{Measurement, MemoryUse, Samples};
-use crate::recipe::{Cell, Recipe, Source};
+use crate::recipe::{Recipe, Source};
 use crate::row::Environment;
 
 /// Three cells, with batch sizes 1, 2 and 3.
 pub fn recipe() -> Recipe {
     let text = r#"
 title = "t"
+device = "cpu"
 [model]
 kind = "swiglu"
 hidden_size = 8
@@ -65,6 +65,7 @@ pub fn measurement(seconds: f64) -> Measurement {
         tokens_per_second: 1.0,
         loss: vec![1.0],
         memory: MemoryUse::default(),
+        paths: Default::default(),
         flops_per_second: 1.0,
     }
 }
@@ -88,14 +89,8 @@ impl<F: Fn(usize, &AtomicBool) -> Outcome + Sync> MockExecutor<F> {
 }
 
 impl<F: Fn(usize, &AtomicBool) -> Outcome + Sync> Executor for MockExecutor<F> {
-    fn run(
-        &self,
-        cell: &Cell,
-        _limit: u64,
-        _timeout: Duration,
-        on_step: &mut dyn FnMut(usize, usize),
-        cancel: &AtomicBool,
-    ) -> Outcome {
+    fn run(&self, job: Job, on_step: &mut dyn FnMut(usize, usize), cancel: &AtomicBool) -> Outcome {
+        let cell = job.cell;
         self.ran.lock().unwrap().push(cell.train.batch_size);
         on_step(1, 1);
         let outcome = (self.script)(cell.train.batch_size, cancel);

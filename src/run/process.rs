@@ -4,7 +4,7 @@
 use std::ffi::OsString;
 use std::io::Write;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -13,11 +13,10 @@ use miette::{IntoDiagnostic, Result, WrapErr};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
-use super::executor::{Executor, Outcome};
+use super::executor::{Executor, Job, Outcome};
 use super::hearing::{Heard, Hearing};
 use super::protocol::{Event, Request};
 use super::verdict::{self, Ending};
-use crate::recipe::Cell;
 
 /// How often the process, the clock and Ctrl-C are looked at.
 const POLL: Duration = Duration::from_millis(50);
@@ -94,14 +93,8 @@ impl Drop for Running {
 }
 
 impl Executor for ProcessExecutor {
-    fn run(
-        &self,
-        cell: &Cell,
-        limit: u64,
-        timeout: Duration,
-        on_step: &mut dyn FnMut(usize, usize),
-        cancel: &AtomicBool,
-    ) -> Outcome {
+    fn run(&self, job: Job, on_step: &mut dyn FnMut(usize, usize), cancel: &AtomicBool) -> Outcome {
+        let Job { cell, memory_limit, timeout, trace } = job;
         let oom_kills = verdict::oom_kills();
         let mut child = match self.spawn() {
             Ok(child) => child,
@@ -111,7 +104,7 @@ impl Executor for ProcessExecutor {
         let mut stdin = child.stdin.take().expect("piped");
         let mut hearing = Hearing::start(stdout, stderr);
 
-        let request = Request { cell: cell.to_json(), memory_limit: limit };
+        let request = Request { cell: cell.to_json(), memory_limit, trace: trace.map(Path::to_path_buf) };
         let mut line = serde_json::to_string(&request).expect("a request is plain data");
         line.push('\n');
         // A request is shorter than a pipe holds, so this does not block. A process that has ended
@@ -162,9 +155,9 @@ impl Executor for ProcessExecutor {
                 exit,
                 tail: &hearing.tail(),
                 refused_allocation: hearing.refused_allocation,
-                limit,
+                limit: memory_limit,
                 limit_source: match cell.measure.memory_limit {
-                    Some(bytes) if bytes.0 == limit => "measure.memory_limit",
+                    Some(bytes) if bytes.0 == memory_limit => "measure.memory_limit",
                     _ => "what the device had free",
                 },
                 oom_killer: verdict::oom_kills() > oom_kills,

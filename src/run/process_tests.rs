@@ -1,6 +1,7 @@
 //! Every way a cell's process may end, with shell scripts as the process.
 
 use super::*;
+use crate::recipe::Cell;
 use crate::row::Status;
 use crate::run::mock;
 
@@ -27,12 +28,16 @@ fn shell(script: &str) -> ProcessExecutor {
     ProcessExecutor { program: "/bin/sh".into(), args: vec!["-c".into(), script.into()] }
 }
 
+fn job(cell: &Cell, memory_limit: u64, timeout: Duration) -> Job<'_> {
+    Job { cell, memory_limit, timeout, trace: None }
+}
+
 fn run_within(executor: &ProcessExecutor, timeout: Duration) -> Ran {
     let cell = &mock::recipe().cells[0];
     let mut steps = Vec::new();
     let start = Instant::now();
     let mut on_step = |done, of| steps.push((done, of));
-    let outcome = executor.run(cell, 1 << 20, timeout, &mut on_step, &AtomicBool::new(false));
+    let outcome = executor.run(job(cell, 1 << 20, timeout), &mut on_step, &AtomicBool::new(false));
     Ran { outcome, steps, took: start.elapsed() }
 }
 
@@ -201,7 +206,7 @@ fn cancelling_kills_the_process() {
             }
             cancel.store(true, Relaxed);
         });
-        executor.run(&mock::recipe().cells[0], 1, LONG, &mut |_, _| {}, cancel)
+        executor.run(job(&mock::recipe().cells[0], 1, LONG), &mut |_, _| {}, cancel)
     });
     assert!(matches!(outcome, Outcome::Cancelled), "{outcome:?}");
     assert!(gone(std::fs::read_to_string(&pid).unwrap().trim()));

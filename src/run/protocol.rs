@@ -4,6 +4,8 @@
 //! and keeps that pipe open: when it closes, the runner is gone and the cell ends itself. The cell
 //! answers with [`Event`]s, one line of JSON each, on standard output.
 
+use std::path::PathBuf;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -16,6 +18,9 @@ pub struct Request {
     pub cell: Value,
     /// Bytes of device memory the cell may hold: the recipe's limit, else what the device has.
     pub memory_limit: u64,
+    /// Where to write a trace of one more step.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub trace: Option<PathBuf>,
 }
 
 /// What a cell reports.

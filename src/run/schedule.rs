@@ -8,7 +8,7 @@ use std::time::Duration;
 use miette::{Result, miette};
 
 use super::environment::now;
-use super::executor::{Executor, Outcome, memory_limit};
+use super::executor::{Executor, Job, Outcome, memory_limit};
 use super::interrupt::EXIT_INTERRUPTED;
 use super::lock::{DeviceLock, Turn};
 use super::options::Options;
@@ -26,6 +26,8 @@ pub struct Session<'a> {
     pub lock: &'a DeviceLock,
     /// Called once, with the device idle, before the first cell runs.
     pub environment: &'a dyn Fn() -> Environment,
+    /// Whether each cell records one more step.
+    pub trace: bool,
     /// Set by Ctrl-C.
     pub cancel: &'a AtomicBool,
 }
@@ -155,7 +157,7 @@ impl<'a> Run<'a> {
 
     /// Waits for the device and measures one cell, unless another run has done so meanwhile.
     fn turn(&mut self, position: usize) -> Result<Step> {
-        let Session { recipe, store, executor, progress, lock, environment, cancel } = *self.session;
+        let Session { recipe, store, executor, progress, lock, environment, trace, cancel } = *self.session;
         let (cell, label) = (&recipe.cells[position], &self.labels[position]);
         if cancel.load(Relaxed) {
             return Ok(Step::Cancelled);
@@ -183,7 +185,9 @@ impl<'a> Run<'a> {
         let environment = self.environment.get_or_init(environment);
         progress.cell_started(label);
         let limit = memory_limit(cell, &cell.device_id().info());
-        let outcome = executor.run(cell, limit, timeout, &mut |done, of| progress.step(done, of), cancel);
+        let trace = trace.then(|| store.trace_path(cell));
+        let job = Job { cell, memory_limit: limit, timeout, trace: trace.as_deref() };
+        let outcome = executor.run(job, &mut |done, of| progress.step(done, of), cancel);
         let (status, reason, measurement) = match outcome {
             Outcome::Finished(measurement) => (Status::Ok, String::new(), Some(*measurement)),
             Outcome::Ended { status, reason } => (status, reason, None),

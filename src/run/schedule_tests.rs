@@ -64,6 +64,7 @@ fn run_until(
         progress: &progress,
         lock: &DeviceLock::in_folder(folder, "cpu"),
         environment: &mock::environment,
+        trace: false,
         cancel,
     };
     let summary = run_cells(&session, options);

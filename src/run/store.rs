@@ -19,6 +19,7 @@ use crate::recipe::{Cell, Recipe, Source};
 use crate::row::{FORMAT, Row, Status};
 
 const ROWS: &str = "rows";
+const TRACES: &str = "traces";
 const RECIPE: &str = "recipe.toml";
 /// Ending of a row that is still being written.
 const UNFINISHED: &str = ".tmp";
@@ -178,6 +179,19 @@ impl Store {
     /// The file of the row with this key.
     pub fn row_path(&self, key: &str) -> PathBuf {
         self.rows().join(format!("{key}.json"))
+    }
+
+    /// Where the cell's trace goes.
+    pub fn trace_path(&self, cell: &Cell) -> PathBuf {
+        self.folder.join(TRACES).join(format!("{}.json", self.key(cell)))
+    }
+
+    /// Makes the folder of the traces.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn keep_traces(&self) -> io::Result<()> {
+        fs::create_dir_all(self.folder.join(TRACES))
     }
 
     fn rows(&self) -> PathBuf {

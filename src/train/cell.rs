@@ -5,7 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 
 use super::train;
-use crate::measure::{Stop, alloc};
+use crate::device;
+use crate::measure::Stop;
 use crate::recipe::Cell;
 use crate::run::protocol::{Event, Request};
 
@@ -35,13 +36,22 @@ fn answer(request: Request) -> Event {
     };
     // What the backend keeps for itself is not the cell's, neither measured nor limited.
     cell.device_id().warm_up(cell.precision.compute);
-    let limit = usize::try_from(request.memory_limit).unwrap_or(usize::MAX);
-    alloc::set_limit(alloc::live().saturating_add(limit));
+    let _limit = match cell.device_id().limit_memory(request.memory_limit) {
+        Ok(limit) => limit,
+        Err(reason) => return Event::Failed { reason: format!("the memory limit cannot be set: {reason}") },
+    };
     let mut on_step = |done, of| send(&Event::Step { done, of });
-    match catch_unwind(AssertUnwindSafe(|| train(&cell, &mut on_step))) {
+    match catch_unwind(AssertUnwindSafe(|| train(&cell, request.trace.as_deref(), &mut on_step))) {
         Ok(Ok(measurement)) => Event::Done { measurement: Box::new(measurement) },
         Ok(Err(Stop::Diverged { step, loss })) => Event::Diverged { step, loss: loss.to_string() },
-        Err(panic) => Event::Failed { reason: message(&*panic) },
+        Ok(Err(Stop::OutOfMemory { reason })) => Event::OutOfMemory { reason },
+        Err(panic) => {
+            let reason = message(&*panic);
+            match device::out_of_memory(&reason) {
+                Some(reason) => Event::OutOfMemory { reason },
+                None => Event::Failed { reason },
+            }
+        }
     }
 }
 

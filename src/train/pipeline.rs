@@ -1,52 +1,107 @@
 //! One cell from its settings to a [`Measurement`].
 
-use burn::tensor::Device;
+use std::collections::BTreeMap;
+use std::path::Path;
 
-use crate::measure::{Measured, Measurement, Phase, Samples, Stop};
+use burn::tensor::{Device, Tensor};
+
+use crate::device::{DeviceId, trace};
+use crate::measure::{Measured, Measurement, Meter, Phase, Samples, Stop};
 use crate::model::{Model, Network, swiglu::SwigluStack};
+use crate::ops::Operator;
 use crate::optim::{Optimizer, OptimizerConfig};
 use crate::recipe::Cell;
 
-/// Runs a cell's warm-up and measured steps; `on_step(done, of)` follows every step.
+/// Runs a cell's warm-up and measured steps; `on_step(done, of)` follows every step. With `trace`,
+/// one more step is recorded there as a Chrome trace.
 ///
 /// # Errors
 /// Why the steps ended early.
-pub fn train(cell: &Cell, on_step: &mut dyn FnMut(usize, usize)) -> Result<Measurement, Stop> {
+pub fn train(
+    cell: &Cell,
+    trace: Option<&Path>,
+    on_step: &mut dyn FnMut(usize, usize),
+) -> Result<Measurement, Stop> {
     let measured = match &cell.model {
-        Model::Swiglu(_) => steps::<SwigluStack>(cell, on_step)?,
+        Model::Swiglu(_) => Training::<SwigluStack>::run(cell, trace, on_step)?,
     };
     Ok(measurement(cell, measured))
 }
 
-fn steps<N: Network>(cell: &Cell, on_step: &mut dyn FnMut(usize, usize)) -> Result<Measured, Stop> {
-    let id = cell.device_id();
-    let plain = id.burn();
-    plain.seed(u64::from(cell.seed));
-    let device: Device = plain.clone().autodiff();
+/// A network in training.
+struct Training<N: Network> {
+    /// `None` only while a step is under way.
+    network: Option<N>,
+    optimizer: Optimizer,
+    batch: N::Batch,
+}
 
-    let mut meter = id.meter();
-    let mut network = N::init(cell, &device);
-    let mut optimizer = Optimizer::new(&cell.train.optimizer);
-    let batch = N::batch(cell, &plain);
+impl<N: Network> Training<N> {
+    fn run(
+        cell: &Cell,
+        trace: Option<&Path>,
+        on_step: &mut dyn FnMut(usize, usize),
+    ) -> Result<Measured, Stop> {
+        let id = cell.device_id();
+        let plain = id.burn();
+        plain.seed(u64::from(cell.seed));
+        let device: Device = plain.clone().autodiff();
 
-    let total = cell.measure.warmup + cell.measure.steps;
-    for step in 0..total {
-        meter.begin(step >= cell.measure.warmup);
-        let loss = network.loss(batch.clone());
-        meter.end(Phase::Forward);
-        meter.loss(loss.clone().inner());
+        let mut meter = id.meter();
+        let mut training = Self {
+            network: Some(N::init(cell, &device)),
+            optimizer: Optimizer::new(&cell.train.optimizer),
+            batch: N::batch(cell, &plain),
+        };
+        let total = cell.measure.warmup + cell.measure.steps;
+        for step in 0..total {
+            meter.begin(step >= cell.measure.warmup);
+            training.step(Some(&mut *meter));
+            if let Some(stop) = meter.stop() {
+                return Err(stop);
+            }
+            on_step(step + 1, total);
+        }
+        if let Some(path) = trace {
+            training.trace(id, path);
+        }
+        meter.finish(&|| training.loss().inner())
+    }
+
+    fn loss(&self) -> Tensor<1> {
+        self.network.as_ref().expect("between steps").loss(self.batch.clone())
+    }
+
+    /// Forward, backward and optimizer, followed by a meter.
+    fn step(&mut self, mut meter: Option<&mut dyn Meter>) {
+        let mut end = |phase, loss: Option<Tensor<1>>| {
+            let Some(meter) = &mut meter else { return };
+            meter.end(phase);
+            if let Some(loss) = loss {
+                meter.loss(loss);
+            }
+        };
+        let loss = self.loss();
+        end(Phase::Forward, Some(loss.clone().inner()));
         let gradients = loss.backward();
         // The loss holds the graph; freeing it belongs to backward.
         drop(loss);
-        meter.end(Phase::Backward);
-        network = optimizer.step(network, gradients);
-        meter.end(Phase::Optimizer);
-        if let Some(stop) = meter.stop() {
-            return Err(stop);
-        }
-        on_step(step + 1, total);
+        end(Phase::Backward, None);
+        self.network = self.network.take().map(|network| self.optimizer.step(network, gradients));
+        end(Phase::Optimizer, None);
     }
-    meter.finish()
+
+    /// Records one more step, outside of the measured ones.
+    fn trace(&mut self, id: DeviceId, path: &Path) {
+        let recorded = id.record(|| self.step(None));
+        let written = recorded.and_then(|activities| {
+            std::fs::write(path, trace::chrome_trace(&activities).to_string()).map_err(|e| e.to_string())
+        });
+        if let Err(reason) = written {
+            // The measurement is whole without it; the report says that the trace is missing.
+            eprintln!("no trace of this cell: {reason}");
+        }
+    }
 }
 
 fn measurement(cell: &Cell, measured: Measured) -> Measurement {
@@ -63,5 +118,21 @@ fn measurement(cell: &Cell, measured: Measured) -> Measurement {
         step,
         loss: losses,
         memory,
+        paths: paths(cell),
     }
+}
+
+/// Which way each part of the work took.
+fn paths(cell: &Cell) -> BTreeMap<String, String> {
+    let mut paths = cell.device_id().paths();
+    let swiglu = match cell.ops.swiglu {
+        Operator::Custom => "hand-written backward, one element-wise pass each way",
+        Operator::Plain => {
+            // Burn's own operators multiply with Burn's own matmul.
+            paths.insert("matmul".into(), "Burn's own".into());
+            "composed of Burn's operators"
+        }
+    };
+    paths.insert("swiglu".into(), swiglu.into());
+    paths
 }

@@ -2,5 +2,6 @@
 
 mod bad_input;
 mod commands;
+mod cuda;
 mod place;
 mod run;

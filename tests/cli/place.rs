@@ -58,8 +58,17 @@ impl Place {
             // Device locks of its own: tests do not wait for each other.
             .env("TMPDIR", self.path())
             .env("NO_COLOR", "1")
+            // The same tests on every machine: `auto` is the CPU where no GPU is seen.
+            .env("CUDA_VISIBLE_DEVICES", "")
             .stdin(Stdio::null());
         command
+    }
+
+    /// Runs to the end, with this machine's GPUs in sight.
+    pub fn runner_on_gpu(&self, args: &[&str]) -> Ended {
+        let mut command = self.command(args);
+        command.env_remove("CUDA_VISIBLE_DEVICES");
+        Ended::from(command.output().expect("the binary starts"))
     }
 
     /// Runs to the end.

@@ -31,6 +31,10 @@ fn children(parent: u32) -> Vec<u32> {
         .unwrap_or_default()
         .split_whitespace()
         .filter_map(|pid| pid.parse().ok())
+        .filter(|pid| {
+            let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            command.split(|byte| *byte == 0).nth(1) == Some(b"cell")
+        })
         .collect()
 }
 

@@ -22,6 +22,11 @@ pub enum Output {
     AddTo(CubeTensor),
 }
 
+/// Whether products with this tensor can go to cuBLASLt.
+pub fn has_blas(tensor: &CubeTensor) -> bool {
+    Gpu::of(tensor).is_some_and(|gpu| gpu.blas.is_ok())
+}
+
 /// lhs · rhs for two-dimensional tensors of one dtype: f32, bf16 or f16, accumulated in f32.
 /// Transposes are read in place; so are tensors that Burn transposed without moving them.
 ///

@@ -50,9 +50,9 @@ impl PeakObservation {
         Self { _launches: LaunchObservation::new(Arc::new(Launches(gpu))) }
     }
 
-    /// The most bytes in use so far, and the most bytes reserved.
-    pub fn peaks(&self) -> (u64, u64) {
-        (LIVE_PEAK.load(Relaxed), RESERVED_PEAK.load(Relaxed))
+    /// The most bytes in use, and the most bytes reserved, since the last call.
+    pub fn take_peaks(&self) -> (u64, u64) {
+        (LIVE_PEAK.swap(0, Relaxed), RESERVED_PEAK.swap(0, Relaxed))
     }
 }
 
@@ -83,26 +83,21 @@ pub(super) fn observe(gpu: &Gpu) {
 pub struct Ballast(u64);
 
 impl Ballast {
-    /// Leaves `limit` bytes for this process from now on, what it already holds counted in.
+    /// Leaves `limit` bytes for this process from now on, what it already holds counted in; `None`
+    /// when the device has no more than that to give.
     ///
     /// # Errors
-    /// When the device has no `limit` bytes to leave, or refuses the allocation.
-    pub fn leaving(gpu: &Gpu, limit: u64) -> Result<Self, String> {
+    /// When the device refuses the allocation.
+    pub fn leaving(gpu: &Gpu, limit: u64) -> Result<Option<Self>, String> {
         let (free, _) = gpu.context.memory();
-        let held = Usage::now(gpu).reserved;
-        let left = limit.saturating_sub(held);
-        let Some(bytes) = free.checked_sub(left).filter(|bytes| *bytes > 0) else {
-            return Err(format!(
-                "the limit of {limit} bytes is above the {} bytes that are free",
-                free + held
-            ));
-        };
+        let left = limit.saturating_sub(Usage::now(gpu).reserved);
+        let Some(bytes) = free.checked_sub(left).filter(|bytes| *bytes > 0) else { return Ok(None) };
         let mut address = 0;
         // SAFETY: the context is current (it was asked for its memory) and `address` is written.
         unsafe { sys::cuMemAlloc_v2(&mut address, bytes as usize) }
             .result()
             .map_err(|e| format!("the device does not give up {bytes} bytes: {e}"))?;
-        Ok(Self(address))
+        Ok(Some(Self(address)))
     }
 }
 

@@ -10,6 +10,7 @@ mod driver;
 mod events;
 mod matmul;
 mod memory;
+mod meter;
 mod pinned;
 mod stream;
 
@@ -25,14 +26,16 @@ use cubecl_cuda::CudaRuntime;
 use cubecl_runtime::runtime::Runtime;
 
 use super::DeviceInfo;
+use crate::recipe::Bytes;
 
 pub use activity::Recording;
 pub use blas::Fp32Math;
 pub use ceilings::ceilings;
 pub use driver::count;
 pub use events::Event;
-pub use matmul::{Operand, Output, matmul};
+pub use matmul::{Operand, Output, has_blas, matmul};
 pub use memory::{Ballast, PeakObservation, Usage};
+pub use meter::CudaMeter;
 pub use pinned::{PinnedArena, PinnedSlice};
 pub use stream::Path as StreamPath;
 
@@ -88,6 +91,19 @@ impl Gpu {
         }
     }
 
+    /// Which way each part of the work takes.
+    pub fn paths(&self) -> Vec<(&'static str, String)> {
+        let stream = match self.stream_path() {
+            StreamPath::Shared => "CubeCL's own, through CUPTI".into(),
+            StreamPath::HostSynchronised(reason) => format!("separate, the host waits ({reason})"),
+        };
+        let matmul = match self.blas_version() {
+            Ok(version) => format!("cuBLASLt {version}"),
+            Err(reason) => format!("CubeCL ({reason})"),
+        };
+        vec![("matmul", matmul), ("stream", stream), ("time", "device events".into())]
+    }
+
     /// The Burn device.
     pub fn burn(&self) -> Device {
         Device::cuda(self.ordinal)
@@ -138,6 +154,17 @@ impl Gpu {
             Box::leak(Box::new(Lane { stream, workspace }))
         })
     }
+}
+
+/// What to tell the user when `error` came of a full device; `None` for any other error.
+pub fn out_of_memory(error: &str) -> Option<String> {
+    // CubeCL's own words when its pools cannot grow, and the driver's answer passed on by it.
+    ["out of device memory allocating ", "can't allocate buffer of size: "].into_iter().find_map(|words| {
+        let (_, rest) = error.split_once(words)?;
+        let bytes: String = rest.chars().take_while(char::is_ascii_digit).collect();
+        let bytes = bytes.parse().ok()?;
+        Some(format!("out of device memory: an allocation of {bytes} bytes ({}) failed", Bytes(bytes)))
+    })
 }
 
 type Server = <CudaRuntime as Runtime>::Server;

@@ -1,0 +1,158 @@
+//! The CUDA [`Meter`]: device events for time, CubeCL's and the driver's figures for memory, and
+//! losses read one step late, so that the host never waits inside a step.
+//!
+//! Warm-up steps are observed for memory and not timed; measured steps are timed and not observed.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use burn::tensor::Tensor;
+use burn_cubecl::CubeBackend;
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::bytes::Bytes;
+use cubecl::client::Client;
+
+use super::{Event, Gpu, PeakObservation, Usage, out_of_memory};
+use crate::measure::{Measured, Meter, Phase, Stop, divergence, process_peak_rss};
+
+/// The device's answer to a read: it arrives in page-locked memory without the host waiting.
+type Read = Pin<Box<dyn Future<Output = Result<Vec<Bytes>, String>> + Send>>;
+
+/// A phase on the device's clock.
+struct Span {
+    phase: Phase,
+    start: Arc<Event>,
+    end: Arc<Event>,
+}
+
+pub struct CudaMeter {
+    gpu: &'static Gpu,
+    /// A read refers to its client until it arrives; a process has one meter.
+    client: &'static Client,
+    /// Held before the network was built: scratch memory of the matrix products.
+    base: Usage,
+    observation: Option<PeakObservation>,
+    /// End of what came before, in measured steps.
+    since: Option<Arc<Event>>,
+    spans: Vec<Span>,
+    reads: VecDeque<Read>,
+    result: Measured,
+}
+
+impl CudaMeter {
+    /// Counts memory from here on.
+    pub fn new(gpu: &'static Gpu) -> Self {
+        gpu.synchronize();
+        gpu.release_memory();
+        Self {
+            gpu,
+            client: Box::leak(Box::new(gpu.client())),
+            base: Usage::now(gpu),
+            observation: None,
+            since: None,
+            spans: Vec::new(),
+            reads: VecDeque::new(),
+            result: Measured::default(),
+        }
+    }
+
+    fn mark(&self) -> Arc<Event> {
+        Arc::new(Event::record(self.gpu))
+    }
+
+    /// Notes the memory of a phase that has just been issued.
+    fn note(&mut self, phase: Phase) {
+        let Some(observation) = &self.observation else { return };
+        let (live, reserved) = observation.take_peaks();
+        let now = Usage::now(self.gpu);
+        let above = |bytes: u64, base: u64| bytes.saturating_sub(base);
+        let memory = &mut self.result.memory;
+        let peak = above(live.max(now.live), self.base.live);
+        let reserved = above(reserved.max(now.reserved), self.base.reserved);
+        let of_phase = match phase {
+            Phase::Forward => {
+                memory.after_forward = memory.after_forward.max(above(now.live, self.base.live));
+                &mut memory.forward_peak
+            }
+            Phase::Backward => &mut memory.backward_peak,
+            Phase::Optimizer => &mut memory.optimizer_peak,
+        };
+        *of_phase = peak.max(*of_phase);
+        memory.live_peak = memory.live_peak.max(peak);
+        memory.reserved_peak = memory.reserved_peak.max(Some(reserved));
+        memory.driver_peak = memory.driver_peak.max(Some(now.driver));
+    }
+
+    /// Waits for the oldest loss that was asked for.
+    fn arrive(&mut self) -> Result<(), Stop> {
+        let Some(read) = self.reads.pop_front() else { return Ok(()) };
+        let bytes = cubecl::future::block_on(read).map_err(|error| match out_of_memory(&error) {
+            Some(reason) => Stop::OutOfMemory { reason },
+            None => panic!("the loss cannot be read: {error}"),
+        })?;
+        let bytes: [u8; 4] = bytes[0][..4].try_into().expect("a loss is one fp32 number");
+        self.result.losses.push(f64::from(f32::from_le_bytes(bytes)));
+        divergence(&self.result.losses).map_or(Ok(()), Err)
+    }
+}
+
+impl Meter for CudaMeter {
+    fn begin(&mut self, measured: bool) {
+        if !measured {
+            self.observation.get_or_insert_with(|| PeakObservation::start(self.gpu)).take_peaks();
+            return;
+        }
+        if self.observation.take().is_some() {
+            // What warm-up still has to do is not the first measured step's.
+            self.gpu.synchronize();
+        }
+        self.since = Some(self.mark());
+    }
+
+    fn end(&mut self, phase: Phase) {
+        self.note(phase);
+        let Some(start) = self.since.take() else { return };
+        let end = self.mark();
+        self.spans.push(Span { phase, start, end: end.clone() });
+        self.since = Some(end);
+    }
+
+    fn loss(&mut self, loss: Tensor<1>) {
+        let loss: CubeTensor = loss.try_into_primitive::<CubeBackend>().expect("a loss on a CUDA device");
+        let read = self.client.read_async(vec![loss.handle]);
+        self.reads.push_back(Box::pin(async move { read.await.map_err(|e| format!("{e:?}")) }));
+        if self.since.is_some() {
+            // The copy belongs to no phase.
+            self.since = Some(self.mark());
+        }
+    }
+
+    /// Looks at the loss of the step before: the device has passed it long ago and has this step
+    /// to go on with.
+    fn stop(&mut self) -> Option<Stop> {
+        while self.reads.len() > 1 {
+            if let Err(stop) = self.arrive() {
+                return Some(stop);
+            }
+        }
+        None
+    }
+
+    fn finish(mut self: Box<Self>, proof: &dyn Fn() -> Tensor<1>) -> Result<Measured, Stop> {
+        while !self.reads.is_empty() {
+            self.arrive()?;
+        }
+        // CubeCL tells of a failed allocation when something that depends on it is read. The loss
+        // after the last update depends on every parameter.
+        self.loss(proof());
+        self.arrive()?;
+        self.result.losses.pop();
+        for Span { phase, start, end } in &self.spans {
+            self.result.seconds[*phase as usize].push(end.seconds_since(start));
+        }
+        self.result.memory.process_rss_peak = process_peak_rss();
+        Ok(self.result)
+    }
+}

@@ -1,0 +1,68 @@
+//! The same program on an NVIDIA GPU. Without one these tests say so and pass; on a GPU machine they
+//! run with `cargo test --release --test cli cuda -- --nocapture`.
+
+use crate::place::{Place, TINY, files};
+use runner::device::DeviceId;
+
+/// Whether there is a GPU; says so when there is none.
+fn gpu() -> bool {
+    let found = DeviceId::all().len() > 1;
+    if !found {
+        println!("skipped: this test needs an NVIDIA GPU, and the driver reports none");
+    }
+    found
+}
+
+#[test]
+fn verify_passes_in_every_precision() {
+    if !gpu() {
+        return;
+    }
+    let place = Place::new(TINY);
+    let golden = format!("{}/tests/fixtures/swiglu", env!("CARGO_MANIFEST_DIR"));
+    for compute in ["tf32", "bf16", "fp16"] {
+        let args = ["verify", &golden, "--device", "cuda:0", "--compute", compute];
+        place.runner_on_gpu(&args).exits(0).says(&["20 of 20 quantities pass"]);
+    }
+    // True fp32 is the custom operator's alone: Burn multiplies fp32 in TF32 on CUDA.
+    let args = ["verify", &golden, "--device", "cuda:0", "--compute", "fp32"];
+    place.runner_on_gpu(&args).exits(0).says(&["15 of 15 quantities pass"]);
+}
+
+#[test]
+fn a_run_measures_time_and_memory_and_says_its_paths() {
+    if !gpu() {
+        return;
+    }
+    let place = Place::new(TINY);
+    place.runner_on_gpu(&["run", "recipe.toml", "--trace"]).exits(0).says(&["4 measured"]);
+    for row in place.rows() {
+        let m = &row["measurement"];
+        assert!(
+            m["paths"]["matmul"].as_str().is_some_and(|path| path.contains("cuBLASLt")),
+            "{}",
+            m["paths"]
+        );
+        assert_eq!(m["backward"]["seconds"].as_array().map(Vec::len), Some(3));
+        let memory = &m["memory"];
+        assert!(memory["live_peak"].as_u64() > Some(2 * 3 * 32 * 64 * 4), "{memory}");
+        assert!(memory["driver_peak"].as_u64() > memory["reserved_peak"].as_u64(), "{memory}");
+        assert!(m["loss"][3].as_f64() < m["loss"][0].as_f64(), "training lowers the loss: {}", m["loss"]);
+    }
+    assert_eq!(files(&place.results().join("traces")).len(), 4);
+}
+
+#[test]
+fn out_of_memory_is_a_row_and_the_others_run() {
+    if !gpu() {
+        return;
+    }
+    let recipe = TINY
+        .replace("hidden_size = 32", "hidden_size = 1024")
+        .replace("intermediate_size = 64", "intermediate_size = 4096")
+        .replace("steps = 3", "steps = 3\nmemory_limit = \"1 GiB\"")
+        .replace("[2, 4]", "[2, 4096]");
+    let place = Place::new(&recipe);
+    place.runner_on_gpu(&["run", "recipe.toml"]).exits(42).says(&["2 out of memory", "out of device memory"]);
+    assert_eq!((place.count("ok"), place.count("oom")), (2, 2));
+}
