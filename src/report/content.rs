@@ -4,13 +4,14 @@ use super::charts::Chart;
 use super::document::{Block, Table};
 use super::swiglu;
 use super::table::{Comparison, Line, Quantity, Shape};
+use super::timelines::{self, Timelines};
 use super::{conclusion, environment, labels};
 use crate::measure::Measurement;
 use crate::recipe::{Bytes, matches};
 use crate::text;
 use crate::text::{rate, ratio, seconds, sentence, significant};
 
-pub fn blocks(comparison: &Comparison, charts: &[Chart]) -> Vec<Block> {
+pub fn blocks(comparison: &Comparison, charts: &[Chart], timelines: &Timelines) -> Vec<Block> {
     let heading = |text: &str| Block::Heading { text: text.into() };
     let mut out = Vec::new();
     if !comparison.recipe.question.is_empty() {
@@ -27,6 +28,7 @@ pub fn blocks(comparison: &Comparison, charts: &[Chart]) -> Vec<Block> {
         out.push(heading("Charts"));
         out.extend(charts.iter().map(figure));
     }
+    out.extend(timelines::blocks(comparison, timelines));
     out.extend(swiglu::blocks(comparison));
     if let Some(table) = published(comparison) {
         out.extend([heading("Beside published results"), table]);
@@ -46,7 +48,7 @@ pub fn blocks(comparison: &Comparison, charts: &[Chart]) -> Vec<Block> {
     out
 }
 
-fn figure(chart: &Chart) -> Block {
+pub(super) fn figure(chart: &Chart) -> Block {
     let size = |name: &str| -> Option<f64> {
         chart.svg.split_once(&format!("{name}=\""))?.1.split('"').next()?.parse().ok()
     };
@@ -58,7 +60,7 @@ fn figure(chart: &Chart) -> Block {
 }
 
 /// Columns that name a cell: sizes and method, those of them that vary.
-fn naming(comparison: &Comparison) -> (Vec<String>, impl Fn(&Line) -> Vec<String>) {
+pub(super) fn naming(comparison: &Comparison) -> (Vec<String>, impl Fn(&Line) -> Vec<String>) {
     let shapes = comparison.shapes.len() > 1;
     let methods = comparison.methods.len() > 1 || !shapes;
     let pick = move |shape: String, method: String| {
@@ -71,11 +73,11 @@ fn naming(comparison: &Comparison) -> (Vec<String>, impl Fn(&Line) -> Vec<String
     (pick("sizes".into(), "method".into()), labels)
 }
 
-fn strings(items: &[&str]) -> Vec<String> {
+pub(super) fn strings(items: &[&str]) -> Vec<String> {
     items.iter().map(|item| item.to_string()).collect()
 }
 
-fn or_dash(text: Option<String>) -> String {
+pub(super) fn or_dash(text: Option<String>) -> String {
     text.unwrap_or_else(|| "–".into())
 }
 

@@ -7,6 +7,7 @@ use serde::{Serialize, Serializer};
 use super::charts::Chart;
 use super::content;
 use super::table::Comparison;
+use super::timelines::Timelines;
 
 #[derive(Serialize)]
 pub struct Document {
@@ -109,7 +110,7 @@ impl Serialize for Formula {
 }
 
 impl Document {
-    pub fn new(comparison: &Comparison, charts: &[Chart]) -> Self {
+    pub fn new(comparison: &Comparison, charts: &[Chart], timelines: &Timelines) -> Self {
         let environments = || comparison.lines.iter().filter_map(|line| line.row).map(|row| &row.environment);
         let date = environments().map(|e| e.date.clone()).max().unwrap_or_default();
         let devices: BTreeSet<&str> = environments().map(|e| e.device.name.as_str()).collect();
@@ -119,7 +120,7 @@ impl Document {
             title: comparison.recipe.title.clone(),
             measured: measured.join(", "),
             date,
-            blocks: content::blocks(comparison, charts),
+            blocks: content::blocks(comparison, charts, timelines),
         }
     }
 }

@@ -20,6 +20,7 @@ mod terminal;
 mod testing;
 #[cfg(test)]
 mod tests;
+mod timelines;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -30,12 +31,14 @@ use crate::recipe::Recipe;
 use crate::row::Row;
 use document::Document;
 use table::Comparison;
+use timelines::Timelines;
 
 pub use compare::compare;
 pub use terminal::terminal_table;
 
 /// Writes the tables, the charts and the documents of a recipe's rows into `folder`, which is made
-/// when it is missing. Rows may be missing or not `ok`: their cells are shown as such.
+/// when it is missing. Rows may be missing or not `ok`: their cells are shown as such. Traces that
+/// lie in the folder as `traces/<row key>.json` are drawn too.
 ///
 /// Returns the files written, in the order table, charts, documents.
 ///
@@ -44,7 +47,8 @@ pub use terminal::terminal_table;
 pub fn write(folder: &Path, recipe: &Recipe, rows: &[Row]) -> miette::Result<Vec<PathBuf>> {
     let comparison = Comparison::new(recipe, rows);
     let charts = charts::draw(&comparison)?;
-    let document = Document::new(&comparison, &charts);
+    let timelines = Timelines::read(folder, &comparison)?;
+    let document = Document::new(&comparison, &charts, &timelines);
 
     let mut frame = frame::frame(&comparison)?;
     let mut files = vec![
@@ -52,7 +56,7 @@ pub fn write(folder: &Path, recipe: &Recipe, rows: &[Row]) -> miette::Result<Vec
         ("table.parquet".to_string(), frame::parquet(&mut frame)?),
         ("table.md".to_string(), terminal::markdown_table(&comparison).into_bytes()),
     ];
-    for chart in &charts {
+    for chart in charts.iter().chain(timelines.charts()) {
         files.push((format!("charts/{}.svg", chart.name), chart.svg.clone().into_bytes()));
         files.push((format!("charts/{}.png", chart.name), charts::png(&chart.svg)?));
     }

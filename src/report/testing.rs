@@ -1,5 +1,6 @@
 //! Hand-made recipes and rows for the tests of the report.
 
+use crate::device::trace::{Activity, ActivityKind};
 use crate::device::{Ceilings, DeviceInfo};
 use crate::measure::{Estimate, Measurement, MemoryUse, Samples};
 use crate::recipe::{Cell, Recipe, Source};
@@ -128,4 +129,50 @@ pub fn rows(recipe: &Recipe) -> Vec<Row> {
         row
     };
     recipe.cells.iter().map(row).collect()
+}
+
+/// Three kernels of 7 ms in a step of 10 ms on stream 7. Copies to the device run for 2 ms on
+/// stream 13, 48 MiB or 25.2 GB/s, half of it under a kernel; one to the host for 1 ms on stream 7,
+/// 16 MiB or 16.8 GB/s, all of it under a kernel of stream 14: 2 of 3 ms are hidden.
+pub fn step_trace() -> Vec<Activity> {
+    let activity = |kind, name: &str, stream, start: u64, end: u64, mebibytes: u64| Activity {
+        kind,
+        name: name.into(),
+        stream,
+        start: start * 100_000,
+        end: end * 100_000,
+        bytes: mebibytes << 20,
+    };
+    vec![
+        activity(ActivityKind::HostToDevice, "copy to the device", 13, 0, 10, 24),
+        activity(ActivityKind::Kernel, "nvjet_sm90_tst_128x256", 7, 10, 50, 0),
+        activity(ActivityKind::HostToDevice, "copy to the device", 13, 35, 45, 24),
+        activity(ActivityKind::Kernel, "silu_and_gate_f32", 7, 60, 70, 0),
+        activity(ActivityKind::Kernel, "reduce_kernel_f32", 14, 80, 100, 0),
+        activity(ActivityKind::DeviceToHost, "copy to the host", 7, 85, 95, 16),
+    ]
+}
+
+/// A step of 2000 kernels on streams 7 and 14, with copies both ways on stream 20 half under them.
+pub fn busy_trace() -> Vec<Activity> {
+    let names = ["nvjet_sm90_tst", "kernel_binop_f32", "reduce_kernel", "nvjet_sm90_tst", "prng_kernel"];
+    let mut out = Vec::new();
+    for i in 0..2000u64 {
+        // Uneven lengths, with an idle stretch in the middle of the step.
+        let start = i * 20_000 + if i >= 1000 { 3_000_000 } else { 0 };
+        let length = 6_000 + (i * i * 37) % 19_000;
+        let kind = ActivityKind::Kernel;
+        let stream = if i % 7 == 3 { 14 } else { 7 };
+        let end = start + length;
+        out.push(Activity { kind, name: names[(i / 40 % 5) as usize].into(), stream, start, end, bytes: 0 });
+        if i % 100 == 50 {
+            let (kind, name) = match i / 100 % 2 {
+                0 => (ActivityKind::HostToDevice, "copy to the device"),
+                _ => (ActivityKind::DeviceToHost, "copy to the host"),
+            };
+            let end = start + 1_300_000;
+            out.push(Activity { kind, name: name.into(), stream: 20, start, end, bytes: 32 << 20 });
+        }
+    }
+    out
 }

@@ -8,11 +8,13 @@ mod legend;
 mod lines;
 mod png;
 mod scatter;
+mod timeline;
 
 use super::table::Comparison;
 
 pub use canvas::font_files;
 pub use png::png;
+pub use timeline::timeline;
 
 /// A drawn chart.
 pub struct Chart {

@@ -4,8 +4,9 @@
 use resvg::usvg::{Group, Node, Rect};
 
 use super::super::table::Comparison;
-use super::super::testing::{STUDY, bad_row, ok_row, recipe, rows};
+use super::super::testing::{STUDY, bad_row, busy_trace, ok_row, recipe, rows, step_trace};
 use super::*;
+use crate::device::trace::{Activity, ActivityKind};
 use crate::recipe::Recipe;
 use crate::row::{Row, Status};
 
@@ -79,6 +80,20 @@ fn grids() -> Vec<(&'static str, Recipe)> {
     ]
 }
 
+/// A kernel and copies of every kind on each of 60 streams, for hours.
+fn many_streams() -> (&'static str, Vec<Activity>) {
+    use ActivityKind::*;
+    let names = [(Kernel, "gemm"), (Kernel, "binop"), (Kernel, "reduce"), (Kernel, "prng")];
+    let copies = [HostToDevice, DeviceToHost, DeviceToDevice].map(|kind| (kind, "copy"));
+    let of_stream = |stream: u32| {
+        names.into_iter().chain(copies).zip(0..).map(move |((kind, name), i)| {
+            let start = (u64::from(stream) + i * 60) * 100_000_000_000;
+            Activity { kind, name: name.into(), stream, start, end: start + 90_000_000_000, bytes: 1 }
+        })
+    };
+    ("timeline-streams", (1_000_000..1_000_060).flat_map(of_stream).collect())
+}
+
 #[test]
 fn labels_never_meet() {
     for (what, recipe) in grids() {
@@ -98,7 +113,12 @@ fn labels_never_meet() {
         let cases = [("ok", all), ("oom", mixed), ("failed", one)];
         for (case, rows) in &cases {
             let comparison = Comparison::new(&recipe, rows);
-            for chart in draw(&comparison).expect("charts") {
+            let name = comparison.name(&comparison.lines[comparison.lines.len() - 1]);
+            let timelines =
+                [("timeline-step", step_trace()), ("timeline-busy", busy_trace()), many_streams()].map(
+                    |(file, trace)| timeline(file, &name, &trace).expect("a chart").expect("a timeline"),
+                );
+            for chart in draw(&comparison).expect("charts").into_iter().chain(timelines) {
                 assert_labels_are_apart(&chart, &format!("{what}, {case}"));
                 // RUNNER_CHARTS=folder cargo test labels_never_meet: the pictures, to look at.
                 if let Ok(folder) = std::env::var("RUNNER_CHARTS") {

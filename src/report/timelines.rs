@@ -1,0 +1,270 @@
+//! [`Timelines`]: the traces of a recipe's cells, drawn and in numbers.
+
+use std::collections::BTreeSet;
+use std::io::ErrorKind;
+use std::path::Path;
+
+use super::charts::{self, Chart};
+use super::content::{figure, naming, or_dash, strings};
+use super::document::{Block, Table};
+use super::table::{Comparison, Line};
+use crate::device::trace::{Summary, Transfers, read_chrome_trace};
+use crate::recipe::Bytes;
+use crate::text::{and, percent, seconds, significant};
+
+/// More traces than this are drawn in the document at one shape only.
+const MOST: usize = 6;
+
+/// Empty when no cell was traced.
+#[derive(Default)]
+pub struct Timelines {
+    drawn: Vec<Timeline>,
+    /// Which traces could not be used and why.
+    problems: Vec<String>,
+}
+
+struct Timeline {
+    /// Index into [`Comparison::lines`].
+    line: usize,
+    summary: Summary,
+    chart: Chart,
+}
+
+impl Timelines {
+    /// Reads `traces/<row key>.json` of every row. A trace that cannot be read, or that is missing
+    /// where other cells of the device have one, becomes a sentence of the document.
+    ///
+    /// # Errors
+    /// When Plotters cannot draw.
+    pub fn read(folder: &Path, comparison: &Comparison) -> miette::Result<Self> {
+        let mut timelines = Self::default();
+        let (mut traced_devices, mut missing) = (BTreeSet::new(), Vec::new());
+        for (i, line) in comparison.lines.iter().enumerate() {
+            let Some(row) = line.row else { continue };
+            let file = format!("traces/{}.json", row.key);
+            let device = row.environment.device.id.as_str();
+            let text = match std::fs::read_to_string(folder.join(&file)) {
+                Err(e) if e.kind() == ErrorKind::NotFound => {
+                    missing.extend(line.measured().is_some().then_some((device, file)));
+                    continue;
+                }
+                text => text.map_err(|e| e.to_string()),
+            };
+            traced_devices.insert(device);
+            match text.and_then(|text| read_chrome_trace(&text)) {
+                Err(why) => timelines.problems.push(format!(
+                    "The trace {file} of {} cannot be read: {why}. Run the cell again with --trace and --force.",
+                    comparison.name(line)
+                )),
+                Ok(activities) => {
+                    let name = format!("timeline-{}", row.key);
+                    let chart = charts::timeline(&name, &comparison.name(line), &activities)?;
+                    match Summary::new(&activities).zip(chart) {
+                        Some((summary, chart)) => {
+                            timelines.drawn.push(Timeline { line: i, summary, chart });
+                        }
+                        None => timelines.problems.push(format!(
+                            "The trace {file} of {} holds no kernels and no copies.",
+                            comparison.name(line)
+                        )),
+                    }
+                }
+            }
+        }
+        // Without any trace none was asked for, or the device has none.
+        missing.retain(|(device, _)| traced_devices.contains(device));
+        let missing: Vec<String> = missing.into_iter().map(|(_, file)| file).collect();
+        if !missing.is_empty() {
+            timelines.problems.push(format!(
+                "Not traced, though measured: {} missing. Run these cells again with --trace and --force.",
+                match missing.as_slice() {
+                    [one] => format!("{one} is"),
+                    several => format!("{} are", and(several)),
+                }
+            ));
+        }
+        Ok(timelines)
+    }
+
+    pub fn charts(&self) -> impl Iterator<Item = &Chart> {
+        self.drawn.iter().map(|timeline| &timeline.chart)
+    }
+
+    /// Those that stand in the document: all, or those of the shape with the most work.
+    fn shown<'t>(&'t self, comparison: &'t Comparison) -> impl Iterator<Item = &'t Timeline> {
+        let line = |timeline: &Timeline| &comparison.lines[timeline.line];
+        let work = |timeline: &&Timeline| {
+            let cell = line(timeline).cell;
+            cell.model.flops(cell).forward
+        };
+        let largest = self.drawn.iter().max_by(|a, b| work(a).total_cmp(&work(b))).map(|t| line(t).shape);
+        let all = self.drawn.len() <= MOST;
+        self.drawn.iter().filter(move |timeline| all || Some(line(timeline).shape) == largest)
+    }
+}
+
+/// The table of the traces, their timelines, and what could not be read; nothing without traces.
+pub fn blocks(comparison: &Comparison, timelines: &Timelines) -> Vec<Block> {
+    let Timelines { drawn, problems } = timelines;
+    if drawn.is_empty() && problems.is_empty() {
+        return Vec::new();
+    }
+    let mut out = vec![Block::Heading { text: "What the device did".into() }];
+    if !drawn.is_empty() {
+        out.push(table(comparison, drawn));
+        let shown: Vec<&Timeline> = timelines.shown(comparison).collect();
+        let rest = match drawn.len() - shown.len() {
+            0 => String::new(),
+            rest => format!(
+                " Shown are those at {}; the other {rest} are in the folder charts.",
+                comparison.shapes[comparison.lines[shown[0].line].shape].label
+            ),
+        };
+        out.push(Block::Paragraph {
+            text: format!(
+                "In the timelines a lane is a stream of the device, and each point in time has the colour \
+                 of what ran longest then, paler where the stream was idle for part of it.{rest}"
+            ),
+        });
+        out.extend(shown.into_iter().map(|timeline| figure(&timeline.chart)));
+    }
+    out.extend(problems.iter().map(|text| Block::Paragraph { text: text.clone() }));
+    out
+}
+
+fn table(comparison: &Comparison, drawn: &[Timeline]) -> Block {
+    let (mut header, names) = naming(comparison);
+    let text_columns = (0..header.len()).collect();
+    header.extend(strings(&[
+        "step",
+        "kernels",
+        "busy",
+        "to the device",
+        "GB/s",
+        "to the host",
+        "GB/s",
+        "copy time hidden",
+    ]));
+    let row = |timeline: &Timeline| {
+        let line: &Line = &comparison.lines[timeline.line];
+        let s = &timeline.summary;
+        let bytes = |t: Transfers| or_dash((t.bytes > 0).then(|| Bytes(t.bytes).to_string()));
+        let rate = |t: Transfers| or_dash(t.rate().map(|rate| significant(rate / 1e9)));
+        let mut row = names(line);
+        row.extend([
+            seconds(s.span as f64 * 1e-9),
+            s.kernels.to_string(),
+            percent(s.busy_share),
+            bytes(s.to_device),
+            rate(s.to_device),
+            bytes(s.to_host),
+            rate(s.to_host),
+            or_dash(s.hidden_share.map(percent)),
+        ]);
+        row
+    };
+    Block::Table(Table {
+        caption:
+            "One traced step of each cell, from its first kernel or copy to the end of its last; tracing \
+                  costs some time, so compare times in the table of results. Busy is the share of the step \
+                  during which a kernel ran, GB/s the bytes copied over the time in which copies ran, and \
+                  hidden the share of copy time during which a kernel ran too."
+                .into(),
+        header,
+        rows: drawn.iter().map(row).collect(),
+        text_columns,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{STUDY, recipe, rows, step_trace};
+    use super::*;
+    use crate::device::trace::chrome_trace;
+    use crate::recipe::Recipe;
+    use crate::row::Row;
+
+    /// A folder with a trace of each row.
+    fn traced(rows: &[Row]) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        std::fs::create_dir(folder.path().join("traces")).expect("a folder");
+        for row in rows {
+            write(&folder, row, &chrome_trace(&step_trace()).to_string());
+        }
+        folder
+    }
+
+    fn write(folder: &tempfile::TempDir, row: &Row, text: &str) {
+        let file = folder.path().join(format!("traces/{}.json", row.key));
+        std::fs::write(file, text).expect("a written trace");
+    }
+
+    fn levels() -> (Recipe, Vec<Row>) {
+        let recipe = recipe("[grid]\n\"checkpoint.level\" = [0, 0.5, 1]\n");
+        let rows = rows(&recipe);
+        (recipe, rows)
+    }
+
+    #[test]
+    fn the_table_by_hand() {
+        let (recipe, rows) = levels();
+        let folder = traced(&rows[1..2]);
+        let comparison = Comparison::new(&recipe, &rows);
+        let timelines = Timelines::read(folder.path(), &comparison).expect("timelines");
+        let blocks = blocks(&comparison, &timelines);
+        let [
+            Block::Heading { .. },
+            Block::Table(table),
+            Block::Paragraph { .. },
+            Block::Figure { svg, .. },
+            ..,
+        ] = blocks.as_slice()
+        else {
+            panic!("{} blocks", blocks.len())
+        };
+        // Numbers of `step_trace`.
+        assert_eq!(
+            table.rows,
+            [["level 0.5", "10.0 ms", "3", "70 %", "48.0 MiB", "25.2", "16.0 MiB", "16.8", "67 %"]]
+        );
+        assert!(svg.contains("step 10.0 ms · 3 kernels · device busy 70 % · 67 % of copy time hidden"));
+        let Some(Block::Paragraph { text }) = blocks.last() else { panic!("no sentence") };
+        assert!(text.contains(&format!("{}.json and traces/{}.json are missing", rows[0].key, rows[2].key)));
+    }
+
+    #[test]
+    fn without_traces_nothing_is_said() {
+        let (recipe, rows) = levels();
+        let folder = traced(&[]);
+        let comparison = Comparison::new(&recipe, &rows);
+        let timelines = Timelines::read(folder.path(), &comparison).expect("timelines");
+        assert!(blocks(&comparison, &timelines).is_empty() && timelines.charts().next().is_none());
+    }
+
+    #[test]
+    fn damaged_traces_are_named() {
+        let (recipe, rows) = levels();
+        let folder = traced(&rows);
+        write(&folder, &rows[0], "{\"traceEvents\": [");
+        write(&folder, &rows[1], "{\"traceEvents\": []}");
+        let comparison = Comparison::new(&recipe, &rows);
+        let timelines = Timelines::read(folder.path(), &comparison).expect("timelines");
+        assert_eq!(timelines.drawn.len(), 1);
+        let [damaged, empty] = timelines.problems.as_slice() else { panic!("{:?}", timelines.problems) };
+        assert!(damaged.contains(&format!("traces/{}.json of level 0 cannot be read", rows[0].key)));
+        assert!(empty.contains(&format!("traces/{}.json of level 0.5 holds no kernels", rows[1].key)));
+    }
+
+    #[test]
+    fn of_many_traces_the_largest_shape_is_shown() {
+        let recipe = recipe(STUDY);
+        let rows = rows(&recipe);
+        let folder = traced(&rows);
+        let comparison = Comparison::new(&recipe, &rows);
+        let timelines = Timelines::read(folder.path(), &comparison).expect("timelines");
+        assert_eq!(timelines.charts().count(), 15);
+        let captions: Vec<&str> = timelines.shown(&comparison).map(|t| t.chart.caption.as_str()).collect();
+        assert_eq!(captions.len(), 3);
+        assert!(captions[0].starts_with("Timeline of one step: level 0 at 4×1024, 4096"), "{captions:?}");
+    }
+}
