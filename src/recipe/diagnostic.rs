@@ -29,8 +29,11 @@ impl Rule {
 
 /// An error in a recipe: message, place and advice.
 #[derive(Debug, thiserror::Error)]
-#[error("{message}")]
-pub struct RecipeError {
+#[error("{}", .0.message)]
+pub struct RecipeError(Box<Details>);
+
+#[derive(Debug)]
+struct Details {
     message: String,
     label: String,
     help: String,
@@ -38,20 +41,27 @@ pub struct RecipeError {
     source_code: Option<NamedSource<String>>,
 }
 
+impl RecipeError {
+    fn without_source(message: String, help: &str) -> Self {
+        let help = help.to_string();
+        Self(Box::new(Details { message, label: String::new(), help, span: None, source_code: None }))
+    }
+}
+
 impl Diagnostic for RecipeError {
     fn help<'a>(&'a self) -> Option<Box<dyn std::fmt::Display + 'a>> {
-        (!self.help.is_empty()).then(|| Box::new(&self.help) as Box<dyn std::fmt::Display>)
+        (!self.0.help.is_empty()).then(|| Box::new(&self.0.help) as Box<dyn std::fmt::Display>)
     }
 
     fn source_code(&self) -> Option<&dyn SourceCode> {
         // Without a span there is no line to draw, and the message alone says which file it is.
-        self.span.as_ref()?;
-        self.source_code.as_ref().map(|s| s as &dyn SourceCode)
+        self.0.span.as_ref()?;
+        self.0.source_code.as_ref().map(|s| s as &dyn SourceCode)
     }
 
     fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
-        let span = self.span.clone()?;
-        let label = LabeledSpan::new_with_span(Some(self.label.clone()), span);
+        let span = self.0.span.clone()?;
+        let label = LabeledSpan::new_with_span(Some(self.0.label.clone()), span);
         Some(Box::new(std::iter::once(label)))
     }
 }
@@ -62,23 +72,14 @@ impl Source {
     /// # Errors
     /// When the file is missing, unreadable or not UTF-8 text.
     pub fn read(path: &Path) -> Result<Self, RecipeError> {
-        let bytes = std::fs::read(path).map_err(|e| RecipeError {
-            message: format!("cannot read the recipe {}: {e}", path.display()),
-            label: String::new(),
-            help: "`runner recipes` lists the recipes in ./recipes".into(),
-            span: None,
-            source_code: None,
+        let bytes = std::fs::read(path).map_err(|e| {
+            let message = format!("cannot read the recipe {}: {e}", path.display());
+            RecipeError::without_source(message, "`runner recipes` lists the recipes in ./recipes")
         })?;
-        let text = String::from_utf8(bytes).map_err(|e| RecipeError {
-            message: format!(
-                "{} is not a text file: byte {} is not UTF-8",
-                path.display(),
-                e.utf8_error().valid_up_to()
-            ),
-            label: String::new(),
-            help: "a recipe is a TOML file; check the path".into(),
-            span: None,
-            source_code: None,
+        let text = String::from_utf8(bytes).map_err(|e| {
+            let at = e.utf8_error().valid_up_to();
+            let message = format!("{} is not a text file: byte {at} is not UTF-8", path.display());
+            RecipeError::without_source(message, "a recipe is a TOML file; check the path")
         })?;
         Ok(Self { path: path.to_path_buf(), text })
     }
@@ -117,13 +118,8 @@ impl Source {
             Some(end) if end > 0 => s.start..s.start + end,
             _ => s,
         });
-        RecipeError {
-            message,
-            label,
-            help,
-            span,
-            source_code: Some(NamedSource::new(name, self.text.clone()).with_language("toml")),
-        }
+        let source_code = Some(NamedSource::new(name, self.text.clone()).with_language("toml"));
+        RecipeError(Box::new(Details { message, label, help, span, source_code }))
     }
 }
 

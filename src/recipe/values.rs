@@ -110,7 +110,7 @@ impl Bytes {
         let unit = text[digits..].trim().to_lowercase();
         let scale = UNITS.iter().find(|(name, _)| *name == unit)?.1;
         let bytes = amount * scale as f64;
-        (bytes >= 1.0 && bytes < 1e18).then_some(Self(bytes as u64))
+        (1.0..1e18).contains(&bytes).then_some(Self(bytes as u64))
     }
 }
 

@@ -128,7 +128,7 @@ unsafe fn read(record: *const cupti::CUpti_Activity) -> Option<Activity> {
                     stream: (*copy).streamId,
                     start: (*copy).start,
                     end: (*copy).end,
-                    bytes: (*copy).bytes as u64,
+                    bytes: (*copy).bytes,
                 })
             }
             _ => None,

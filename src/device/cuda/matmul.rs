@@ -15,6 +15,7 @@ pub struct Operand {
 }
 
 /// Where the product goes.
+#[expect(clippy::large_enum_variant, reason = "made for one call and taken apart in it")]
 pub enum Output {
     /// A new tensor of this dtype.
     New(DType),

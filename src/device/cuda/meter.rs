@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::rc::Rc;
 
 use burn::tensor::Tensor;
 use burn_cubecl::CubeBackend;
@@ -23,8 +23,8 @@ type Read = Pin<Box<dyn Future<Output = Result<Vec<Bytes>, String>> + Send>>;
 /// A phase on the device's clock.
 struct Span {
     phase: Phase,
-    start: Arc<Event>,
-    end: Arc<Event>,
+    start: Rc<Event>,
+    end: Rc<Event>,
 }
 
 pub struct CudaMeter {
@@ -35,7 +35,7 @@ pub struct CudaMeter {
     base: Usage,
     observation: Option<PeakObservation>,
     /// End of what came before, in measured steps.
-    since: Option<Arc<Event>>,
+    since: Option<Rc<Event>>,
     spans: Vec<Span>,
     reads: VecDeque<Read>,
     result: Measured,
@@ -58,8 +58,8 @@ impl CudaMeter {
         }
     }
 
-    fn mark(&self) -> Arc<Event> {
-        Arc::new(Event::record(self.gpu))
+    fn mark(&self) -> Rc<Event> {
+        Rc::new(Event::record(self.gpu))
     }
 
     /// Notes the memory of a phase that has just been issued.

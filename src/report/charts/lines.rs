@@ -94,7 +94,7 @@ fn chart(comparison: &Comparison, sweep: &Sweep) -> Result<Chart> {
     })?;
     let held = if held.is_empty() { String::new() } else { format!(", {held}") };
     Ok(Chart {
-        name: format!("lines-{}", sweep.key.replace('.', "-").replace('_', "-")),
+        name: format!("lines-{}", sweep.key.replace(['.', '_'], "-")),
         caption: format!("Median step time and measured peak memory over {name}{held}."),
         svg,
     })
