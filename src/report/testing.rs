@@ -153,7 +153,7 @@ pub fn step_trace() -> Vec<Activity> {
     ]
 }
 
-/// A step of 2000 kernels on streams 7 and 14, with copies both ways on stream 20 half under them.
+/// A step of 2000 kernels on streams 7 and 14, with copies both ways on stream 20.
 pub fn busy_trace() -> Vec<Activity> {
     let names = ["nvjet_sm90_tst", "kernel_binop_f32", "reduce_kernel", "nvjet_sm90_tst", "prng_kernel"];
     let mut out = Vec::new();

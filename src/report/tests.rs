@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::testing::{STUDY, bad_row, recipe, rows};
+use super::testing::{STUDY, bad_row, busy_trace, recipe, rows, step_trace};
 use super::*;
+use crate::device::trace::chrome_trace;
 use crate::row::Status;
 
 /// The name and the bytes of every file that `write` returned.
@@ -62,6 +63,31 @@ fn the_same_rows_give_the_same_bytes() {
     }
     assert!(!html.contains("http://localhost") && !html.contains("<script"));
     assert!(first["report.pdf"].starts_with(b"%PDF-"));
+}
+
+#[test]
+fn traces_become_timelines_in_files_and_documents() {
+    let recipe = recipe("[grid]\n\"checkpoint.level\" = [0, 0.5, 1]\n");
+    let rows = rows(&recipe);
+    // RUNNER_TRACED=folder cargo test traces_become: the report, to look at.
+    let temporary = tempfile::tempdir().expect("a temporary folder");
+    let folder = std::env::var("RUNNER_TRACED").map_or(temporary.path().to_path_buf(), PathBuf::from);
+    std::fs::create_dir_all(folder.join("traces")).expect("a folder");
+    for (row, trace) in rows.iter().zip([step_trace(), busy_trace()]) {
+        let file = folder.join(format!("traces/{}.json", row.key));
+        std::fs::write(file, chrome_trace(&trace).to_string()).expect("a written trace");
+    }
+    let files = write(&folder, &recipe, &rows).expect("a report");
+    for row in &rows[..2] {
+        for ending in ["svg", "png"] {
+            assert!(files.contains(&folder.join(format!("charts/timeline-{}.{ending}", row.key))));
+        }
+    }
+    let html = std::fs::read_to_string(folder.join("report.html")).expect("a written report");
+    for text in ["Timeline of one step: level 0.", "Timeline of one step: level 0.5.", "2000 kernels"] {
+        assert!(html.contains(text), "{text} is missing in the report");
+    }
+    assert!(html.contains(&format!("traces/{}.json is missing", rows[2].key)));
 }
 
 #[test]
