@@ -35,6 +35,9 @@ impl Default for CpuMeter {
 }
 
 impl Meter for CpuMeter {
+    /// The CPU has nothing to compile.
+    fn prepare(&mut self, _work: &dyn Fn()) {}
+
     fn begin(&mut self, measured: bool) {
         self.measured = measured;
         alloc::reset_peak();

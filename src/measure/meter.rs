@@ -61,6 +61,10 @@ pub struct Measured {
 
 /// Follows steps. Made before the network is built, so that memory is counted from there.
 pub trait Meter {
+    /// Lets the device compile and tune its kernels on `work`, a step without its update, before any
+    /// step counts; what that takes of memory is given back.
+    fn prepare(&mut self, work: &dyn Fn());
+
     /// A step begins; a warm-up step is not `measured`.
     fn begin(&mut self, measured: bool);
 

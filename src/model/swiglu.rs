@@ -101,7 +101,7 @@ impl SwigluConfig {
         ledger.now.activations -= sizes.x;
         ledger.take(sizes.x);
         for layer in (0..layers).rev() {
-            sizes.backward(&mut ledger, level, operator, layer > 0);
+            sizes.backward(&mut ledger, level, operator);
             if layer > 0 {
                 ledger.now.activations -= sizes.x;
             }
@@ -174,7 +174,8 @@ impl Network for SwigluStack {
 
     /// The mean squared distance to the target.
     fn loss(&self, batch: Regression) -> Tensor<1> {
-        let y = self.forward(batch.x);
+        // Inside a larger network the layer below wants this gradient too, so it is computed here.
+        let y = self.forward(batch.x.autodiff().require_grad());
         (y - batch.target).cast(FloatDType::F32).square().mean()
     }
 }

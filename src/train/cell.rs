@@ -36,12 +36,10 @@ fn answer(request: Request) -> Event {
     };
     // What the backend keeps for itself is not the cell's, neither measured nor limited.
     cell.device_id().warm_up(cell.precision.compute);
-    let _limit = match cell.device_id().limit_memory(request.memory_limit) {
-        Ok(limit) => limit,
-        Err(reason) => return Event::Failed { reason: format!("the memory limit cannot be set: {reason}") },
-    };
     let mut on_step = |done, of| send(&Event::Step { done, of });
-    match catch_unwind(AssertUnwindSafe(|| train(&cell, request.trace.as_deref(), &mut on_step))) {
+    match catch_unwind(AssertUnwindSafe(|| {
+        train(&cell, request.memory_limit, request.trace.as_deref(), &mut on_step)
+    })) {
         Ok(Ok(measurement)) => Event::Done { measurement: Box::new(measurement) },
         Ok(Err(Stop::Diverged { step, loss })) => Event::Diverged { step, loss: loss.to_string() },
         Ok(Err(Stop::OutOfMemory { reason })) => Event::OutOfMemory { reason },

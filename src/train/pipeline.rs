@@ -12,18 +12,20 @@ use crate::ops::Operator;
 use crate::optim::{Optimizer, OptimizerConfig};
 use crate::recipe::Cell;
 
-/// Runs a cell's warm-up and measured steps; `on_step(done, of)` follows every step. With `trace`,
-/// one more step is recorded there as a Chrome trace.
+/// Runs a cell's warm-up and measured steps within `memory_limit` bytes of device memory;
+/// `on_step(done, of)` follows every step. With `trace`, one more step is recorded there as a Chrome
+/// trace.
 ///
 /// # Errors
 /// Why the steps ended early.
 pub fn train(
     cell: &Cell,
+    memory_limit: u64,
     trace: Option<&Path>,
     on_step: &mut dyn FnMut(usize, usize),
 ) -> Result<Measurement, Stop> {
     let measured = match &cell.model {
-        Model::Swiglu(_) => Training::<SwigluStack>::run(cell, trace, on_step)?,
+        Model::Swiglu(_) => Training::<SwigluStack>::run(cell, memory_limit, trace, on_step)?,
     };
     Ok(measurement(cell, measured))
 }
@@ -39,6 +41,7 @@ struct Training<N: Network> {
 impl<N: Network> Training<N> {
     fn run(
         cell: &Cell,
+        memory_limit: u64,
         trace: Option<&Path>,
         on_step: &mut dyn FnMut(usize, usize),
     ) -> Result<Measured, Stop> {
@@ -48,11 +51,19 @@ impl<N: Network> Training<N> {
         let device: Device = plain.clone().autodiff();
 
         let mut meter = id.meter();
+        let limit = || {
+            id.limit_memory(memory_limit).unwrap_or_else(|e| panic!("the memory limit cannot be set: {e}"))
+        };
+        // On a GPU what preparation needs is not the cell's: the limit comes after it.
+        let early = (id == DeviceId::Cpu).then(limit);
         let mut training = Self {
             network: Some(N::init(cell, &device)),
             optimizer: Optimizer::new(&cell.train.optimizer),
             batch: N::batch(cell, &plain),
         };
+        on_step(0, cell.measure.warmup + cell.measure.steps);
+        meter.prepare(&|| drop(training.loss().backward()));
+        let _limit = early.unwrap_or_else(limit);
         let total = cell.measure.warmup + cell.measure.steps;
         for step in 0..total {
             meter.begin(step >= cell.measure.warmup);

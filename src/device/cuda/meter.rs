@@ -99,6 +99,14 @@ impl CudaMeter {
 }
 
 impl Meter for CudaMeter {
+    /// NVRTC compiles each kernel at its first launch, and CubeCL tries several variants of its
+    /// reductions, with scratch buffers of gigabytes.
+    fn prepare(&mut self, work: &dyn Fn()) {
+        work();
+        self.gpu.synchronize();
+        self.gpu.release_memory();
+    }
+
     fn begin(&mut self, measured: bool) {
         if !measured {
             self.observation.get_or_insert_with(|| PeakObservation::start(self.gpu)).take_peaks();

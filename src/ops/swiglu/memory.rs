@@ -60,9 +60,9 @@ impl Sizes {
         ledger.now.activations += self.kept(level, operator);
     }
 
-    /// Walks backward: the workspace holds g before and dx after (`needs_dx`), the three weight
-    /// gradients are added, and what was kept is freed.
-    pub fn backward(&self, ledger: &mut Ledger, level: Level, operator: Operator, needs_dx: bool) {
+    /// Walks backward: the workspace holds g before and dx after, the three weight gradients are
+    /// added, and what was kept is freed.
+    pub fn backward(&self, ledger: &mut Ledger, level: Level, operator: Operator) {
         let Self { x, a, weight } = *self;
         // What was kept becomes workspace: a, b and, at level 0, s.
         let kept = self.kept(level, operator);
@@ -95,15 +95,11 @@ impl Sizes {
         // h and g are freed.
         ledger.give(a + x);
         gradient(ledger, x);
-        if needs_dx {
-            ledger.matmul(a, weight, x);
-        }
+        ledger.matmul(a, weight, x);
         ledger.give(a);
         gradient(ledger, x);
-        if needs_dx {
-            ledger.matmul(a, weight, x);
-            ledger.give(x);
-        }
+        ledger.matmul(a, weight, x);
+        ledger.give(x);
         ledger.give(a);
     }
 }
