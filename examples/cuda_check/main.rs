@@ -2,7 +2,7 @@
 //! and memory of the SwiGLU study's shapes.
 //!
 //! ```text
-//! cargo run --release --example cuda_check -- [device] [matmul] [streams] [swiglu] [rates] [loop] [memory]
+//! cargo run --release --example cuda_check -- [device] [matmul] [streams] [slots] [swiglu] [rates] [loop] [memory]
 //! ```
 //! Without arguments everything runs. `shapes` alone measures all shapes in one process, whose
 //! memory pools one shape leaves to the next; `shapes fp32 4 1` measures one of them (compute type,
@@ -12,6 +12,7 @@ mod limits;
 mod operator;
 mod products;
 mod reference;
+mod slots;
 
 use std::time::Instant;
 
@@ -43,6 +44,9 @@ fn main() {
     if wanted("streams") {
         limits::order_on_every_path(gpu, &mut checks);
         limits::trace_holds_every_product(gpu, &mut checks);
+    }
+    if wanted("slots") {
+        slots::refills_beside_kernels(gpu, &mut checks);
     }
     if wanted("swiglu") {
         operator::swiglu_against_cpu(gpu, &mut checks);

@@ -6,6 +6,7 @@ pub mod cuda;
 pub mod trace;
 
 use std::collections::BTreeMap;
+use std::ffi::CStr;
 use std::fmt;
 
 use burn::tensor::{DType, Device};
@@ -174,6 +175,15 @@ impl DeviceId {
                 work();
                 Ok(recording.stop())
             }
+        }
+    }
+
+    /// Names what is issued until the range is dropped in the timelines of profilers; `None` where
+    /// nobody would see it.
+    pub fn range(self, name: &'static CStr) -> Option<cuda::Range> {
+        match self {
+            Self::Cpu => None,
+            Self::Cuda(ordinal) => cuda::Range::enter(cuda::Gpu::open(ordinal), name),
         }
     }
 

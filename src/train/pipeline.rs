@@ -32,6 +32,7 @@ pub fn train(
 
 /// A network in training.
 struct Training<N: Network> {
+    device: DeviceId,
     /// `None` only while a step is under way.
     network: Option<N>,
     optimizer: Optimizer,
@@ -57,6 +58,7 @@ impl<N: Network> Training<N> {
         // On a GPU what preparation needs is not the cell's: the limit comes after it.
         let early = (id == DeviceId::Cpu).then(limit);
         let mut training = Self {
+            device: id,
             network: Some(N::init(cell, &device)),
             optimizer: Optimizer::new(&cell.train.optimizer),
             batch: N::batch(cell, &plain),
@@ -74,7 +76,7 @@ impl<N: Network> Training<N> {
             on_step(step + 1, total);
         }
         if let Some(path) = trace {
-            training.trace(id, path);
+            training.trace(path);
         }
         meter.finish(&|| training.loss().inner())
     }
@@ -92,19 +94,25 @@ impl<N: Network> Training<N> {
                 meter.loss(loss);
             }
         };
+        let range = self.device.range(c"forward");
         let loss = self.loss();
+        drop(range);
         end(Phase::Forward, Some(loss.clone().inner()));
+        let range = self.device.range(c"backward");
         let gradients = loss.backward();
         // The loss holds the graph; freeing it belongs to backward.
         drop(loss);
+        drop(range);
         end(Phase::Backward, None);
+        let range = self.device.range(c"optimizer");
         self.network = self.network.take().map(|network| self.optimizer.step(network, gradients));
+        drop(range);
         end(Phase::Optimizer, None);
     }
 
     /// Records one more step, outside of the measured ones.
-    fn trace(&mut self, id: DeviceId, path: &Path) {
-        let recorded = id.record(|| self.step(None));
+    fn trace(&mut self, path: &Path) {
+        let recorded = self.device.record(|| self.step(None));
         let written = recorded.and_then(|activities| {
             std::fs::write(path, trace::chrome_trace(&activities).to_string()).map_err(|e| e.to_string())
         });

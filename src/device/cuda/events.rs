@@ -1,6 +1,7 @@
 //! Events in the device's stream: times without the host waiting inside what is timed.
 
-use cudarc::driver::sys::{self, CUevent};
+use cudarc::driver::DriverError;
+use cudarc::driver::sys::{self, CUevent, CUstream};
 
 use super::Gpu;
 
@@ -13,22 +14,33 @@ unsafe impl Send for Event {}
 impl Event {
     /// Records an event behind everything issued so far on this thread's stream.
     pub fn record(gpu: &Gpu) -> Self {
-        gpu.stream().submit(|stream| {
-            let mut event = std::ptr::null_mut();
-            let flags = sys::CUevent_flags::CU_EVENT_DEFAULT as u32;
-            // SAFETY: the context is current, the stream is alive, `event` is written before use.
-            unsafe {
-                sys::cuEventCreate(&mut event, flags).result().expect("an event can be created");
-                sys::cuEventRecord(event, stream).result().expect("an event can be recorded");
-            }
-            Self(event)
-        })
+        gpu.stream().submit(Self::record_on)
+    }
+
+    /// Records an event in `stream`, which is alive; the device's context is current.
+    pub(super) fn record_on(stream: CUstream) -> Self {
+        let mut event = std::ptr::null_mut();
+        let flags = sys::CUevent_flags::CU_EVENT_DEFAULT as u32;
+        // SAFETY: the context is current, the stream is alive, `event` is written before use.
+        unsafe {
+            sys::cuEventCreate(&mut event, flags).result().expect("an event can be created");
+            sys::cuEventRecord(event, stream).result().expect("an event can be recorded");
+        }
+        Self(event)
     }
 
     /// Waits until the device has reached this event.
     pub fn wait(&self) {
+        self.try_wait().expect("the device answers");
+    }
+
+    /// As [`wait`](Self::wait).
+    ///
+    /// # Errors
+    /// When something before the event failed.
+    pub(super) fn try_wait(&self) -> Result<(), DriverError> {
         // SAFETY: the event was recorded and is destroyed only by `drop`.
-        unsafe { sys::cuEventSynchronize(self.0) }.result().expect("the device answers");
+        unsafe { sys::cuEventSynchronize(self.0) }.result()
     }
 
     /// Seconds from `earlier` to this event, both reached; waits for this one.

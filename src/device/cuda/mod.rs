@@ -6,12 +6,14 @@
 mod activity;
 mod blas;
 mod ceilings;
+mod copies;
 mod driver;
 mod events;
 mod matmul;
 mod memory;
 mod meter;
 mod pinned;
+mod ranges;
 mod stream;
 
 use std::collections::HashMap;
@@ -31,12 +33,14 @@ use crate::recipe::Bytes;
 pub use activity::Recording;
 pub use blas::Fp32Math;
 pub use ceilings::ceilings;
+pub use copies::{CopyStream, Slot, Transfer};
 pub use driver::count;
 pub use events::Event;
 pub use matmul::{Operand, Output, has_blas, matmul};
 pub use memory::{Ballast, PeakObservation, Usage};
 pub use meter::CudaMeter;
 pub use pinned::{PinnedArena, PinnedSlice};
+pub use ranges::Range;
 pub use stream::Path as StreamPath;
 
 /// An opened device.

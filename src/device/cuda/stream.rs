@@ -88,7 +88,7 @@ pub struct Stream {
 
 /// A stream that any thread may use, as CUDA allows.
 #[derive(Clone, Copy)]
-struct Raw(CUstream);
+pub(super) struct Raw(pub(super) CUstream);
 
 // SAFETY: a CUDA stream may be used from any thread.
 unsafe impl Send for Raw {}
@@ -96,7 +96,7 @@ unsafe impl Send for Raw {}
 unsafe impl Sync for Raw {}
 
 impl Raw {
-    fn stream(self) -> CUstream {
+    pub(super) fn stream(self) -> CUstream {
         self.0
     }
 }
