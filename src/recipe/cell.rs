@@ -66,13 +66,15 @@ impl Cell {
         flatten(&self.to_json())
     }
 
-    /// Names this cell on this device and runner version: the first 16 hex digits of a SHA-256.
+    /// Names this cell on this device and build of the runner: the first 16 hex digits of a SHA-256.
     /// A row with this name is a finished measurement of exactly this cell.
     pub fn key(&self, device_name: &str) -> String {
         let mut hash = Sha256::new();
         // JSON objects are sorted maps, so equal cells give equal text.
         hash.update(self.to_json().to_string());
+        // Another build may compute differently: what it measured is not this one's result.
         hash.update(env!("CARGO_PKG_VERSION"));
+        hash.update(env!("RUNNER_COMMIT"));
         hash.update(device_name);
         hash.finalize().iter().take(8).map(|b| format!("{b:02x}")).collect()
     }

@@ -165,11 +165,13 @@ impl Store {
             .map(|(path, why)| format!("{} is left out: {why}", path.display()))
             .collect();
         let mut found: Vec<Row> = files.rows.into_iter().map(|(_, row)| row).collect();
+        // Builds may have measured a cell each: the newest row counts.
+        found.sort_by(|a, b| b.environment.date.cmp(&a.environment.date));
         let mut rows = Vec::new();
         for cell in &recipe.cells {
             let wanted = without_device(cell.to_json());
             if let Some(at) = found.iter().position(|row| without_device(row.cell.clone()) == wanted) {
-                rows.push(found.swap_remove(at));
+                rows.push(found.remove(at));
             }
         }
         notices.extend(other_notice(files.other + found.len()));
@@ -280,8 +282,8 @@ fn read_row(path: &Path, text: &[u8]) -> Found {
 fn other_notice(count: usize) -> Option<String> {
     match count {
         0 => None,
-        1 => Some("1 row of another recipe or runner version was left as it is".into()),
-        n => Some(format!("{n} rows of another recipe or runner version were left as they are")),
+        1 => Some("1 row of another recipe or build of the runner was left as it is".into()),
+        n => Some(format!("{n} rows of another recipe or build of the runner were left as they are")),
     }
 }
 

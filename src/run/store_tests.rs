@@ -84,7 +84,7 @@ fn rows_of_other_formats_versions_and_recipes_stay_untouched() {
 
     let loaded = store.load(&mock::recipe().cells[..2]).unwrap();
     assert!(loaded.rows.is_empty());
-    assert_eq!(loaded.notices, ["3 rows of another recipe or runner version were left as they are"]);
+    assert_eq!(loaded.notices, ["3 rows of another recipe or build of the runner were left as they are"]);
     assert_eq!(fs::read_to_string(path(&store, 0)).unwrap(), old_format.to_string());
     assert_eq!(fs::read_to_string(path(&store, 1)).unwrap(), old_version.to_string());
 }

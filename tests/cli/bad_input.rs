@@ -117,7 +117,7 @@ fn a_row_of_an_older_version_is_left_as_it_is() {
     std::fs::write(&name, &old).expect("writable");
     std::fs::remove_file(&row).expect("removable");
     place.runner(&["run", "recipe.toml"]).exits(0).says(&[
-        "1 row of another recipe or runner version was left as it is",
+        "1 row of another recipe or build of the runner was left as it is",
         "1 measured, 3 finished earlier",
     ]);
     assert_eq!(std::fs::read_to_string(&name).expect("still there"), old);
