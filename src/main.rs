@@ -8,7 +8,7 @@ use miette::Result;
 use runner::cli::{Cli, Command, RunArgs};
 use runner::commands::{devices, plan, recipes, run};
 use runner::recipe::{Recipe, RecipeError};
-use runner::run::Store;
+use runner::run::{Results, Store};
 use runner::{report, train, verify};
 
 fn main() -> ExitCode {
@@ -27,7 +27,13 @@ fn execute(command: Command) -> Result<ExitCode> {
         Command::Run(args) => return run_recipe(&args),
         Command::Plan(args) => println!("{}", plan::plan(&Recipe::load(&args.recipe)?)),
         Command::Check { recipes } => check(&recipes)?,
-        Command::Report { folder } => write_report(&folder)?,
+        Command::Report { folder } => {
+            let results = Store::open_folder(&folder)?;
+            for notice in &results.notices {
+                eprintln!("{notice}");
+            }
+            write_report(&folder, &results)?;
+        }
         Command::Compare { a, b } => println!("{}", compare(&a, &b)?),
         Command::Verify(args) => {
             let checks = verify::verify(&args.folder, &args.options()?)?;
@@ -53,7 +59,7 @@ fn run_recipe(args: &RunArgs) -> Result<ExitCode> {
     eprintln!("{}", plan::plan(&recipe));
     let summary = run::run_cells(&recipe, &store, &options, args.trace)?;
     if !summary.interrupted {
-        write_report(store.folder())?;
+        write_report(store.folder(), &store.results(&recipe)?)?;
     }
     eprintln!("{summary}");
     Ok(ExitCode::from(summary.exit_code()))
@@ -68,11 +74,7 @@ fn check(recipes: &[std::path::PathBuf]) -> Result<()> {
 }
 
 /// Writes the tables, charts and documents of a results folder and prints its table.
-fn write_report(folder: &Path) -> Result<()> {
-    let results = Store::open_folder(folder)?;
-    for notice in &results.notices {
-        eprintln!("{notice}");
-    }
+fn write_report(folder: &Path, results: &Results) -> Result<()> {
     let files = report::write(folder, &results.recipe, &results.rows)?;
     println!("{}", report::terminal_table(&results.recipe, &results.rows));
     for file in files {

@@ -4,7 +4,7 @@
 //! recipe as typed. A file is written under another name and renamed, so a row is there whole or
 //! not at all, whatever happens to the runner and however many runs share the folder.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::{self, File, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -139,11 +139,25 @@ impl Store {
         write_whole(&self.rows(), Some(&format!("{}.json", row.key)), text.as_bytes())
     }
 
-    /// Reads a results folder without writing to it.
+    /// What this build of the runner has measured of `recipe`: rows of other builds may stand beside
+    /// them, and are not compared with them.
+    ///
+    /// # Errors
+    /// When the folder cannot be read.
+    pub fn results(&self, recipe: &Recipe) -> Result<Results> {
+        let keys: HashSet<String> = recipe.cells.iter().map(|cell| self.key(cell)).collect();
+        Self::read_folder(&self.folder, |row| keys.contains(&row.key))
+    }
+
+    /// Reads a results folder without writing to it, whichever builds measured it.
     ///
     /// # Errors
     /// When it is not a results folder, or its recipe is not valid.
     pub fn open_folder(folder: &Path) -> Result<Results> {
+        Self::read_folder(folder, |_| true)
+    }
+
+    fn read_folder(folder: &Path, wanted: impl Fn(&Row) -> bool) -> Result<Results> {
         let recipe_path = folder.join(RECIPE);
         if !recipe_path.is_file() {
             return Err(miette!(
@@ -164,7 +178,8 @@ impl Store {
             .iter()
             .map(|(path, why)| format!("{} is left out: {why}", path.display()))
             .collect();
-        let mut found: Vec<Row> = files.rows.into_iter().map(|(_, row)| row).collect();
+        let (mut found, others): (Vec<Row>, Vec<Row>) =
+            files.rows.into_iter().map(|(_, row)| row).partition(wanted);
         // Builds may have measured a cell each: the newest row counts.
         found.sort_by(|a, b| b.environment.date.cmp(&a.environment.date));
         let mut rows = Vec::new();
@@ -174,7 +189,7 @@ impl Store {
                 rows.push(found.remove(at));
             }
         }
-        notices.extend(other_notice(files.other + found.len()));
+        notices.extend(other_notice(files.other + others.len() + found.len()));
         Ok(Results { recipe, rows, notices })
     }
 
