@@ -7,6 +7,7 @@
 pub mod cli;
 pub mod commands;
 pub mod device;
+mod files;
 pub mod measure;
 pub mod model;
 pub mod ops;

@@ -12,6 +12,7 @@ mod sections;
 mod tagged;
 pub mod values;
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -107,9 +108,10 @@ impl Recipe {
         let grid = table.remove_entry("grid");
         let combinations = grid::expand(grid, source)?;
         let mut cells: Vec<Cell> = Vec::with_capacity(combinations.len());
+        let mut seen = HashMap::new();
         for overrides in &combinations {
             let cell = cell::from_table(root.clone(), overrides, source, run)?;
-            if let Some(i) = cells.iter().position(|other| *other == cell) {
+            if let Some(i) = seen.insert(cell.to_json().to_string(), cells.len()) {
                 let span = overrides.first().map(|(key, _)| key.span());
                 return Err(source.at(
                     span,

@@ -22,11 +22,11 @@ mod testing;
 mod tests;
 mod timelines;
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use miette::miette;
 
+use crate::files::write_whole;
 use crate::recipe::Recipe;
 use crate::row::Row;
 use document::Document;
@@ -62,25 +62,16 @@ pub fn write(folder: &Path, recipe: &Recipe, rows: &[Row]) -> miette::Result<Vec
     }
     files.push(("report.html".to_string(), html::render(&document).into_bytes()));
     files.push(("report.pdf".to_string(), pdf::render(&document)?));
-    files.into_iter().map(|(name, bytes)| write_atomically(folder, &name, &bytes)).collect()
+    files.into_iter().map(|(name, bytes)| write_file(folder, &name, &bytes)).collect()
 }
 
-/// Writes beside the target and renames: a reader sees the old file or the new one, never a half.
-fn write_atomically(folder: &Path, name: &str, bytes: &[u8]) -> miette::Result<PathBuf> {
+/// A reader sees the old file or the new one, never a half.
+fn write_file(folder: &Path, name: &str, bytes: &[u8]) -> miette::Result<PathBuf> {
     let path = folder.join(name);
-    let parent = path.parent().unwrap_or(folder);
     let write = || -> std::io::Result<()> {
+        let (parent, name) = (path.parent().unwrap_or(folder), path.file_name().and_then(|n| n.to_str()));
         std::fs::create_dir_all(parent)?;
-        let mut file = tempfile::Builder::new().prefix(".report-").suffix(".tmp").tempfile_in(parent)?;
-        file.write_all(bytes)?;
-        // A temporary file is private to its owner; a report is as readable as its folder.
-        #[cfg(unix)]
-        {
-            use std::os::unix::fs::PermissionsExt;
-            file.as_file().set_permissions(std::fs::Permissions::from_mode(0o644))?;
-        }
-        file.persist(&path)?;
-        Ok(())
+        write_whole(parent, name, bytes)
     };
     write().map_err(|e| {
         miette!(

@@ -12,6 +12,7 @@ mod options;
 mod process;
 mod progress;
 pub mod protocol;
+mod row_files;
 mod schedule;
 mod shard;
 mod store;

@@ -5,26 +5,22 @@
 //! not at all, whatever happens to the runner and however many runs share the folder.
 
 use std::collections::{HashMap, HashSet};
-use std::fs::{self, File, Permissions};
-use std::io::{self, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use miette::{Result, miette};
 use serde_json::Value;
 
+use super::row_files::{Found, move_aside, other_notice, read_row, read_rows};
 use crate::device::DeviceInfo;
+use crate::files::{remove_stale, write_whole};
 use crate::recipe::{Cell, Recipe, Source};
-use crate::row::{FORMAT, Row, Status};
+use crate::row::Row;
 
 const ROWS: &str = "rows";
 const TRACES: &str = "traces";
 const RECIPE: &str = "recipe.toml";
-/// Ending of a row that is still being written.
-const UNFINISHED: &str = ".tmp";
-/// A file still unfinished after this long belongs to a run that is dead.
-const STALE: Duration = Duration::from_secs(24 * 3600);
 /// Bytes written to prove that a row will fit: a row with a few hundred steps has about 20 KiB.
 const PROOF: usize = 64 << 10;
 
@@ -222,128 +218,6 @@ fn without_device(mut cell: Value) -> Value {
         map.remove("device");
     }
     cell
-}
-
-/// The files of a rows folder, sorted by what they are.
-#[derive(Default)]
-struct Files {
-    rows: Vec<(PathBuf, Row)>,
-    /// With the reason.
-    damaged: Vec<(PathBuf, String)>,
-    /// Rows that another format or version of the runner wrote.
-    other: usize,
-}
-
-/// What a file in the rows folder turned out to be.
-enum Found {
-    Row(Box<Row>),
-    Damaged(String),
-    Other,
-}
-
-fn read_rows(folder: &Path) -> Result<Files> {
-    let unreadable = |e: io::Error| {
-        miette!(
-            help = "check that the folder exists and that you may read it",
-            "cannot read the rows in {}: {e}",
-            folder.display()
-        )
-    };
-    let mut files = Files::default();
-    for entry in fs::read_dir(folder).map_err(unreadable)? {
-        let path = entry.map_err(unreadable)?.path();
-        if path.extension().is_none_or(|extension| extension != "json") {
-            continue;
-        }
-        let text = match fs::read(&path) {
-            Ok(text) => text,
-            // Another run has just moved it aside.
-            Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
-            Err(e) => return Err(unreadable(e)),
-        };
-        match read_row(&path, &text) {
-            Found::Row(row) => files.rows.push((path, *row)),
-            Found::Damaged(why) => files.damaged.push((path, why)),
-            Found::Other => files.other += 1,
-        }
-    }
-    Ok(files)
-}
-
-fn read_row(path: &Path, text: &[u8]) -> Found {
-    let value: Value = match serde_json::from_slice(text) {
-        Ok(value) => value,
-        Err(e) => return Found::Damaged(format!("it is not a whole row: {e}")),
-    };
-    let version = value.pointer("/environment/runner_version").and_then(Value::as_str);
-    let format = value.get("format").and_then(Value::as_u64);
-    if format.is_some_and(|format| format != u64::from(FORMAT))
-        || version.is_some_and(|version| version != env!("CARGO_PKG_VERSION"))
-    {
-        return Found::Other;
-    }
-    match serde_json::from_value::<Row>(value) {
-        Ok(row) if path.file_stem().is_none_or(|stem| stem != row.key.as_str()) => {
-            Found::Damaged(format!("its key is {}", row.key))
-        }
-        Ok(row) if (row.status == Status::Ok) != row.measurement.is_some() => {
-            Found::Damaged(format!("its status is {} but its measurement says otherwise", row.status.name()))
-        }
-        Ok(row) => Found::Row(Box::new(row)),
-        Err(e) => Found::Damaged(format!("it is not a row: {e}")),
-    }
-}
-
-fn other_notice(count: usize) -> Option<String> {
-    match count {
-        0 => None,
-        1 => Some("1 row of another recipe or build of the runner was left as it is".into()),
-        n => Some(format!("{n} rows of another recipe or build of the runner were left as they are")),
-    }
-}
-
-fn move_aside(path: &Path, why: &str) -> Result<String> {
-    let aside = path.with_added_extension("damaged");
-    match fs::rename(path, &aside) {
-        Ok(()) => Ok(format!("{} counts as missing ({why}); kept as {}", path.display(), aside.display())),
-        // Another run has moved it already.
-        Err(e) if e.kind() == io::ErrorKind::NotFound => {
-            Ok(format!("{} counts as missing ({why})", path.display()))
-        }
-        Err(e) => Err(miette!(
-            help = "move or delete the file",
-            "{} is damaged ({why}) and cannot be moved aside: {e}",
-            path.display()
-        )),
-    }
-}
-
-/// Writes a file that is there whole or not at all; without a name, only proves that it can.
-fn write_whole(folder: &Path, name: Option<&str>, bytes: &[u8]) -> io::Result<()> {
-    let mut file = tempfile::Builder::new()
-        .prefix(".writing-")
-        .suffix(UNFINISHED)
-        // Less the umask: rows are as readable as any other file.
-        .permissions(Permissions::from_mode(0o666))
-        .tempfile_in(folder)?;
-    file.write_all(bytes)?;
-    file.as_file().sync_all()?;
-    let Some(name) = name else { return file.close() };
-    file.persist(folder.join(name)).map_err(|e| e.error)?;
-    // The rename itself must survive a power cut too.
-    File::open(folder)?.sync_all()
-}
-
-/// Removes what dead runs left unfinished. A run that is alive now has younger files.
-fn remove_stale(rows: &Path) {
-    for entry in fs::read_dir(rows).into_iter().flatten().flatten() {
-        let unfinished = entry.file_name().to_string_lossy().ends_with(UNFINISHED);
-        let age = entry.metadata().and_then(|m| m.modified()).ok().and_then(|at| at.elapsed().ok());
-        if unfinished && age.is_some_and(|age| age > STALE) {
-            // Only tidiness: a file that cannot be removed disturbs nothing.
-            let _ = fs::remove_file(entry.path());
-        }
-    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,11 @@
 //! Rows on disk: whole, damaged, foreign, and folders that cannot be written to.
 
+use std::fs::File;
+use std::os::unix::fs::PermissionsExt;
+
 use super::*;
+use crate::files::STALE;
+use crate::row::{FORMAT, Status};
 use crate::run::mock;
 
 fn open(root: &Path) -> Store {

@@ -1,0 +1,41 @@
+//! Files that are there whole or not at all, whatever happens to the runner: written under another
+//! name, then renamed.
+
+use std::fs::{self, File, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::time::Duration;
+
+/// Ending of a file that is still being written.
+const UNFINISHED: &str = ".tmp";
+/// A file still unfinished after this long belongs to a run that is dead.
+pub const STALE: Duration = Duration::from_secs(24 * 3600);
+
+/// Writes a file that is there whole or not at all; without a name, only proves that it can.
+pub fn write_whole(folder: &Path, name: Option<&str>, bytes: &[u8]) -> io::Result<()> {
+    let mut file = tempfile::Builder::new()
+        .prefix(".writing-")
+        .suffix(UNFINISHED)
+        // Less the umask: as readable as any other file.
+        .permissions(Permissions::from_mode(0o666))
+        .tempfile_in(folder)?;
+    file.write_all(bytes)?;
+    file.as_file().sync_all()?;
+    let Some(name) = name else { return file.close() };
+    file.persist(folder.join(name)).map_err(|e| e.error)?;
+    // The rename itself must survive a power cut too.
+    File::open(folder)?.sync_all()
+}
+
+/// Removes what dead runs left unfinished. A run that is alive now has younger files.
+pub fn remove_stale(folder: &Path) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let unfinished = entry.file_name().to_string_lossy().ends_with(UNFINISHED);
+        let age = entry.metadata().and_then(|m| m.modified()).ok().and_then(|at| at.elapsed().ok());
+        if unfinished && age.is_some_and(|age| age > STALE) {
+            // Only tidiness: a file that cannot be removed disturbs nothing.
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}

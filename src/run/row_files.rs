@@ -1,0 +1,104 @@
+//! Files that should hold rows, sorted by what they hold: a row, another build's row, or damage.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use miette::{Result, miette};
+use serde_json::Value;
+
+use crate::row::{FORMAT, Row, Status};
+
+/// The files of a rows folder, sorted by what they are.
+#[derive(Default)]
+pub(super) struct Files {
+    pub rows: Vec<(PathBuf, Row)>,
+    /// With the reason.
+    pub damaged: Vec<(PathBuf, String)>,
+    /// Rows that another format or version of the runner wrote.
+    pub other: usize,
+}
+
+/// What a file in the rows folder turned out to be.
+pub(super) enum Found {
+    Row(Box<Row>),
+    Damaged(String),
+    Other,
+}
+
+pub(super) fn read_rows(folder: &Path) -> Result<Files> {
+    let unreadable = |e: io::Error| {
+        miette!(
+            help = "check that the folder exists and that you may read it",
+            "cannot read the rows in {}: {e}",
+            folder.display()
+        )
+    };
+    let mut files = Files::default();
+    for entry in fs::read_dir(folder).map_err(unreadable)? {
+        let path = entry.map_err(unreadable)?.path();
+        if path.extension().is_none_or(|extension| extension != "json") {
+            continue;
+        }
+        let text = match fs::read(&path) {
+            Ok(text) => text,
+            // Another run has just moved it aside.
+            Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+            Err(e) => return Err(unreadable(e)),
+        };
+        match read_row(&path, &text) {
+            Found::Row(row) => files.rows.push((path, *row)),
+            Found::Damaged(why) => files.damaged.push((path, why)),
+            Found::Other => files.other += 1,
+        }
+    }
+    Ok(files)
+}
+
+pub(super) fn read_row(path: &Path, text: &[u8]) -> Found {
+    let value: Value = match serde_json::from_slice(text) {
+        Ok(value) => value,
+        Err(e) => return Found::Damaged(format!("it is not a whole row: {e}")),
+    };
+    let version = value.pointer("/environment/runner_version").and_then(Value::as_str);
+    let format = value.get("format").and_then(Value::as_u64);
+    if format.is_some_and(|format| format != u64::from(FORMAT))
+        || version.is_some_and(|version| version != env!("CARGO_PKG_VERSION"))
+    {
+        return Found::Other;
+    }
+    match serde_json::from_value::<Row>(value) {
+        Ok(row) if path.file_stem().is_none_or(|stem| stem != row.key.as_str()) => {
+            Found::Damaged(format!("its key is {}", row.key))
+        }
+        Ok(row) if (row.status == Status::Ok) != row.measurement.is_some() => {
+            Found::Damaged(format!("its status is {} but its measurement says otherwise", row.status.name()))
+        }
+        Ok(row) => Found::Row(Box::new(row)),
+        Err(e) => Found::Damaged(format!("it is not a row: {e}")),
+    }
+}
+
+pub(super) fn other_notice(count: usize) -> Option<String> {
+    match count {
+        0 => None,
+        1 => Some("1 row of another recipe or build of the runner was left as it is".into()),
+        n => Some(format!("{n} rows of another recipe or build of the runner were left as they are")),
+    }
+}
+
+pub(super) fn move_aside(path: &Path, why: &str) -> Result<String> {
+    let aside = path.with_added_extension("damaged");
+    match fs::rename(path, &aside) {
+        Ok(()) => Ok(format!("{} counts as missing ({why}); kept as {}", path.display(), aside.display())),
+        // Another run has moved it already.
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            Ok(format!("{} counts as missing ({why})", path.display()))
+        }
+        Err(e) => Err(miette!(
+            help = "move or delete the file",
+            "{} is damaged ({why}) and cannot be moved aside: {e}",
+            path.display()
+        )),
+    }
+}
