@@ -1,11 +1,21 @@
 //! Operators with hand-written backward, and the recipe keys that choose among them:
 //! `[checkpoint] level` and `[ops]`.
 
+pub mod attention;
+pub mod cross_entropy;
+pub mod dense;
+pub mod embedding;
+pub mod function;
+pub mod gelu;
 pub mod linear;
+pub mod norm;
+pub mod product;
+pub mod rope;
 pub mod swiglu;
 
 use std::fmt;
 
+use burn::tensor::{DType, FloatDType, Tensor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::recipe::{Cell, Rule};
@@ -128,3 +138,21 @@ impl Ops {
         Ok(())
     }
 }
+
+/// The tensor in the type that statistics and sums are computed in: fp32, or fp64 where it is that.
+fn wide<const D: usize>(tensor: Tensor<D>) -> Tensor<D> {
+    match tensor.dtype() {
+        DType::F32 | DType::F64 => tensor,
+        _ => tensor.cast(FloatDType::F32),
+    }
+}
+
+/// The tensor as `dtype`.
+fn narrow<const D: usize>(tensor: Tensor<D>, dtype: DType) -> Tensor<D> {
+    if tensor.dtype() == dtype { tensor } else { tensor.cast(FloatDType::from(dtype)) }
+}
+
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,111 @@
+//! Attention and its backward, block of queries by block of queries.
+
+use std::ops::Range;
+
+use burn::tensor::{DType, Tensor};
+
+use super::softmax::{Rows, masked_softmax, masked_softmax_backward};
+use super::{Heads, Mask};
+use crate::ops::dense::Arithmetic;
+use crate::ops::narrow;
+use crate::ops::product::{batch_product, batch_product_into, batch_plain, batch_transpose};
+
+/// Bytes of one block's fp32 scores.
+const BLOCK_BYTES: usize = 192 << 20;
+
+/// q [batch · kv_heads, queries · group, head_dim], k and v [batch · kv_heads, keys, head_dim], in the
+/// compute type.
+pub struct Split {
+    pub q: Tensor<3>,
+    pub k: Tensor<3>,
+    pub v: Tensor<3>,
+    /// Of the queries.
+    pub heads: Heads,
+}
+
+impl Split {
+    /// From tensors with a token a row and the column each begins at.
+    pub fn new(parts: [(Tensor<2>, usize); 3], heads: Heads, arithmetic: Arithmetic) -> Self {
+        let [q, k, v] = parts;
+        let keys = heads.of_keys();
+        let part = |heads: &Heads, (x, offset): (Tensor<2>, usize)| {
+            heads.split(narrow(x, arithmetic.dtype), offset)
+        };
+        Self { q: part(&heads, q), k: part(&keys, k), v: part(&keys, v), heads }
+    }
+
+    /// The queries' blocks, in rows of the sequence, for scores over `keys` keys.
+    fn blocks(&self) -> Vec<Range<usize>> {
+        let (sequence, keys) = (self.heads.sequence, self.k.dims()[1]);
+        let size = block(self.heads.batch, self.heads.kv_heads * self.heads.group, sequence, keys);
+        (0..sequence).step_by(size).map(|first| first..sequence.min(first + size)).collect()
+    }
+
+    /// Rows of q of a block of positions.
+    fn query_rows(&self, block: &Range<usize>) -> Range<usize> {
+        block.start * self.heads.group..block.end * self.heads.group
+    }
+
+    fn rows<'a>(&self, block: &Range<usize>, past: usize, mask: &'a Mask) -> Rows<'a> {
+        Rows { first: past + block.start, group: self.heads.group, kv_heads: self.heads.kv_heads, mask }
+    }
+
+    fn scale(&self) -> f64 {
+        1.0 / (self.heads.head_dim as f64).sqrt()
+    }
+
+    /// [batch · kv_heads, block · group, seen] in fp32, over the first `seen` keys.
+    fn scores(&self, block: &Range<usize>, seen: usize, arithmetic: Arithmetic) -> Tensor<3> {
+        let q = batch_plain(self.q.clone()).rows(self.query_rows(block));
+        batch_product(q, batch_transpose(self.k.clone()).rows(0..seen), DType::F32, arithmetic.math)
+    }
+}
+
+/// Queries of a block: few enough that its scores fit [`BLOCK_BYTES`], and at most a quarter of a long
+/// sequence, since a causal block needs no keys after its last query: with four blocks 5/8 of the
+/// square is computed.
+pub fn block(batch: usize, heads: usize, sequence: usize, keys: usize) -> usize {
+    let fitting = (BLOCK_BYTES / (4 * batch * heads * keys).max(1)).max(1);
+    let causal = sequence.div_ceil(4).next_multiple_of(64);
+    let size = causal.min(fitting);
+    // Aligned rows where there is a choice.
+    if size > 64 { size / 64 * 64 } else { size }
+}
+
+/// The result with a token a row, in the compute type. The first query's position is `past`.
+pub fn attend(split: &Split, mask: &Mask, past: usize, arithmetic: Arithmetic) -> Tensor<2> {
+    let mut o = split.q.empty_like();
+    for block in split.blocks() {
+        let seen = past + block.end;
+        let scores = split.scores(&block, seen, arithmetic);
+        let rows = split.rows(&block, past, mask);
+        let p = masked_softmax(scores, &rows, split.scale(), arithmetic.dtype);
+        let v = batch_plain(split.v.clone()).rows(0..seen);
+        o = batch_product_into(o, split.query_rows(&block), false, batch_plain(p), v, arithmetic.math);
+    }
+    split.heads.merge(o, arithmetic.dtype)
+}
+
+/// dq in the compute type, dk and dv in fp32, shaped as in `split`.
+pub fn attend_backward(split: Split, g: Tensor<2>, mask: &Mask, arithmetic: Arithmetic) -> [Tensor<3>; 3] {
+    let Arithmetic { dtype, math } = arithmetic;
+    let g = split.heads.split(narrow(g, dtype), 0);
+    let mut dq = split.q.empty_like();
+    let fp32 = || Tensor::<3>::empty(split.k.dims(), (&split.k.device(), DType::F32));
+    let (mut dk, mut dv) = (fp32(), fp32());
+    // The last block sees every key: it writes dk and dv, the others add to them.
+    for (i, block) in split.blocks().into_iter().rev().enumerate() {
+        let (seen, queries, add) = (block.end, split.query_rows(&block), i > 0);
+        let scores = split.scores(&block, seen, arithmetic);
+        let g = || batch_plain(g.clone()).rows(queries.clone());
+        let dp = batch_product(g(), batch_transpose(split.v.clone()).rows(0..seen), DType::F32, math);
+        let rows = split.rows(&block, 0, mask);
+        let (p, ds) = masked_softmax_backward(scores, dp, &rows, split.scale(), dtype);
+        dv = batch_product_into(dv, 0..seen, add, batch_transpose(p), g(), math);
+        let k = batch_plain(split.k.clone()).rows(0..seen);
+        dq = batch_product_into(dq, queries.clone(), false, batch_plain(ds.clone()), k, math);
+        let q = batch_plain(split.q.clone()).rows(queries);
+        dk = batch_product_into(dk, 0..seen, add, batch_transpose(ds), q, math);
+    }
+    [dq, dk, dv]
+}

@@ -1,0 +1,28 @@
+//! The same attention by Burn's operators, differentiated by Burn: every S x S tensor is kept.
+
+use burn::tensor::{Tensor, activation};
+
+use super::softmax::Rows;
+use super::{Heads, Mask};
+use crate::ops::dense::Arithmetic;
+use crate::ops::{narrow, wide};
+
+/// As [`super::attention`].
+pub fn attention(
+    q: Tensor<2>,
+    k: Tensor<2>,
+    v: Tensor<2>,
+    heads: Heads,
+    mask: &Mask,
+    arithmetic: Arithmetic,
+) -> Tensor<2> {
+    let keys = heads.of_keys();
+    let [q, k, v] = [q, k, v].map(|x| narrow(x, arithmetic.dtype));
+    let (q, k, v) = (heads.split(q, 0), keys.split(k, 0), keys.split(v, 0));
+    let scale = 1.0 / (heads.head_dim as f64).sqrt();
+    let scores = wide(q.matmul(k.swap_dims(1, 2))) * scale;
+    let rows = Rows { first: 0, group: heads.group, kv_heads: heads.kv_heads, mask };
+    let hidden = rows.hidden(scores.dims(), &scores.clone().inner()).expand(scores.dims());
+    let p = activation::softmax(scores.mask_fill(hidden, f32::NEG_INFINITY), 2);
+    heads.merge(narrow(p, arithmetic.dtype).matmul(v), arithmetic.dtype)
+}

@@ -1,0 +1,249 @@
+//! The language-model head and its loss in one operator: logits = hWᵀ and the cross-entropy of each
+//! token's label, without the logits ever existing whole.
+//!
+//! The vocabulary is walked in chunks. Forward keeps each token's running maximum and sum of
+//! exponentials (Milakov and Gimelshein 2018), which give log Σ exp; backward makes the chunk's logits
+//! again, and with them dlogits = (softmax − onehot) / total, dW of exactly this chunk and its part of
+//! dh. A chunk's dW is one product over all tokens, so nothing is rounded between chunks; dh is summed
+//! in fp32. Four products in place of three; tokens x chunk logits in fp32 at a time.
+//!
+//! A negative label (PyTorch's -100) marks a token that is not counted.
+
+use std::ops::Range;
+
+use burn::tensor::{DType, IndexingUpdateOp, Int, Tensor, activation};
+
+use super::dense::Arithmetic;
+use super::function::custom;
+use super::product::{plain, product, product_add, transpose};
+use super::{Operator, narrow, wide};
+
+/// Bytes of one chunk's fp32 logits. Their gradient in bf16 is half of it again.
+pub const CHUNK_BYTES: usize = 192 << 20;
+
+/// Columns of a chunk: a multiple of 64, so that every chunk's rows lie aligned.
+pub fn chunk(tokens: usize, vocab: usize) -> usize {
+    (CHUNK_BYTES / (4 * tokens.max(1)) / 64 * 64).clamp(64, vocab.max(64))
+}
+
+/// Σ over counted tokens of −log softmax(hWᵀ)[label], divided by `total`, [1] in fp32. h is
+/// [tokens, hidden], weight [vocab, hidden], labels [tokens].
+///
+/// `total` is the number of counted tokens of the whole step, so that the losses of micro-batches add
+/// up to the mean over the step.
+pub fn linear_cross_entropy(
+    h: Tensor<2>,
+    weight: Tensor<2>,
+    labels: &Tensor<1, Int>,
+    total: f64,
+    arithmetic: Arithmetic,
+    operator: Operator,
+) -> Tensor<1> {
+    if operator == Operator::Plain {
+        let dtype = arithmetic.dtype;
+        return composed(narrow(h, dtype), narrow(weight, dtype), labels.clone(), total);
+    }
+    let chunk = chunk(h.dims()[0], weight.dims()[0]);
+    chunked(h, weight, labels.clone(), total, arithmetic, chunk)
+}
+
+/// The operator with chunks of this many of the vocabulary's entries.
+fn chunked(
+    h: Tensor<2>,
+    weight: Tensor<2>,
+    labels: Tensor<1, Int>,
+    total: f64,
+    arithmetic: Arithmetic,
+    chunk: usize,
+) -> Tensor<1> {
+    let dtype = arithmetic.dtype;
+    custom([h.into_dispatch(), weight.into_dispatch()], |[h, weight]| {
+        let (h, weight) = (Tensor::<2>::from_dispatch(h), Tensor::<2>::from_dispatch(weight));
+        let (h_dtype, weight_dtype) = (h.dtype(), weight.dtype());
+        let head = Head { h: narrow(h, dtype), weight: narrow(weight, dtype), labels, arithmetic, chunk };
+        let statistics = head.statistics();
+        let loss = statistics.losses(&head.labels).sum() / total;
+        let lse = statistics.lse();
+        (loss, move |g: Tensor<1>, wanted| {
+            let (dh, dweight) = head.backward(lse, wide(g) / total, weight_dtype, wanted);
+            [dh.map(|dh| narrow(dh, h_dtype).into_dispatch()), dweight.map(Tensor::into_dispatch)]
+        })
+    })
+}
+
+/// The same by Burn's operators, with the logits whole.
+fn composed(h: Tensor<2>, weight: Tensor<2>, labels: Tensor<1, Int>, total: f64) -> Tensor<1> {
+    let logits = wide(h.matmul(weight.transpose()));
+    let counted = labels.clone().greater_equal_elem(0);
+    let picked = activation::log_softmax(logits, 1).gather(1, labels.clamp_min(0).unsqueeze_dim(1));
+    let picked = picked.squeeze_dim::<1>(1).mask_fill(counted.bool_not(), 0.0);
+    picked.sum() * (-1.0 / total)
+}
+
+/// The operands in the compute type.
+struct Head {
+    h: Tensor<2>,
+    weight: Tensor<2>,
+    labels: Tensor<1, Int>,
+    arithmetic: Arithmetic,
+    /// Entries of the vocabulary at a time.
+    chunk: usize,
+}
+
+/// What the chunks so far say of each token, [tokens] each, in fp32.
+struct Statistics {
+    /// The largest logit, Σ exp(logit − largest), and the label's logit.
+    largest: Tensor<1>,
+    sum: Tensor<1>,
+    target: Tensor<1>,
+}
+
+impl Head {
+    fn chunks(&self) -> impl Iterator<Item = Range<usize>> + use<> {
+        let (vocab, size) = (self.weight.dims()[0], self.chunk);
+        (0..vocab).step_by(size).map(move |first| first..vocab.min(first + size))
+    }
+
+    /// Rows of W for a chunk of the vocabulary.
+    fn rows(&self, chunk: &Range<usize>) -> Tensor<2> {
+        self.weight.clone().narrow(0, chunk.start, chunk.len())
+    }
+
+    /// [tokens, chunk] in fp32.
+    fn logits(&self, rows: Tensor<2>) -> Tensor<2> {
+        product(plain(self.h.clone()), transpose(rows), DType::F32, self.arithmetic.math)
+    }
+
+    fn statistics(&self) -> Statistics {
+        let [tokens, _] = self.h.dims();
+        let mut statistics = Statistics::new(tokens, &self.h);
+        for chunk in self.chunks() {
+            statistics.observe(self.logits(self.rows(&chunk)), &self.labels, chunk.start);
+        }
+        statistics
+    }
+
+    /// dh in fp32 and dW, from each token's log Σ exp and the factor [1] of every token's loss.
+    fn backward(
+        self,
+        lse: Tensor<1>,
+        factor: Tensor<1>,
+        weight_dtype: DType,
+        [want_h, want_weight]: [bool; 2],
+    ) -> (Option<Tensor<2>>, Option<Tensor<2>>) {
+        let Arithmetic { dtype, math } = self.arithmetic;
+        let mut dh: Option<Tensor<2>> = None;
+        let mut dweight = Vec::new();
+        for chunk in self.chunks() {
+            let rows = self.rows(&chunk);
+            let logits = self.logits(rows.clone());
+            let dlogits = chunk_gradient(logits, &lse, &self.labels, chunk.start, &factor, dtype);
+            if want_h {
+                let (lhs, rhs) = (plain(dlogits.clone()), plain(rows));
+                dh = Some(match dh {
+                    None => product(lhs, rhs, DType::F32, math),
+                    Some(sum) => product_add(sum, lhs, rhs, math),
+                });
+            }
+            if want_weight {
+                dweight.push(product(transpose(dlogits), plain(self.h.clone()), weight_dtype, math));
+            }
+        }
+        (dh, want_weight.then(|| Tensor::cat(dweight, 0)))
+    }
+}
+
+impl Statistics {
+    fn new(tokens: usize, like: &Tensor<2>) -> Self {
+        let full = |value: f32| Tensor::full([tokens], value, (&like.device(), DType::F32));
+        Self { largest: full(f32::MIN), sum: full(0.0), target: full(0.0) }
+    }
+
+    /// Takes the logits of the vocabulary's entries from `first` on.
+    fn observe(&mut self, logits: Tensor<2>, labels: &Tensor<1, Int>, first: usize) {
+        let largest = self.largest.clone().max_pair(logits.clone().max_dim(1).squeeze_dim(1));
+        let sum = (logits.clone() - largest.clone().unsqueeze_dim(1)).exp().sum_dim(1).squeeze_dim(1);
+        self.sum = self.sum.clone() * (self.largest.clone() - largest.clone()).exp() + sum;
+        self.largest = largest;
+        let (index, inside) = within(labels, first, logits.dims()[1]);
+        let picked = logits.gather(1, index.unsqueeze_dim(1)).squeeze_dim::<1>(1);
+        self.target = self.target.clone() + picked * inside;
+    }
+
+    /// log Σ exp(logits) of each token.
+    fn lse(&self) -> Tensor<1> {
+        self.sum.clone().log() + self.largest.clone()
+    }
+
+    /// Each token's loss, 0 for those not counted.
+    fn losses(&self, labels: &Tensor<1, Int>) -> Tensor<1> {
+        (self.lse() - self.target.clone()) * counted(labels)
+    }
+}
+
+/// (exp(logits − lse) − onehot) · factor, 0 for tokens not counted, as `dtype`.
+fn chunk_gradient(
+    logits: Tensor<2>,
+    lse: &Tensor<1>,
+    labels: &Tensor<1, Int>,
+    first: usize,
+    factor: &Tensor<1>,
+    dtype: DType,
+) -> Tensor<2> {
+    let [_, columns] = logits.dims();
+    let factor = counted(labels) * factor.clone();
+    let softmax = (logits - lse.clone().unsqueeze_dim(1)).exp() * factor.clone().unsqueeze_dim(1);
+    let (index, inside) = within(labels, first, columns);
+    let onehot = (inside * factor * -1.0).unsqueeze_dim(1);
+    narrow(softmax.scatter(1, index.unsqueeze_dim(1), onehot, IndexingUpdateOp::Add), dtype)
+}
+
+/// 1 for tokens that count, 0 for the others.
+fn counted(labels: &Tensor<1, Int>) -> Tensor<1> {
+    labels.clone().greater_equal_elem(0).float()
+}
+
+/// Each label's column in a chunk (0 where it lies outside), and 1 where it lies inside.
+fn within(labels: &Tensor<1, Int>, first: usize, columns: usize) -> (Tensor<1, Int>, Tensor<1>) {
+    let (first, columns) = (first as i64, columns as i64);
+    let column = labels.clone() - first;
+    let outside = column.clone().lower_elem(0).bool_or(column.clone().greater_equal_elem(columns));
+    (column.mask_fill(outside.clone(), 0), outside.bool_not().float())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::linear::Fp32Math;
+    use crate::ops::testing::{assert_close, random};
+    use burn::tensor::Device;
+
+    const EXACT: Arithmetic = Arithmetic { dtype: DType::F32, math: Fp32Math::Exact };
+
+    /// Loss and both gradients; labels on either side of every chunk's edge and tokens not counted.
+    fn run(loss: impl Fn(Tensor<2>, Tensor<2>, Tensor<1, Int>) -> Tensor<1>) -> [Vec<f64>; 3] {
+        let (h, weight) = (random([9, 16], 1).require_grad(), random([150, 16], 2).require_grad());
+        let labels = [0, 63, 64, -100, 127, 128, 149, 5, -100];
+        let labels = Tensor::<1, Int>::from_ints(labels, &Device::flex());
+        let loss = loss(h.clone(), weight.clone(), labels);
+        // An upstream gradient that is not 1.
+        let mut gradients = (loss.clone() * 3.0).backward();
+        let list = |t: Tensor<2>| t.into_data().iter::<f64>().collect();
+        [
+            loss.inner().into_data().iter::<f64>().collect(),
+            list(h.grad_remove(&mut gradients).unwrap()),
+            list(weight.grad_remove(&mut gradients).unwrap()),
+        ]
+    }
+
+    #[test]
+    fn chunks_of_the_vocabulary_give_the_whole_ones_loss_and_gradients() {
+        let whole = run(|h, weight, labels| composed(h, weight, labels, 7.0));
+        for chunk in [64, 150, 1] {
+            let ours = run(|h, weight, labels| chunked(h, weight, labels, 7.0, EXACT, chunk));
+            for (ours, whole) in ours.iter().zip(&whole) {
+                assert_close(ours, whole, 2e-6);
+            }
+        }
+    }
+}

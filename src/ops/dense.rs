@@ -1,0 +1,124 @@
+//! The linear layer y = xW (+ b) with hand-written backward: dx = gWᵀ, dW = xᵀg, db = Σ_tokens g.
+//!
+//! It multiplies in the compute type whatever its inputs are stored in: with fp32 weights and bf16
+//! arithmetic (autocast) W is rounded once, in forward, and dW comes out of the product in fp32.
+
+use burn::tensor::{DType, Tensor};
+
+use super::function::{InputGradients, custom};
+use super::linear::Fp32Math;
+use super::product::{plain, product, transpose};
+use super::{narrow, wide};
+
+/// How a weight matrix lies in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WeightLayout {
+    /// [inputs, outputs]: GPT-2's Conv1D.
+    InOut,
+    /// [outputs, inputs]: `torch.nn.Linear`.
+    OutIn,
+}
+
+/// The arithmetic of matrix products.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arithmetic {
+    /// What the operands are rounded to and the result is stored in.
+    pub dtype: DType,
+    /// How fp32 operands are multiplied.
+    pub math: Fp32Math,
+}
+
+/// y [tokens, outputs] in the compute type.
+pub fn dense(
+    x: Tensor<2>,
+    weight: Tensor<2>,
+    bias: Option<Tensor<1>>,
+    layout: WeightLayout,
+    arithmetic: Arithmetic,
+) -> Tensor<2> {
+    match bias {
+        None => custom([x.into_dispatch(), weight.into_dispatch()], |[x, weight]| {
+            let kept = Kept::new(Tensor::from_dispatch(x), Tensor::from_dispatch(weight), layout, arithmetic);
+            (kept.forward(None), move |g, [want_x, want_weight]: [bool; 2]| {
+                let [dx, dweight, _] = kept.backward(g, [want_x, want_weight, false], None);
+                [dx, dweight]
+            })
+        }),
+        Some(bias) => {
+            let inputs = [x.into_dispatch(), weight.into_dispatch(), bias.into_dispatch()];
+            custom(inputs, |[x, weight, bias]| {
+                let kept =
+                    Kept::new(Tensor::from_dispatch(x), Tensor::from_dispatch(weight), layout, arithmetic);
+                let bias = Tensor::<1>::from_dispatch(bias);
+                let dtype = bias.dtype();
+                (kept.forward(Some(bias)), move |g, wanted| kept.backward(g, wanted, Some(dtype)))
+            })
+        }
+    }
+}
+
+/// What one call keeps for backward.
+struct Kept {
+    /// In the compute type, as multiplied.
+    x: Tensor<2>,
+    weight: Tensor<2>,
+    layout: WeightLayout,
+    arithmetic: Arithmetic,
+    /// The types of the gradients.
+    x_dtype: DType,
+    weight_dtype: DType,
+}
+
+impl Kept {
+    fn new(x: Tensor<2>, weight: Tensor<2>, layout: WeightLayout, arithmetic: Arithmetic) -> Self {
+        let (x_dtype, weight_dtype) = (x.dtype(), weight.dtype());
+        Self {
+            x: narrow(x, arithmetic.dtype),
+            weight: narrow(weight, arithmetic.dtype),
+            layout,
+            arithmetic,
+            x_dtype,
+            weight_dtype,
+        }
+    }
+
+    fn forward(&self, bias: Option<Tensor<1>>) -> Tensor<2> {
+        let Arithmetic { dtype, math } = self.arithmetic;
+        let weight = match self.layout {
+            WeightLayout::InOut => plain(self.weight.clone()),
+            WeightLayout::OutIn => transpose(self.weight.clone()),
+        };
+        let y = product(plain(self.x.clone()), weight, dtype, math);
+        match bias {
+            None => y,
+            Some(bias) => y + narrow(bias, dtype).unsqueeze(),
+        }
+    }
+
+    /// dx, dW, and db where the layer has a bias.
+    fn backward(
+        self,
+        g: Tensor<2>,
+        [want_x, want_weight, want_bias]: [bool; 3],
+        bias: Option<DType>,
+    ) -> InputGradients<3> {
+        let Arithmetic { dtype, math } = self.arithmetic;
+        let Self { x, weight, layout, x_dtype, weight_dtype, .. } = self;
+        let g = narrow(g, dtype);
+        let dx = want_x.then(|| {
+            let weight = match layout {
+                WeightLayout::InOut => transpose(weight),
+                WeightLayout::OutIn => plain(weight),
+            };
+            narrow(product(plain(g.clone()), weight, dtype, math), x_dtype)
+        });
+        let dbias = bias
+            .filter(|_| want_bias)
+            .map(|dtype| narrow(wide(g.clone()).sum_dim(0).squeeze_dim::<1>(0), dtype).into_dispatch());
+        let dweight = want_weight.then(|| match layout {
+            WeightLayout::InOut => product(transpose(x), plain(g), weight_dtype, math),
+            WeightLayout::OutIn => product(transpose(g), plain(x), weight_dtype, math),
+        });
+        [dx.map(Tensor::into_dispatch), dweight.map(Tensor::into_dispatch), dbias]
+    }
+}

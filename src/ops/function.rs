@@ -1,0 +1,182 @@
+//! [`custom`]: an operator with a hand-written backward, as one node of Burn's autodiff graph.
+//!
+//! An operator is written once for every backend, on tensors outside of the graph: a forward that
+//! returns its result together with the function that computes the gradients. What that function
+//! captures is what the operator keeps from forward to backward.
+
+use std::fmt;
+use std::sync::{Arc, Mutex};
+
+use burn::backend::autodiff::checkpoint::base::Checkpointer;
+use burn::backend::autodiff::checkpoint::strategy::NoCheckpointing;
+use burn::backend::autodiff::grads::Gradients;
+use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{
+    Autodiff, AutodiffBackend, Backend, DispatchAutodiffContext, DispatchKindConversion, DispatchTensor,
+    DispatchTensorKind, Flex,
+};
+use burn::tensor::{Float, Tensor};
+use burn_cubecl::CubeBackend as Cube;
+
+/// The gradient of each input; `None` where it is not wanted.
+pub type InputGradients<const N: usize> = [Option<DispatchTensor>; N];
+
+/// Runs an operator of `N` inputs. `forward` gets the inputs outside of the graph and returns the
+/// result and the backward: from the gradient of the result, and which inputs want theirs, to the
+/// inputs' gradients. A gradient has the dtype of its input.
+pub fn custom<const N: usize, const D: usize, F>(
+    inputs: [DispatchTensor; N],
+    forward: impl FnOnce([DispatchTensor; N]) -> (Tensor<D>, F),
+) -> Tensor<D>
+where
+    F: FnOnce(Tensor<D>, [bool; N]) -> InputGradients<N> + Send + 'static,
+{
+    let Some(tracked) = inputs.iter().find(|t| t.autodiff != DispatchAutodiffContext::Disabled) else {
+        return forward(inputs).0;
+    };
+    let DispatchTensorKind::Autodiff(kind) = &tracked.kind else {
+        unreachable!("a float tensor with an autodiff context is an autodiff tensor")
+    };
+    match **kind {
+        DispatchTensorKind::Cube(_) => on::<Cube, N, D, F>(inputs, forward),
+        DispatchTensorKind::Flex(_) => on::<Flex, N, D, F>(inputs, forward),
+        _ => unreachable!("the runner computes on Flex and CubeCL"),
+    }
+}
+
+/// The same on one backend.
+fn on<B, const N: usize, const D: usize, F>(
+    inputs: [DispatchTensor; N],
+    forward: impl FnOnce([DispatchTensor; N]) -> (Tensor<D>, F),
+) -> Tensor<D>
+where
+    B: Backend,
+    DispatchTensor: DispatchKindConversion<B> + DispatchKindConversion<Autodiff<B>>,
+    F: FnOnce(Tensor<D>, [bool; N]) -> InputGradients<N> + Send + 'static,
+{
+    let inputs = inputs.map(|input| match input.autodiff {
+        // A constant: it takes part without a gradient.
+        DispatchAutodiffContext::Disabled => Autodiff::<B>::from_inner(primitive::<B>(input)),
+        DispatchAutodiffContext::Enabled(_) => primitive::<Autodiff<B>>(input),
+    });
+    let guards = inputs.each_ref().map(|input| input.node());
+    let inner = inputs.map(|input| erase::<B>(input.into_primitive()));
+    let (output, backward) = forward(inner);
+    let output = primitive::<B>(output.into_dispatch());
+    let output = match Backward::<B, N>::prepare::<NoCheckpointing>(Node::<D>, guards)
+        .compute_bound()
+        .stateful()
+    {
+        OpsKind::Tracked(prep) => {
+            let erased = move |gradient: DispatchTensor, wanted: &[bool]| {
+                let wanted = std::array::from_fn(|i| wanted[i]);
+                backward(Tensor::from_dispatch(gradient), wanted).into()
+            };
+            prep.finish(State(Arc::new(Mutex::new(Some(Box::new(erased))))), output)
+        }
+        OpsKind::UnTracked(prep) => prep.finish(output),
+    };
+    Tensor::<D, Float>::from_primitive::<Autodiff<B>>(output)
+}
+
+type ErasedBackward = Box<dyn FnOnce(DispatchTensor, &[bool]) -> Vec<Option<DispatchTensor>> + Send>;
+
+/// The backward of one call, taken when it runs.
+#[derive(Clone)]
+struct State(Arc<Mutex<Option<ErasedBackward>>>);
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("State")
+    }
+}
+
+/// The node of any custom operator whose result has rank `D`.
+#[derive(Debug)]
+struct Node<const D: usize>;
+
+impl<B, const N: usize, const D: usize> Backward<B, N> for Node<D>
+where
+    B: Backend,
+    DispatchTensor: DispatchKindConversion<B>,
+{
+    type State = State;
+
+    fn backward(self, ops: Ops<State, N>, grads: &mut Gradients, _: &mut Checkpointer) {
+        let gradient = erase::<B>(grads.consume::<B>(&ops.node));
+        let backward = ops.state.0.lock().expect("no backward panicked").take();
+        let backward = backward.expect("a graph is differentiated once");
+        let wanted = ops.parents.each_ref().map(Option::is_some);
+        let gradients = backward(gradient, &wanted);
+        for (parent, gradient) in ops.parents.into_iter().zip(gradients) {
+            if let (Some(parent), Some(gradient)) = (parent, gradient) {
+                grads.register::<B>(parent.id, primitive::<B>(gradient));
+            }
+        }
+    }
+}
+
+/// A tensor of any rank, without its backend's type.
+fn erase<B: Backend>(tensor: FloatTensor<B>) -> DispatchTensor
+where
+    DispatchTensor: DispatchKindConversion<B>,
+{
+    // The rank of a Burn tensor is a mark on its type alone.
+    Tensor::<1, Float>::from_primitive::<B>(tensor).into_dispatch()
+}
+
+fn primitive<B: Backend>(tensor: DispatchTensor) -> FloatTensor<B>
+where
+    DispatchTensor: DispatchKindConversion<B>,
+{
+    Tensor::<1, Float>::from_dispatch(tensor)
+        .try_into_primitive::<B>()
+        .unwrap_or_else(|e| panic!("the inputs of an operator must be on one device: {e:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn::tensor::Device;
+
+    /// y = a · b element by element.
+    fn product(a: Tensor<1>, b: Tensor<1>) -> Tensor<1> {
+        custom([a.into_dispatch(), b.into_dispatch()], |[a, b]| {
+            let (a, b) = (Tensor::<1>::from_dispatch(a), Tensor::<1>::from_dispatch(b));
+            (a.clone() * b.clone(), move |g: Tensor<1>, [want_a, want_b]| {
+                [
+                    want_a.then(|| (g.clone() * b).into_dispatch()),
+                    want_b.then(|| (g * a).into_dispatch()),
+                ]
+            })
+        })
+    }
+
+    fn vector(values: [f32; 2]) -> Tensor<1> {
+        Tensor::from_floats(values, &Device::flex())
+    }
+
+    fn list(tensor: Tensor<1>) -> Vec<f32> {
+        tensor.into_data().try_to_vec().unwrap()
+    }
+
+    #[test]
+    fn gradients_reach_every_tracked_input() {
+        let a = vector([2.0, 3.0]).autodiff().require_grad();
+        let b = vector([5.0, 7.0]).autodiff().require_grad();
+        // a is used twice: its gradients add up.
+        let y = product(product(a.clone(), b.clone()), a.clone());
+        let mut gradients = y.sum().backward();
+        assert_eq!(list(a.grad_remove(&mut gradients).unwrap()), [20.0, 42.0]);
+        assert_eq!(list(b.grad_remove(&mut gradients).unwrap()), [4.0, 9.0]);
+    }
+
+    #[test]
+    fn a_constant_takes_part_without_a_gradient() {
+        let a = vector([2.0, 3.0]).autodiff().require_grad();
+        let y = product(a.clone(), vector([5.0, 7.0]));
+        assert_eq!(list(a.grad(&y.sum().backward()).unwrap()), [5.0, 7.0]);
+        assert_eq!(list(product(vector([1.0, 2.0]), vector([3.0, 4.0]))), [3.0, 8.0]);
+    }
+}

@@ -1,0 +1,49 @@
+//! GELU by the tanh formula (Hendrycks and Gimpel 2016), `gelu_new` of GPT-2, with hand-written
+//! backward.
+//!
+//! ```text
+//! u = √(2/π) (x + 0.044715 x³)      y = x/2 · (1 + tanh u)
+//! dy/dx = (1 + tanh u)/2 + x/2 · (1 − tanh² u) · √(2/π) (1 + 3 · 0.044715 x²)
+//! ```
+//!
+//! Kept for backward: x.
+
+use burn::tensor::Tensor;
+
+use super::function::custom;
+use super::{Operator, narrow, wide};
+
+const SLOPE: f64 = 0.797_884_560_802_865_4; // √(2/π)
+const CUBIC: f64 = 0.044_715;
+
+/// y [tokens, intermediate] in x's dtype.
+pub fn gelu(x: Tensor<2>, operator: Operator) -> Tensor<2> {
+    if operator == Operator::Plain {
+        return formula(x);
+    }
+    custom([x.into_dispatch()], |[x]| {
+        let x = Tensor::<2>::from_dispatch(x);
+        (formula(x.clone()), move |g: Tensor<2>, _| [Some(backward(x, g).into_dispatch())])
+    })
+}
+
+fn formula(x: Tensor<2>) -> Tensor<2> {
+    let dtype = x.dtype();
+    let x = wide(x);
+    let tanh = inner(x.clone()).tanh();
+    narrow((tanh + 1.0) * x * 0.5, dtype)
+}
+
+fn inner(x: Tensor<2>) -> Tensor<2> {
+    let cube = x.clone().square() * x.clone();
+    (cube * CUBIC + x) * SLOPE
+}
+
+fn backward(x: Tensor<2>, g: Tensor<2>) -> Tensor<2> {
+    let dtype = x.dtype();
+    let x = wide(x);
+    let tanh = inner(x.clone()).tanh();
+    let slope = (x.clone().square() * (3.0 * CUBIC) + 1.0) * SLOPE;
+    let rest = (tanh.clone().square() * -1.0 + 1.0) * slope * x;
+    narrow((tanh + 1.0 + rest) * wide(g) * 0.5, dtype)
+}

@@ -1,0 +1,66 @@
+//! Rotary position embedding (Su et al. 2021) in the half-split form of Hugging Face, with its
+//! backward, which is the rotation by the opposite angle.
+//!
+//! Of every head's d numbers, i and i + d/2 form a pair, turned at position p by p·θ^(−2i/d).
+
+use burn::tensor::{DType, Device, Int, Tensor, TensorData};
+
+use super::function::custom;
+use super::{Operator, narrow, wide};
+
+/// Cosines and sines, [positions, head_dim / 2] each, in fp32.
+#[derive(Clone, Debug)]
+pub struct Rotation {
+    cosine: Tensor<2>,
+    sine: Tensor<2>,
+}
+
+impl Rotation {
+    /// The angles are computed in fp32, as the reference implementations do: at position 10000 fp32
+    /// rounds an angle by 5e-4, which weights trained with such angles expect.
+    pub fn new(positions: usize, head_dim: usize, theta: f64, device: &Device) -> Self {
+        let half = head_dim / 2;
+        let frequencies: Vec<f32> = (0..half)
+            .map(|i| 1.0 / (theta as f32).powf((2 * i) as f32 / head_dim as f32))
+            .collect();
+        let table = |f: fn(f32) -> f32| {
+            let angles = (0..positions).flat_map(|p| frequencies.iter().map(move |w| f(p as f32 * w)));
+            let data = TensorData::new(angles.collect::<Vec<f32>>(), [positions, half]);
+            Tensor::from_data(data, (device, DType::F32))
+        };
+        Self { cosine: table(f32::cos), sine: table(f32::sin) }
+    }
+}
+
+/// x [tokens, heads · head_dim] turned by each token's position [tokens].
+pub fn rope(x: Tensor<2>, rotation: &Rotation, positions: &Tensor<1, Int>, operator: Operator) -> Tensor<2> {
+    if operator == Operator::Plain {
+        return turn(x, rotation, positions, false);
+    }
+    let (rotation, positions) = (rotation.clone(), positions.clone());
+    custom([x.into_dispatch()], |[x]| {
+        let y = turn(Tensor::from_dispatch(x), &rotation, &positions, false);
+        (y, move |g: Tensor<2>, _| [Some(turn(g, &rotation, &positions, true).into_dispatch())])
+    })
+}
+
+fn turn(x: Tensor<2>, rotation: &Rotation, positions: &Tensor<1, Int>, inverse: bool) -> Tensor<2> {
+    let [tokens, columns] = x.dims();
+    let half = rotation.cosine.dims()[1];
+    let dtype = x.dtype();
+    let pairs = wide(x).reshape([tokens, columns / (2 * half), 2, half]);
+    let angles = |table: &Tensor<2>| {
+        table.clone().select(0, positions.clone()).reshape([tokens, 1, 1, half]).expand([tokens, columns / (2 * half), 1, half])
+    };
+    let (cosine, sine) = (angles(&rotation.cosine), angles(&rotation.sine));
+    let sine = if inverse { sine * -1.0 } else { sine };
+    let (first, second) = (pairs.clone().narrow(2, 0, 1), pairs.narrow(2, 1, 1));
+    let turned = Tensor::cat(
+        vec![
+            first.clone() * cosine.clone() - second.clone() * sine.clone(),
+            second * cosine + first * sine,
+        ],
+        2,
+    );
+    narrow(turned.reshape([tokens, columns]), dtype)
+}

@@ -1,0 +1,177 @@
+//! Every operator with hand-written backward against the same formula differentiated by Burn.
+
+use burn::tensor::{DType, Device, Int, Tensor};
+
+use super::attention::{Heads, Mask, attention, attention_packed};
+use super::dense::{Arithmetic, WeightLayout, dense};
+use super::embedding::embedding;
+use super::gelu::gelu;
+use super::linear::Fp32Math;
+use super::norm::{layer_norm, rms_norm};
+use super::rope::{Rotation, rope};
+use super::testing::{assert_close, random};
+use super::{Operator, wide};
+
+const EXACT: Arithmetic = Arithmetic { dtype: DType::F32, math: Fp32Math::Exact };
+
+fn list<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
+    tensor.into_data().iter::<f64>().collect()
+}
+
+/// The result of `f` and the gradients of its inputs under a random gradient of the result.
+fn gradients<const D: usize, const N: usize>(
+    inputs: [Tensor<D>; N],
+    f: impl Fn([Tensor<D>; N]) -> Tensor<2>,
+) -> Vec<Vec<f64>> {
+    let inputs = inputs.map(|t| t.detach().require_grad());
+    let y = f(inputs.clone());
+    let upstream = random(y.dims(), 99).inner().autodiff();
+    let mut out = vec![list(y.clone().inner())];
+    let mut gradients = (wide(y) * upstream).sum().backward();
+    out.extend(inputs.into_iter().map(|t| list(t.grad_remove(&mut gradients).expect("tracked"))));
+    out
+}
+
+fn assert_all_close(ours: &[Vec<f64>], reference: &[Vec<f64>], allowed: f64) {
+    assert_eq!(ours.len(), reference.len());
+    for (ours, reference) in ours.iter().zip(reference) {
+        assert_close(ours, reference, allowed);
+    }
+}
+
+#[test]
+fn norms() {
+    let inputs = || [random([5, 24], 1), random([5, 24], 2) * 0.5 + 1.0, random([5, 24], 3)];
+    let run = |operator| {
+        let rms = gradients(inputs(), |[x, w, b]| {
+            // The same rank for all inputs: weights are row 0.
+            rms_norm(x, w.narrow(0, 0, 1).squeeze_dim(0), 1e-6, DType::F32, operator) + b
+        });
+        let layer = gradients(inputs(), |[x, w, b]| {
+            let row = |t: Tensor<2>| t.narrow(0, 0, 1).squeeze_dim::<1>(0);
+            layer_norm(x, row(w), row(b), 1e-5, DType::F32, operator)
+        });
+        [rms, layer].concat()
+    };
+    assert_all_close(&run(Operator::Custom), &run(Operator::Plain), 1e-5);
+}
+
+#[test]
+fn gelu_and_rope() {
+    let device = Device::flex();
+    let rotation = Rotation::new(32, 8, 1e4, &device);
+    let positions = Tensor::<1, Int>::from_ints([0, 1, 2, 31, 7], &device);
+    let run = |operator| {
+        [
+            gradients([random([5, 24], 1)], |[x]| gelu(x, operator)),
+            gradients([random([5, 24], 1)], |[x]| rope(x, &rotation, &positions, operator)),
+        ]
+        .concat()
+    };
+    assert_all_close(&run(Operator::Custom), &run(Operator::Plain), 1e-5);
+}
+
+#[test]
+fn rope_keeps_lengths_and_turns_by_the_position() {
+    let device = Device::flex();
+    let x = Tensor::<2>::from_floats([[1.0, 2.0, 0.0, 0.0]], &device);
+    let positions = Tensor::<1, Int>::from_ints([3], &device);
+    let y = list(rope(x, &Rotation::new(8, 4, 100.0, &device), &positions, Operator::Custom));
+    // Pairs (0, 2) and (1, 3) turned by 3 and 3/√100.
+    let expected = [3f64.cos(), 2.0 * 0.3f64.cos(), 3f64.sin(), 2.0 * 0.3f64.sin()];
+    assert_close(&y, &expected, 1e-6);
+}
+
+#[test]
+fn dense_layers_in_both_layouts() {
+    for layout in [WeightLayout::InOut, WeightLayout::OutIn] {
+        let weight = if layout == WeightLayout::InOut { [12, 7] } else { [7, 12] };
+        let inputs = || [random([5, 12], 1), random(weight, 2), random([1, 7], 3)];
+        let ours = gradients(inputs(), |[x, w, b]| dense(x, w, Some(b.squeeze_dim(0)), layout, EXACT));
+        let plain = gradients(inputs(), |[x, w, b]| {
+            x.matmul(if layout == WeightLayout::InOut { w } else { w.transpose() }) + b
+        });
+        assert_all_close(&ours, &plain, 1e-5);
+    }
+}
+
+#[test]
+fn a_dense_layer_under_autocast_gives_fp32_gradients_of_rounded_operands() {
+    let arithmetic = Arithmetic { dtype: DType::BF16, math: Fp32Math::Exact };
+    let inputs = || [random([5, 12], 1), random([7, 12], 2)];
+    let ours = gradients(inputs(), |[x, w]| {
+        let y = dense(x, w, None, WeightLayout::OutIn, arithmetic);
+        assert_eq!(y.dtype(), DType::BF16);
+        y
+    });
+    let plain = gradients(inputs(), |[x, w]| x.matmul(w.transpose()));
+    // bf16 rounds to 1/256.
+    assert_all_close(&ours, &plain, 2e-2);
+}
+
+#[test]
+fn embedding_sums_the_gradients_of_equal_tokens() {
+    let ids = Tensor::<1, Int>::from_ints([3, 0, 3, 2], &Device::flex());
+    let ours = gradients([random([5, 6], 1)], |[w]| embedding(w, &ids, DType::F32));
+    let plain = gradients([random([5, 6], 1)], |[w]| w.select(0, ids.clone()));
+    assert_all_close(&ours, &plain, 1e-6);
+}
+
+/// Attention by its definition, a loop over sequences, heads and queries.
+fn by_definition(qkv: [Tensor<2>; 3], heads: Heads, segments: Option<&[i64]>) -> Vec<f64> {
+    let Heads { batch, sequence, kv_heads, group, head_dim } = heads;
+    let [q, k, v] = qkv.map(|t| list(t.inner()));
+    let (wide, slim) = (kv_heads * group * head_dim, kv_heads * head_dim);
+    let mut out = vec![0.0; batch * sequence * wide];
+    for (b, h, i) in (0..batch)
+        .flat_map(|b| (0..kv_heads * group).flat_map(move |h| (0..sequence).map(move |i| (b, h, i))))
+    {
+        let segment = |j: usize| segments.map_or(0, |s| s[b * sequence + j]);
+        let at = |x: &[f64], columns: usize, head: usize, j: usize, d: usize| {
+            x[(b * sequence + j) * columns + head * head_dim + d]
+        };
+        let seen: Vec<usize> = (0..=i).filter(|j| segment(*j) == segment(i)).collect();
+        let weights: Vec<f64> = seen
+            .iter()
+            .map(|j| {
+                let dot: f64 = (0..head_dim).map(|d| at(&q, wide, h, i, d) * at(&k, slim, h / group, *j, d)).sum();
+                (dot / (head_dim as f64).sqrt()).exp()
+            })
+            .collect();
+        let total: f64 = weights.iter().sum();
+        for d in 0..head_dim {
+            out[(b * sequence + i) * wide + h * head_dim + d] =
+                seen.iter().zip(&weights).map(|(j, w)| w / total * at(&v, slim, h / group, *j, d)).sum();
+        }
+    }
+    out
+}
+
+#[test]
+fn attention_with_grouped_queries_blocks_and_segments() {
+    // 150 positions are three blocks of 64, 64 and 22.
+    for (sequence, group, segmented) in [(5, 1, false), (150, 3, false), (150, 2, true)] {
+        let heads = Heads { batch: 2, sequence, kv_heads: 2, group, head_dim: 4 };
+        let ids: Vec<i64> = (0..2 * sequence as i64).map(|i| i / 40 - i64::from(i < 3)).collect();
+        let mask = Mask {
+            segments: segmented.then(|| {
+                Tensor::<1, Int>::from_ints(ids.as_slice(), &Device::flex()).reshape([2, sequence])
+            }),
+        };
+        let inputs = || {
+            let rows = 2 * sequence;
+            [random([rows, heads.columns()], 1), random([rows, 8], 2), random([rows, 8], 3)]
+        };
+        let run = |operator| {
+            gradients(inputs(), |[q, k, v]| attention(q, k, v, heads, &mask, EXACT, operator))
+        };
+        let (ours, plain) = (run(Operator::Custom), run(Operator::Plain));
+        assert_all_close(&ours, &plain, 1e-5);
+        assert_close(&ours[0], &by_definition(inputs(), heads, segmented.then_some(&ids)), 1e-5);
+        // Side by side in one tensor.
+        let packed = gradients(inputs(), |qkv| {
+            attention_packed(Tensor::cat(qkv.to_vec(), 1), heads, &mask, EXACT, Operator::Custom)
+        });
+        assert_all_close(&packed, &plain, 1e-5);
+    }
+}
