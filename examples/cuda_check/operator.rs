@@ -3,8 +3,9 @@
 use std::time::Instant;
 
 use burn::tensor::{DType, Device, Distribution, Tensor};
-use runner::device::cuda::{Event, Fp32Math, Gpu, PeakObservation, Usage};
+use runner::device::cuda::{Event, Gpu, PeakObservation, Usage};
 use runner::device::dtype;
+use runner::ops::dense::{Arithmetic, WeightLayout};
 use runner::ops::swiglu::swiglu;
 use runner::ops::{Level, Operator};
 use runner::recipe::Compute;
@@ -23,7 +24,9 @@ fn gradients(device: &Device, [n, h, i]: [usize; 3], level: Level, compute: Comp
         Tensor::<2>::from_data(random([n, h], 5), (&device, DType::F32)).cast(float(compute)).require_grad();
     let (w, v, u) = (scaled([h, i], 6), scaled([h, i], 7), scaled([i, h], 8));
     let target = Tensor::<2>::from_data(random([n, h], 9), (&device, DType::F32)).cast(float(compute));
-    let y = swiglu(x.clone(), w.clone(), v.clone(), u.clone(), level, Operator::Custom, compute.fp32_math());
+    let arithmetic = Arithmetic::of(compute);
+    let (x_in, w_in, v_in, u_in) = (x.clone(), w.clone(), v.clone(), u.clone());
+    let y = swiglu(x_in, w_in, v_in, u_in, WeightLayout::InOut, level, Operator::Custom, arithmetic);
     let gradients = (y.clone() * target).sum().backward();
     let of = |t: &Tensor<2>| host(t.grad(&gradients).expect("a gradient"));
     [host(y.inner()), of(&x), of(&w), of(&v), of(&u)]
@@ -50,6 +53,7 @@ pub fn swiglu_against_cpu(gpu: &Gpu, checks: &mut Checks) {
 struct Stack {
     x: Tensor<2>,
     layers: Vec<[Tensor<2>; 3]>,
+    arithmetic: Arithmetic,
 }
 
 impl Stack {
@@ -61,12 +65,13 @@ impl Stack {
         };
         let matrix = |rows: usize, columns: usize| random(rows, columns, 1.0 / (rows as f64).sqrt());
         let layers = (0..layers).map(|_| [matrix(h, i), matrix(h, i), matrix(i, h)]).collect();
-        Self { x: random(tokens, h, 1.0), layers }
+        Self { x: random(tokens, h, 1.0), layers, arithmetic: Arithmetic::of(compute) }
     }
 
-    fn forward(&self, level: Level, math: Fp32Math) -> Tensor<2> {
+    fn forward(&self, level: Level) -> Tensor<2> {
         self.layers.iter().fold(self.x.clone(), |x, [w, v, u]| {
-            swiglu(x, w.clone(), v.clone(), u.clone(), level, Operator::Custom, math)
+            let (w, v, u) = (w.clone(), v.clone(), u.clone());
+            swiglu(x, w, v, u, WeightLayout::InOut, level, Operator::Custom, self.arithmetic)
         })
     }
 }
@@ -95,13 +100,12 @@ pub fn shapes(gpu: &'static Gpu, asked: &[String], opened: Instant) {
                 gpu.release_memory();
                 let before = Usage::now(gpu);
                 let stack = Stack::new(gpu, shape, compute);
-                let math = compute.fp32_math();
                 let mut first_step = 0.0;
                 let (mut forward, mut backward, mut wall) = (Vec::new(), Vec::new(), Vec::new());
                 for step in 0..12 {
                     let clock = Instant::now();
                     let start = Event::record(gpu);
-                    let y = stack.forward(level, math);
+                    let y = stack.forward(level);
                     let middle = Event::record(gpu);
                     let gradients = y.sum().backward();
                     let end = Event::record(gpu);
@@ -118,7 +122,7 @@ pub fn shapes(gpu: &'static Gpu, asked: &[String], opened: Instant) {
                 }
                 let reserved = Usage::now(gpu).reserved;
                 let observation = PeakObservation::start(gpu);
-                drop(stack.forward(level, math).sum().backward());
+                drop(stack.forward(level).sum().backward());
                 let (live, _) = observation.take_peaks();
                 drop(observation);
                 println!(
@@ -144,7 +148,7 @@ fn gib(bytes: u64) -> f64 {
 
 pub fn memory_of_a_long_loop(gpu: &'static Gpu, checks: &mut Checks) {
     let stack = Stack::new(gpu, [2048, 512, 2048, 2], Compute::Bf16);
-    let step = || drop(stack.forward(Level::Full, Fp32Math::Exact).sum().backward());
+    let step = || drop(stack.forward(Level::Full).sum().backward());
     (0..20).for_each(|_| step());
     gpu.synchronize();
     let early = Usage::now(gpu);

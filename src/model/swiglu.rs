@@ -9,7 +9,7 @@ use super::{Flops, Network};
 use crate::device::dtype;
 use crate::measure::{Estimate, Ledger};
 use crate::model::Model;
-use crate::ops::linear::Fp32Math;
+use crate::ops::dense::{Arithmetic, WeightLayout};
 use crate::ops::swiglu::{memory::Sizes, swiglu};
 use crate::ops::{Level, Operator};
 use crate::recipe::{Cell, Rule, values};
@@ -43,7 +43,7 @@ pub struct SwigluStack {
     #[module(skip)]
     operator: Operator,
     #[module(skip)]
-    math: Fp32Math,
+    arithmetic: Arithmetic,
 }
 
 /// Input and target, [tokens, hidden] each.
@@ -157,7 +157,7 @@ impl Network for SwigluStack {
             layers,
             level: cell.checkpoint.level,
             operator: cell.ops.swiglu,
-            math: cell.precision.compute.fp32_math(),
+            arithmetic: Arithmetic::of(cell.precision.compute),
         }
     }
 
@@ -185,7 +185,7 @@ impl SwigluStack {
     pub fn forward(&self, x: Tensor<2>) -> Tensor<2> {
         self.layers.iter().fold(x, |x, layer| {
             let (w, v, u) = (layer.w.val(), layer.v.val(), layer.u.val());
-            swiglu(x, w, v, u, self.level, self.operator, self.math)
+            swiglu(x, w, v, u, WeightLayout::InOut, self.level, self.operator, self.arithmetic)
         })
     }
 }

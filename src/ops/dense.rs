@@ -9,6 +9,8 @@ use super::function::{InputGradients, custom};
 use super::linear::Fp32Math;
 use super::product::{plain, product, transpose};
 use super::{narrow, wide};
+use crate::device::dtype;
+use crate::recipe::Compute;
 
 /// How a weight matrix lies in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +28,12 @@ pub struct Arithmetic {
     pub dtype: DType,
     /// How fp32 operands are multiplied.
     pub math: Fp32Math,
+}
+
+impl Arithmetic {
+    pub fn of(compute: Compute) -> Self {
+        Self { dtype: dtype(compute), math: compute.fp32_math() }
+    }
 }
 
 /// y [tokens, outputs] in the compute type.

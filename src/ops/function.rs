@@ -64,19 +64,17 @@ where
     let inner = inputs.map(|input| erase::<B>(input.into_primitive()));
     let (output, backward) = forward(inner);
     let output = primitive::<B>(output.into_dispatch());
-    let output = match Backward::<B, N>::prepare::<NoCheckpointing>(Node::<D>, guards)
-        .compute_bound()
-        .stateful()
-    {
-        OpsKind::Tracked(prep) => {
-            let erased = move |gradient: DispatchTensor, wanted: &[bool]| {
-                let wanted = std::array::from_fn(|i| wanted[i]);
-                backward(Tensor::from_dispatch(gradient), wanted).into()
-            };
-            prep.finish(State(Arc::new(Mutex::new(Some(Box::new(erased))))), output)
-        }
-        OpsKind::UnTracked(prep) => prep.finish(output),
-    };
+    let output =
+        match Backward::<B, N>::prepare::<NoCheckpointing>(Node::<D>, guards).compute_bound().stateful() {
+            OpsKind::Tracked(prep) => {
+                let erased = move |gradient: DispatchTensor, wanted: &[bool]| {
+                    let wanted = std::array::from_fn(|i| wanted[i]);
+                    backward(Tensor::from_dispatch(gradient), wanted).into()
+                };
+                prep.finish(State(Arc::new(Mutex::new(Some(Box::new(erased))))), output)
+            }
+            OpsKind::UnTracked(prep) => prep.finish(output),
+        };
     Tensor::<D, Float>::from_primitive::<Autodiff<B>>(output)
 }
 
@@ -145,10 +143,7 @@ mod tests {
         custom([a.into_dispatch(), b.into_dispatch()], |[a, b]| {
             let (a, b) = (Tensor::<1>::from_dispatch(a), Tensor::<1>::from_dispatch(b));
             (a.clone() * b.clone(), move |g: Tensor<1>, [want_a, want_b]| {
-                [
-                    want_a.then(|| (g.clone() * b).into_dispatch()),
-                    want_b.then(|| (g * a).into_dispatch()),
-                ]
+                [want_a.then(|| (g.clone() * b).into_dispatch()), want_b.then(|| (g * a).into_dispatch())]
             })
         })
     }

@@ -50,7 +50,8 @@ where
         .unwrap_or_else(|e| panic!("the inputs of an operator must be on one device: {e:?}"))
 }
 
-fn lift<B: Backend, const D: usize>(tensor: B::FloatTensorPrimitive) -> Tensor<D>
+/// The inverse of [`lower`].
+pub fn lift<B: Backend, const D: usize>(tensor: B::FloatTensorPrimitive) -> Tensor<D>
 where
     DispatchTensor: DispatchKindConversion<B>,
 {

@@ -20,9 +20,8 @@ impl Rotation {
     /// rounds an angle by 5e-4, which weights trained with such angles expect.
     pub fn new(positions: usize, head_dim: usize, theta: f64, device: &Device) -> Self {
         let half = head_dim / 2;
-        let frequencies: Vec<f32> = (0..half)
-            .map(|i| 1.0 / (theta as f32).powf((2 * i) as f32 / head_dim as f32))
-            .collect();
+        let frequencies: Vec<f32> =
+            (0..half).map(|i| 1.0 / (theta as f32).powf((2 * i) as f32 / head_dim as f32)).collect();
         let table = |f: fn(f32) -> f32| {
             let angles = (0..positions).flat_map(|p| frequencies.iter().map(move |w| f(p as f32 * w)));
             let data = TensorData::new(angles.collect::<Vec<f32>>(), [positions, half]);
@@ -50,16 +49,18 @@ fn turn(x: Tensor<2>, rotation: &Rotation, positions: &Tensor<1, Int>, inverse: 
     let dtype = x.dtype();
     let pairs = wide(x).reshape([tokens, columns / (2 * half), 2, half]);
     let angles = |table: &Tensor<2>| {
-        table.clone().select(0, positions.clone()).reshape([tokens, 1, 1, half]).expand([tokens, columns / (2 * half), 1, half])
+        table.clone().select(0, positions.clone()).reshape([tokens, 1, 1, half]).expand([
+            tokens,
+            columns / (2 * half),
+            1,
+            half,
+        ])
     };
     let (cosine, sine) = (angles(&rotation.cosine), angles(&rotation.sine));
     let sine = if inverse { sine * -1.0 } else { sine };
     let (first, second) = (pairs.clone().narrow(2, 0, 1), pairs.narrow(2, 1, 1));
     let turned = Tensor::cat(
-        vec![
-            first.clone() * cosine.clone() - second.clone() * sine.clone(),
-            second * cosine + first * sine,
-        ],
+        vec![first.clone() * cosine.clone() - second.clone() * sine.clone(), second * cosine + first * sine],
         2,
     );
     narrow(turned.reshape([tokens, columns]), dtype)

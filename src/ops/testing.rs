@@ -12,7 +12,9 @@ pub fn random<const D: usize>(shape: [usize; D], seed: u64) -> Tensor<D> {
         (state >> 11) as f64 / (1u64 << 53) as f64
     };
     let values: Vec<f32> = (0..shape.iter().product())
-        .map(|_| ((-2.0 * uniform().max(1e-12).ln()).sqrt() * (std::f64::consts::TAU * uniform()).cos()) as f32)
+        .map(|_| {
+            ((-2.0 * uniform().max(1e-12).ln()).sqrt() * (std::f64::consts::TAU * uniform()).cos()) as f32
+        })
         .collect();
     Tensor::<D>::from_data(TensorData::new(values, shape), (&Device::flex(), DType::F32)).autodiff()
 }
@@ -25,5 +27,8 @@ pub fn assert_close(ours: &[f64], reference: &[f64], allowed: f64) {
         assert!(!d.is_nan(), "a difference is NaN");
         m.max(d)
     });
-    assert!(scale > 0.0 && worst <= allowed * scale, "differs by {worst:e} where the largest value is {scale:e}");
+    assert!(
+        scale > 0.0 && worst <= allowed * scale,
+        "differs by {worst:e} where the largest value is {scale:e}"
+    );
 }

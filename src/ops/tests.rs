@@ -134,7 +134,8 @@ fn by_definition(qkv: [Tensor<2>; 3], heads: Heads, segments: Option<&[i64]>) ->
         let weights: Vec<f64> = seen
             .iter()
             .map(|j| {
-                let dot: f64 = (0..head_dim).map(|d| at(&q, wide, h, i, d) * at(&k, slim, h / group, *j, d)).sum();
+                let dot: f64 =
+                    (0..head_dim).map(|d| at(&q, wide, h, i, d) * at(&k, slim, h / group, *j, d)).sum();
                 (dot / (head_dim as f64).sqrt()).exp()
             })
             .collect();
@@ -154,17 +155,15 @@ fn attention_with_grouped_queries_blocks_and_segments() {
         let heads = Heads { batch: 2, sequence, kv_heads: 2, group, head_dim: 4 };
         let ids: Vec<i64> = (0..2 * sequence as i64).map(|i| i / 40 - i64::from(i < 3)).collect();
         let mask = Mask {
-            segments: segmented.then(|| {
-                Tensor::<1, Int>::from_ints(ids.as_slice(), &Device::flex()).reshape([2, sequence])
-            }),
+            segments: segmented
+                .then(|| Tensor::<1, Int>::from_ints(ids.as_slice(), &Device::flex()).reshape([2, sequence])),
         };
         let inputs = || {
             let rows = 2 * sequence;
             [random([rows, heads.columns()], 1), random([rows, 8], 2), random([rows, 8], 3)]
         };
-        let run = |operator| {
-            gradients(inputs(), |[q, k, v]| attention(q, k, v, heads, &mask, EXACT, operator))
-        };
+        let run =
+            |operator| gradients(inputs(), |[q, k, v]| attention(q, k, v, heads, &mask, EXACT, operator));
         let (ours, plain) = (run(Operator::Custom), run(Operator::Plain));
         assert_all_close(&ours, &plain, 1e-5);
         assert_close(&ours[0], &by_definition(inputs(), heads, segmented.then_some(&ids)), 1e-5);

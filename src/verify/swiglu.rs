@@ -5,6 +5,7 @@ use miette::{Result, miette};
 
 use super::{Check, Golden, Kind, Options, Values, tolerance};
 use crate::device::{DeviceId, dtype};
+use crate::ops::dense::{Arithmetic, WeightLayout};
 use crate::ops::swiglu::swiglu;
 use crate::ops::{Level, Operator};
 
@@ -66,7 +67,10 @@ fn compute(
         Tensor::<2>::from_data(data, (device, dtype(options.compute)))
     };
     let [x, w, v, u] = ["x", "W", "V", "U"].map(|name| load(name, &device).require_grad());
-    let y = swiglu(x.clone(), w.clone(), v.clone(), u.clone(), level, operator, options.compute.fp32_math());
+    let inputs = [x.clone(), w.clone(), v.clone(), u.clone()];
+    let [x_in, w_in, v_in, u_in] = inputs;
+    let arithmetic = Arithmetic::of(options.compute);
+    let y = swiglu(x_in, w_in, v_in, u_in, WeightLayout::InOut, level, operator, arithmetic);
     let output = values(y.clone().inner());
     // d(y ⊙ grad_y)/dy = grad_y: the sum sends exactly the reference's gradient into y.
     let mut gradients = (y * load("grad_y", &device)).sum().backward();

@@ -8,7 +8,7 @@ use super::softmax::{Rows, masked_softmax, masked_softmax_backward};
 use super::{Heads, Mask};
 use crate::ops::dense::Arithmetic;
 use crate::ops::narrow;
-use crate::ops::product::{batch_product, batch_product_into, batch_plain, batch_transpose};
+use crate::ops::product::{batch_plain, batch_product, batch_product_into, batch_transpose};
 
 /// Bytes of one block's fp32 scores.
 const BLOCK_BYTES: usize = 192 << 20;
@@ -28,9 +28,8 @@ impl Split {
     pub fn new(parts: [(Tensor<2>, usize); 3], heads: Heads, arithmetic: Arithmetic) -> Self {
         let [q, k, v] = parts;
         let keys = heads.of_keys();
-        let part = |heads: &Heads, (x, offset): (Tensor<2>, usize)| {
-            heads.split(narrow(x, arithmetic.dtype), offset)
-        };
+        let part =
+            |heads: &Heads, (x, offset): (Tensor<2>, usize)| heads.split(narrow(x, arithmetic.dtype), offset);
         Self { q: part(&heads, q), k: part(&keys, k), v: part(&keys, v), heads }
     }
 

@@ -32,9 +32,11 @@ impl Heads {
     pub fn split(&self, x: Tensor<2>, offset: usize) -> Tensor<3> {
         let Self { batch, sequence, kv_heads, group, head_dim } = *self;
         let x = if x.dims()[1] == self.columns() { x } else { x.narrow(1, offset, self.columns()) };
-        x.reshape([batch, sequence, kv_heads, group * head_dim])
-            .swap_dims(1, 2)
-            .reshape([batch * kv_heads, sequence * group, head_dim])
+        x.reshape([batch, sequence, kv_heads, group * head_dim]).swap_dims(1, 2).reshape([
+            batch * kv_heads,
+            sequence * group,
+            head_dim,
+        ])
     }
 
     /// The inverse of [`Heads::split`], as `dtype`.

@@ -1,11 +1,13 @@
 //! SwiGLU forward and backward on any backend, with temporaries freed as early as the formula
 //! allows. Names follow the derivation in the parent module.
 
-use burn::backend::{Backend, TensorMetadata, tensor::FloatTensor};
+use burn::backend::{Backend, tensor::FloatTensor};
+use burn::tensor::DType;
 
 use super::gate::{Gate, GateGradients};
 use crate::ops::Level;
-use crate::ops::linear::{Fp32Math, Matmul, plain, transpose};
+use crate::ops::dense::{Arithmetic, WeightLayout};
+use crate::ops::linear::{Matmul, Side, plain, transpose};
 
 /// What forward leaves for backward besides x.
 #[derive(Clone, Debug)]
@@ -24,12 +26,12 @@ pub fn forward<B: Gate + Matmul>(
     w: FloatTensor<B>,
     v: FloatTensor<B>,
     u: FloatTensor<B>,
+    layout: WeightLayout,
     level: Level,
-    math: Fp32Math,
+    Arithmetic { dtype, math }: Arithmetic,
 ) -> (FloatTensor<B>, Kept<B>) {
-    let dtype = x.dtype();
-    let a = B::matmul(plain(x.clone()), plain(w), dtype, math);
-    let b = B::matmul(plain(x), plain(v), dtype, math);
+    let a = B::matmul(plain(x.clone()), layout.weight(w), dtype, math);
+    let b = B::matmul(plain(x), layout.weight(v), dtype, math);
     let (kept, h) = match level {
         Level::Keep => {
             let (s, h) = B::silu_and_gate(a.clone(), b.clone());
@@ -41,10 +43,36 @@ pub fn forward<B: Gate + Matmul>(
         }
         Level::Full => (Kept::Nothing, B::gate(a, b)),
     };
-    (B::matmul(plain(h), plain(u), dtype, math), kept)
+    (B::matmul(plain(h), layout.weight(u), dtype, math), kept)
 }
 
-/// The tensors of one backward call.
+impl WeightLayout {
+    /// The matrix that x is multiplied by.
+    fn weight<B: Backend>(self, tensor: FloatTensor<B>) -> Side<B> {
+        match self {
+            Self::InOut => plain(tensor),
+            Self::OutIn => transpose(tensor),
+        }
+    }
+
+    /// Its transpose.
+    fn transposed<B: Backend>(self, tensor: FloatTensor<B>) -> Side<B> {
+        match self {
+            Self::InOut => transpose(tensor),
+            Self::OutIn => plain(tensor),
+        }
+    }
+
+    /// The factors of the weight's gradient, xᵀg as it lies in memory.
+    fn gradient<B: Backend>(self, x: FloatTensor<B>, g: FloatTensor<B>) -> (Side<B>, Side<B>) {
+        match self {
+            Self::InOut => (transpose(x), plain(g)),
+            Self::OutIn => (transpose(g), plain(x)),
+        }
+    }
+}
+
+/// The tensors of one backward call, in the compute type.
 pub struct Inputs<B: Backend> {
     pub x: FloatTensor<B>,
     pub w: FloatTensor<B>,
@@ -58,32 +86,37 @@ pub struct Inputs<B: Backend> {
 /// Which gradients are wanted: `[x, w, v, u]`. A frozen weight costs no matmul.
 pub type Wanted = [bool; 4];
 
-/// dx, dW, dV, dU; `None` where not wanted.
+/// dx in the compute type; dW, dV, dU in the weights' type; `None` where not wanted.
 pub fn backward<B: Gate + Matmul>(
     inputs: Inputs<B>,
     wanted: Wanted,
-    math: Fp32Math,
+    weight_dtype: DType,
+    layout: WeightLayout,
+    Arithmetic { dtype, math }: Arithmetic,
 ) -> [Option<FloatTensor<B>>; 4] {
     let Inputs { x, w, v, u, kept, g } = inputs;
     let [want_x, want_w, want_v, want_u] = wanted;
-    let dtype = x.dtype();
     let product = |lhs, rhs| B::matmul(lhs, rhs, dtype, math);
     let (a, s, b) = match kept {
         Kept::All { a, s, b } => (a, Some(s), b),
         Kept::Matmuls { a, b } => (a, None, b),
         Kept::Nothing => {
-            let a = product(plain(x.clone()), plain(w.clone()));
-            (a, None, product(plain(x.clone()), plain(v.clone())))
+            let a = product(plain(x.clone()), layout.weight(w.clone()));
+            (a, None, product(plain(x.clone()), layout.weight(v.clone())))
         }
     };
-    let dh = product(plain(g.clone()), transpose(u));
+    let dh = product(plain(g.clone()), layout.transposed(u));
     let GateGradients { da, db, h } = B::gate_backward(a, s, b, dh);
 
-    let du = want_u.then(|| product(transpose(h), plain(g)));
-    let dv = want_v.then(|| product(transpose(x.clone()), plain(db.clone())));
+    let of_weight = |x, g| {
+        let (lhs, rhs) = layout.gradient::<B>(x, g);
+        B::matmul(lhs, rhs, weight_dtype, math)
+    };
+    let du = want_u.then(|| of_weight(h, g));
+    let dv = want_v.then(|| of_weight(x.clone(), db.clone()));
     // dx through b first, so that db is freed before the product with da exists.
-    let dx_b = want_x.then(|| product(plain(db), transpose(v)));
-    let dw = want_w.then(|| product(transpose(x), plain(da.clone())));
-    let dx = dx_b.map(|dx_b| B::matmul_add(dx_b, plain(da), transpose(w), math));
+    let dx_b = want_x.then(|| product(plain(db), layout.transposed(v)));
+    let dw = want_w.then(|| of_weight(x, da.clone()));
+    let dx = dx_b.map(|dx_b| B::matmul_add(dx_b, plain(da), layout.transposed(w), math));
     [dx, dw, dv, du]
 }

@@ -20,100 +20,84 @@
 //! | 0.5 | x, a, b    | N(H + 2I) | s, h |
 //! | 1   | x          | NH        | a, b (two matmuls), s, h |
 
-mod backward;
 mod formula;
 mod gate;
 mod gate_cpu;
 mod gate_cuda;
 pub mod memory;
 
-use burn::backend::{Backend, Flex};
-use burn::backend::{Dispatch, backend_extension, tensor::FloatTensor};
+use burn::backend::{DispatchKindConversion, DispatchTensor, Flex};
 use burn::tensor::{Tensor, activation};
 use burn_cubecl::CubeBackend as Cube;
 
-use super::linear::Fp32Math;
-use super::{Level, Operator};
+use self::gate::Gate;
+use super::dense::{Arithmetic, WeightLayout};
+use super::function::{InputGradients, custom};
+use super::linear::Matmul;
+use super::product::{lift, lower, on_cuda};
+use super::{Level, Operator, narrow};
 
-/// Backends that can run the operator.
-#[backend_extension(Cube, Flex, Autodiff)]
-pub trait SwigluBackend: Backend {
-    /// An extension takes plain values only: `level` is [`Level::number`] doubled, `tf32` stands
-    /// for [`Fp32Math::Tf32`].
-    fn swiglu(
-        x: FloatTensor<Self>,
-        w: FloatTensor<Self>,
-        v: FloatTensor<Self>,
-        u: FloatTensor<Self>,
-        level: u32,
-        tf32: bool,
-    ) -> FloatTensor<Self>;
-}
-
-fn level_of(doubled: u32) -> Level {
-    Level::from_number(f64::from(doubled) / 2.0).expect("made from a Level")
-}
-
-fn math_of(tf32: bool) -> Fp32Math {
-    if tf32 { Fp32Math::Tf32 } else { Fp32Math::Exact }
-}
-
-// Without autodiff there is no backward to keep anything for.
-impl SwigluBackend for Flex {
-    fn swiglu(
-        x: FloatTensor<Self>,
-        w: FloatTensor<Self>,
-        v: FloatTensor<Self>,
-        u: FloatTensor<Self>,
-        _level: u32,
-        tf32: bool,
-    ) -> FloatTensor<Self> {
-        formula::forward::<Self>(x, w, v, u, Level::Full, math_of(tf32)).0
-    }
-}
-
-impl SwigluBackend for Cube {
-    fn swiglu(
-        x: FloatTensor<Self>,
-        w: FloatTensor<Self>,
-        v: FloatTensor<Self>,
-        u: FloatTensor<Self>,
-        _level: u32,
-        tf32: bool,
-    ) -> FloatTensor<Self> {
-        formula::forward::<Self>(x, w, v, u, Level::Full, math_of(tf32)).0
-    }
-}
-
-/// y = (SiLU(xW) ⊙ xV)U. `math` is how fp32 tensors are multiplied on CUDA; it does not reach
-/// [`Operator::Plain`], whose fp32 products Burn computes in TF32 there.
+/// y = (SiLU(xW) ⊙ xV)U in the compute type; each weight lies as `layout` says.
+///
+/// The arithmetic of fp32 does not reach [`Operator::Plain`]: Burn multiplies fp32 in TF32 on CUDA.
 ///
 /// # Panics
-/// When the four tensors do not share one dtype: Burn would compute garbage on CUDA.
+/// When the three weights do not share one dtype.
+#[expect(clippy::too_many_arguments, reason = "x, three weights, and how to compute")]
 pub fn swiglu(
     x: Tensor<2>,
     w: Tensor<2>,
     v: Tensor<2>,
     u: Tensor<2>,
+    layout: WeightLayout,
     level: Level,
     operator: Operator,
-    math: Fp32Math,
+    arithmetic: Arithmetic,
 ) -> Tensor<2> {
-    let dtype = x.dtype();
-    for (name, t) in [("W", &w), ("V", &v), ("U", &u)] {
-        assert_eq!(t.dtype(), dtype, "swiglu: {name} must have the dtype of x");
+    for (name, t) in [("V", &v), ("U", &u)] {
+        assert_eq!(t.dtype(), w.dtype(), "swiglu: {name} must have the dtype of W");
     }
-    match operator {
-        Operator::Plain => (activation::silu(x.clone().matmul(w)) * x.matmul(v)).matmul(u),
-        Operator::Custom => Tensor::from_dispatch(<Dispatch as SwigluBackend>::swiglu(
-            x.into_dispatch(),
-            w.into_dispatch(),
-            v.into_dispatch(),
-            u.into_dispatch(),
-            (level.number() * 2.0) as u32,
-            math == Fp32Math::Tf32,
-        )),
+    if operator == Operator::Plain {
+        let weight = |t: Tensor<2>| {
+            let t = narrow(t, arithmetic.dtype);
+            if layout == WeightLayout::OutIn { t.transpose() } else { t }
+        };
+        let x = narrow(x, arithmetic.dtype);
+        return (activation::silu(x.clone().matmul(weight(w))) * x.matmul(weight(v))).matmul(weight(u));
     }
+    custom([x, w, v, u].map(Tensor::into_dispatch), |inputs| {
+        let inputs = inputs.map(Tensor::<2>::from_dispatch);
+        if on_cuda(&inputs[0]) {
+            on::<Cube>(inputs, layout, level, arithmetic)
+        } else {
+            on::<Flex>(inputs, layout, level, arithmetic)
+        }
+    })
+}
+
+type BackwardCall = Box<dyn FnOnce(Tensor<2>, [bool; 4]) -> InputGradients<4> + Send>;
+
+fn on<B: Gate + Matmul>(
+    inputs: [Tensor<2>; 4],
+    layout: WeightLayout,
+    level: Level,
+    arithmetic: Arithmetic,
+) -> (Tensor<2>, BackwardCall)
+where
+    DispatchTensor: DispatchKindConversion<B>,
+{
+    let [x_dtype, weight_dtype, ..] = inputs.each_ref().map(|t| t.dtype());
+    let [x, w, v, u] = inputs.map(|t| lower::<B, 2>(narrow(t, arithmetic.dtype)));
+    let (y, kept) =
+        formula::forward::<B>(x.clone(), w.clone(), v.clone(), u.clone(), layout, level, arithmetic);
+    let backward = move |g: Tensor<2>, wanted: [bool; 4]| {
+        let g = lower::<B, 2>(narrow(g, arithmetic.dtype));
+        let inputs = formula::Inputs { x, w, v, u, kept, g };
+        let gradients = formula::backward::<B>(inputs, wanted, weight_dtype, layout, arithmetic);
+        let [dx, dw, dv, du] = gradients.map(|gradient| gradient.map(lift::<B, 2>));
+        [dx.map(|dx| narrow(dx, x_dtype)), dw, dv, du].map(|gradient| gradient.map(Tensor::into_dispatch))
+    };
+    (lift::<B, 2>(y), Box::new(backward))
 }
 
 #[cfg(test)]

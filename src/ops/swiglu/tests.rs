@@ -3,9 +3,23 @@
 use burn::tensor::{DType, Device, Distribution, Tensor};
 
 use super::*;
+use crate::ops::linear::Fp32Math;
 use crate::recipe::Compute;
 use crate::verify::Kind;
 use crate::verify::{Check, Tolerance, tolerance};
+
+/// In the dtype of x.
+fn run(
+    x: Tensor<2>,
+    w: Tensor<2>,
+    v: Tensor<2>,
+    u: Tensor<2>,
+    level: Level,
+    operator: Operator,
+) -> Tensor<2> {
+    let arithmetic = Arithmetic { dtype: x.dtype(), math: Fp32Math::Exact };
+    swiglu(x, w, v, u, WeightLayout::InOut, level, operator, arithmetic)
+}
 
 /// x, W, V, U and the gradient of y.
 struct Case {
@@ -38,7 +52,7 @@ impl Case {
     /// y, dx, dW, dV, dU.
     fn run(&self, level: Level, operator: Operator) -> Vec<Vec<f64>> {
         let [x, w, v, u] = self.inputs.each_ref().map(|t| t.clone().autodiff().require_grad());
-        let y = swiglu(x.clone(), w.clone(), v.clone(), u.clone(), level, operator, Fp32Math::Exact);
+        let y = run(x.clone(), w.clone(), v.clone(), u.clone(), level, operator);
         let mut out = vec![values(y.clone().inner())];
         let grad_y = self.grad_y.clone().autodiff();
         let mut gradients = (y * grad_y).sum().backward();
@@ -166,7 +180,7 @@ fn gradients_equal_finite_differences() {
                 let mut inputs = case.inputs.clone();
                 inputs[input] = Tensor::from_data(data, (&Device::flex(), DType::F64));
                 let [x, w, v, u] = inputs;
-                let y = swiglu(x, w, v, u, Level::Full, Operator::Custom, Fp32Math::Exact);
+                let y = run(x, w, v, u, Level::Full, Operator::Custom);
                 (y * case.grad_y.clone()).sum().into_scalar::<f64>()
             };
             let difference = (loss(1.0) - loss(-1.0)) / (2.0 * epsilon);
@@ -187,16 +201,16 @@ fn frozen_weights_leave_the_other_gradients_unchanged() {
     let all = case.run(Level::Full, Operator::Custom);
     let [x, w, v, u] = case.inputs.clone();
     let x = x.autodiff().require_grad();
-    let y = swiglu(x.clone(), w, v, u, Level::Full, Operator::Custom, Fp32Math::Exact);
+    let y = run(x.clone(), w, v, u, Level::Full, Operator::Custom);
     let mut gradients = (y * case.grad_y.clone().autodiff()).sum().backward();
     let dx = values(x.grad_remove(&mut gradients).expect("x requires a gradient"));
     assert_eq!(dx, all[1]);
 }
 
 #[test]
-#[should_panic(expected = "W must have the dtype of x")]
+#[should_panic(expected = "V must have the dtype of W")]
 fn mixed_dtypes_are_refused() {
     let [x, w, v, u] = Case::random([2, 4, 6], DType::F32).inputs;
     let w = w.cast(burn::tensor::FloatDType::F16);
-    swiglu(x, w, v, u, Level::Keep, Operator::Custom, Fp32Math::Exact);
+    run(x, w, v, u, Level::Keep, Operator::Custom);
 }
