@@ -1,111 +1,226 @@
 //! The matrix product that operators are made of, on each backend's fastest path.
 
-use burn::backend::TensorMetadata;
-use burn::backend::ops::FloatTensorOps;
+mod composed;
+#[cfg(test)]
+mod tests;
+
+use std::ops::Range;
+
 use burn::backend::{Backend, Flex, tensor::FloatTensor};
 use burn::tensor::DType;
 use burn_cubecl::CubeBackend;
 
 use crate::device::cuda;
-pub use crate::device::cuda::Fp32Math;
+pub use crate::device::cuda::{Fp32Math, Gradient};
 
-/// One side of a product, or its transpose, which is read in place.
+/// One side of a product, or its transpose, which is read in place: a matrix [rows, columns], or a
+/// batch of them [batch, rows, columns].
+#[derive(Clone)]
 pub struct Side<B: Backend> {
     tensor: FloatTensor<B>,
     transposed: bool,
+    /// `None`: all of them.
+    rows: Option<Range<usize>>,
+    columns: Option<Range<usize>>,
 }
 
 /// The tensor as it is.
 pub fn plain<B: Backend>(tensor: FloatTensor<B>) -> Side<B> {
-    Side { tensor, transposed: false }
+    Side { tensor, transposed: false, rows: None, columns: None }
 }
 
-/// The tensor's transpose.
+/// The tensor's transpose, of each matrix of a batch.
 pub fn transpose<B: Backend>(tensor: FloatTensor<B>) -> Side<B> {
-    Side { tensor, transposed: true }
+    Side { transposed: true, ..plain(tensor) }
+}
+
+impl<B: Backend> Side<B> {
+    /// These rows of every matrix, counted before the transposition, read in place.
+    #[must_use]
+    pub fn rows(self, rows: Range<usize>) -> Self {
+        Self { rows: Some(rows), ..self }
+    }
+
+    /// These columns of every matrix, counted before the transposition, read in place.
+    #[must_use]
+    pub fn columns(self, columns: Range<usize>) -> Self {
+        Self { columns: Some(columns), ..self }
+    }
+}
+
+/// Where a product goes.
+pub enum Output<B: Backend> {
+    /// A new tensor of this dtype (the operands' own, or fp32 for gradients and logits): [m, n], or
+    /// [batch, m, n].
+    New(DType),
+    /// Added to this tensor, in its memory where nobody else holds it.
+    AddTo(FloatTensor<B>),
+    /// Written into these rows of every matrix of this tensor, or added to them, in its memory where
+    /// nobody else holds it. The result is the whole tensor.
+    Into { tensor: FloatTensor<B>, rows: Range<usize>, accumulate: bool },
 }
 
 /// Backends whose matrices can be multiplied.
 pub trait Matmul: Backend {
-    /// lhs · rhs of two matrices of one dtype, accumulated in fp32, as a new tensor of `dtype` (the
-    /// operands' own, or fp32 for gradients and logits).
+    /// lhs · rhs of two matrices, or of two batches of as many matrices, of one dtype, accumulated in
+    /// fp32.
     ///
     /// # Panics
     /// When the shapes or dtypes do not fit.
-    fn matmul(lhs: Side<Self>, rhs: Side<Self>, dtype: DType, math: Fp32Math) -> FloatTensor<Self>;
+    fn batch_matmul(
+        lhs: Side<Self>,
+        rhs: Side<Self>,
+        output: Output<Self>,
+        math: Fp32Math,
+    ) -> FloatTensor<Self>;
+
+    /// As [`batch_matmul`](Self::batch_matmul), plus `bias` [n], of the output's dtype, in every row of
+    /// the product.
+    ///
+    /// # Panics
+    /// When the shapes or dtypes do not fit.
+    fn matmul_bias(
+        lhs: Side<Self>,
+        rhs: Side<Self>,
+        bias: FloatTensor<Self>,
+        output: Output<Self>,
+        math: Fp32Math,
+    ) -> FloatTensor<Self>;
+
+    /// The product of two matrices that is a weight's gradient, and the gradient of the bias: the sums
+    /// of the output's gradient, which is the side `of`, over the inner dimension, in fp32. [m] for the
+    /// left-hand side (dW [out, in] = gᵀ · x), [n] for the right-hand side (dW [in, out] = xᵀ · g).
+    ///
+    /// # Panics
+    /// When the shapes or dtypes do not fit.
+    fn matmul_bias_gradient(
+        lhs: Side<Self>,
+        rhs: Side<Self>,
+        of: Gradient,
+        output: Output<Self>,
+        math: Fp32Math,
+    ) -> (FloatTensor<Self>, FloatTensor<Self>);
+
+    /// lhs · rhs as a new tensor of `dtype`.
+    ///
+    /// # Panics
+    /// As [`batch_matmul`](Self::batch_matmul).
+    fn matmul(lhs: Side<Self>, rhs: Side<Self>, dtype: DType, math: Fp32Math) -> FloatTensor<Self> {
+        Self::batch_matmul(lhs, rhs, Output::New(dtype), math)
+    }
 
     /// sum + lhs · rhs, in the memory of `sum` where nobody else holds it.
     ///
     /// # Panics
-    /// When the shapes or dtypes do not fit.
+    /// As [`batch_matmul`](Self::batch_matmul).
     fn matmul_add(
         sum: FloatTensor<Self>,
         lhs: Side<Self>,
         rhs: Side<Self>,
         math: Fp32Math,
-    ) -> FloatTensor<Self>;
+    ) -> FloatTensor<Self> {
+        Self::batch_matmul(lhs, rhs, Output::AddTo(sum), math)
+    }
 }
 
 /// cuBLASLt on Burn's own buffers and stream; without that library Burn's own product, which the row
 /// then says.
 impl Matmul for CubeBackend {
-    fn matmul(lhs: Side<Self>, rhs: Side<Self>, dtype: DType, math: Fp32Math) -> FloatTensor<Self> {
-        if cuda::has_blas(&lhs.tensor) {
-            return cuda::matmul(lhs.into(), rhs.into(), cuda::Output::New(dtype), math);
-        }
-        assert!(
-            lhs.tensor.dtype != DType::F32 || math == Fp32Math::Tf32,
-            "fp32 products on CUDA need cuBLASLt, since Burn multiplies fp32 in TF32 there: install the CUDA \
-             libraries, set LD_LIBRARY_PATH, or use precision.compute = \"tf32\""
-        );
-        composed(lhs, rhs, dtype)
-    }
-
-    fn matmul_add(
-        sum: FloatTensor<Self>,
+    fn batch_matmul(
         lhs: Side<Self>,
         rhs: Side<Self>,
+        output: Output<Self>,
         math: Fp32Math,
     ) -> FloatTensor<Self> {
-        if cuda::has_blas(&lhs.tensor) {
-            return cuda::matmul(lhs.into(), rhs.into(), cuda::Output::AddTo(sum), math);
+        if has_blas(&lhs, math) {
+            return cuda::matmul(view(lhs), view(rhs), output.into(), math);
         }
-        let dtype = sum.dtype;
-        Self::float_add(sum, Self::matmul(lhs, rhs, dtype, math))
+        composed::product(lhs, rhs, None, output)
+    }
+
+    fn matmul_bias(
+        lhs: Side<Self>,
+        rhs: Side<Self>,
+        bias: FloatTensor<Self>,
+        output: Output<Self>,
+        math: Fp32Math,
+    ) -> FloatTensor<Self> {
+        if has_blas(&lhs, math) {
+            return cuda::matmul_bias(view(lhs), view(rhs), bias, output.into(), math);
+        }
+        composed::product(lhs, rhs, Some(bias), output)
+    }
+
+    fn matmul_bias_gradient(
+        lhs: Side<Self>,
+        rhs: Side<Self>,
+        of: Gradient,
+        output: Output<Self>,
+        math: Fp32Math,
+    ) -> (FloatTensor<Self>, FloatTensor<Self>) {
+        if has_blas(&lhs, math) {
+            return cuda::matmul_bias_gradient(view(lhs), view(rhs), of, output.into(), math);
+        }
+        composed::product_and_sums(lhs, rhs, of, output)
     }
 }
 
-impl From<Side<CubeBackend>> for cuda::Operand {
-    fn from(side: Side<CubeBackend>) -> Self {
-        Self { tensor: side.tensor, transposed: side.transposed }
+/// Whether cuBLASLt multiplies; where it is missing, whether Burn can instead.
+fn has_blas(lhs: &Side<CubeBackend>, math: Fp32Math) -> bool {
+    let has = cuda::has_blas(&lhs.tensor);
+    assert!(
+        has || lhs.tensor.dtype != DType::F32 || math == Fp32Math::Tf32,
+        "fp32 products on CUDA need cuBLASLt, since Burn multiplies fp32 in TF32 there: install the CUDA \
+         libraries, set LD_LIBRARY_PATH, or use precision.compute = \"tf32\""
+    );
+    has
+}
+
+fn view(side: Side<CubeBackend>) -> cuda::View {
+    let Side { tensor, transposed, rows, columns } = side;
+    let view = cuda::View::from(cuda::Operand { tensor, transposed });
+    let view = rows.into_iter().fold(view, cuda::View::rows);
+    columns.into_iter().fold(view, cuda::View::columns)
+}
+
+impl From<Output<CubeBackend>> for cuda::Output {
+    fn from(output: Output<CubeBackend>) -> Self {
+        match output {
+            Output::New(dtype) => Self::New(dtype),
+            Output::AddTo(tensor) => Self::AddTo(tensor),
+            Output::Into { tensor, rows, accumulate } => Self::Into { tensor, rows, accumulate },
+        }
     }
 }
 
 /// The CPU has no TF32: fp32 is exact whatever is asked for.
 impl Matmul for Flex {
-    fn matmul(lhs: Side<Self>, rhs: Side<Self>, dtype: DType, _math: Fp32Math) -> FloatTensor<Self> {
-        composed(lhs, rhs, dtype)
-    }
-
-    fn matmul_add(
-        sum: FloatTensor<Self>,
+    fn batch_matmul(
         lhs: Side<Self>,
         rhs: Side<Self>,
+        output: Output<Self>,
         _math: Fp32Math,
     ) -> FloatTensor<Self> {
-        let dtype = sum.dtype();
-        Self::float_add(sum, composed(lhs, rhs, dtype))
+        composed::product(lhs, rhs, None, output)
     }
-}
 
-/// Burn's own product, of operands widened to `dtype`: that gives the accumulator's precision.
-fn composed<B: Backend>(lhs: Side<B>, rhs: Side<B>, dtype: DType) -> FloatTensor<B> {
-    let widen = |side: Side<B>| {
-        let tensor = match side.transposed {
-            true => B::float_transpose(side.tensor),
-            false => side.tensor,
-        };
-        if tensor.dtype() == dtype { tensor } else { B::float_cast(tensor, dtype.into()) }
-    };
-    B::float_matmul(widen(lhs), widen(rhs))
+    fn matmul_bias(
+        lhs: Side<Self>,
+        rhs: Side<Self>,
+        bias: FloatTensor<Self>,
+        output: Output<Self>,
+        _math: Fp32Math,
+    ) -> FloatTensor<Self> {
+        composed::product(lhs, rhs, Some(bias), output)
+    }
+
+    fn matmul_bias_gradient(
+        lhs: Side<Self>,
+        rhs: Side<Self>,
+        of: Gradient,
+        output: Output<Self>,
+        _math: Fp32Math,
+    ) -> (FloatTensor<Self>, FloatTensor<Self>) {
+        composed::product_and_sums(lhs, rhs, of, output)
+    }
 }

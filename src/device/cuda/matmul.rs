@@ -1,26 +1,32 @@
 //! Matrix products of Burn's CUDA tensors through cuBLASLt.
 
+mod bias;
+mod view;
+
+use std::ops::Range;
+
 use burn::backend::TensorMetadata;
 use burn::tensor::{DType, Shape};
+use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
 use burn_cubecl::tensor::CubeTensor;
 
-use super::blas::{Addresses, Fp32Math, Layout, Problem};
+use super::blas::{Addresses, Blas, Epilogue, Fp32Math, Problem};
 use super::{Gpu, address, memory};
 
-/// One side of a product, or its transpose.
-pub struct Operand {
-    pub tensor: CubeTensor,
-    pub transposed: bool,
-}
+pub use bias::{Gradient, matmul_bias, matmul_bias_gradient};
+use view::Matrix;
+pub use view::{Operand, View};
 
 /// Where the product goes.
-#[expect(clippy::large_enum_variant, reason = "made for one call and taken apart in it")]
 pub enum Output {
-    /// A new tensor of this dtype.
+    /// A new tensor of this dtype: [m, n], or [batch, m, n].
     New(DType),
     /// Added to this tensor, whose buffer is used again when nobody else holds it.
     AddTo(CubeTensor),
+    /// Written into these rows of every matrix of this tensor, or added to them; its buffer is used
+    /// again when nobody else holds it.
+    Into { tensor: CubeTensor, rows: Range<usize>, accumulate: bool },
 }
 
 /// Whether products with this tensor can go to cuBLASLt.
@@ -28,110 +34,155 @@ pub fn has_blas(tensor: &CubeTensor) -> bool {
     Gpu::of(tensor).is_some_and(|gpu| gpu.blas.is_ok())
 }
 
-/// lhs · rhs for two-dimensional tensors of one dtype: f32, bf16 or f16, accumulated in f32.
-/// Transposes are read in place; so are tensors that Burn transposed without moving them.
+/// lhs · rhs for matrices, or batches of as many matrices, of one dtype: f32, bf16 or f16, accumulated
+/// in f32. Transposes and parts are read in place; so are tensors that Burn transposed without moving
+/// them. Returns the whole of the tensor that was written.
 ///
 /// # Panics
 /// When the shapes or dtypes do not fit, cuBLASLt is missing, or the device is out of memory.
-pub fn matmul(lhs: Operand, rhs: Operand, output: Output, math: Fp32Math) -> CubeTensor {
-    let gpu = Gpu::of(&lhs.tensor).expect("a CUDA tensor");
-    let blas = gpu.blas.as_ref().unwrap_or_else(|reason| {
-        panic!("matrix products on CUDA need cuBLASLt: {reason}; install the CUDA libraries or set LD_LIBRARY_PATH")
-    });
-    let (lhs, rhs) = (Matrix::new(lhs), Matrix::new(rhs));
-    let ([rows, inner], [other, columns]) = (lhs.shape(), rhs.shape());
-    assert_eq!(inner, other, "matmul: [{rows}, {inner}] times [{other}, {columns}]");
-    let dtype = lhs.tensor.dtype;
-    assert_eq!(dtype, rhs.tensor.dtype, "matmul: both sides must have one dtype");
-    assert!(
-        matches!(dtype, DType::F32 | DType::BF16 | DType::F16),
-        "matmul multiplies f32, bf16 and f16, not {dtype:?}"
-    );
-    assert!(rows * columns * inner > 0, "matmul: an empty matrix");
+pub fn matmul(lhs: impl Into<View>, rhs: impl Into<View>, output: Output, math: Fp32Math) -> CubeTensor {
+    let product = Product::new(lhs.into(), rhs.into(), output, math);
+    product.issue();
+    product.out.tensor
+}
 
-    let accumulate = matches!(output, Output::AddTo(_));
-    let out = match output {
-        Output::New(dtype) => empty_device_contiguous_dtype(
-            lhs.tensor.client.clone(),
-            lhs.tensor.device.clone(),
-            Shape::from([rows, columns]),
-            dtype,
-        ),
-        Output::AddTo(tensor) if tensor.can_mut() && tensor.is_contiguous() => tensor,
-        Output::AddTo(tensor) => tensor.copy(),
-    };
-    let out = Matrix::new(Operand { tensor: out, transposed: false });
-    assert_eq!(out.shape(), [rows, columns], "matmul: the shape of the tensor that is added to");
+/// A product whose shapes fit.
+struct Product {
+    lhs: Matrix,
+    rhs: Matrix,
+    out: Matrix,
+    math: Fp32Math,
+    accumulate: bool,
+}
 
-    memory::observe(gpu);
-    let lane = gpu.lane();
-    lane.stream
-        .submit(|stream| {
-            let client = &out.tensor.client;
-            let lhs_at = address(client, &lhs.tensor.handle)?;
-            let rhs_at = address(client, &rhs.tensor.handle)?;
-            let out_at = address(client, &out.tensor.handle)?;
-            let problem = Problem {
-                lhs: lhs.layout(lhs_at.pointer),
-                rhs: rhs.layout(rhs_at.pointer),
-                out: out.layout(out_at.pointer),
-                math,
-                accumulate,
-            };
-            let addresses = Addresses {
-                lhs: lhs_at.pointer,
-                rhs: rhs_at.pointer,
-                out: out_at.pointer,
-                workspace: lane.workspace,
-            };
-            // SAFETY: the layouts are those of the tensors at these addresses. The guards keep them
-            // in place until the product is in the stream, and CubeCL uses freed memory again in
-            // stream order.
-            unsafe { blas.matmul(problem, addresses, stream) }
+impl Product {
+    fn new(lhs: View, rhs: View, output: Output, math: Fp32Math) -> Self {
+        let rank = lhs.operand.tensor.rank();
+        assert_eq!(rank, rhs.operand.tensor.rank(), "matmul: both sides must have one rank");
+        let (lhs, rhs) = (Matrix::new(lhs), Matrix::new(rhs));
+        let (batch, dtype) = (lhs.batch, lhs.tensor.dtype);
+        assert_eq!(batch, rhs.batch, "matmul: both sides must hold as many matrices");
+        assert_eq!(dtype, rhs.tensor.dtype, "matmul: both sides must have one dtype");
+        assert!(
+            matches!(dtype, DType::F32 | DType::BF16 | DType::F16),
+            "matmul multiplies f32, bf16 and f16, not {dtype:?}"
+        );
+        let ([rows, inner], [other, columns]) = (lhs.shape(), rhs.shape());
+        assert_eq!(inner, other, "matmul: [{rows}, {inner}] times [{other}, {columns}]");
+        assert!(batch * rows * columns * inner > 0, "matmul: an empty matrix");
+
+        let (out, part, accumulate) = match output {
+            Output::New(dtype) => {
+                let (client, device) = (lhs.tensor.client.clone(), lhs.tensor.device.clone());
+                let shape = match rank {
+                    2 => Shape::from([rows, columns]),
+                    _ => Shape::from([batch, rows, columns]),
+                };
+                (empty_device_contiguous_dtype(client, device, shape, dtype), None, false)
+            }
+            Output::AddTo(tensor) => (ours(tensor), None, true),
+            Output::Into { tensor, rows, accumulate } => (ours(tensor), Some(rows), accumulate),
+        };
+        assert_eq!(out.rank(), rank, "matmul: the rank of the tensor that is written into");
+        let whole = View::from(Operand { tensor: out, transposed: false });
+        let out = Matrix::new(View { rows: part, ..whole });
+        assert_eq!(
+            (out.batch, out.shape()),
+            (batch, [rows, columns]),
+            "matmul: the shape of the tensor that is written into"
+        );
+        Self { lhs, rhs, out, math, accumulate }
+    }
+
+    /// Enqueues the product.
+    fn issue(&self) {
+        let gpu = self.begin();
+        let lane = gpu.lane();
+        lane.stream
+            .submit(|stream| {
+                let (problem, at, _guards) = self.resolve(Epilogue::None, None, lane.workspace)?;
+                // SAFETY: the layouts are those of the tensors at these addresses. The guards keep
+                // them in place until the product is in the stream, and CubeCL uses freed memory
+                // again in stream order.
+                unsafe { self.blas(gpu).matmul(&problem, &at, stream) }
+            })
+            .unwrap_or_else(|e| panic!("{e}"));
+    }
+
+    /// Enqueues the product and `epilogue` with its vector, in one kernel; without the epilogue where
+    /// cuBLASLt refuses it, and then returns false.
+    fn issue_with(&self, epilogue: Epilogue, vector: &CubeTensor) -> bool {
+        let gpu = self.begin();
+        let lane = gpu.lane();
+        lane.stream
+            .submit(|stream| {
+                let (problem, at, _guards) = self.resolve(epilogue, Some(vector), lane.workspace)?;
+                let blas = self.blas(gpu);
+                // SAFETY: as in `issue`, and the vector is as long as the epilogue needs it.
+                if unsafe { blas.matmul(&problem, &at, stream) }.is_ok() {
+                    return Ok(true);
+                }
+                let plain = Problem { epilogue: Epilogue::None, ..problem };
+                // SAFETY: as in `issue`.
+                unsafe { blas.matmul(&plain, &at, stream) }.map(|()| false)
+            })
+            .unwrap_or_else(|e: String| panic!("{e}"))
+    }
+
+    fn begin(&self) -> &'static Gpu {
+        let gpu = Gpu::of(&self.lhs.tensor).expect("a CUDA tensor");
+        // A missing library is told on this thread, not on CubeCL's.
+        let _ = self.blas(gpu);
+        memory::observe(gpu);
+        gpu
+    }
+
+    fn blas(&self, gpu: &'static Gpu) -> &'static Blas {
+        gpu.blas.as_ref().unwrap_or_else(|reason| {
+            panic!(
+                "matrix products on CUDA need cuBLASLt: {reason}; install the CUDA libraries or set LD_LIBRARY_PATH"
+            )
         })
-        .unwrap_or_else(|e| panic!("{e}"));
-    out.tensor
-}
-
-/// An operand whose memory is row-major.
-struct Matrix {
-    tensor: CubeTensor,
-    /// As it lies in memory.
-    rows: usize,
-    columns: usize,
-    stride: usize,
-    transposed: bool,
-}
-
-impl Matrix {
-    fn new(operand: Operand) -> Self {
-        let Operand { tensor, transposed } = operand;
-        assert_eq!(tensor.rank(), 2, "matmul takes matrices");
-        let (shape, strides) = (tensor.meta.shape(), tensor.meta.strides());
-        let ([rows, columns], [down, right]) = ([shape[0], shape[1]], [strides[0], strides[1]]);
-        if right == 1 && down >= columns {
-            return Self { tensor, rows, columns, stride: down, transposed };
-        }
-        if down == 1 && right >= rows {
-            return Self { tensor, rows: columns, columns: rows, stride: right, transposed: !transposed };
-        }
-        let tensor = burn_cubecl::kernel::into_contiguous(tensor);
-        Self { tensor, rows, columns, stride: columns, transposed }
     }
 
-    /// Of the matrix that is multiplied.
-    fn shape(&self) -> [usize; 2] {
-        if self.transposed { [self.columns, self.rows] } else { [self.rows, self.columns] }
+    /// The problem and where its parts lie, as long as the guards live.
+    fn resolve(
+        &self,
+        epilogue: Epilogue,
+        vector: Option<&CubeTensor>,
+        workspace: u64,
+    ) -> Result<(Problem, Addresses, impl Sized + use<>), String> {
+        let client = &self.out.tensor.client;
+        let lhs = address(client, &self.lhs.tensor.handle)?;
+        let rhs = address(client, &self.rhs.tensor.handle)?;
+        let out = address(client, &self.out.tensor.handle)?;
+        let vector = vector.map(|vector| address(client, &vector.handle)).transpose()?;
+        let problem = Problem {
+            lhs: self.lhs.layout(lhs.pointer),
+            rhs: self.rhs.layout(rhs.pointer),
+            out: self.out.layout(out.pointer),
+            batch: self.out.batch,
+            // The same problem whatever is asked for.
+            math: if self.lhs.tensor.dtype == DType::F32 { self.math } else { Fp32Math::Exact },
+            accumulate: self.accumulate,
+            epilogue,
+        };
+        let addresses = Addresses {
+            lhs: self.lhs.address(lhs.pointer),
+            rhs: self.rhs.address(rhs.pointer),
+            out: self.out.address(out.pointer),
+            vector: vector.as_ref().map_or(0, |vector| vector.pointer),
+            workspace,
+        };
+        Ok((problem, addresses, (lhs, rhs, out, vector)))
     }
+}
 
-    fn layout(&self, pointer: u64) -> Layout {
-        Layout {
-            dtype: self.tensor.dtype,
-            rows: self.rows,
-            columns: self.columns,
-            stride: self.stride,
-            transposed: self.transposed,
-            alignment: 1 << pointer.trailing_zeros().min(8),
-        }
+/// The tensor, or a copy where somebody else holds it, packed.
+fn ours(tensor: CubeTensor) -> CubeTensor {
+    match (tensor.is_contiguous(), tensor.can_mut()) {
+        (true, true) => tensor,
+        (true, false) => tensor.copy(),
+        (false, _) => into_contiguous(tensor),
     }
 }

@@ -36,7 +36,7 @@ pub use ceilings::ceilings;
 pub use copies::{CopyStream, Slot, Transfer};
 pub use driver::count;
 pub use events::Event;
-pub use matmul::{Operand, Output, has_blas, matmul};
+pub use matmul::{Gradient, Operand, Output, View, has_blas, matmul, matmul_bias, matmul_bias_gradient};
 pub use memory::{Ballast, PeakObservation, Usage};
 pub use meter::CudaMeter;
 pub use pinned::{PinnedArena, PinnedSlice};

@@ -1,0 +1,257 @@
+//! [`Descriptors`]: a [`Problem`] in cuBLASLt's own words.
+//!
+//! cuBLASLt thinks in columns. A row-major [rows, columns] matrix is the column-major
+//! [columns, rows] matrix of its transpose, so the row-major product C = A B is computed as
+//! Cᵀ = Bᵀ Aᵀ: the operands change places and every transposition flag stays as it is. What
+//! cuBLASLt calls A is our right-hand side, and a row of our output is one of its columns: a bias that
+//! it adds to every column is added to every row, and the sums it takes of A and B are those of our
+//! right-hand and left-hand side.
+
+use std::ffi::c_void;
+use std::sync::Mutex;
+
+use burn::tensor::DType;
+use cudarc::cublaslt::result::{self as lt, CublasError};
+use cudarc::cublaslt::sys::{
+    self, cublasLtMatmulDescAttributes_t as Desc, cublasLtMatmulPreferenceAttributes_t as Pref,
+    cublasLtMatrixLayoutAttribute_t as Lay,
+};
+use cudarc::driver::sys::CUstream;
+
+use super::WORKSPACE;
+use super::problem::{Addresses, Epilogue, Fp32Math, Layout, Problem};
+
+/// cublasOperation_t, which cuBLAS declares and cuBLASLt's bindings leave out.
+const OP_N: i32 = 0;
+const OP_T: i32 = 1;
+
+/// How to multiply: opaque, and the same numbers mean the same in every process that has the same
+/// version of the library.
+pub type Algorithm = sys::cublasLtMatmulAlgo_t;
+
+/// The descriptors of one problem.
+pub struct Descriptors {
+    problem: Problem,
+    description: Description,
+    lhs: Matrix,
+    rhs: Matrix,
+    out: Matrix,
+    /// Held from writing the vector's address into the description until the launch has read it.
+    vector: Mutex<()>,
+}
+
+// SAFETY: the handles may be used by any thread.
+unsafe impl Send for Descriptors {}
+// SAFETY: once made, descriptors are only read, but for the vector's address, which has a lock.
+unsafe impl Sync for Descriptors {}
+
+impl Descriptors {
+    /// `vector` is the epilogue's, which the choice of an algorithm may depend on.
+    pub fn new(problem: &Problem, vector: u64) -> Result<Self, CublasError> {
+        let compute = match (problem.lhs.dtype, problem.math) {
+            (DType::F32, Fp32Math::Tf32) => sys::cublasComputeType_t::CUBLAS_COMPUTE_32F_FAST_TF32,
+            _ => sys::cublasComputeType_t::CUBLAS_COMPUTE_32F,
+        };
+        let description = Description(lt::create_matmul_desc(compute, sys::cudaDataType::CUDA_R_32F)?);
+        let flag = |layout: &Layout| if layout.transposed { OP_T } else { OP_N };
+        description.set(Desc::CUBLASLT_MATMUL_DESC_TRANSA, flag(&problem.rhs))?;
+        description.set(Desc::CUBLASLT_MATMUL_DESC_TRANSB, flag(&problem.lhs))?;
+        if let Some((epilogue, dtype)) = match problem.epilogue {
+            Epilogue::None => None,
+            Epilogue::Bias => Some((sys::cublasLtEpilogue_t::CUBLASLT_EPILOGUE_BIAS, problem.out.dtype)),
+            Epilogue::LhsSums => Some((sys::cublasLtEpilogue_t::CUBLASLT_EPILOGUE_BGRADB, DType::F32)),
+            Epilogue::RhsSums => Some((sys::cublasLtEpilogue_t::CUBLASLT_EPILOGUE_BGRADA, DType::F32)),
+        } {
+            description.set(Desc::CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue as i32)?;
+            // Unset it is the output's.
+            if dtype != problem.out.dtype {
+                description.set(Desc::CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, data_type(dtype) as i32)?;
+            }
+            description.set_vector(vector)?;
+        }
+        let matrix = |layout: &Layout| Matrix::new(layout, problem.batch);
+        Ok(Self {
+            problem: *problem,
+            description,
+            lhs: matrix(&problem.lhs)?,
+            rhs: matrix(&problem.rhs)?,
+            out: matrix(&problem.out)?,
+            vector: Mutex::default(),
+        })
+    }
+
+    /// Up to `count` algorithms, the one that cuBLASLt believes to be the fastest first.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn candidates(
+        &self,
+        handle: sys::cublasLtHandle_t,
+        count: usize,
+    ) -> Result<Vec<Algorithm>, CublasError> {
+        let preference = Preference(lt::create_matmul_pref()?);
+        let Problem { lhs, rhs, out, .. } = &self.problem;
+        // Partial sums of a split product are added in fp32, never in the output's type.
+        let reduction = sys::cublasLtReductionScheme_t::CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE as u32;
+        preference.set(Pref::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, WORKSPACE)?;
+        preference.set(Pref::CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reduction)?;
+        preference.set(Pref::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, rhs.alignment)?;
+        preference.set(Pref::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, lhs.alignment)?;
+        preference.set(Pref::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, out.alignment)?;
+        preference.set(Pref::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, out.alignment)?;
+        let nothing = sys::cublasLtMatmulHeuristicResult_t {
+            algo: Algorithm { data: [0; 8] },
+            workspaceSize: 0,
+            state: sys::cublasStatus_t::CUBLAS_STATUS_NOT_SUPPORTED,
+            wavesCount: 0.0,
+            reserved: [0; 4],
+        };
+        let mut results = vec![nothing; count];
+        let mut found = 0;
+        // SAFETY: all descriptors are alive, and `results` has room for `count` of them.
+        unsafe {
+            sys::cublasLtMatmulAlgoGetHeuristic(
+                handle,
+                self.description.0,
+                self.rhs.0,
+                self.lhs.0,
+                self.out.0,
+                self.out.0,
+                preference.0,
+                count as i32,
+                results.as_mut_ptr(),
+                &mut found,
+            )
+        }
+        .result()?;
+        let found = results.iter().take(found.max(0) as usize);
+        let usable = found.filter(|result| result.state == sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS);
+        let algorithms: Vec<Algorithm> = usable.map(|result| result.algo).collect();
+        match algorithms.is_empty() {
+            true => Err(CublasError(sys::cublasStatus_t::CUBLAS_STATUS_NOT_SUPPORTED)),
+            false => Ok(algorithms),
+        }
+    }
+
+    /// Enqueues the product of the matrices `at`, with its result at `to`: `at.out`, or a place like it.
+    ///
+    /// # Safety
+    /// The addresses must hold matrices of the problem's layouts until the stream has run the product.
+    ///
+    /// # Errors
+    /// When the algorithm does not fit or the launch fails.
+    pub unsafe fn launch(
+        &self,
+        handle: sys::cublasLtHandle_t,
+        algorithm: &Algorithm,
+        at: &Addresses,
+        to: u64,
+        stream: CUstream,
+    ) -> Result<(), CublasError> {
+        let one = 1.0f32;
+        let beta = if self.problem.accumulate { 1.0f32 } else { 0.0 };
+        let mut _held = None;
+        if self.problem.epilogue != Epilogue::None {
+            _held = Some(self.vector.lock());
+            self.description.set_vector(at.vector)?;
+        }
+        // SAFETY: the descriptors are alive; the addresses are the caller's to vouch for.
+        unsafe {
+            lt::matmul(
+                handle,
+                self.description.0,
+                (&raw const one).cast(),
+                (&raw const beta).cast(),
+                at.rhs as *const c_void,
+                self.rhs.0,
+                at.lhs as *const c_void,
+                self.lhs.0,
+                at.out as *const c_void,
+                self.out.0,
+                to as *mut c_void,
+                self.out.0,
+                algorithm,
+                at.workspace as *mut c_void,
+                WORKSPACE,
+                stream.cast(),
+            )
+        }
+    }
+}
+
+struct Description(sys::cublasLtMatmulDesc_t);
+
+impl Description {
+    /// For attributes that are 32-bit integers.
+    fn set(&self, attribute: Desc, value: i32) -> Result<(), CublasError> {
+        // SAFETY: the description is alive and the size is the value's.
+        unsafe { lt::set_matmul_desc_attribute(self.0, attribute, (&raw const value).cast(), 4) }
+    }
+
+    fn set_vector(&self, address: u64) -> Result<(), CublasError> {
+        let attribute = Desc::CUBLASLT_MATMUL_DESC_BIAS_POINTER;
+        // SAFETY: the description is alive; the attribute is a pointer, which has 8 bytes.
+        unsafe { lt::set_matmul_desc_attribute(self.0, attribute, (&raw const address).cast(), 8) }
+    }
+}
+
+impl Drop for Description {
+    fn drop(&mut self) {
+        // SAFETY: made by `new` and not used again.
+        let _ = unsafe { lt::destroy_matmul_desc(self.0) };
+    }
+}
+
+struct Matrix(sys::cublasLtMatrixLayout_t);
+
+impl Matrix {
+    fn new(layout: &Layout, batch: usize) -> Result<Self, CublasError> {
+        let (rows, columns) = (layout.columns as u64, layout.rows as u64);
+        let matrix =
+            Self(lt::create_matrix_layout(data_type(layout.dtype), rows, columns, layout.stride as i64)?);
+        if batch > 1 {
+            let (batch, stride) = (batch as i32, layout.batch_stride as i64);
+            let (count, offset) =
+                (Lay::CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, Lay::CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET);
+            // SAFETY: the layout is alive; the attributes are an int32_t and an int64_t.
+            unsafe {
+                lt::set_matrix_layout_attribute(matrix.0, count, (&raw const batch).cast(), 4)?;
+                lt::set_matrix_layout_attribute(matrix.0, offset, (&raw const stride).cast(), 8)?;
+            }
+        }
+        Ok(matrix)
+    }
+}
+
+impl Drop for Matrix {
+    fn drop(&mut self) {
+        // SAFETY: made by `new` and not used again.
+        let _ = unsafe { lt::destroy_matrix_layout(self.0) };
+    }
+}
+
+struct Preference(sys::cublasLtMatmulPreference_t);
+
+impl Preference {
+    /// The attributes are a size_t, written as `usize`, and uint32_t, written as `u32`.
+    fn set<T: Copy>(&self, attribute: Pref, value: T) -> Result<(), CublasError> {
+        // SAFETY: the preference is alive and the size is the value's, which cuBLASLt checks.
+        unsafe { lt::set_matmul_pref_attribute(self.0, attribute, (&raw const value).cast(), size_of::<T>()) }
+    }
+}
+
+impl Drop for Preference {
+    fn drop(&mut self) {
+        // SAFETY: made by `candidates` and not used again.
+        let _ = unsafe { lt::destroy_matmul_pref(self.0) };
+    }
+}
+
+fn data_type(dtype: DType) -> sys::cudaDataType {
+    match dtype {
+        DType::F32 => sys::cudaDataType::CUDA_R_32F,
+        DType::BF16 => sys::cudaDataType::CUDA_R_16BF,
+        DType::F16 => sys::cudaDataType::CUDA_R_16F,
+        other => unreachable!("matmul checks the dtype; {other:?} is not one"),
+    }
+}

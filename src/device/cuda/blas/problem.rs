@@ -1,0 +1,66 @@
+//! What decides the algorithm of a matrix product: [`Problem`], and the [`Addresses`] of one.
+
+use burn::tensor::DType;
+use serde::Serialize;
+
+/// How fp32 operands are multiplied. The other types accumulate in fp32 in any case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+pub enum Fp32Math {
+    /// IEEE binary32 products and sums.
+    Exact,
+    /// Operands rounded to TF32 (10 bits of mantissa) on the tensor cores.
+    Tf32,
+}
+
+/// One operand as it lies in memory: a batch of row-major matrices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+pub struct Layout {
+    pub dtype: DType,
+    pub rows: usize,
+    pub columns: usize,
+    /// Elements from one row to the next.
+    pub stride: usize,
+    /// Elements from one matrix to the next; 0 when all products take the same one.
+    pub batch_stride: usize,
+    /// Whether the product takes the transpose of what lies in memory.
+    pub transposed: bool,
+    /// Bytes the address of every matrix is a multiple of, at most 256.
+    pub alignment: u32,
+}
+
+/// What is done with a vector beside the product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+pub enum Epilogue {
+    None,
+    /// Added to every row of the product; of the output's type, as long as a row.
+    Bias,
+    /// Written: the sums of the left-hand side's rows, in fp32, as long as a column of the product.
+    LhsSums,
+    /// Written: the sums of the right-hand side's columns, in fp32, as long as a row of the product.
+    RhsSums,
+}
+
+/// What decides the algorithm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+pub struct Problem {
+    pub lhs: Layout,
+    pub rhs: Layout,
+    pub out: Layout,
+    /// Products of one call, with matrices `batch_stride` apart.
+    pub batch: usize,
+    pub math: Fp32Math,
+    /// Whether the product is added to what `out` holds.
+    pub accumulate: bool,
+    pub epilogue: Epilogue,
+}
+
+/// Device addresses of a [`Problem`]'s first matrices, of its epilogue's vector (0 without one) and of
+/// [`WORKSPACE`](super::WORKSPACE) bytes of scratch memory.
+#[derive(Clone, Copy)]
+pub struct Addresses {
+    pub lhs: u64,
+    pub rhs: u64,
+    pub out: u64,
+    pub vector: u64,
+    pub workspace: u64,
+}

@@ -1,0 +1,183 @@
+//! What a product reads and writes: [`Operand`]s, parts of them ([`View`]), and the memory they lie
+//! in.
+
+use std::ops::Range;
+
+use burn::backend::TensorMetadata;
+use burn_cubecl::kernel::into_contiguous;
+use burn_cubecl::tensor::CubeTensor;
+
+use crate::device::cuda::blas::Layout;
+
+/// One side of a product, or its transpose: a matrix [rows, columns] or a batch of them
+/// [batch, rows, columns].
+pub struct Operand {
+    pub tensor: CubeTensor,
+    pub transposed: bool,
+}
+
+impl Operand {
+    /// These rows of every matrix, counted before the transposition, read in place.
+    #[must_use]
+    pub fn rows(self, rows: Range<usize>) -> View {
+        View::from(self).rows(rows)
+    }
+
+    /// These columns of every matrix, counted before the transposition, read in place.
+    #[must_use]
+    pub fn columns(self, columns: Range<usize>) -> View {
+        View::from(self).columns(columns)
+    }
+}
+
+/// A part of an operand.
+pub struct View {
+    pub(super) operand: Operand,
+    /// `None`: all of them.
+    pub(super) rows: Option<Range<usize>>,
+    pub(super) columns: Option<Range<usize>>,
+}
+
+impl View {
+    /// As [`Operand::rows`].
+    #[must_use]
+    pub fn rows(mut self, rows: Range<usize>) -> Self {
+        self.rows = Some(rows);
+        self
+    }
+
+    /// As [`Operand::columns`].
+    #[must_use]
+    pub fn columns(mut self, columns: Range<usize>) -> Self {
+        self.columns = Some(columns);
+        self
+    }
+}
+
+impl From<Operand> for View {
+    fn from(operand: Operand) -> Self {
+        Self { operand, rows: None, columns: None }
+    }
+}
+
+/// A batch of matrices whose memory is row-major.
+pub struct Matrix {
+    pub tensor: CubeTensor,
+    /// Elements before the first matrix.
+    pub offset: usize,
+    /// As it lies in memory.
+    pub rows: usize,
+    pub columns: usize,
+    pub stride: usize,
+    pub batch: usize,
+    pub batch_stride: usize,
+    pub transposed: bool,
+}
+
+impl Matrix {
+    /// Where the view lies; a tensor whose rows and columns are both scattered is copied.
+    ///
+    /// # Panics
+    /// When the tensor is not of rank 2 or 3 or a range is empty or leaves it.
+    pub fn new(view: impl Into<View>) -> Self {
+        let View { operand: Operand { mut tensor, transposed }, rows: some_rows, columns: some_columns } =
+            view.into();
+        let rank = tensor.rank();
+        assert!(rank == 2 || rank == 3, "matmul takes matrices and batches of them, not rank {rank}");
+        let (shape, strides) = (tensor.meta.shape(), tensor.meta.strides());
+        let (rows, columns) = (shape[rank - 2], shape[rank - 1]);
+        let batch = if rank == 3 { shape[0] } else { 1 };
+        let packed = [rows * columns, columns, 1];
+        // A dimension of one element may have any stride.
+        let mut places = match tensor.is_contiguous() {
+            true => packed,
+            false => [if rank == 3 { strides[0] } else { 0 }, strides[rank - 2], strides[rank - 1]],
+        };
+        let by_rows = |[_, down, right]: [usize; 3]| right == 1 && down >= columns;
+        let by_columns = |[_, down, right]: [usize; 3]| down == 1 && right >= rows;
+        if !by_rows(places) && !by_columns(places) {
+            (tensor, places) = (into_contiguous(tensor), packed);
+        }
+        let part = |some: Option<Range<usize>>, all: usize, what: &str| {
+            let some = some.unwrap_or(0..all);
+            assert!(
+                some.start < some.end && some.end <= all,
+                "matmul: {what} {}..{} of {all}",
+                some.start,
+                some.end
+            );
+            some
+        };
+        let (r, c) = (part(some_rows, rows, "rows"), part(some_columns, columns, "columns"));
+        let [batch_stride, down, right] = places;
+        let offset = r.start * down + c.start * right;
+        let batch_stride = if batch > 1 { batch_stride } else { 0 };
+        match by_rows(places) {
+            true => Self {
+                tensor,
+                offset,
+                rows: r.len(),
+                columns: c.len(),
+                stride: down,
+                batch,
+                batch_stride,
+                transposed,
+            },
+            false => Self {
+                tensor,
+                offset,
+                rows: c.len(),
+                columns: r.len(),
+                stride: right,
+                batch,
+                batch_stride,
+                transposed: !transposed,
+            },
+        }
+    }
+
+    /// The first elements of a packed tensor of any shape as a row [1, columns], the same in every
+    /// product of a batch.
+    pub fn row(tensor: CubeTensor, columns: usize, batch: usize) -> Self {
+        Self {
+            tensor,
+            offset: 0,
+            rows: 1,
+            columns,
+            stride: columns,
+            batch,
+            batch_stride: 0,
+            transposed: false,
+        }
+    }
+
+    /// Its transpose.
+    pub fn transpose(self) -> Self {
+        Self { transposed: !self.transposed, ..self }
+    }
+
+    /// Rows and columns of the matrix that is multiplied.
+    pub fn shape(&self) -> [usize; 2] {
+        if self.transposed { [self.columns, self.rows] } else { [self.rows, self.columns] }
+    }
+
+    /// Where the first matrix lies in a tensor that lies at `pointer`.
+    pub fn address(&self, pointer: u64) -> u64 {
+        pointer + (self.offset * self.tensor.dtype.size()) as u64
+    }
+
+    pub fn layout(&self, pointer: u64) -> Layout {
+        // The matrices after the first must be as aligned as it is; 0 is aligned to anything.
+        let step = (self.batch_stride * self.tensor.dtype.size()) as u64;
+        let zeros = self.address(pointer).trailing_zeros().min(step.trailing_zeros()).min(8);
+        Layout {
+            dtype: self.tensor.dtype,
+            rows: self.rows,
+            columns: self.columns,
+            stride: self.stride,
+            batch_stride: self.batch_stride,
+            transposed: self.transposed,
+            alignment: 1 << zeros,
+        }
+    }
+}

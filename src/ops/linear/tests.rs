@@ -1,0 +1,206 @@
+//! Every form of the product on the CPU against loops.
+
+use burn::backend::ops::FloatTensorOps;
+use burn::backend::{Flex, TensorMetadata, tensor::FloatTensor};
+use burn::tensor::{DType, FloatDType, Shape, Tensor, TensorData};
+
+use super::*;
+
+/// A batch of matrices in f64, of small integers: every sum is exact in every dtype.
+#[derive(Clone)]
+struct Matrices {
+    shape: [usize; 3],
+    values: Vec<f64>,
+}
+
+impl Matrices {
+    fn new(shape: [usize; 3], seed: usize) -> Self {
+        let values = (0..shape.iter().product()).map(|i| ((i * 7 + seed * 13) % 5) as f64 - 2.0).collect();
+        Self { shape, values }
+    }
+
+    fn at(&self, b: usize, i: usize, j: usize) -> f64 {
+        self.values[(b * self.shape[1] + i) * self.shape[2] + j]
+    }
+
+    fn from(shape: [usize; 3], mut value: impl FnMut(usize, usize, usize) -> f64) -> Self {
+        let mut values = Vec::new();
+        for b in 0..shape[0] {
+            for i in 0..shape[1] {
+                (0..shape[2]).for_each(|j| values.push(value(b, i, j)));
+            }
+        }
+        Self { shape, values }
+    }
+
+    fn transpose(&self) -> Self {
+        let [b, m, n] = self.shape;
+        Self::from([b, n, m], |b, i, j| self.at(b, j, i))
+    }
+
+    fn part(&self, rows: Range<usize>, columns: Range<usize>) -> Self {
+        Self::from([self.shape[0], rows.len(), columns.len()], |b, i, j| {
+            self.at(b, rows.start + i, columns.start + j)
+        })
+    }
+
+    fn times(&self, other: &Self) -> Self {
+        assert_eq!(self.shape[2], other.shape[1]);
+        Self::from([self.shape[0], self.shape[1], other.shape[2]], |b, i, j| {
+            (0..self.shape[2]).map(|k| self.at(b, i, k) * other.at(b, k, j)).sum()
+        })
+    }
+
+    /// As a tensor of `rank` 2 or 3.
+    fn tensor(&self, rank: usize, dtype: DType) -> FloatTensor<Flex> {
+        tensor(self.values.clone(), &self.shape[3 - rank..], dtype)
+    }
+}
+
+fn tensor(values: Vec<f64>, shape: &[usize], dtype: DType) -> FloatTensor<Flex> {
+    let data = TensorData::new(values, shape.to_vec()).convert_dtype(dtype);
+    Flex::float_from_data(data, &Default::default())
+}
+
+fn values(tensor: FloatTensor<Flex>) -> Vec<f64> {
+    let elements = tensor.shape().num_elements();
+    let flat = Flex::float_reshape(tensor, Shape::from([elements]));
+    let flat = Tensor::<1>::from_primitive::<Flex>(flat).cast(FloatDType::F64);
+    flat.into_data().try_to_vec().expect("f64")
+}
+
+/// What a tensor of `dtype` makes of values that are exact in f32.
+fn rounded(values: &[f64], dtype: DType) -> Vec<f64> {
+    self::values(tensor(values.to_vec(), &[values.len()], dtype))
+}
+
+const TYPES: [(DType, DType); 5] = [
+    (DType::F32, DType::F32),
+    (DType::BF16, DType::F32),
+    (DType::F16, DType::F32),
+    (DType::BF16, DType::BF16),
+    (DType::F16, DType::F16),
+];
+
+/// [4, 5] and [5, 3] as they are given, which have three rows more in memory, some before and some
+/// behind, and as they are multiplied.
+fn sides(batch: usize, dtype: DType, [ta, tb]: [bool; 2]) -> [(Side<Flex>, Matrices); 2] {
+    let rank = if batch > 1 { 3 } else { 2 };
+    let side = |seed, transposed: bool, before: usize, [m, n]: [usize; 2]| {
+        let shape = if transposed { [batch, n + 3, m] } else { [batch, m + 3, n] };
+        let whole = Matrices::new(shape, seed);
+        let rows = before..before + shape[1] - 3;
+        let part = whole.part(rows.clone(), 0..shape[2]);
+        let tensor = whole.tensor(rank, dtype);
+        match transposed {
+            true => (super::transpose(tensor).rows(rows), part.transpose()),
+            false => (plain(tensor).rows(rows), part),
+        }
+    };
+    [side(1, ta, 2, [4, 5]), side(2, tb, 1, [5, 3])]
+}
+
+#[test]
+fn products_of_parts_and_transposes_in_every_type() {
+    for batch in [1, 3] {
+        for (dtype, out) in TYPES {
+            for flags in [[false, false], [false, true], [true, false], [true, true]] {
+                let [(lhs, a), (rhs, b)] = sides(batch, dtype, flags);
+                let got = Flex::matmul(lhs, rhs, out, Fp32Math::Exact);
+                assert_eq!(got.dtype(), out);
+                let expected = rounded(&a.times(&b).values, out);
+                assert_eq!(values(got), expected, "{batch} {dtype:?} into {out:?}, {flags:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn columns_are_read_in_place_too() {
+    let (a, b) = (Matrices::new([1, 4, 9], 1), Matrices::new([1, 5, 8], 2));
+    let lhs = plain(a.tensor(2, DType::F32)).columns(2..7);
+    let rhs = super::transpose(b.tensor(2, DType::F32)).columns(3..8).rows(1..4);
+    let got = Flex::matmul(lhs, rhs, DType::F32, Fp32Math::Exact);
+    let expected = a.part(0..4, 2..7).times(&b.part(1..4, 3..8).transpose());
+    assert_eq!(values(got), expected.values);
+}
+
+#[test]
+fn products_are_added_and_written_into_rows() {
+    for batch in [1, 3] {
+        let rank = if batch > 1 { 3 } else { 2 };
+        for (dtype, out) in TYPES {
+            let [(lhs, a), (rhs, b)] = sides(batch, dtype, [false, true]);
+            let product = a.times(&b);
+            let sum = Matrices::new(product.shape, 5);
+            let added = Flex::matmul_add(sum.tensor(rank, out), lhs.clone(), rhs.clone(), Fp32Math::Exact);
+            let expected: Vec<f64> = sum.values.iter().zip(&product.values).map(|(s, p)| s + p).collect();
+            assert_eq!(values(added), rounded(&expected, out));
+
+            for accumulate in [false, true] {
+                let whole = Matrices::new([batch, 9, 3], 6);
+                let output = Output::Into { tensor: whole.tensor(rank, out), rows: 3..7, accumulate };
+                let got = Flex::batch_matmul(lhs.clone(), rhs.clone(), output, Fp32Math::Exact);
+                let expected = Matrices::from(whole.shape, |b, i, j| match (3..7).contains(&i) {
+                    true => product.at(b, i - 3, j) + if accumulate { whole.at(b, i, j) } else { 0.0 },
+                    false => whole.at(b, i, j),
+                });
+                assert_eq!(values(got), rounded(&expected.values, out), "{out:?} {accumulate}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_bias_is_added_to_every_row() {
+    for batch in [1, 3] {
+        for (dtype, out) in TYPES {
+            let [(lhs, a), (rhs, b)] = sides(batch, dtype, [true, false]);
+            let bias = [3.0, -1.0, 2.0];
+            let output = Output::New(out);
+            let given = tensor(bias.to_vec(), &[3], out);
+            let got = Flex::matmul_bias(lhs, rhs, given, output, Fp32Math::Exact);
+            let product = a.times(&b);
+            let expected = Matrices::from(product.shape, |b, i, j| product.at(b, i, j) + bias[j]);
+            assert_eq!(values(got), rounded(&expected.values, out));
+        }
+    }
+}
+
+#[test]
+fn the_gradient_of_a_bias_is_the_sum_of_the_gradients_rows() {
+    let (g, x) = (Matrices::new([1, 7, 4], 1), Matrices::new([1, 7, 3], 2));
+    let sums: Vec<f64> = (0..4).map(|j| (0..7).map(|t| g.at(0, t, j)).sum()).collect();
+    for (dtype, out) in TYPES {
+        let tensors = || (g.tensor(2, dtype), x.tensor(2, dtype));
+        let (given, input) = tensors();
+        let (dw, db) = Flex::matmul_bias_gradient(
+            super::transpose(given),
+            plain(input),
+            Gradient::Lhs,
+            Output::New(out),
+            Fp32Math::Exact,
+        );
+        assert_eq!((db.dtype(), db.shape().to_vec()), (DType::F32, vec![4]));
+        assert_eq!(values(db), sums);
+        assert_eq!(values(dw), rounded(&g.transpose().times(&x).values, out));
+
+        let (given, input) = tensors();
+        let (dw, db) = Flex::matmul_bias_gradient(
+            super::transpose(input),
+            plain(given),
+            Gradient::Rhs,
+            Output::New(out),
+            Fp32Math::Exact,
+        );
+        assert_eq!(values(db), sums);
+        assert_eq!(values(dw), rounded(&x.transpose().times(&g).values, out));
+    }
+}
+
+#[test]
+#[should_panic(expected = "matmul: 4..9 of 8 rows or columns")]
+fn a_part_must_lie_in_the_matrix() {
+    let a = Matrices::new([1, 8, 5], 1).tensor(2, DType::F32);
+    Flex::matmul(plain(a.clone()).rows(4..9), super::transpose(a), DType::F32, Fp32Math::Exact);
+}
