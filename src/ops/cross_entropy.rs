@@ -15,7 +15,7 @@ use burn::tensor::{DType, IndexingUpdateOp, Int, Tensor, activation};
 
 use super::dense::Arithmetic;
 use super::function::custom;
-use super::product::{plain, product, product_add, transpose};
+use super::product::{plain, product, product_add, product_into, transpose};
 use super::{Operator, narrow, wide};
 
 /// Bytes of one chunk's fp32 logits. Their gradient in bf16 is half of it again.
@@ -104,21 +104,17 @@ impl Head {
         (0..vocab).step_by(size).map(move |first| first..vocab.min(first + size))
     }
 
-    /// Rows of W for a chunk of the vocabulary.
-    fn rows(&self, chunk: &Range<usize>) -> Tensor<2> {
-        self.weight.clone().narrow(0, chunk.start, chunk.len())
-    }
-
     /// [tokens, chunk] in fp32.
-    fn logits(&self, rows: Tensor<2>) -> Tensor<2> {
-        product(plain(self.h.clone()), transpose(rows), DType::F32, self.arithmetic.math)
+    fn logits(&self, chunk: &Range<usize>) -> Tensor<2> {
+        let rows = transpose(self.weight.clone()).rows(chunk.clone());
+        product(plain(self.h.clone()), rows, DType::F32, self.arithmetic.math)
     }
 
     fn statistics(&self) -> Statistics {
         let [tokens, _] = self.h.dims();
         let mut statistics = Statistics::new(tokens, &self.h);
         for chunk in self.chunks() {
-            statistics.observe(self.logits(self.rows(&chunk)), &self.labels, chunk.start);
+            statistics.observe(self.logits(&chunk), &self.labels, chunk.start);
         }
         statistics
     }
@@ -132,24 +128,25 @@ impl Head {
         [want_h, want_weight]: [bool; 2],
     ) -> (Option<Tensor<2>>, Option<Tensor<2>>) {
         let Arithmetic { dtype, math } = self.arithmetic;
+        let device = self.h.device();
         let mut dh: Option<Tensor<2>> = None;
-        let mut dweight = Vec::new();
+        let mut dweight = want_weight.then(|| Tensor::empty(self.weight.dims(), (&device, weight_dtype)));
         for chunk in self.chunks() {
-            let rows = self.rows(&chunk);
-            let logits = self.logits(rows.clone());
-            let dlogits = chunk_gradient(logits, &lse, &self.labels, chunk.start, &factor, dtype);
+            let dlogits =
+                chunk_gradient(self.logits(&chunk), &lse, &self.labels, chunk.start, &factor, dtype);
             if want_h {
-                let (lhs, rhs) = (plain(dlogits.clone()), plain(rows));
+                let (lhs, rhs) = (plain(dlogits.clone()), plain(self.weight.clone()).rows(chunk.clone()));
                 dh = Some(match dh {
                     None => product(lhs, rhs, DType::F32, math),
                     Some(sum) => product_add(sum, lhs, rhs, math),
                 });
             }
-            if want_weight {
-                dweight.push(product(transpose(dlogits), plain(self.h.clone()), weight_dtype, math));
-            }
+            dweight = dweight.map(|dweight| {
+                let (lhs, rhs) = (transpose(dlogits), plain(self.h.clone()));
+                product_into(dweight, chunk, false, lhs, rhs, math)
+            });
         }
-        (dh, want_weight.then(|| Tensor::cat(dweight, 0)))
+        (dh, dweight)
     }
 }
 

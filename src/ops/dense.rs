@@ -6,9 +6,9 @@
 use burn::tensor::{DType, Tensor};
 
 use super::function::{InputGradients, custom};
-use super::linear::Fp32Math;
-use super::product::{plain, product, transpose};
-use super::{narrow, wide};
+use super::linear::{Fp32Math, Gradient};
+use super::narrow;
+use super::product::{plain, product, product_bias, product_bias_gradient, transpose};
 use crate::device::dtype;
 use crate::recipe::Compute;
 
@@ -96,10 +96,10 @@ impl Kept {
             WeightLayout::InOut => plain(self.weight.clone()),
             WeightLayout::OutIn => transpose(self.weight.clone()),
         };
-        let y = product(plain(self.x.clone()), weight, dtype, math);
+        let x = plain(self.x.clone());
         match bias {
-            None => y,
-            Some(bias) => y + narrow(bias, dtype).unsqueeze(),
+            None => product(x, weight, dtype, math),
+            Some(bias) => product_bias(x, weight, narrow(bias, dtype), dtype, math),
         }
     }
 
@@ -120,13 +120,17 @@ impl Kept {
             };
             narrow(product(plain(g.clone()), weight, dtype, math), x_dtype)
         });
-        let dbias = bias
-            .filter(|_| want_bias)
-            .map(|dtype| narrow(wide(g.clone()).sum_dim(0).squeeze_dim::<1>(0), dtype).into_dispatch());
-        let dweight = want_weight.then(|| match layout {
-            WeightLayout::InOut => product(transpose(x), plain(g), weight_dtype, math),
-            WeightLayout::OutIn => product(transpose(g), plain(x), weight_dtype, math),
-        });
+        let (lhs, rhs, of) = match layout {
+            WeightLayout::InOut => (transpose(x), plain(g), Gradient::Rhs),
+            WeightLayout::OutIn => (transpose(g), plain(x), Gradient::Lhs),
+        };
+        let (dweight, dbias) = match bias.filter(|_| want_bias) {
+            Some(dtype) => {
+                let (dweight, dbias) = product_bias_gradient(lhs, rhs, of, weight_dtype, math);
+                (want_weight.then_some(dweight), Some(narrow(dbias, dtype).into_dispatch()))
+            }
+            None => (want_weight.then(|| product(lhs, rhs, weight_dtype, math)), None),
+        };
         [dx.map(Tensor::into_dispatch), dweight.map(Tensor::into_dispatch), dbias]
     }
 }

@@ -1,4 +1,5 @@
-//! Matrix products of tensors outside of autodiff's graph, on each backend's fastest path.
+//! Matrix products of tensors outside of autodiff's graph, on each backend's fastest path:
+//! [`super::linear`] for tensors whose backend is known only when the program runs.
 
 use std::ops::Range;
 
@@ -6,32 +7,39 @@ use burn::backend::{Backend, DispatchKindConversion, DispatchTensor, DispatchTen
 use burn::tensor::{DType, Float, Tensor};
 use burn_cubecl::CubeBackend as Cube;
 
-use super::linear::{self, Fp32Math, Matmul, Side};
+use super::linear::{self, Fp32Math, Gradient, Matmul, Output, Side};
 
-/// One side of a product, or its transpose, which is read in place.
+/// One side of a product, or its transpose, which is read in place: a matrix, or a batch of them.
 #[derive(Clone)]
-pub struct Factor {
-    tensor: Tensor<2>,
+pub struct Factor<const D: usize> {
+    tensor: Tensor<D>,
     transposed: bool,
+    rows: Option<Range<usize>>,
 }
 
 /// The tensor as it is.
-pub fn plain(tensor: Tensor<2>) -> Factor {
-    Factor { tensor, transposed: false }
+pub fn plain<const D: usize>(tensor: Tensor<D>) -> Factor<D> {
+    Factor { tensor, transposed: false, rows: None }
 }
 
-/// The tensor's transpose.
-pub fn transpose(tensor: Tensor<2>) -> Factor {
-    Factor { tensor, transposed: true }
+/// The tensor's transpose, of each matrix of a batch.
+pub fn transpose<const D: usize>(tensor: Tensor<D>) -> Factor<D> {
+    Factor { transposed: true, ..plain(tensor) }
 }
 
-impl Factor {
+impl<const D: usize> Factor<D> {
+    /// These rows of every matrix alone, counted before the transposition.
+    pub fn rows(self, rows: Range<usize>) -> Self {
+        Self { rows: Some(rows), ..self }
+    }
+
     fn side<B: Backend>(self) -> Side<B>
     where
         DispatchTensor: DispatchKindConversion<B>,
     {
-        let tensor = lower::<B, 2>(self.tensor);
-        if self.transposed { linear::transpose(tensor) } else { linear::plain(tensor) }
+        let tensor = lower::<B, D>(self.tensor);
+        let side = if self.transposed { linear::transpose(tensor) } else { linear::plain(tensor) };
+        self.rows.into_iter().fold(side, Side::rows)
     }
 }
 
@@ -58,75 +66,76 @@ where
     Tensor::<D, Float>::from_primitive::<B>(tensor)
 }
 
-/// lhs · rhs of two matrices of one dtype, accumulated in fp32, as a new tensor of `dtype`.
-pub fn product(lhs: Factor, rhs: Factor, dtype: DType, math: Fp32Math) -> Tensor<2> {
-    if on_cuda(&lhs.tensor) {
-        lift::<Cube, 2>(Cube::matmul(lhs.side(), rhs.side(), dtype, math))
-    } else {
-        lift::<Flex, 2>(Flex::matmul(lhs.side(), rhs.side(), dtype, math))
-    }
+/// Evaluates an expression with `$B` as the backend of a tensor.
+macro_rules! on_backend {
+    ($tensor:expr, $B:ident => $result:expr) => {
+        if on_cuda(&$tensor) {
+            type $B = Cube;
+            $result
+        } else {
+            type $B = Flex;
+            $result
+        }
+    };
+}
+
+/// lhs · rhs of operands of one dtype, accumulated in fp32, as a new tensor of `dtype`.
+pub fn product<const D: usize>(lhs: Factor<D>, rhs: Factor<D>, dtype: DType, math: Fp32Math) -> Tensor<D> {
+    on_backend!(lhs.tensor, B => lift::<B, D>(B::matmul(lhs.side(), rhs.side(), dtype, math)))
 }
 
 /// sum + lhs · rhs, in the memory of `sum` where nobody else holds it.
-pub fn product_add(sum: Tensor<2>, lhs: Factor, rhs: Factor, math: Fp32Math) -> Tensor<2> {
-    if on_cuda(&sum) {
-        lift::<Cube, 2>(Cube::matmul_add(lower::<Cube, 2>(sum), lhs.side(), rhs.side(), math))
-    } else {
-        lift::<Flex, 2>(Flex::matmul_add(lower::<Flex, 2>(sum), lhs.side(), rhs.side(), math))
-    }
-}
-
-/// One side of a batch of products [batch, rows, columns]: of every matrix a range of rows, or the
-/// transpose of that.
-#[derive(Clone)]
-pub struct BatchFactor {
-    tensor: Tensor<3>,
-    rows: Range<usize>,
-    transposed: bool,
-}
-
-pub fn batch_plain(tensor: Tensor<3>) -> BatchFactor {
-    let rows = 0..tensor.dims()[1];
-    BatchFactor { tensor, rows, transposed: false }
-}
-
-/// The transpose of every matrix.
-pub fn batch_transpose(tensor: Tensor<3>) -> BatchFactor {
-    BatchFactor { transposed: true, ..batch_plain(tensor) }
-}
-
-impl BatchFactor {
-    /// Takes these rows, as they lie in memory, alone.
-    pub fn rows(self, rows: Range<usize>) -> Self {
-        Self { rows, ..self }
-    }
-
-    fn composed(self, dtype: DType) -> Tensor<3> {
-        let tensor = self.tensor.narrow(1, self.rows.start, self.rows.len());
-        let tensor = super::narrow(tensor, dtype);
-        if self.transposed { tensor.swap_dims(1, 2) } else { tensor }
-    }
-}
-
-/// lhs · rhs of every pair of matrices, accumulated in fp32, as a new tensor of `dtype`.
-pub fn batch_product(lhs: BatchFactor, rhs: BatchFactor, dtype: DType, math: Fp32Math) -> Tensor<3> {
-    let _ = math;
-    lhs.composed(dtype).matmul(rhs.composed(dtype))
+pub fn product_add<const D: usize>(
+    sum: Tensor<D>,
+    lhs: Factor<D>,
+    rhs: Factor<D>,
+    math: Fp32Math,
+) -> Tensor<D> {
+    on_backend!(sum, B => lift::<B, D>(B::matmul_add(lower::<B, D>(sum), lhs.side(), rhs.side(), math)))
 }
 
 /// Writes lhs · rhs into a range of rows of every matrix of `target`, or adds it to them, in place
 /// where nobody else holds the target.
-pub fn batch_product_into(
-    target: Tensor<3>,
+pub fn product_into<const D: usize>(
+    target: Tensor<D>,
     rows: Range<usize>,
-    add: bool,
-    lhs: BatchFactor,
-    rhs: BatchFactor,
+    accumulate: bool,
+    lhs: Factor<D>,
+    rhs: Factor<D>,
     math: Fp32Math,
-) -> Tensor<3> {
-    let [batch, _, columns] = target.dims();
-    let product = batch_product(lhs, rhs, target.dtype(), math);
-    let range = [0..batch, rows, 0..columns];
-    let product = if add { target.clone().slice(range.clone()) + product } else { product };
-    target.slice_assign(range, product)
+) -> Tensor<D> {
+    on_backend!(target, B => {
+        let output = Output::Into { tensor: lower::<B, D>(target), rows, accumulate };
+        lift::<B, D>(B::batch_matmul(lhs.side(), rhs.side(), output, math))
+    })
+}
+
+/// lhs · rhs + bias in every row.
+pub fn product_bias(
+    lhs: Factor<2>,
+    rhs: Factor<2>,
+    bias: Tensor<1>,
+    dtype: DType,
+    math: Fp32Math,
+) -> Tensor<2> {
+    on_backend!(bias, B => {
+        let bias = lower::<B, 1>(bias);
+        lift::<B, 2>(B::matmul_bias(lhs.side(), rhs.side(), bias, Output::New(dtype), math))
+    })
+}
+
+/// A weight's gradient lhs · rhs as `dtype`, and its bias's: the sums over tokens of the side that is
+/// the output's gradient, in fp32.
+pub fn product_bias_gradient(
+    lhs: Factor<2>,
+    rhs: Factor<2>,
+    of: Gradient,
+    dtype: DType,
+    math: Fp32Math,
+) -> (Tensor<2>, Tensor<1>) {
+    on_backend!(lhs.tensor, B => {
+        let output = Output::New(dtype);
+        let (weight, bias) = B::matmul_bias_gradient(lhs.side(), rhs.side(), of, output, math);
+        (lift::<B, 2>(weight), lift::<B, 1>(bias))
+    })
 }

@@ -8,7 +8,7 @@ use super::softmax::{Rows, masked_softmax, masked_softmax_backward};
 use super::{Heads, Mask};
 use crate::ops::dense::Arithmetic;
 use crate::ops::narrow;
-use crate::ops::product::{batch_plain, batch_product, batch_product_into, batch_transpose};
+use crate::ops::product::{plain, product, product_into, transpose};
 
 /// Bytes of one block's fp32 scores.
 const BLOCK_BYTES: usize = 192 << 20;
@@ -55,8 +55,8 @@ impl Split {
 
     /// [batch · kv_heads, block · group, seen] in fp32, over the first `seen` keys.
     fn scores(&self, block: &Range<usize>, seen: usize, arithmetic: Arithmetic) -> Tensor<3> {
-        let q = batch_plain(self.q.clone()).rows(self.query_rows(block));
-        batch_product(q, batch_transpose(self.k.clone()).rows(0..seen), DType::F32, arithmetic.math)
+        let q = plain(self.q.clone()).rows(self.query_rows(block));
+        product(q, transpose(self.k.clone()).rows(0..seen), DType::F32, arithmetic.math)
     }
 }
 
@@ -79,8 +79,8 @@ pub fn attend(split: &Split, mask: &Mask, past: usize, arithmetic: Arithmetic) -
         let scores = split.scores(&block, seen, arithmetic);
         let rows = split.rows(&block, past, mask);
         let p = masked_softmax(scores, &rows, split.scale(), arithmetic.dtype);
-        let v = batch_plain(split.v.clone()).rows(0..seen);
-        o = batch_product_into(o, split.query_rows(&block), false, batch_plain(p), v, arithmetic.math);
+        let v = plain(split.v.clone()).rows(0..seen);
+        o = product_into(o, split.query_rows(&block), false, plain(p), v, arithmetic.math);
     }
     split.heads.merge(o, arithmetic.dtype)
 }
@@ -96,15 +96,15 @@ pub fn attend_backward(split: Split, g: Tensor<2>, mask: &Mask, arithmetic: Arit
     for (i, block) in split.blocks().into_iter().rev().enumerate() {
         let (seen, queries, add) = (block.end, split.query_rows(&block), i > 0);
         let scores = split.scores(&block, seen, arithmetic);
-        let g = || batch_plain(g.clone()).rows(queries.clone());
-        let dp = batch_product(g(), batch_transpose(split.v.clone()).rows(0..seen), DType::F32, math);
+        let g = || plain(g.clone()).rows(queries.clone());
+        let dp = product(g(), transpose(split.v.clone()).rows(0..seen), DType::F32, math);
         let rows = split.rows(&block, 0, mask);
         let (p, ds) = masked_softmax_backward(scores, dp, &rows, split.scale(), dtype);
-        dv = batch_product_into(dv, 0..seen, add, batch_transpose(p), g(), math);
-        let k = batch_plain(split.k.clone()).rows(0..seen);
-        dq = batch_product_into(dq, queries.clone(), false, batch_plain(ds.clone()), k, math);
-        let q = batch_plain(split.q.clone()).rows(queries);
-        dk = batch_product_into(dk, 0..seen, add, batch_transpose(ds), q, math);
+        dv = product_into(dv, 0..seen, add, transpose(p), g(), math);
+        let k = plain(split.k.clone()).rows(0..seen);
+        dq = product_into(dq, queries.clone(), false, plain(ds.clone()), k, math);
+        let q = plain(split.q.clone()).rows(queries);
+        dk = product_into(dk, 0..seen, add, transpose(ds), q, math);
     }
     [dq, dk, dv]
 }
