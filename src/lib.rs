@@ -6,6 +6,7 @@
 
 pub mod cli;
 pub mod commands;
+pub mod data;
 pub mod device;
 mod files;
 pub mod measure;
@@ -19,6 +20,7 @@ pub mod run;
 pub mod text;
 pub mod train;
 pub mod verify;
+pub mod weights;
 
 /// Counts every allocation, so that a cell's live peak on the CPU is exact.
 #[global_allocator]

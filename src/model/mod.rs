@@ -1,5 +1,10 @@
 //! Networks: what `[model] kind` may name, and what a network gives the runner.
 
+pub mod config;
+pub mod generate;
+pub mod language;
+pub mod named;
+pub mod source;
 pub mod swiglu;
 
 use burn::module::Module;

@@ -10,6 +10,7 @@ pub mod gelu;
 pub mod linear;
 pub mod norm;
 pub mod product;
+pub mod residual;
 pub mod rope;
 pub mod swiglu;
 
@@ -111,6 +112,13 @@ impl<'de> Deserialize<'de> for Level {
 #[serde(deny_unknown_fields, default)]
 pub struct Ops {
     pub swiglu: Operator,
+    pub attention: Operator,
+    /// The language-model head with its cross-entropy.
+    pub loss: Operator,
+    /// RMSNorm and LayerNorm.
+    pub norm: Operator,
+    pub rope: Operator,
+    pub gelu: Operator,
 }
 
 /// An operator of our own, or the same formula composed of Burn's operators and differentiated

@@ -172,7 +172,7 @@ fn plain_type(expected: &str) -> String {
 }
 
 /// The candidate closest in spelling, when it is close enough to be a slip.
-pub(super) fn nearest<'a>(typed: &str, candidates: &[&'a str]) -> Option<&'a str> {
+pub fn nearest<'a>(typed: &str, candidates: &[&'a str]) -> Option<&'a str> {
     candidates
         .iter()
         .map(|c| (strsim::normalized_damerau_levenshtein(&typed.to_lowercase(), c), *c))

@@ -22,7 +22,7 @@ use toml::de::{DeTable, Deserializer};
 use crate::device::DeviceId;
 
 pub use cell::{Cell, Settings, flatten, is_size};
-pub use diagnostic::{RecipeError, Rule, Source};
+pub use diagnostic::{RecipeError, Rule, Source, nearest};
 pub use grid::MAX_CELLS;
 pub use report::{Published, ReportConfig, matches};
 pub use sections::{Compute, DeviceName, Measure, Precision, Train};

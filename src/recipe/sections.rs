@@ -22,6 +22,8 @@ impl Default for DeviceName {
 #[serde(deny_unknown_fields, default)]
 pub struct Precision {
     pub compute: Compute,
+    /// Weights, residual sums and optimizer state in fp32; matrix products in `compute`.
+    pub autocast: bool,
 }
 
 /// The type that weights, activations and gradients are stored in and multiplied in.

@@ -37,12 +37,15 @@ impl Golden {
             .map_err(|e| miette!("{} is not a safetensors file: {e}", path.display()))?;
         let mut tensors = BTreeMap::new();
         for (name, view) in file.iter() {
-            // Integer tensors (token ids) are read by those who need them.
+            // Token ids are exact in f64.
             let data = match view.dtype() {
                 Dtype::F32 => {
                     view.data().chunks_exact(4).map(|b| f64::from(f32::from_le_bytes(fixed(b)))).collect()
                 }
                 Dtype::F64 => view.data().chunks_exact(8).map(|b| f64::from_le_bytes(fixed(b))).collect(),
+                Dtype::I64 => {
+                    view.data().chunks_exact(8).map(|b| i64::from_le_bytes(fixed(b)) as f64).collect()
+                }
                 _ => continue,
             };
             tensors.insert(name.to_string(), Values { shape: view.shape().to_vec(), data });

@@ -41,7 +41,7 @@ pub fn verify(golden: &Golden, options: &Options) -> Result<Vec<Check>> {
     for (label, level, operator) in variants {
         for (name, ours) in compute(golden, options, level, operator) {
             let kind = if name == "y" { Kind::Output } else { Kind::Gradient };
-            let mut allowed = tolerance(kind, options.compute);
+            let mut allowed = tolerance(kind, options.compute, options.device);
             if let Some(atol) = options.atol {
                 (allowed.absolute, allowed.of_largest) = (atol, 0.0);
             }

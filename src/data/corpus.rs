@@ -1,0 +1,266 @@
+//! [`Corpus`]: documents of text, in splits, from files or generated.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use walkdir::WalkDir;
+
+use super::tokenizer::END_OF_TEXT;
+use super::{DataError, generated};
+
+/// Endings of the files that belong to a corpus.
+const EXTENSIONS: [&str; 4] = ["tokens", "raw", "txt", "jsonl"];
+
+/// The parts of a corpus.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Split {
+    Train,
+    Valid,
+    Test,
+}
+
+impl Split {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Train => "train",
+            Self::Valid => "valid",
+            Self::Test => "test",
+        }
+    }
+
+    /// The split that a word of a file name speaks of.
+    fn of_word(word: &str) -> Option<Self> {
+        match word {
+            "train" | "training" => Some(Self::Train),
+            "valid" | "validation" | "val" | "dev" => Some(Self::Valid),
+            "test" => Some(Self::Test),
+            _ => None,
+        }
+    }
+
+    /// The split that a path speaks of, such as `wiki.valid.tokens` or `test/a.txt`; a path that
+    /// speaks of none is for training.
+    fn of_path(path: &Path) -> Self {
+        let text = path.to_string_lossy().to_lowercase();
+        let mut words = text.split(|c: char| !c.is_ascii_alphanumeric());
+        words.find_map(Self::of_word).unwrap_or(Self::Train)
+    }
+}
+
+/// Where documents come from. They are read when they are asked for.
+#[derive(Clone, Debug)]
+pub enum Corpus {
+    Files {
+        root: PathBuf,
+        /// In the order of their paths.
+        files: Vec<(Split, PathBuf)>,
+    },
+    Generated {
+        seed: u64,
+        /// Of the training split; the others have a tenth of it each.
+        bytes: u64,
+    },
+}
+
+impl Corpus {
+    /// A file, or a folder of `*.txt`, `*.tokens`, `*.raw` (WikiText) and `*.jsonl` files.
+    ///
+    /// # Errors
+    /// A path without such files.
+    pub fn open(root: &Path) -> Result<Self, DataError> {
+        let mut files = Vec::new();
+        if root.is_file() {
+            let name = root.file_name().map(Path::new).unwrap_or(root);
+            files.push((Split::of_path(name), root.to_path_buf()));
+        } else {
+            for entry in WalkDir::new(root).follow_links(true).sort_by_file_name() {
+                let entry = entry
+                    .map_err(|e| DataError::new(format!("cannot read the corpus {}: {e}", root.display())))?;
+                let path = entry.path();
+                let extension = path.extension().and_then(|e| e.to_str()).unwrap_or("");
+                if entry.file_type().is_file() && EXTENSIONS.contains(&extension) {
+                    let name = path.strip_prefix(root).unwrap_or(path);
+                    files.push((Split::of_path(name), path.to_path_buf()));
+                }
+            }
+        }
+        if files.is_empty() {
+            return Err(DataError::new(format!(
+                "{} holds no text: a corpus has files that end in .{}",
+                root.display(),
+                EXTENSIONS.join(", .")
+            )));
+        }
+        Ok(Self::Files { root: root.to_path_buf(), files })
+    }
+
+    /// Stories made up from the seed; `bytes` long for training.
+    pub fn generated(seed: u64, bytes: u64) -> Self {
+        Self::Generated { seed, bytes }
+    }
+
+    /// The documents of a split, none of them empty.
+    ///
+    /// # Errors
+    /// A split without files, and files that cannot be read, named.
+    pub fn documents(&self, split: Split) -> Result<Vec<String>, DataError> {
+        match self {
+            Self::Generated { seed, bytes } => {
+                let bytes = if split == Split::Train { *bytes } else { bytes / 10 };
+                Ok(generated::stories(*seed, split, bytes))
+            }
+            Self::Files { root, files } => {
+                let mut documents = Vec::new();
+                for (_, path) in files.iter().filter(|(of, _)| *of == split) {
+                    read(path, &mut documents)?;
+                }
+                if documents.is_empty() {
+                    let names: Vec<_> = files.iter().map(|(_, path)| path.display().to_string()).collect();
+                    let name = split.name();
+                    return Err(DataError::new(format!(
+                        "the corpus {} has no text for \"{name}\"; a file belongs to it when its name says \
+                         so, as wiki.{name}.tokens does. Its files: {}",
+                        root.display(),
+                        names.join(", ")
+                    )));
+                }
+                Ok(documents)
+            }
+        }
+    }
+}
+
+/// Adds a file's documents.
+fn read(path: &Path, documents: &mut Vec<String>) -> Result<(), DataError> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|e| DataError::new(format!("cannot read {}: {e}", path.display())))?;
+    let before = documents.len();
+    match path.extension().and_then(|e| e.to_str()) {
+        Some("jsonl") => {
+            for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+                documents.push(
+                    json_document(line).map_err(|e| {
+                        DataError::new(format!("{}, line {}: {e}", path.display(), number + 1))
+                    })?,
+                );
+            }
+        }
+        Some("tokens" | "raw") => documents.extend(articles(&text)),
+        _ => documents.extend(text.split(END_OF_TEXT).map(str::to_string)),
+    }
+    let rest = documents.split_off(before);
+    documents.extend(rest.iter().map(|text| text.trim()).filter(|text| !text.is_empty()).map(str::to_string));
+    Ok(())
+}
+
+/// `{ "text": … }`, or `{ "question": …, "answer": … }` one after the other.
+fn json_document(line: &str) -> Result<String, String> {
+    let value: Value = serde_json::from_str(line).map_err(|e| format!("not JSON: {e}"))?;
+    let key = |name: &str| value.get(name).and_then(Value::as_str);
+    match (key("text"), key("question"), key("answer")) {
+        (Some(text), ..) => Ok(text.to_string()),
+        (_, Some(question), Some(answer)) => Ok(format!("{question}\n{answer}")),
+        _ => Err("expected the key `text`, or `question` and `answer`, as strings".into()),
+    }
+}
+
+/// WikiText's articles, each starting with its heading ` = Title = `.
+fn articles(text: &str) -> Vec<String> {
+    let mut articles = vec![String::new()];
+    let mut after_blank = true;
+    for line in text.split_inclusive('\n') {
+        if after_blank && is_title(line) {
+            articles.push(String::new());
+        }
+        after_blank = line.trim().is_empty();
+        let last = articles.len() - 1;
+        articles[last].push_str(line);
+    }
+    articles
+}
+
+/// Whether a line is a heading of the first level; the second is ` = = Title = = `.
+fn is_title(line: &str) -> bool {
+    let inner = line.trim().strip_prefix("= ").and_then(|rest| rest.strip_suffix(" ="));
+    inner.is_some_and(|title| !title.starts_with('=') && !title.ends_with('=') && !title.trim().is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WIKI: &str = " \n = First article = \n \n A line . \n \n = = Section = = \n \n x = y = z \n \
+                        Another line . \n \n = Second = \n \n Text . \n";
+
+    fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            let path = folder.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        folder
+    }
+
+    #[test]
+    fn wikitext_is_split_at_titles() {
+        let folder =
+            folder(&[("wiki.valid.tokens", WIKI), ("wiki.test.tokens", " \n = Only = \n \n Text . \n")]);
+        let corpus = Corpus::open(folder.path()).unwrap();
+        let valid = corpus.documents(Split::Valid).unwrap();
+        assert_eq!(valid.len(), 2);
+        assert!(valid[0].starts_with("= First article =") && valid[0].ends_with("Another line ."));
+        assert!(valid[0].contains("= = Section = ="));
+        assert_eq!(valid[1], "= Second = \n \n Text .");
+        assert_eq!(corpus.documents(Split::Test).unwrap().len(), 1);
+        let message = corpus.documents(Split::Train).unwrap_err().to_string();
+        assert!(
+            message.contains("no text for \"train\"") && message.contains("wiki.train.tokens"),
+            "{message}"
+        );
+        assert!(message.contains("wiki.valid.tokens"), "{message}");
+    }
+
+    #[test]
+    fn text_files_are_documents_unless_they_mark_the_ends_of_theirs() {
+        let folder = folder(&[
+            ("b.txt", "One\n\nstory.\n"),
+            ("a.txt", "First<|endoftext|>\nSecond\n<|endoftext|>\n"),
+            ("test/c.txt", "Third"),
+            ("README.md", "not text of the corpus"),
+            ("my-val-set.txt", "Fourth"),
+        ]);
+        let corpus = Corpus::open(folder.path()).unwrap();
+        assert_eq!(corpus.documents(Split::Train).unwrap(), ["First", "Second", "One\n\nstory."]);
+        assert_eq!(corpus.documents(Split::Test).unwrap(), ["Third"]);
+        assert_eq!(corpus.documents(Split::Valid).unwrap(), ["Fourth"]);
+        let one = Corpus::open(&folder.path().join("b.txt")).unwrap();
+        assert_eq!(one.documents(Split::Train).unwrap(), ["One\n\nstory."]);
+    }
+
+    #[test]
+    fn json_lines_have_text_or_questions() {
+        let folder = folder(&[
+            ("train.jsonl", "{\"question\": \"1+1?\", \"answer\": \"2\"}\n\n{\"text\": \"T\"}\n"),
+            ("test.jsonl", "{\"text\": \"T\"}\n{\"body\": 1}"),
+        ]);
+        let corpus = Corpus::open(folder.path()).unwrap();
+        assert_eq!(corpus.documents(Split::Train).unwrap(), ["1+1?\n2", "T"]);
+        let message = corpus.documents(Split::Test).unwrap_err().to_string();
+        assert!(message.contains("test.jsonl, line 2: expected the key `text`"), "{message}");
+    }
+
+    #[test]
+    fn what_is_no_corpus_is_named() {
+        let folder = folder(&[("notes.md", "x")]);
+        let message = Corpus::open(folder.path()).unwrap_err().to_string();
+        assert!(message.contains("holds no text: a corpus has files that end in .tokens"), "{message}");
+        let message = Corpus::open(Path::new("no/such")).unwrap_err().to_string();
+        assert!(message.contains("cannot read the corpus no/such"), "{message}");
+        std::fs::write(folder.path().join("a.txt"), [0xff, 0xfe]).unwrap();
+        let message = Corpus::open(folder.path()).unwrap().documents(Split::Train).unwrap_err().to_string();
+        assert!(message.contains("a.txt"), "{message}");
+    }
+}

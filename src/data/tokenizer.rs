@@ -1,0 +1,285 @@
+//! [`Tokenizer`]: text to tokens and back, read from `tokenizer.json` or trained on a corpus.
+
+use std::path::{Path, PathBuf};
+
+use rayon::prelude::*;
+use serde_json::Value;
+use tokenizers::models::TrainerWrapper;
+use tokenizers::models::bpe::{BPE, BpeTrainer};
+use tokenizers::pre_tokenizers::byte_level::ByteLevel;
+use tokenizers::{AddedToken, Tokenizer as Inner};
+
+use super::DataError;
+
+/// Stands between documents in GPT-2's and Qwen's vocabularies, and in trained ones.
+pub const END_OF_TEXT: &str = "<|endoftext|>";
+/// All bytes and [`END_OF_TEXT`].
+pub const MIN_VOCAB_SIZE: usize = 257;
+
+/// A vocabulary and its rules, with the tokens that end and pad a text.
+#[derive(Clone, Debug)]
+pub struct Tokenizer {
+    inner: Inner,
+    eos: Option<u32>,
+    pad: Option<u32>,
+}
+
+impl Tokenizer {
+    /// Reads `tokenizer.json`, or the one in a folder. The end and padding tokens come from
+    /// `tokenizer_config.json` or `generation_config.json` beside it, else `<|endoftext|>` ends.
+    ///
+    /// # Errors
+    /// A missing or damaged file.
+    pub fn load(path: &Path) -> Result<Self, DataError> {
+        let path = if path.is_dir() { path.join("tokenizer.json") } else { path.to_path_buf() };
+        if !path.exists() {
+            return Err(DataError::new(format!(
+                "there is no {}; name a tokenizer.json or a folder that holds one",
+                path.display()
+            )));
+        }
+        let mut inner = Inner::from_file(&path)
+            .map_err(|e| DataError::new(format!("{} is not a tokenizer: {e}", path.display())))?;
+        // A saved tokenizer may cut or pad texts, which a training corpus must not be.
+        inner.with_padding(None);
+        inner.with_truncation(None).map_err(|e| DataError::new(e.to_string()))?;
+        let mut tokenizer = Self { inner, eos: None, pad: None };
+        let folder = path.parent().map(Path::to_path_buf).unwrap_or_default();
+        tokenizer.eos = tokenizer.special(&folder, "eos")?.or_else(|| tokenizer.id(END_OF_TEXT));
+        tokenizer.pad = tokenizer.special(&folder, "pad")?;
+        Ok(tokenizer)
+    }
+
+    /// Trains a byte-level BPE, as GPT-2's, of at most `vocab_size` tokens. The same documents give
+    /// the same vocabulary.
+    ///
+    /// # Errors
+    /// A `vocab_size` below [`MIN_VOCAB_SIZE`].
+    pub fn train(documents: &[String], vocab_size: usize) -> Result<Self, DataError> {
+        if vocab_size < MIN_VOCAB_SIZE {
+            return Err(DataError::new(format!(
+                "a trained tokenizer needs a vocab_size of at least {MIN_VOCAB_SIZE} (every byte and \
+                 {END_OF_TEXT}), not {vocab_size}"
+            )));
+        }
+        let mut inner = Inner::new(BPE::default());
+        inner.with_pre_tokenizer(Some(ByteLevel::new(false, true, true)));
+        inner.with_decoder(Some(ByteLevel::default()));
+        let trainer = BpeTrainer::builder()
+            .vocab_size(vocab_size)
+            .min_frequency(2)
+            .show_progress(false)
+            .initial_alphabet(ByteLevel::alphabet().into_iter().collect())
+            .special_tokens(vec![AddedToken::from(END_OF_TEXT, true)])
+            .build();
+        inner
+            .train(&mut TrainerWrapper::from(trainer), documents.iter())
+            .map_err(|e| DataError::new(format!("cannot train a tokenizer: {e}")))?;
+        let mut tokenizer = Self { inner, eos: None, pad: None };
+        tokenizer.eos = tokenizer.id(END_OF_TEXT);
+        Ok(tokenizer)
+    }
+
+    /// Writes `tokenizer.json` into a folder.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn save(&self, folder: &Path) -> Result<PathBuf, DataError> {
+        let path = folder.join("tokenizer.json");
+        self.inner
+            .save(&path, false)
+            .map_err(|e| DataError::new(format!("cannot write {}: {e}", path.display())))?;
+        Ok(path)
+    }
+
+    /// The tokens of a text; none are added at its ends.
+    ///
+    /// # Errors
+    /// When the vocabulary cannot express the text.
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>, DataError> {
+        let encoding = self.inner.encode_fast(text, false);
+        let encoding = encoding.map_err(|e| DataError::new(format!("cannot encode a text: {e}")))?;
+        Ok(encoding.get_ids().to_vec())
+    }
+
+    /// The tokens of every text, on all cores.
+    ///
+    /// # Errors
+    /// As [`Tokenizer::encode`].
+    pub fn encode_batch(&self, texts: &[String]) -> Result<Vec<Vec<u32>>, DataError> {
+        texts.par_iter().map(|text| self.encode(text)).collect()
+    }
+
+    /// The text of tokens, special ones included.
+    ///
+    /// # Errors
+    /// When a token is not in the vocabulary.
+    pub fn decode(&self, tokens: &[u32]) -> Result<String, DataError> {
+        if let Some(token) = tokens.iter().find(|token| self.inner.id_to_token(**token).is_none()) {
+            return Err(DataError::new(format!("token {token} is not in the tokenizer's vocabulary")));
+        }
+        let text = self.inner.decode(tokens, false);
+        text.map_err(|e| DataError::new(format!("cannot decode tokens: {e}")))
+    }
+
+    /// Rows that an embedding needs: one more than the largest token.
+    pub fn vocab_size(&self) -> usize {
+        let vocab = self.inner.get_vocab(true);
+        vocab.into_values().max().map_or(0, |largest| largest as usize + 1)
+    }
+
+    /// The token that ends a text, where one is known.
+    pub fn eos(&self) -> Option<u32> {
+        self.eos
+    }
+
+    /// The token that fills up a batch, where one is known.
+    pub fn pad(&self) -> Option<u32> {
+        self.pad
+    }
+
+    /// The token that stands between documents: `<|endoftext|>`, else the one that ends a text.
+    ///
+    /// # Errors
+    /// When the tokenizer has neither.
+    pub fn end_of_text(&self) -> Result<u32, DataError> {
+        // An instruction-tuned model's eos ends a turn of its dialogue, not a document.
+        self.id(END_OF_TEXT).or(self.eos).ok_or_else(|| {
+            DataError::new(format!(
+                "the tokenizer has no {END_OF_TEXT} and no eos_token; name one in tokenizer_config.json \
+                 beside tokenizer.json"
+            ))
+        })
+    }
+
+    fn id(&self, token: &str) -> Option<u32> {
+        self.inner.token_to_id(token)
+    }
+
+    /// `{role}_token` of `tokenizer_config.json`, else `{role}_token_id` of
+    /// `generation_config.json`.
+    fn special(&self, folder: &Path, role: &str) -> Result<Option<u32>, DataError> {
+        let file = folder.join("tokenizer_config.json");
+        let config = read_json(&file)?;
+        let token = &config[format!("{role}_token")];
+        // Either the token, or a table that describes it.
+        if let Some(token) = token.as_str().or_else(|| token["content"].as_str()) {
+            let unknown = || {
+                DataError::new(format!(
+                    "{}: {role}_token \"{token}\" is not in tokenizer.json",
+                    file.display()
+                ))
+            };
+            return self.id(token).ok_or_else(unknown).map(Some);
+        }
+        let config = read_json(&folder.join("generation_config.json"))?;
+        let id = &config[format!("{role}_token_id")];
+        // Several tokens may end a text; the first is the main one.
+        let id = id.as_u64().or_else(|| id[0].as_u64());
+        Ok(id.and_then(|id| u32::try_from(id).ok()).filter(|id| self.inner.id_to_token(*id).is_some()))
+    }
+}
+
+/// A file's JSON; null where there is no file.
+fn read_json(path: &Path) -> Result<Value, DataError> {
+    if !path.exists() {
+        return Ok(Value::Null);
+    }
+    let error = |e: &dyn std::fmt::Display| DataError::new(format!("cannot read {}: {e}", path.display()));
+    let text = std::fs::read_to_string(path).map_err(|e| error(&e))?;
+    serde_json::from_str(&text).map_err(|e| error(&e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts() -> Vec<String> {
+        let sentence = |i: usize| format!("The {i}th fox jumps over {} lazy dogs, doesn't it?\n", i * 7);
+        (0..200).map(sentence).collect()
+    }
+
+    #[test]
+    fn trains_encodes_and_decodes() {
+        let tokenizer = Tokenizer::train(&texts(), 300).unwrap();
+        assert_eq!(tokenizer.vocab_size(), 300);
+        for text in ["The fox jumps.", "  two  spaces\n\n", "naïve 東京 🦊", ""] {
+            let tokens = tokenizer.encode(text).unwrap();
+            assert_eq!(tokenizer.decode(&tokens).unwrap(), text);
+        }
+        assert!(tokenizer.encode("jumps over").unwrap().len() < "jumps over".len());
+        let end = tokenizer.end_of_text().unwrap();
+        assert_eq!(tokenizer.encode("a<|endoftext|>").unwrap().last(), Some(&end));
+        let batch = tokenizer.encode_batch(&texts()).unwrap();
+        assert_eq!(batch[3], tokenizer.encode(&texts()[3]).unwrap());
+        assert!(tokenizer.decode(&[300]).unwrap_err().to_string().contains("token 300"));
+    }
+
+    #[test]
+    fn training_is_deterministic_and_survives_saving() {
+        let folder = tempfile::tempdir().unwrap();
+        let tokenizer = Tokenizer::train(&texts(), 400).unwrap();
+        let path = tokenizer.save(folder.path()).unwrap();
+        let saved = std::fs::read_to_string(&path).unwrap();
+        for _ in 0..5 {
+            let again = Tokenizer::train(&texts(), 400).unwrap();
+            assert_eq!(again.inner.to_string(false).unwrap(), saved);
+        }
+        for path in [path.as_path(), folder.path()] {
+            let loaded = Tokenizer::load(path).unwrap();
+            assert_eq!(loaded.encode(&texts()[9]).unwrap(), tokenizer.encode(&texts()[9]).unwrap());
+            assert_eq!((loaded.eos(), loaded.pad()), (tokenizer.eos(), None));
+        }
+    }
+
+    #[test]
+    fn special_tokens_come_from_the_files_beside_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let tokenizer = Tokenizer::train(&texts(), 300).unwrap();
+        tokenizer.save(folder.path()).unwrap();
+        let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+        write("generation_config.json", r#"{ "eos_token_id": [5, 6], "pad_token_id": 7 }"#);
+        let loaded = Tokenizer::load(folder.path()).unwrap();
+        assert_eq!((loaded.eos(), loaded.pad()), (Some(5), Some(7)));
+        write(
+            "tokenizer_config.json",
+            r#"{ "eos_token": { "content": "!" }, "pad_token": "<|endoftext|>" }"#,
+        );
+        let loaded = Tokenizer::load(folder.path()).unwrap();
+        assert_eq!((loaded.eos(), loaded.pad()), (tokenizer.id("!"), tokenizer.eos()));
+        assert_eq!(loaded.end_of_text().unwrap(), tokenizer.eos().unwrap());
+        write("tokenizer_config.json", r#"{ "eos_token": "<none>" }"#);
+        let message = Tokenizer::load(folder.path()).unwrap_err().to_string();
+        assert!(message.contains("eos_token \"<none>\" is not in tokenizer.json"), "{message}");
+    }
+
+    /// Qwen2's rule for words has a look-ahead, which not every engine of regular expressions knows.
+    #[test]
+    fn reads_the_word_rule_of_qwen2() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = Tokenizer::train(&texts(), 300).unwrap().save(folder.path()).unwrap();
+        let mut saved = read_json(&path).unwrap();
+        let words = [
+            r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}",
+            r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+        ]
+        .concat();
+        saved["pre_tokenizer"] = serde_json::json!({ "type": "Sequence", "pretokenizers": [
+            { "type": "Split", "pattern": { "Regex": words }, "behavior": "Isolated", "invert": false },
+            { "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false },
+        ] });
+        std::fs::write(&path, saved.to_string()).unwrap();
+        let tokenizer = Tokenizer::load(&path).unwrap();
+        let text = "It's 1234  foxes:\n\n  naïve!";
+        assert_eq!(tokenizer.decode(&tokenizer.encode(text).unwrap()).unwrap(), text);
+    }
+
+    #[test]
+    fn what_is_no_tokenizer_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(Tokenizer::load(folder.path()).unwrap_err().to_string().contains("there is no"));
+        std::fs::write(folder.path().join("tokenizer.json"), "{}").unwrap();
+        assert!(Tokenizer::load(folder.path()).unwrap_err().to_string().contains("is not a tokenizer"));
+        assert!(Tokenizer::train(&[], 100).unwrap_err().to_string().contains("at least 257"));
+    }
+}

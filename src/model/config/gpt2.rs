@@ -1,0 +1,135 @@
+//! [`Gpt2Config`]: LayerNorm, absolute positions, multi-head attention with biases and a GELU
+//! MLP (the tanh approximation, `gelu_new`).
+
+use serde::{Deserialize, Serialize};
+
+use super::section::{WeightsFrom, count, positive};
+use super::{ConfigError, NamedShape, Required, elements, head_dim};
+
+/// Dimensions of a GPT-2 decoder.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Gpt2Config {
+    /// Rows of the token embedding.
+    pub vocab_size: usize,
+    /// Width of the residual stream.
+    pub hidden_size: usize,
+    /// Width inside the MLP.
+    pub intermediate_size: usize,
+    pub num_hidden_layers: usize,
+    pub num_attention_heads: usize,
+    /// Longest sequence, in tokens; rows of the position embedding.
+    pub max_position_embeddings: usize,
+    /// Added to the variance before its root.
+    pub layer_norm_eps: f64,
+    pub positions: Positions,
+    /// Whether the output projection is the token embedding.
+    pub tie_word_embeddings: bool,
+}
+
+/// Where the vectors that mark a token's position come from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Positions {
+    /// Parameters, one row per position.
+    #[default]
+    Learned,
+    /// Fixed sines and cosines; no parameters.
+    Sinusoidal,
+}
+
+/// The keys of `[model]` as written; the first two are [`super::LanguageModel`]'s own.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Gpt2Keys {
+    pub preset: Option<String>,
+    pub weights: Option<WeightsFrom>,
+    #[serde(deserialize_with = "count")]
+    pub vocab_size: Option<usize>,
+    #[serde(deserialize_with = "count")]
+    pub hidden_size: Option<usize>,
+    #[serde(deserialize_with = "count")]
+    pub intermediate_size: Option<usize>,
+    #[serde(deserialize_with = "count")]
+    pub num_hidden_layers: Option<usize>,
+    #[serde(deserialize_with = "count")]
+    pub num_attention_heads: Option<usize>,
+    #[serde(deserialize_with = "count")]
+    pub max_position_embeddings: Option<usize>,
+    #[serde(deserialize_with = "positive")]
+    pub layer_norm_eps: Option<f64>,
+    pub positions: Option<Positions>,
+    pub tie_word_embeddings: Option<bool>,
+}
+
+impl Gpt2Keys {
+    /// Fills in what is not written, as transformers does.
+    pub fn finish(self) -> Result<Gpt2Config, ConfigError> {
+        let mut required = Required::default();
+        let vocab_size = required.take("vocab_size", self.vocab_size);
+        let hidden_size = required.take("hidden_size", self.hidden_size);
+        let num_hidden_layers = required.take("num_hidden_layers", self.num_hidden_layers);
+        let num_attention_heads = required.take("num_attention_heads", self.num_attention_heads);
+        required.check()?;
+        head_dim(hidden_size, num_attention_heads)?;
+
+        let positions = self.positions.unwrap_or_default();
+        if positions == Positions::Sinusoidal && !hidden_size.is_multiple_of(2) {
+            return Err(ConfigError::new(format!(
+                "hidden_size {hidden_size} is odd, and sinusoidal positions come in pairs of sine and \
+                 cosine; make it even"
+            )));
+        }
+        Ok(Gpt2Config {
+            vocab_size,
+            hidden_size,
+            intermediate_size: self.intermediate_size.unwrap_or(4 * hidden_size),
+            num_hidden_layers,
+            num_attention_heads,
+            max_position_embeddings: self.max_position_embeddings.unwrap_or(1024),
+            layer_norm_eps: self.layer_norm_eps.unwrap_or(1e-5),
+            positions,
+            tie_word_embeddings: self.tie_word_embeddings.unwrap_or(true),
+        })
+    }
+}
+
+impl Gpt2Config {
+    /// Elements of one attention head.
+    pub fn head_dim(&self) -> usize {
+        self.hidden_size / self.num_attention_heads
+    }
+
+    /// Number of parameters; a tied head counts once.
+    pub fn parameters(&self) -> u64 {
+        elements(&self.tensors())
+    }
+
+    /// Every parameter by its Hugging Face name, with its shape; the layers' weights are
+    /// Conv1D's [in, out].
+    pub fn tensors(&self) -> Vec<NamedShape> {
+        let (hidden, inner) = (self.hidden_size, self.intermediate_size);
+        let mut out = vec![("transformer.wte.weight".into(), vec![self.vocab_size, hidden])];
+        if self.positions == Positions::Learned {
+            out.push(("transformer.wpe.weight".into(), vec![self.max_position_embeddings, hidden]));
+        }
+        for layer in 0..self.num_hidden_layers {
+            let mut add = |name: &str, shape: &[usize]| {
+                out.push((format!("transformer.h.{layer}.{name}.weight"), shape.to_vec()));
+                let columns = shape[shape.len() - 1];
+                out.push((format!("transformer.h.{layer}.{name}.bias"), vec![columns]));
+            };
+            add("ln_1", &[hidden]);
+            add("attn.c_attn", &[hidden, 3 * hidden]);
+            add("attn.c_proj", &[hidden, hidden]);
+            add("ln_2", &[hidden]);
+            add("mlp.c_fc", &[hidden, inner]);
+            add("mlp.c_proj", &[inner, hidden]);
+        }
+        out.push(("transformer.ln_f.weight".into(), vec![hidden]));
+        out.push(("transformer.ln_f.bias".into(), vec![hidden]));
+        if !self.tie_word_embeddings {
+            out.push(("lm_head.weight".into(), vec![self.vocab_size, hidden]));
+        }
+        out
+    }
+}

@@ -1,0 +1,211 @@
+//! Parameter counts of published models, keys of `config.json`, and the recipe section.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::*;
+
+/// As `[model]` stands in a recipe once its kind is the tag.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Model {
+    #[serde(deserialize_with = "LanguageModel::qwen2")]
+    Qwen2(LanguageModel<LlamaConfig>),
+    #[serde(deserialize_with = "LanguageModel::llama")]
+    Llama(LanguageModel<LlamaConfig>),
+    #[serde(deserialize_with = "LanguageModel::gpt2")]
+    Gpt2(LanguageModel<Gpt2Config>),
+}
+
+fn parse(text: &str) -> Result<Model, String> {
+    toml::from_str(text).map_err(|e| e.message().to_string())
+}
+
+fn parameters(model: &Model) -> u64 {
+    match model {
+        Model::Qwen2(model) | Model::Llama(model) => model.config.parameters(),
+        Model::Gpt2(model) => model.config.parameters(),
+    }
+}
+
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
+}
+
+#[test]
+fn presets_have_the_published_numbers_of_parameters() {
+    for (kind, preset, expected) in [
+        ("qwen2", "qwen2.5-0.5b", 494_032_768),
+        ("qwen2", "qwen2.5-1.5b", 1_543_714_304),
+        ("qwen2", "qwen2.5-3b", 3_085_938_688),
+        ("qwen2", "qwen2.5-7b", 7_615_616_512),
+        ("llama", "smollm2-135m", 134_515_008),
+        ("gpt2", "gpt2", 124_439_808),
+        ("gpt2", "gpt2-medium", 354_823_168),
+        ("gpt2", "gpt2-large", 774_030_080),
+        ("gpt2", "gpt2-xl", 1_557_611_200),
+    ] {
+        let model = parse(&format!("[{kind}]\npreset = \"{preset}\"")).unwrap();
+        assert_eq!(parameters(&model), expected, "{preset}");
+    }
+}
+
+#[test]
+fn a_written_key_overrides_the_presets() {
+    let Model::Qwen2(model) =
+        parse("[qwen2]\npreset = \"qwen2.5-0.5b\"\nnum_hidden_layers = 2\nhidden_size = 1792").unwrap()
+    else {
+        panic!("not qwen2")
+    };
+    assert_eq!((model.config.num_hidden_layers, model.config.hidden_size), (2, 1792));
+    assert_eq!(model.config.head_dim, 128, "follows the hidden size");
+    assert_eq!(model.config.vocab_size, 151_936);
+}
+
+#[test]
+fn a_resolved_section_reads_back_as_itself() {
+    let folder = fixture("qwen2").display().to_string();
+    for text in [
+        "[qwen2]\npreset = \"qwen2.5-7b\"\nnum_hidden_layers = 1".to_string(),
+        "[llama]\nvocab_size = 64\nhidden_size = 32\nintermediate_size = 48\nnum_hidden_layers = 2\n\
+         num_attention_heads = 4\nnum_key_value_heads = 2"
+            .into(),
+        "[gpt2]\npreset = \"gpt2\"\npositions = \"sinusoidal\"".into(),
+        format!("[qwen2]\nweights = \"{folder}\""),
+    ] {
+        let model = parse(&text).unwrap();
+        let json = serde_json::to_value(&model).unwrap();
+        assert_eq!(serde_json::from_value::<Model>(json.clone()).unwrap(), model, "{json}");
+    }
+}
+
+#[test]
+fn sinusoidal_positions_are_no_parameters() {
+    let learned = parse("[gpt2]\npreset = \"gpt2\"").unwrap();
+    let fixed = parse("[gpt2]\npreset = \"gpt2\"\npositions = \"sinusoidal\"").unwrap();
+    assert_eq!(parameters(&learned) - parameters(&fixed), 1024 * 768);
+}
+
+#[test]
+fn impossible_sections_say_what_to_change() {
+    let folder = fixture("qwen2").display().to_string();
+    for (text, expected) in [
+        ("[qwen2]\npreset = \"qwen2.5-0.5\"".to_string(), "did you mean \"qwen2.5-0.5b\"?"),
+        ("[llama]\npreset = \"gpt2\"".into(), "its presets are: smollm2-135m"),
+        ("[qwen2]\nhidden_size = 64".into(), "dimensions are missing: vocab_size, intermediate_size"),
+        ("[gpt2]\npreset = \"gpt2\"\nrope_theta = 1.0".into(), "unknown field `rope_theta`"),
+        ("[gpt2]\npreset = \"gpt2\"\nhidden_size = 0".into(), "must be at least 1"),
+        ("[gpt2]\npreset = \"gpt2\"\nnum_attention_heads = 7".into(), "not a multiple"),
+        ("[qwen2]\npreset = \"qwen2.5-0.5b\"\nnum_key_value_heads = 3".into(), "not a multiple"),
+        ("[qwen2]\npreset = \"qwen2.5-0.5b\"\nhead_dim = 7".into(), "head_dim 7 is odd"),
+        ("[llama]\npreset = \"smollm2-135m\"\nattention_bias = true".into(), "attention_bias is false"),
+        ("[qwen2]\nweights = \"no/such\"".into(), "cannot read no/such/config.json"),
+        (format!("[gpt2]\nweights = \"{folder}\""), "holds a qwen2 model; write kind = \"qwen2\""),
+        (format!("[qwen2]\nweights = \"{folder}\"\nhidden_size = 32"), "hidden_size = 32 contradicts"),
+        (format!("[qwen2]\nweights = \"{folder}\"\npreset = \"qwen2.5-0.5b\""), "or the preset qwen2.5-0.5b"),
+    ] {
+        let message = parse(&text).unwrap_err();
+        assert!(message.contains(expected), "{text}\n-> {message}");
+    }
+}
+
+#[test]
+fn reads_the_reference_configs() {
+    let Architecture::Qwen2(qwen2) = from_hugging_face(&fixture("qwen2")).unwrap() else {
+        panic!("not qwen2")
+    };
+    assert_eq!((qwen2.hidden_size, qwen2.head_dim, qwen2.num_key_value_heads), (64, 16, 2));
+    assert_eq!((qwen2.rope_theta, qwen2.rms_norm_eps), (1e6, 1e-6));
+    assert!(qwen2.tie_word_embeddings && qwen2.attention_bias);
+
+    let Architecture::Gpt2(gpt2) = from_hugging_face(&fixture("gpt2")).unwrap() else { panic!("not gpt2") };
+    assert_eq!((gpt2.hidden_size, gpt2.intermediate_size, gpt2.max_position_embeddings), (48, 192, 64));
+    assert!(gpt2.tie_word_embeddings);
+}
+
+/// `base` with `changes` over it, read as a config.json.
+fn read(base: &Value, changes: Value) -> Result<Architecture, String> {
+    let mut keys = base.clone();
+    for (key, value) in changes.as_object().unwrap() {
+        keys[key] = value.clone();
+    }
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("config.json"), keys.to_string()).unwrap();
+    from_hugging_face(folder.path()).map_err(|e| e.to_string())
+}
+
+fn llama() -> Value {
+    json!({
+        "model_type": "llama", "vocab_size": 64, "hidden_size": 32, "intermediate_size": 48,
+        "num_hidden_layers": 2, "num_attention_heads": 4
+    })
+}
+
+fn gpt2() -> Value {
+    json!({ "model_type": "gpt2", "vocab_size": 64, "n_embd": 32, "n_layer": 2, "n_head": 4 })
+}
+
+#[test]
+fn absent_keys_take_the_defaults_of_transformers() {
+    let Architecture::Llama(config) = read(&llama(), json!({})).unwrap() else { panic!("not llama") };
+    assert_eq!((config.num_key_value_heads, config.head_dim, config.max_position_embeddings), (4, 8, 2048));
+    assert_eq!((config.rope_theta, config.rms_norm_eps), (1e4, 1e-6));
+    assert!(!config.tie_word_embeddings && !config.attention_bias);
+    let Architecture::Gpt2(config) = read(&gpt2(), json!({ "n_inner": null })).unwrap() else {
+        panic!("not gpt2")
+    };
+    assert_eq!((config.intermediate_size, config.max_position_embeddings), (128, 1024));
+    assert!(config.tie_word_embeddings);
+}
+
+#[test]
+fn the_rotary_base_is_found_in_both_places() {
+    for changes in [
+        json!({ "rope_theta": 5e5 }),
+        json!({ "rope_theta": 500_000, "rope_scaling": null }),
+        json!({ "rope_parameters": { "rope_type": "default", "rope_theta": 5e5 } }),
+        json!({ "rope_theta": 5e5, "rope_scaling": { "type": "default" } }),
+    ] {
+        let Architecture::Llama(config) = read(&llama(), changes).unwrap() else { panic!("not llama") };
+        assert_eq!(config.rope_theta, 5e5);
+    }
+}
+
+#[test]
+fn keys_that_would_change_the_model_are_refused() {
+    for (base, changes, expected) in [
+        (
+            llama(),
+            json!({ "hidden_act": "gelu" }),
+            "hidden_act = \"gelu\" is not supported; only \"silu\" is",
+        ),
+        (llama(), json!({ "mlp_bias": true }), "mlp_bias"),
+        (llama(), json!({ "attention_bias": true }), "attention_bias"),
+        (llama(), json!({ "quantization_config": { "bits": 4 } }), "only its absence is"),
+        (
+            llama(),
+            json!({ "rope_scaling": { "rope_type": "llama3" } }),
+            "rope_scaling.rope_type = \"llama3\"",
+        ),
+        (llama(), json!({ "rope_scaling": { "factor": 8.0 } }), "rope_scaling.factor is not supported"),
+        (llama(), json!({ "rope_theta": 1e4, "rope_parameters": { "rope_theta": 1e5 } }), "differ"),
+        (llama(), json!({ "rope_parameters": { "full_attention": {} } }), "full_attention is not supported"),
+        (llama(), json!({ "layer_types": ["full_attention", "sliding_attention"] }), "sliding_attention"),
+        (llama(), json!({ "model_type": "qwen2", "use_sliding_window": true }), "use_sliding_window"),
+        // Absent, transformers takes 32 of them.
+        (llama(), json!({ "model_type": "qwen2" }), "num_key_value_heads 32"),
+        (llama(), json!({ "model_type": "mistral" }), "model_type mistral is not supported"),
+        (llama(), json!({ "hidden_size": null }), "the key `hidden_size` is missing"),
+        (llama(), json!({ "hidden_size": -4 }), "hidden_size must be a whole number"),
+        (llama(), json!({ "rms_norm_eps": "small" }), "rms_norm_eps must be a number above 0"),
+        (gpt2(), json!({ "activation_function": "relu" }), "only \"gelu_new\" is"),
+        (gpt2(), json!({ "scale_attn_weights": false }), "scale_attn_weights"),
+        (gpt2(), json!({ "scale_attn_by_inverse_layer_idx": true }), "scale_attn_by_inverse_layer_idx"),
+        (gpt2(), json!({ "n_layer": null }), "the key `n_layer` is missing"),
+    ] {
+        let message = read(&base, changes.clone()).unwrap_err();
+        assert!(message.contains(expected) && message.contains("config.json"), "{changes}\n-> {message}");
+    }
+}

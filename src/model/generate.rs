@@ -1,0 +1,170 @@
+//! Generation: continues prompts token by token, greedily or by sampling, with a cache of keys and
+//! values; prompts of different lengths are padded on the left.
+
+use burn::tensor::{Device, Tensor};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::language::{Cache, LanguageNetwork, Tokens, integers};
+use crate::ops::attention::Mask;
+
+/// How the next token is chosen.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Choice {
+    /// The most probable one; the first of equals.
+    Greedy,
+    /// Drawn from softmax(logits / temperature) over the `top_k` most probable ones (0: all).
+    Sample { temperature: f64, top_k: usize, seed: u64 },
+}
+
+/// What to generate.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Request {
+    /// New tokens at most.
+    pub tokens: usize,
+    pub choice: Choice,
+    /// Ends a sequence, which then stays as it is.
+    pub end: Option<u32>,
+}
+
+/// The segment of padding: real tokens are in segment 0 and see nothing of it.
+const PADDING: i32 = -1;
+
+/// Every prompt with its continuation. The device is the network's, outside of autodiff.
+///
+/// # Panics
+/// When there is no prompt or an empty one.
+pub fn generate<N: LanguageNetwork>(
+    network: &N,
+    prompts: &[Vec<u32>],
+    request: &Request,
+    device: &Device,
+) -> Vec<Vec<u32>> {
+    assert!(!prompts.is_empty() && prompts.iter().all(|p| !p.is_empty()), "a prompt needs a token");
+    let batch = prompts.len();
+    let longest = prompts.iter().map(Vec::len).max().unwrap_or(0);
+    let padding: Vec<usize> = prompts.iter().map(|prompt| longest - prompt.len()).collect();
+    let mut results = prompts.to_vec();
+    let mut ended = vec![false; batch];
+    let mut chooser = Chooser::new(request.choice);
+    let mut cache = Cache::new(network.layers(), batch);
+    // The columns that the network has not read yet.
+    let mut columns = 0..longest;
+    for _ in 0..request.tokens {
+        let tokens = tokens(&results, &padding, columns.clone(), device);
+        let hidden = network.hidden(&tokens, Some(&mut cache));
+        let last: Vec<i32> = (1..=batch).map(|b| (b * columns.len() - 1) as i32).collect();
+        let logits = network.logits(hidden.inner().select(0, integers(last, device)));
+        let vocab = logits.dims()[1];
+        let logits: Vec<f32> = logits.into_data().try_to_vec().expect("logits are fp32");
+        for (b, row) in logits.chunks(vocab).enumerate() {
+            let next = chooser.choose(row);
+            // An ended sequence goes on as padding of the others' batch: what follows is cut off.
+            results[b].push(next);
+            ended[b] |= Some(next) == request.end;
+        }
+        columns = columns.end..columns.end + 1;
+        if ended.iter().all(|ended| *ended) {
+            break;
+        }
+    }
+    results.into_iter().zip(prompts).map(|(result, prompt)| cut(result, prompt.len(), request.end)).collect()
+}
+
+/// The sequence up to the first end after its prompt.
+fn cut(mut sequence: Vec<u32>, prompt: usize, end: Option<u32>) -> Vec<u32> {
+    if let Some(i) = sequence[prompt..].iter().position(|token| Some(*token) == end) {
+        sequence.truncate(prompt + i + 1);
+    }
+    sequence
+}
+
+/// The given columns of the padded sequences, and a mask over all columns so far.
+fn tokens(
+    sequences: &[Vec<u32>],
+    padding: &[usize],
+    columns: std::ops::Range<usize>,
+    device: &Device,
+) -> Tokens {
+    let cells = |f: &dyn Fn(&[u32], usize, usize) -> i32, columns: std::ops::Range<usize>| {
+        let values = sequences
+            .iter()
+            .zip(padding)
+            .flat_map(|(sequence, pad)| columns.clone().map(move |c| f(sequence, *pad, c)))
+            .collect();
+        integers(values, device)
+    };
+    let batch = sequences.len();
+    let segments = padding.iter().any(|pad| *pad > 0).then(|| {
+        let segment = cells(&|_, pad, c| if c < pad { PADDING } else { 0 }, 0..columns.end);
+        segment.reshape([batch, columns.end])
+    });
+    Tokens {
+        ids: cells(&|sequence, pad, c| if c < pad { 0 } else { sequence[c - pad] as i32 }, columns.clone()),
+        positions: cells(&|_, pad, c| c.saturating_sub(pad) as i32, columns.clone()),
+        batch,
+        sequence: columns.len(),
+        mask: Mask { segments },
+    }
+}
+
+struct Chooser {
+    choice: Choice,
+    random: ChaCha8Rng,
+}
+
+impl Chooser {
+    fn new(choice: Choice) -> Self {
+        let seed = if let Choice::Sample { seed, .. } = choice { seed } else { 0 };
+        Self { choice, random: ChaCha8Rng::seed_from_u64(seed) }
+    }
+
+    fn choose(&mut self, logits: &[f32]) -> u32 {
+        let Choice::Sample { temperature, top_k, .. } = self.choice else { return argmax(logits) };
+        let mut order: Vec<usize> = (0..logits.len()).collect();
+        order.sort_by(|a, b| logits[*b].total_cmp(&logits[*a]));
+        if top_k > 0 {
+            order.truncate(top_k);
+        }
+        let largest = f64::from(logits[order[0]]);
+        let weights: Vec<f64> =
+            order.iter().map(|i| ((f64::from(logits[*i]) - largest) / temperature).exp()).collect();
+        let mut left = self.random.random::<f64>() * weights.iter().sum::<f64>();
+        for (i, weight) in order.iter().zip(&weights) {
+            left -= weight;
+            if left <= 0.0 {
+                return *i as u32;
+            }
+        }
+        order[order.len() - 1] as u32
+    }
+}
+
+fn argmax(logits: &[f32]) -> u32 {
+    let mut best = 0;
+    for (i, logit) in logits.iter().enumerate() {
+        if *logit > logits[best] {
+            best = i;
+        }
+    }
+    best as u32
+}
+
+/// Fraction of counted labels that are the most probable token (`LMAccuracy`), and how many count.
+/// The logits of `rows` tokens exist at a time.
+pub fn accuracy<N: LanguageNetwork>(
+    network: &N,
+    hidden: Tensor<2>,
+    labels: &[i32],
+    rows: usize,
+) -> (f64, usize) {
+    let (mut right, mut counted) = (0, 0);
+    for (first, labels) in labels.chunks(rows).enumerate().map(|(i, chunk)| (i * rows, chunk)) {
+        let logits = network.logits(hidden.clone().narrow(0, first, labels.len()));
+        let best: Vec<i64> = logits.argmax(1).into_data().iter::<i64>().collect();
+        let real = labels.iter().zip(&best).filter(|(label, _)| **label >= 0);
+        counted += real.clone().count();
+        right += real.filter(|(label, best)| i64::from(**label) == **best).count();
+    }
+    (if counted == 0 { 0.0 } else { right as f64 / counted as f64 }, counted)
+}

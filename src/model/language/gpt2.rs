@@ -1,0 +1,177 @@
+//! GPT-2 (Radford et al. 2019): LayerNorm, absolute positions, multi-head attention and a GELU MLP.
+
+use burn::module::Module;
+use burn::tensor::{DType, Device, Int, Tensor, TensorData};
+
+use super::parts::{Conv1d, Embedding, LayerNorm, Linear};
+use super::{Cache, Computation, LanguageNetwork, Tokens, attend};
+use crate::model::config::{Gpt2Config, Positions};
+use crate::model::source::Source;
+use crate::ops::attention::{Heads, attention_packed};
+use crate::ops::gelu::gelu;
+use crate::ops::residual::residual;
+
+#[derive(Module, Debug)]
+pub struct Gpt2 {
+    transformer: Transformer,
+    /// `None`: the embedding.
+    lm_head: Option<Linear>,
+    #[module(skip)]
+    config: Gpt2Config,
+    #[module(skip)]
+    computation: Computation,
+    #[module(skip)]
+    sinusoids: Option<PositionalEncoding>,
+}
+
+#[derive(Module, Debug)]
+struct Transformer {
+    wte: Embedding,
+    /// `None`: sinusoidal positions.
+    wpe: Option<Embedding>,
+    h: Vec<Block>,
+    ln_f: LayerNorm,
+}
+
+#[derive(Module, Debug)]
+struct Block {
+    ln_1: LayerNorm,
+    attn: Attention,
+    ln_2: LayerNorm,
+    mlp: Mlp,
+}
+
+#[derive(Module, Debug)]
+struct Attention {
+    c_attn: Conv1d,
+    c_proj: Conv1d,
+}
+
+#[derive(Module, Debug)]
+struct Mlp {
+    c_fc: Conv1d,
+    c_proj: Conv1d,
+}
+
+impl Gpt2 {
+    /// Positions up to `positions` can be read where they are sinusoidal; learned ones are as many as
+    /// the configuration says.
+    pub fn new(config: &Gpt2Config, positions: usize, source: &Source, computation: Computation) -> Self {
+        let (hidden, inner, depth) = (config.hidden_size, config.intermediate_size, config.num_hidden_layers);
+        let norm = |name: String| LayerNorm::new(source, &name, hidden, config.layer_norm_eps);
+        let block = |i: usize| {
+            let name = format!("transformer.h.{i}");
+            let conv = |part: &str, inputs: usize, outputs: usize, depth: Option<usize>| {
+                Conv1d::new(source, &format!("{name}.{part}"), inputs, outputs, depth)
+            };
+            Block {
+                ln_1: norm(format!("{name}.ln_1")),
+                attn: Attention {
+                    c_attn: conv("attn.c_attn", hidden, 3 * hidden, None),
+                    c_proj: conv("attn.c_proj", hidden, hidden, Some(depth)),
+                },
+                ln_2: norm(format!("{name}.ln_2")),
+                mlp: Mlp {
+                    c_fc: conv("mlp.c_fc", hidden, inner, None),
+                    c_proj: conv("mlp.c_proj", inner, hidden, Some(depth)),
+                },
+            }
+        };
+        let learned = config.positions == Positions::Learned;
+        Self {
+            transformer: Transformer {
+                wte: Embedding::new(source, "transformer.wte", config.vocab_size, hidden),
+                wpe: learned.then(|| {
+                    Embedding::new(source, "transformer.wpe", config.max_position_embeddings, hidden)
+                }),
+                h: (0..depth).map(block).collect(),
+                ln_f: norm("transformer.ln_f".into()),
+            },
+            lm_head: (!config.tie_word_embeddings)
+                .then(|| Linear::new(source, "lm_head", config.vocab_size, hidden, false)),
+            config: config.clone(),
+            computation,
+            sinusoids: (!learned)
+                .then(|| PositionalEncoding::new(positions, hidden, &source.device().clone().inner())),
+        }
+    }
+
+    /// Token and position embeddings added, in the type they are stored in.
+    fn embed(&self, tokens: &Tokens) -> Tensor<2> {
+        let x = self.transformer.wte.forward(&tokens.ids);
+        match (&self.transformer.wpe, &self.sinusoids) {
+            (Some(learned), _) => residual(x, learned.forward(&tokens.positions)),
+            (None, Some(table)) => residual(x, table.forward(&tokens.positions)),
+            (None, None) => unreachable!("positions are learned or sinusoidal"),
+        }
+    }
+}
+
+impl LanguageNetwork for Gpt2 {
+    fn layers(&self) -> usize {
+        self.transformer.h.len()
+    }
+
+    fn computation(&self) -> &Computation {
+        &self.computation
+    }
+
+    fn hidden(&self, tokens: &Tokens, mut cache: Option<&mut Cache>) -> Tensor<2> {
+        let computation = &self.computation;
+        let hidden = self.config.hidden_size;
+        let heads = Heads {
+            batch: tokens.batch,
+            sequence: tokens.sequence,
+            kv_heads: self.config.num_attention_heads,
+            group: 1,
+            head_dim: hidden / self.config.num_attention_heads,
+        };
+        let mut x = self.embed(tokens);
+        for (i, block) in self.transformer.h.iter().enumerate() {
+            let qkv = block.attn.c_attn.forward(block.ln_1.forward(x.clone(), computation), computation);
+            let o = match &mut cache {
+                None => {
+                    attention_packed(qkv, heads, &tokens.mask, computation.arithmetic, computation.ops.attention)
+                }
+                Some(cache) => {
+                    let parts = [0, 1, 2].map(|part| qkv.clone().narrow(1, part * hidden, hidden));
+                    attend(i, parts, heads, &tokens.mask, computation, Some(cache))
+                }
+            };
+            x = residual(x, block.attn.c_proj.forward(o, computation));
+            let inner = block.mlp.c_fc.forward(block.ln_2.forward(x.clone(), computation), computation);
+            x = residual(x, block.mlp.c_proj.forward(gelu(inner, computation.ops.gelu), computation));
+        }
+        self.transformer.ln_f.forward(x, computation)
+    }
+
+    fn head(&self) -> Tensor<2> {
+        self.lm_head.as_ref().map_or_else(|| self.transformer.wte.weight.val(), |head| head.weight.val())
+    }
+}
+
+/// Sinusoidal positions (Vaswani et al. 2017): PE(p, 2i) = sin(p / 10000^(2i/d)), PE(p, 2i + 1) the
+/// cosine.
+#[derive(Clone, Debug)]
+pub struct PositionalEncoding {
+    /// [positions, hidden_size] in fp32.
+    table: Tensor<2>,
+}
+
+impl PositionalEncoding {
+    pub fn new(positions: usize, hidden_size: usize, device: &Device) -> Self {
+        let value = |p: usize, column: usize| {
+            let angle = p as f64 / 10_000f64.powf((column / 2 * 2) as f64 / hidden_size as f64);
+            (if column.is_multiple_of(2) { angle.sin() } else { angle.cos() }) as f32
+        };
+        let values: Vec<f32> =
+            (0..positions).flat_map(|p| (0..hidden_size).map(move |column| value(p, column))).collect();
+        let data = TensorData::new(values, [positions, hidden_size]);
+        Self { table: Tensor::from_data(data, (device, DType::F32)) }
+    }
+
+    /// [tokens, hidden_size]
+    pub fn forward(&self, positions: &Tensor<1, Int>) -> Tensor<2> {
+        self.table.clone().select(0, positions.clone())
+    }
+}

@@ -1,0 +1,163 @@
+//! Causal language models: what they read, and what training and generation need of them.
+
+mod cache;
+mod gpt2;
+mod llama;
+mod parts;
+
+use burn::module::Module;
+use burn::tensor::{Device, Int, Tensor, TensorData};
+
+pub use cache::Cache;
+pub use gpt2::Gpt2;
+pub use llama::Llama;
+
+use super::source::Source;
+use crate::device::dtype;
+use crate::ops::attention::{Heads, Mask, attend_cached, attention};
+use crate::ops::cross_entropy::linear_cross_entropy;
+use crate::ops::dense::Arithmetic;
+use crate::ops::{Level, Ops};
+use crate::recipe::Cell;
+
+/// How a network computes: the same weights, other arithmetic or other operators.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Computation {
+    pub arithmetic: Arithmetic,
+    pub ops: Ops,
+    pub level: Level,
+}
+
+impl Computation {
+    pub fn of(cell: &Cell) -> Self {
+        Self {
+            arithmetic: Arithmetic::of(cell.precision.compute),
+            ops: cell.ops,
+            level: cell.checkpoint.level,
+        }
+    }
+}
+
+/// Token ids of `batch` sequences of equal length, one after the other.
+#[derive(Clone, Debug)]
+pub struct Tokens {
+    /// [batch · sequence]
+    pub ids: Tensor<1, Int>,
+    /// Of each token within its sample, [batch · sequence].
+    pub positions: Tensor<1, Int>,
+    pub batch: usize,
+    /// Tokens of one sequence.
+    pub sequence: usize,
+    pub mask: Mask,
+}
+
+impl Tokens {
+    /// Whole sequences without padding.
+    pub fn new(ids: &[u32], batch: usize, device: &Device) -> Self {
+        let sequence = ids.len() / batch;
+        let positions: Vec<i32> = (0..batch).flat_map(|_| 0..sequence as i32).collect();
+        Self {
+            ids: integers(ids.iter().map(|id| *id as i32).collect(), device),
+            positions: integers(positions, device),
+            batch,
+            sequence,
+            mask: Mask::default(),
+        }
+    }
+}
+
+/// A vector of 32-bit integers, which every device computes with.
+pub fn integers(values: Vec<i32>, device: &Device) -> Tensor<1, Int> {
+    let length = values.len();
+    Tensor::from_data(TensorData::new(values, [length]), (device, burn::tensor::DType::I32))
+}
+
+/// Sequences and what is to be predicted at each of their tokens.
+#[derive(Clone, Debug)]
+pub struct LmBatch {
+    pub tokens: Tokens,
+    /// The next token's id, or -100 where none is to be predicted, [batch · sequence].
+    pub labels: Tensor<1, Int>,
+    /// Labels that count in the whole step, over all its micro-batches.
+    pub total: f64,
+}
+
+impl LmBatch {
+    /// From each token's own label, as a data set holds them: the label of the token that follows is
+    /// what a token predicts.
+    pub fn new(tokens: Tokens, labels: &[i64]) -> Self {
+        let shifted: Vec<i32> = labels
+            .chunks(tokens.sequence)
+            .flat_map(|row| row[1..].iter().map(|label| *label as i32).chain([-100]))
+            .collect();
+        let total = shifted.iter().filter(|label| **label >= 0).count() as f64;
+        let labels = integers(shifted, &tokens.ids.device());
+        Self { tokens, labels, total }
+    }
+}
+
+/// A decoder that predicts the next token.
+pub trait LanguageNetwork: Module + Sized {
+    /// Layers that attend.
+    fn layers(&self) -> usize;
+
+    fn computation(&self) -> &Computation;
+
+    /// What the head reads, [batch · sequence, hidden_size]. With a cache, `tokens` are those after the
+    /// cached ones, and the mask covers all.
+    fn hidden(&self, tokens: &Tokens, cache: Option<&mut Cache>) -> Tensor<2>;
+
+    /// [vocab, hidden_size]
+    fn head(&self) -> Tensor<2>;
+
+    /// The sum of the tokens' losses over the step's total, [1] in fp32: the mean where the step is this
+    /// batch.
+    fn loss(&self, batch: &LmBatch) -> Tensor<1> {
+        let Computation { arithmetic, ops, .. } = *self.computation();
+        let hidden = self.hidden(&batch.tokens, None);
+        linear_cross_entropy(hidden, self.head(), &batch.labels, batch.total, arithmetic, ops.loss)
+    }
+
+    /// [tokens, vocab] in fp32, of these rows of what [`hidden`](Self::hidden) gives.
+    fn logits(&self, hidden: Tensor<2>) -> Tensor<2> {
+        use crate::ops::product::{plain, product, transpose};
+        let Arithmetic { dtype, math } = self.computation().arithmetic;
+        let cast = |t: Tensor<2>| t.inner().cast(burn::tensor::FloatDType::from(dtype));
+        let (hidden, head) = (cast(hidden), cast(self.head()));
+        product(plain(hidden), transpose(head), burn::tensor::DType::F32, math)
+    }
+}
+
+/// q, k and v of new tokens through attention, with or without a cache of those before.
+fn attend(
+    layer: usize,
+    [q, k, v]: [Tensor<2>; 3],
+    heads: Heads,
+    mask: &Mask,
+    computation: &Computation,
+    cache: Option<&mut Cache>,
+) -> Tensor<2> {
+    let Computation { arithmetic, ops, .. } = *computation;
+    match cache {
+        None => attention(q, k, v, heads, mask, arithmetic, ops.attention),
+        Some(cache) => {
+            let (k, v, keys) = cache.extend(layer, k.inner(), v.inner());
+            attend_cached(q.inner(), k, v, heads, keys, mask, arithmetic)
+        }
+    }
+}
+
+/// The parameters' type: the compute type, or fp32 under autocast.
+pub fn stored(cell: &Cell) -> burn::tensor::DType {
+    if cell.precision.autocast { burn::tensor::DType::F32 } else { dtype(cell.precision.compute) }
+}
+
+/// The source of a cell's parameters.
+fn source<'a>(
+    cell: &Cell,
+    from: &super::config::WeightsFrom,
+    expected: &[super::config::NamedShape],
+    device: &'a Device,
+) -> Source<'a> {
+    Source::open(from, expected, device, stored(cell)).unwrap_or_else(|e| panic!("{e}"))
+}

@@ -1,0 +1,51 @@
+//! A network's parameters and gradients by name: the path of a parameter in its module, which for the
+//! language models is its name in a file of weights.
+
+use burn::module::{Module, ModuleVisitor, Param};
+use burn::tensor::{Gradients, Tensor};
+
+/// Values in f64, row-major.
+pub type Named = Vec<(String, Vec<f64>)>;
+
+/// Every parameter.
+pub fn parameters<M: Module>(module: &M) -> Named {
+    collect(module, None)
+}
+
+/// The gradient of every parameter that has one.
+pub fn gradients<M: Module>(module: &M, gradients: &Gradients) -> Named {
+    collect(module, Some(gradients))
+}
+
+fn collect<M: Module>(module: &M, gradients: Option<&Gradients>) -> Named {
+    let mut collector = Collector { path: Vec::new(), gradients, found: Vec::new() };
+    module.visit(&mut collector);
+    collector.found
+}
+
+struct Collector<'a> {
+    path: Vec<String>,
+    /// `None`: the parameters themselves.
+    gradients: Option<&'a Gradients>,
+    found: Named,
+}
+
+impl ModuleVisitor for Collector<'_> {
+    fn enter_module(&mut self, name: &str, _container: &str) {
+        self.path.push(name.to_string());
+    }
+
+    fn exit_module(&mut self, _name: &str, _container: &str) {
+        self.path.pop();
+    }
+
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        let tensor = match self.gradients {
+            None => Some(param.val().inner()),
+            Some(gradients) => param.val().grad(gradients),
+        };
+        if let Some(tensor) = tensor {
+            self.found.push((self.path.join("."), tensor.into_data().iter::<f64>().collect()));
+        }
+    }
+}

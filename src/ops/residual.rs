@@ -1,0 +1,21 @@
+//! The residual sum x + y in x's type, whatever type y has: under autocast the stream is fp32 and what
+//! is added to it is not. Nothing is kept for backward.
+
+use burn::tensor::Tensor;
+
+use super::function::custom;
+use super::narrow;
+
+/// x + y, [tokens, hidden] each, in x's type.
+pub fn residual(x: Tensor<2>, y: Tensor<2>) -> Tensor<2> {
+    custom([x.into_dispatch(), y.into_dispatch()], |[x, y]| {
+        let (x, y) = (Tensor::<2>::from_dispatch(x), Tensor::<2>::from_dispatch(y));
+        let (x_dtype, y_dtype) = (x.dtype(), y.dtype());
+        (x + narrow(y, x_dtype), move |g: Tensor<2>, [want_x, want_y]| {
+            [
+                want_x.then(|| g.clone().into_dispatch()),
+                want_y.then(|| narrow(g, y_dtype).into_dispatch()),
+            ]
+        })
+    })
+}

@@ -1,0 +1,186 @@
+//! A language model against what PyTorch computes from the same weights: logits, loss, every
+//! gradient, three AdamW steps and the greedy continuation.
+
+use std::path::Path;
+
+use burn::tensor::Tensor;
+use miette::{Result, miette};
+
+use super::{Check, Golden, Kind, Options, tolerance};
+use crate::device::dtype;
+use crate::model::config::{Architecture, WeightsFrom, from_hugging_face};
+use crate::model::generate::{Choice, Request, generate};
+use crate::model::language::{Computation, Gpt2, LanguageNetwork, Llama, LmBatch, Tokens};
+use crate::model::named::{self, Named};
+use crate::model::source::Source;
+use crate::ops::dense::Arithmetic;
+use crate::ops::{Level, Ops};
+use crate::optim::{AdamW, Optimizer, OptimizerConfig};
+use crate::recipe::Compute;
+
+/// The tensors every language-model reference holds.
+pub const NAMES: [&str; 4] = ["input_ids", "labels", "logits", "loss"];
+
+/// Gradients below this are rounding alone: AdamW divides by their size, so the parameter they move is
+/// not determined.
+const ROUNDING: f64 = 1e-7;
+
+/// Compares everything the reference holds.
+///
+/// # Errors
+/// When the folder's model cannot be read.
+pub fn verify(folder: &Path, golden: &Golden, options: &Options) -> Result<Vec<Check>> {
+    let architecture = from_hugging_face(folder).map_err(|e| miette!("{e}"))?;
+    let levels = options.level.map_or_else(|| vec![Level::Keep, Level::Full], |level| vec![level]);
+    let mut checks = Vec::new();
+    for level in levels {
+        let computation =
+            Computation { arithmetic: Arithmetic::of(options.compute), ops: Ops::default(), level };
+        let device = options.device.burn().autodiff();
+        let from = WeightsFrom::Folder(folder.to_path_buf());
+        let source = Source::open(&from, &architecture.tensors(), &device, dtype(options.compute))
+            .map_err(|e| miette!("{e}"))?;
+        let positions = golden.get("input_ids").shape[1] + 64;
+        let quantities = match &architecture {
+            Architecture::Qwen2(config) | Architecture::Llama(config) => {
+                compare(Llama::new(config, positions, &source, computation), golden, options)
+            }
+            Architecture::Gpt2(config) => {
+                compare(Gpt2::new(config, positions, &source, computation), golden, options)
+            }
+        };
+        let label = format!("level {level}");
+        checks.extend(quantities.into_iter().map(|check| Check { name: format!("{label}: {}", check.name), ..check }));
+        // GPT-2's MLP keeps the same whatever the level.
+        if matches!(architecture, Architecture::Gpt2(_)) {
+            break;
+        }
+    }
+    Ok(checks)
+}
+
+fn compare<N: LanguageNetwork>(network: N, golden: &Golden, options: &Options) -> Vec<Check> {
+    let device = options.device.burn();
+    let ids = golden.get("input_ids");
+    let values: Vec<u32> = ids.data.iter().map(|id| *id as u32).collect();
+    let labels: Vec<i64> = golden.get("labels").data.iter().map(|label| *label as i64).collect();
+    let batch = LmBatch::new(Tokens::new(&values, ids.shape[0], &device), &labels);
+    let check = |name: &str, kind: Kind, ours: &[f64], reference: &[f64]| {
+        let mut allowed = tolerance(kind, options.compute, options.device);
+        if let Some(atol) = options.atol {
+            (allowed.absolute, allowed.of_largest) = (atol, 0.0);
+        }
+        Check::new(name.to_string(), ours, reference, allowed)
+    };
+
+    let hidden = network.hidden(&batch.tokens, None).inner();
+    let mut checks =
+        vec![check("logits", Kind::Logits, &list(network.logits(hidden)), &golden.get("logits").data)];
+    let loss = network.loss(&batch);
+    checks.push(check("loss", Kind::Loss, &list(loss.clone().inner()), &golden.get("loss").data));
+    let gradients = loss.backward();
+    for (name, ours) in named::gradients(&network, &gradients) {
+        let reference = &golden.get(&format!("grad.{name}")).data;
+        checks.push(check(&format!("grad.{name}"), Kind::Gradient, &ours, reference).of_rounding(reference));
+    }
+    drop(gradients);
+    checks.extend(continuation(&network, golden, options));
+    // Half-precision weights cannot hold what a step of 1e-3 · the moments' ratio changes.
+    if matches!(options.compute, Compute::Fp32 | Compute::Tf32) && golden.has(&["losses"]) {
+        checks.extend(training(network, &batch, golden, &check));
+    }
+    checks
+}
+
+/// Losses of three AdamW steps on one batch, and gradients and parameters at the third.
+fn training<N: LanguageNetwork>(
+    mut network: N,
+    batch: &LmBatch,
+    golden: &Golden,
+    check: &impl Fn(&str, Kind, &[f64], &[f64]) -> Check,
+) -> Vec<Check> {
+    let mut optimizer = Optimizer::new(&OptimizerConfig::AdamW(AdamW::default()));
+    let mut losses = Vec::new();
+    let mut third: Named = Vec::new();
+    for step in 0..3 {
+        let loss = network.loss(batch);
+        losses.extend(list(loss.clone().inner()));
+        let gradients = loss.backward();
+        if step == 2 {
+            third = named::gradients(&network, &gradients);
+        }
+        network = optimizer.step(network, gradients);
+    }
+    let mut checks = vec![check("losses of three steps", Kind::Loss, &losses, &golden.get("losses").data)];
+    for (name, ours) in third {
+        let name = format!("step3_grad.{name}");
+        let reference = &golden.get(&name).data;
+        checks.push(check(&name, Kind::Gradient, &ours, reference).of_rounding(reference));
+    }
+    for (name, ours) in named::parameters(&network) {
+        let [reference, first, third] =
+            ["step3", "grad", "step3_grad"].map(|of| &golden.get(&format!("{of}.{name}")).data);
+        let undetermined = |i: usize| [first[i], third[i]].iter().any(|g| *g != 0.0 && g.abs() < ROUNDING);
+        let determined: Vec<usize> = (0..ours.len()).filter(|i| !undetermined(*i)).collect();
+        let pick = |values: &[f64]| determined.iter().map(|i| values[*i]).collect::<Vec<f64>>();
+        let mut check = check(&format!("step3.{name}"), Kind::Parameter, &pick(&ours), &pick(reference));
+        check.left_out = ours.len() - determined.len();
+        checks.push(check);
+    }
+    checks
+}
+
+/// The greedy continuation: the number of tokens that differ, which must be none.
+fn continuation<N: LanguageNetwork>(network: &N, golden: &Golden, options: &Options) -> Option<Check> {
+    if !golden.has(&["generate.prompt", "generate.tokens"]) || options.compute != Compute::Fp32 {
+        return None;
+    }
+    let tokens = |name: &str| golden.get(name).data.iter().map(|id| *id as u32).collect::<Vec<u32>>();
+    let (prompt, expected) = (tokens("generate.prompt"), tokens("generate.tokens"));
+    let request = Request { tokens: expected.len() - prompt.len(), choice: Choice::Greedy, end: None };
+    let ours = generate(network, &[prompt], &request, &options.device.burn()).remove(0);
+    let differing: Vec<f64> = ours.iter().zip(&expected).map(|(a, b)| f64::from(u8::from(a != b))).collect();
+    let none = super::Tolerance { absolute: 0.0, of_largest: 0.0, relative: 0.0 };
+    let name = format!("greedy continuation, {} tokens", request.tokens);
+    Some(Check::new(name, &differing, &vec![0.0; differing.len()], none))
+}
+
+fn list<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
+    tensor.into_data().iter::<f64>().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::DeviceId;
+    use crate::verify::{table, verify};
+
+    fn fixture(name: &str) -> std::path::PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
+    }
+
+    fn options(compute: Compute) -> Options {
+        Options { device: DeviceId::Cpu, level: None, compute, atol: None }
+    }
+
+    #[test]
+    fn qwen2_and_gpt2_equal_the_reference() {
+        for name in ["qwen2", "gpt2"] {
+            let checks = verify(&fixture(name), &options(Compute::Fp32)).unwrap();
+            assert!(checks.len() > 30 && checks.iter().all(Check::passes), "{name}\n{}", table(&checks));
+        }
+    }
+
+    /// A gradient that is lost, or belongs to another parameter, is noticed.
+    #[test]
+    fn a_zeroed_gradient_fails() {
+        let golden = Golden::load(&fixture("qwen2")).unwrap();
+        let allowed = tolerance(Kind::Gradient, Compute::Fp32, DeviceId::Cpu);
+        for name in golden.names().into_iter().filter(|name| name.starts_with("grad.")) {
+            let reference = &golden.get(name).data;
+            let zeroed =
+                Check::new(name.into(), &vec![0.0; reference.len()], reference, allowed).of_rounding(reference);
+            assert!(!zeroed.passes(), "{name}");
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! Folders of weights, sound and damaged.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use safetensors::serialize_to_file;
+use safetensors::tensor::TensorView;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::*;
+use crate::model::config::{Architecture, from_hugging_face};
+
+type Tensors<'a> = &'a [(&'a str, &'a [usize], &'a [f32])];
+
+fn write(path: &Path, tensors: Tensors) {
+    let bytes: Vec<Vec<u8>> =
+        tensors.iter().map(|(.., data)| data.iter().flat_map(|x| x.to_le_bytes()).collect()).collect();
+    let views: HashMap<String, TensorView> = tensors
+        .iter()
+        .zip(&bytes)
+        .map(|((name, shape, _), bytes)| {
+            (name.to_string(), TensorView::new(Dtype::F32, shape.to_vec(), bytes).unwrap())
+        })
+        .collect();
+    serialize_to_file(views, None, path).unwrap();
+}
+
+fn single(tensors: Tensors) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    write(&folder.path().join("model.safetensors"), tensors);
+    folder
+}
+
+/// A file of the given header and as many zero bytes.
+fn raw(header: &str, data: usize) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+    bytes.extend_from_slice(header.as_bytes());
+    bytes.resize(bytes.len() + data, 0);
+    std::fs::write(folder.path().join("model.safetensors"), bytes).unwrap();
+    folder
+}
+
+fn sharded(map: Value) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    write(&folder.path().join("a.safetensors"), &[("x", &[2], &[1.0, 2.0])]);
+    write(&folder.path().join("b.safetensors"), &[("y", &[1], &[3.0])]);
+    let index = json!({ "metadata": { "total_size": 12 }, "weight_map": map });
+    std::fs::write(folder.path().join("model.safetensors.index.json"), index.to_string()).unwrap();
+    folder
+}
+
+fn error(folder: &TempDir) -> String {
+    Weights::open(folder.path()).unwrap_err().to_string()
+}
+
+fn floats(view: &View) -> Vec<f32> {
+    let mut out = vec![0; view.elements() * 4];
+    view.write_to(&mut out, Dtype::F32).unwrap();
+    out.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
+}
+
+#[test]
+fn reads_tensors_and_rows() {
+    let folder = single(&[("m", &[3, 2], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]), ("s", &[], &[7.0])]);
+    let weights = Weights::open(folder.path()).unwrap();
+    assert_eq!(weights.names().collect::<Vec<_>>(), ["m", "s"]);
+    let m = weights.get("m").unwrap();
+    assert_eq!((m.dtype, m.shape.as_slice()), (Dtype::F32, [3, 2].as_slice()));
+    assert_eq!(floats(&m.rows(1..3).unwrap()), [3.0, 4.0, 5.0, 6.0]);
+    assert_eq!(floats(&weights.get("s").unwrap()), [7.0]);
+    assert!(m.rows(2..4).unwrap_err().to_string().contains("tensor m has 3 rows"));
+    assert!(weights.get("n").unwrap_err().to_string().contains("no tensor n"));
+    assert!(m.write_to(&mut [0; 3], Dtype::F16).unwrap_err().to_string().contains("needs 12 bytes"));
+    assert!(m.write_to(&mut [0; 6], Dtype::I8).unwrap_err().to_string().contains("I8"));
+}
+
+#[test]
+fn reads_shards() {
+    let folder = sharded(json!({ "x": "a.safetensors", "y": "b.safetensors" }));
+    let weights = Weights::open(folder.path()).unwrap();
+    assert_eq!(floats(&weights.get("x").unwrap()), [1.0, 2.0]);
+    assert_eq!(floats(&weights.get("y").unwrap()), [3.0]);
+}
+
+#[test]
+fn an_index_must_agree_with_its_shards() {
+    for (map, expected) in [
+        (json!({ "x": "a.safetensors", "y": "c.safetensors" }), "the shard c.safetensors is missing"),
+        (json!({ "x": "a.safetensors", "z": "b.safetensors" }), "places tensor z in b.safetensors"),
+        (json!({ "x": "b.safetensors", "y": "a.safetensors" }), "places tensor x in b.safetensors"),
+        (json!({ "x": "../a.safetensors" }), "\"../a.safetensors\" is not the name of a file"),
+        (json!({ "x": "/etc/passwd" }), "is not the name of a file in this folder"),
+        (json!({ "x": ".." }), "is not the name of a file in this folder"),
+        (json!({ "x": "" }), "is not the name of a file in this folder"),
+        (json!(["x"]), "not an index"),
+    ] {
+        let message = error(&sharded(map.clone()));
+        assert!(message.contains(expected) && message.contains("index.json"), "{map}\n-> {message}");
+    }
+    let folder = sharded(json!({ "x": "a.safetensors", "y": "b.safetensors" }));
+    write(&folder.path().join("b.safetensors"), &[("x", &[1], &[3.0]), ("y", &[1], &[3.0])]);
+    let message = error(&folder);
+    assert!(message.contains("b.safetensors: tensor x is also in") && message.contains("a.safetensors"));
+}
+
+/// A tensor as a header describes it.
+fn tensor(dtype: &str, shape: Value, from: u64, to: u64) -> Value {
+    json!({ "dtype": dtype, "shape": shape, "data_offsets": [from, to] })
+}
+
+#[test]
+fn a_lying_header_is_refused() {
+    let two = |a: Value, b: Value| json!({ "a": a, "b": b }).to_string();
+    let one = |a: Value| json!({ "a": a }).to_string();
+    let whole = tensor("F32", json!([2]), 0, 8);
+    for (header, data, expected) in [
+        (one(tensor("F32", json!([2]), 0, 8)), 4, "tensor a is said to lie at bytes 0..8 of 4"),
+        (one(tensor("F32", json!([2]), 8, 0)), 8, "tensor a is said to lie at bytes 8..0"),
+        (one(tensor("F32", json!([3]), 0, 8)), 8, "has 8 bytes, which is not the size of shape [3]"),
+        (one(tensor("BF16", json!([2]), 0, 8)), 8, "in BF16"),
+        (one(tensor("F32", json!([u64::MAX, 8]), 0, 8)), 8, "not the size of shape"),
+        (one(tensor("F32", json!([-1]), 0, 8)), 8, "tensor a needs dtype, shape"),
+        (one(tensor("INT4", json!([2]), 0, 8)), 8, "tensor a has the unknown dtype \"INT4\""),
+        (one(json!({ "dtype": "F32" })), 8, "tensor a needs dtype, shape and data_offsets"),
+        (two(whole.clone(), tensor("F32", json!([2]), 4, 12)), 12, "tensors a and b overlap"),
+        (two(whole.clone(), whole.clone()), 8, "tensors a and b overlap"),
+        (two(whole.clone(), tensor("F32", json!([1]), 12, 16)), 16, "4 bytes before tensor b"),
+        (one(whole.clone()), 9, "1 bytes at its end belong to no tensor"),
+        (format!("{{\"a\": {whole}, \"a\": {whole}}}"), 8, "tensor a is described twice"),
+        ("[1]".into(), 0, "not a table of tensors"),
+        ("{".into(), 0, "not a table of tensors"),
+    ] {
+        let message = error(&raw(&header, data));
+        assert!(message.contains(expected), "{header}\n-> {message}");
+        assert!(message.contains("model.safetensors is damaged"), "{message}");
+    }
+}
+
+#[test]
+fn a_short_file_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.safetensors");
+    for (bytes, expected) in [
+        (vec![], "cut short: 0 bytes"),
+        (vec![1, 2, 3], "cut short: 3 bytes"),
+        (u64::MAX.to_le_bytes().to_vec(), "said to have 18446744073709551615 bytes, but only 0 follow"),
+        (b"\x10\0\0\0\0\0\0\0{}".to_vec(), "said to have 16 bytes, but only 2 follow"),
+    ] {
+        std::fs::write(&path, bytes).unwrap();
+        let message = error(&folder);
+        assert!(message.contains(expected), "{message}");
+    }
+    std::fs::remove_file(&path).unwrap();
+    assert!(error(&folder).contains("holds no model.safetensors"));
+    std::fs::write(folder.path().join("pytorch_model.bin"), "").unwrap();
+    assert!(error(&folder).contains("safe_serialization=True"));
+}
+
+#[test]
+fn metadata_is_no_tensor_and_an_empty_tensor_is_one() {
+    let header = json!({
+        "__metadata__": { "format": "pt" },
+        "a": { "dtype": "F32", "shape": [0, 4], "data_offsets": [0, 0] },
+        "b": { "dtype": "F32", "shape": [1], "data_offsets": [0, 4] },
+    });
+    let folder = raw(&header.to_string(), 4);
+    let weights = Weights::open(folder.path()).unwrap();
+    assert_eq!(weights.names().collect::<Vec<_>>(), ["a", "b"]);
+    assert!(floats(&weights.get("a").unwrap().rows(0..0).unwrap()).is_empty());
+}
+
+fn shapes(list: &[(&str, &[usize])]) -> Vec<(String, Vec<usize>)> {
+    list.iter().map(|(name, shape)| (name.to_string(), shape.to_vec())).collect()
+}
+
+fn check(tensors: Tensors, expected: &[(&str, &[usize])]) -> Result<(), String> {
+    let folder = single(tensors);
+    let weights = Weights::open(folder.path()).unwrap();
+    weights.check(&shapes(expected)).map_err(|e| e.to_string())
+}
+
+#[test]
+fn one_error_names_every_mismatch() {
+    let message =
+        check(&[("a", &[2], &[0.0, 0.0]), ("x", &[1], &[0.0])], &[("a", &[1, 2]), ("b", &[3]), ("c", &[4])])
+            .unwrap_err();
+    for expected in
+        ["wrong shape: a is [2], expected [1, 2]", "missing: b [3]", "missing: c [4]", "unexpected: x"]
+    {
+        assert!(message.contains(expected), "{message}");
+    }
+}
+
+#[test]
+fn a_tied_head_may_stand_in_the_file_if_it_is_the_embedding() {
+    let expected: &[(&str, &[usize])] = &[("model.embed_tokens.weight", &[2])];
+    let embedding: (&str, &[usize], &[f32]) = ("model.embed_tokens.weight", &[2], &[1.0, 2.0]);
+    assert_eq!(check(&[embedding, ("lm_head.weight", &[2], &[1.0, 2.0])], expected), Ok(()));
+    let message = check(&[embedding, ("lm_head.weight", &[2], &[1.0, 3.0])], expected).unwrap_err();
+    assert!(message.contains("lm_head.weight is not equal to model.embed_tokens.weight"), "{message}");
+}
+
+#[test]
+fn original_gpt2_files_have_no_prefix_and_carry_masks() {
+    let tensors: Tensors = &[
+        ("wte.weight", &[2], &[1.0, 2.0]),
+        ("h.0.attn.bias", &[1], &[1.0]),
+        ("h.0.attn.c_attn.bias", &[1], &[1.0]),
+    ];
+    let expected: &[(&str, &[usize])] =
+        &[("transformer.wte.weight", &[2]), ("transformer.h.0.attn.c_attn.bias", &[1])];
+    assert_eq!(check(tensors, expected), Ok(()));
+    let folder = single(tensors);
+    let weights = Weights::open(folder.path()).unwrap();
+    assert_eq!(floats(&weights.get("transformer.wte.weight").unwrap()), [1.0, 2.0]);
+}
+
+#[test]
+fn the_reference_models_are_what_their_configs_say() {
+    for (name, first) in [("qwen2", "model.embed_tokens.weight"), ("gpt2", "transformer.wte.weight")] {
+        let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name);
+        let architecture = from_hugging_face(&folder).unwrap();
+        let weights = Weights::open(&folder).unwrap();
+        weights.check(&architecture.tensors()).unwrap();
+        let elements: usize = weights.names().map(|name| weights.get(name).unwrap().elements()).sum();
+        let parameters = match &architecture {
+            Architecture::Qwen2(config) | Architecture::Llama(config) => config.parameters(),
+            Architecture::Gpt2(config) => config.parameters(),
+        };
+        assert_eq!(elements as u64, parameters, "{name}");
+        assert!(floats(&weights.get(first).unwrap()).iter().all(|x| x.is_finite()));
+    }
+}
