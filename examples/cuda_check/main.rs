@@ -2,7 +2,7 @@
 //! and memory of the SwiGLU study's shapes.
 //!
 //! ```text
-//! cargo run --release --example cuda_check -- [device] [matmul] [streams] [slots] [swiglu] [rates] [loop] [memory]
+//! cargo run --release --example cuda_check -- [device] [matmul] [tuning] [streams] [slots] [swiglu] [rates] [loop] [memory]
 //! ```
 //! Without arguments everything runs. `shapes` alone measures all shapes in one process, whose
 //! memory pools one shape leaves to the next; `shapes fp32 4 1` measures one of them (compute type,
@@ -11,8 +11,10 @@
 mod limits;
 mod operator;
 mod products;
+mod rates;
 mod reference;
 mod slots;
+mod views;
 
 use std::time::Instant;
 
@@ -40,6 +42,10 @@ fn main() {
     if wanted("matmul") {
         products::matmul_against_f64(gpu, &mut checks);
         products::burn_matmul_is_tf32(gpu, &mut checks);
+        views::views_against_f64(gpu, &mut checks);
+    }
+    if wanted("tuning") {
+        views::tuning_changes_no_result(gpu, &mut checks);
     }
     if wanted("streams") {
         limits::order_on_every_path(gpu, &mut checks);
@@ -52,7 +58,7 @@ fn main() {
         operator::swiglu_against_cpu(gpu, &mut checks);
     }
     if wanted("rates") {
-        products::rates(gpu);
+        rates::rates(gpu);
     }
     if wanted("shapes") {
         operator::shapes(gpu, &asked, start);

@@ -1,14 +1,11 @@
-//! Matrix products: every layout and type against f64, their order with Burn's kernels, their rates.
+//! Matrix products: every layout and type against f64, and why they are not Burn's own.
 
-use std::time::Instant;
-
-use burn::tensor::{DType, Distribution, Tensor};
-use burn_cubecl::tensor::CubeTensor;
-use runner::device::cuda::{Event, Fp32Math, Gpu, Operand, Output, matmul};
-use runner::device::{DeviceId, dtype};
+use burn::tensor::{DType, Tensor};
+use runner::device::cuda::{Fp32Math, Gpu, Operand, Output, matmul};
+use runner::device::dtype;
 use runner::recipe::Compute;
 
-use crate::reference::{error, float, host, median, on, primitive, product, random, tensor, tolerance};
+use crate::reference::{error, host, on, primitive, product, random, tensor, tolerance};
 use crate::{Checks, TYPES};
 
 /// Every layout of every type, into its own type and into fp32, overwriting and adding.
@@ -69,50 +66,5 @@ pub fn burn_matmul_is_tf32(gpu: &Gpu, checks: &mut Checks) {
         "fp32 is exact, Burn's is TF32",
         ours < 1e-5 && burn > 1e-4,
         &format!("{ours:.1e} and {burn:.1e}"),
-    );
-}
-
-/// Products timed together.
-const BATCH: u32 = 10;
-
-pub fn rates(gpu: &'static Gpu) {
-    for compute in TYPES {
-        for n in [1024, 4096, 8192] {
-            let random = || {
-                let normal = Distribution::Normal(0.0, 1.0);
-                primitive(Tensor::<2>::random([n, n], normal, (&gpu.burn(), DType::F32)).cast(float(compute)))
-            };
-            let (a, b) = (random(), random());
-            for (name, ta, tb) in [("NN", false, false), ("NT", false, true), ("TN", true, false)] {
-                let side = |t: &CubeTensor, transposed| Operand { tensor: t.clone(), transposed };
-                // Several at a time, so that the host stays ahead of the device.
-                let seconds = (0..8).map(|_| {
-                    let start = Event::record(gpu);
-                    for _ in 0..BATCH {
-                        let output = Output::New(a.dtype);
-                        drop(matmul(side(&a, ta), side(&b, tb), output, compute.fp32_math()));
-                    }
-                    Event::record(gpu).seconds_since(&start) / f64::from(BATCH)
-                });
-                let seconds = median(seconds.skip(3).collect());
-                println!(
-                    "rate matmul {n} {} {name}: {:.1} TFLOP/s",
-                    compute.name(),
-                    2.0 * (n as f64).powi(3) / seconds / 1e12
-                );
-            }
-        }
-    }
-    let ceilings = DeviceId::Cuda(0).ceilings(&TYPES);
-    println!("{ceilings:#?}");
-    let start = Instant::now();
-    let (a, count) = (primitive(Tensor::<2>::zeros([64, 64], &gpu.burn())), 2000);
-    for _ in 0..count {
-        let side = || Operand { tensor: a.clone(), transposed: false };
-        drop(matmul(side(), side(), Output::New(DType::F32), Fp32Math::Exact));
-    }
-    println!(
-        "host time of one small matmul: {:.1} us",
-        start.elapsed().as_secs_f64() / f64::from(count) * 1e6
     );
 }

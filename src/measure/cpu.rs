@@ -36,7 +36,7 @@ impl Default for CpuMeter {
 
 impl Meter for CpuMeter {
     /// The CPU has nothing to compile.
-    fn prepare(&mut self, _work: &dyn Fn()) {}
+    fn prepare(&mut self, _work: &dyn Fn(), _told: fn(usize)) {}
 
     fn begin(&mut self, measured: bool) {
         self.measured = measured;

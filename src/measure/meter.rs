@@ -57,13 +57,16 @@ pub struct Measured {
     /// Loss of every step, warm-up included.
     pub losses: Vec<f64>,
     pub memory: MemoryUse,
+    /// What [`Meter::prepare`] took; `None` where there is nothing to prepare.
+    pub prepare_seconds: Option<f64>,
 }
 
 /// Follows steps. Made before the network is built, so that memory is counted from there.
 pub trait Meter {
     /// Lets the device compile and tune its kernels on `work`, a step without its update, before any
-    /// step counts; what that takes of memory is given back.
-    fn prepare(&mut self, work: &dyn Fn());
+    /// step counts; what that takes of memory is given back. `told` gets 0 at the start, and then the
+    /// number of matrix products tuned so far, on whichever thread tunes.
+    fn prepare(&mut self, work: &dyn Fn(), told: fn(usize));
 
     /// A step begins; a warm-up step is not `measured`.
     fn begin(&mut self, measured: bool);

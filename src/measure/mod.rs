@@ -35,4 +35,8 @@ pub struct Measurement {
     pub paths: BTreeMap<String, String>,
     /// Model operations (recomputation not counted) of forward and backward per second.
     pub flops_per_second: f64,
+    /// Seconds before the first step in which the device compiled kernels and tuned matrix products;
+    /// absent where there is nothing to prepare.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub prepare_seconds: Option<f64>,
 }

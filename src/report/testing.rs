@@ -97,6 +97,7 @@ pub fn measurement(forward: f64, backward: f64, peak: u64) -> Measurement {
             process_rss_peak: Some(peak * 2),
         },
         flops_per_second: 50e9,
+        prepare_seconds: None,
     }
 }
 

@@ -6,13 +6,15 @@ use std::time::{Duration, Instant};
 
 use indicatif::{HumanDuration, MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::progress::{Label, Progress, ended, line, skipped};
+use super::progress::{Label, Progress, ended, line, preparing, skipped};
 use crate::row::{Row, Status};
 
 pub struct Bars {
     all: MultiProgress,
     cells: ProgressBar,
     steps: ProgressBar,
+    /// The running cell's name.
+    running: Mutex<String>,
     pace: Mutex<Pace>,
 }
 
@@ -25,7 +27,13 @@ impl Bars {
         };
         let cells = bar("{bar:30} {pos}/{len} cells  {msg}");
         let steps = bar("{bar:30} {pos}/{len} steps  {msg}");
-        Self { all, cells, steps, pace: Mutex::default() }
+        Self { all, cells, steps, running: Mutex::default(), pace: Mutex::default() }
+    }
+
+    /// Says which cell the steps are of.
+    fn name_cell(&self) {
+        let name = self.running.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        self.steps.set_message(name.clone());
     }
 
     /// Applies `change` and shows the time left.
@@ -49,11 +57,17 @@ impl Progress for Bars {
     fn cell_started(&self, cell: &Label) {
         self.steps.reset();
         self.steps.set_length(cell.steps as u64);
-        self.steps.set_message(cell.to_string());
+        *self.running.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = cell.to_string();
+        self.name_cell();
         self.pace(|pace| pace.start(cell.work, Instant::now()));
     }
 
+    fn preparing(&self, cell: &Label, tuned: usize) {
+        self.steps.set_message(preparing(cell, tuned));
+    }
+
     fn step(&self, done: usize, of: usize) {
+        self.name_cell();
         self.steps.set_length(of as u64);
         self.steps.set_position(done as u64);
         self.pace(|pace| pace.share = done as f64 / of.max(1) as f64);

@@ -39,11 +39,19 @@ pub struct Job<'a> {
     pub trace: Option<&'a Path>,
 }
 
+/// What a running cell tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Advance {
+    /// Before its first step; so many matrix products are tuned.
+    Preparing { tuned: usize },
+    /// Step `done` of `of` has ended; warm-up counts.
+    Step { done: usize, of: usize },
+}
+
 /// Runs cells.
 pub trait Executor: Sync {
-    /// Runs a cell, calling `on_step` with (steps done, steps in all, warm-up counted) as steps end.
-    /// Returns soon after `cancel` is set.
-    fn run(&self, job: Job, on_step: &mut dyn FnMut(usize, usize), cancel: &AtomicBool) -> Outcome;
+    /// Runs a cell, telling `on_advance` how far it is. Returns soon after `cancel` is set.
+    fn run(&self, job: Job, on_advance: &mut dyn FnMut(Advance), cancel: &AtomicBool) -> Outcome;
 }
 
 /// Memory on the CPU that a cell may not use, 512 MiB: the limit counts the cell's heap alone, and

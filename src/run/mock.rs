@@ -4,7 +4,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use super::executor::{Executor, Job, Outcome};
+use super::executor::{Advance, Executor, Job, Outcome};
 use crate::device::{Ceilings, DeviceInfo};
 use crate::measure::{Measurement, MemoryUse, Samples};
 use crate::recipe::{Recipe, Source};
@@ -67,6 +67,7 @@ pub fn measurement(seconds: f64) -> Measurement {
         memory: MemoryUse::default(),
         paths: Default::default(),
         flops_per_second: 1.0,
+        prepare_seconds: None,
     }
 }
 
@@ -89,10 +90,10 @@ impl<F: Fn(usize, &AtomicBool) -> Outcome + Sync> MockExecutor<F> {
 }
 
 impl<F: Fn(usize, &AtomicBool) -> Outcome + Sync> Executor for MockExecutor<F> {
-    fn run(&self, job: Job, on_step: &mut dyn FnMut(usize, usize), cancel: &AtomicBool) -> Outcome {
+    fn run(&self, job: Job, on_advance: &mut dyn FnMut(Advance), cancel: &AtomicBool) -> Outcome {
         let cell = job.cell;
         self.ran.lock().unwrap().push(cell.train.batch_size);
-        on_step(1, 1);
+        on_advance(Advance::Step { done: 1, of: 1 });
         let outcome = (self.script)(cell.train.batch_size, cancel);
         if cancel.load(Relaxed) { Outcome::Cancelled } else { outcome }
     }

@@ -19,7 +19,7 @@ mod store;
 mod verdict;
 
 pub use environment::measure_environment;
-pub use executor::{Executor, Job, Outcome, memory_limit};
+pub use executor::{Advance, Executor, Job, Outcome, memory_limit};
 pub use interrupt::install as install_interrupt;
 pub use lock::DeviceLock;
 pub use options::Options;

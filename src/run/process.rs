@@ -13,7 +13,7 @@ use miette::{IntoDiagnostic, Result, WrapErr};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
-use super::executor::{Executor, Job, Outcome};
+use super::executor::{Advance, Executor, Job, Outcome};
 use super::hearing::{Heard, Hearing};
 use super::protocol::{Event, Request};
 use super::verdict::{self, Ending};
@@ -93,7 +93,7 @@ impl Drop for Running {
 }
 
 impl Executor for ProcessExecutor {
-    fn run(&self, job: Job, on_step: &mut dyn FnMut(usize, usize), cancel: &AtomicBool) -> Outcome {
+    fn run(&self, job: Job, on_advance: &mut dyn FnMut(Advance), cancel: &AtomicBool) -> Outcome {
         let Job { cell, memory_limit, timeout, trace } = job;
         let oom_kills = verdict::oom_kills();
         let mut child = match self.spawn() {
@@ -116,7 +116,8 @@ impl Executor for ProcessExecutor {
         // A limit too far away to count is none.
         let mut deadline = Instant::now().checked_add(timeout);
         let mut hear = |heard: Heard, deadline: &mut Option<Instant>| match heard {
-            Heard::Event(Event::Step { done, of }) => on_step(done, of),
+            Heard::Event(Event::Preparing { tuned }) => on_advance(Advance::Preparing { tuned }),
+            Heard::Event(Event::Step { done, of }) => on_advance(Advance::Step { done, of }),
             Heard::Event(event) => {
                 // The first final event counts.
                 outcome = outcome.take().or_else(|| verdict::of_event(event));

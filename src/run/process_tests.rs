@@ -9,7 +9,7 @@ const LONG: Duration = Duration::from_secs(60);
 
 struct Ran {
     outcome: Outcome,
-    steps: Vec<(usize, usize)>,
+    told: Vec<Advance>,
     took: Duration,
 }
 
@@ -34,11 +34,11 @@ fn job(cell: &Cell, memory_limit: u64, timeout: Duration) -> Job<'_> {
 
 fn run_within(executor: &ProcessExecutor, timeout: Duration) -> Ran {
     let cell = &mock::recipe().cells[0];
-    let mut steps = Vec::new();
+    let mut told = Vec::new();
     let start = Instant::now();
-    let mut on_step = |done, of| steps.push((done, of));
-    let outcome = executor.run(job(cell, 1 << 20, timeout), &mut on_step, &AtomicBool::new(false));
-    Ran { outcome, steps, took: start.elapsed() }
+    let mut on_advance = |advance| told.push(advance);
+    let outcome = executor.run(job(cell, 1 << 20, timeout), &mut on_advance, &AtomicBool::new(false));
+    Ran { outcome, told, took: start.elapsed() }
 }
 
 fn run(script: &str) -> Ran {
@@ -52,13 +52,14 @@ fn done_event() -> String {
 
 #[test]
 fn steps_and_result_come_through() {
+    let prepare = r#"{"event":"preparing","tuned":3}"#;
     let step = r#"{"event":"step","done":1,"of":2}"#;
-    let ran = run(&format!("echo '{step}'; echo '{}'", done_event()));
+    let ran = run(&format!("echo '{prepare}'; echo '{step}'; echo '{}'", done_event()));
     match ran.outcome {
         Outcome::Finished(measurement) => assert_eq!(*measurement, mock::measurement(0.5)),
         other => panic!("{other:?}"),
     }
-    assert_eq!(ran.steps, [(1, 2)]);
+    assert_eq!(ran.told, [Advance::Preparing { tuned: 3 }, Advance::Step { done: 1, of: 2 }]);
 }
 
 #[test]
@@ -206,7 +207,7 @@ fn cancelling_kills_the_process() {
             }
             cancel.store(true, Relaxed);
         });
-        executor.run(job(&mock::recipe().cells[0], 1, LONG), &mut |_, _| {}, cancel)
+        executor.run(job(&mock::recipe().cells[0], 1, LONG), &mut |_| {}, cancel)
     });
     assert!(matches!(outcome, Outcome::Cancelled), "{outcome:?}");
     assert!(gone(std::fs::read_to_string(&pid).unwrap().trim()));

@@ -28,6 +28,8 @@ pub trait Progress: Sync {
     /// The run begins and will measure these cells.
     fn begin(&self, cells: &[Label]);
     fn cell_started(&self, cell: &Label);
+    /// Kernels are compiled and matrix products tuned, so many by now, before the first step.
+    fn preparing(&self, cell: &Label, tuned: usize);
     fn step(&self, done: usize, of: usize);
     fn cell_ended(&self, cell: &Label, row: &Row);
     /// The cell need not run: another run has measured it meanwhile.
@@ -43,7 +45,8 @@ pub fn console() -> Box<dyn Progress> {
     if stderr().is_terminal() { Box::new(Bars::new()) } else { Box::new(Lines) }
 }
 
-/// One line at the start and one at the end of a cell, without control characters.
+/// One line at the start and one at the end of a cell, and one where it prepares the device, without
+/// control characters.
 pub struct Lines;
 
 impl Progress for Lines {
@@ -51,6 +54,12 @@ impl Progress for Lines {
 
     fn cell_started(&self, cell: &Label) {
         line(&format!("{cell}: running {} steps", cell.steps));
+    }
+
+    fn preparing(&self, cell: &Label, tuned: usize) {
+        if tuned == 0 {
+            line(&preparing(cell, tuned));
+        }
     }
 
     fn step(&self, _done: usize, _of: usize) {}
@@ -85,6 +94,14 @@ pub(super) fn ended(cell: &Label, row: &Row) -> String {
         ),
         // The row has the rest of a long reason.
         None => format!("{cell}: {}: {}", row.status.name(), row.reason.lines().next().unwrap_or_default()),
+    }
+}
+
+pub(super) fn preparing(cell: &Label, tuned: usize) -> String {
+    match tuned {
+        0 => format!("{cell}: preparing"),
+        1 => format!("{cell}: preparing, 1 matrix product tuned"),
+        _ => format!("{cell}: preparing, {tuned} matrix products tuned"),
     }
 }
 

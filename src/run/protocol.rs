@@ -27,6 +27,8 @@ pub struct Request {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {
+    /// The device compiles kernels and tunes matrix products before the first step; so many are tuned.
+    Preparing { tuned: usize },
     /// Step `done` of `of` has ended; warm-up counts.
     Step { done: usize, of: usize },
     /// All steps ended.

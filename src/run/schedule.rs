@@ -8,7 +8,7 @@ use std::time::Duration;
 use miette::{Result, miette};
 
 use super::environment::now;
-use super::executor::{Executor, Job, Outcome, memory_limit};
+use super::executor::{Advance, Executor, Job, Outcome, memory_limit};
 use super::interrupt::EXIT_INTERRUPTED;
 use super::lock::{DeviceLock, Turn};
 use super::options::Options;
@@ -187,7 +187,11 @@ impl<'a> Run<'a> {
         let limit = memory_limit(cell, &cell.device_id().info());
         let trace = trace.then(|| store.trace_path(cell));
         let job = Job { cell, memory_limit: limit, timeout, trace: trace.as_deref() };
-        let outcome = executor.run(job, &mut |done, of| progress.step(done, of), cancel);
+        let mut on_advance = |advance| match advance {
+            Advance::Preparing { tuned } => progress.preparing(label, tuned),
+            Advance::Step { done, of } => progress.step(done, of),
+        };
+        let outcome = executor.run(job, &mut on_advance, cancel);
         let (status, reason, measurement) = match outcome {
             Outcome::Finished(measurement) => (Status::Ok, String::new(), Some(*measurement)),
             Outcome::Ended { status, reason } => (status, reason, None),

@@ -27,6 +27,9 @@ impl Progress for Recorder {
     fn cell_started(&self, cell: &Label) {
         self.note(format!("start {}", cell.number));
     }
+    fn preparing(&self, cell: &Label, tuned: usize) {
+        self.note(format!("prepare {} {tuned}", cell.number));
+    }
     fn step(&self, done: usize, of: usize) {
         self.note(format!("step {done}/{of}"));
     }

@@ -26,10 +26,10 @@ pub struct Ending<'a> {
     pub oom_killer: bool,
 }
 
-/// The outcome a final event stands for; `None` for a step.
+/// The outcome a final event stands for; `None` for one that is not final.
 pub fn of_event(event: Event) -> Option<Outcome> {
     match event {
-        Event::Step { .. } => None,
+        Event::Preparing { .. } | Event::Step { .. } => None,
         Event::Done { measurement } => Some(Outcome::Finished(measurement)),
         Event::Diverged { step, loss } => Some(Outcome::Ended {
             status: Status::Diverged,

@@ -13,8 +13,8 @@ use crate::optim::{Optimizer, OptimizerConfig};
 use crate::recipe::Cell;
 
 /// Runs a cell's warm-up and measured steps within `memory_limit` bytes of device memory;
-/// `on_step(done, of)` follows every step. With `trace`, one more step is recorded there as a Chrome
-/// trace.
+/// `told` follows the preparation, as [`Meter::prepare`] has it, and `on_step(done, of)` every step.
+/// With `trace`, one more step is recorded there as a Chrome trace.
 ///
 /// # Errors
 /// Why the steps ended early.
@@ -22,10 +22,11 @@ pub fn train(
     cell: &Cell,
     memory_limit: u64,
     trace: Option<&Path>,
+    told: fn(usize),
     on_step: &mut dyn FnMut(usize, usize),
 ) -> Result<Measurement, Stop> {
     let measured = match &cell.model {
-        Model::Swiglu(_) => Training::<SwigluStack>::run(cell, memory_limit, trace, on_step)?,
+        Model::Swiglu(_) => Training::<SwigluStack>::run(cell, memory_limit, trace, told, on_step)?,
     };
     Ok(measurement(cell, measured))
 }
@@ -44,6 +45,7 @@ impl<N: Network> Training<N> {
         cell: &Cell,
         memory_limit: u64,
         trace: Option<&Path>,
+        told: fn(usize),
         on_step: &mut dyn FnMut(usize, usize),
     ) -> Result<Measured, Stop> {
         let id = cell.device_id();
@@ -64,7 +66,7 @@ impl<N: Network> Training<N> {
             batch: N::batch(cell, &plain),
         };
         on_step(0, cell.measure.warmup + cell.measure.steps);
-        meter.prepare(&|| drop(training.loss().backward()));
+        meter.prepare(&|| drop(training.loss().backward()), told);
         let _limit = early.unwrap_or_else(limit);
         let total = cell.measure.warmup + cell.measure.steps;
         for step in 0..total {
@@ -124,7 +126,7 @@ impl<N: Network> Training<N> {
 }
 
 fn measurement(cell: &Cell, measured: Measured) -> Measurement {
-    let Measured { seconds, losses, memory } = measured;
+    let Measured { seconds, losses, memory, prepare_seconds } = measured;
     let step = Samples::new((0..cell.measure.steps).map(|i| seconds.iter().map(|s| s[i]).sum()).collect());
     let [forward, backward, optimizer] = seconds.map(Samples::new);
     let flops = cell.model.flops(cell);
@@ -138,6 +140,7 @@ fn measurement(cell: &Cell, measured: Measured) -> Measurement {
         loss: losses,
         memory,
         paths: paths(cell),
+        prepare_seconds,
     }
 }
 

@@ -1,17 +1,30 @@
 //! Matrix products through cuBLASLt on raw device pointers: [`Blas`].
+//!
+//! cuBLASLt offers several algorithms for a problem, and the one that it believes to be the fastest
+//! often is not. While tuning is allowed, the algorithms of a large problem are timed on the device, and
+//! the fastest is kept for good; before and after that a new problem takes one that is remembered, or
+//! cuBLASLt's own choice. All of them compute in the same type and add partial sums in fp32.
 
 mod descriptors;
 mod problem;
+mod remembered;
+mod tuning;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use cudarc::cublaslt::result::{self as lt, CublasError};
 use cudarc::cublaslt::sys;
 use cudarc::driver::sys::CUstream;
 
+use super::block::Block;
+use super::driver;
+use crate::cache;
 use descriptors::{Algorithm, Descriptors};
 pub use problem::{Addresses, Epilogue, Fp32Math, Layout, Problem};
+use remembered::Remembered;
+use tuning::Fastest;
 
 /// Scratch memory cuBLASLt may use: 32 MiB, what NVIDIA recommends for Hopper.
 pub const WORKSPACE: usize = 32 << 20;
@@ -21,12 +34,20 @@ pub struct Blas {
     handle: sys::cublasLtHandle_t,
     /// An error is kept too: cuBLASLt is not asked again for what it has refused.
     plans: Mutex<HashMap<Problem, Result<Arc<Plan>, CublasError>>>,
+    remembered: Remembered,
+    /// While tuning is allowed: what is told how many problems have been tuned.
+    tuning: Mutex<Option<fn(usize)>>,
+    tuned: AtomicUsize,
+    /// Whether an algorithm is in use that was measured, by this process or before.
+    measured: AtomicBool,
 }
 
 /// Descriptors and algorithm of one problem.
 struct Plan {
     descriptors: Descriptors,
     algorithm: Algorithm,
+    /// Whether tuning may find a faster one.
+    open: bool,
 }
 
 // SAFETY: a cuBLASLt handle may be used by several threads at once.
@@ -35,17 +56,30 @@ unsafe impl Send for Blas {}
 unsafe impl Sync for Blas {}
 
 impl Blas {
-    /// Needs the device's context to be current.
+    /// Of the device `ordinal`, whose context must be current.
     ///
     /// # Errors
     /// Why cuBLASLt cannot be used.
-    pub fn new() -> Result<Self, String> {
+    pub fn new(ordinal: usize) -> Result<Self, String> {
         // SAFETY: only tries to load the library; cudarc panics at the first call without it.
         if !unsafe { sys::is_culib_present() } {
             return Err("the cuBLASLt library (libcublasLt.so) was not found".into());
         }
         let handle = lt::create_handle().map_err(|e| format!("cuBLASLt does not start: {e}"))?;
-        Ok(Self { handle, plans: Mutex::default() })
+        let remembered = Remembered {
+            folder: cache::folder().map(|folder| folder.join("matmul")),
+            device: driver::properties(ordinal).name,
+            driver: driver::version(),
+            library: Self::version(),
+        };
+        Ok(Self {
+            handle,
+            plans: Mutex::default(),
+            remembered,
+            tuning: Mutex::default(),
+            tuned: AtomicUsize::new(0),
+            measured: AtomicBool::new(false),
+        })
     }
 
     /// cuBLASLt's version, 130100 for 13.1.0.
@@ -54,7 +88,19 @@ impl Blas {
         unsafe { sys::cublasLtGetVersion() }
     }
 
-    /// Enqueues the product on `stream`.
+    /// Allows tuning until the guard is dropped; `told` gets the number of problems tuned so far, after
+    /// each of them, on CubeCL's thread.
+    pub fn allow_tuning(&self, told: fn(usize)) -> TuningAllowed<'_> {
+        *locked(&self.tuning) = Some(told);
+        TuningAllowed(self)
+    }
+
+    /// Whether an algorithm is in use that was measured.
+    pub fn measured(&self) -> bool {
+        self.measured.load(Relaxed)
+    }
+
+    /// Enqueues the product on `stream`; needs the device's context to be current.
     ///
     /// # Safety
     /// The addresses must hold matrices of the problem's layouts, and its epilogue's vector, and stay
@@ -64,37 +110,113 @@ impl Blas {
     /// When cuBLASLt has no algorithm for the problem (some types have no epilogues), or the launch
     /// fails.
     pub unsafe fn matmul(&self, problem: &Problem, at: &Addresses, stream: CUstream) -> Result<(), String> {
-        let plan =
-            self.plan(problem, at).map_err(|e| format!("cuBLASLt has no algorithm ({e}) for {problem:?}"))?;
+        // SAFETY: as the caller says.
+        let plan = unsafe { self.plan(problem, at, stream) }
+            .map_err(|e| format!("cuBLASLt has no algorithm ({e}) for {problem:?}"))?;
         // SAFETY: as the caller says.
         let launched = unsafe { plan.descriptors.launch(self.handle, &plan.algorithm, at, at.out, stream) };
         launched.map_err(|e| {
             if problem.epilogue != Epilogue::None {
                 // Without the epilogue it may work.
-                self.plans().insert(*problem, Err(e));
+                locked(&self.plans).insert(*problem, Err(e));
             }
             format!("cuBLASLt could not multiply ({e}): {problem:?}")
         })
     }
 
-    fn plan(&self, problem: &Problem, at: &Addresses) -> Result<Arc<Plan>, CublasError> {
-        let mut plans = self.plans();
-        if let Some(plan) = plans.get(problem) {
-            return plan.clone();
+    /// # Safety
+    /// As [`matmul`](Self::matmul).
+    unsafe fn plan(
+        &self,
+        problem: &Problem,
+        at: &Addresses,
+        stream: CUstream,
+    ) -> Result<Arc<Plan>, CublasError> {
+        let told = *locked(&self.tuning);
+        let mut plans = locked(&self.plans);
+        match plans.get(problem) {
+            // Met while tuning was not allowed.
+            Some(Ok(plan)) if plan.open && told.is_some() => {}
+            Some(plan) => return plan.clone(),
+            None => {}
         }
-        let plan = self.choose(problem, at).map(Arc::new);
+        // SAFETY: as the caller says.
+        let plan = unsafe { self.choose(problem, at, told, stream) }.map(Arc::new);
         plans.insert(*problem, plan.clone());
         plan
     }
 
-    fn choose(&self, problem: &Problem, at: &Addresses) -> Result<Plan, CublasError> {
+    /// # Safety
+    /// As [`matmul`](Self::matmul).
+    unsafe fn choose(
+        &self,
+        problem: &Problem,
+        at: &Addresses,
+        told: Option<fn(usize)>,
+        stream: CUstream,
+    ) -> Result<Plan, CublasError> {
         let descriptors = Descriptors::new(problem, at.vector)?;
-        let algorithm = descriptors.candidates(self.handle, 1)?[0];
-        Ok(Plan { descriptors, algorithm })
+        let worth = problem.flops() >= tuning::MIN_FLOPS;
+        if worth && let Some(data) = self.remembered.get(problem) {
+            let algorithm = Algorithm { data };
+            if descriptors.accept(self.handle, &algorithm) {
+                self.measured.store(true, Relaxed);
+                return Ok(Plan { descriptors, algorithm, open: false });
+            }
+        }
+        let Some(told) = told.filter(|_| worth) else {
+            let algorithm = descriptors.candidates(self.handle, 1)?[0];
+            return Ok(Plan { descriptors, algorithm, open: worth });
+        };
+        let candidates = descriptors.candidates(self.handle, tuning::CANDIDATES)?;
+        // SAFETY: as the caller says.
+        let fastest = unsafe { self.fastest(&descriptors, &candidates, problem, at, stream) };
+        let algorithm = candidates[fastest.as_ref().map_or(0, |fastest| fastest.candidate)];
+        if let Some(fastest) = fastest {
+            self.remembered.put(problem, algorithm.data, &fastest);
+            self.measured.store(true, Relaxed);
+            told(self.tuned.fetch_add(1, Relaxed) + 1);
+        }
+        Ok(Plan { descriptors, algorithm, open: false })
     }
 
-    /// What a thread left that panicked while it chose is whole: plans are put in when they are made.
-    fn plans(&self) -> std::sync::MutexGuard<'_, HashMap<Problem, Result<Arc<Plan>, CublasError>>> {
-        self.plans.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    /// Which of the algorithms computes the problem in the shortest time, by computing it: its own output
+    /// is overwritten, since the product that was asked for still follows, and one that is added to stays
+    /// as it is. `None` where there is no memory to do so.
+    ///
+    /// # Safety
+    /// As [`matmul`](Self::matmul).
+    unsafe fn fastest(
+        &self,
+        descriptors: &Descriptors,
+        candidates: &[Algorithm],
+        problem: &Problem,
+        at: &Addresses,
+        stream: CUstream,
+    ) -> Option<Fastest> {
+        let scratch = match problem.accumulate {
+            true => Some(Block::new(problem.out_bytes()).ok()?),
+            false => None,
+        };
+        let to = scratch.as_ref().map_or(at.out, Block::address);
+        tuning::fastest(candidates.len(), stream, &|candidate| {
+            // SAFETY: as the caller says; the scratch memory is as large as the output, and `fastest`
+            // waits for its launches.
+            unsafe { descriptors.launch(self.handle, &candidates[candidate], at, to, stream) }.is_ok()
+        })
     }
+}
+
+/// Keeps tuning allowed.
+pub struct TuningAllowed<'a>(&'a Blas);
+
+impl Drop for TuningAllowed<'_> {
+    fn drop(&mut self) {
+        *locked(&self.0.tuning) = None;
+    }
+}
+
+/// What a thread that panicked left behind is whole: every change is one assignment.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }

@@ -7,6 +7,7 @@ use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
 use cudarc::driver::sys;
 
+use super::block::Block;
 use super::{Event, Gpu, Operand, Output, PinnedArena, matmul};
 use crate::device::{Ceilings, dtype};
 use crate::recipe::Compute;
@@ -46,14 +47,16 @@ pub fn ceilings(gpu: &'static Gpu, types: &[Compute]) -> Ceilings {
 
 /// The copy rates; a host that cannot lock the memory leaves its two unmeasured.
 fn copies(gpu: &'static Gpu, ceilings: &mut Ceilings) {
-    let Some((from, to)) = DeviceBlock::new(gpu).zip(DeviceBlock::new(gpu)) else { return };
+    gpu.context.bind();
+    let (Ok(source), Ok(target)) = (Block::new(COPY_BYTES), Block::new(COPY_BYTES)) else { return };
+    let (from, to) = (source.address(), target.address());
     let copy = |run: &(dyn Fn(sys::CUstream) -> sys::CUresult + Sync)| {
         fastest(gpu, || {
             gpu.stream().submit(|stream| run(stream).result().expect("a copy within both blocks"));
         })
     };
     // SAFETY: all blocks hold COPY_BYTES bytes and outlive the copies, which `fastest` waits for.
-    let device = copy(&|stream| unsafe { sys::cuMemcpyDtoDAsync_v2(to.0, from.0, COPY_BYTES, stream) });
+    let device = copy(&|stream| unsafe { sys::cuMemcpyDtoDAsync_v2(to, from, COPY_BYTES, stream) });
     ceilings.copy = Some(2.0 * COPY_BYTES as f64 / device);
     let Some(mut host) = PinnedArena::new(gpu, COPY_BYTES).ok().and_then(|mut arena| arena.take(COPY_BYTES))
     else {
@@ -63,19 +66,21 @@ fn copies(gpu: &'static Gpu, ceilings: &mut Ceilings) {
     let pointer = host.bytes_mut().as_mut_ptr() as usize;
     // SAFETY: as above.
     let up = copy(&|stream| unsafe {
-        sys::cuMemcpyHtoDAsync_v2(to.0, pointer as *const c_void, COPY_BYTES, stream)
+        sys::cuMemcpyHtoDAsync_v2(to, pointer as *const c_void, COPY_BYTES, stream)
     });
     // SAFETY: as above.
     let down = copy(&|stream| unsafe {
-        sys::cuMemcpyDtoHAsync_v2(pointer as *mut c_void, from.0, COPY_BYTES, stream)
+        sys::cuMemcpyDtoHAsync_v2(pointer as *mut c_void, from, COPY_BYTES, stream)
     });
     ceilings.host_to_device = Some(COPY_BYTES as f64 / up);
     ceilings.device_to_host = Some(COPY_BYTES as f64 / down);
 }
 
-/// Seconds of the fastest run, by device events; the first run is not counted.
+/// Seconds of the fastest run, by device events; the first run, which may tune, is not counted.
 fn fastest(gpu: &'static Gpu, mut run: impl FnMut()) -> f64 {
+    let tuning = gpu.allow_tuning(|_| ());
     run();
+    drop(tuning);
     (0..REPEATS)
         .map(|_| {
             let start = Event::record(gpu);
@@ -87,23 +92,4 @@ fn fastest(gpu: &'static Gpu, mut run: impl FnMut()) -> f64 {
 
 fn primitive(tensor: Tensor<2>) -> CubeTensor {
     tensor.try_into_primitive::<CubeBackend>().expect("a tensor of a CUDA device")
-}
-
-/// COPY_BYTES of device memory outside CubeCL's pools.
-struct DeviceBlock(u64);
-
-impl DeviceBlock {
-    fn new(gpu: &Gpu) -> Option<Self> {
-        gpu.context.bind();
-        let mut address = 0;
-        // SAFETY: the context is current and `address` is written before use.
-        unsafe { sys::cuMemAlloc_v2(&mut address, COPY_BYTES) }.result().ok().map(|()| Self(address))
-    }
-}
-
-impl Drop for DeviceBlock {
-    fn drop(&mut self) {
-        // SAFETY: allocated by `new`; every copy has been waited for.
-        unsafe { sys::cuMemFree_v2(self.0) };
-    }
 }

@@ -3,11 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
+use super::Gpu;
+use super::block::Block;
 use cubecl::MemoryScope;
 use cubecl::logging::{LaunchObservation, LaunchObserver};
-use cudarc::driver::sys;
-
-use super::Gpu;
 
 /// Device memory at one moment, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -80,7 +79,7 @@ pub(super) fn observe(gpu: &Gpu) {
 }
 
 /// Memory taken from the driver and left unused, so that the rest behaves as on a smaller card.
-pub struct Ballast(u64);
+pub struct Ballast(#[expect(dead_code, reason = "freed when dropped")] Block);
 
 impl Ballast {
     /// Leaves `limit` bytes for this process from now on, what it already holds counted in; `None`
@@ -92,18 +91,8 @@ impl Ballast {
         let (free, _) = gpu.context.memory();
         let left = limit.saturating_sub(Usage::now(gpu).reserved);
         let Some(bytes) = free.checked_sub(left).filter(|bytes| *bytes > 0) else { return Ok(None) };
-        let mut address = 0;
-        // SAFETY: the context is current (it was asked for its memory) and `address` is written.
-        unsafe { sys::cuMemAlloc_v2(&mut address, bytes as usize) }
-            .result()
+        let block = Block::new(bytes as usize)
             .map_err(|e| format!("the device does not give up {bytes} bytes: {e}"))?;
-        Ok(Some(Self(address)))
-    }
-}
-
-impl Drop for Ballast {
-    fn drop(&mut self) {
-        // SAFETY: allocated by `leaving` and never handed out.
-        unsafe { sys::cuMemFree_v2(self.0) };
+        Ok(Some(Self(block)))
     }
 }

@@ -5,6 +5,7 @@
 
 mod activity;
 mod blas;
+mod block;
 mod ceilings;
 mod copies;
 mod driver;
@@ -31,7 +32,7 @@ use super::DeviceInfo;
 use crate::recipe::Bytes;
 
 pub use activity::Recording;
-pub use blas::Fp32Math;
+pub use blas::{Fp32Math, TuningAllowed};
 pub use ceilings::ceilings;
 pub use copies::{CopyStream, Slot, Transfer};
 pub use driver::count;
@@ -78,7 +79,7 @@ impl Gpu {
             .unwrap_or_else(|e| panic!("cuda:{ordinal} cannot be opened: {e}"));
         context.bind();
         let device = CubeDevice::cuda(ordinal).unwrap_or_else(|e| panic!("cuda:{ordinal}: {e:?}"));
-        let blas = blas::Blas::new();
+        let blas = blas::Blas::new(ordinal);
         // A device stays open for the life of the process: streams and contexts refer to it.
         let gpu: &'static Self =
             Box::leak(Box::new(Self { ordinal, device, context, blas, lanes: Mutex::default() }));
@@ -102,6 +103,9 @@ impl Gpu {
             StreamPath::HostSynchronised(reason) => format!("separate, the host waits ({reason})"),
         };
         let matmul = match self.blas_version() {
+            Ok(version) if self.blas.as_ref().is_ok_and(blas::Blas::measured) => {
+                format!("cuBLASLt {version}, algorithm measured")
+            }
             Ok(version) => format!("cuBLASLt {version}"),
             Err(reason) => format!("CubeCL ({reason})"),
         };
@@ -121,6 +125,13 @@ impl Gpu {
     /// The version of cuBLASLt, or why there is none: products then take Burn's own kernels.
     pub fn blas_version(&self) -> Result<usize, &str> {
         self.blas.as_ref().map(|_| blas::Blas::version()).map_err(String::as_str)
+    }
+
+    /// Lets new matrix products be timed with several algorithms, of which the fastest is kept and
+    /// remembered, until the guard is dropped; `told` gets the number of products tuned so far, after
+    /// each. `None` without cuBLASLt.
+    pub fn allow_tuning(&self, told: fn(usize)) -> Option<TuningAllowed<'_>> {
+        self.blas.as_ref().ok().map(|blas| blas.allow_tuning(told))
     }
 
     /// Waits until the device has done everything issued on this thread's stream.

@@ -99,14 +99,7 @@ impl Descriptors {
         preference.set(Pref::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, lhs.alignment)?;
         preference.set(Pref::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, out.alignment)?;
         preference.set(Pref::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, out.alignment)?;
-        let nothing = sys::cublasLtMatmulHeuristicResult_t {
-            algo: Algorithm { data: [0; 8] },
-            workspaceSize: 0,
-            state: sys::cublasStatus_t::CUBLAS_STATUS_NOT_SUPPORTED,
-            wavesCount: 0.0,
-            reserved: [0; 4],
-        };
-        let mut results = vec![nothing; count];
+        let mut results = vec![nothing(); count];
         let mut found = 0;
         // SAFETY: all descriptors are alive, and `results` has room for `count` of them.
         unsafe {
@@ -131,6 +124,26 @@ impl Descriptors {
             true => Err(CublasError(sys::cublasStatus_t::CUBLAS_STATUS_NOT_SUPPORTED)),
             false => Ok(algorithms),
         }
+    }
+
+    /// Whether an algorithm from elsewhere fits the problem.
+    pub fn accept(&self, handle: sys::cublasLtHandle_t, algorithm: &Algorithm) -> bool {
+        let mut result = nothing();
+        // SAFETY: all descriptors are alive; `result` is written.
+        let status = unsafe {
+            sys::cublasLtMatmulAlgoCheck(
+                handle,
+                self.description.0,
+                self.rhs.0,
+                self.lhs.0,
+                self.out.0,
+                self.out.0,
+                algorithm,
+                &mut result,
+            )
+        };
+        let fine = sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS;
+        status == fine && result.state == fine && result.workspaceSize <= WORKSPACE
     }
 
     /// Enqueues the product of the matrices `at`, with its result at `to`: `at.out`, or a place like it.
@@ -244,6 +257,17 @@ impl Drop for Preference {
     fn drop(&mut self) {
         // SAFETY: made by `candidates` and not used again.
         let _ = unsafe { lt::destroy_matmul_pref(self.0) };
+    }
+}
+
+/// To be written over.
+fn nothing() -> sys::cublasLtMatmulHeuristicResult_t {
+    sys::cublasLtMatmulHeuristicResult_t {
+        algo: Algorithm { data: [0; 8] },
+        workspaceSize: 0,
+        state: sys::cublasStatus_t::CUBLAS_STATUS_NOT_SUPPORTED,
+        wavesCount: 0.0,
+        reserved: [0; 4],
     }
 }
 

@@ -54,6 +54,23 @@ pub struct Problem {
     pub epilogue: Epilogue,
 }
 
+impl Problem {
+    /// Multiplications and additions of all products.
+    pub fn flops(&self) -> f64 {
+        let inner = if self.lhs.transposed { self.lhs.rows } else { self.lhs.columns };
+        2.0 * [self.batch, self.out.rows, self.out.columns, inner]
+            .map(|size| size as f64)
+            .iter()
+            .product::<f64>()
+    }
+
+    /// From the first element of the output to the last.
+    pub fn out_bytes(&self) -> usize {
+        let Layout { dtype, rows, columns, stride, batch_stride, .. } = self.out;
+        ((self.batch - 1) * batch_stride + (rows - 1) * stride + columns) * dtype.size()
+    }
+}
+
 /// Device addresses of a [`Problem`]'s first matrices, of its epilogue's vector (0 without one) and of
 /// [`WORKSPACE`](super::WORKSPACE) bytes of scratch memory.
 #[derive(Clone, Copy)]
