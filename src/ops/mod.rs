@@ -1,6 +1,7 @@
 //! Operators with hand-written backward, and the recipe keys that choose among them:
 //! `[checkpoint] level` and `[ops]`.
 
+pub mod kernels;
 pub mod linear;
 pub mod swiglu;
 
