@@ -5,8 +5,9 @@ use burn::tensor::{Device, Tensor};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::language::{Cache, LanguageNetwork, Tokens, integers};
+use super::language::{Cache, LanguageNetwork, Tokens};
 use crate::ops::attention::Mask;
+use crate::ops::embedding::{Ids, integers};
 
 /// How the next token is chosen.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -87,21 +88,23 @@ fn tokens(
     device: &Device,
 ) -> Tokens {
     let cells = |f: &dyn Fn(&[u32], usize, usize) -> i32, columns: std::ops::Range<usize>| {
-        let values = sequences
+        sequences
             .iter()
             .zip(padding)
             .flat_map(|(sequence, pad)| columns.clone().map(move |c| f(sequence, *pad, c)))
-            .collect();
-        integers(values, device)
+            .collect::<Vec<i32>>()
     };
     let batch = sequences.len();
     let segments = padding.iter().any(|pad| *pad > 0).then(|| {
         let segment = cells(&|_, pad, c| if c < pad { PADDING } else { 0 }, 0..columns.end);
-        segment.reshape([batch, columns.end])
+        integers(segment, device).reshape([batch, columns.end])
     });
     Tokens {
-        ids: cells(&|sequence, pad, c| if c < pad { 0 } else { sequence[c - pad] as i32 }, columns.clone()),
-        positions: cells(&|_, pad, c| c.saturating_sub(pad) as i32, columns.clone()),
+        ids: Ids::new(
+            cells(&|sequence, pad, c| if c < pad { 0 } else { sequence[c - pad] as i32 }, columns.clone()),
+            device,
+        ),
+        positions: Ids::new(cells(&|_, pad, c| c.saturating_sub(pad) as i32, columns.clone()), device),
         batch,
         sequence: columns.len(),
         mask: Mask { segments },

@@ -13,8 +13,11 @@ use std::ops::Range;
 
 use burn::tensor::{DType, IndexingUpdateOp, Int, Tensor, activation};
 
+use super::backend::{cube, cube_int, on_cuda, uncube};
 use super::dense::Arithmetic;
 use super::function::custom;
+use super::kernels::cross_entropy as kernels;
+use super::kernels::sum::sum as kernel_sum;
 use super::product::{plain, product, product_add, product_into, transpose};
 use super::{Operator, narrow, wide};
 
@@ -61,10 +64,8 @@ fn chunked(
         let (h, weight) = (Tensor::<2>::from_dispatch(h), Tensor::<2>::from_dispatch(weight));
         let (h_dtype, weight_dtype) = (h.dtype(), weight.dtype());
         let head = Head { h: narrow(h, dtype), weight: narrow(weight, dtype), labels, arithmetic, chunk };
-        let statistics = head.statistics();
-        let loss = statistics.losses(&head.labels).sum() / total;
-        let lse = statistics.lse();
-        (loss, move |g: Tensor<1>, wanted| {
+        let (losses, lse) = head.losses();
+        (sum(losses) / total, move |g: Tensor<1>, wanted| {
             let (dh, dweight) = head.backward(lse, wide(g) / total, weight_dtype, wanted);
             [dh.map(|dh| narrow(dh, h_dtype).into_dispatch()), dweight.map(Tensor::into_dispatch)]
         })
@@ -110,13 +111,23 @@ impl Head {
         product(plain(self.h.clone()), rows, DType::F32, self.arithmetic.math)
     }
 
-    fn statistics(&self) -> Statistics {
+    /// Each token's loss, 0 for those not counted, and its log Σ exp(logits), [tokens] each in fp32.
+    fn losses(&self) -> (Tensor<1>, Tensor<1>) {
         let [tokens, _] = self.h.dims();
+        if on_cuda(&self.h) {
+            let labels = cube_int(&self.labels);
+            let mut state = kernels::LossState::new(&cube(self.h.clone()), tokens);
+            for chunk in self.chunks() {
+                kernels::observe_chunk(&cube(self.logits(&chunk)), &labels, chunk.start, &mut state);
+            }
+            let (losses, lse) = kernels::token_losses(&state, &labels);
+            return (uncube(losses), uncube(lse));
+        }
         let mut statistics = Statistics::new(tokens, &self.h);
         for chunk in self.chunks() {
             statistics.observe(self.logits(&chunk), &self.labels, chunk.start);
         }
-        statistics
+        (statistics.losses(&self.labels), statistics.lse())
     }
 
     /// dh in fp32 and dW, from each token's log Σ exp and the factor [1] of every token's loss.
@@ -187,12 +198,21 @@ fn chunk_gradient(
     factor: &Tensor<1>,
     dtype: DType,
 ) -> Tensor<2> {
+    if on_cuda(&logits) {
+        let (lse, labels, factor) = (cube(lse.clone()), cube_int(labels), cube(factor.clone()));
+        return uncube(kernels::chunk_gradient(cube(logits), &lse, &labels, first, &factor, dtype));
+    }
     let [_, columns] = logits.dims();
     let factor = counted(labels) * factor.clone();
     let softmax = (logits - lse.clone().unsqueeze_dim(1)).exp() * factor.clone().unsqueeze_dim(1);
     let (index, inside) = within(labels, first, columns);
     let onehot = (inside * factor * -1.0).unsqueeze_dim(1);
     narrow(softmax.scatter(1, index.unsqueeze_dim(1), onehot, IndexingUpdateOp::Add), dtype)
+}
+
+/// Σ x as [1]; Burn's own sum tries variants for seconds on CUDA.
+fn sum(x: Tensor<1>) -> Tensor<1> {
+    if on_cuda(&x) { uncube(kernel_sum(&cube(x))) } else { x.sum() }
 }
 
 /// 1 for tokens that count, 0 for the others.

@@ -1,23 +1,63 @@
 //! The embedding lookup with hand-written backward: the gradients of equal tokens are summed in
 //! fp32, in the order of the tokens, so that the result does not depend on chance.
 
-use burn::tensor::{DType, Int, Tensor};
+use burn::tensor::{DType, Device, IndexingUpdateOp, Int, Tensor, TensorData};
 
+use super::backend::{cube, cube_int, on_cuda, uncube};
 use super::function::custom;
+use super::kernels::embedding::{DevicePlan, ScatterPlan, gather, scatter};
 use super::{narrow, wide};
 
+/// Rows of a table to look up, with the order in which backward adds up their gradients.
+#[derive(Clone, Debug)]
+pub struct Ids {
+    pub ids: Tensor<1, Int>,
+    /// Positions sorted by id, each id once, and where it begins in the order.
+    order: Tensor<1, Int>,
+    unique: Tensor<1, Int>,
+    starts: Tensor<1, Int>,
+}
+
+impl Ids {
+    pub fn new(ids: Vec<i32>, device: &Device) -> Self {
+        let ScatterPlan { order, unique, starts } = ScatterPlan::new(&ids);
+        let [ids, order, unique, starts] = [ids, order, unique, starts].map(|v| integers(v, device));
+        Self { ids, order, unique, starts }
+    }
+}
+
+/// A vector of 32-bit integers, which every device computes with.
+pub fn integers(values: Vec<i32>, device: &Device) -> Tensor<1, Int> {
+    let length = values.len();
+    Tensor::from_data(TensorData::new(values, [length]), (device, DType::I32))
+}
+
 /// Rows of weight [vocab, hidden] for ids [tokens], as `out`.
-pub fn embedding(weight: Tensor<2>, ids: &Tensor<1, Int>, out: DType) -> Tensor<2> {
+pub fn embedding(weight: Tensor<2>, ids: &Ids, out: DType) -> Tensor<2> {
     let ids = ids.clone();
     custom([weight.into_dispatch()], |[weight]| {
         let weight = Tensor::<2>::from_dispatch(weight);
-        let (dtype, [vocab, hidden]) = (weight.dtype(), weight.dims());
-        let rows = narrow(weight.select(0, ids.clone()), out);
-        (rows, move |g: Tensor<2>, _| {
-            let g = wide(g);
-            let zeros = Tensor::zeros([vocab, hidden], (&g.device(), g.dtype()));
-            let sum = zeros.select_assign(0, ids, g, burn::tensor::IndexingUpdateOp::Add);
-            [Some(narrow(sum, dtype).into_dispatch())]
+        let (dtype, [vocab, _]) = (weight.dtype(), weight.dims());
+        (rows(weight, &ids.ids, out), move |g: Tensor<2>, _| {
+            [Some(sums(g, &ids, vocab, dtype).into_dispatch())]
         })
     })
+}
+
+fn rows(weight: Tensor<2>, ids: &Tensor<1, Int>, out: DType) -> Tensor<2> {
+    if on_cuda(&weight) {
+        return uncube(gather(&cube(weight), &cube_int(ids), out));
+    }
+    narrow(weight.select(0, ids.clone()), out)
+}
+
+/// [vocab, hidden] as `dtype`.
+fn sums(g: Tensor<2>, ids: &Ids, vocab: usize, dtype: DType) -> Tensor<2> {
+    if on_cuda(&g) {
+        let [order, unique, starts] = [&ids.order, &ids.unique, &ids.starts].map(cube_int);
+        return uncube(scatter(&cube(g), &DevicePlan { order, unique, starts }, vocab, dtype));
+    }
+    let g = wide(g);
+    let zeros = Tensor::zeros([vocab, g.dims()[1]], (&g.device(), g.dtype()));
+    narrow(zeros.select_assign(0, ids.ids.clone(), g, IndexingUpdateOp::Add), dtype)
 }

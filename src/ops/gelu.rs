@@ -10,7 +10,9 @@
 
 use burn::tensor::Tensor;
 
+use super::backend::{cube, on_cuda, uncube};
 use super::function::custom;
+use super::kernels::gelu as kernels;
 use super::{Operator, narrow, wide};
 
 const SLOPE: f64 = 0.797_884_560_802_865_4; // √(2/π)
@@ -23,8 +25,12 @@ pub fn gelu(x: Tensor<2>, operator: Operator) -> Tensor<2> {
     }
     custom([x.into_dispatch()], |[x]| {
         let x = Tensor::<2>::from_dispatch(x);
-        (formula(x.clone()), move |g: Tensor<2>, _| [Some(backward(x, g).into_dispatch())])
+        (forward(x.clone()), move |g: Tensor<2>, _| [Some(backward(x, g).into_dispatch())])
     })
+}
+
+fn forward(x: Tensor<2>) -> Tensor<2> {
+    if on_cuda(&x) { uncube(kernels::gelu(cube(x))) } else { formula(x) }
 }
 
 fn formula(x: Tensor<2>) -> Tensor<2> {
@@ -40,6 +46,9 @@ fn inner(x: Tensor<2>) -> Tensor<2> {
 }
 
 fn backward(x: Tensor<2>, g: Tensor<2>) -> Tensor<2> {
+    if on_cuda(&x) {
+        return uncube(kernels::gelu_backward(&cube(x), cube(g)));
+    }
     let dtype = x.dtype();
     let x = wide(x);
     let tanh = inner(x.clone()).tanh();

@@ -2,11 +2,13 @@
 //! `[checkpoint] level` and `[ops]`.
 
 pub mod attention;
+mod backend;
 pub mod cross_entropy;
 pub mod dense;
 pub mod embedding;
 pub mod function;
 pub mod gelu;
+pub mod kernels;
 pub mod linear;
 pub mod norm;
 pub mod product;

@@ -12,7 +12,9 @@
 
 use burn::tensor::{DType, Tensor};
 
+use super::backend::{cube, on_cuda, uncube};
 use super::function::custom;
+use super::kernels::norm as kernels;
 use super::{Operator, narrow, wide};
 
 /// y [tokens, hidden] of dtype `out` from x [tokens, hidden] and weight [hidden].
@@ -23,21 +25,38 @@ pub fn rms_norm(x: Tensor<2>, weight: Tensor<1>, epsilon: f64, out: DType, opera
     }
     custom([x.into_dispatch(), weight.into_dispatch()], |[x, weight]| {
         let (x, weight) = (Tensor::<2>::from_dispatch(x), Tensor::<1>::from_dispatch(weight));
-        let rstd = rms_statistics(wide(x.clone()), epsilon);
-        let y = narrow(wide(x.clone()) * rstd.clone() * wide(weight.clone()).unsqueeze(), out);
-        (y, move |g: Tensor<2>, [want_x, want_weight]| {
-            let (dtype, g) = (x.dtype(), wide(g));
-            let normal = wide(x) * rstd.clone();
-            let dweight = want_weight
-                .then(|| narrow((g.clone() * normal.clone()).sum_dim(0).squeeze_dim(0), weight.dtype()));
-            let dx = want_x.then(|| {
-                let g = g * wide(weight).unsqueeze();
-                let share = (g.clone() * normal.clone()).mean_dim(1);
-                narrow((g - normal * share) * rstd, dtype)
-            });
-            [dx.map(Tensor::into_dispatch), dweight.map(Tensor::<1>::into_dispatch)]
+        let (y, rstd) = rms_forward(&x, &weight, epsilon, out);
+        (y, move |g: Tensor<2>, _| {
+            let dtype = weight.dtype();
+            let (dx, dweight) = rms_backward(x, weight, rstd, g);
+            [Some(dx.into_dispatch()), Some(narrow(dweight, dtype).into_dispatch())]
         })
     })
+}
+
+/// y and r [tokens] in fp32.
+fn rms_forward(x: &Tensor<2>, weight: &Tensor<1>, epsilon: f64, out: DType) -> (Tensor<2>, Tensor<1>) {
+    if on_cuda(x) {
+        let (y, rstd) = kernels::rms_norm(&cube(x.clone()), &cube(weight.clone()), epsilon as f32, out);
+        return (uncube(y), uncube(rstd));
+    }
+    let rstd = rms_statistics(wide(x.clone()), epsilon);
+    let y = narrow(wide(x.clone()) * rstd.clone() * wide(weight.clone()).unsqueeze(), out);
+    (y, rstd.squeeze_dim(1))
+}
+
+/// dx, and dw in fp32.
+fn rms_backward(x: Tensor<2>, weight: Tensor<1>, rstd: Tensor<1>, g: Tensor<2>) -> (Tensor<2>, Tensor<1>) {
+    if on_cuda(&x) {
+        let (dx, dweight) = kernels::rms_norm_backward(&cube(x), &cube(weight), &cube(rstd), &cube(g));
+        return (uncube(dx), uncube(dweight));
+    }
+    let (dtype, g, rstd) = (x.dtype(), wide(g), rstd.unsqueeze_dim::<2>(1));
+    let normal = wide(x) * rstd.clone();
+    let dweight = (g.clone() * normal.clone()).sum_dim(0).squeeze_dim(0);
+    let g = g * wide(weight).unsqueeze();
+    let share = (g.clone() * normal.clone()).mean_dim(1);
+    (narrow((g - normal * share) * rstd, dtype), dweight)
 }
 
 /// y [tokens, hidden] of dtype `out` from x [tokens, hidden], weight and bias [hidden].
@@ -58,29 +77,62 @@ pub fn layer_norm(
     custom(inputs, |[x, weight, bias]| {
         let (x, weight) = (Tensor::<2>::from_dispatch(x), Tensor::<1>::from_dispatch(weight));
         let bias = Tensor::<1>::from_dispatch(bias);
-        let (mean, rstd) = layer_statistics(wide(x.clone()), epsilon);
-        let normal = (wide(x.clone()) - mean.clone()) * rstd.clone();
-        let y = narrow(normal * wide(weight.clone()).unsqueeze() + wide(bias.clone()).unsqueeze(), out);
+        let (y, mean, rstd) = layer_forward(&x, &weight, &bias, epsilon, out);
         let bias_dtype = bias.dtype();
-        (y, move |g: Tensor<2>, [want_x, want_weight, want_bias]| {
-            let (dtype, g) = (x.dtype(), wide(g));
-            let normal = (wide(x) - mean) * rstd.clone();
-            let dbias = want_bias.then(|| narrow(g.clone().sum_dim(0).squeeze_dim(0), bias_dtype));
-            let dweight = want_weight
-                .then(|| narrow((g.clone() * normal.clone()).sum_dim(0).squeeze_dim(0), weight.dtype()));
-            let dx = want_x.then(|| {
-                let g = g * wide(weight).unsqueeze();
-                let share = (g.clone() * normal.clone()).mean_dim(1);
-                let mean = g.clone().mean_dim(1);
-                narrow((g - mean - normal * share) * rstd, dtype)
-            });
+        (y, move |g: Tensor<2>, _| {
+            let dtype = weight.dtype();
+            let (dx, dweight, dbias) = layer_backward(x, weight, mean, rstd, g);
             [
-                dx.map(Tensor::into_dispatch),
-                dweight.map(Tensor::<1>::into_dispatch),
-                dbias.map(Tensor::<1>::into_dispatch),
+                Some(dx.into_dispatch()),
+                Some(narrow(dweight, dtype).into_dispatch()),
+                Some(narrow(dbias, bias_dtype).into_dispatch()),
             ]
         })
     })
+}
+
+/// y, and the mean and r [tokens] in fp32.
+fn layer_forward(
+    x: &Tensor<2>,
+    weight: &Tensor<1>,
+    bias: &Tensor<1>,
+    epsilon: f64,
+    out: DType,
+) -> (Tensor<2>, Tensor<1>, Tensor<1>) {
+    if on_cuda(x) {
+        let [weight, bias] = [weight, bias].map(|t| cube(t.clone()));
+        let (y, mean, rstd) = kernels::layer_norm(&cube(x.clone()), &weight, &bias, epsilon as f32, out);
+        return (uncube(y), uncube(mean), uncube(rstd));
+    }
+    let (mean, rstd) = layer_statistics(wide(x.clone()), epsilon);
+    let normal = (wide(x.clone()) - mean.clone()) * rstd.clone();
+    let y = narrow(normal * wide(weight.clone()).unsqueeze() + wide(bias.clone()).unsqueeze(), out);
+    (y, mean.squeeze_dim(1), rstd.squeeze_dim(1))
+}
+
+/// dx, and dw and db in fp32.
+fn layer_backward(
+    x: Tensor<2>,
+    weight: Tensor<1>,
+    mean: Tensor<1>,
+    rstd: Tensor<1>,
+    g: Tensor<2>,
+) -> (Tensor<2>, Tensor<1>, Tensor<1>) {
+    if on_cuda(&x) {
+        let (mean, rstd) = (cube(mean), cube(rstd));
+        let (dx, dweight, dbias) =
+            kernels::layer_norm_backward(&cube(x), &cube(weight), &mean, &rstd, &cube(g));
+        return (uncube(dx), uncube(dweight), uncube(dbias));
+    }
+    let (dtype, g) = (x.dtype(), wide(g));
+    let [mean, rstd] = [mean, rstd].map(|t| t.unsqueeze_dim::<2>(1));
+    let normal = (wide(x) - mean) * rstd.clone();
+    let dbias = g.clone().sum_dim(0).squeeze_dim(0);
+    let dweight = (g.clone() * normal.clone()).sum_dim(0).squeeze_dim(0);
+    let g = g * wide(weight).unsqueeze();
+    let share = (g.clone() * normal.clone()).mean_dim(1);
+    let mean = g.clone().mean_dim(1);
+    (narrow((g - mean - normal * share) * rstd, dtype), dweight, dbias)
 }
 
 /// 1/√(mean(x²) + ε) of every row, [tokens, 1].

@@ -3,10 +3,11 @@
 
 use std::ops::Range;
 
-use burn::backend::{Backend, DispatchKindConversion, DispatchTensor, DispatchTensorKind, Flex};
-use burn::tensor::{DType, Float, Tensor};
+use burn::backend::{Backend, DispatchKindConversion, DispatchTensor, Flex};
+use burn::tensor::{DType, Tensor};
 use burn_cubecl::CubeBackend as Cube;
 
+use super::backend::{lift, lower, on_cuda};
 use super::linear::{self, Fp32Math, Gradient, Matmul, Output, Side};
 
 /// One side of a product, or its transpose, which is read in place: a matrix, or a batch of them.
@@ -41,29 +42,6 @@ impl<const D: usize> Factor<D> {
         let side = if self.transposed { linear::transpose(tensor) } else { linear::plain(tensor) };
         self.rows.into_iter().fold(side, Side::rows)
     }
-}
-
-/// Whether a tensor outside of the graph lives on a CUDA device.
-pub fn on_cuda<const D: usize>(tensor: &Tensor<D>) -> bool {
-    matches!(tensor.clone().into_dispatch().kind, DispatchTensorKind::Cube(_))
-}
-
-/// A tensor outside of the graph as its backend's own.
-pub fn lower<B: Backend, const D: usize>(tensor: Tensor<D>) -> B::FloatTensorPrimitive
-where
-    DispatchTensor: DispatchKindConversion<B>,
-{
-    tensor
-        .try_into_primitive::<B>()
-        .unwrap_or_else(|e| panic!("the inputs of an operator must be on one device: {e:?}"))
-}
-
-/// The inverse of [`lower`].
-pub fn lift<B: Backend, const D: usize>(tensor: B::FloatTensorPrimitive) -> Tensor<D>
-where
-    DispatchTensor: DispatchKindConversion<B>,
-{
-    Tensor::<D, Float>::from_primitive::<B>(tensor)
 }
 
 /// Evaluates an expression with `$B` as the backend of a tensor.

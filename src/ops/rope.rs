@@ -5,7 +5,9 @@
 
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 
+use super::backend::{cube, cube_int, on_cuda, uncube};
 use super::function::custom;
+use super::kernels::rope as kernels;
 use super::{Operator, narrow, wide};
 
 /// Cosines and sines, [positions, head_dim / 2] each, in fp32.
@@ -38,9 +40,17 @@ pub fn rope(x: Tensor<2>, rotation: &Rotation, positions: &Tensor<1, Int>, opera
     }
     let (rotation, positions) = (rotation.clone(), positions.clone());
     custom([x.into_dispatch()], |[x]| {
-        let y = turn(Tensor::from_dispatch(x), &rotation, &positions, false);
-        (y, move |g: Tensor<2>, _| [Some(turn(g, &rotation, &positions, true).into_dispatch())])
+        let y = fused(Tensor::from_dispatch(x), &rotation, &positions, false);
+        (y, move |g: Tensor<2>, _| [Some(fused(g, &rotation, &positions, true).into_dispatch())])
     })
+}
+
+fn fused(x: Tensor<2>, rotation: &Rotation, positions: &Tensor<1, Int>, inverse: bool) -> Tensor<2> {
+    if on_cuda(&x) {
+        let [cosine, sine] = [&rotation.cosine, &rotation.sine].map(|table| cube(table.clone()));
+        return uncube(kernels::rope(cube(x), &cosine, &sine, &cube_int(positions), inverse));
+    }
+    turn(x, rotation, positions, inverse)
 }
 
 fn turn(x: Tensor<2>, rotation: &Rotation, positions: &Tensor<1, Int>, inverse: bool) -> Tensor<2> {

@@ -101,7 +101,7 @@ impl Gpt2 {
         let x = self.transformer.wte.forward(&tokens.ids);
         match (&self.transformer.wpe, &self.sinusoids) {
             (Some(learned), _) => residual(x, learned.forward(&tokens.positions)),
-            (None, Some(table)) => residual(x, table.forward(&tokens.positions)),
+            (None, Some(table)) => residual(x, table.forward(&tokens.positions.ids)),
             (None, None) => unreachable!("positions are learned or sinusoidal"),
         }
     }

@@ -123,7 +123,7 @@ impl LanguageNetwork for Llama {
             let computation = &self.computation;
             let normal = layer.input_layernorm.forward(x.clone(), computation);
             let Attention { q_proj, k_proj, v_proj, o_proj } = &layer.self_attn;
-            let turn = |x| rope(x, &self.rotation, &tokens.positions, computation.ops.rope);
+            let turn = |x| rope(x, &self.rotation, &tokens.positions.ids, computation.ops.rope);
             let q = turn(q_proj.forward(normal.clone(), computation));
             let k = turn(k_proj.forward(normal.clone(), computation));
             let v = v_proj.forward(normal, computation);

@@ -6,7 +6,7 @@ mod llama;
 mod parts;
 
 use burn::module::Module;
-use burn::tensor::{Device, Int, Tensor, TensorData};
+use burn::tensor::{Device, Int, Tensor};
 
 pub use cache::Cache;
 pub use gpt2::Gpt2;
@@ -17,6 +17,7 @@ use crate::device::dtype;
 use crate::ops::attention::{Heads, Mask, attend_cached, attention};
 use crate::ops::cross_entropy::linear_cross_entropy;
 use crate::ops::dense::Arithmetic;
+use crate::ops::embedding::{Ids, integers};
 use crate::ops::{Level, Ops};
 use crate::recipe::Cell;
 
@@ -42,9 +43,9 @@ impl Computation {
 #[derive(Clone, Debug)]
 pub struct Tokens {
     /// [batch · sequence]
-    pub ids: Tensor<1, Int>,
+    pub ids: Ids,
     /// Of each token within its sample, [batch · sequence].
-    pub positions: Tensor<1, Int>,
+    pub positions: Ids,
     pub batch: usize,
     /// Tokens of one sequence.
     pub sequence: usize,
@@ -57,19 +58,13 @@ impl Tokens {
         let sequence = ids.len() / batch;
         let positions: Vec<i32> = (0..batch).flat_map(|_| 0..sequence as i32).collect();
         Self {
-            ids: integers(ids.iter().map(|id| *id as i32).collect(), device),
-            positions: integers(positions, device),
+            ids: Ids::new(ids.iter().map(|id| *id as i32).collect(), device),
+            positions: Ids::new(positions, device),
             batch,
             sequence,
             mask: Mask::default(),
         }
     }
-}
-
-/// A vector of 32-bit integers, which every device computes with.
-pub fn integers(values: Vec<i32>, device: &Device) -> Tensor<1, Int> {
-    let length = values.len();
-    Tensor::from_data(TensorData::new(values, [length]), (device, burn::tensor::DType::I32))
 }
 
 /// Sequences and what is to be predicted at each of their tokens.
@@ -91,7 +86,7 @@ impl LmBatch {
             .flat_map(|row| row[1..].iter().map(|label| *label as i32).chain([-100]))
             .collect();
         let total = shifted.iter().filter(|label| **label >= 0).count() as f64;
-        let labels = integers(shifted, &tokens.ids.device());
+        let labels = integers(shifted, &tokens.ids.ids.device());
         Self { tokens, labels, total }
     }
 }

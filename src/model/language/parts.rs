@@ -2,12 +2,12 @@
 //! of a parameter in a module is its name in a file of weights.
 
 use burn::module::{Module, Param};
-use burn::tensor::{DType, Int, Tensor};
+use burn::tensor::{DType, Tensor};
 
 use super::Computation;
 use crate::model::source::{Init, Source};
 use crate::ops::dense::{WeightLayout, dense};
-use crate::ops::embedding::embedding;
+use crate::ops::embedding::{Ids, embedding};
 use crate::ops::norm::{layer_norm, rms_norm};
 
 /// Standard deviation of random weights, as transformers draws them.
@@ -70,7 +70,7 @@ impl Embedding {
     }
 
     /// [tokens, columns] in the type the table is stored in.
-    pub fn forward(&self, ids: &Tensor<1, Int>) -> Tensor<2> {
+    pub fn forward(&self, ids: &Ids) -> Tensor<2> {
         let weight = self.weight.val();
         let dtype = weight.dtype();
         embedding(weight, ids, dtype)

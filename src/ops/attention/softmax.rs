@@ -3,6 +3,8 @@
 use burn::tensor::{Bool, DType, Int, Tensor, activation};
 
 use super::Mask;
+use crate::ops::backend::{cube, cube_int, on_cuda, uncube};
+use crate::ops::kernels::softmax as kernels;
 use crate::ops::narrow;
 
 /// Which queries the rows of a block are.
@@ -45,9 +47,19 @@ impl Rows<'_> {
     }
 }
 
+impl From<&Rows<'_>> for kernels::Mask {
+    fn from(rows: &Rows) -> Self {
+        let segments = rows.mask.segments.as_ref().map(cube_int);
+        Self { query_start: rows.first, group: rows.group, kv_heads: rows.kv_heads, segments }
+    }
+}
+
 /// softmax(scale · scores) over the keys each query sees, 0 elsewhere, as `dtype`. Scores are
 /// [batch · kv_heads, rows, keys] in fp32.
 pub fn masked_softmax(scores: Tensor<3>, rows: &Rows, scale: f64, dtype: DType) -> Tensor<3> {
+    if on_cuda(&scores) {
+        return uncube(kernels::masked_softmax(cube(scores), &rows.into(), scale as f32, dtype));
+    }
     narrow(probabilities(scores, rows, scale), dtype)
 }
 
@@ -59,6 +71,11 @@ pub fn masked_softmax_backward(
     scale: f64,
     dtype: DType,
 ) -> (Tensor<3>, Tensor<3>) {
+    if on_cuda(&scores) {
+        let (scores, dp) = (cube(scores), cube(dp));
+        let (p, ds) = kernels::masked_softmax_backward(scores, dp, &rows.into(), scale as f32, dtype);
+        return (uncube(p), uncube(ds));
+    }
     let p = probabilities(scores, rows, scale);
     let sum = (p.clone() * dp.clone()).sum_dim(2);
     let ds = p.clone() * (dp - sum) * scale;

@@ -31,10 +31,11 @@ use burn::tensor::{Tensor, activation};
 use burn_cubecl::CubeBackend as Cube;
 
 use self::gate::Gate;
+use super::backend::{lift, lower, on_cuda};
 use super::dense::{Arithmetic, WeightLayout};
 use super::function::{InputGradients, custom};
 use super::linear::Matmul;
-use super::product::{lift, lower, on_cuda};
+
 use super::{Level, Operator, narrow};
 
 /// y = (SiLU(xW) ⊙ xV)U in the compute type; each weight lies as `layout` says.

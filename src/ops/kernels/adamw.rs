@@ -1,0 +1,102 @@
+//! AdamW in one kernel, in place.
+
+use burn::tensor::DType;
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::prelude::*;
+
+use super::launch::{Grid, buffer, contiguous, expect, float, vector, writable};
+
+/// What one step of AdamW multiplies by, for step t = 1, 2, …
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AdamWStep {
+    /// 1 − lr · weight_decay
+    pub decay: f32,
+    pub beta1: f32,
+    pub beta2: f32,
+    pub eps: f32,
+    /// lr / (1 − β₁ᵗ)
+    pub rate: f32,
+    /// √(1 − β₂ᵗ)
+    pub correction: f32,
+}
+
+#[cube(launch_unchecked)]
+#[allow(clippy::too_many_arguments)]
+fn update<P: Float, G: Float, N: Size>(
+    p: &mut [Vector<P, N>],
+    g: &[Vector<G, N>],
+    m: &mut [Vector<f32, N>],
+    v: &mut [Vector<f32, N>],
+    clip: &[f32],
+    decay: f32,
+    beta1: f32,
+    beta2: f32,
+    eps: f32,
+    rate: f32,
+    correction: f32,
+    #[define(P, G)] _types: [ElemType; 2],
+) {
+    if ABSOLUTE_POS < p.len() {
+        let gradient = Vector::<f32, N>::cast_from(g[ABSOLUTE_POS]) * Vector::new(clip[0]);
+        let one = 1.0f32;
+        let mean = Vector::new(beta1) * m[ABSOLUTE_POS] + Vector::new(one - beta1) * gradient;
+        let square = Vector::new(beta2) * v[ABSOLUTE_POS] + Vector::new(one - beta2) * gradient * gradient;
+        let divisor = square.sqrt() / Vector::new(correction) + Vector::new(eps);
+        let value = Vector::<f32, N>::cast_from(p[ABSOLUTE_POS]) * Vector::new(decay);
+        m[ABSOLUTE_POS] = mean;
+        v[ABSOLUTE_POS] = square;
+        p[ABSOLUTE_POS] = Vector::cast_from(value - Vector::new(rate) * mean / divisor);
+    }
+}
+
+/// One step of `torch.optim.AdamW`:
+///
+/// ```text
+/// g ← clip · g,  p ← p · decay
+/// m ← β₁ m + (1 − β₁) g,  v ← β₂ v + (1 − β₂) g²
+/// p ← p − rate · m / (√v / correction + eps)
+/// ```
+///
+/// p, g, m and v of one shape, p and g of any float types, m and v f32; clip [1] f32. Returns p, m
+/// and v, each in its own memory where nobody else holds it.
+pub fn adamw(
+    p: CubeTensor,
+    g: &CubeTensor,
+    m: CubeTensor,
+    v: CubeTensor,
+    clip: &CubeTensor,
+    step: AdamWStep,
+) -> (CubeTensor, CubeTensor, CubeTensor) {
+    let [p, m, v] = [p, m, v].map(writable);
+    let g = contiguous(g);
+    let elements = p.meta.num_elements();
+    expect(&g, g.dtype, elements, "g");
+    expect(&m, DType::F32, elements, "m");
+    expect(&v, DType::F32, elements, "v");
+    expect(clip, DType::F32, 1, "clip");
+    let vector = vector(DType::F32, &[elements]);
+    let grid = Grid::of(elements / vector);
+    let AdamWStep { decay, beta1, beta2, eps, rate, correction } = step;
+    // SAFETY: the buffers hold `elements` elements and the kernel checks their end.
+    unsafe {
+        update::launch_unchecked(
+            &p.client,
+            grid.count,
+            grid.dim,
+            vector,
+            buffer(&p),
+            buffer(&g),
+            buffer(&m),
+            buffer(&v),
+            buffer(clip),
+            decay,
+            beta1,
+            beta2,
+            eps,
+            rate,
+            correction,
+            [float(p.dtype), float(g.dtype)],
+        );
+    }
+    (p, m, v)
+}

@@ -1,0 +1,81 @@
+//! Conversions and sums of tensors, element by element.
+
+use burn::tensor::DType;
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::prelude::*;
+
+use super::launch::{Grid, buffer, contiguous, expect, float, like, over, vector, wider};
+
+#[cube(launch_unchecked)]
+fn convert<A: Float, B: Float, N: Size>(
+    a: &[Vector<A, N>],
+    b: &mut [Vector<B, N>],
+    #[define(A, B)] _types: [ElemType; 2],
+) {
+    if ABSOLUTE_POS < b.len() {
+        b[ABSOLUTE_POS] = Vector::cast_from(a[ABSOLUTE_POS]);
+    }
+}
+
+#[cube(launch_unchecked)]
+fn sum_of_two<A: Float, B: Float, N: Size>(
+    a: &[Vector<A, N>],
+    b: &[Vector<B, N>],
+    out: &mut [Vector<A, N>],
+    #[define(A, B)] _types: [ElemType; 2],
+) {
+    if ABSOLUTE_POS < out.len() {
+        let x = Vector::<f32, N>::cast_from(a[ABSOLUTE_POS]);
+        let y = Vector::<f32, N>::cast_from(b[ABSOLUTE_POS]);
+        out[ABSOLUTE_POS] = Vector::cast_from(x + y);
+    }
+}
+
+/// `x` as `dtype`; `x` itself when it is that already.
+pub fn cast(x: CubeTensor, dtype: DType) -> CubeTensor {
+    if x.dtype == dtype {
+        return x;
+    }
+    let x = contiguous(&x);
+    let out = like(&x, dtype);
+    let elements = x.meta.num_elements();
+    let vector = vector(wider(x.dtype, dtype), &[elements]);
+    let grid = Grid::of(elements / vector);
+    // SAFETY: the buffers hold `elements` elements and the kernel checks their end.
+    unsafe {
+        convert::launch_unchecked(
+            &x.client,
+            grid.count,
+            grid.dim,
+            vector,
+            buffer(&x),
+            buffer(&out),
+            [float(x.dtype), float(dtype)],
+        );
+    }
+    out
+}
+
+/// a + b of one shape, in a's type; in a's memory where nobody else holds it.
+pub fn add(a: CubeTensor, b: &CubeTensor) -> CubeTensor {
+    let (a, b) = (burn_cubecl::kernel::into_contiguous(a), contiguous(b));
+    let elements = a.meta.num_elements();
+    expect(&b, b.dtype, elements, "b");
+    let vector = vector(wider(a.dtype, b.dtype), &[elements]);
+    let grid = Grid::of(elements / vector);
+    let (out, out_argument) = over(&a, 0, a.dtype);
+    // SAFETY: the buffers hold `elements` elements and the kernel checks their end.
+    unsafe {
+        sum_of_two::launch_unchecked(
+            &a.client,
+            grid.count,
+            grid.dim,
+            vector,
+            buffer(&a),
+            buffer(&b),
+            out_argument,
+            [float(a.dtype), float(b.dtype)],
+        );
+    }
+    out
+}

@@ -1,0 +1,163 @@
+//! Embedding: rows of a table gathered by token, and their gradients added back.
+
+use std::collections::BTreeMap;
+
+use burn::tensor::{DType, Shape};
+use burn_cubecl::ops::numeric::zeros_client;
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::prelude::*;
+
+use super::launch::{Grid, buffer, contiguous, empty, expect, float, sizes, vector, wider};
+
+/// Threads of a block that adds the gradients of one table row.
+const SCATTER_THREADS: usize = 128;
+
+#[cube(launch_unchecked)]
+fn pick<W: Float, O: Float, N: Size>(
+    weight: &[Vector<W, N>],
+    ids: &[i32],
+    out: &mut [Vector<O, N>],
+    columns: usize,
+    #[define(W, O)] _types: [ElemType; 2],
+) {
+    if ABSOLUTE_POS < out.len() {
+        let id = ids[ABSOLUTE_POS / columns] as usize;
+        out[ABSOLUTE_POS] = Vector::cast_from(weight[id * columns + ABSOLUTE_POS % columns]);
+    }
+}
+
+/// A block adds one part of the columns of the gradients of one id, in the order of the tokens.
+#[cube(launch_unchecked)]
+#[allow(clippy::too_many_arguments)]
+fn add_rows<G: Float, O: Float, N: Size>(
+    g: &[Vector<G, N>],
+    order: &[i32],
+    unique: &[i32],
+    starts: &[i32],
+    out: &mut [Vector<O, N>],
+    columns: usize,
+    #[define(G, O)] _types: [ElemType; 2],
+) {
+    let which = CUBE_POS_X as usize;
+    let column = (CUBE_POS_Y * CUBE_DIM_X + UNIT_POS_X) as usize;
+    if column < columns {
+        let mut place = starts[which] as usize;
+        let end = starts[which + 1] as usize;
+        let mut sum = Vector::<f32, N>::new(0.0f32);
+        while place < end {
+            sum += Vector::cast_from(g[order[place] as usize * columns + column]);
+            place += 1;
+        }
+        out[unique[which] as usize * columns + column] = Vector::cast_from(sum);
+    }
+}
+
+/// Which tokens share an id: the tokens `order[starts[u]..starts[u + 1]]` all have the id
+/// `unique[u]`, in their order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScatterPlan {
+    pub order: Vec<i32>,
+    pub unique: Vec<i32>,
+    pub starts: Vec<i32>,
+}
+
+impl ScatterPlan {
+    /// Of the tokens' ids.
+    pub fn new(ids: &[i32]) -> Self {
+        let mut tokens: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
+        for (token, id) in (0..).zip(ids) {
+            tokens.entry(*id).or_default().push(token);
+        }
+        let mut starts = vec![0];
+        let mut order = Vec::with_capacity(ids.len());
+        for group in tokens.values() {
+            order.extend(group);
+            starts.push(order.len() as i32);
+        }
+        Self { order, unique: tokens.into_keys().collect(), starts }
+    }
+}
+
+/// A [`ScatterPlan`] in i32 tensors.
+pub struct DevicePlan {
+    pub order: CubeTensor,
+    pub unique: CubeTensor,
+    pub starts: CubeTensor,
+}
+
+/// weight [V, H], ids [T] i32 below V → [T, H] of type `out`.
+pub fn gather(weight: &CubeTensor, ids: &CubeTensor, out: DType) -> CubeTensor {
+    let (weight, ids) = (contiguous(weight), contiguous(ids));
+    let [_, width] = sizes(&weight, "weight");
+    let [tokens] = sizes(&ids, "ids");
+    expect(&ids, DType::I32, tokens, "ids");
+    let rows = empty(&weight, [tokens, width], out);
+    let vector = vector(wider(weight.dtype, out), &[width]);
+    let grid = Grid::of(tokens * width / vector);
+    // SAFETY: the kernel checks the end of the rows; ids lie within the table.
+    unsafe {
+        pick::launch_unchecked(
+            &weight.client,
+            grid.count,
+            grid.dim,
+            vector,
+            buffer(&weight),
+            buffer(&ids),
+            buffer(&rows),
+            width / vector,
+            [float(weight.dtype), float(out)],
+        );
+    }
+    rows
+}
+
+/// The gradient of [`gather`] by the table: g [T, H] → [V, H] of type `out`, zero for ids that no
+/// token has. Each row is added in f32, in the order of its tokens.
+pub fn scatter(g: &CubeTensor, plan: &DevicePlan, vocab: usize, out: DType) -> CubeTensor {
+    let g = contiguous(g);
+    let [tokens, width] = sizes(&g, "g");
+    let [unique] = sizes(&plan.unique, "unique");
+    expect(&plan.order, DType::I32, tokens, "order");
+    expect(&plan.unique, DType::I32, unique, "unique");
+    expect(&plan.starts, DType::I32, unique + 1, "starts");
+    let table = zeros_client(g.client.clone(), g.device.clone(), Shape::from([vocab, width]), out);
+    let vector = vector(wider(g.dtype, out), &[width]);
+    let columns = width / vector;
+    let parts = columns.div_ceil(SCATTER_THREADS);
+    // SAFETY: the kernel checks the column; the plan's tokens lie within `g`, its ids in the table.
+    unsafe {
+        add_rows::launch_unchecked(
+            &g.client,
+            CubeCount::Static(unique as u32, parts as u32, 1),
+            CubeDim::new_1d(SCATTER_THREADS as u32),
+            vector,
+            buffer(&g),
+            buffer(&plan.order),
+            buffer(&plan.unique),
+            buffer(&plan.starts),
+            buffer(&table),
+            columns,
+            [float(g.dtype), float(out)],
+        );
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_lists_the_tokens_of_each_id_in_order() {
+        let plan = ScatterPlan::new(&[7, 2, 7, 0, 2, 7]);
+        assert_eq!(plan.unique, [0, 2, 7]);
+        assert_eq!(plan.starts, [0, 1, 3, 6]);
+        assert_eq!(plan.order, [3, 1, 4, 0, 2, 5]);
+    }
+
+    #[test]
+    fn a_plan_of_no_tokens_is_empty() {
+        let plan = ScatterPlan::new(&[]);
+        assert_eq!((plan.order.len(), plan.unique.len(), plan.starts), (0, 0, vec![0]));
+    }
+}

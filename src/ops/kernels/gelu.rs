@@ -1,0 +1,91 @@
+//! GELU in its tanh form ("gelu_new"): y = x/2 · (1 + tanh(√(2/π) · (x + 0.044715 x³))).
+
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::prelude::*;
+
+use super::launch::{Grid, buffer, contiguous, expect, float, over, vector, wider};
+
+/// 2 √(2/π)
+const SLOPE: f32 = 1.595_769_2;
+const CUBIC: f32 = 0.044_715;
+
+/// (1 + tanh u) / 2 = σ(2u) for u = √(2/π) · (x + 0.044715 x³)
+#[cube]
+fn gate<N: Size>(x: Vector<f32, N>) -> Vector<f32, N> {
+    let one = Vector::new(1.0f32);
+    let twice = x * Vector::new(SLOPE) * (one + Vector::new(CUBIC) * x * x);
+    one / (one + (-twice).exp())
+}
+
+#[cube(launch_unchecked)]
+fn forward<F: Float, N: Size>(x: &[Vector<F, N>], y: &mut [Vector<F, N>], #[define(F)] _type: ElemType) {
+    if ABSOLUTE_POS < y.len() {
+        let value = Vector::<f32, N>::cast_from(x[ABSOLUTE_POS]);
+        y[ABSOLUTE_POS] = Vector::cast_from(value * gate::<N>(value));
+    }
+}
+
+/// dx = g · (s + x · s (1 − s) · 2u′) with s = (1 + tanh u) / 2
+#[cube(launch_unchecked)]
+fn backward<F: Float, G: Float, N: Size>(
+    g: &[Vector<G, N>],
+    x: &[Vector<F, N>],
+    dx: &mut [Vector<F, N>],
+    #[define(F, G)] _types: [ElemType; 2],
+) {
+    if ABSOLUTE_POS < dx.len() {
+        let value = Vector::<f32, N>::cast_from(x[ABSOLUTE_POS]);
+        let gradient = Vector::<f32, N>::cast_from(g[ABSOLUTE_POS]);
+        let one = Vector::new(1.0f32);
+        let s = gate::<N>(value);
+        let inner = Vector::new(SLOPE) * (one + Vector::new(comptime!(3.0 * CUBIC)) * value * value);
+        dx[ABSOLUTE_POS] = Vector::cast_from(gradient * (s + value * s * (one - s) * inner));
+    }
+}
+
+/// y of x's shape and type, in x's memory where nobody else holds it.
+pub fn gelu(x: CubeTensor) -> CubeTensor {
+    let x = burn_cubecl::kernel::into_contiguous(x);
+    let elements = x.meta.num_elements();
+    let vector = vector(x.dtype, &[elements]);
+    let grid = Grid::of(elements / vector);
+    let (y, y_argument) = over(&x, 0, x.dtype);
+    // SAFETY: the buffers hold `elements` elements and the kernel checks their end.
+    unsafe {
+        forward::launch_unchecked(
+            &x.client,
+            grid.count,
+            grid.dim,
+            vector,
+            buffer(&x),
+            y_argument,
+            float(x.dtype),
+        );
+    }
+    y
+}
+
+/// dx of x's shape and type from the upstream gradient g; in g's memory where that has x's type
+/// and nobody else holds it.
+pub fn gelu_backward(x: &CubeTensor, g: CubeTensor) -> CubeTensor {
+    let (x, g) = (contiguous(x), burn_cubecl::kernel::into_contiguous(g));
+    let elements = x.meta.num_elements();
+    expect(&g, g.dtype, elements, "g");
+    let vector = vector(wider(x.dtype, g.dtype), &[elements]);
+    let grid = Grid::of(elements / vector);
+    let (dx, dx_argument) = over(&g, 0, x.dtype);
+    // SAFETY: the buffers hold `elements` elements and the kernel checks their end.
+    unsafe {
+        backward::launch_unchecked(
+            &x.client,
+            grid.count,
+            grid.dim,
+            vector,
+            buffer(&g),
+            buffer(&x),
+            dx_argument,
+            [float(x.dtype), float(g.dtype)],
+        );
+    }
+    dx
+}

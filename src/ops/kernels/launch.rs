@@ -1,0 +1,111 @@
+//! How kernels are launched: their grids, the types and buffers of their arguments, and the
+//! tensors their results go to.
+
+use burn::tensor::{DType, Shape};
+use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::ir::FloatKind;
+use cubecl::prelude::*;
+
+/// Threads in a block: enough blocks fit on a multiprocessor to hide the memory's latency.
+pub const THREADS: usize = 256;
+/// The widest load of a thread.
+const VECTOR_BYTES: usize = 16;
+
+/// How an element-wise kernel covers its elements.
+pub struct Grid {
+    pub count: CubeCount,
+    pub dim: CubeDim,
+}
+
+impl Grid {
+    /// One thread for each of `threads` pieces of work.
+    pub fn of(threads: usize) -> Self {
+        Self {
+            count: CubeCount::Static(threads.div_ceil(THREADS) as u32, 1, 1),
+            dim: CubeDim::new_1d(THREADS as u32),
+        }
+    }
+}
+
+/// Elements that a thread reads at once: as many of `widest` as one load holds, and a divisor of
+/// every length.
+pub fn vector(widest: DType, lengths: &[usize]) -> usize {
+    let mut vector = VECTOR_BYTES / widest.size();
+    while lengths.iter().any(|length| !length.is_multiple_of(vector)) {
+        vector /= 2;
+    }
+    vector
+}
+
+/// The larger of two element types.
+pub fn wider(a: DType, b: DType) -> DType {
+    if a.size() >= b.size() { a } else { b }
+}
+
+/// The type of a kernel's elements.
+///
+/// # Panics
+/// For any type but f32, bf16 and f16.
+pub fn float(dtype: DType) -> ElemType {
+    ElemType::Float(match dtype {
+        DType::F32 => FloatKind::F32,
+        DType::BF16 => FloatKind::BF16,
+        DType::F16 => FloatKind::F16,
+        other => panic!("the kernels compute on f32, bf16 and f16, not {other:?}"),
+    })
+}
+
+/// `tensor` with its elements in row-major order, moved if they are not.
+pub fn contiguous(tensor: &CubeTensor) -> CubeTensor {
+    burn_cubecl::kernel::into_contiguous(tensor.clone())
+}
+
+/// A tensor that may be written: `tensor` itself where nobody else holds it, else a copy.
+pub fn writable(tensor: CubeTensor) -> CubeTensor {
+    let tensor = burn_cubecl::kernel::into_contiguous(tensor);
+    if tensor.can_mut() { tensor } else { tensor.copy() }
+}
+
+/// The argument for the whole of a contiguous tensor.
+pub fn buffer(tensor: &CubeTensor) -> BufferArg {
+    let elements = tensor.meta.num_elements();
+    assert!(tensor.is_contiguous(), "kernels take contiguous tensors, not {:?}", tensor.meta);
+    assert!(u32::try_from(elements).is_ok(), "kernels count elements in 32 bits: {elements} are too many");
+    // SAFETY: a contiguous tensor holds as many elements as its shape says.
+    unsafe { BufferArg::from_raw_parts(tensor.handle.clone(), elements) }
+}
+
+/// A new tensor on the device of `like`.
+pub fn empty(like: &CubeTensor, shape: impl Into<Shape>, dtype: DType) -> CubeTensor {
+    empty_device_contiguous_dtype(like.client.clone(), like.device.clone(), shape.into(), dtype)
+}
+
+/// A new tensor of the same shape and device.
+pub fn like(tensor: &CubeTensor, dtype: DType) -> CubeTensor {
+    empty(tensor, tensor.meta.shape().clone(), dtype)
+}
+
+/// Where a result of the shape of `input` goes: into the memory of `input`, which is argument
+/// `position` of the kernel, when it has that type and nobody else holds it; else into a new one.
+pub fn over(input: &CubeTensor, position: usize, dtype: DType) -> (CubeTensor, BufferArg) {
+    if input.dtype == dtype && input.can_mut() {
+        return (input.clone(), BufferArg::alias(position, input.meta.num_elements()));
+    }
+    let new = like(input, dtype);
+    let argument = buffer(&new);
+    (new, argument)
+}
+
+/// The sizes of a tensor of `D` dimensions.
+pub fn sizes<const D: usize>(tensor: &CubeTensor, name: &str) -> [usize; D] {
+    let shape = tensor.meta.shape();
+    assert_eq!(shape.num_dims(), D, "{name} has {D} dimensions, not the shape {shape:?}");
+    std::array::from_fn(|i| shape[i])
+}
+
+/// Checks the type and the number of elements of an argument.
+pub fn expect(tensor: &CubeTensor, dtype: DType, elements: usize, name: &str) {
+    assert_eq!(tensor.dtype, dtype, "the type of {name}");
+    assert_eq!(tensor.meta.num_elements(), elements, "the elements of {name}");
+}

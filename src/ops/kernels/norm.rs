@@ -1,0 +1,173 @@
+//! RMSNorm and LayerNorm over the rows of a matrix, forward and backward.
+
+use burn::tensor::DType;
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::prelude::*;
+
+use super::launch::{buffer, contiguous, empty, expect, float, like, sizes, vector};
+use super::norm_kernels::{COLUMN_PLANES, column_sum, normalize, normalize_backward};
+use super::row::{PLANE, Rows};
+
+/// Threads that the backward pass keeps busy: more would only make more partial sums.
+const BACKWARD_THREADS: usize = 1 << 16;
+
+/// y = x · rstd ⊙ weight, rstd = 1 / √(mean(x²) + eps) of each row.
+///
+/// x [T, H], weight [H] → y [T, H] of type `out`, rstd [T] f32.
+pub fn rms_norm(x: &CubeTensor, weight: &CubeTensor, eps: f32, out: DType) -> (CubeTensor, CubeTensor) {
+    let [_, y, rstd] = forward(x, weight, None, eps, out);
+    (y.expect("made"), rstd.expect("made"))
+}
+
+/// x, weight, rstd as in [`rms_norm`], g [T, H] → dx [T, H] of x's type, dweight [H] f32.
+pub fn rms_norm_backward(
+    x: &CubeTensor,
+    weight: &CubeTensor,
+    rstd: &CubeTensor,
+    g: &CubeTensor,
+) -> (CubeTensor, CubeTensor) {
+    let (dx, dweight, _) = backward(x, weight, None, rstd, g);
+    (dx, dweight)
+}
+
+/// y = (x − mean) · rstd ⊙ weight + bias, rstd = 1 / √(variance + eps) of each row with the
+/// biased variance.
+///
+/// x [T, H], weight and bias [H] of one type → y [T, H] of type `out`, mean [T] f32, rstd [T] f32.
+pub fn layer_norm(
+    x: &CubeTensor,
+    weight: &CubeTensor,
+    bias: &CubeTensor,
+    eps: f32,
+    out: DType,
+) -> (CubeTensor, CubeTensor, CubeTensor) {
+    let [mean, y, rstd] = forward(x, weight, Some(bias), eps, out);
+    (y.expect("made"), mean.expect("a bias has a mean"), rstd.expect("made"))
+}
+
+/// x, weight, mean, rstd as in [`layer_norm`], g [T, H] → dx [T, H] of x's type, dweight [H] f32,
+/// dbias [H] f32.
+pub fn layer_norm_backward(
+    x: &CubeTensor,
+    weight: &CubeTensor,
+    mean: &CubeTensor,
+    rstd: &CubeTensor,
+    g: &CubeTensor,
+) -> (CubeTensor, CubeTensor, CubeTensor) {
+    let (dx, dweight, dbias) = backward(x, weight, Some(mean), rstd, g);
+    (dx, dweight, dbias.expect("a mean has a bias"))
+}
+
+/// Mean (with a bias), y and rstd.
+fn forward(
+    x: &CubeTensor,
+    weight: &CubeTensor,
+    bias: Option<&CubeTensor>,
+    eps: f32,
+    out: DType,
+) -> [Option<CubeTensor>; 3] {
+    let (x, weight, bias) = (contiguous(x), contiguous(weight), bias.map(contiguous));
+    let [tokens, width] = sizes(&x, "x");
+    expect(&weight, weight.dtype, width, "weight");
+    if let Some(bias) = &bias {
+        expect(bias, weight.dtype, width, "bias");
+    }
+    // Statistics and sums are f32, whose vectors decide how many elements a thread holds.
+    let vector = vector(DType::F32, &[width]);
+    let columns = width / vector;
+    let rows = Rows::of(columns);
+    let y = like(&x, out);
+    let rstd = empty(&x, [tokens], DType::F32);
+    let mean = bias.as_ref().map(|_| empty(&x, [tokens], DType::F32));
+    // SAFETY: the kernel stays within `tokens` rows of `columns` vectors, which the buffers hold.
+    unsafe {
+        normalize::launch_unchecked(
+            &x.client,
+            rows.count(tokens),
+            rows.dim,
+            vector,
+            buffer(&x),
+            buffer(&weight),
+            bias.as_ref().map(buffer).into(),
+            buffer(&y),
+            mean.as_ref().map(buffer).into(),
+            buffer(&rstd),
+            width as f32,
+            eps,
+            columns,
+            columns.div_ceil(rows.threads()),
+            rows.planes,
+            [float(x.dtype), float(weight.dtype), float(out)],
+        );
+    }
+    [mean, Some(y), Some(rstd)]
+}
+
+/// dx, dweight and (with a mean) dbias.
+fn backward(
+    x: &CubeTensor,
+    weight: &CubeTensor,
+    mean: Option<&CubeTensor>,
+    rstd: &CubeTensor,
+    g: &CubeTensor,
+) -> (CubeTensor, CubeTensor, Option<CubeTensor>) {
+    let (x, weight, g) = (contiguous(x), contiguous(weight), contiguous(g));
+    let [tokens, width] = sizes(&x, "x");
+    expect(&weight, weight.dtype, width, "weight");
+    expect(&g, g.dtype, tokens * width, "g");
+    expect(rstd, DType::F32, tokens, "rstd");
+    if let Some(mean) = mean {
+        expect(mean, DType::F32, tokens, "mean");
+    }
+    let vector = vector(DType::F32, &[width]);
+    let columns = width / vector;
+    let rows = Rows::of(columns);
+    let most = BACKWARD_THREADS / (rows.threads() * rows.per_block);
+    let blocks = rows.blocks(tokens).min(most);
+    let dx = like(&x, x.dtype);
+    let partial_weight = empty(&x, [blocks, width], DType::F32);
+    let partial_bias = mean.map(|_| empty(&x, [blocks, width], DType::F32));
+    // SAFETY: the kernel stays within `tokens` rows of `columns` vectors and writes one row of the
+    // partial sums for each block.
+    unsafe {
+        normalize_backward::launch_unchecked(
+            &x.client,
+            CubeCount::Static(blocks as u32, 1, 1),
+            rows.dim,
+            vector,
+            buffer(&x),
+            buffer(&weight),
+            mean.map(buffer).into(),
+            buffer(rstd),
+            buffer(&g),
+            buffer(&dx),
+            buffer(&partial_weight),
+            partial_bias.as_ref().map(buffer).into(),
+            width as f32,
+            columns,
+            columns.div_ceil(rows.threads()),
+            rows.planes,
+            rows.per_block,
+            mean.is_some(),
+            [float(x.dtype), float(weight.dtype), float(g.dtype)],
+        );
+    }
+    (dx, sum_rows(&partial_weight), partial_bias.as_ref().map(sum_rows))
+}
+
+/// [R, H] f32 → [H]
+fn sum_rows(partial: &CubeTensor) -> CubeTensor {
+    let [_, width] = sizes(partial, "the partial sums");
+    let out = empty(partial, [width], DType::F32);
+    // SAFETY: the kernel checks the column and counts the rows from the buffers' lengths.
+    unsafe {
+        column_sum::launch_unchecked(
+            &partial.client,
+            CubeCount::Static(width.div_ceil(PLANE) as u32, 1, 1),
+            CubeDim::new_2d(PLANE as u32, COLUMN_PLANES as u32),
+            buffer(partial),
+            buffer(&out),
+        );
+    }
+    out
+}

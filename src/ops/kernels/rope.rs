@@ -1,0 +1,81 @@
+//! Rotary position embeddings in the half-split convention of Hugging Face.
+
+use burn::tensor::DType;
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::prelude::*;
+
+use super::launch::{Grid, buffer, contiguous, expect, float, over, sizes, vector};
+
+/// A thread turns the pairs of one vector: elements i and i + d/2 of a head. `half` is d/2 in
+/// vectors, `heads` the heads of a token.
+#[cube(launch_unchecked)]
+#[allow(clippy::too_many_arguments)]
+fn rotate<F: Float, N: Size>(
+    x: &[Vector<F, N>],
+    cos: &[Vector<f32, N>],
+    sin: &[Vector<f32, N>],
+    positions: &[i32],
+    y: &mut [Vector<F, N>],
+    heads: usize,
+    half: usize,
+    sign: f32,
+    #[define(F)] _type: ElemType,
+) {
+    if ABSOLUTE_POS < y.len() / 2 {
+        let pair = ABSOLUTE_POS % half;
+        let head = ABSOLUTE_POS / half;
+        let position = positions[head / heads] as usize;
+        let c = cos[position * half + pair];
+        let s = sin[position * half + pair] * Vector::new(sign);
+        let first = head * half * 2 + pair;
+        let x1 = Vector::<f32, N>::cast_from(x[first]);
+        let x2 = Vector::<f32, N>::cast_from(x[first + half]);
+        y[first] = Vector::cast_from(x1 * c - x2 * s);
+        y[first + half] = Vector::cast_from(x2 * c + x1 * s);
+    }
+}
+
+/// Turns each pair (x₁, x₂) = (x\[i\], x\[i + d/2\]) of every head by the angle of its token's
+/// position: y₁ = x₁ cos − x₂ sin, y₂ = x₂ cos + x₁ sin; `inverse` turns back, which is the
+/// backward pass.
+///
+/// x [T, heads · d], cos and sin [P, d/2] f32, positions [T] i32 below P → [T, heads · d], in
+/// x's memory where nobody else holds it.
+pub fn rope(
+    x: CubeTensor,
+    cos: &CubeTensor,
+    sin: &CubeTensor,
+    positions: &CubeTensor,
+    inverse: bool,
+) -> CubeTensor {
+    let (x, positions) = (burn_cubecl::kernel::into_contiguous(x), contiguous(positions));
+    let (cos, sin) = (contiguous(cos), contiguous(sin));
+    let [tokens, columns] = sizes(&x, "x");
+    let [table, half] = sizes(&cos, "cos");
+    expect(&cos, DType::F32, table * half, "cos");
+    expect(&sin, DType::F32, table * half, "sin");
+    expect(&positions, DType::I32, tokens, "positions");
+    assert!(columns.is_multiple_of(2 * half), "{columns} columns are no heads of {}", 2 * half);
+    let vector = vector(DType::F32, &[half]);
+    let grid = Grid::of(tokens * columns / 2 / vector);
+    let (y, y_argument) = over(&x, 0, x.dtype);
+    // SAFETY: the kernel checks the end of `y`; positions lie within the table.
+    unsafe {
+        rotate::launch_unchecked(
+            &x.client,
+            grid.count,
+            grid.dim,
+            vector,
+            buffer(&x),
+            buffer(&cos),
+            buffer(&sin),
+            buffer(&positions),
+            y_argument,
+            columns / (2 * half),
+            half / vector,
+            if inverse { -1.0 } else { 1.0 },
+            float(x.dtype),
+        );
+    }
+    y
+}

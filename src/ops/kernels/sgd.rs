@@ -1,0 +1,107 @@
+//! Stochastic gradient descent in one kernel, in place.
+
+use burn::tensor::DType;
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::prelude::*;
+
+use super::launch::{Grid, buffer, contiguous, expect, float, like, vector, writable};
+
+/// What one step of SGD multiplies by.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SgdStep {
+    pub lr: f32,
+    pub momentum: f32,
+    pub weight_decay: f32,
+}
+
+/// The momentum buffer of a parameter.
+#[expect(clippy::large_enum_variant, reason = "made for one call and taken apart in it")]
+pub enum Momentum {
+    /// Plain gradient descent: there is none.
+    Without,
+    /// The first step makes it.
+    First,
+    /// Of the step before.
+    Buffer(CubeTensor),
+}
+
+#[cube(launch_unchecked)]
+#[allow(clippy::too_many_arguments)]
+fn update<P: Float, G: Float, N: Size>(
+    p: &mut [Vector<P, N>],
+    g: &[Vector<G, N>],
+    m: ComptimeOption<&mut [Vector<f32, N>]>,
+    clip: &[f32],
+    lr: f32,
+    momentum: f32,
+    weight_decay: f32,
+    #[comptime] first: bool,
+    #[define(P, G)] _types: [ElemType; 2],
+) {
+    if ABSOLUTE_POS < p.len() {
+        let value = Vector::<f32, N>::cast_from(p[ABSOLUTE_POS]);
+        let gradient = Vector::<f32, N>::cast_from(g[ABSOLUTE_POS]) * Vector::new(clip[0]);
+        let mut step = gradient + Vector::new(weight_decay) * value;
+        #[comptime]
+        if let ComptimeOption::Some(m) = m {
+            if comptime!(!first) {
+                step = Vector::new(momentum) * m[ABSOLUTE_POS] + step;
+            }
+            m[ABSOLUTE_POS] = step;
+        }
+        p[ABSOLUTE_POS] = Vector::cast_from(value - Vector::new(lr) * step);
+    }
+}
+
+/// One step of `torch.optim.SGD`:
+///
+/// ```text
+/// g ← clip · g + weight_decay · p
+/// m ← momentum · m + g          (m = g at the first step; without momentum m = g)
+/// p ← p − lr · m
+/// ```
+///
+/// p and g of one shape and any float types, m f32, clip [1] f32. Returns p and m, each in its own
+/// memory where nobody else holds it.
+pub fn sgd(
+    p: CubeTensor,
+    g: &CubeTensor,
+    m: Momentum,
+    clip: &CubeTensor,
+    step: SgdStep,
+) -> (CubeTensor, Option<CubeTensor>) {
+    let (p, g) = (writable(p), contiguous(g));
+    let elements = p.meta.num_elements();
+    let first = matches!(m, Momentum::First);
+    let m = match m {
+        Momentum::Without => None,
+        Momentum::First => Some(like(&p, DType::F32)),
+        Momentum::Buffer(m) => Some(writable(m)),
+    };
+    expect(&g, g.dtype, elements, "g");
+    expect(clip, DType::F32, 1, "clip");
+    if let Some(m) = &m {
+        expect(m, DType::F32, elements, "m");
+    }
+    let vector = vector(DType::F32, &[elements]);
+    let grid = Grid::of(elements / vector);
+    // SAFETY: the buffers hold `elements` elements and the kernel checks their end.
+    unsafe {
+        update::launch_unchecked(
+            &p.client,
+            grid.count,
+            grid.dim,
+            vector,
+            buffer(&p),
+            buffer(&g),
+            m.as_ref().map(buffer).into(),
+            buffer(clip),
+            step.lr,
+            step.momentum,
+            step.weight_decay,
+            first,
+            [float(p.dtype), float(g.dtype)],
+        );
+    }
+    (p, m)
+}
