@@ -43,12 +43,7 @@ impl<'a> Source<'a> {
     }
 
     /// The parameter of this name; `init` where it is not loaded.
-    pub fn parameter<const D: usize>(
-        &self,
-        name: &str,
-        shape: [usize; D],
-        init: Init,
-    ) -> Param<Tensor<D>> {
+    pub fn parameter<const D: usize>(&self, name: &str, shape: [usize; D], init: Init) -> Param<Tensor<D>> {
         let options = (self.device, self.dtype);
         let tensor = match (&self.weights, init) {
             (Some(weights), _) => {

@@ -130,9 +130,13 @@ impl LanguageNetwork for Gpt2 {
         for (i, block) in self.transformer.h.iter().enumerate() {
             let qkv = block.attn.c_attn.forward(block.ln_1.forward(x.clone(), computation), computation);
             let o = match &mut cache {
-                None => {
-                    attention_packed(qkv, heads, &tokens.mask, computation.arithmetic, computation.ops.attention)
-                }
+                None => attention_packed(
+                    qkv,
+                    heads,
+                    &tokens.mask,
+                    computation.arithmetic,
+                    computation.ops.attention,
+                ),
                 Some(cache) => {
                     let parts = [0, 1, 2].map(|part| qkv.clone().narrow(1, part * hidden, hidden));
                     attend(i, parts, heads, &tokens.mask, computation, Some(cache))

@@ -96,7 +96,12 @@ impl Llama {
                 .then(|| Linear::new(source, "lm_head", config.vocab_size, hidden, false)),
             config: config.clone(),
             computation,
-            rotation: Rotation::new(positions, config.head_dim, config.rope_theta, &source.device().clone().inner()),
+            rotation: Rotation::new(
+                positions,
+                config.head_dim,
+                config.rope_theta,
+                &source.device().clone().inner(),
+            ),
         }
     }
 }

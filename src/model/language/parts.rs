@@ -23,8 +23,7 @@ pub struct Linear {
 impl Linear {
     pub fn new(source: &Source, name: &str, outputs: usize, inputs: usize, bias: bool) -> Self {
         let weight = source.parameter(&format!("{name}.weight"), [outputs, inputs], Init::Normal(DEVIATION));
-        let bias =
-            bias.then(|| source.parameter(&format!("{name}.bias"), [outputs], Init::Constant(0.0)));
+        let bias = bias.then(|| source.parameter(&format!("{name}.bias"), [outputs], Init::Constant(0.0)));
         Self { weight, bias }
     }
 

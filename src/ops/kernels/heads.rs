@@ -156,6 +156,9 @@ pub fn merge_heads_into(
 fn checked_columns(tokens: &CubeTensor, column_offset: usize, heads: Heads) -> usize {
     let [rows, columns] = sizes(tokens, "the tensor of tokens");
     assert_eq!(rows, heads.tokens(), "tokens of {heads:?}");
-    assert!(column_offset + heads.columns() <= columns, "{heads:?} from {column_offset} in {columns} columns");
+    assert!(
+        column_offset + heads.columns() <= columns,
+        "{heads:?} from {column_offset} in {columns} columns"
+    );
     columns
 }

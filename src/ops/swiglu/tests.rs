@@ -130,7 +130,9 @@ fn every_precision_is_within_its_tolerance_of_f64() {
         let reference = case.cast(DType::F64).run(Level::Keep, Operator::Plain);
         for level in Level::ALL {
             let ours = case.run(level, Operator::Custom);
-            assert_all_pass(&checks(&ours, &reference, |kind| tolerance(kind, compute, crate::device::DeviceId::Cpu)));
+            assert_all_pass(&checks(&ours, &reference, |kind| {
+                tolerance(kind, compute, crate::device::DeviceId::Cpu)
+            }));
         }
     }
 }
@@ -142,7 +144,9 @@ fn a_large_shape_equals_plain_autodiff_in_f64() {
     let reference = case.cast(DType::F64).run(Level::Keep, Operator::Plain);
     for level in Level::ALL {
         let ours = case.run(level, Operator::Custom);
-        assert_all_pass(&checks(&ours, &reference, |kind| tolerance(kind, Compute::Fp32, crate::device::DeviceId::Cpu)));
+        assert_all_pass(&checks(&ours, &reference, |kind| {
+            tolerance(kind, Compute::Fp32, crate::device::DeviceId::Cpu)
+        }));
     }
 }
 
@@ -154,11 +158,12 @@ fn a_zeroed_gradient_is_noticed() {
     for wrong in 1..NAMES.len() {
         let mut ours = case.run(Level::Full, Operator::Custom);
         ours[wrong].fill(0.0);
-        let failed: Vec<String> = checks(&ours, &reference, |kind| tolerance(kind, Compute::Fp32, crate::device::DeviceId::Cpu))
-            .into_iter()
-            .filter(|check| !check.passes())
-            .map(|check| check.name)
-            .collect();
+        let failed: Vec<String> =
+            checks(&ours, &reference, |kind| tolerance(kind, Compute::Fp32, crate::device::DeviceId::Cpu))
+                .into_iter()
+                .filter(|check| !check.passes())
+                .map(|check| check.name)
+                .collect();
         assert_eq!(failed, [NAMES[wrong]]);
     }
 }
