@@ -29,6 +29,12 @@ pub enum Data {
     },
 }
 
+impl Data {
+    pub fn is_random(&self) -> bool {
+        matches!(self, Self::Random)
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TextSource {
     /// Stories drawn from the seed, this many bytes to train on.

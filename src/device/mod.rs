@@ -13,7 +13,6 @@ use burn::tensor::{DType, Device};
 use serde::{Deserialize, Serialize};
 
 use crate::measure::{CpuMeter, Meter, alloc};
-use crate::ops::Operator;
 use crate::recipe::{Cell, Compute, Rule};
 
 /// A device that this machine has.
@@ -213,11 +212,12 @@ impl DeviceId {
                 "tf32 is a format of NVIDIA's tensor cores; the CPU has none",
                 "use compute = \"fp32\" on the CPU, or device = \"cuda:0\"",
             )),
-            Self::Cuda(_) if compute == Compute::Fp32 && cell.ops.swiglu == Operator::Plain => {
+            Self::Cuda(_) if compute == Compute::Fp32 && cell.ops.composed_product().is_some() => {
+                let key = cell.ops.composed_product().unwrap_or("ops");
                 Err(Rule::new(
-                    &["ops.swiglu", "precision.compute"],
-                    "ops.swiglu = \"plain\" cannot run in fp32 on CUDA: Burn multiplies fp32 in TF32 there",
-                    "use compute = \"tf32\", or ops.swiglu = \"custom\"",
+                    &[key, "precision.compute"],
+                    format!("{key} = \"plain\" cannot run in fp32 on CUDA: Burn multiplies fp32 in TF32 there"),
+                    format!("use compute = \"tf32\", or {key} = \"custom\""),
                 ))
             }
             Self::Cuda(_) if cell.measure.warmup == 0 => Err(Rule::new(

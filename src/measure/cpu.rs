@@ -40,6 +40,10 @@ impl Meter for CpuMeter {
 
     fn begin(&mut self, measured: bool) {
         self.measured = measured;
+        if measured {
+            self.result.seconds.iter_mut().for_each(|of_phase| of_phase.push(0.0));
+        }
+        self.result.losses.push(0.0);
         alloc::reset_peak();
         self.since = Instant::now();
     }
@@ -47,8 +51,8 @@ impl Meter for CpuMeter {
     fn end(&mut self, phase: Phase) {
         let seconds = self.since.elapsed().as_secs_f64();
         let (peak, live) = (self.above_base(alloc::peak()), self.above_base(alloc::live()));
-        if self.measured {
-            self.result.seconds[phase as usize].push(seconds);
+        if self.measured && let Some(sum) = self.result.seconds[phase as usize].last_mut() {
+            *sum += seconds;
         }
         let memory = &mut self.result.memory;
         let of_phase = match phase {
@@ -66,7 +70,10 @@ impl Meter for CpuMeter {
     }
 
     fn loss(&mut self, loss: Tensor<1>) {
-        self.result.losses.push(f64::from(loss.into_scalar::<f32>()));
+        let loss = f64::from(loss.into_scalar::<f32>());
+        if let Some(sum) = self.result.losses.last_mut() {
+            *sum += loss;
+        }
         // Reading the loss belongs to no phase.
         self.since = Instant::now();
     }

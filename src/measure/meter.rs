@@ -74,7 +74,7 @@ pub trait Meter {
     /// The phase that began with the step or with the end of the phase before it has ended.
     fn end(&mut self, phase: Phase);
 
-    /// Takes the loss of this step [1], in fp32.
+    /// Takes the loss of this step, or of a micro-batch of it, whose losses add up; [1] in fp32.
     fn loss(&mut self, loss: Tensor<1>);
 
     /// Whether what is known of the losses so far ends the cell.

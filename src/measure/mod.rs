@@ -3,6 +3,7 @@
 pub mod alloc;
 mod cpu;
 mod estimate;
+mod evaluation;
 mod meter;
 mod samples;
 
@@ -10,6 +11,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+pub use evaluation::Evaluation;
 pub use cpu::{CpuMeter, process_peak_rss};
 pub use estimate::{Estimate, Ledger};
 pub use meter::{Measured, MemoryUse, Meter, Phase, Stop, divergence};
@@ -30,6 +32,9 @@ pub struct Measurement {
     pub tokens_per_second: f64,
     /// Loss of every step, warm-up included.
     pub loss: Vec<f64>,
+    /// Quality on data that is not trained on, as often as the recipe asks.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub evaluations: Vec<Evaluation>,
     pub memory: MemoryUse,
     /// Which way each part of the work took: `"matmul" → "cuBLASLt"`.
     pub paths: BTreeMap<String, String>,

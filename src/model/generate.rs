@@ -153,21 +153,13 @@ fn argmax(logits: &[f32]) -> u32 {
     best as u32
 }
 
-/// Fraction of counted labels that are the most probable token (`LMAccuracy`), and how many count.
-/// The logits of `rows` tokens exist at a time.
-pub fn accuracy<N: LanguageNetwork>(
-    network: &N,
-    hidden: Tensor<2>,
-    labels: &[i32],
-    rows: usize,
-) -> (f64, usize) {
-    let (mut right, mut counted) = (0, 0);
-    for (first, labels) in labels.chunks(rows).enumerate().map(|(i, chunk)| (i * rows, chunk)) {
-        let logits = network.logits(hidden.clone().narrow(0, first, labels.len()));
+/// How many of the counted labels are the most probable token: the numerator of `LMAccuracy`. The
+/// logits of `rows` tokens exist at a time.
+pub fn correct<N: LanguageNetwork>(network: &N, hidden: Tensor<2>, labels: &[i32], rows: usize) -> usize {
+    let right = |(i, labels): (usize, &[i32])| {
+        let logits = network.logits(hidden.clone().narrow(0, i * rows, labels.len()));
         let best: Vec<i64> = logits.argmax(1).into_data().iter::<i64>().collect();
-        let real = labels.iter().zip(&best).filter(|(label, _)| **label >= 0);
-        counted += real.clone().count();
-        right += real.filter(|(label, best)| i64::from(**label) == **best).count();
-    }
-    (if counted == 0 { 0.0 } else { right as f64 / counted as f64 }, counted)
+        labels.iter().zip(best).filter(|(label, best)| i64::from(**label) == *best).count()
+    };
+    labels.chunks(rows).enumerate().map(right).sum()
 }

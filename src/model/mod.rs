@@ -11,8 +11,10 @@ use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 
-use crate::measure::Estimate;
+use crate::measure::{Estimate, Evaluation};
 use crate::recipe::{Cell, Rule};
+use config::{Gpt2Config, LanguageModel, LlamaConfig};
+use language::memory::Shape;
 use swiglu::SwigluConfig;
 
 /// `[model]`
@@ -20,20 +22,38 @@ use swiglu::SwigluConfig;
 #[serde(rename_all = "lowercase")]
 pub enum Model {
     Swiglu(SwigluConfig),
+    #[serde(deserialize_with = "LanguageModel::qwen2")]
+    Qwen2(LanguageModel<LlamaConfig>),
+    #[serde(deserialize_with = "LanguageModel::llama")]
+    Llama(LanguageModel<LlamaConfig>),
+    #[serde(deserialize_with = "LanguageModel::gpt2")]
+    Gpt2(LanguageModel<Gpt2Config>),
 }
 
 /// A network that can be trained on batches of its own kind.
 pub trait Network: Module + Sized {
-    type Batch: Clone;
+    type Batch;
 
-    /// Random weights from `cell.seed`, on an autodiff device.
+    /// Weights as the recipe says, on an autodiff device.
     fn init(cell: &Cell, device: &Device) -> Self;
 
-    /// The batch every step trains on, drawn from `cell.seed`.
-    fn batch(cell: &Cell, device: &Device) -> Self::Batch;
+    /// The batches of the cell's steps, from `cell.seed`.
+    fn steps(cell: &Cell, device: &Device) -> Box<dyn Steps<Self::Batch>>;
 
-    /// The mean loss over the batch, in fp32.
-    fn loss(&self, batch: Self::Batch) -> Tensor<1>;
+    /// The micro-batch's part of the step's mean loss, [1] in fp32.
+    fn loss(&self, batch: &Self::Batch) -> Tensor<1>;
+
+    /// Quality on a batch, of a network outside of autodiff.
+    fn evaluate(&self, batch: &Self::Batch) -> Evaluation;
+}
+
+/// What the steps of a cell work on.
+pub trait Steps<Batch> {
+    /// The micro-batches of the next step.
+    fn next(&mut self) -> Vec<Batch>;
+
+    /// The next batch that no step trains on; `None` where there is none of that kind.
+    fn held_out(&mut self) -> Option<Batch>;
 }
 
 /// Floating-point operations of one step, a multiply-add counted as two.
@@ -50,25 +70,49 @@ impl Model {
     pub fn parameters(&self) -> u64 {
         match self {
             Self::Swiglu(config) => config.parameters(),
+            Self::Qwen2(model) | Self::Llama(model) => model.config.parameters(),
+            Self::Gpt2(model) => model.config.parameters(),
         }
     }
 
     pub fn flops(&self, cell: &Cell) -> Flops {
-        match self {
-            Self::Swiglu(config) => config.flops(cell),
+        match (self, self.decoder()) {
+            (Self::Swiglu(config), _) => config.flops(cell),
+            (_, Some(shape)) => shape.flops(cell),
+            (_, None) => unreachable!("every other model is a decoder"),
         }
     }
 
     /// Bytes the cell needs at its highest moment, from its settings alone.
     pub fn estimate(&self, cell: &Cell) -> Estimate {
+        match (self, self.decoder()) {
+            (Self::Swiglu(config), _) => config.estimate(cell),
+            (_, Some(shape)) => shape.estimate(cell),
+            (_, None) => unreachable!("every other model is a decoder"),
+        }
+    }
+
+    /// Tokens a language model knows.
+    pub fn vocab_size(&self) -> Option<usize> {
+        self.decoder().map(|shape| shape.vocab_size)
+    }
+
+    /// The sizes of a language model.
+    pub fn decoder(&self) -> Option<Shape> {
         match self {
-            Self::Swiglu(config) => config.estimate(cell),
+            Self::Swiglu(_) => None,
+            Self::Qwen2(model) | Self::Llama(model) => Some(language::llama_shape(&model.config)),
+            Self::Gpt2(model) => Some(language::gpt2_shape(&model.config)),
         }
     }
 
     pub(crate) fn check(&self, cell: &Cell) -> Result<(), Rule> {
         match self {
             Self::Swiglu(config) => config.check(cell),
+            Self::Qwen2(model) | Self::Llama(model) => {
+                language::check(cell, model.config.max_position_embeddings)
+            }
+            Self::Gpt2(model) => language::check(cell, model.config.max_position_embeddings),
         }
     }
 }

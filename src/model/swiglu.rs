@@ -2,14 +2,15 @@
 //! checkpoint-level study.
 
 use burn::module::{Module, Param};
-use burn::tensor::{Device, Distribution, FloatDType, Tensor};
+use burn::tensor::{Device, Distribution, Tensor};
 use serde::{Deserialize, Serialize};
 
-use super::{Flops, Network};
+use super::{Flops, Network, Steps};
 use crate::device::dtype;
-use crate::measure::{Estimate, Ledger};
+use crate::measure::{Estimate, Evaluation, Ledger};
 use crate::model::Model;
 use crate::ops::dense::{Arithmetic, WeightLayout};
+use crate::ops::mean_square::mean_square;
 use crate::ops::swiglu::{memory::Sizes, swiglu};
 use crate::ops::{Level, Operator};
 use crate::recipe::{Cell, Rule, values};
@@ -138,11 +139,21 @@ impl SwigluConfig {
     }
 }
 
+impl Steps<Regression> for Regression {
+    fn next(&mut self) -> Vec<Regression> {
+        vec![self.clone()]
+    }
+
+    fn held_out(&mut self) -> Option<Regression> {
+        None
+    }
+}
+
 impl Network for SwigluStack {
     type Batch = Regression;
 
     fn init(cell: &Cell, device: &Device) -> Self {
-        let Model::Swiglu(config) = &cell.model;
+        let Model::Swiglu(config) = &cell.model else { unreachable!("checked by kind") };
         let dtype = dtype(cell.precision.compute);
         let (h, i) = (config.hidden_size, config.intermediate_size);
         // N(0, 1/rows) keeps the size of the activations through the product.
@@ -161,22 +172,26 @@ impl Network for SwigluStack {
         }
     }
 
-    /// A fixed problem, so that the loss must fall.
-    fn batch(cell: &Cell, device: &Device) -> Regression {
-        let Model::Swiglu(config) = &cell.model;
+    /// One fixed problem, so that the loss must fall.
+    fn steps(cell: &Cell, device: &Device) -> Box<dyn Steps<Regression>> {
+        let Model::Swiglu(config) = &cell.model else { unreachable!("checked by kind") };
         let dtype = dtype(cell.precision.compute);
         let random = || {
             let shape = [cell.train.tokens(), config.hidden_size];
             Tensor::random(shape, Distribution::Normal(0.0, 1.0), (device, dtype))
         };
-        Regression { x: random(), target: random() }
+        Box::new(Regression { x: random(), target: random() })
     }
 
     /// The mean squared distance to the target.
-    fn loss(&self, batch: Regression) -> Tensor<1> {
+    fn loss(&self, batch: &Regression) -> Tensor<1> {
         // Inside a larger network the layer below wants this gradient too, so it is computed here.
-        let y = self.forward(batch.x.autodiff().require_grad());
-        (y - batch.target).cast(FloatDType::F32).square().mean()
+        let y = self.forward(batch.x.clone().autodiff().require_grad());
+        mean_square(y, batch.target.clone())
+    }
+
+    fn evaluate(&self, _batch: &Regression) -> Evaluation {
+        unreachable!("nothing is held out of a fixed problem")
     }
 }
 

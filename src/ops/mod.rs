@@ -2,7 +2,7 @@
 //! `[checkpoint] level` and `[ops]`.
 
 pub mod attention;
-mod backend;
+pub mod backend;
 pub mod cross_entropy;
 pub mod dense;
 pub mod embedding;
@@ -10,6 +10,7 @@ pub mod function;
 pub mod gelu;
 pub mod kernels;
 pub mod linear;
+pub mod mean_square;
 pub mod norm;
 pub mod product;
 pub mod residual;
@@ -21,6 +22,7 @@ use std::fmt;
 use burn::tensor::{DType, FloatDType, Tensor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
+use crate::model::Model;
 use crate::recipe::{Cell, Rule};
 
 /// `[checkpoint]`: what an operator keeps from forward for backward, and what it recomputes.
@@ -134,7 +136,47 @@ pub enum Operator {
 }
 
 impl Ops {
+    fn all(&self) -> [(&'static str, Operator); 6] {
+        [
+            ("swiglu", self.swiglu),
+            ("attention", self.attention),
+            ("loss", self.loss),
+            ("norm", self.norm),
+            ("rope", self.rope),
+            ("gelu", self.gelu),
+        ]
+    }
+
+    /// Those that a network has, by their names in the recipe.
+    pub fn of(&self, model: &Model) -> Vec<(&'static str, Operator)> {
+        let used: &[&str] = match model.decoder() {
+            None => &["swiglu"],
+            Some(shape) if shape.gated => &["swiglu", "attention", "loss", "norm", "rope"],
+            Some(_) => &["gelu", "attention", "loss", "norm"],
+        };
+        self.all().into_iter().filter(|(name, _)| used.contains(name)).collect()
+    }
+
+    /// The key of an operator whose matrix products are Burn's own.
+    pub fn composed_product(&self) -> Option<&'static str> {
+        [("ops.swiglu", self.swiglu), ("ops.attention", self.attention), ("ops.loss", self.loss)]
+            .into_iter()
+            .find(|(_, operator)| *operator == Operator::Plain)
+            .map(|(key, _)| key)
+    }
+
     pub(crate) fn check(&self, cell: &Cell) -> Result<(), Rule> {
+        let of_network = self.of(&cell.model);
+        let unused = self.all().into_iter().find(|(name, operator)| {
+            *operator == Operator::Plain && !of_network.iter().any(|(used, _)| used == name)
+        });
+        if let Some((name, _)) = unused {
+            return Err(Rule::new(
+                &["ops.swiglu", "ops.attention", "ops.loss", "ops.norm", "ops.rope", "ops.gelu"],
+                format!("ops.{name} = \"plain\" has no effect: this network does not have that operator"),
+                format!("remove ops.{name}"),
+            ));
+        }
         if self.swiglu == Operator::Plain && cell.checkpoint.level != Level::Keep {
             return Err(Rule::new(
                 &["checkpoint.level", "ops.swiglu"],
@@ -150,7 +192,7 @@ impl Ops {
 }
 
 /// The tensor in the type that statistics and sums are computed in: fp32, or fp64 where it is that.
-fn wide<const D: usize>(tensor: Tensor<D>) -> Tensor<D> {
+pub fn wide<const D: usize>(tensor: Tensor<D>) -> Tensor<D> {
     match tensor.dtype() {
         DType::F32 | DType::F64 => tensor,
         _ => tensor.cast(FloatDType::F32),
@@ -158,7 +200,7 @@ fn wide<const D: usize>(tensor: Tensor<D>) -> Tensor<D> {
 }
 
 /// The tensor as `dtype`.
-fn narrow<const D: usize>(tensor: Tensor<D>, dtype: DType) -> Tensor<D> {
+pub fn narrow<const D: usize>(tensor: Tensor<D>, dtype: DType) -> Tensor<D> {
     if tensor.dtype() == dtype { tensor } else { tensor.cast(FloatDType::from(dtype)) }
 }
 

@@ -1,10 +1,12 @@
 //! AdamW (Loshchilov and Hutter 2019, "Decoupled Weight Decay Regularization"), as
 //! `torch.optim.AdamW`.
 
-use burn::tensor::Tensor;
+use burn::tensor::{DType, Tensor};
 use serde::{Deserialize, Serialize};
 
-use super::UpdateRule;
+use super::{StepSize, UpdateRule, clip_or_one, clipped};
+use crate::ops::backend::{cube, on_cuda, uncube};
+use crate::ops::kernels::adamw::{AdamWStep, adamw};
 use crate::recipe::values;
 
 /// `{ kind = "adamw", lr = 1e-3 }`
@@ -47,8 +49,31 @@ pub struct State {
 impl UpdateRule for AdamW {
     type State = State;
 
-    fn update(&self, p: Tensor<1>, g: Tensor<1>, state: &mut State) -> Tensor<1> {
+    fn update(&self, p: Tensor<1>, g: Tensor<1>, state: &mut State, size: &StepSize) -> Tensor<1> {
         state.steps += 1;
+        let lr = self.lr * size.rate;
+        // The corrections are scalars: in f64, as PyTorch computes them.
+        let correction_1 = 1.0 - self.beta_1.powi(state.steps);
+        let correction_2 = (1.0 - self.beta_2.powi(state.steps)).sqrt();
+        if on_cuda(&p) {
+            let step = AdamWStep {
+                decay: (1.0 - lr * self.weight_decay) as f32,
+                beta1: self.beta_1 as f32,
+                beta2: self.beta_2 as f32,
+                eps: self.epsilon as f32,
+                rate: (lr / correction_1) as f32,
+                correction: correction_2 as f32,
+            };
+            let (m, v) = state.moments.take().unwrap_or_else(|| {
+                let zeros = || Tensor::zeros(p.shape(), (&p.device(), DType::F32));
+                (zeros(), zeros())
+            });
+            let clip = cube(clip_or_one(size, &p.device()));
+            let (p, m, v) = adamw(cube(p), &cube(g), cube(m), cube(v), &clip, step);
+            state.moments = Some((uncube(m), uncube(v)));
+            return uncube(p);
+        }
+        let g = clipped(g, size);
         let (m, v) = match state.moments.take() {
             Some((m, v)) => (m * self.beta_1, v * self.beta_2),
             None => (g.zeros_like(), g.zeros_like()),
@@ -56,11 +81,8 @@ impl UpdateRule for AdamW {
         let m = m + g.clone() * (1.0 - self.beta_1);
         let v = v + g.square() * (1.0 - self.beta_2);
         state.moments = Some((m.clone(), v.clone()));
-        // The corrections are scalars: in f64, as PyTorch computes them.
-        let correction_1 = 1.0 - self.beta_1.powi(state.steps);
-        let correction_2 = (1.0 - self.beta_2.powi(state.steps)).sqrt();
         let denominator = v.sqrt() / correction_2 + self.epsilon;
-        p * (1.0 - self.lr * self.weight_decay) - m / denominator * (self.lr / correction_1)
+        p * (1.0 - lr * self.weight_decay) - m / denominator * (lr / correction_1)
     }
 }
 
@@ -84,7 +106,7 @@ mod tests {
             m = 0.9 * m + 0.1 * g;
             v = 0.999 * v + 0.001 * g * g;
             p -= 0.01 * (m / (1.0 - 0.9f64.powi(t))) / ((v / (1.0 - 0.999f64.powi(t))).sqrt() + 1e-8);
-            tensor = adamw.update(tensor, Tensor::full([1], g, &device), &mut state);
+            tensor = adamw.update(tensor, Tensor::full([1], g, &device), &mut state, &StepSize::FULL);
             let got: f32 = tensor.clone().into_scalar();
             assert!((f64::from(got) - p).abs() < 1e-6, "step {t}: {got} is not {p}");
         }

@@ -1,16 +1,22 @@
 //! Optimizers with PyTorch's formulas and defaults. Each keeps one state per parameter.
 
 mod adamw;
+mod gradients;
+mod schedule;
 mod sgd;
 
 use std::collections::HashMap;
 
 use burn::module::{Module, ModuleMapper, Param, ParamId};
-use burn::tensor::{Gradients, Tensor};
+use burn::tensor::{DType, Device, Tensor};
 use serde::{Deserialize, Serialize};
 
 pub use adamw::AdamW;
+pub use gradients::GradientSet;
+pub use schedule::Schedule;
 pub use sgd::Sgd;
+
+use crate::ops::narrow;
 
 /// `train.optimizer`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -55,10 +61,30 @@ impl OptimizerConfig {
     }
 }
 
+/// How far one step goes.
+#[derive(Clone)]
+pub struct StepSize {
+    /// Factor of the learning rate, from the schedule.
+    pub rate: f64,
+    /// Factor of every gradient, [1] in fp32; `None`: 1.
+    pub clip: Option<Tensor<1>>,
+}
+
+impl StepSize {
+    /// The learning rate as configured, and no clipping.
+    pub const FULL: Self = Self { rate: 1.0, clip: None };
+}
+
 /// One parameter's update on flat views: `(parameter, gradient, state) → parameter`.
 pub trait UpdateRule {
     type State: Default;
-    fn update(&self, parameter: Tensor<1>, gradient: Tensor<1>, state: &mut Self::State) -> Tensor<1>;
+    fn update(
+        &self,
+        parameter: Tensor<1>,
+        gradient: Tensor<1>,
+        state: &mut Self::State,
+        size: &StepSize,
+    ) -> Tensor<1>;
 }
 
 /// An optimizer with the state of every parameter it has updated.
@@ -86,11 +112,11 @@ impl Optimizer {
     }
 
     /// Updates every parameter that has a gradient. Each gradient is freed as it is used.
-    pub fn step<M: Module>(&mut self, module: M, gradients: Gradients) -> M {
+    pub fn step<M: Module>(&mut self, module: M, gradients: GradientSet, size: &StepSize) -> M {
         match self {
             Self::None => module,
-            Self::Sgd(stateful) => module.map(&mut Update { stateful, gradients }),
-            Self::AdamW(stateful) => module.map(&mut Update { stateful, gradients }),
+            Self::Sgd(stateful) => module.map(&mut Update { stateful, gradients, size }),
+            Self::AdamW(stateful) => module.map(&mut Update { stateful, gradients, size }),
         }
     }
 }
@@ -98,21 +124,38 @@ impl Optimizer {
 /// Visits the parameters of a module and updates each.
 struct Update<'a, R: UpdateRule> {
     stateful: &'a mut Stateful<R>,
-    gradients: Gradients,
+    gradients: GradientSet,
+    size: &'a StepSize,
 }
 
 impl<R: UpdateRule> ModuleMapper for Update<'_, R> {
     fn map_float<const D: usize>(&mut self, parameter: Param<Tensor<D>>) -> Param<Tensor<D>> {
         let (id, tensor, mapper) = parameter.consume();
-        let Some(gradient) = tensor.grad_remove(&mut self.gradients) else {
-            return Param::from_mapped_value(id, tensor, mapper);
-        };
         let shape = tensor.shape();
         let size = shape.num_elements();
+        let Some(gradient) = self.gradients.take(id, size) else {
+            return Param::from_mapped_value(id, tensor, mapper);
+        };
         let state = self.stateful.states.entry(id).or_default();
         let flat = tensor.inner().reshape([size]);
-        let updated = self.stateful.rule.update(flat, gradient.reshape([size]), state);
+        let updated = self.stateful.rule.update(flat, gradient, state, self.size);
         let tensor = Tensor::from_inner(updated.reshape(shape)).require_grad();
         Param::from_mapped_value(id, tensor, mapper)
     }
+}
+
+/// The gradient times the step's clipping factor, in the parameter's type.
+fn clipped(gradient: Tensor<1>, size: &StepSize) -> Tensor<1> {
+    match &size.clip {
+        None => gradient,
+        Some(clip) => {
+            let dtype = gradient.dtype();
+            gradient * narrow(clip.clone(), dtype)
+        }
+    }
+}
+
+/// The clipping factor as the fused kernels take it.
+fn clip_or_one(size: &StepSize, device: &Device) -> Tensor<1> {
+    size.clip.clone().unwrap_or_else(|| Tensor::ones([1], (device, DType::F32)))
 }

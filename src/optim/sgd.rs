@@ -3,7 +3,7 @@
 use burn::tensor::Tensor;
 use serde::{Deserialize, Serialize};
 
-use super::UpdateRule;
+use super::{StepSize, UpdateRule, clipped};
 use crate::recipe::values;
 
 /// `{ kind = "sgd", lr = 0.1, momentum = 0.9 }`
@@ -39,17 +39,19 @@ impl Sgd {
 impl UpdateRule for Sgd {
     type State = Option<Tensor<1>>;
 
-    fn update(&self, p: Tensor<1>, g: Tensor<1>, state: &mut Self::State) -> Tensor<1> {
+    fn update(&self, p: Tensor<1>, g: Tensor<1>, state: &mut Self::State, size: &StepSize) -> Tensor<1> {
+        let lr = self.lr * size.rate;
+        let g = clipped(g, size);
         let g = if self.weight_decay > 0.0 { g + p.clone() * self.weight_decay } else { g };
         if self.momentum == 0.0 {
-            return p - g * self.lr;
+            return p - g * lr;
         }
         let m = match state.take() {
             Some(m) => m * self.momentum + g,
             None => g,
         };
         *state = Some(m.clone());
-        p - m * self.lr
+        p - m * lr
     }
 }
 
@@ -68,7 +70,7 @@ mod tests {
         let mut state = None;
         let mut p = Tensor::<1>::ones([1], &device);
         for expected in [0.94, 0.8266] {
-            p = sgd.update(p, Tensor::full([1], 0.5, &device), &mut state);
+            p = sgd.update(p, Tensor::full([1], 0.5, &device), &mut state, &StepSize::FULL);
             let value: f32 = p.clone().into_scalar();
             assert!((value - expected).abs() < 1e-6, "{value} is not {expected}");
         }

@@ -10,9 +10,10 @@ use toml::de::{DeTable, DeValue, Deserializer};
 
 use super::diagnostic::{RecipeError, Rule, Source};
 use super::grid::Override;
-use super::sections::{DeviceName, Measure, Precision, Train};
+use super::sections::{DeviceName, Eval, Measure, Precision, Train};
 use super::tagged;
 use super::{HEADER_KEYS, Run};
+use crate::data::Data;
 use crate::device::DeviceId;
 use crate::model::Model;
 use crate::ops::{Checkpoint, Ops};
@@ -33,7 +34,11 @@ pub struct Cell {
     pub checkpoint: Checkpoint,
     #[serde(default)]
     pub ops: Ops,
+    #[serde(default, skip_serializing_if = "Data::is_random")]
+    pub data: Data,
     pub train: Train,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub eval: Option<Eval>,
     #[serde(default)]
     pub measure: Measure,
 }
@@ -86,8 +91,29 @@ impl Cell {
 
     /// Rules over more than one key. Each technique checks its own.
     fn check(&self) -> Result<(), Rule> {
+        self.precision.check()?;
         self.ops.check(self)?;
+        if self.model.decoder().is_none() {
+            self.check_without_text()?;
+        }
         self.model.check(self)
+    }
+
+    /// What only language models have.
+    fn check_without_text(&self) -> Result<(), Rule> {
+        let refused = [
+            ("data", !self.data.is_random()),
+            ("eval", self.eval.is_some()),
+            ("precision.autocast", self.precision.autocast),
+        ];
+        match refused.into_iter().find(|(_, written)| *written) {
+            None => Ok(()),
+            Some((key, _)) => Err(Rule::new(
+                &[key],
+                format!("`{key}` is for language models; the swiglu network has a fixed random problem"),
+                format!("remove `{key}`, or use model.kind = \"gpt2\", \"qwen2\" or \"llama\""),
+            )),
+        }
     }
 }
 

@@ -1,10 +1,11 @@
 //! The sections of a recipe that no technique owns: precision, training sizes, measurement.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
+use super::diagnostic::Rule;
 use super::values::{self, Bytes};
 use crate::ops::linear::Fp32Math;
-use crate::optim::OptimizerConfig;
+use crate::optim::{OptimizerConfig, Schedule};
 
 /// `device = "auto" | "cpu" | "cuda:N"`. Resolved to a real device before a cell is made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,7 +24,21 @@ impl Default for DeviceName {
 pub struct Precision {
     pub compute: Compute,
     /// Weights, residual sums and optimizer state in fp32; matrix products in `compute`.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub autocast: bool,
+}
+
+impl Precision {
+    pub(crate) fn check(&self) -> Result<(), Rule> {
+        if self.autocast && matches!(self.compute, Compute::Fp32 | Compute::Tf32) {
+            return Err(Rule::new(
+                &["precision.autocast"],
+                format!("autocast has no effect with compute = \"{}\": everything is fp32 already", self.compute.name()),
+                "remove precision.autocast, or set compute to \"bf16\" or \"fp16\"",
+            ));
+        }
+        Ok(())
+    }
 }
 
 /// The type that weights, activations and gradients are stored in and multiplied in.
@@ -68,18 +83,58 @@ impl Compute {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Train {
-    /// Sequences per step.
+    /// Sequences of one micro-batch.
     #[serde(deserialize_with = "values::count")]
     pub batch_size: usize,
     /// Tokens per sequence.
     #[serde(deserialize_with = "values::count")]
     pub seq_len: usize,
+    /// Micro-batches whose gradients are summed before an update.
+    #[serde(default = "one", deserialize_with = "values::count", skip_serializing_if = "is_one")]
+    pub accumulation_steps: usize,
     #[serde(default)]
     pub optimizer: OptimizerConfig,
+    /// The norm over all gradients is scaled down to this at most.
+    #[serde(default, deserialize_with = "limit", skip_serializing_if = "Option::is_none")]
+    pub clip_norm: Option<f64>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub schedule: Schedule,
+}
+
+fn one() -> usize {
+    1
+}
+
+fn is_one(n: &usize) -> bool {
+    *n == 1
+}
+
+fn limit<'de, D: Deserializer<'de>>(d: D) -> Result<Option<f64>, D::Error> {
+    values::positive(d).map(Some)
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+/// `[eval]`: quality on held-out data during the run; outside of the measured times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Eval {
+    /// Steps between evaluations; there is one before the first step and one after the last too.
+    #[serde(deserialize_with = "values::count")]
+    pub every: usize,
+    /// Batches of `train.batch_size` sequences an evaluation reads.
+    #[serde(default = "batches", deserialize_with = "values::count")]
+    pub batches: usize,
+}
+
+fn batches() -> usize {
+    8
 }
 
 impl Train {
-    /// Tokens of one step.
+    /// Tokens of one micro-batch.
     pub fn tokens(&self) -> usize {
         self.batch_size * self.seq_len
     }

@@ -11,7 +11,7 @@ use toml::de::{DeTable, DeValue};
 use super::diagnostic::{RecipeError, Source};
 
 /// Paths of the tagged sections.
-const TAGGED: [&[&str]; 2] = [&["model"], &["train", "optimizer"]];
+const TAGGED: [&[&str]; 3] = [&["model"], &["train", "optimizer"], &["train", "schedule"]];
 const TAG: &str = "kind";
 
 /// Rewrites every tagged section of a recipe, keeping the places in the file.

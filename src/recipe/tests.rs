@@ -74,7 +74,7 @@ fn a_list_of_grids_is_their_union() {
         .cells
         .iter()
         .map(|c| {
-            let crate::model::Model::Swiglu(m) = &c.model;
+            let crate::model::Model::Swiglu(m) = &c.model else { panic!("another model") };
             (c.train.batch_size, m.hidden_size)
         })
         .collect();

@@ -86,6 +86,7 @@ pub fn measurement(forward: f64, backward: f64, peak: u64) -> Measurement {
         tokens_per_second: 2048.0 / (forward * 1.1 + backward),
         loss: vec![2.0, 1.5, 1.25],
         paths: Default::default(),
+        evaluations: Vec::new(),
         memory: MemoryUse {
             live_peak: peak,
             forward_peak: peak / 2,

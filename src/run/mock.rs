@@ -64,6 +64,7 @@ pub fn measurement(seconds: f64) -> Measurement {
         step: samples(),
         tokens_per_second: 1.0,
         loss: vec![1.0],
+        evaluations: Vec::new(),
         memory: MemoryUse::default(),
         paths: Default::default(),
         flops_per_second: 1.0,

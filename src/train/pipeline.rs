@@ -6,10 +6,11 @@ use std::path::Path;
 use burn::tensor::{Device, Tensor};
 
 use crate::device::{DeviceId, trace};
-use crate::measure::{Measured, Measurement, Meter, Phase, Samples, Stop};
-use crate::model::{Model, Network, swiglu::SwigluStack};
+use crate::measure::{Evaluation, Measured, Measurement, Meter, Phase, Samples, Stop};
+use crate::model::language::{Gpt2, Llama};
+use crate::model::{Model, Network, Steps, swiglu::SwigluStack};
 use crate::ops::Operator;
-use crate::optim::{Optimizer, OptimizerConfig};
+use crate::optim::{GradientSet, Optimizer, OptimizerConfig, StepSize};
 use crate::recipe::Cell;
 
 /// Runs a cell's warm-up and measured steps within `memory_limit` bytes of device memory;
@@ -27,27 +28,37 @@ pub fn train(
 ) -> Result<Measurement, Stop> {
     let measured = match &cell.model {
         Model::Swiglu(_) => Training::<SwigluStack>::run(cell, memory_limit, trace, told, on_step)?,
+        Model::Qwen2(_) | Model::Llama(_) => Training::<Llama>::run(cell, memory_limit, trace, told, on_step)?,
+        Model::Gpt2(_) => Training::<Gpt2>::run(cell, memory_limit, trace, told, on_step)?,
     };
     Ok(measurement(cell, measured))
 }
 
 /// A network in training.
-struct Training<N: Network> {
+struct Training<'a, N: Network> {
+    cell: &'a Cell,
     device: DeviceId,
     /// `None` only while a step is under way.
     network: Option<N>,
     optimizer: Optimizer,
-    batch: N::Batch,
+    data: Box<dyn Steps<N::Batch>>,
+    /// The micro-batches of the step that is next.
+    batches: Vec<N::Batch>,
+    /// What evaluation reads.
+    held_out: Vec<N::Batch>,
+    /// Updates so far.
+    updates: usize,
+    evaluations: Vec<Evaluation>,
 }
 
-impl<N: Network> Training<N> {
+impl<'a, N: Network> Training<'a, N> {
     fn run(
-        cell: &Cell,
+        cell: &'a Cell,
         memory_limit: u64,
         trace: Option<&Path>,
         told: fn(usize),
         on_step: &mut dyn FnMut(usize, usize),
-    ) -> Result<Measured, Stop> {
+    ) -> Result<(Measured, Vec<Evaluation>), Stop> {
         let id = cell.device_id();
         let plain = id.burn();
         plain.seed(u64::from(cell.seed));
@@ -59,35 +70,46 @@ impl<N: Network> Training<N> {
         };
         // On a GPU what preparation needs is not the cell's: the limit comes after it.
         let early = (id == DeviceId::Cpu).then(limit);
+        let mut data = N::steps(cell, &plain);
         let mut training = Self {
+            cell,
             device: id,
             network: Some(N::init(cell, &device)),
             optimizer: Optimizer::new(&cell.train.optimizer),
-            batch: N::batch(cell, &plain),
+            batches: data.next(),
+            data,
+            held_out: Vec::new(),
+            updates: 0,
+            evaluations: Vec::new(),
         };
-        on_step(0, cell.measure.warmup + cell.measure.steps);
+        let total = cell.measure.warmup + cell.measure.steps;
+        on_step(0, total);
         meter.prepare(&|| drop(training.loss().backward()), told);
         let _limit = early.unwrap_or_else(limit);
-        let total = cell.measure.warmup + cell.measure.steps;
         for step in 0..total {
+            training.evaluate(step == 0);
             meter.begin(step >= cell.measure.warmup);
             training.step(Some(&mut *meter));
             if let Some(stop) = meter.stop() {
                 return Err(stop);
             }
+            training.batches = training.data.next();
             on_step(step + 1, total);
         }
+        training.evaluate(true);
         if let Some(path) = trace {
             training.trace(path);
         }
-        meter.finish(&|| training.loss().inner())
+        let measured = meter.finish(&|| training.loss().inner())?;
+        Ok((measured, training.evaluations))
     }
 
+    /// Of the next step's first micro-batch.
     fn loss(&self) -> Tensor<1> {
-        self.network.as_ref().expect("between steps").loss(self.batch.clone())
+        self.network.as_ref().expect("between steps").loss(&self.batches[0])
     }
 
-    /// Forward, backward and optimizer, followed by a meter.
+    /// Forward and backward of every micro-batch and the update, followed by a meter.
     fn step(&mut self, mut meter: Option<&mut dyn Meter>) {
         let mut end = |phase, loss: Option<Tensor<1>>| {
             let Some(meter) = &mut meter else { return };
@@ -96,20 +118,46 @@ impl<N: Network> Training<N> {
                 meter.loss(loss);
             }
         };
-        let range = self.device.range(c"forward");
-        let loss = self.loss();
-        drop(range);
-        end(Phase::Forward, Some(loss.clone().inner()));
-        let range = self.device.range(c"backward");
-        let gradients = loss.backward();
-        // The loss holds the graph; freeing it belongs to backward.
-        drop(loss);
-        drop(range);
-        end(Phase::Backward, None);
+        let Some(network) = self.network.take() else { return };
+        let mut sum = GradientSet::default();
+        for batch in &self.batches {
+            let range = self.device.range(c"forward");
+            let loss = network.loss(batch);
+            drop(range);
+            end(Phase::Forward, Some(loss.clone().inner()));
+            let range = self.device.range(c"backward");
+            let gradients = loss.backward();
+            // The loss holds the graph; freeing it belongs to backward.
+            drop(loss);
+            sum.add(&network, gradients);
+            drop(range);
+            end(Phase::Backward, None);
+        }
         let range = self.device.range(c"optimizer");
-        self.network = self.network.take().map(|network| self.optimizer.step(network, gradients));
+        let train = &self.cell.train;
+        self.updates += 1;
+        let size = StepSize {
+            rate: train.schedule.factor(self.updates, self.cell.measure.warmup + self.cell.measure.steps),
+            clip: train.clip_norm.map(|limit| sum.clip_factor(limit, &self.device.burn())),
+        };
+        self.network = Some(self.optimizer.step(network, sum, &size));
         drop(range);
         end(Phase::Optimizer, None);
+    }
+
+    /// Measures quality on held-out batches when it is time to, or when told to.
+    fn evaluate(&mut self, now: bool) {
+        let Some(eval) = self.cell.eval else { return };
+        if !now && !self.updates.is_multiple_of(eval.every) {
+            return;
+        }
+        let network = self.network.as_ref().expect("between steps").valid();
+        // The same batches every time.
+        if self.held_out.is_empty() {
+            self.held_out = (0..eval.batches).map_while(|_| self.data.held_out()).collect();
+        }
+        let parts: Vec<Evaluation> = self.held_out.iter().map(|batch| network.evaluate(batch)).collect();
+        self.evaluations.push(Evaluation::mean(self.updates, &parts));
     }
 
     /// Records one more step, outside of the measured ones.
@@ -125,19 +173,20 @@ impl<N: Network> Training<N> {
     }
 }
 
-fn measurement(cell: &Cell, measured: Measured) -> Measurement {
+fn measurement(cell: &Cell, (measured, evaluations): (Measured, Vec<Evaluation>)) -> Measurement {
     let Measured { seconds, losses, memory, prepare_seconds } = measured;
     let step = Samples::new((0..cell.measure.steps).map(|i| seconds.iter().map(|s| s[i]).sum()).collect());
     let [forward, backward, optimizer] = seconds.map(Samples::new);
     let flops = cell.model.flops(cell);
     Measurement {
-        tokens_per_second: cell.train.tokens() as f64 / step.median,
+        tokens_per_second: (cell.train.tokens() * cell.train.accumulation_steps) as f64 / step.median,
         flops_per_second: (flops.forward + flops.backward) / (forward.median + backward.median),
         optimizer: (!matches!(cell.train.optimizer, OptimizerConfig::None(_))).then_some(optimizer),
         forward,
         backward,
         step,
         loss: losses,
+        evaluations,
         memory,
         paths: paths(cell),
         prepare_seconds,
@@ -147,14 +196,16 @@ fn measurement(cell: &Cell, measured: Measured) -> Measurement {
 /// Which way each part of the work took.
 fn paths(cell: &Cell) -> BTreeMap<String, String> {
     let mut paths = cell.device_id().paths();
-    let swiglu = match cell.ops.swiglu {
-        Operator::Custom => "hand-written backward, one element-wise pass each way",
-        Operator::Plain => {
-            // Burn's own operators multiply with Burn's own matmul.
-            paths.insert("matmul".into(), "Burn's own".into());
-            "composed of Burn's operators"
-        }
-    };
-    paths.insert("swiglu".into(), swiglu.into());
+    if cell.ops.composed_product().is_some() {
+        // Burn's own operators multiply with Burn's own matmul.
+        paths.insert("matmul".into(), "Burn's own in plain operators".into());
+    }
+    for (name, operator) in cell.ops.of(&cell.model) {
+        let way = match operator {
+            Operator::Custom => "hand-written backward, fused element-wise passes",
+            Operator::Plain => "composed of Burn's operators",
+        };
+        paths.insert(name.into(), way.into());
+    }
     paths
 }

@@ -15,7 +15,7 @@ use crate::model::named::{self, Named};
 use crate::model::source::Source;
 use crate::ops::dense::Arithmetic;
 use crate::ops::{Level, Ops};
-use crate::optim::{AdamW, Optimizer, OptimizerConfig};
+use crate::optim::{AdamW, GradientSet, Optimizer, OptimizerConfig, StepSize};
 use crate::recipe::Compute;
 
 /// The tensors every language-model reference holds.
@@ -116,7 +116,9 @@ fn training<N: LanguageNetwork>(
         if step == 2 {
             third = named::gradients(&network, &gradients);
         }
-        network = optimizer.step(network, gradients);
+        let mut set = GradientSet::default();
+        set.add(&network, gradients);
+        network = optimizer.step(network, set, &StepSize::FULL);
     }
     let mut checks = vec![check("losses of three steps", Kind::Loss, &losses, &golden.get("losses").data)];
     for (name, ours) in &third {

@@ -21,8 +21,9 @@ use crate::measure::{Measured, Meter, Phase, Stop, divergence, process_peak_rss}
 /// The device's answer to a read: it arrives in page-locked memory without the host waiting.
 type Read = Pin<Box<dyn Future<Output = Result<Vec<Bytes>, String>> + Send>>;
 
-/// A phase on the device's clock.
+/// A phase of a measured step on the device's clock.
 struct Span {
+    step: usize,
     phase: Phase,
     start: Rc<Event>,
     end: Rc<Event>,
@@ -38,7 +39,10 @@ pub struct CudaMeter {
     /// End of what came before, in measured steps.
     since: Option<Rc<Event>>,
     spans: Vec<Span>,
-    reads: VecDeque<Read>,
+    /// Measured steps begun.
+    measured: usize,
+    /// Of each step whose loss is not known yet: its losses, which add up.
+    reads: VecDeque<Vec<Read>>,
     result: Measured,
 }
 
@@ -54,6 +58,7 @@ impl CudaMeter {
             observation: None,
             since: None,
             spans: Vec::new(),
+            measured: 0,
             reads: VecDeque::new(),
             result: Measured::default(),
         }
@@ -86,15 +91,19 @@ impl CudaMeter {
         memory.driver_peak = memory.driver_peak.max(Some(now.driver));
     }
 
-    /// Waits for the oldest loss that was asked for.
+    /// Waits for the loss of the oldest step whose loss is not known yet.
     fn arrive(&mut self) -> Result<(), Stop> {
-        let Some(read) = self.reads.pop_front() else { return Ok(()) };
-        let bytes = cubecl::future::block_on(read).map_err(|error| match out_of_memory(&error) {
-            Some(reason) => Stop::OutOfMemory { reason },
-            None => panic!("the loss cannot be read: {error}"),
-        })?;
-        let bytes: [u8; 4] = bytes[0][..4].try_into().expect("a loss is one fp32 number");
-        self.result.losses.push(f64::from(f32::from_le_bytes(bytes)));
+        let Some(reads) = self.reads.pop_front() else { return Ok(()) };
+        let mut sum = 0.0;
+        for read in reads {
+            let bytes = cubecl::future::block_on(read).map_err(|error| match out_of_memory(&error) {
+                Some(reason) => Stop::OutOfMemory { reason },
+                None => panic!("the loss cannot be read: {error}"),
+            })?;
+            let bytes: [u8; 4] = bytes[0][..4].try_into().expect("a loss is one fp32 number");
+            sum += f64::from(f32::from_le_bytes(bytes));
+        }
+        self.result.losses.push(sum);
         divergence(&self.result.losses).map_or(Ok(()), Err)
     }
 }
@@ -115,6 +124,7 @@ impl Meter for CudaMeter {
     }
 
     fn begin(&mut self, measured: bool) {
+        self.reads.push_back(Vec::new());
         if !measured {
             self.observation.get_or_insert_with(|| PeakObservation::start(self.gpu)).take_peaks();
             return;
@@ -123,6 +133,7 @@ impl Meter for CudaMeter {
             // What warm-up still has to do is not the first measured step's.
             self.gpu.synchronize();
         }
+        self.measured += 1;
         self.since = Some(self.mark());
     }
 
@@ -130,14 +141,15 @@ impl Meter for CudaMeter {
         self.note(phase);
         let Some(start) = self.since.take() else { return };
         let end = self.mark();
-        self.spans.push(Span { phase, start, end: end.clone() });
+        self.spans.push(Span { step: self.measured - 1, phase, start, end: end.clone() });
         self.since = Some(end);
     }
 
     fn loss(&mut self, loss: Tensor<1>) {
         let loss: CubeTensor = loss.try_into_primitive::<CubeBackend>().expect("a loss on a CUDA device");
         let read = self.client.read_async(vec![loss.handle]);
-        self.reads.push_back(Box::pin(async move { read.await.map_err(|e| format!("{e:?}")) }));
+        let read: Read = Box::pin(async move { read.await.map_err(|e| format!("{e:?}")) });
+        self.reads.back_mut().expect("a step has begun").push(read);
         if self.since.is_some() {
             // The copy belongs to no phase.
             self.since = Some(self.mark());
@@ -161,11 +173,13 @@ impl Meter for CudaMeter {
         }
         // CubeCL tells of a failed allocation when something that depends on it is read. The loss
         // after the last update depends on every parameter.
+        self.reads.push_back(Vec::new());
         self.loss(proof());
         self.arrive()?;
         self.result.losses.pop();
-        for Span { phase, start, end } in &self.spans {
-            self.result.seconds[*phase as usize].push(end.seconds_since(start));
+        self.result.seconds = std::array::from_fn(|_| vec![0.0; self.measured]);
+        for Span { step, phase, start, end } in &self.spans {
+            self.result.seconds[*phase as usize][*step] += end.seconds_since(start);
         }
         self.result.memory.process_rss_peak = process_peak_rss();
         Ok(self.result)

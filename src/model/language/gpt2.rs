@@ -3,6 +3,7 @@
 use burn::module::Module;
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 
+use super::memory::Shape;
 use super::parts::{Conv1d, Embedding, LayerNorm, Linear};
 use super::{Cache, Computation, LanguageNetwork, Tokens, attend};
 use crate::model::config::{Gpt2Config, Positions};
@@ -151,6 +152,21 @@ impl LanguageNetwork for Gpt2 {
 
     fn head(&self) -> Tensor<2> {
         self.lm_head.as_ref().map_or_else(|| self.transformer.wte.weight.val(), |head| head.weight.val())
+    }
+}
+
+pub fn shape(config: &Gpt2Config) -> Shape {
+    Shape {
+        vocab_size: config.vocab_size,
+        hidden_size: config.hidden_size,
+        intermediate_size: config.intermediate_size,
+        layers: config.num_hidden_layers,
+        heads: config.num_attention_heads,
+        kv_heads: config.num_attention_heads,
+        head_dim: config.head_dim(),
+        gated: false,
+        tied: config.tie_word_embeddings,
+        parameters: config.parameters(),
     }
 }
 

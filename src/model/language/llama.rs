@@ -4,6 +4,7 @@
 use burn::module::Module;
 use burn::tensor::Tensor;
 
+use super::memory::Shape;
 use super::parts::{Embedding, Linear, RmsNorm};
 use super::{Cache, Computation, LanguageNetwork, Tokens, attend};
 use crate::model::config::LlamaConfig;
@@ -150,5 +151,20 @@ impl Mlp {
         let [gate, up, down] = [&self.gate_proj, &self.up_proj, &self.down_proj].map(|l| l.weight.val());
         let Computation { arithmetic, ops, level } = *computation;
         swiglu(x, gate, up, down, WeightLayout::OutIn, level, ops.swiglu, arithmetic)
+    }
+}
+
+pub fn shape(config: &LlamaConfig) -> Shape {
+    Shape {
+        vocab_size: config.vocab_size,
+        hidden_size: config.hidden_size,
+        intermediate_size: config.intermediate_size,
+        layers: config.num_hidden_layers,
+        heads: config.num_attention_heads,
+        kv_heads: config.num_key_value_heads,
+        head_dim: config.head_dim,
+        gated: true,
+        tied: config.tie_word_embeddings,
+        parameters: config.parameters(),
     }
 }

@@ -3,14 +3,16 @@
 mod cache;
 mod gpt2;
 mod llama;
+pub mod memory;
 mod parts;
+mod training;
 
 use burn::module::Module;
 use burn::tensor::{Device, Int, Tensor};
 
 pub use cache::Cache;
-pub use gpt2::Gpt2;
-pub use llama::Llama;
+pub use gpt2::{Gpt2, shape as gpt2_shape};
+pub use llama::{Llama, shape as llama_shape};
 
 use super::source::Source;
 use crate::device::dtype;
@@ -19,7 +21,7 @@ use crate::ops::cross_entropy::linear_cross_entropy;
 use crate::ops::dense::Arithmetic;
 use crate::ops::embedding::{Ids, integers};
 use crate::ops::{Level, Ops};
-use crate::recipe::Cell;
+use crate::recipe::{Cell, Rule};
 
 /// How a network computes: the same weights, other arithmetic or other operators.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -140,6 +142,33 @@ fn attend(
             attend_cached(q.inner(), k, v, heads, keys, mask, arithmetic)
         }
     }
+}
+
+/// What no language model can run.
+pub(crate) fn check(cell: &Cell, positions: usize) -> Result<(), Rule> {
+    if cell.train.seq_len > positions {
+        return Err(Rule::new(
+            &["train.seq_len", "model.max_position_embeddings"],
+            format!("train.seq_len = {} is longer than the model's {positions} positions", cell.train.seq_len),
+            "make train.seq_len smaller, or model.max_position_embeddings larger",
+        ));
+    }
+    if cell.train.seq_len < 2 {
+        return Err(Rule::new(
+            &["train.seq_len"],
+            "a sequence of one token has no next token to predict",
+            "set train.seq_len to 2 or more",
+        ));
+    }
+    let gated = cell.model.decoder().is_some_and(|shape| shape.gated);
+    if !gated && cell.checkpoint.level != Level::Keep {
+        return Err(Rule::new(
+            &["checkpoint.level"],
+            "checkpoint.level is a choice of the SwiGLU operator, which GPT-2 does not have",
+            "remove checkpoint.level, or use kind = \"qwen2\" or \"llama\"",
+        ));
+    }
+    Ok(())
 }
 
 /// The parameters' type: the compute type, or fp32 under autocast.

@@ -1,0 +1,160 @@
+//! What training a language model holds, step by step, and what it computes: the walks follow the
+//! order in which the operators allocate and free.
+
+use crate::measure::{Estimate, Ledger};
+use crate::model::Flops;
+use crate::ops::attention::block;
+use crate::ops::cross_entropy::chunk;
+use crate::ops::swiglu::memory::Sizes;
+use crate::ops::{Level, Operator};
+use crate::recipe::Cell;
+
+/// The sizes that decide a decoder's memory and arithmetic.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    pub vocab_size: usize,
+    pub hidden_size: usize,
+    pub intermediate_size: usize,
+    pub layers: usize,
+    /// Query and key heads, and the elements of one.
+    pub heads: usize,
+    pub kv_heads: usize,
+    pub head_dim: usize,
+    /// SwiGLU (three matrices) or GELU (two).
+    pub gated: bool,
+    pub tied: bool,
+    /// All parameters.
+    pub parameters: u64,
+}
+
+impl Shape {
+    fn attention_weights(&self) -> u64 {
+        let (queries, keys) = (self.heads * self.head_dim, self.kv_heads * self.head_dim);
+        (self.hidden_size * (2 * queries + 2 * keys)) as u64
+    }
+
+    fn mlp_weights(&self) -> u64 {
+        (if self.gated { 3 } else { 2 }) * (self.hidden_size * self.intermediate_size) as u64
+    }
+
+    fn head_weights(&self) -> u64 {
+        (self.vocab_size * self.hidden_size) as u64
+    }
+
+    /// Two operations a weight and token, and the causal half of 4 · sequence · heads · head_dim a token
+    /// and layer for attention; backward is twice that. Repeated: the scores, the head's logits, and at
+    /// level 1 two of SwiGLU's three products.
+    pub fn flops(&self, cell: &Cell) -> Flops {
+        let tokens = (cell.train.tokens() * cell.train.accumulation_steps) as f64;
+        let layers = self.layers as f64;
+        let products = |weights: u64| 2.0 * tokens * weights as f64;
+        let scores = tokens * (cell.train.seq_len * self.heads * self.head_dim) as f64 * layers;
+        let forward = layers * products(self.attention_weights() + self.mlp_weights())
+            + products(self.head_weights())
+            + 2.0 * scores;
+        let mlp = match (self.gated, cell.checkpoint.level) {
+            (true, Level::Full) => layers * products(self.mlp_weights()) * 2.0 / 3.0,
+            _ => 0.0,
+        };
+        let head = if cell.ops.loss == Operator::Custom { products(self.head_weights()) } else { 0.0 };
+        let attention = if cell.ops.attention == Operator::Custom { scores } else { 0.0 };
+        Flops { forward, backward: 2.0 * forward, recompute: mlp + head + attention }
+    }
+
+    /// Walks through one step of one micro-batch: forward, loss, backward, optimizer.
+    pub fn estimate(&self, cell: &Cell) -> Estimate {
+        let compute = cell.precision.compute.bytes();
+        let stored = if cell.precision.autocast { 4 } else { compute };
+        let tokens = cell.train.tokens() as u64;
+        let Self { hidden_size, intermediate_size, .. } = *self;
+        let (hidden, inner) = (tokens * hidden_size as u64, tokens * intermediate_size as u64);
+        let queries = tokens * (self.heads * self.head_dim) as u64;
+        let keys = tokens * (self.kv_heads * self.head_dim) as u64;
+        // Under autocast every weight that is multiplied exists once more, in the compute type.
+        let cast = |weights: u64| if cell.precision.autocast { weights * compute } else { 0 };
+        let layer_weights = self.attention_weights() + self.mlp_weights();
+
+        let mut ledger = Ledger::new(cell.precision.compute, cell.device_id());
+        ledger.now.weights = self.parameters * stored;
+        ledger.now.optimizer = cell.train.optimizer.state_tensors() * self.parameters * 4;
+
+        // Between the operators: the residual stream.
+        ledger.take(hidden * stored);
+        let mlp = Sizes::new(tokens, hidden_size as u64, intermediate_size as u64, compute);
+        let mlp_kept = match (self.gated, cell.ops.gelu) {
+            (true, _) => mlp.kept(cell.checkpoint.level, cell.ops.swiglu),
+            (false, Operator::Custom) => 2 * inner * compute,
+            (false, Operator::Plain) => 8 * inner * compute,
+        };
+        let scores = self.scores(cell);
+        let attention_kept = match cell.ops.attention {
+            Operator::Custom => 0,
+            // Scores, their mask and the probabilities of the whole square.
+            Operator::Plain => self.square(cell) * (2 * 4 + compute),
+        };
+        // Two inputs of norms, their results, q, k and v split into heads, and attention's result.
+        let layer_kept = 2 * hidden * (stored + compute)
+            + (queries + 2 * keys) * compute
+            + queries * compute
+            + cast(layer_weights)
+            + attention_kept
+            + mlp_kept;
+        for _ in 0..self.layers {
+            // q, k and v, a block of scores and probabilities, and the result.
+            let moment = (2 * queries + 2 * keys) * compute + scores * (4 + compute);
+            ledger.take(moment);
+            ledger.give(moment);
+            ledger.now.activations += layer_kept;
+            ledger.take(inner * compute);
+            ledger.give(inner * compute);
+        }
+        ledger.now.activations += hidden * (stored + compute) + cast(self.head_weights());
+
+        // The loss: in backward a chunk's logits and their gradient, dh in fp32 and dW.
+        let head = self.head_weights() * stored;
+        let columns = chunk(tokens as usize, self.vocab_size).min(self.vocab_size) as u64;
+        let logits = match cell.ops.loss {
+            Operator::Custom => tokens * columns * (4 + compute),
+            // Logits, their logarithm of the softmax, and the gradients of both.
+            Operator::Plain => tokens * self.vocab_size as u64 * (4 * 4 + 2 * compute),
+        };
+        ledger.take(logits);
+        ledger.now.gradients += head;
+        ledger.take(hidden * 4);
+        ledger.give(logits + hidden * 4);
+        ledger.now.activations -= hidden * compute + cast(self.head_weights());
+
+        for _ in 0..self.layers {
+            let gradients = layer_weights * stored;
+            // The MLP: the gradients of what is inside it.
+            let moment = hidden * compute + (if self.gated { 3 } else { 2 }) * inner * compute;
+            ledger.take(moment);
+            ledger.now.gradients += self.mlp_weights() * stored;
+            ledger.give(moment);
+            // Attention: g, dq, dk and dv, and of a block Z, dP, P and dS.
+            let moment = 2 * queries * compute + 2 * keys * 4 + scores * (8 + 2 * compute);
+            ledger.take(moment);
+            ledger.give(moment);
+            ledger.now.gradients += gradients - self.mlp_weights() * stored;
+            ledger.now.activations -= layer_kept;
+        }
+        // The embedding's gradient; a tied head's is already there, and the two are added.
+        ledger.take(head);
+        ledger.give(head);
+        ledger.now.gradients += if self.tied { 0 } else { head };
+        ledger.take(0);
+        ledger.peak()
+    }
+
+    /// Elements of one block's scores at most.
+    fn scores(&self, cell: &Cell) -> u64 {
+        let (batch, sequence) = (cell.train.batch_size, cell.train.seq_len);
+        let rows = block(batch, self.heads, sequence, sequence).min(sequence);
+        (batch * self.heads * rows * sequence) as u64
+    }
+
+    /// Elements of all scores.
+    fn square(&self, cell: &Cell) -> u64 {
+        (cell.train.batch_size * self.heads * cell.train.seq_len * cell.train.seq_len) as u64
+    }
+}

@@ -1,0 +1,84 @@
+//! [`GradientSet`]: the gradients of a network's parameters, summed over micro-batches.
+
+use std::collections::HashMap;
+
+use burn::backend::DispatchTensor;
+use burn::module::{Module, ModuleVisitor, Param, ParamId};
+use burn::tensor::{DType, Device, Gradients, Tensor};
+
+use crate::ops::backend::{cube, on_cuda, uncube};
+use crate::ops::kernels::sum::sum_of_squares;
+use crate::ops::wide;
+
+/// One gradient a parameter, in the parameter's type.
+#[derive(Default)]
+pub struct GradientSet {
+    gradients: HashMap<ParamId, DispatchTensor>,
+}
+
+impl GradientSet {
+    /// Takes the gradients of a module's parameters out of what backward gave and adds them.
+    pub fn add<M: Module>(&mut self, module: &M, mut gradients: Gradients) {
+        module.visit(&mut Collect { set: self, gradients: &mut gradients });
+    }
+
+    /// Hands a parameter's gradient over, flat.
+    pub fn take(&mut self, id: ParamId, size: usize) -> Option<Tensor<1>> {
+        // The rank of a tensor is a mark on its type alone; the reshape makes it true.
+        self.gradients.remove(&id).map(|gradient| Tensor::<1>::from_dispatch(gradient).reshape([size]))
+    }
+
+    /// What every gradient is to be multiplied by so that the norm over all of them is at most `limit`,
+    /// as `torch.nn.utils.clip_grad_norm_`: min(1, limit / (norm + 1e-6)), [1] in fp32. The norm stays on
+    /// the device; a gradient that is not finite makes the factor NaN.
+    pub fn clip_factor(&self, limit: f64, device: &Device) -> Tensor<1> {
+        let zero = Tensor::<1>::zeros([1], (device, DType::F32));
+        let squares = self.gradients.values().fold(zero, |sum, gradient| sum + squares(gradient.clone()));
+        (squares.sqrt() + 1e-6).recip().mul_scalar(limit).clamp_max(1.0)
+    }
+}
+
+/// Σ g², [1] in fp32.
+fn squares(gradient: DispatchTensor) -> Tensor<1> {
+    let gradient = Tensor::<1>::from_dispatch(gradient);
+    if on_cuda(&gradient) {
+        return uncube(sum_of_squares(&cube(gradient)));
+    }
+    let size = gradient.shape().num_elements();
+    wide(gradient.reshape([size])).square().sum()
+}
+
+struct Collect<'a> {
+    set: &'a mut GradientSet,
+    gradients: &'a mut Gradients,
+}
+
+impl ModuleVisitor for Collect<'_> {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        let Some(gradient) = param.val().grad_remove(self.gradients) else { return };
+        let sum = match self.set.gradients.remove(&param.id) {
+            None => gradient,
+            Some(sum) => Tensor::<D>::from_dispatch(sum) + gradient,
+        };
+        self.set.gradients.insert(param.id, sum.into_dispatch());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Gradients [3, 4] and [12] have the norm 13.
+    #[test]
+    fn the_norm_is_over_all_parameters() {
+        let device = Device::flex();
+        let mut set = GradientSet::default();
+        for values in [vec![3.0f32, 4.0], vec![12.0]] {
+            let gradient = Tensor::<1>::from_floats(values.as_slice(), &device);
+            set.gradients.insert(ParamId::new(), gradient.into_dispatch());
+        }
+        let factor = |limit| set.clip_factor(limit, &device).into_scalar::<f32>();
+        assert!((factor(1.0) - 1.0 / 13.0).abs() < 1e-7);
+        assert_eq!(factor(20.0), 1.0);
+    }
+}

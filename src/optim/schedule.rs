@@ -1,0 +1,66 @@
+//! Learning-rate schedules: the factor of the optimizer's `lr` at each step.
+
+use serde::{Deserialize, Serialize};
+
+use super::NoKeys;
+use crate::recipe::values;
+
+/// `train.schedule`
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Schedule {
+    Constant(NoKeys),
+    Cosine(Cosine),
+}
+
+/// `{ kind = "cosine", warmup_steps = 100, final_fraction = 0.1 }`: a straight line from 0 and then
+/// half a cosine (Loshchilov and Hutter 2017) down to `final_fraction` at the cell's last step.
+///
+/// With step t counted from 1, w warm-up steps, n steps in all and f the final fraction:
+///
+/// ```text
+/// t ≤ w:  t / w        t > w:  f + (1 − f) · (1 + cos(π (t − w) / (n − w))) / 2
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Cosine {
+    #[serde(deserialize_with = "values::count_or_zero")]
+    pub warmup_steps: usize,
+    #[serde(deserialize_with = "values::fraction")]
+    pub final_fraction: f64,
+}
+
+impl Default for Schedule {
+    fn default() -> Self {
+        Self::Constant(NoKeys {})
+    }
+}
+
+impl Schedule {
+    /// The factor at `step`, counted from 1, of `total` steps.
+    pub fn factor(&self, step: usize, total: usize) -> f64 {
+        let Self::Cosine(Cosine { warmup_steps, final_fraction }) = *self else { return 1.0 };
+        if step <= warmup_steps {
+            return step as f64 / warmup_steps as f64;
+        }
+        let progress = (step - warmup_steps) as f64 / total.saturating_sub(warmup_steps).max(1) as f64;
+        let cosine = (1.0 + (std::f64::consts::PI * progress.min(1.0)).cos()) / 2.0;
+        final_fraction + (1.0 - final_fraction) * cosine
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn warm_up_rises_and_the_cosine_falls_to_its_end() {
+        let cosine = Schedule::Cosine(Cosine { warmup_steps: 4, final_fraction: 0.1 });
+        let at = |step| cosine.factor(step, 12);
+        assert_eq!([at(1), at(2), at(4)], [0.25, 0.5, 1.0]);
+        // Half-way between steps 4 and 12: the mean of 1 and 0.1.
+        assert!((at(8) - 0.55).abs() < 1e-12);
+        assert!((at(12) - 0.1).abs() < 1e-12);
+        assert_eq!(Schedule::default().factor(7, 12), 1.0);
+    }
+}
