@@ -4,12 +4,19 @@ use burn::tensor::DType;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::launch::{buffer, contiguous, empty, expect, float, like, sizes, vector};
+use super::launch::{buffer, contiguous, empty, expect, float, like, sizes, vector, wider};
 use super::norm_kernels::{COLUMN_PLANES, column_sum, normalize, normalize_backward};
 use super::row::{PLANE, Rows};
 
-/// Threads that the backward pass keeps busy: more would only make more partial sums.
-const BACKWARD_THREADS: usize = 1 << 16;
+/// Vectors of a row that a thread of the forward pass holds, and elements that one of the backward
+/// pass holds of each tensor: enough loads in flight, few enough registers.
+const FORWARD_VECTORS: usize = 4;
+const BACKWARD_ELEMENTS: usize = 16;
+/// Threads of the backward pass on a multiprocessor. All blocks run at once, each over many rows:
+/// more blocks would only make more partial sums.
+const BACKWARD_THREADS: usize = 512;
+/// Multiprocessors where the driver does not say.
+const MULTIPROCESSORS: u32 = 128;
 
 /// y = x · rstd ⊙ weight, rstd = 1 / √(mean(x²) + eps) of each row.
 ///
@@ -72,10 +79,9 @@ fn forward(
     if let Some(bias) = &bias {
         expect(bias, weight.dtype, width, "bias");
     }
-    // Statistics and sums are f32, whose vectors decide how many elements a thread holds.
-    let vector = vector(DType::F32, &[width]);
+    let vector = vector(wider(x.dtype, wider(weight.dtype, out)), &[width]);
     let columns = width / vector;
-    let rows = Rows::of(columns);
+    let rows = Rows::of(columns, FORWARD_VECTORS);
     let y = like(&x, out);
     let rstd = empty(&x, [tokens], DType::F32);
     let mean = bias.as_ref().map(|_| empty(&x, [tokens], DType::F32));
@@ -84,7 +90,7 @@ fn forward(
         normalize::launch_unchecked(
             &x.client,
             rows.count(tokens),
-            rows.dim,
+            rows.dim(),
             vector,
             buffer(&x),
             buffer(&weight),
@@ -95,8 +101,8 @@ fn forward(
             width as f32,
             eps,
             columns,
-            columns.div_ceil(rows.threads()),
-            rows.planes,
+            columns.div_ceil(rows.threads),
+            rows.threads,
             [float(x.dtype), float(weight.dtype), float(out)],
         );
     }
@@ -119,11 +125,13 @@ fn backward(
     if let Some(mean) = mean {
         expect(mean, DType::F32, tokens, "mean");
     }
-    let vector = vector(DType::F32, &[width]);
+    let vector = vector(wider(x.dtype, wider(weight.dtype, g.dtype)), &[width]);
     let columns = width / vector;
-    let rows = Rows::of(columns);
-    let most = BACKWARD_THREADS / (rows.threads() * rows.per_block);
-    let blocks = rows.blocks(tokens).min(most);
+    let rows = Rows::of(columns, BACKWARD_ELEMENTS / vector);
+    let hardware = &x.client.properties().hardware;
+    let multiprocessors = hardware.num_streaming_multiprocessors.unwrap_or(MULTIPROCESSORS) as usize;
+    let block = rows.threads * rows.per_block;
+    let blocks = rows.blocks(tokens).min(multiprocessors * (BACKWARD_THREADS / block));
     let dx = like(&x, x.dtype);
     let partial_weight = empty(&x, [blocks, width], DType::F32);
     let partial_bias = mean.map(|_| empty(&x, [blocks, width], DType::F32));
@@ -133,7 +141,7 @@ fn backward(
         normalize_backward::launch_unchecked(
             &x.client,
             CubeCount::Static(blocks as u32, 1, 1),
-            rows.dim,
+            rows.dim(),
             vector,
             buffer(&x),
             buffer(&weight),
@@ -145,8 +153,8 @@ fn backward(
             partial_bias.as_ref().map(buffer).into(),
             width as f32,
             columns,
-            columns.div_ceil(rows.threads()),
-            rows.planes,
+            columns.div_ceil(rows.threads),
+            rows.threads,
             rows.per_block,
             mean.is_some(),
             [float(x.dtype), float(weight.dtype), float(g.dtype)],
