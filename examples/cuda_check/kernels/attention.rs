@@ -165,19 +165,19 @@ pub fn softmax(bench: &mut Bench) {
 }
 
 pub fn rates(bench: &mut Bench) {
-    let (tokens, heads, d) = (16384, 32, 128);
+    let (tokens, heads, d) = (65536, 32, 128);
     let x = large(&[tokens, heads * d], DType::BF16);
     let (cos, sin) = (large(&[4096, d / 2], DType::F32), large(&[4096, d / 2], DType::F32));
     let positions: Vec<i32> = (0..tokens).map(|t| (t % 4096) as i32).collect();
     let positions = integers(&positions, &[tokens]);
     let bytes = 2 * 2 * tokens * heads * d;
-    bench.rate("rope [16384, 32*128] bf16", bytes, || {
+    bench.rate("rope [65536, 32*128] bf16", bytes, || {
         drop(rope(x.clone(), &cos, &sin, &positions, false));
     });
-    let dims = Heads { batch: 4, sequence: 4096, kv_heads: 8, group: 4, head_dim: d };
-    bench.rate("split_heads [4*4096, 32*128] bf16", bytes, || drop(split_heads(&x, 0, dims)));
-    let matrices = large(&[32, 4 * 4096, d], DType::F32);
-    bench.rate("merge_heads [32, 16384, 128] f32 to bf16", 6 * tokens * heads * d, || {
+    let dims = Heads { batch: 16, sequence: 4096, kv_heads: 8, group: 4, head_dim: d };
+    bench.rate("split_heads [16*4096, 32*128] bf16", bytes, || drop(split_heads(&x, 0, dims)));
+    let matrices = large(&[128, 4 * 4096, d], DType::F32);
+    bench.rate("merge_heads [128, 16384, 128] f32 to bf16", 6 * tokens * heads * d, || {
         drop(merge_heads(&matrices, dims, DType::BF16));
     });
     // The last block of queries, which sees nearly every key.

@@ -87,8 +87,11 @@ impl Bench<'_> {
         (0..3).for_each(|_| launch());
         self.gpu.synchronize();
         let start = Event::record(self.gpu);
+        let clock = Instant::now();
         (0..LAUNCHES).for_each(|_| launch());
+        let host = clock.elapsed().as_secs_f64() / f64::from(LAUNCHES);
         let seconds = Event::record(self.gpu).seconds_since(&start) / f64::from(LAUNCHES);
-        println!("rate {name}: {:.0} GB/s, {:.1} us", bytes as f64 / seconds / 1e9, seconds * 1e6);
+        let rate = bytes as f64 / seconds / 1e9;
+        println!("rate {name}: {rate:.0} GB/s, {:.1} us (host {:.1} us)", seconds * 1e6, host * 1e6);
     }
 }

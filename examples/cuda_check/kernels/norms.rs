@@ -114,7 +114,7 @@ pub fn layer(bench: &mut Bench) {
 }
 
 pub fn rates(bench: &mut Bench) {
-    for (tokens, width) in [(16384, 4096), (262_144, 128), (32768, 1024)] {
+    for (tokens, width) in [(65536, 4096), (1_048_576, 128), (131_072, 1024)] {
         for (name, x_type, g_type) in
             [("bf16", DType::BF16, DType::BF16), ("x f32, g bf16", DType::F32, DType::BF16)]
         {

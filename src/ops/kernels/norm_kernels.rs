@@ -82,6 +82,26 @@ pub fn normalize<X: Float, W: Float, Y: Float, N: Size>(
     }
 }
 
+/// This thread's vectors of a row, where there is one.
+#[cube]
+fn load_row<F: Float, N: Size>(
+    from: &[Vector<F, N>],
+    into: &mut Array<Vector<F, N>>,
+    row: usize,
+    rows: usize,
+    #[comptime] columns: usize,
+    #[comptime] items: usize,
+    #[comptime] threads: usize,
+) {
+    #[unroll]
+    for item in 0..items {
+        let column = own_lane(threads) + item * threads;
+        if row < rows && column < columns {
+            into[item] = from[row * columns + column];
+        }
+    }
+}
+
 /// dx of [`normalize`], and the sums over this block's rows of dweight and dbias, one row of
 /// `partial_weight` and `partial_bias` for each block. With x̂ = (x − mean) · rstd and
 /// h = g ⊙ weight: dx = rstd · (h − mean(h) − x̂ · mean(h ⊙ x̂)), dweight = Σ g ⊙ x̂, dbias = Σ g;
@@ -115,6 +135,10 @@ pub fn normalize_backward<X: Float, W: Float, G: Float, N: Size>(
         dbias[item] = Vector::new(0.0f32);
     }
     let mut row = own_row(threads);
+    let mut next_x = Array::<Vector<X, N>>::new(items);
+    let mut next_g = Array::<Vector<G, N>>::new(items);
+    load_row::<X, N>(x, &mut next_x, row, rstd.len(), columns, items, threads);
+    load_row::<G, N>(g, &mut next_g, row, rstd.len(), columns, items, threads);
     while row < rstd.len() {
         let base = row * columns;
         let scale = rstd[row];
@@ -134,8 +158,8 @@ pub fn normalize_backward<X: Float, W: Float, G: Float, N: Size>(
             let mut gradient = Vector::<f32, N>::new(0.0f32);
             let mut weighted = Vector::<f32, N>::new(0.0f32);
             if column < columns {
-                value = (Vector::cast_from(x[base + column]) - Vector::new(center)) * Vector::new(scale);
-                gradient = Vector::cast_from(g[base + column]);
+                value = (Vector::cast_from(next_x[item]) - Vector::new(center)) * Vector::new(scale);
+                gradient = Vector::cast_from(next_g[item]);
                 weighted = gradient * Vector::cast_from(weight[column]);
             }
             dweight[item] += gradient * value;
@@ -147,6 +171,10 @@ pub fn normalize_backward<X: Float, W: Float, G: Float, N: Size>(
             normal[item] = value;
             upstream[item] = weighted;
         }
+        // The next row is on its way while this one waits for its sums.
+        row += CUBE_COUNT_X as usize * per_block;
+        load_row::<X, N>(x, &mut next_x, row, rstd.len(), columns, items, threads);
+        load_row::<G, N>(g, &mut next_g, row, rstd.len(), columns, items, threads);
         let mut slope = along.vector_sum();
         let mut offset = 0.0f32;
         if comptime!(centered) {
@@ -165,7 +193,6 @@ pub fn normalize_backward<X: Float, W: Float, G: Float, N: Size>(
                 dx[base + column] = Vector::cast_from(inner * Vector::new(scale));
             }
         }
-        row += CUBE_COUNT_X as usize * per_block;
     }
     combine::<N>(&dweight, partial_weight, columns, items, threads, per_block);
     #[comptime]

@@ -45,6 +45,7 @@ pub fn masked_softmax(scores: CubeTensor, mask: &Mask, scale: f32, out: DType) -
             plan.columns,
             scale,
             plan.rows.threads,
+            plan.fits,
             float(out),
         );
     }
@@ -83,6 +84,7 @@ pub fn masked_softmax_backward(
             plan.columns,
             scale,
             plan.rows.threads,
+            plan.fits,
             float(out),
         );
     }
@@ -96,6 +98,8 @@ struct Plan {
     vector: usize,
     /// Vectors of a row.
     columns: usize,
+    /// Whether one batch of the threads holds a row.
+    fits: bool,
     segments: Option<CubeTensor>,
     view: ViewLaunch,
 }
@@ -117,6 +121,9 @@ impl Plan {
         let vector = vector(DType::F32, &[keys, total]);
         let columns = keys / vector;
         let view = ViewLaunch::new(mask.query_start, mask.group, mask.kv_heads, rows, total);
-        Self { rows: Rows::of(columns, BATCH), all_rows: matrices * rows, vector, columns, segments, view }
+        let all_rows = matrices * rows;
+        let rows = Rows::of(columns, BATCH);
+        let fits = columns <= rows.threads * BATCH;
+        Self { rows, all_rows, vector, columns, fits, segments, view }
     }
 }

@@ -1,5 +1,5 @@
-//! The kernels of masked softmax: the threads of a row run over its visible keys twice, the second
-//! time from the cache.
+//! The kernels of masked softmax: the threads of a row run over its visible keys once, or twice
+//! when their registers do not hold them.
 
 use cubecl::prelude::*;
 
@@ -93,8 +93,20 @@ fn load<N: Size>(
     values
 }
 
+/// A batch of vectors of 0.
+#[cube]
+fn zeros<N: Size>() -> Array<Vector<f32, N>> {
+    let mut values = Array::<Vector<f32, N>>::new(BATCH);
+    #[unroll]
+    for item in 0..BATCH {
+        values[item] = Vector::new(0.0f32);
+    }
+    values
+}
+
 /// P = softmax(scale · scores) over each row's visible keys, 0 elsewhere. `segments` holds the
-/// segment of every position as vectors of keys, `own` the same one by one.
+/// segment of every position as vectors of keys, `own` the same one by one. When a row `fits` into
+/// one batch of its threads, its terms stay in the registers.
 #[cube(launch_unchecked)]
 #[allow(clippy::too_many_arguments)]
 pub fn softmax<O: Float, N: Size>(
@@ -106,6 +118,7 @@ pub fn softmax<O: Float, N: Size>(
     columns: usize,
     scale: f32,
     #[comptime] threads: usize,
+    #[comptime] fits: bool,
     #[define(O)] _type: ElemType,
 ) {
     let mut scratch = scratch(threads, 1usize);
@@ -115,31 +128,40 @@ pub fn softmax<O: Float, N: Size>(
         let row = visible_row::<N>(place, columns, &view, &own);
         let mut maximum = HIDDEN.runtime();
         let mut sum = 0.0f32;
+        let mut terms = zeros::<N>();
         let mut start = lane;
         while start < row.seen {
             let values = load::<N>(scores, &segments, &row, start, scale, threads);
             let top = batch_max::<N>(&values, maximum);
-            let mut terms = Vector::<f32, N>::new(0.0f32);
+            let mut total = Vector::<f32, N>::new(0.0f32);
             #[unroll]
             for item in 0..BATCH {
-                terms += (values[item] - Vector::new(top)).exp();
+                terms[item] = (values[item] - Vector::new(top)).exp();
+                total += terms[item];
             }
-            sum = sum * (maximum - top).exp() + terms.vector_sum();
+            sum = sum * (maximum - top).exp() + total.vector_sum();
             maximum = top;
             start += comptime!(BATCH * threads);
         }
         let top = row_max(maximum, &mut scratch, threads);
-        let inverse = 1.0f32 / row_sum(sum * (maximum - top).exp(), &mut scratch, threads);
+        let rescale = (maximum - top).exp();
+        let inverse = 1.0f32 / row_sum(sum * rescale, &mut scratch, threads);
+        let factor = select(fits, rescale * inverse, inverse);
 
         let mut start = lane;
         while start < columns {
-            let values = load::<N>(scores, &segments, &row, start, scale, threads);
+            if comptime!(!fits) {
+                let values = load::<N>(scores, &segments, &row, start, scale, threads);
+                #[unroll]
+                for item in 0..BATCH {
+                    terms[item] = (values[item] - Vector::new(top)).exp();
+                }
+            }
             #[unroll]
             for item in 0..BATCH {
                 let column = start + item * threads;
                 if column < columns {
-                    let p = (values[item] - Vector::new(top)).exp() * Vector::new(inverse);
-                    out[row.base + column] = Vector::cast_from(p);
+                    out[row.base + column] = Vector::cast_from(terms[item] * Vector::new(factor));
                 }
             }
             start += comptime!(BATCH * threads);
@@ -152,10 +174,10 @@ pub fn softmax<O: Float, N: Size>(
 fn load_upstream<N: Size>(
     dp: &[Vector<f32, N>],
     row: &Row,
+    values: &mut Array<Vector<f32, N>>,
     start: usize,
     #[comptime] threads: usize,
-) -> Array<Vector<f32, N>> {
-    let mut values = Array::<Vector<f32, N>>::new(BATCH);
+) {
     #[unroll]
     for item in 0..BATCH {
         let column = start + item * threads;
@@ -165,7 +187,6 @@ fn load_upstream<N: Size>(
         }
         values[item] = value;
     }
-    values
 }
 
 /// P as [`softmax`] and dS = scale · P ⊙ (dP − Σ P ⊙ dP).
@@ -182,6 +203,7 @@ pub fn softmax_backward<O: Float, N: Size>(
     columns: usize,
     scale: f32,
     #[comptime] threads: usize,
+    #[comptime] fits: bool,
     #[define(O)] _type: ElemType,
 ) {
     let mut scratch = scratch(threads, 2usize);
@@ -192,21 +214,23 @@ pub fn softmax_backward<O: Float, N: Size>(
         let mut maximum = HIDDEN.runtime();
         let mut sum = 0.0f32;
         let mut weighted = 0.0f32;
+        let mut terms = zeros::<N>();
+        let mut upstream = zeros::<N>();
         let mut start = lane;
         while start < row.seen {
-            let upstream = load_upstream::<N>(dp, &row, start, threads);
+            load_upstream::<N>(dp, &row, &mut upstream, start, threads);
             let values = load::<N>(scores, &segments, &row, start, scale, threads);
             let top = batch_max::<N>(&values, maximum);
-            let mut terms = Vector::<f32, N>::new(0.0f32);
+            let mut total = Vector::<f32, N>::new(0.0f32);
             let mut products = Vector::<f32, N>::new(0.0f32);
             #[unroll]
             for item in 0..BATCH {
-                let term = (values[item] - Vector::new(top)).exp();
-                terms += term;
-                products += term * upstream[item];
+                terms[item] = (values[item] - Vector::new(top)).exp();
+                total += terms[item];
+                products += terms[item] * upstream[item];
             }
             let rescale = (maximum - top).exp();
-            sum = sum * rescale + terms.vector_sum();
+            sum = sum * rescale + total.vector_sum();
             weighted = weighted * rescale + products.vector_sum();
             maximum = top;
             start += comptime!(BATCH * threads);
@@ -216,16 +240,23 @@ pub fn softmax_backward<O: Float, N: Size>(
         let (total, along) = row_sums(sum * rescale, weighted * rescale, &mut scratch, threads);
         let inverse = 1.0f32 / total;
         let mean = along * inverse;
+        let factor = select(fits, rescale * inverse, inverse);
 
         let mut start = lane;
         while start < columns {
-            let upstream = load_upstream::<N>(dp, &row, start, threads);
-            let values = load::<N>(scores, &segments, &row, start, scale, threads);
+            if comptime!(!fits) {
+                load_upstream::<N>(dp, &row, &mut upstream, start, threads);
+                let values = load::<N>(scores, &segments, &row, start, scale, threads);
+                #[unroll]
+                for item in 0..BATCH {
+                    terms[item] = (values[item] - Vector::new(top)).exp();
+                }
+            }
             #[unroll]
             for item in 0..BATCH {
                 let column = start + item * threads;
                 if column < columns {
-                    let p = (values[item] - Vector::new(top)).exp() * Vector::new(inverse);
+                    let p = terms[item] * Vector::new(factor);
                     let gradient = Vector::new(scale) * p * (upstream[item] - Vector::new(mean));
                     out[row.base + column] = Vector::cast_from(p);
                     ds[row.base + column] = Vector::cast_from(gradient);
