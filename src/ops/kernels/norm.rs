@@ -8,13 +8,21 @@ use super::launch::{buffer, contiguous, empty, expect, float, like, sizes, vecto
 use super::norm_kernels::{COLUMN_PLANES, column_sum, normalize, normalize_backward};
 use super::row::{PLANE, Rows};
 
-/// Vectors of a row that a thread of the forward pass holds, and elements that one of the backward
-/// pass holds of each tensor: enough loads in flight, few enough registers.
+/// Vectors of a row that a thread of the forward pass holds.
 const FORWARD_VECTORS: usize = 4;
-const BACKWARD_ELEMENTS: usize = 16;
-/// Threads of the backward pass on a multiprocessor. All blocks run at once, each over many rows:
-/// more blocks would only make more partial sums.
-const BACKWARD_THREADS: usize = 512;
+
+/// How the backward pass fills a multiprocessor. All blocks run at once, each over many rows: more
+/// blocks would only make more partial sums.
+struct Occupancy {
+    /// Elements of a row that a thread holds of each tensor: more loads in flight, more registers.
+    elements: usize,
+    /// Threads on a multiprocessor, as many as the registers allow.
+    threads: usize,
+}
+
+// Measured on an H200.
+const RMS_BACKWARD: Occupancy = Occupancy { elements: 8, threads: 1024 };
+const LAYER_BACKWARD: Occupancy = Occupancy { elements: 16, threads: 512 };
 /// Multiprocessors where the driver does not say.
 const MULTIPROCESSORS: u32 = 128;
 
@@ -22,8 +30,8 @@ const MULTIPROCESSORS: u32 = 128;
 ///
 /// x [T, H], weight [H] → y [T, H] of type `out`, rstd [T] f32.
 pub fn rms_norm(x: &CubeTensor, weight: &CubeTensor, eps: f32, out: DType) -> (CubeTensor, CubeTensor) {
-    let [_, y, rstd] = forward(x, weight, None, eps, out);
-    (y.expect("made"), rstd.expect("made"))
+    let (y, _, rstd) = forward(x, weight, None, eps, out);
+    (y, rstd)
 }
 
 /// x, weight, rstd as in [`rms_norm`], g [T, H] → dx [T, H] of x's type, dweight [H] f32.
@@ -48,8 +56,8 @@ pub fn layer_norm(
     eps: f32,
     out: DType,
 ) -> (CubeTensor, CubeTensor, CubeTensor) {
-    let [mean, y, rstd] = forward(x, weight, Some(bias), eps, out);
-    (y.expect("made"), mean.expect("a bias has a mean"), rstd.expect("made"))
+    let (y, mean, rstd) = forward(x, weight, Some(bias), eps, out);
+    (y, mean.expect("a bias has a mean"), rstd)
 }
 
 /// x, weight, mean, rstd as in [`layer_norm`], g [T, H] → dx [T, H] of x's type, dweight [H] f32,
@@ -65,14 +73,14 @@ pub fn layer_norm_backward(
     (dx, dweight, dbias.expect("a mean has a bias"))
 }
 
-/// Mean (with a bias), y and rstd.
+/// y, the mean (with a bias) and rstd.
 fn forward(
     x: &CubeTensor,
     weight: &CubeTensor,
     bias: Option<&CubeTensor>,
     eps: f32,
     out: DType,
-) -> [Option<CubeTensor>; 3] {
+) -> (CubeTensor, Option<CubeTensor>, CubeTensor) {
     let (x, weight, bias) = (contiguous(x), contiguous(weight), bias.map(contiguous));
     let [tokens, width] = sizes(&x, "x");
     expect(&weight, weight.dtype, width, "weight");
@@ -106,7 +114,7 @@ fn forward(
             [float(x.dtype), float(weight.dtype), float(out)],
         );
     }
-    [mean, Some(y), Some(rstd)]
+    (y, mean, rstd)
 }
 
 /// dx, dweight and (with a mean) dbias.
@@ -127,11 +135,12 @@ fn backward(
     }
     let vector = vector(wider(x.dtype, wider(weight.dtype, g.dtype)), &[width]);
     let columns = width / vector;
-    let rows = Rows::of(columns, BACKWARD_ELEMENTS / vector);
+    let Occupancy { elements, threads } = if mean.is_some() { LAYER_BACKWARD } else { RMS_BACKWARD };
+    let rows = Rows::of(columns, elements / vector);
     let hardware = &x.client.properties().hardware;
     let multiprocessors = hardware.num_streaming_multiprocessors.unwrap_or(MULTIPROCESSORS) as usize;
     let block = rows.threads * rows.per_block;
-    let blocks = rows.blocks(tokens).min(multiprocessors * (BACKWARD_THREADS / block));
+    let blocks = rows.blocks(tokens).min(multiprocessors * (threads / block));
     let dx = like(&x, x.dtype);
     let partial_weight = empty(&x, [blocks, width], DType::F32);
     let partial_bias = mean.map(|_| empty(&x, [blocks, width], DType::F32));
