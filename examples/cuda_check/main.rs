@@ -2,12 +2,13 @@
 //! and memory of the SwiGLU study's shapes.
 //!
 //! ```text
-//! cargo run --release --example cuda_check -- [device] [matmul] [tuning] [streams] [slots] [swiglu] [rates] [loop] [memory]
+//! cargo run --release --example cuda_check -- [device] [matmul] [tuning] [streams] [slots] [swiglu] [kernels] [rates] [loop] [memory]
 //! ```
 //! Without arguments everything runs. `shapes` alone measures all shapes in one process, whose
 //! memory pools one shape leaves to the next; `shapes fp32 4 1` measures one of them (compute type,
 //! number, level) as a cell would. The exit code is 1 when a check fails, 0 without a GPU.
 
+mod kernels;
 mod limits;
 mod operator;
 mod products;
@@ -56,6 +57,9 @@ fn main() {
     }
     if wanted("swiglu") {
         operator::swiglu_against_cpu(gpu, &mut checks);
+    }
+    if wanted("kernels") {
+        kernels::all(gpu, &mut checks);
     }
     if wanted("rates") {
         rates::rates(gpu);

@@ -6,7 +6,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::launch::{Grid, buffer, contiguous, empty, expect, float, over, sizes, vector};
-use super::row::{HIDDEN, Rows, observe, own_lane, own_row, row_max, row_sum};
+use super::row::{BATCH, HIDDEN, Rows, batch_max, own_lane, own_row, row_max, row_sum, scratch};
 
 /// What is known of each token after some chunks: three tensors [T] f32.
 pub struct LossState {
@@ -39,25 +39,39 @@ fn observe_rows<N: Size>(
     target: &mut [f32],
     first: i32,
     columns: usize,
-    #[comptime] planes: usize,
+    #[comptime] threads: usize,
 ) {
-    let threads = comptime!(32 * planes);
-    let mut scratch = Shared::<[f32]>::new_slice(planes);
-    let row = own_row(planes);
-    let lane = own_lane(planes);
+    let mut scratch = scratch(threads, 1usize);
+    let row = own_row(threads);
+    let lane = own_lane(threads);
     if row < labels.len() {
         let base = row * columns;
         let mut own_maximum = HIDDEN.runtime();
         let mut own_sum = 0.0f32;
-        let mut column = lane;
-        while column < columns {
-            let (top, total) = observe::<N>(logits[base + column], own_maximum, own_sum);
+        let mut start = lane;
+        while start < columns {
+            let mut values = Array::<Vector<f32, N>>::new(BATCH);
+            #[unroll]
+            for item in 0..BATCH {
+                let column = start + item * threads;
+                let mut value = Vector::<f32, N>::new(HIDDEN);
+                if column < columns {
+                    value = logits[base + column];
+                }
+                values[item] = value;
+            }
+            let top = batch_max::<N>(&values, own_maximum);
+            let mut terms = Vector::<f32, N>::new(0.0f32);
+            #[unroll]
+            for item in 0..BATCH {
+                terms += (values[item] - Vector::new(top)).exp();
+            }
+            own_sum = own_sum * (own_maximum - top).exp() + terms.vector_sum();
             own_maximum = top;
-            own_sum = total;
-            column += threads;
+            start += comptime!(BATCH * threads);
         }
-        let top = row_max(own_maximum, &mut scratch, planes);
-        let total = row_sum(own_sum * (own_maximum - top).exp(), &mut scratch, planes);
+        let top = row_max(own_maximum, &mut scratch, threads);
+        let total = row_sum(own_sum * (own_maximum - top).exp(), &mut scratch, threads);
         if lane == 0 {
             let before = maximum[row];
             let after = max(before, top);
@@ -82,22 +96,47 @@ fn gradient<O: Float, N: Size>(
     scale: &[f32],
     first: i32,
     columns: usize,
+    #[comptime] threads: usize,
     #[define(O)] _type: ElemType,
 ) {
-    if ABSOLUTE_POS < dlogits.len() {
-        let row = ABSOLUTE_POS / columns;
+    let row = own_row(threads);
+    let lane = own_lane(threads);
+    if row < labels.len() {
+        let base = row * columns;
         let label = labels[row];
-        let mut result = Vector::<f32, N>::new(0.0f32);
-        if label >= 0 {
-            let p = (logits[ABSOLUTE_POS] - Vector::new(lse[row])).exp();
-            let start = first + ((ABSOLUTE_POS % columns) * N::value()) as i32;
+        let total = lse[row];
+        let factor = scale[0];
+        let mut start = lane;
+        while start < columns {
+            let mut values = Array::<Vector<f32, N>>::new(BATCH);
             #[unroll]
-            for k in 0..N::value() {
-                let hit = select(start + k as i32 == label, 1.0f32, 0.0f32);
-                result.insert(k, (p.extract(k) - hit) * scale[0]);
+            for item in 0..BATCH {
+                let column = start + item * threads;
+                let mut value = Vector::<f32, N>::new(HIDDEN);
+                if column < columns {
+                    value = logits[base + column];
+                }
+                values[item] = value;
             }
+            #[unroll]
+            for item in 0..BATCH {
+                let column = start + item * threads;
+                if column < columns {
+                    let mut result = Vector::<f32, N>::new(0.0f32);
+                    if label >= 0 {
+                        let p = (values[item] - Vector::new(total)).exp();
+                        let entry = first + (column * N::value()) as i32;
+                        #[unroll]
+                        for k in 0..N::value() {
+                            let hit = select(entry + k as i32 == label, 1.0f32, 0.0f32);
+                            result.insert(k, (p.extract(k) - hit) * factor);
+                        }
+                    }
+                    dlogits[base + column] = Vector::cast_from(result);
+                }
+            }
+            start += comptime!(BATCH * threads);
         }
-        dlogits[ABSOLUTE_POS] = Vector::cast_from(result);
     }
 }
 
@@ -142,13 +181,13 @@ pub fn observe_chunk(logits: &CubeTensor, labels: &CubeTensor, first: usize, sta
     }
     let vector = vector(DType::F32, &[width]);
     let columns = width / vector;
-    let rows = Rows::of(columns);
+    let rows = Rows::of(columns, BATCH);
     // SAFETY: the kernel stays within `tokens` rows of `columns` vectors, which the buffers hold.
     unsafe {
         observe_rows::launch_unchecked(
             &logits.client,
             rows.count(tokens),
-            rows.dim,
+            rows.dim(),
             vector,
             buffer(&logits),
             buffer(&logits),
@@ -158,7 +197,7 @@ pub fn observe_chunk(logits: &CubeTensor, labels: &CubeTensor, first: usize, sta
             buffer(&state.target),
             first as i32,
             columns,
-            rows.planes,
+            rows.threads,
         );
     }
 }
@@ -209,14 +248,15 @@ pub fn chunk_gradient(
     expect(&labels, DType::I32, tokens, "labels");
     expect(scale, DType::F32, 1, "scale");
     let vector = vector(DType::F32, &[width]);
-    let grid = Grid::of(tokens * width / vector);
+    let columns = width / vector;
+    let rows = Rows::of(columns, BATCH);
     let (dlogits, argument) = over(&logits, 0, out);
-    // SAFETY: the kernel checks the end of the gradient, which has the shape of the logits.
+    // SAFETY: the kernel stays within `tokens` rows of `columns` vectors, which the buffers hold.
     unsafe {
         gradient::launch_unchecked(
             &logits.client,
-            grid.count,
-            grid.dim,
+            rows.count(tokens),
+            rows.dim(),
             vector,
             buffer(&logits),
             argument,
@@ -224,7 +264,8 @@ pub fn chunk_gradient(
             buffer(&labels),
             buffer(scale),
             first as i32,
-            width / vector,
+            columns,
+            rows.threads,
             float(out),
         );
     }

@@ -120,7 +120,10 @@ pub fn scatter(g: &CubeTensor, plan: &DevicePlan, vocab: usize, out: DType) -> C
     expect(&plan.order, DType::I32, tokens, "order");
     expect(&plan.unique, DType::I32, unique, "unique");
     expect(&plan.starts, DType::I32, unique + 1, "starts");
-    let table = zeros_client(g.client.clone(), g.device.clone(), Shape::from([vocab, width]), out);
+    let (client, device) = (g.client.clone(), g.device.clone());
+    // Of one dimension, whose rows Burn does not pad.
+    let zeros = zeros_client(client.clone(), device.clone(), Shape::from([vocab * width]), out);
+    let table = CubeTensor::new_contiguous(client, device, Shape::from([vocab, width]), zeros.handle, out);
     let vector = vector(wider(g.dtype, out), &[width]);
     let columns = width / vector;
     let parts = columns.div_ceil(SCATTER_THREADS);

@@ -4,19 +4,34 @@ use burn::tensor::DType;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::launch::{buffer, contiguous, empty, expect, float, like, sizes, vector};
+use super::launch::{buffer, contiguous, empty, expect, float, like, sizes, vector, wider};
 use super::norm_kernels::{COLUMN_PLANES, column_sum, normalize, normalize_backward};
 use super::row::{PLANE, Rows};
 
-/// Threads that the backward pass keeps busy: more would only make more partial sums.
-const BACKWARD_THREADS: usize = 1 << 16;
+/// Vectors of a row that a thread of the forward pass holds.
+const FORWARD_VECTORS: usize = 4;
+
+/// How the backward pass fills a multiprocessor. All blocks run at once, each over many rows: more
+/// blocks would only make more partial sums.
+struct Occupancy {
+    /// Elements of a row that a thread holds of each tensor: more loads in flight, more registers.
+    elements: usize,
+    /// Threads on a multiprocessor, as many as the registers allow.
+    threads: usize,
+}
+
+// Measured on an H200.
+const RMS_BACKWARD: Occupancy = Occupancy { elements: 8, threads: 1024 };
+const LAYER_BACKWARD: Occupancy = Occupancy { elements: 16, threads: 512 };
+/// Multiprocessors where the driver does not say.
+const MULTIPROCESSORS: u32 = 128;
 
 /// y = x · rstd ⊙ weight, rstd = 1 / √(mean(x²) + eps) of each row.
 ///
 /// x [T, H], weight [H] → y [T, H] of type `out`, rstd [T] f32.
 pub fn rms_norm(x: &CubeTensor, weight: &CubeTensor, eps: f32, out: DType) -> (CubeTensor, CubeTensor) {
-    let [_, y, rstd] = forward(x, weight, None, eps, out);
-    (y.expect("made"), rstd.expect("made"))
+    let (y, _, rstd) = forward(x, weight, None, eps, out);
+    (y, rstd)
 }
 
 /// x, weight, rstd as in [`rms_norm`], g [T, H] → dx [T, H] of x's type, dweight [H] f32.
@@ -41,8 +56,8 @@ pub fn layer_norm(
     eps: f32,
     out: DType,
 ) -> (CubeTensor, CubeTensor, CubeTensor) {
-    let [mean, y, rstd] = forward(x, weight, Some(bias), eps, out);
-    (y.expect("made"), mean.expect("a bias has a mean"), rstd.expect("made"))
+    let (y, mean, rstd) = forward(x, weight, Some(bias), eps, out);
+    (y, mean.expect("a bias has a mean"), rstd)
 }
 
 /// x, weight, mean, rstd as in [`layer_norm`], g [T, H] → dx [T, H] of x's type, dweight [H] f32,
@@ -58,24 +73,23 @@ pub fn layer_norm_backward(
     (dx, dweight, dbias.expect("a mean has a bias"))
 }
 
-/// Mean (with a bias), y and rstd.
+/// y, the mean (with a bias) and rstd.
 fn forward(
     x: &CubeTensor,
     weight: &CubeTensor,
     bias: Option<&CubeTensor>,
     eps: f32,
     out: DType,
-) -> [Option<CubeTensor>; 3] {
+) -> (CubeTensor, Option<CubeTensor>, CubeTensor) {
     let (x, weight, bias) = (contiguous(x), contiguous(weight), bias.map(contiguous));
     let [tokens, width] = sizes(&x, "x");
     expect(&weight, weight.dtype, width, "weight");
     if let Some(bias) = &bias {
         expect(bias, weight.dtype, width, "bias");
     }
-    // Statistics and sums are f32, whose vectors decide how many elements a thread holds.
-    let vector = vector(DType::F32, &[width]);
+    let vector = vector(wider(x.dtype, wider(weight.dtype, out)), &[width]);
     let columns = width / vector;
-    let rows = Rows::of(columns);
+    let rows = Rows::of(columns, FORWARD_VECTORS);
     let y = like(&x, out);
     let rstd = empty(&x, [tokens], DType::F32);
     let mean = bias.as_ref().map(|_| empty(&x, [tokens], DType::F32));
@@ -84,7 +98,7 @@ fn forward(
         normalize::launch_unchecked(
             &x.client,
             rows.count(tokens),
-            rows.dim,
+            rows.dim(),
             vector,
             buffer(&x),
             buffer(&weight),
@@ -95,12 +109,12 @@ fn forward(
             width as f32,
             eps,
             columns,
-            columns.div_ceil(rows.threads()),
-            rows.planes,
+            columns.div_ceil(rows.threads),
+            rows.threads,
             [float(x.dtype), float(weight.dtype), float(out)],
         );
     }
-    [mean, Some(y), Some(rstd)]
+    (y, mean, rstd)
 }
 
 /// dx, dweight and (with a mean) dbias.
@@ -119,11 +133,14 @@ fn backward(
     if let Some(mean) = mean {
         expect(mean, DType::F32, tokens, "mean");
     }
-    let vector = vector(DType::F32, &[width]);
+    let vector = vector(wider(x.dtype, wider(weight.dtype, g.dtype)), &[width]);
     let columns = width / vector;
-    let rows = Rows::of(columns);
-    let most = BACKWARD_THREADS / (rows.threads() * rows.per_block);
-    let blocks = rows.blocks(tokens).min(most);
+    let Occupancy { elements, threads } = if mean.is_some() { LAYER_BACKWARD } else { RMS_BACKWARD };
+    let rows = Rows::of(columns, elements / vector);
+    let hardware = &x.client.properties().hardware;
+    let multiprocessors = hardware.num_streaming_multiprocessors.unwrap_or(MULTIPROCESSORS) as usize;
+    let block = rows.threads * rows.per_block;
+    let blocks = rows.blocks(tokens).min(multiprocessors * (threads / block));
     let dx = like(&x, x.dtype);
     let partial_weight = empty(&x, [blocks, width], DType::F32);
     let partial_bias = mean.map(|_| empty(&x, [blocks, width], DType::F32));
@@ -133,7 +150,7 @@ fn backward(
         normalize_backward::launch_unchecked(
             &x.client,
             CubeCount::Static(blocks as u32, 1, 1),
-            rows.dim,
+            rows.dim(),
             vector,
             buffer(&x),
             buffer(&weight),
@@ -145,8 +162,8 @@ fn backward(
             partial_bias.as_ref().map(buffer).into(),
             width as f32,
             columns,
-            columns.div_ceil(rows.threads()),
-            rows.planes,
+            columns.div_ceil(rows.threads),
+            rows.threads,
             rows.per_block,
             mean.is_some(),
             [float(x.dtype), float(weight.dtype), float(g.dtype)],

@@ -3,7 +3,7 @@
 
 use cubecl::prelude::*;
 
-use super::row::{own_lane, own_row, row_sum};
+use super::row::{PLANE, own_lane, own_row, row_sum, row_sums, scratch};
 
 /// y = (x − mean) · rstd ⊙ weight + bias, or y = x · rstd ⊙ weight when there is no bias.
 /// A row has `columns` vectors, a thread at most `items` of them.
@@ -20,13 +20,12 @@ pub fn normalize<X: Float, W: Float, Y: Float, N: Size>(
     eps: f32,
     #[comptime] columns: usize,
     #[comptime] items: usize,
-    #[comptime] planes: usize,
+    #[comptime] threads: usize,
     #[define(X, W, Y)] _types: [ElemType; 3],
 ) {
-    let threads = comptime!(32 * planes);
-    let mut scratch = Shared::<[f32]>::new_slice(planes);
-    let row = own_row(planes);
-    let lane = own_lane(planes);
+    let mut scratch = scratch(threads, 2usize);
+    let row = own_row(threads);
+    let lane = own_lane(threads);
     if row < rstd.len() {
         let base = row * columns;
         let mut values = Array::<Vector<f32, N>>::new(items);
@@ -46,7 +45,7 @@ pub fn normalize<X: Float, W: Float, Y: Float, N: Size>(
             for item in 0..items {
                 sum += values[item];
             }
-            let center = row_sum(sum.vector_sum(), &mut scratch, planes) / width;
+            let center = row_sum(sum.vector_sum(), &mut scratch, threads) / width;
             #[unroll]
             for item in 0..items {
                 if lane + item * threads < columns {
@@ -62,7 +61,7 @@ pub fn normalize<X: Float, W: Float, Y: Float, N: Size>(
         for item in 0..items {
             squares += values[item] * values[item];
         }
-        let variance = row_sum(squares.vector_sum(), &mut scratch, planes) / width;
+        let variance = row_sum(squares.vector_sum(), &mut scratch, threads) / width;
         let scale = 1.0f32 / (variance + eps).sqrt();
         if lane == 0 {
             rstd[row] = scale;
@@ -79,6 +78,26 @@ pub fn normalize<X: Float, W: Float, Y: Float, N: Size>(
                 };
                 y[base + column] = Vector::cast_from(scaled + shift);
             }
+        }
+    }
+}
+
+/// This thread's vectors of a row, where there is one.
+#[cube]
+fn load_row<F: Float, N: Size>(
+    from: &[Vector<F, N>],
+    into: &mut Array<Vector<F, N>>,
+    row: usize,
+    rows: usize,
+    #[comptime] columns: usize,
+    #[comptime] items: usize,
+    #[comptime] threads: usize,
+) {
+    #[unroll]
+    for item in 0..items {
+        let column = own_lane(threads) + item * threads;
+        if row < rows && column < columns {
+            into[item] = from[row * columns + column];
         }
     }
 }
@@ -101,29 +120,25 @@ pub fn normalize_backward<X: Float, W: Float, G: Float, N: Size>(
     width: f32,
     #[comptime] columns: usize,
     #[comptime] items: usize,
-    #[comptime] planes: usize,
+    #[comptime] threads: usize,
     #[comptime] per_block: usize,
     #[comptime] centered: bool,
     #[define(X, W, G)] _types: [ElemType; 3],
 ) {
-    let threads = comptime!(32 * planes);
-    let mut scratch = Shared::<[f32]>::new_slice(planes);
-    let lane = own_lane(planes);
-    let mut weights = Array::<Vector<f32, N>>::new(items);
+    let mut scratch = scratch(threads, 2usize);
+    let lane = own_lane(threads);
     let mut dweight = Array::<Vector<f32, N>>::new(items);
     let mut dbias = Array::<Vector<f32, N>>::new(items);
     #[unroll]
     for item in 0..items {
-        let column = lane + item * threads;
-        let mut value = Vector::<f32, N>::new(0.0f32);
-        if column < columns {
-            value = Vector::cast_from(weight[column]);
-        }
-        weights[item] = value;
         dweight[item] = Vector::new(0.0f32);
         dbias[item] = Vector::new(0.0f32);
     }
-    let mut row = own_row(planes);
+    let mut row = own_row(threads);
+    let mut next_x = Array::<Vector<X, N>>::new(items);
+    let mut next_g = Array::<Vector<G, N>>::new(items);
+    load_row::<X, N>(x, &mut next_x, row, rstd.len(), columns, items, threads);
+    load_row::<G, N>(g, &mut next_g, row, rstd.len(), columns, items, threads);
     while row < rstd.len() {
         let base = row * columns;
         let scale = rstd[row];
@@ -141,25 +156,35 @@ pub fn normalize_backward<X: Float, W: Float, G: Float, N: Size>(
             let column = lane + item * threads;
             let mut value = Vector::<f32, N>::new(0.0f32);
             let mut gradient = Vector::<f32, N>::new(0.0f32);
+            let mut weighted = Vector::<f32, N>::new(0.0f32);
             if column < columns {
-                value = (Vector::cast_from(x[base + column]) - Vector::new(center)) * Vector::new(scale);
-                gradient = Vector::cast_from(g[base + column]);
+                value = (Vector::cast_from(next_x[item]) - Vector::new(center)) * Vector::new(scale);
+                gradient = Vector::cast_from(next_g[item]);
+                weighted = gradient * Vector::cast_from(weight[column]);
             }
             dweight[item] += gradient * value;
             if comptime!(centered) {
                 dbias[item] += gradient;
             }
-            let weighted = gradient * weights[item];
             along += weighted * value;
             level += weighted;
             normal[item] = value;
             upstream[item] = weighted;
         }
-        let slope = row_sum(along.vector_sum(), &mut scratch, planes) / width;
+        // The next row is on its way while this one waits for its sums.
+        row += CUBE_COUNT_X as usize * per_block;
+        load_row::<X, N>(x, &mut next_x, row, rstd.len(), columns, items, threads);
+        load_row::<G, N>(g, &mut next_g, row, rstd.len(), columns, items, threads);
+        let mut slope = along.vector_sum();
         let mut offset = 0.0f32;
         if comptime!(centered) {
-            offset = row_sum(level.vector_sum(), &mut scratch, planes) / width;
+            let (first, second) = row_sums(slope, level.vector_sum(), &mut scratch, threads);
+            slope = first;
+            offset = second / width;
+        } else {
+            slope = row_sum(slope, &mut scratch, threads);
         }
+        slope /= width;
         #[unroll]
         for item in 0..items {
             let column = lane + item * threads;
@@ -168,27 +193,25 @@ pub fn normalize_backward<X: Float, W: Float, G: Float, N: Size>(
                 dx[base + column] = Vector::cast_from(inner * Vector::new(scale));
             }
         }
-        row += CUBE_COUNT_X as usize * per_block;
     }
-    combine::<N>(&dweight, partial_weight, columns, items, planes, per_block);
+    combine::<N>(&dweight, partial_weight, columns, items, threads, per_block);
     #[comptime]
     if let ComptimeOption::Some(partial_bias) = partial_bias {
-        combine::<N>(&dbias, partial_bias, columns, items, planes, per_block);
+        combine::<N>(&dbias, partial_bias, columns, items, threads, per_block);
     }
 }
 
-/// Writes the sums of a block: the threads' own, or those of its planes added in order.
+/// Writes the sums of a block: the threads' own, or those of its rows added in order.
 #[cube]
 fn combine<N: Size>(
     sums: &Array<Vector<f32, N>>,
     partial: &mut [Vector<f32, N>],
     #[comptime] columns: usize,
     #[comptime] items: usize,
-    #[comptime] planes: usize,
+    #[comptime] threads: usize,
     #[comptime] per_block: usize,
 ) {
-    let threads = comptime!(32 * planes);
-    let lane = own_lane(planes);
+    let lane = own_lane(threads);
     let base = CUBE_POS_X as usize * columns;
     if comptime!(per_block == 1) {
         #[unroll]
@@ -204,11 +227,11 @@ fn combine<N: Size>(
         for item in 0..items {
             let column = lane + item * threads;
             if column < columns {
-                shared[UNIT_POS_Y as usize * columns + column] = sums[item];
+                shared[UNIT_POS_X as usize / threads * columns + column] = sums[item];
             }
         }
         sync_cube();
-        let mut column = UNIT_POS as usize;
+        let mut column = UNIT_POS_X as usize;
         while column < columns {
             let mut total = shared[column];
             #[unroll]
@@ -229,8 +252,8 @@ pub const COLUMN_PLANES: usize = 16;
 pub fn column_sum(partial: &[f32], out: &mut [f32]) {
     let columns = out.len();
     let rows = partial.len() / columns;
-    let column = (CUBE_POS_X * 32 + UNIT_POS_X) as usize;
-    let mut shared = Shared::<[f32]>::new_slice(comptime!(32 * COLUMN_PLANES));
+    let column = (CUBE_POS_X * CUBE_DIM_X + UNIT_POS_X) as usize;
+    let mut shared = Shared::<[f32]>::new_slice(comptime!(PLANE * COLUMN_PLANES));
     let mut sum = 0.0f32;
     if column < columns {
         let mut row = UNIT_POS_Y as usize;
@@ -245,7 +268,7 @@ pub fn column_sum(partial: &[f32], out: &mut [f32]) {
         let mut total = shared[UNIT_POS_X as usize];
         #[unroll]
         for plane in 1..COLUMN_PLANES {
-            total += shared[plane * 32 + UNIT_POS_X as usize];
+            total += shared[plane * PLANE + UNIT_POS_X as usize];
         }
         out[column] = total;
     }

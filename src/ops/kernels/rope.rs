@@ -6,8 +6,11 @@ use cubecl::prelude::*;
 
 use super::launch::{Grid, buffer, contiguous, expect, float, over, sizes, vector};
 
-/// A thread turns the pairs of one vector: elements i and i + d/2 of a head. `half` is d/2 in
-/// vectors, `heads` the heads of a token.
+/// The most heads that a thread turns by the angles it has loaded.
+const MOST_HEADS: usize = 4;
+
+/// A thread turns the pairs of one vector, elements i and i + d/2, in `shared` heads that follow
+/// each other. `half` is d/2 in vectors, `groups` the groups of such heads of a token.
 #[cube(launch_unchecked)]
 #[allow(clippy::too_many_arguments)]
 fn rotate<F: Float, N: Size>(
@@ -16,22 +19,32 @@ fn rotate<F: Float, N: Size>(
     sin: &[Vector<f32, N>],
     positions: &[i32],
     y: &mut [Vector<F, N>],
-    heads: usize,
+    groups: usize,
     half: usize,
     sign: f32,
+    #[comptime] shared: usize,
     #[define(F)] _type: ElemType,
 ) {
-    if ABSOLUTE_POS < y.len() / 2 {
+    if ABSOLUTE_POS < y.len() / comptime!(2 * shared) {
         let pair = ABSOLUTE_POS % half;
-        let head = ABSOLUTE_POS / half;
-        let position = positions[head / heads] as usize;
-        let c = cos[position * half + pair];
-        let s = sin[position * half + pair] * Vector::new(sign);
-        let first = head * half * 2 + pair;
-        let x1 = Vector::<f32, N>::cast_from(x[first]);
-        let x2 = Vector::<f32, N>::cast_from(x[first + half]);
-        y[first] = Vector::cast_from(x1 * c - x2 * s);
-        y[first + half] = Vector::cast_from(x2 * c + x1 * s);
+        let group = ABSOLUTE_POS / half;
+        let angle = positions[group / groups] as usize * half + pair;
+        let c = cos[angle];
+        let s = sin[angle] * Vector::new(sign);
+        let first = group * shared * half * 2 + pair;
+        let mut left = Array::<Vector<f32, N>>::new(shared);
+        let mut right = Array::<Vector<f32, N>>::new(shared);
+        #[unroll]
+        for head in 0..shared {
+            left[head] = Vector::cast_from(x[first + head * half * 2]);
+            right[head] = Vector::cast_from(x[first + head * half * 2 + half]);
+        }
+        #[unroll]
+        for head in 0..shared {
+            let place = first + head * half * 2;
+            y[place] = Vector::cast_from(left[head] * c - right[head] * s);
+            y[place + half] = Vector::cast_from(right[head] * c + left[head] * s);
+        }
     }
 }
 
@@ -57,7 +70,12 @@ pub fn rope(
     expect(&positions, DType::I32, tokens, "positions");
     assert!(columns.is_multiple_of(2 * half), "{columns} columns are no heads of {}", 2 * half);
     let vector = vector(DType::F32, &[half]);
-    let grid = Grid::of(tokens * columns / 2 / vector);
+    let heads = columns / (2 * half);
+    let mut shared = MOST_HEADS;
+    while !heads.is_multiple_of(shared) {
+        shared /= 2;
+    }
+    let grid = Grid::of(tokens * columns / 2 / vector / shared);
     let (y, y_argument) = over(&x, 0, x.dtype);
     // SAFETY: the kernel checks the end of `y`; positions lie within the table.
     unsafe {
@@ -71,9 +89,10 @@ pub fn rope(
             buffer(&sin),
             buffer(&positions),
             y_argument,
-            columns / (2 * half),
+            heads / shared,
             half / vector,
             if inverse { -1.0 } else { 1.0 },
+            shared,
             float(x.dtype),
         );
     }

@@ -1,35 +1,33 @@
-//! Reductions over rows: how many planes share a row, and sums and maxima over a row's threads.
+//! Reductions over rows: how many threads share a row, and sums and maxima over them.
 
 use cubecl::prelude::*;
 
-/// Threads of a plane.
+/// Threads of a plane, which exchange values without shared memory.
 pub const PLANE: usize = 32;
-/// Rows of a block when one plane takes a row.
-pub const ROWS_PER_BLOCK: usize = 4;
-/// The most planes that share a row.
-const MOST_PLANES: usize = 16;
-/// Vectors that a thread should have, so that its loads overlap.
-const VECTORS_PER_THREAD: usize = 4;
+/// Threads of a block that takes several rows at once.
+const SHARED_BLOCK: usize = 128;
+/// The most threads that share a row.
+const MOST_THREADS: usize = 512;
+/// Vectors that a thread of a loop over a row loads before it uses the first.
+pub const BATCH: usize = 4;
 
-/// How a kernel covers rows: a plane for each row, or a block of several planes for each.
+/// How a kernel covers rows: a part of a plane for each row, or a block of planes for each.
 pub struct Rows {
-    pub planes: usize,
-    pub dim: CubeDim,
+    /// Threads that share a row: a power of two.
+    pub threads: usize,
     /// Rows that a block takes at once.
     pub per_block: usize,
 }
 
 impl Rows {
-    /// Rows of `vectors` vectors.
-    pub fn of(vectors: usize) -> Self {
-        let planes = vectors.div_ceil(PLANE * VECTORS_PER_THREAD).next_power_of_two().min(MOST_PLANES);
-        let per_block = if planes == 1 { ROWS_PER_BLOCK } else { 1 };
-        Self { planes, per_block, dim: CubeDim::new_2d(PLANE as u32, (planes * per_block) as u32) }
+    /// Rows of `vectors` vectors, about `per_thread` of them for a thread.
+    pub fn of(vectors: usize, per_thread: usize) -> Self {
+        let threads = vectors.div_ceil(per_thread).next_power_of_two().min(MOST_THREADS);
+        Self { threads, per_block: if threads <= PLANE { SHARED_BLOCK / threads } else { 1 } }
     }
 
-    /// Threads that share a row.
-    pub fn threads(&self) -> usize {
-        self.planes * PLANE
+    pub fn dim(&self) -> CubeDim {
+        CubeDim::new_1d((self.threads * self.per_block) as u32)
     }
 
     /// As many blocks as `rows` rows need.
@@ -42,52 +40,106 @@ impl Rows {
     }
 }
 
+/// Planes that share a row, at least one.
+pub fn planes(threads: usize) -> usize {
+    threads.div_ceil(PLANE)
+}
+
 /// The first row of this thread.
 #[cube]
-pub fn own_row(#[comptime] planes: usize) -> usize {
-    if comptime!(planes == 1) { (CUBE_POS_X * CUBE_DIM_Y + UNIT_POS_Y) as usize } else { CUBE_POS_X as usize }
+pub fn own_row(#[comptime] threads: usize) -> usize {
+    if comptime!(threads <= PLANE) {
+        (CUBE_POS_X * CUBE_DIM_X + UNIT_POS_X) as usize / threads
+    } else {
+        CUBE_POS_X as usize
+    }
 }
 
 /// This thread's place among those of its row.
 #[cube]
-pub fn own_lane(#[comptime] planes: usize) -> usize {
-    if comptime!(planes == 1) { UNIT_POS_X as usize } else { UNIT_POS as usize }
+pub fn own_lane(#[comptime] threads: usize) -> usize {
+    UNIT_POS_X as usize % threads
+}
+
+/// Memory through which the planes of a row exchange `values` values.
+#[cube]
+pub fn scratch(#[comptime] threads: usize, #[comptime] values: usize) -> Shared<[f32]> {
+    Shared::<[f32]>::new_slice(comptime!(planes(threads) * values))
+}
+
+/// Σ value over the threads of a row that lie in this plane.
+#[cube]
+fn plane_part_sum(value: f32, #[comptime] threads: usize) -> f32 {
+    let mut total = value;
+    #[unroll]
+    for step in 0..comptime!(threads.min(PLANE).ilog2()) {
+        total += plane_shuffle_xor(total, comptime!(1u32 << step));
+    }
+    total
 }
 
 /// Σ value over the threads of a row; every thread of the block calls it when several planes
-/// share the row. `scratch` holds a value for each plane.
+/// share the row.
 #[cube]
-pub fn row_sum(value: f32, scratch: &mut Shared<[f32]>, #[comptime] planes: usize) -> f32 {
-    let mut total = plane_sum(value);
-    if comptime!(planes > 1) {
+pub fn row_sum(value: f32, scratch: &mut Shared<[f32]>, #[comptime] threads: usize) -> f32 {
+    let mut total = plane_part_sum(value, threads);
+    if comptime!(threads > PLANE) {
         // The values of the reduction before may still be read.
         sync_cube();
-        if UNIT_POS_X == 0 {
-            scratch[UNIT_POS_Y as usize] = total;
+        if UNIT_POS_PLANE == 0 {
+            scratch[PLANE_POS as usize] = total;
         }
         sync_cube();
         total = scratch[0];
         #[unroll]
-        for plane in 1..planes {
+        for plane in 1..comptime!(planes(threads)) {
             total += scratch[plane];
         }
     }
     total
 }
 
+/// Two sums at once, as [`row_sum`].
+#[cube]
+pub fn row_sums(a: f32, b: f32, scratch: &mut Shared<[f32]>, #[comptime] threads: usize) -> (f32, f32) {
+    let mut first = plane_part_sum(a, threads);
+    let mut second = plane_part_sum(b, threads);
+    if comptime!(threads > PLANE) {
+        let count = comptime!(planes(threads));
+        sync_cube();
+        if UNIT_POS_PLANE == 0 {
+            scratch[PLANE_POS as usize] = first;
+            scratch[PLANE_POS as usize + count] = second;
+        }
+        sync_cube();
+        first = scratch[0];
+        second = scratch[count];
+        #[unroll]
+        for plane in 1..count {
+            first += scratch[plane];
+            second += scratch[count + plane];
+        }
+    }
+    (first, second)
+}
+
 /// max value over the threads of a row, as [`row_sum`].
 #[cube]
-pub fn row_max(value: f32, scratch: &mut Shared<[f32]>, #[comptime] planes: usize) -> f32 {
-    let mut top = plane_max(value);
-    if comptime!(planes > 1) {
+pub fn row_max(value: f32, scratch: &mut Shared<[f32]>, #[comptime] threads: usize) -> f32 {
+    let mut top = value;
+    #[unroll]
+    for step in 0..comptime!(threads.min(PLANE).ilog2()) {
+        top = max(top, plane_shuffle_xor(top, comptime!(1u32 << step)));
+    }
+    if comptime!(threads > PLANE) {
         sync_cube();
-        if UNIT_POS_X == 0 {
-            scratch[UNIT_POS_Y as usize] = top;
+        if UNIT_POS_PLANE == 0 {
+            scratch[PLANE_POS as usize] = top;
         }
         sync_cube();
         top = scratch[0];
         #[unroll]
-        for plane in 1..planes {
+        for plane in 1..comptime!(planes(threads)) {
             top = max(top, scratch[plane]);
         }
     }
@@ -98,14 +150,16 @@ pub fn row_max(value: f32, scratch: &mut Shared<[f32]>, #[comptime] planes: usiz
 /// difference of two is not NaN.
 pub const HIDDEN: f32 = -1e30;
 
-/// The online maximum and Σ exp(x − maximum) after the elements of `values`.
+/// The maximum of `maximum` and of a batch of vectors.
 #[cube]
-pub fn observe<N: Size>(values: Vector<f32, N>, maximum: f32, sum: f32) -> (f32, f32) {
+pub fn batch_max<N: Size>(values: &Array<Vector<f32, N>>, maximum: f32) -> f32 {
     let mut top = maximum;
     #[unroll]
-    for k in 0..N::value() {
-        top = max(top, values.extract(k));
+    for item in 0..BATCH {
+        #[unroll]
+        for k in 0..N::value() {
+            top = max(top, values[item].extract(k));
+        }
     }
-    let terms = (values - Vector::new(top)).exp();
-    (top, sum * (maximum - top).exp() + terms.vector_sum())
+    top
 }

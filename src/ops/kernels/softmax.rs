@@ -4,7 +4,7 @@ use burn::tensor::DType;
 use burn_cubecl::tensor::CubeTensor;
 
 use super::launch::{buffer, contiguous, expect, float, over, sizes, vector};
-use super::row::Rows;
+use super::row::{BATCH, Rows};
 use super::softmax_kernels::{ViewLaunch, softmax, softmax_backward};
 
 /// Which keys a query sees: those up to its own position, and of its own segment only. Every query
@@ -35,7 +35,7 @@ pub fn masked_softmax(scores: CubeTensor, mask: &Mask, scale: f32, out: DType) -
         softmax::launch_unchecked(
             &scores.client,
             plan.rows.count(plan.all_rows),
-            plan.rows.dim,
+            plan.rows.dim(),
             plan.vector,
             buffer(&scores),
             p_argument,
@@ -44,7 +44,8 @@ pub fn masked_softmax(scores: CubeTensor, mask: &Mask, scale: f32, out: DType) -
             plan.view,
             plan.columns,
             scale,
-            plan.rows.planes,
+            plan.rows.threads,
+            plan.fits,
             float(out),
         );
     }
@@ -71,7 +72,7 @@ pub fn masked_softmax_backward(
         softmax_backward::launch_unchecked(
             &scores.client,
             plan.rows.count(plan.all_rows),
-            plan.rows.dim,
+            plan.rows.dim(),
             plan.vector,
             buffer(&scores),
             buffer(&dp),
@@ -82,7 +83,8 @@ pub fn masked_softmax_backward(
             plan.view,
             plan.columns,
             scale,
-            plan.rows.planes,
+            plan.rows.threads,
+            plan.fits,
             float(out),
         );
     }
@@ -96,6 +98,8 @@ struct Plan {
     vector: usize,
     /// Vectors of a row.
     columns: usize,
+    /// Whether one batch of the threads holds a row.
+    fits: bool,
     segments: Option<CubeTensor>,
     view: ViewLaunch,
 }
@@ -117,6 +121,9 @@ impl Plan {
         let vector = vector(DType::F32, &[keys, total]);
         let columns = keys / vector;
         let view = ViewLaunch::new(mask.query_start, mask.group, mask.kv_heads, rows, total);
-        Self { rows: Rows::of(columns), all_rows: matrices * rows, vector, columns, segments, view }
+        let all_rows = matrices * rows;
+        let rows = Rows::of(columns, BATCH);
+        let fits = columns <= rows.threads * BATCH;
+        Self { rows, all_rows, vector, columns, fits, segments, view }
     }
 }

@@ -1,8 +1,9 @@
-//! The kernels of masked softmax: the threads of a row run over its visible keys twice.
+//! The kernels of masked softmax: the threads of a row run over its visible keys once, or twice
+//! when their registers do not hold them.
 
 use cubecl::prelude::*;
 
-use super::row::{HIDDEN, observe, own_lane, own_row, row_max, row_sum};
+use super::row::{BATCH, HIDDEN, batch_max, own_lane, own_row, row_max, row_sum, row_sums, scratch};
 
 /// What the rows of a block of scores may see.
 #[derive(CubeType, CubeLaunch, Clone, Copy)]
@@ -14,28 +15,42 @@ pub struct View {
     pub kv_heads: usize,
     /// Rows of a matrix.
     pub rows: usize,
-    /// Positions of a sequence in `segments`.
+    /// Positions of a sequence in the segments.
     pub total: usize,
 }
 
-/// scale · score of the keys from `first` on that lie below `limit` in the segment `own`; HIDDEN
-/// for the others.
-#[cube]
-fn masked<N: Size>(
-    scores: Vector<f32, N>,
-    segments: Vector<i32, N>,
-    own: i32,
-    first: usize,
+/// What one row sees.
+#[derive(CubeType)]
+struct Row {
+    /// Its first vector of scores.
+    base: usize,
+    /// Its sequence's first vector of segments.
+    keys: usize,
+    /// Keys before this one may be visible.
     limit: usize,
-    scale: f32,
-) -> Vector<f32, N> {
-    let mut result = scores * Vector::new(scale);
-    #[unroll]
-    for k in 0..N::value() {
-        let visible = first + k < limit && segments.extract(k) == own;
-        result.insert(k, select(visible, result.extract(k), HIDDEN));
+    /// Vectors that hold them.
+    seen: usize,
+    /// Only keys of this segment are visible.
+    segment: i32,
+}
+
+#[cube]
+fn visible_row<N: Size>(row: usize, columns: usize, view: &View, own: &ComptimeOption<&[i32]>) -> Row {
+    let position = view.query_start + (row % view.rows) / view.group;
+    let sequence = row / view.rows / view.kv_heads;
+    let limit = position + 1;
+    #[comptime]
+    let segment = match own {
+        ComptimeOption::Some(own) => own[sequence * view.total + position],
+        ComptimeOption::None => 0i32.runtime(),
+    };
+    Row {
+        base: row * columns,
+        keys: sequence * view.total / N::value(),
+        limit,
+        seen: min(limit.div_ceil(N::value()), columns),
+        segment,
     }
-    result
 }
 
 /// The segments of a vector of keys.
@@ -48,8 +63,50 @@ fn segments_at<N: Size>(segments: &ComptimeOption<&[Vector<i32, N>]>, place: usi
     }
 }
 
+/// scale · score of a batch of vectors from `start` on, HIDDEN for keys that the row does not see.
+#[cube]
+fn load<N: Size>(
+    scores: &[Vector<f32, N>],
+    segments: &ComptimeOption<&[Vector<i32, N>]>,
+    row: &Row,
+    start: usize,
+    scale: f32,
+    #[comptime] threads: usize,
+) -> Array<Vector<f32, N>> {
+    let mut values = Array::<Vector<f32, N>>::new(BATCH);
+    #[unroll]
+    for item in 0..BATCH {
+        let column = start + item * threads;
+        let mut value = Vector::<f32, N>::new(HIDDEN);
+        if column < row.seen {
+            value = scores[row.base + column] * Vector::new(scale);
+            let neighbours = segments_at::<N>(segments, row.keys + column);
+            #[unroll]
+            for k in 0..N::value() {
+                let key = column * N::value() + k;
+                let visible = key < row.limit && neighbours.extract(k) == row.segment;
+                value.insert(k, select(visible, value.extract(k), HIDDEN));
+            }
+        }
+        values[item] = value;
+    }
+    values
+}
+
+/// A batch of vectors of 0.
+#[cube]
+fn zeros<N: Size>() -> Array<Vector<f32, N>> {
+    let mut values = Array::<Vector<f32, N>>::new(BATCH);
+    #[unroll]
+    for item in 0..BATCH {
+        values[item] = Vector::new(0.0f32);
+    }
+    values
+}
+
 /// P = softmax(scale · scores) over each row's visible keys, 0 elsewhere. `segments` holds the
-/// segment of every position as vectors of keys, `own` the same one by one.
+/// segment of every position as vectors of keys, `own` the same one by one. When a row `fits` into
+/// one batch of its threads, its terms stay in the registers.
 #[cube(launch_unchecked)]
 #[allow(clippy::too_many_arguments)]
 pub fn softmax<O: Float, N: Size>(
@@ -60,54 +117,75 @@ pub fn softmax<O: Float, N: Size>(
     view: View,
     columns: usize,
     scale: f32,
-    #[comptime] planes: usize,
+    #[comptime] threads: usize,
+    #[comptime] fits: bool,
     #[define(O)] _type: ElemType,
 ) {
-    let threads = comptime!(32 * planes);
-    let mut scratch = Shared::<[f32]>::new_slice(planes);
-    let row = own_row(planes);
-    let lane = own_lane(planes);
-    let base = row * columns;
-    if base < scores.len() {
-        let position = view.query_start + (row % view.rows) / view.group;
-        let sequence = row / view.rows / view.kv_heads;
-        let limit = position + 1;
-        let seen = min(limit.div_ceil(N::value()), columns);
-        #[comptime]
-        let segment = match &own {
-            ComptimeOption::Some(own) => own[sequence * view.total + position],
-            ComptimeOption::None => 0i32.runtime(),
-        };
-        let keys = sequence * view.total / N::value();
-
+    let mut scratch = scratch(threads, 1usize);
+    let place = own_row(threads);
+    let lane = own_lane(threads);
+    if place * columns < scores.len() {
+        let row = visible_row::<N>(place, columns, &view, &own);
         let mut maximum = HIDDEN.runtime();
         let mut sum = 0.0f32;
-        let mut column = lane;
-        while column < seen {
-            let neighbours = segments_at::<N>(&segments, keys + column);
-            let first = column * N::value();
-            let values = masked::<N>(scores[base + column], neighbours, segment, first, limit, scale);
-            let (top, total) = observe::<N>(values, maximum, sum);
-            maximum = top;
-            sum = total;
-            column += threads;
-        }
-        let top = row_max(maximum, &mut scratch, planes);
-        let total = row_sum(sum * (maximum - top).exp(), &mut scratch, planes);
-        let inverse = 1.0f32 / total;
-
-        let mut column = lane;
-        while column < columns {
-            let mut p = Vector::<f32, N>::new(0.0f32);
-            if column < seen {
-                let neighbours = segments_at::<N>(&segments, keys + column);
-                let first = column * N::value();
-                let values = masked::<N>(scores[base + column], neighbours, segment, first, limit, scale);
-                p = (values - Vector::new(top)).exp() * Vector::new(inverse);
+        let mut terms = zeros::<N>();
+        let mut start = lane;
+        while start < row.seen {
+            let values = load::<N>(scores, &segments, &row, start, scale, threads);
+            let top = batch_max::<N>(&values, maximum);
+            let mut total = Vector::<f32, N>::new(0.0f32);
+            #[unroll]
+            for item in 0..BATCH {
+                terms[item] = (values[item] - Vector::new(top)).exp();
+                total += terms[item];
             }
-            out[base + column] = Vector::cast_from(p);
-            column += threads;
+            sum = sum * (maximum - top).exp() + total.vector_sum();
+            maximum = top;
+            start += comptime!(BATCH * threads);
         }
+        let top = row_max(maximum, &mut scratch, threads);
+        let rescale = (maximum - top).exp();
+        let inverse = 1.0f32 / row_sum(sum * rescale, &mut scratch, threads);
+        let factor = select(fits, rescale * inverse, inverse);
+
+        let mut start = lane;
+        while start < columns {
+            if comptime!(!fits) {
+                let values = load::<N>(scores, &segments, &row, start, scale, threads);
+                #[unroll]
+                for item in 0..BATCH {
+                    terms[item] = (values[item] - Vector::new(top)).exp();
+                }
+            }
+            #[unroll]
+            for item in 0..BATCH {
+                let column = start + item * threads;
+                if column < columns {
+                    out[row.base + column] = Vector::cast_from(terms[item] * Vector::new(factor));
+                }
+            }
+            start += comptime!(BATCH * threads);
+        }
+    }
+}
+
+/// A batch of vectors of dP from `start` on, 0 for keys that the row does not see.
+#[cube]
+fn load_upstream<N: Size>(
+    dp: &[Vector<f32, N>],
+    row: &Row,
+    values: &mut Array<Vector<f32, N>>,
+    start: usize,
+    #[comptime] threads: usize,
+) {
+    #[unroll]
+    for item in 0..BATCH {
+        let column = start + item * threads;
+        let mut value = Vector::<f32, N>::new(0.0f32);
+        if column < row.seen {
+            value = dp[row.base + column];
+        }
+        values[item] = value;
     }
 }
 
@@ -124,65 +202,67 @@ pub fn softmax_backward<O: Float, N: Size>(
     view: View,
     columns: usize,
     scale: f32,
-    #[comptime] planes: usize,
+    #[comptime] threads: usize,
+    #[comptime] fits: bool,
     #[define(O)] _type: ElemType,
 ) {
-    let threads = comptime!(32 * planes);
-    let mut scratch = Shared::<[f32]>::new_slice(planes);
-    let row = own_row(planes);
-    let lane = own_lane(planes);
-    let base = row * columns;
-    if base < scores.len() {
-        let position = view.query_start + (row % view.rows) / view.group;
-        let sequence = row / view.rows / view.kv_heads;
-        let limit = position + 1;
-        let seen = min(limit.div_ceil(N::value()), columns);
-        #[comptime]
-        let segment = match &own {
-            ComptimeOption::Some(own) => own[sequence * view.total + position],
-            ComptimeOption::None => 0i32.runtime(),
-        };
-        let keys = sequence * view.total / N::value();
-
+    let mut scratch = scratch(threads, 2usize);
+    let place = own_row(threads);
+    let lane = own_lane(threads);
+    if place * columns < scores.len() {
+        let row = visible_row::<N>(place, columns, &view, &own);
         let mut maximum = HIDDEN.runtime();
         let mut sum = 0.0f32;
         let mut weighted = 0.0f32;
-        let mut column = lane;
-        while column < seen {
-            let neighbours = segments_at::<N>(&segments, keys + column);
-            let first = column * N::value();
-            let values = masked::<N>(scores[base + column], neighbours, segment, first, limit, scale);
-            let mut top = maximum;
+        let mut terms = zeros::<N>();
+        let mut upstream = zeros::<N>();
+        let mut start = lane;
+        while start < row.seen {
+            load_upstream::<N>(dp, &row, &mut upstream, start, threads);
+            let values = load::<N>(scores, &segments, &row, start, scale, threads);
+            let top = batch_max::<N>(&values, maximum);
+            let mut total = Vector::<f32, N>::new(0.0f32);
+            let mut products = Vector::<f32, N>::new(0.0f32);
             #[unroll]
-            for k in 0..N::value() {
-                top = max(top, values.extract(k));
+            for item in 0..BATCH {
+                terms[item] = (values[item] - Vector::new(top)).exp();
+                total += terms[item];
+                products += terms[item] * upstream[item];
             }
-            let terms = (values - Vector::new(top)).exp();
             let rescale = (maximum - top).exp();
-            sum = sum * rescale + terms.vector_sum();
-            weighted = weighted * rescale + (terms * dp[base + column]).vector_sum();
+            sum = sum * rescale + total.vector_sum();
+            weighted = weighted * rescale + products.vector_sum();
             maximum = top;
-            column += threads;
+            start += comptime!(BATCH * threads);
         }
-        let top = row_max(maximum, &mut scratch, planes);
+        let top = row_max(maximum, &mut scratch, threads);
         let rescale = (maximum - top).exp();
-        let inverse = 1.0f32 / row_sum(sum * rescale, &mut scratch, planes);
-        let mean = row_sum(weighted * rescale, &mut scratch, planes) * inverse;
+        let (total, along) = row_sums(sum * rescale, weighted * rescale, &mut scratch, threads);
+        let inverse = 1.0f32 / total;
+        let mean = along * inverse;
+        let factor = select(fits, rescale * inverse, inverse);
 
-        let mut column = lane;
-        while column < columns {
-            let mut p = Vector::<f32, N>::new(0.0f32);
-            let mut gradient = Vector::<f32, N>::new(0.0f32);
-            if column < seen {
-                let neighbours = segments_at::<N>(&segments, keys + column);
-                let first = column * N::value();
-                let values = masked::<N>(scores[base + column], neighbours, segment, first, limit, scale);
-                p = (values - Vector::new(top)).exp() * Vector::new(inverse);
-                gradient = Vector::new(scale) * p * (dp[base + column] - Vector::new(mean));
+        let mut start = lane;
+        while start < columns {
+            if comptime!(!fits) {
+                load_upstream::<N>(dp, &row, &mut upstream, start, threads);
+                let values = load::<N>(scores, &segments, &row, start, scale, threads);
+                #[unroll]
+                for item in 0..BATCH {
+                    terms[item] = (values[item] - Vector::new(top)).exp();
+                }
             }
-            out[base + column] = Vector::cast_from(p);
-            ds[base + column] = Vector::cast_from(gradient);
-            column += threads;
+            #[unroll]
+            for item in 0..BATCH {
+                let column = start + item * threads;
+                if column < columns {
+                    let p = terms[item] * Vector::new(factor);
+                    let gradient = Vector::new(scale) * p * (upstream[item] - Vector::new(mean));
+                    out[row.base + column] = Vector::cast_from(p);
+                    ds[row.base + column] = Vector::cast_from(gradient);
+                }
+            }
+            start += comptime!(BATCH * threads);
         }
     }
 }

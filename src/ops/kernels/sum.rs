@@ -5,11 +5,10 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::launch::{Grid, THREADS, buffer, contiguous, empty, expect, float, like, vector, wider};
-use super::row::{PLANE, row_sum};
+use super::row::{row_sum, scratch};
 
 /// Blocks of the first kernel: a few on each multiprocessor.
 const BLOCKS: usize = 1024;
-const PLANES: usize = THREADS / PLANE;
 
 /// What is added for each element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -27,7 +26,7 @@ fn add_terms<F: Float, N: Size>(
     #[comptime] squared: bool,
     #[define(F)] _type: ElemType,
 ) {
-    let mut scratch = Shared::<[f32]>::new_slice(PLANES);
+    let mut scratch = scratch(THREADS, 1usize);
     let mut sum = Vector::<f32, N>::new(0.0f32);
     let mut place = ABSOLUTE_POS;
     while place < x.len() {
@@ -39,7 +38,7 @@ fn add_terms<F: Float, N: Size>(
         }
         place += CUBE_COUNT_X as usize * THREADS;
     }
-    let total = row_sum(sum.vector_sum(), &mut scratch, PLANES);
+    let total = row_sum(sum.vector_sum(), &mut scratch, THREADS);
     if UNIT_POS == 0 {
         out[CUBE_POS_X as usize] = total * factor;
     }
@@ -53,7 +52,7 @@ fn add_square_differences<A: Float, B: Float, N: Size>(
     out: &mut [f32],
     #[define(A, B)] _types: [ElemType; 2],
 ) {
-    let mut scratch = Shared::<[f32]>::new_slice(PLANES);
+    let mut scratch = scratch(THREADS, 1usize);
     let mut sum = Vector::<f32, N>::new(0.0f32);
     let mut place = ABSOLUTE_POS;
     while place < a.len() {
@@ -61,7 +60,7 @@ fn add_square_differences<A: Float, B: Float, N: Size>(
         sum += d * d;
         place += CUBE_COUNT_X as usize * THREADS;
     }
-    let total = row_sum(sum.vector_sum(), &mut scratch, PLANES);
+    let total = row_sum(sum.vector_sum(), &mut scratch, THREADS);
     if UNIT_POS == 0 {
         out[CUBE_POS_X as usize] = total;
     }

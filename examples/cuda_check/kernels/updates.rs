@@ -1,0 +1,123 @@
+//! The optimizers' steps.
+
+use burn::tensor::DType;
+use burn_cubecl::tensor::CubeTensor;
+use runner::ops::kernels::adamw::{AdamWStep, adamw};
+use runner::ops::kernels::sgd::{Momentum, SgdStep, sgd};
+
+use super::Bench;
+use super::data::{Known, known, large, normal, scalar, tolerance};
+
+const SIZES: [usize; 4] = [1, 7, 4096, 5001];
+/// Types of the parameter and the gradient.
+const TYPES: [(DType, DType); 4] = [
+    (DType::F32, DType::F32),
+    (DType::F32, DType::BF16),
+    (DType::BF16, DType::BF16),
+    (DType::F16, DType::F32),
+];
+/// A factor of the gradient that f32 holds exactly.
+const CLIP: f64 = 0.625;
+
+fn widen(x: f32) -> f64 {
+    f64::from(x)
+}
+
+pub fn adamw_steps(bench: &mut Bench) {
+    for n in SIZES {
+        for (p_type, g_type) in TYPES {
+            let name = format!("adamw {n} {p_type:?} {g_type:?}");
+            let (p, g) = (normal(&[n], p_type, 21), normal(&[n], g_type, 22));
+            let m = normal(&[n], DType::F32, 23);
+            let squares: Vec<f64> = m.values.iter().map(|x| 0.5 + x * x).collect();
+            let v = known(&squares, &[n], DType::F32);
+            let step = AdamWStep {
+                decay: 1.0 - 0.01 * 0.1,
+                beta1: 0.9,
+                beta2: 0.95,
+                eps: 1e-8,
+                rate: 0.01 / (1.0 - 0.9f32.powi(3)),
+                correction: (1.0 - 0.95f32.powi(3)).sqrt(),
+            };
+            let (b1, b2) = (widen(step.beta1), widen(step.beta2));
+            let [mut new_p, mut new_m, mut new_v] = std::array::from_fn(|_| Vec::new());
+            for i in 0..n {
+                let g = CLIP * g.values[i];
+                let (m, v) = (b1 * m.values[i] + (1.0 - b1) * g, b2 * v.values[i] + (1.0 - b2) * g * g);
+                let divisor = v.sqrt() / widen(step.correction) + widen(step.eps);
+                new_p.push(p.values[i] * widen(step.decay) - widen(step.rate) * m / divisor);
+                new_m.push(m);
+                new_v.push(v);
+            }
+            let clip = scalar(CLIP);
+            let kept = p.tensor.clone();
+            let (got_p, got_m, got_v) =
+                adamw(p.tensor, &g.tensor, m.tensor.clone(), v.tensor.clone(), &clip, step);
+            bench.compare(&format!("{name} p"), &got_p, &new_p);
+            bench.compare(&format!("{name} m"), &got_m, &new_m);
+            bench.compare(&format!("{name} v"), &got_v, &new_v);
+            bench.compare_within(&format!("{name}, the old p is kept"), &kept, &p.values, 0.0);
+            drop(got_p);
+            let (got_p, ..) = adamw(kept, &g.tensor, m.tensor, v.tensor, &clip, step);
+            bench.compare(&format!("{name} in place"), &got_p, &new_p);
+        }
+    }
+}
+
+pub fn sgd_steps(bench: &mut Bench) {
+    let step = SgdStep { lr: 0.125, momentum: 0.9, weight_decay: 0.0625 };
+    for n in SIZES {
+        for (p_type, g_type) in TYPES {
+            let name = format!("sgd {n} {p_type:?} {g_type:?}");
+            let (p, g) = (normal(&[n], p_type, 24), normal(&[n], g_type, 25));
+            let m = normal(&[n], DType::F32, 26);
+            let direction = |old: Option<&Known>| -> Vec<f64> {
+                let new = |i: usize| {
+                    let old = old.map_or(0.0, |m| widen(step.momentum) * m.values[i]);
+                    old + CLIP * g.values[i] + 0.0625 * p.values[i]
+                };
+                (0..n).map(new).collect()
+            };
+            let moved =
+                |m: &[f64]| -> Vec<f64> { p.values.iter().zip(m).map(|(p, m)| p - 0.125 * m).collect() };
+            let mut check = |what: &str, buffer: Momentum, expected: Vec<f64>| {
+                let (got_p, got_m) = sgd(p.tensor.clone(), &g.tensor, buffer, &scalar(CLIP), step);
+                bench.compare_within(
+                    &format!("{name} {what} p"),
+                    &got_p,
+                    &moved(&expected),
+                    tolerance(got_p.dtype),
+                );
+                if let Some(got_m) = got_m {
+                    bench.compare(&format!("{name} {what} m"), &got_m, &expected);
+                }
+            };
+            check("without momentum", Momentum::Without, direction(None));
+            check("first step", Momentum::First, direction(None));
+            check("next step", Momentum::Buffer(m.tensor.clone()), direction(Some(&m)));
+        }
+    }
+}
+
+pub fn rates(bench: &mut Bench) {
+    let n = 1 << 26;
+    let clip = scalar(1.0);
+    let step = AdamWStep { decay: 1.0, beta1: 0.9, beta2: 0.95, eps: 1e-8, rate: 1e-4, correction: 0.5 };
+    for dtype in [DType::F32, DType::BF16] {
+        let new = |dtype: DType| -> CubeTensor { large(&[n], dtype) };
+        let g = new(dtype);
+        let mut held = Some((new(dtype), new(DType::F32), new(DType::F32)));
+        let bytes = n * (16 + 3 * dtype.size());
+        bench.rate(&format!("adamw 67 M {dtype:?}"), bytes, || {
+            let (p, m, v) = held.take().expect("put back");
+            held = Some(adamw(p, &g, m, v, &clip, step));
+        });
+        let mut held = Some((new(dtype), Some(new(DType::F32))));
+        let plain = SgdStep { lr: 0.1, momentum: 0.9, weight_decay: 0.0 };
+        bench.rate(&format!("sgd with momentum 67 M {dtype:?}"), n * (8 + 3 * dtype.size()), || {
+            let (p, m) = held.take().expect("put back");
+            let m = Momentum::Buffer(m.expect("there is momentum"));
+            held = Some(sgd(p, &g, m, &clip, plain));
+        });
+    }
+}
