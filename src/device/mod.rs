@@ -216,7 +216,9 @@ impl DeviceId {
                 let key = cell.ops.composed_product().unwrap_or("ops");
                 Err(Rule::new(
                     &[key, "precision.compute"],
-                    format!("{key} = \"plain\" cannot run in fp32 on CUDA: Burn multiplies fp32 in TF32 there"),
+                    format!(
+                        "{key} = \"plain\" cannot run in fp32 on CUDA: Burn multiplies fp32 in TF32 there"
+                    ),
                     format!("use compute = \"tf32\", or {key} = \"custom\""),
                 ))
             }

@@ -51,7 +51,9 @@ impl Meter for CpuMeter {
     fn end(&mut self, phase: Phase) {
         let seconds = self.since.elapsed().as_secs_f64();
         let (peak, live) = (self.above_base(alloc::peak()), self.above_base(alloc::live()));
-        if self.measured && let Some(sum) = self.result.seconds[phase as usize].last_mut() {
+        if self.measured
+            && let Some(sum) = self.result.seconds[phase as usize].last_mut()
+        {
             *sum += seconds;
         }
         let memory = &mut self.result.memory;

@@ -11,9 +11,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-pub use evaluation::Evaluation;
 pub use cpu::{CpuMeter, process_peak_rss};
 pub use estimate::{Estimate, Ledger};
+pub use evaluation::Evaluation;
 pub use meter::{Measured, MemoryUse, Meter, Phase, Stop, divergence};
 pub use samples::Samples;
 

@@ -33,7 +33,10 @@ impl Precision {
         if self.autocast && matches!(self.compute, Compute::Fp32 | Compute::Tf32) {
             return Err(Rule::new(
                 &["precision.autocast"],
-                format!("autocast has no effect with compute = \"{}\": everything is fp32 already", self.compute.name()),
+                format!(
+                    "autocast has no effect with compute = \"{}\": everything is fp32 already",
+                    self.compute.name()
+                ),
                 "remove precision.autocast, or set compute to \"bf16\" or \"fp16\"",
             ));
         }

@@ -28,7 +28,9 @@ pub fn train(
 ) -> Result<Measurement, Stop> {
     let measured = match &cell.model {
         Model::Swiglu(_) => Training::<SwigluStack>::run(cell, memory_limit, trace, told, on_step)?,
-        Model::Qwen2(_) | Model::Llama(_) => Training::<Llama>::run(cell, memory_limit, trace, told, on_step)?,
+        Model::Qwen2(_) | Model::Llama(_) => {
+            Training::<Llama>::run(cell, memory_limit, trace, told, on_step)?
+        }
         Model::Gpt2(_) => Training::<Gpt2>::run(cell, memory_limit, trace, told, on_step)?,
     };
     Ok(measurement(cell, measured))
@@ -64,13 +66,14 @@ impl<'a, N: Network> Training<'a, N> {
         plain.seed(u64::from(cell.seed));
         let device: Device = plain.clone().autodiff();
 
+        // Before memory is counted: a corpus is not the cell's.
+        let mut data = N::steps(cell, &plain);
         let mut meter = id.meter();
         let limit = || {
             id.limit_memory(memory_limit).unwrap_or_else(|e| panic!("the memory limit cannot be set: {e}"))
         };
         // On a GPU what preparation needs is not the cell's: the limit comes after it.
         let early = (id == DeviceId::Cpu).then(limit);
-        let mut data = N::steps(cell, &plain);
         let mut training = Self {
             cell,
             device: id,

@@ -1,7 +1,8 @@
 //! Rotary embeddings, head layouts and masked softmax.
 
 use burn::tensor::DType;
-use runner::ops::kernels::heads::{Heads, merge_heads, merge_heads_into, split_heads};
+use runner::ops::attention::Heads;
+use runner::ops::kernels::heads::{merge_heads, merge_heads_into, split_heads};
 use runner::ops::kernels::rope::rope;
 use runner::ops::kernels::softmax::{Mask, masked_softmax, masked_softmax_backward};
 

@@ -149,7 +149,10 @@ pub(crate) fn check(cell: &Cell, positions: usize) -> Result<(), Rule> {
     if cell.train.seq_len > positions {
         return Err(Rule::new(
             &["train.seq_len", "model.max_position_embeddings"],
-            format!("train.seq_len = {} is longer than the model's {positions} positions", cell.train.seq_len),
+            format!(
+                "train.seq_len = {} is longer than the model's {positions} positions",
+                cell.train.seq_len
+            ),
             "make train.seq_len smaller, or model.max_position_embeddings larger",
         ));
     }

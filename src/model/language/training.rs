@@ -18,7 +18,9 @@ impl Network for Llama {
     type Batch = LmBatch;
 
     fn init(cell: &Cell, device: &Device) -> Self {
-        let (Model::Qwen2(model) | Model::Llama(model)) = &cell.model else { unreachable!("checked by kind") };
+        let (Model::Qwen2(model) | Model::Llama(model)) = &cell.model else {
+            unreachable!("checked by kind")
+        };
         let source = source(cell, &model.weights, &model.config.tensors(), device);
         Self::new(&model.config, cell.train.seq_len, &source, Computation::of(cell))
     }
@@ -64,7 +66,11 @@ fn evaluate<N: LanguageNetwork>(network: &N, batch: &LmBatch) -> Evaluation {
     let labels: Vec<i32> = batch.labels.to_data().iter::<i32>().collect();
     let hidden = network.hidden(&batch.tokens, None);
     let right = correct(network, hidden, &labels, ROWS);
-    Evaluation { loss: f64::from(loss), accuracy: right as f64 / batch.total.max(1.0), ..Evaluation::default() }
+    Evaluation {
+        loss: f64::from(loss),
+        accuracy: right as f64 / batch.total.max(1.0),
+        ..Evaluation::default()
+    }
 }
 
 /// Micro-batches of a data set's blocks, each token's label the token after it.
@@ -110,8 +116,7 @@ impl Feed {
 
 impl Steps<LmBatch> for Feed {
     fn next(&mut self) -> Vec<LmBatch> {
-        let ids: Vec<Vec<u32>> =
-            (&mut self.train).take(self.accumulation_steps).collect();
+        let ids: Vec<Vec<u32>> = (&mut self.train).take(self.accumulation_steps).collect();
         let mut batches: Vec<LmBatch> = ids.iter().map(|ids| self.batch(ids)).collect();
         let total = batches.iter().map(|batch| batch.total).sum();
         batches.iter_mut().for_each(|batch| batch.total = total);
