@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use miette::miette;
 
+use crate::commands::generate::GenerateArgs;
 use crate::device::DeviceId;
 use crate::ops::Level;
 use crate::recipe::Compute;
@@ -39,6 +40,8 @@ pub enum Command {
     Compare { a: PathBuf, b: PathBuf },
     /// Check this machine's arithmetic against reference values
     Verify(VerifyArgs),
+    /// Continue text with a language model from a folder of weights
+    Generate(GenerateArgs),
     /// List the devices of this machine with their measured rates
     Devices,
     /// List the recipes in a folder

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use miette::Result;
 use runner::cli::{Cli, Command, RunArgs};
-use runner::commands::{devices, plan, recipes, run};
+use runner::commands::{devices, generate, plan, recipes, run};
 use runner::recipe::{Recipe, RecipeError};
 use runner::run::{Results, Store};
 use runner::{report, train, verify};
@@ -40,6 +40,7 @@ fn execute(command: Command) -> Result<ExitCode> {
             println!("{}", verify::table(&checks));
             return Ok(ExitCode::from(u8::from(!checks.iter().all(verify::Check::passes))));
         }
+        Command::Generate(args) => println!("{}", generate::run(&args)?),
         Command::Devices => println!("{}", devices::list()),
         Command::Recipes { folder } => println!("{}", recipes::list(&folder)?),
         Command::Ceilings { device, compute } => println!("{}", devices::ceilings(&device, &compute)?),

@@ -1,6 +1,7 @@
 //! What each command does; `main.rs` is the flow between them.
 
 pub mod devices;
+pub mod generate;
 pub mod plan;
 pub mod recipes;
 pub mod run;

@@ -3,6 +3,7 @@
 
 mod cpu;
 pub mod cuda;
+mod filler;
 pub mod trace;
 
 use std::collections::BTreeMap;
@@ -11,6 +12,8 @@ use std::fmt;
 
 use burn::tensor::{DType, Device};
 use serde::{Deserialize, Serialize};
+
+pub use filler::Filler;
 
 use crate::measure::{CpuMeter, Meter, alloc};
 use crate::recipe::{Cell, Compute, Rule};

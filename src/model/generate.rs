@@ -163,3 +163,70 @@ pub fn correct<N: LanguageNetwork>(network: &N, hidden: Tensor<2>, labels: &[i32
     };
     labels.chunks(rows).enumerate().map(right).sum()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use burn::tensor::DType;
+
+    use super::*;
+    use crate::device::DeviceId;
+    use crate::model::config::{Architecture, WeightsFrom, from_hugging_face};
+    use crate::model::language::{Computation, Llama};
+    use crate::model::source::Source;
+    use crate::ops::dense::Arithmetic;
+    use crate::ops::{Level, Ops};
+    use crate::recipe::Compute;
+
+    fn qwen2() -> Llama {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/qwen2");
+        let Architecture::Qwen2(config) = from_hugging_face(&folder).unwrap() else { panic!("a qwen2") };
+        let from = WeightsFrom::Folder(folder);
+        let source = Source::open(&from, &config.tensors(), DeviceId::Cpu, DType::F32).unwrap();
+        let arithmetic = Arithmetic::of(Compute::Fp32);
+        Llama::new(&config, 64, &source, Computation { arithmetic, ops: Ops::default(), level: Level::Keep })
+    }
+
+    #[test]
+    fn prompts_of_different_lengths_continue_as_each_alone() {
+        let (network, device) = (qwen2(), Device::flex());
+        let prompts = [vec![5, 17, 300], vec![9], vec![4, 8, 15, 16, 23, 42]];
+        for choice in [Choice::Greedy, Choice::Sample { temperature: 1e-3, top_k: 3, seed: 1 }] {
+            let request = Request { tokens: 12, choice, end: None };
+            let together = generate(&network, &prompts, &request, &device);
+            for (prompt, together) in prompts.iter().zip(together) {
+                let alone = generate(&network, &[prompt.clone()], &request, &device).remove(0);
+                assert_eq!(together, alone);
+                assert_eq!(alone.len(), prompt.len() + 12);
+            }
+        }
+    }
+
+    /// The cache gives what reading everything again gives.
+    #[test]
+    fn each_token_is_the_most_probable_after_all_before_it() {
+        let (network, device) = (qwen2(), Device::flex());
+        let request = Request { tokens: 6, choice: Choice::Greedy, end: None };
+        let sequence = generate(&network, &[vec![7, 70, 170]], &request, &device).remove(0);
+        for known in 3..sequence.len() {
+            let tokens = Tokens::new(&sequence[..known], 1, &device);
+            let logits = network.logits(network.hidden(&tokens, None).inner().narrow(0, known - 1, 1));
+            let logits: Vec<f32> = logits.into_data().try_to_vec().unwrap();
+            assert_eq!(argmax(&logits), sequence[known]);
+        }
+    }
+
+    #[test]
+    fn a_seed_repeats_a_sample_and_an_end_cuts_it() {
+        let (network, device) = (qwen2(), Device::flex());
+        let sample = |seed, end| {
+            let choice = Choice::Sample { temperature: 1.0, top_k: 0, seed };
+            generate(&network, &[vec![7, 70]], &Request { tokens: 10, choice, end }, &device).remove(0)
+        };
+        assert_eq!(sample(3, None), sample(3, None));
+        assert_ne!(sample(3, None), sample(4, None));
+        let end = sample(3, None)[5];
+        assert_eq!(sample(3, Some(end)), sample(3, None)[..6]);
+    }
+}

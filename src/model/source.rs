@@ -1,10 +1,14 @@
 //! [`Source`]: where a network's parameters come from, random numbers or a folder of weights.
 
+use std::cell::RefCell;
+use std::ops::Range;
+
 use burn::module::{Param, ParamId};
-use burn::tensor::{DType, Device, Distribution, Tensor, TensorData};
+use burn::tensor::{DType, Device, Distribution, Tensor};
 
 use super::config::{NamedShape, WeightsFrom};
-use crate::weights::{Dtype, Weights, WeightsError};
+use crate::device::{DeviceId, Filler};
+use crate::weights::{Dtype, View, Weights, WeightsError};
 
 /// What a parameter is before training.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -15,42 +19,49 @@ pub enum Init {
 }
 
 /// Makes parameters by their Hugging Face names, on a device and in the type they are stored in.
-pub struct Source<'a> {
-    device: &'a Device,
+pub struct Source {
+    /// On autodiff.
+    device: Device,
     dtype: DType,
     /// `None`: random.
-    weights: Option<Weights>,
+    files: Option<Files>,
 }
 
-impl<'a> Source<'a> {
+struct Files {
+    weights: Weights,
+    filler: RefCell<Filler>,
+}
+
+impl Source {
     /// # Errors
     /// When the folder's weights are damaged or not those of the model.
     pub fn open(
         from: &WeightsFrom,
         expected: &[NamedShape],
-        device: &'a Device,
+        device: DeviceId,
         dtype: DType,
     ) -> Result<Self, WeightsError> {
-        let weights = match from {
+        let files = match from {
             WeightsFrom::Random => None,
             WeightsFrom::Folder(folder) => {
                 let weights = Weights::open(folder)?;
                 weights.check(expected)?;
-                Some(weights)
+                Some(Files { weights, filler: RefCell::new(device.filler()) })
             }
         };
-        Ok(Self { device, dtype, weights })
+        Ok(Self { device: device.burn().autodiff(), dtype, files })
     }
 
     /// The parameter of this name; `init` where it is not loaded.
     pub fn parameter<const D: usize>(&self, name: &str, shape: [usize; D], init: Init) -> Param<Tensor<D>> {
-        let options = (self.device, self.dtype);
-        let tensor = match (&self.weights, init) {
-            (Some(weights), _) => {
+        let options = (&self.device, self.dtype);
+        let tensor = match (&self.files, init) {
+            (Some(Files { weights, filler }), _) => {
                 let view = weights.get(name).expect("checked when opened");
-                let mut bytes = vec![0u8; view.elements() * self.dtype.size()];
-                view.write_to(&mut bytes, stored(self.dtype)).expect("checked when opened");
-                Tensor::from_data(TensorData::from_bytes_vec(bytes, shape, self.dtype), options)
+                let fill = |elements: Range<usize>, out: &mut [u8]| {
+                    part(&view, elements).write_to(out, stored(self.dtype)).expect("checked when opened");
+                };
+                filler.borrow_mut().tensor(shape, self.dtype, &fill).autodiff()
             }
             (None, Init::Constant(value)) => Tensor::full(shape, value, options),
             (None, Init::Normal(deviation)) => {
@@ -61,8 +72,15 @@ impl<'a> Source<'a> {
     }
 
     pub fn device(&self) -> &Device {
-        self.device
+        &self.device
     }
+}
+
+/// Some of a tensor's elements, in their order in memory.
+fn part<'a>(view: &View<'a>, elements: Range<usize>) -> View<'a> {
+    let size = view.bytes.len() / view.elements().max(1);
+    let bytes = &view.bytes[elements.start * size..elements.end * size];
+    View { name: view.name.clone(), dtype: view.dtype, shape: vec![elements.len()], bytes }
 }
 
 fn stored(dtype: DType) -> Dtype {

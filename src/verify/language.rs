@@ -41,9 +41,8 @@ pub fn verify(folder: &Path, golden: &Golden, options: &Options) -> Result<Vec<C
     for level in levels {
         let computation =
             Computation { arithmetic: Arithmetic::of(options.compute), ops: Ops::default(), level };
-        let device = options.device.burn().autodiff();
         let from = WeightsFrom::Folder(folder.to_path_buf());
-        let source = Source::open(&from, &architecture.tensors(), &device, dtype(options.compute))
+        let source = Source::open(&from, &architecture.tensors(), options.device, dtype(options.compute))
             .map_err(|e| miette!("{e}"))?;
         let positions = golden.get("input_ids").shape[1] + 64;
         let quantities = match &architecture {
@@ -88,7 +87,9 @@ fn compare<N: LanguageNetwork>(network: N, golden: &Golden, options: &Options) -
     let gradients = loss.backward();
     for (name, ours) in named::gradients(&network, &gradients) {
         let reference = &golden.get(&format!("grad.{name}")).data;
-        checks.push(check(&format!("grad.{name}"), Kind::Gradient, &ours, reference).of_rounding(reference));
+        checks.push(
+            check(&format!("grad.{name}"), Kind::ModelGradient, &ours, reference).of_rounding(reference),
+        );
     }
     drop(gradients);
     checks.extend(continuation(&network, golden, options));
@@ -124,7 +125,7 @@ fn training<N: LanguageNetwork>(
     for (name, ours) in &third {
         let name = format!("step3_grad.{name}");
         let reference = &golden.get(&name).data;
-        checks.push(check(&name, Kind::Gradient, ours, reference).of_rounding(reference));
+        checks.push(check(&name, Kind::ModelGradient, ours, reference).of_rounding(reference));
     }
     for ((name, ours), (_, our_third)) in named::parameters(&network).into_iter().zip(&third) {
         let [reference, first, third] =
@@ -193,7 +194,7 @@ mod tests {
     #[test]
     fn a_zeroed_gradient_fails() {
         let golden = Golden::load(&fixture("qwen2")).unwrap();
-        let allowed = tolerance(Kind::Gradient, Compute::Fp32, DeviceId::Cpu);
+        let allowed = tolerance(Kind::ModelGradient, Compute::Fp32, DeviceId::Cpu);
         for name in golden.names().into_iter().filter(|name| name.starts_with("grad.")) {
             let reference = &golden.get(name).data;
             let zeroed = Check::new(name.into(), &vec![0.0; reference.len()], reference, allowed)

@@ -36,6 +36,7 @@ pub enum Kind {
     /// Of a whole language model.
     Logits,
     Loss,
+    ModelGradient,
     /// After optimizer steps.
     Parameter,
 }

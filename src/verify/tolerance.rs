@@ -22,7 +22,7 @@ pub struct Tolerance {
 ///
 /// The CPU's fp32 logits are held to a tenth of what the GPU's are: its sums run in the reference's
 /// order of magnitude of partial sums, a GPU's over other blocks.
-const TABLE: [(Kind, Compute, Tolerance); 18] = [
+const TABLE: [(Kind, Compute, Tolerance); 22] = [
     (Kind::Output, Compute::Fp32, Tolerance { absolute: 1e-4, of_largest: 0.0, relative: 1e-4 }),
     (Kind::Gradient, Compute::Fp32, Tolerance { absolute: 1e-4, of_largest: 2e-6, relative: 1e-4 }),
     (Kind::Logits, Compute::Fp32, Tolerance { absolute: 1e-4, of_largest: 0.0, relative: 1e-4 }),
@@ -35,6 +35,10 @@ const TABLE: [(Kind, Compute, Tolerance); 18] = [
     (Kind::Gradient, Compute::Fp16, Tolerance { absolute: 0.0, of_largest: 5e-3, relative: 3e-3 }),
     (Kind::Output, Compute::Bf16, Tolerance { absolute: 0.0, of_largest: 4e-2, relative: 1.5e-2 }),
     (Kind::Gradient, Compute::Bf16, Tolerance { absolute: 0.0, of_largest: 4e-2, relative: 2e-2 }),
+    (Kind::ModelGradient, Compute::Fp32, Tolerance { absolute: 1e-4, of_largest: 2e-6, relative: 1e-4 }),
+    (Kind::ModelGradient, Compute::Tf32, Tolerance { absolute: 1e-6, of_largest: 1e-2, relative: 1e-2 }),
+    (Kind::ModelGradient, Compute::Fp16, Tolerance { absolute: 1e-6, of_largest: 2e-2, relative: 1e-2 }),
+    (Kind::ModelGradient, Compute::Bf16, Tolerance { absolute: 1e-6, of_largest: 1e-1, relative: 6e-2 }),
     (Kind::Logits, Compute::Tf32, Tolerance { absolute: 0.0, of_largest: 5e-3, relative: 3e-3 }),
     (Kind::Logits, Compute::Fp16, Tolerance { absolute: 0.0, of_largest: 5e-3, relative: 3e-3 }),
     (Kind::Logits, Compute::Bf16, Tolerance { absolute: 0.0, of_largest: 4e-2, relative: 3e-2 }),

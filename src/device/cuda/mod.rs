@@ -16,6 +16,7 @@ mod meter;
 mod pinned;
 mod ranges;
 mod stream;
+mod upload;
 
 use std::collections::HashMap;
 use std::sync::{Mutex, OnceLock};
@@ -43,6 +44,7 @@ pub use meter::CudaMeter;
 pub use pinned::{PinnedArena, PinnedSlice};
 pub use ranges::Range;
 pub use stream::Path as StreamPath;
+pub use upload::Uploader;
 
 /// An opened device.
 pub struct Gpu {

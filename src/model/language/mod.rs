@@ -180,11 +180,6 @@ pub fn stored(cell: &Cell) -> burn::tensor::DType {
 }
 
 /// The source of a cell's parameters.
-fn source<'a>(
-    cell: &Cell,
-    from: &super::config::WeightsFrom,
-    expected: &[super::config::NamedShape],
-    device: &'a Device,
-) -> Source<'a> {
-    Source::open(from, expected, device, stored(cell)).unwrap_or_else(|e| panic!("{e}"))
+fn source(cell: &Cell, from: &super::config::WeightsFrom, expected: &[super::config::NamedShape]) -> Source {
+    Source::open(from, expected, cell.device_id(), stored(cell)).unwrap_or_else(|e| panic!("{e}"))
 }

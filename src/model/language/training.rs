@@ -17,11 +17,11 @@ const ROWS: usize = 512;
 impl Network for Llama {
     type Batch = LmBatch;
 
-    fn init(cell: &Cell, device: &Device) -> Self {
+    fn init(cell: &Cell, _device: &Device) -> Self {
         let (Model::Qwen2(model) | Model::Llama(model)) = &cell.model else {
             unreachable!("checked by kind")
         };
-        let source = source(cell, &model.weights, &model.config.tensors(), device);
+        let source = source(cell, &model.weights, &model.config.tensors());
         Self::new(&model.config, cell.train.seq_len, &source, Computation::of(cell))
     }
 
@@ -41,9 +41,9 @@ impl Network for Llama {
 impl Network for Gpt2 {
     type Batch = LmBatch;
 
-    fn init(cell: &Cell, device: &Device) -> Self {
+    fn init(cell: &Cell, _device: &Device) -> Self {
         let Model::Gpt2(model) = &cell.model else { unreachable!("checked by kind") };
-        let source = source(cell, &model.weights, &model.config.tensors(), device);
+        let source = source(cell, &model.weights, &model.config.tensors());
         Self::new(&model.config, cell.train.seq_len, &source, Computation::of(cell))
     }
 

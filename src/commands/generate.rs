@@ -1,0 +1,136 @@
+//! `runner generate`: continues prompts with a language model from a folder of weights.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use miette::{Result, miette};
+
+use crate::data::Tokenizer;
+use crate::device::{DeviceId, dtype};
+use crate::model::config::{Architecture, WeightsFrom, from_hugging_face};
+use crate::model::generate::{Choice, Request, generate};
+use crate::model::language::{Computation, Gpt2, Llama};
+use crate::model::source::Source;
+use crate::ops::dense::Arithmetic;
+use crate::ops::{Level, Ops};
+use crate::recipe::Compute;
+
+#[derive(Debug, Args)]
+pub struct GenerateArgs {
+    /// Folder with config.json, safetensors and tokenizer.json
+    pub folder: PathBuf,
+    /// Text to continue; may be repeated, and is then continued as one batch
+    #[arg(long, required_unless_present = "ids")]
+    pub prompt: Vec<String>,
+    /// Token ids to continue, such as 15496,995, where there is no tokenizer; may be repeated
+    #[arg(long, conflicts_with = "prompt")]
+    pub ids: Vec<String>,
+    /// New tokens at most
+    #[arg(long, default_value_t = 32)]
+    pub tokens: usize,
+    /// Draw from softmax(logits / temperature); without it the most probable token is taken
+    #[arg(long)]
+    pub temperature: Option<f64>,
+    /// Draw among the K most probable tokens
+    #[arg(long, value_name = "K", requires = "temperature", default_value_t = 0)]
+    pub top_k: usize,
+    #[arg(long, default_value_t = 42)]
+    pub seed: u64,
+    #[arg(long, default_value = "auto")]
+    pub device: String,
+    #[arg(long, default_value = "fp32")]
+    pub compute: Compute,
+}
+
+/// Every prompt with its continuation, one a line.
+///
+/// # Errors
+/// When the folder, the prompts or the device cannot be used.
+pub fn run(args: &GenerateArgs) -> Result<String> {
+    let device =
+        DeviceId::resolve(&args.device).map_err(|rule| miette!(help = rule.help, "{}", rule.message))?;
+    let choice = match args.temperature {
+        None => Choice::Greedy,
+        Some(temperature) if temperature > 0.0 && temperature.is_finite() => {
+            Choice::Sample { temperature, top_k: args.top_k, seed: args.seed }
+        }
+        Some(other) => {
+            return Err(miette!("--temperature must be above 0, not {other}; leave it out for greedy"));
+        }
+    };
+    let text = Text::open(args)?;
+    let architecture = from_hugging_face(&args.folder).map_err(|e| miette!("{e}"))?;
+    let (vocab, positions) = match &architecture {
+        Architecture::Qwen2(c) | Architecture::Llama(c) => (c.vocab_size, c.max_position_embeddings),
+        Architecture::Gpt2(c) => (c.vocab_size, c.max_position_embeddings),
+    };
+    let longest = text.prompts.iter().map(Vec::len).max().unwrap_or(0) + args.tokens;
+    if longest > positions {
+        return Err(miette!(
+            help = "make --tokens smaller",
+            "prompt and continuation are {longest} tokens long, and the model has {positions} positions"
+        ));
+    }
+    if let Some(id) = text.prompts.iter().flatten().find(|id| **id as usize >= vocab) {
+        return Err(miette!("the token {id} is not in the model's vocabulary of {vocab}"));
+    }
+    let request = Request { tokens: args.tokens, choice, end: text.end };
+    let from = WeightsFrom::Folder(args.folder.clone());
+    let source = Source::open(&from, &architecture.tensors(), device, dtype(args.compute))
+        .map_err(|e| miette!("{e}"))?;
+    let arithmetic = Arithmetic::of(args.compute);
+    let computation = Computation { arithmetic, ops: Ops::default(), level: Level::Keep };
+    let results = match &architecture {
+        Architecture::Qwen2(config) | Architecture::Llama(config) => {
+            let network = Llama::new(config, longest, &source, computation);
+            generate(&network, &text.prompts, &request, &device.burn())
+        }
+        Architecture::Gpt2(config) => {
+            let network = Gpt2::new(config, longest, &source, computation);
+            generate(&network, &text.prompts, &request, &device.burn())
+        }
+    };
+    let lines: Result<Vec<String>> = results.iter().map(|ids| text.show(ids)).collect();
+    Ok(lines?.join("\n"))
+}
+
+/// Prompts as token ids, and the way back.
+struct Text {
+    tokenizer: Option<Tokenizer>,
+    prompts: Vec<Vec<u32>>,
+    end: Option<u32>,
+}
+
+impl Text {
+    fn open(args: &GenerateArgs) -> Result<Self> {
+        if !args.ids.is_empty() {
+            let parse = |list: &String| {
+                let ids: Result<Vec<u32>, _> = list.split(',').map(|id| id.trim().parse()).collect();
+                ids.map_err(|e| miette!("--ids takes numbers separated by commas, not \"{list}\": {e}"))
+            };
+            let prompts: Result<Vec<Vec<u32>>> = args.ids.iter().map(parse).collect();
+            return Ok(Self { tokenizer: None, prompts: prompts?, end: None });
+        }
+        let tokenizer = tokenizer(&args.folder)?;
+        let prompts: Result<Vec<Vec<u32>>> =
+            args.prompt.iter().map(|text| tokenizer.encode(text).map_err(|e| miette!("{e}"))).collect();
+        let prompts = prompts?;
+        if prompts.iter().any(Vec::is_empty) {
+            return Err(miette!("a prompt must not be empty"));
+        }
+        Ok(Self { end: tokenizer.eos(), tokenizer: Some(tokenizer), prompts })
+    }
+
+    fn show(&self, ids: &[u32]) -> Result<String> {
+        match &self.tokenizer {
+            Some(tokenizer) => tokenizer.decode(ids).map_err(|e| miette!("{e}")),
+            None => Ok(ids.iter().map(u32::to_string).collect::<Vec<_>>().join(",")),
+        }
+    }
+}
+
+fn tokenizer(folder: &Path) -> Result<Tokenizer> {
+    Tokenizer::load(folder).map_err(|e| {
+        miette!(help = "name a folder that holds tokenizer.json too, or give token ids with --ids", "{e}")
+    })
+}

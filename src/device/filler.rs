@@ -1,0 +1,53 @@
+//! [`Filler`]: new tensors whose elements are written where they will live.
+
+use std::ops::Range;
+
+use burn::tensor::{DType, Device, Shape, Tensor, TensorData};
+use burn_cubecl::CubeBackend;
+
+use super::{DeviceId, cuda};
+
+/// Makes tensors of one device.
+pub enum Filler {
+    Cpu(Device),
+    Cuda(cuda::Uploader),
+}
+
+impl DeviceId {
+    /// # Panics
+    /// When the host has no page-locked memory to give.
+    pub fn filler(self) -> Filler {
+        match self {
+            Self::Cpu => Filler::Cpu(self.burn()),
+            Self::Cuda(ordinal) => {
+                Filler::Cuda(cuda::Uploader::new(cuda::Gpu::open(ordinal)).unwrap_or_else(|e| panic!("{e}")))
+            }
+        }
+    }
+}
+
+impl Filler {
+    /// A row-major tensor outside of autodiff. `fill` writes the bytes of a range of its elements.
+    ///
+    /// # Panics
+    /// When the device is out of memory.
+    pub fn tensor<const D: usize>(
+        &mut self,
+        shape: [usize; D],
+        dtype: DType,
+        fill: &dyn Fn(Range<usize>, &mut [u8]),
+    ) -> Tensor<D> {
+        match self {
+            Self::Cpu(device) => {
+                let elements = shape.iter().product::<usize>();
+                let mut bytes = vec![0; elements * dtype.size()];
+                fill(0..elements, &mut bytes);
+                Tensor::from_data(TensorData::from_bytes_vec(bytes, shape, dtype), (&*device, dtype))
+            }
+            Self::Cuda(uploader) => {
+                let tensor = uploader.tensor(Shape::from(shape), dtype, fill);
+                Tensor::from_primitive::<CubeBackend>(tensor.unwrap_or_else(|e| panic!("{e}")))
+            }
+        }
+    }
+}
