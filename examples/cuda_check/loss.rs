@@ -41,7 +41,8 @@ pub fn memory_and_time(gpu: &'static Gpu, checks: &mut Checks) {
     let labels = labels(tokens, vocab, &gpu.burn());
     let arithmetic = Arithmetic::of(Compute::Bf16);
     let step = || {
-        let loss = linear_cross_entropy(h.clone(), w.clone(), &labels, tokens as f64, arithmetic, Operator::Custom);
+        let loss =
+            linear_cross_entropy(h.clone(), w.clone(), &labels, tokens as f64, arithmetic, Operator::Custom);
         loss.backward()
     };
     drop(step());

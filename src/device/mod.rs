@@ -215,16 +215,6 @@ impl DeviceId {
                 "tf32 is a format of NVIDIA's tensor cores; the CPU has none",
                 "use compute = \"fp32\" on the CPU, or device = \"cuda:0\"",
             )),
-            Self::Cuda(_) if compute == Compute::Fp32 && cell.ops.composed_product().is_some() => {
-                let key = cell.ops.composed_product().unwrap_or("ops");
-                Err(Rule::new(
-                    &[key, "precision.compute"],
-                    format!(
-                        "{key} = \"plain\" cannot run in fp32 on CUDA: Burn multiplies fp32 in TF32 there"
-                    ),
-                    format!("use compute = \"tf32\", or {key} = \"custom\""),
-                ))
-            }
             Self::Cuda(_) if cell.measure.warmup == 0 => Err(Rule::new(
                 &["measure.warmup"],
                 "a cell on CUDA needs a warm-up step: kernels are compiled and memory is observed in it",

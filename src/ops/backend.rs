@@ -1,5 +1,5 @@
 //! Between tensors whose backend is known only when the program runs and each backend's own tensors.
-//! All of these are outside of autodiff's graph.
+//! All but the question where a tensor lives are for tensors outside of autodiff's graph.
 
 use burn::backend::{Backend, DispatchKindConversion, DispatchTensor, DispatchTensorKind};
 use burn::tensor::{Float, Int, Tensor};
@@ -8,7 +8,10 @@ use burn_cubecl::tensor::CubeTensor;
 
 /// Whether a tensor lives on a CUDA device.
 pub fn on_cuda<const D: usize>(tensor: &Tensor<D>) -> bool {
-    matches!(tensor.clone().into_dispatch().kind, DispatchTensorKind::Cube(_))
+    match tensor.clone().into_dispatch().kind {
+        DispatchTensorKind::Autodiff(inner) => matches!(*inner, DispatchTensorKind::Cube(_)),
+        kind => matches!(kind, DispatchTensorKind::Cube(_)),
+    }
 }
 
 /// A tensor as its backend's own.

@@ -125,8 +125,8 @@ pub struct Ops {
     pub gelu: Operator,
 }
 
-/// An operator of our own, or the same formula composed of Burn's operators and differentiated
-/// by Burn.
+/// An operator of our own, or the same formula composed of Burn's operators and differentiated by Burn.
+/// Both multiply matrices the same way, so that the two differ in the operator alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Operator {
@@ -155,14 +155,6 @@ impl Ops {
             Some(_) => &["gelu", "attention", "loss", "norm"],
         };
         self.all().into_iter().filter(|(name, _)| used.contains(name)).collect()
-    }
-
-    /// The key of an operator whose matrix products are Burn's own.
-    pub fn composed_product(&self) -> Option<&'static str> {
-        [("ops.swiglu", self.swiglu), ("ops.attention", self.attention), ("ops.loss", self.loss)]
-            .into_iter()
-            .find(|(_, operator)| *operator == Operator::Plain)
-            .map(|(key, _)| key)
     }
 
     pub(crate) fn check(&self, cell: &Cell) -> Result<(), Rule> {

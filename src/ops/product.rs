@@ -1,4 +1,4 @@
-//! Matrix products of tensors outside of autodiff's graph, on each backend's fastest path:
+//! Matrix products, most of them of tensors outside of autodiff's graph, on each backend's fastest path:
 //! [`super::linear`] for tensors whose backend is known only when the program runs.
 
 use std::ops::Range;
@@ -8,6 +8,7 @@ use burn::tensor::{DType, Tensor};
 use burn_cubecl::CubeBackend as Cube;
 
 use super::backend::{lift, lower, on_cuda};
+use super::function::custom;
 use super::linear::{self, Fp32Math, Gradient, Matmul, Output, Side};
 
 /// One side of a product, or its transpose, which is read in place: a matrix, or a batch of them.
@@ -115,5 +116,23 @@ pub fn product_bias_gradient(
         let output = Output::New(dtype);
         let (weight, bias) = B::matmul_bias_gradient(lhs.side(), rhs.side(), of, output, math);
         (lift::<B, 2>(weight), lift::<B, 1>(bias))
+    })
+}
+
+/// lhs · rhs inside of the graph, for operators composed of Burn's own: on CUDA a node of its own, with
+/// the same products as the operators with hand-written backward take; the CPU's is Burn's.
+pub fn composed_product<const D: usize>(lhs: Tensor<D>, rhs: Tensor<D>, math: Fp32Math) -> Tensor<D> {
+    if !on_cuda(&lhs) {
+        return lhs.matmul(rhs);
+    }
+    custom([lhs.into_dispatch(), rhs.into_dispatch()], |inputs| {
+        let [lhs, rhs] = inputs.map(Tensor::<D>::from_dispatch);
+        let dtype = lhs.dtype();
+        let result = product(plain(lhs.clone()), plain(rhs.clone()), dtype, math);
+        (result, move |g: Tensor<D>, [want_lhs, want_rhs]| {
+            let dlhs = want_lhs.then(|| product(plain(g.clone()), transpose(rhs), dtype, math));
+            let drhs = want_rhs.then(|| product(transpose(lhs), plain(g), dtype, math));
+            [dlhs, drhs].map(|gradient| gradient.map(Tensor::into_dispatch))
+        })
     })
 }

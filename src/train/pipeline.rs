@@ -199,10 +199,6 @@ fn measurement(cell: &Cell, (measured, evaluations): (Measured, Vec<Evaluation>)
 /// Which way each part of the work took.
 fn paths(cell: &Cell) -> BTreeMap<String, String> {
     let mut paths = cell.device_id().paths();
-    if cell.ops.composed_product().is_some() {
-        // Burn's own operators multiply with Burn's own matmul.
-        paths.insert("matmul".into(), "Burn's own in plain operators".into());
-    }
     for (name, operator) in cell.ops.of(&cell.model) {
         let way = match operator {
             Operator::Custom => "hand-written backward, fused element-wise passes",

@@ -4,7 +4,7 @@ use burn::tensor::{Device, Tensor, TensorData};
 use miette::{Result, miette};
 
 use super::{Check, Golden, Kind, Options, Values, tolerance};
-use crate::device::{DeviceId, dtype};
+use crate::device::dtype;
 use crate::ops::dense::{Arithmetic, WeightLayout};
 use crate::ops::swiglu::swiglu;
 use crate::ops::{Level, Operator};
@@ -31,12 +31,9 @@ pub fn verify(golden: &Golden, options: &Options) -> Result<Vec<Check>> {
         ));
     }
     let levels = options.level.map_or_else(|| Level::ALL.to_vec(), |level| vec![level]);
-    // Burn multiplies fp32 in TF32 on CUDA, so plain fp32 does not exist there.
-    // On CUDA Burn tunes its own products for minutes, and multiplies fp32 in TF32: not a reference.
-    let has_plain = options.device == DeviceId::Cpu;
-    let plain = has_plain.then(|| ("plain".to_string(), Level::Keep, Operator::Plain));
+    let plain = ("plain".to_string(), Level::Keep, Operator::Plain);
     let variants =
-        levels.into_iter().map(|level| (format!("level {level}"), level, Operator::Custom)).chain(plain);
+        levels.into_iter().map(|level| (format!("level {level}"), level, Operator::Custom)).chain([plain]);
     let mut checks = Vec::new();
     for (label, level, operator) in variants {
         for (name, ours) in compute(golden, options, level, operator) {

@@ -5,6 +5,7 @@ use burn::tensor::{Tensor, activation};
 use super::softmax::Rows;
 use super::{Heads, Mask};
 use crate::ops::dense::Arithmetic;
+use crate::ops::product::composed_product;
 use crate::ops::{narrow, wide};
 
 /// As [`super::attention`].
@@ -20,9 +21,10 @@ pub fn attention(
     let [q, k, v] = [q, k, v].map(|x| narrow(x, arithmetic.dtype));
     let (q, k, v) = (heads.split(q, 0), keys.split(k, 0), keys.split(v, 0));
     let scale = 1.0 / (heads.head_dim as f64).sqrt();
-    let scores = wide(q.matmul(k.swap_dims(1, 2))) * scale;
+    let scores = wide(composed_product(q, k.swap_dims(1, 2), arithmetic.math)) * scale;
     let rows = Rows { first: 0, group: heads.group, kv_heads: heads.kv_heads, mask };
     let hidden = rows.hidden(scores.dims(), &scores.clone().inner()).expand(scores.dims());
     let p = activation::softmax(scores.mask_fill(hidden, f32::NEG_INFINITY), 2);
-    heads.merge(narrow(p, arithmetic.dtype).matmul(v), arithmetic.dtype)
+    let o = composed_product(narrow(p, arithmetic.dtype), v, arithmetic.math);
+    heads.merge(o, arithmetic.dtype)
 }

@@ -36,11 +36,10 @@ use super::dense::{Arithmetic, WeightLayout};
 use super::function::{InputGradients, custom};
 use super::linear::Matmul;
 
+use super::product::composed_product;
 use super::{Level, Operator, narrow};
 
 /// y = (SiLU(xW) ⊙ xV)U in the compute type; each weight lies as `layout` says.
-///
-/// The arithmetic of fp32 does not reach [`Operator::Plain`]: Burn multiplies fp32 in TF32 on CUDA.
 ///
 /// # Panics
 /// When the three weights do not share one dtype.
@@ -64,7 +63,9 @@ pub fn swiglu(
             if layout == WeightLayout::OutIn { t.transpose() } else { t }
         };
         let x = narrow(x, arithmetic.dtype);
-        return (activation::silu(x.clone().matmul(weight(w))) * x.matmul(weight(v))).matmul(weight(u));
+        let product = |lhs, rhs| composed_product(lhs, rhs, arithmetic.math);
+        let gate = activation::silu(product(x.clone(), weight(w)));
+        return product(gate * product(x, weight(v)), weight(u));
     }
     custom([x, w, v, u].map(Tensor::into_dispatch), |inputs| {
         let inputs = inputs.map(Tensor::<2>::from_dispatch);
