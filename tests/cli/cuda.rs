@@ -22,7 +22,22 @@ fn verify_passes_in_every_precision() {
     let golden = format!("{}/tests/fixtures/swiglu", env!("CARGO_MANIFEST_DIR"));
     for compute in ["fp32", "tf32", "bf16", "fp16"] {
         let args = ["verify", &golden, "--device", "cuda:0", "--compute", compute];
-        place.runner_on_gpu(&args).exits(0).says(&["15 of 15 quantities pass"]);
+        place.runner_on_gpu(&args).exits(0).says(&["20 of 20 quantities pass"]);
+    }
+}
+
+#[test]
+fn language_models_equal_the_reference_in_every_precision() {
+    if !gpu() {
+        return;
+    }
+    let place = Place::new(TINY);
+    for name in ["qwen2", "gpt2"] {
+        let golden = format!("{}/tests/fixtures/{name}", env!("CARGO_MANIFEST_DIR"));
+        for compute in ["fp32", "tf32", "bf16", "fp16"] {
+            let args = ["verify", &golden, "--device", "cuda:0", "--compute", compute];
+            place.runner_on_gpu(&args).exits(0).says(&["quantities pass"]);
+        }
     }
 }
 

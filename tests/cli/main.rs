@@ -3,5 +3,6 @@
 mod bad_input;
 mod commands;
 mod cuda;
+mod language;
 mod place;
 mod run;
