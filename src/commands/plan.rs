@@ -1,6 +1,6 @@
 //! `runner plan`: every cell, its estimated memory and whether it fits.
 
-use crate::recipe::{Bytes, Recipe};
+use crate::recipe::{Bytes, Recipe, setting};
 use crate::run::memory_limit;
 use crate::text;
 
@@ -20,7 +20,9 @@ pub fn plan(recipe: &Recipe) -> String {
         too_large += usize::from(!fits);
         let settings = cell.settings();
         let mut line = vec![(index + 1).to_string()];
-        line.extend(swept.iter().map(|key| settings.get(key).map_or_else(|| "-".into(), text::value)));
+        line.extend(
+            swept.iter().map(|key| setting(&settings, key).map_or_else(|| "-".into(), |v| text::value(&v))),
+        );
         line.extend([
             Bytes(estimate.weights).to_string(),
             Bytes(estimate.kept).to_string(),
@@ -35,10 +37,13 @@ pub fn plan(recipe: &Recipe) -> String {
         0 => "every cell fits by its estimate".to_string(),
         n => format!("{n} would not fit by their estimates and may become `oom` rows"),
     };
+    let cells = match recipe.cells.len() {
+        1 => "1 cell".to_string(),
+        n => format!("{n} cells"),
+    };
     format!(
-        "{}\n{table}\n{} cells; {verdict}. kept: from forward to backward; estimate: at the highest moment.",
+        "{}\n{table}\n{cells}; {verdict}. kept: from forward to backward; estimate: at the highest moment.",
         recipe.title,
-        recipe.cells.len()
     )
 }
 

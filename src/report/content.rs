@@ -8,7 +8,6 @@ use super::timelines::{self, Timelines};
 use super::{conclusion, environment, labels};
 use crate::measure::Measurement;
 use crate::recipe::{Bytes, matches};
-use crate::text;
 use crate::text::{rate, ratio, seconds, sentence, significant};
 
 pub fn blocks(comparison: &Comparison, charts: &[Chart], timelines: &Timelines) -> Vec<Block> {
@@ -124,7 +123,7 @@ fn sizes(comparison: &Comparison) -> Option<Block> {
         return None;
     }
     let row = |shape: &Shape| {
-        let value = |key: &String| or_dash(shape.settings.get(key).map(text::value));
+        let value = |key: &String| or_dash(labels::size_value(key, &shape.settings));
         std::iter::once(shape.label.clone()).chain(sizes.iter().map(value)).collect()
     };
     Some(Block::Table(Table {

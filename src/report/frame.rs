@@ -1,11 +1,14 @@
 //! The table as a Polars DataFrame: one line a cell, in recipe order, one column a quantity.
 
+use std::borrow::Cow;
+
 use miette::{IntoDiagnostic, WrapErr};
 use polars::prelude::*;
 use serde_json::Value;
 
 use super::table::{Comparison, Line, Quantity};
 use crate::measure::{Measurement, Samples};
+use crate::recipe;
 use crate::row::Row;
 use crate::text;
 
@@ -86,18 +89,19 @@ pub fn frame(comparison: &Comparison) -> miette::Result<DataFrame> {
 
 /// A swept setting, in the narrowest type that holds its values.
 fn setting(key: &str, lines: &[Line]) -> Column {
-    let values: Vec<Option<&Value>> =
-        lines.iter().map(|line| line.settings.get(key).filter(|v| !v.is_null())).collect();
+    let values: Vec<Option<Cow<Value>>> =
+        lines.iter().map(|line| recipe::setting(&line.settings, key).filter(|v| !v.is_null())).collect();
     let all = |is: fn(&Value) -> bool| values.iter().flatten().all(|v| is(v));
+    let values = values.iter().map(Option::as_deref);
     let name: PlSmallStr = key.into();
     if all(Value::is_i64) {
-        Column::new(name, values.iter().map(|v| v.and_then(Value::as_i64)).collect::<Vec<_>>())
+        Column::new(name, values.map(|v| v.and_then(Value::as_i64)).collect::<Vec<_>>())
     } else if all(Value::is_number) {
-        Column::new(name, values.iter().map(|v| v.and_then(Value::as_f64)).collect::<Vec<_>>())
+        Column::new(name, values.map(|v| v.and_then(Value::as_f64)).collect::<Vec<_>>())
     } else if all(Value::is_boolean) {
-        Column::new(name, values.iter().map(|v| v.and_then(Value::as_bool)).collect::<Vec<_>>())
+        Column::new(name, values.map(|v| v.and_then(Value::as_bool)).collect::<Vec<_>>())
     } else {
-        Column::new(name, values.iter().map(|v| v.map(text::value)).collect::<Vec<_>>())
+        Column::new(name, values.map(|v| v.map(text::value)).collect::<Vec<_>>())
     }
 }
 

@@ -7,7 +7,6 @@ use super::labels;
 use super::table::{Comparison, Quantity};
 use crate::recipe::{Bytes, Recipe};
 use crate::row::Row;
-use crate::text;
 use crate::text::{rate, ratio, seconds, significant};
 
 /// One line below the header; every column of a terminal counts.
@@ -140,7 +139,7 @@ fn shape_details(comparison: &Comparison) -> Vec<String> {
         let values: Vec<String> = hidden
             .iter()
             .filter_map(|key| {
-                Some(format!("{} {}", labels::size_name(key), text::value(shape.settings.get(*key)?)))
+                Some(format!("{} {}", labels::size_name(key), labels::size_value(key, &shape.settings)?))
             })
             .collect();
         format!("{}: {}", shape.label, values.join(", "))

@@ -28,6 +28,37 @@ seq_len = 128
     Recipe::parse(&Source { path: "recipes/levels.toml".into(), text }).expect("a valid recipe")
 }
 
+/// A recipe of small language models whose `[grid]` and `[report]` are given.
+pub fn language_recipe(grid_and_report: &str) -> Recipe {
+    let text = format!(
+        r#"title = "Language models"
+device = "cpu"
+
+[model]
+kind = "gpt2"
+vocab_size = 1024
+hidden_size = 64
+num_hidden_layers = 2
+num_attention_heads = 4
+
+[data]
+corpus = "generated"
+size = "1 MiB"
+vocab_size = 1024
+
+[train]
+batch_size = 4
+seq_len = 64
+optimizer = {{ kind = "adamw", lr = 1e-3 }}
+
+[eval]
+every = 20
+
+{grid_and_report}"#
+    );
+    Recipe::parse(&Source { path: "recipes/language.toml".into(), text }).expect("a valid recipe")
+}
+
 /// The published study: five shapes at three levels.
 pub const STUDY: &str = r#"
 [[grid]]
