@@ -5,7 +5,7 @@ use super::document::{Block, Table};
 use super::swiglu;
 use super::table::{Comparison, Line, Quantity, Shape};
 use super::timelines::{self, Timelines};
-use super::{conclusion, environment, labels};
+use super::{conclusion, environment, labels, learning};
 use crate::measure::Measurement;
 use crate::recipe::{Bytes, matches};
 use crate::text::{rate, ratio, seconds, sentence, significant};
@@ -23,6 +23,9 @@ pub fn blocks(comparison: &Comparison, charts: &[Chart], timelines: &Timelines) 
     out.push(heading("Results"));
     out.push(results(comparison));
     out.extend(sizes(comparison));
+    if let Some(table) = learning::table(comparison) {
+        out.extend([heading("What was learned"), Block::Table(table)]);
+    }
     if !charts.is_empty() {
         out.push(heading("Charts"));
         out.extend(charts.iter().map(figure));

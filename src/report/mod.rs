@@ -12,6 +12,7 @@ mod environment;
 mod frame;
 mod html;
 mod labels;
+mod learning;
 mod pdf;
 mod swiglu;
 mod table;

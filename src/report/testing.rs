@@ -2,7 +2,7 @@
 
 use crate::device::trace::{Activity, ActivityKind};
 use crate::device::{Ceilings, DeviceInfo};
-use crate::measure::{Estimate, Measurement, MemoryUse, Samples};
+use crate::measure::{Estimate, Evaluation, Measurement, MemoryUse, Samples};
 use crate::recipe::{Cell, Recipe, Source};
 use crate::row::{Environment, Row, Status};
 
@@ -137,6 +137,16 @@ pub fn ok_row(cell: &Cell, forward: f64, backward: f64, peak: u64) -> Row {
     let mut row = Row::new(cell, &environment(), Status::Ok, String::new());
     row.measurement = Some(measurement(forward, backward, peak));
     row.estimate = Estimate { weights: peak / 2, activations: peak / 2, ..Estimate::default() };
+    row
+}
+
+/// A language model's row with these training losses and evaluations (step, loss, accuracy).
+pub fn learned_row(cell: &Cell, losses: Vec<f64>, evaluations: &[(usize, f64, f64)]) -> Row {
+    let mut row = ok_row(cell, 0.01, 0.02, 100 << 20);
+    let m = row.measurement.as_mut().expect("a measured row");
+    m.loss = losses;
+    let evaluation = |&(step, loss, accuracy): &_| Evaluation { step, loss, accuracy };
+    m.evaluations = evaluations.iter().map(evaluation).collect();
     row
 }
 
