@@ -117,7 +117,7 @@ fn columns(comparison: &Comparison) -> Vec<Column> {
     let learned: Vec<Option<Learned>> = lines.iter().map(Learned::of).collect();
     let end = |i: usize| learned[i].as_ref()?.end();
     if (0..lines.len()).any(|i| end(i).is_some()) {
-        columns.push(number("perplexity", &|i| Some(perplexity(end(i)?.perplexity()))));
+        columns.push(number("ppl.", &|i| Some(perplexity(end(i)?.perplexity()))));
     }
     columns.push(text("vs baseline", &|i| versus(comparison, i)));
     columns
@@ -143,7 +143,7 @@ fn notes(comparison: &Comparison) -> Vec<String> {
     notes.extend(shape_details(comparison));
     notes.push("est.: estimated over measured peak".into());
     if comparison.lines.iter().filter_map(Learned::of).any(|learned| learned.end().is_some()) {
-        notes.push("perplexity: held-out, after the last step".into());
+        notes.push("ppl.: held-out perplexity after the last step".into());
     }
     for line in &comparison.lines {
         if let Some(row) = line.row.filter(|_| line.measured().is_none()) {
