@@ -118,18 +118,19 @@ pub fn short_method_label(keys: &[String], settings: &Settings) -> String {
     label(kept, keys, settings)
 }
 
-/// The shown of a method's keys. One word serves all operators where it is true of all, and each
-/// goes by its name where it is not: `plain` and `plain norm`.
+/// The shown of a method's keys. Operators go by their names, `plain norm`; one word serves all of
+/// them where it is true of all, and the only one of a SwiGLU stack.
 fn label(shown: Vec<&String>, keys: &[String], settings: &Settings) -> String {
     let value = |key: &String| setting(settings, key);
     let operators: Vec<&String> = shown.iter().copied().filter(|key| is_operator(key)).collect();
+    let swept = keys.iter().filter(|key| is_operator(key)).count();
     let alike = operators.windows(2).all(|pair| value(pair[0]) == value(pair[1]));
-    let all = alike && operators.len() == keys.iter().filter(|key| is_operator(key)).count();
+    let together = swept > 1 && alike && operators.len() == swept;
+    let stack = settings.get("model.kind").and_then(Value::as_str) == Some("swiglu");
     let part = |key: &String| match value(key) {
-        Some(operator) if is_operator(key) && !all => {
-            Some(format!("{} {}", text::value(&operator), last_part(key)))
-        }
-        Some(_) if is_operator(key) && operators[0] != key => None,
+        Some(_) if together && is_operator(key) && operators[0] != key => None,
+        Some(way) if together && is_operator(key) => Some(format!("{} operators", text::value(&way))),
+        Some(way) if !stack && is_operator(key) => Some(format!("{} {}", text::value(&way), last_part(key))),
         value => method_part(key, value.as_deref()),
     };
     shown.into_iter().filter_map(part).collect::<Vec<_>>().join(", ")
@@ -188,7 +189,7 @@ mod tests {
     fn settings() -> Settings {
         crate::recipe::flatten(&json!({
             "train": { "batch_size": 16, "seq_len": 128 },
-            "model": { "hidden_size": 512 },
+            "model": { "kind": "swiglu", "hidden_size": 512 },
             "checkpoint": { "level": 0.0 },
             "ops": { "swiglu": "plain" },
         }))
@@ -211,10 +212,10 @@ mod tests {
     #[test]
     fn language_models_have_readable_names() {
         let methods = [
-            ("\"ops.norm\" = [\"custom\", \"plain\"]", ["custom", "plain"]),
+            ("\"ops.norm\" = [\"custom\", \"plain\"]", ["custom norm", "plain norm"]),
             (
                 "\"ops.norm\" = [\"plain\", \"custom\"]\n\"ops.gelu\" = [\"plain\", \"custom\"]",
-                ["plain", "plain norm"],
+                ["plain operators", "plain norm"],
             ),
             ("\"train.clip_norm\" = [1.5, 2]", ["clip norm 1.5", "clip norm 2"]),
             (

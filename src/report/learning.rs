@@ -96,7 +96,7 @@ pub fn table(comparison: &Comparison) -> Option<Table> {
     (!learned.is_empty()).then(|| Table {
         caption:
             "Losses in nats a token. Training losses are means over the first and the last 5 % of steps; \
-                  held-out loss, perplexity (e to its power) and accuracy (the share of tokens foretold) are \
+                  held-out loss, perplexity (e to its power) and accuracy (the share of tokens predicted) are \
                   those after the last step, on text that no step trained on."
                 .into(),
         rows: learned.iter().map(row).collect(),

@@ -231,12 +231,12 @@ impl Panel {
         };
         // Below the curves that are read.
         for curve in curves.iter().filter(|curve| curve.window() > 1) {
-            canvas.line(&thin(place(train(curve))), tint(method_color(curve.sign), 0.4), 1)?;
+            canvas.line(&thin(place(train(curve))), tint(method_color(curve.sign), 0.3), 1)?;
         }
         for curve in curves {
             let marks = place(curve.held_out(held_out));
             let line = match self.values {
-                Values::Loss if curve.window() > 1 => place(curve.means()),
+                Values::Loss if curve.window() > 1 => first_of_columns(place(curve.means())),
                 Values::Loss => place(train(curve)),
                 Values::Perplexity => marks,
             };
@@ -244,7 +244,7 @@ impl Panel {
         }
         for curve in curves {
             for mark in apart(place(curve.held_out(held_out))) {
-                canvas.marker(curve.sign, mark, 4)?;
+                canvas.marker(curve.sign, mark, if curves.len() > 4 { 3 } else { 4 })?;
             }
             let end = place(train(curve)).last().copied();
             if let Some(end) = end.filter(|_| curve.diverged) {
@@ -266,6 +266,12 @@ fn thin(points: Vec<(i32, i32)>) -> Vec<(i32, i32)> {
         out.extend((low != high).then(|| column[low.max(high)]));
     }
     out
+}
+
+/// One point in each column of pixels, for a line that is smooth.
+fn first_of_columns(mut points: Vec<(i32, i32)>) -> Vec<(i32, i32)> {
+    points.dedup_by_key(|point| point.0);
+    points
 }
 
 /// Marks with room between them, the last among them.
