@@ -1,6 +1,7 @@
 //! Learning curves of made-up losses.
 
-use super::super::super::testing::{language_recipe, language_rows, learned_row, recipe, rows};
+use super::super::super::testing::{bad_row, language_recipe, language_rows, learned_row, recipe, rows};
+use super::panel::{apart, thin};
 use super::*;
 
 fn names(charts: &[Chart]) -> Vec<&str> {
@@ -79,6 +80,15 @@ fn a_diverged_cell_ends_in_a_cross() {
         "{}",
         charts[0].caption
     );
+}
+
+#[test]
+fn what_has_no_curve_is_named() {
+    let recipe = language_recipe("[grid]\n\"train.optimizer.lr\" = [1e-3, 1.0]\n");
+    let mut rows = language_rows(&recipe, 60);
+    rows[1] = bad_row(&recipe.cells[1], Status::Diverged, "the loss of step 4 was NaN");
+    let charts = curves(&Comparison::new(&recipe, &rows)).expect("charts");
+    assert!(charts[0].caption.ends_with("since they diverged: lr 1."), "{}", charts[0].caption);
 }
 
 #[test]
