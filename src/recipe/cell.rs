@@ -147,6 +147,15 @@ pub fn setting<'s>(settings: &'s Settings, key: &str) -> Option<Cow<'s, Value>> 
     Some(settings.get(key).map_or_else(|| Cow::Owned(left_out()), Cow::Borrowed))
 }
 
+/// Whether every cell has a `leader`, and equal ones have equal values of `key`.
+pub fn goes_with(key: &str, leader: &str, settings: &[Settings]) -> bool {
+    let mut by_leader: BTreeMap<String, Option<&Value>> = BTreeMap::new();
+    settings.iter().all(|s| match setting(s, leader) {
+        None => false,
+        Some(value) => *by_leader.entry(value.to_string()).or_insert(s.get(key)) == s.get(key),
+    })
+}
+
 /// Whether a key is a size of the problem (compared at equal values) rather than a choice of
 /// method (compared with one another). Data are of the problem: losses on other text, or in other
 /// tokens, do not compare.

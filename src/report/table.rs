@@ -1,13 +1,11 @@
 //! [`Comparison`]: the rows of a recipe arranged for comparing. Cells of equal sizes are a
 //! *shape*; what differs within a shape is the *method*; each is set against its shape's baseline.
 
-use std::collections::BTreeMap;
-
 use serde_json::Value;
 
 use super::labels;
 use crate::measure::Measurement;
-use crate::recipe::{Cell, Recipe, Settings, is_size, matches, setting};
+use crate::recipe::{Cell, Recipe, Settings, goes_with, is_size, matches, setting};
 use crate::row::{Row, Status};
 
 /// The cells of a recipe in its order, with their rows, shapes, methods and baselines.
@@ -207,15 +205,6 @@ fn goes_along(key: &str, settings: &[Settings]) -> bool {
     let Some((section, name)) = key.rsplit_once('.') else { return false };
     let with_kind = name != "kind" && goes_with(key, &format!("{section}.kind"), settings);
     with_kind || (section == "model" && goes_with(key, "model.preset", settings))
-}
-
-/// Whether every cell has a `leader`, and equal ones have equal values of `key`.
-fn goes_with(key: &str, leader: &str, settings: &[Settings]) -> bool {
-    let mut by_leader: BTreeMap<String, Option<&Value>> = BTreeMap::new();
-    settings.iter().all(|s| match setting(s, leader) {
-        None => false,
-        Some(value) => *by_leader.entry(value.to_string()).or_insert(s.get(key)) == s.get(key),
-    })
 }
 
 /// Up to three sizes, and more while two shapes would share a label. What a preset or the tokenizer
