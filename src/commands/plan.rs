@@ -1,12 +1,17 @@
 //! `runner plan`: every cell, its estimated memory and whether it fits.
 
-use crate::recipe::{Bytes, Recipe};
+use crate::recipe::{Bytes, Cell, Recipe, Settings, goes_with, setting};
 use crate::run::memory_limit;
 use crate::text;
 
 /// The plan as a table with a closing sentence.
 pub fn plan(recipe: &Recipe) -> String {
-    let swept = recipe.swept_keys();
+    let settings: Vec<Settings> = recipe.cells.iter().map(Cell::settings).collect();
+    // A preset stands for all that it sets.
+    let told = |key: &String| {
+        key == "model.preset" || !key.starts_with("model.") || !goes_with(key, "model.preset", &settings)
+    };
+    let swept: Vec<String> = recipe.swept_keys().into_iter().filter(told).collect();
     let mut header = vec!["cell"];
     header.extend(swept.iter().map(|key| short(key, &swept)));
     header.extend(["weights", "kept", "estimate", "limit", "fits"]);
@@ -18,9 +23,12 @@ pub fn plan(recipe: &Recipe) -> String {
         let limit = Bytes(memory_limit(cell, &device));
         let fits = estimate.total() <= limit.0;
         too_large += usize::from(!fits);
-        let settings = cell.settings();
         let mut line = vec![(index + 1).to_string()];
-        line.extend(swept.iter().map(|key| settings.get(key).map_or_else(|| "-".into(), text::value)));
+        line.extend(
+            swept
+                .iter()
+                .map(|key| setting(&settings[index], key).map_or_else(|| "-".into(), |v| text::value(&v))),
+        );
         line.extend([
             Bytes(estimate.weights).to_string(),
             Bytes(estimate.kept).to_string(),
@@ -35,16 +43,23 @@ pub fn plan(recipe: &Recipe) -> String {
         0 => "every cell fits by its estimate".to_string(),
         n => format!("{n} would not fit by their estimates and may become `oom` rows"),
     };
+    let cells = match recipe.cells.len() {
+        1 => "1 cell".to_string(),
+        n => format!("{n} cells"),
+    };
     format!(
-        "{}\n{table}\n{} cells; {verdict}. kept: from forward to backward; estimate: at the highest moment.",
+        "{}\n{table}\n{cells}; {verdict}. kept: from forward to backward; estimate: at the highest moment.",
         recipe.title,
-        recipe.cells.len()
     )
 }
 
-/// The key without its section, where that is clear.
+/// The key without its section, where that is clear: a kind is one of something.
 fn short<'a>(key: &'a str, among: &[String]) -> &'a str {
     let last = |key: &'a str| key.rsplit('.').next().unwrap_or(key);
     let same = among.iter().filter(|other| other.rsplit('.').next() == Some(last(key))).count();
-    if same == 1 { last(key) } else { key }
+    match last(key) {
+        "kind" => key.strip_prefix("train.").unwrap_or(key),
+        name if same == 1 => name,
+        _ => key,
+    }
 }

@@ -1,5 +1,6 @@
 //! [`Cell`]: one fully resolved experiment, and its dotted settings.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -134,11 +135,34 @@ pub fn flatten(value: &Value) -> Settings {
     out
 }
 
+/// A setting as it counts: one that a cell leaves out has its default.
+pub fn setting<'s>(settings: &'s Settings, key: &str) -> Option<Cow<'s, Value>> {
+    let left_out: fn() -> Value = match key {
+        "train.accumulation_steps" => || 1.into(),
+        "train.schedule.kind" => || "constant".into(),
+        "data.corpus" => || "random".into(),
+        "precision.autocast" => || false.into(),
+        _ => return settings.get(key).map(Cow::Borrowed),
+    };
+    Some(settings.get(key).map_or_else(|| Cow::Owned(left_out()), Cow::Borrowed))
+}
+
+/// Whether every cell has a `leader`, and equal ones have equal values of `key`.
+pub fn goes_with(key: &str, leader: &str, settings: &[Settings]) -> bool {
+    let mut by_leader: BTreeMap<String, Option<&Value>> = BTreeMap::new();
+    settings.iter().all(|s| match setting(s, leader) {
+        None => false,
+        Some(value) => *by_leader.entry(value.to_string()).or_insert(s.get(key)) == s.get(key),
+    })
+}
+
 /// Whether a key is a size of the problem (compared at equal values) rather than a choice of
-/// method (compared with one another).
+/// method (compared with one another). Data are of the problem: losses on other text, or in other
+/// tokens, do not compare.
 pub fn is_size(key: &str) -> bool {
-    let method = ["model.kind", "model.preset", "model.weights"].contains(&key);
-    (key.starts_with("model.") && !method) || ["train.batch_size", "train.seq_len", "seed"].contains(&key)
+    let methods = ["model.kind", "model.weights", "model.positions", "model.tie_word_embeddings"];
+    let sizes = ["train.batch_size", "train.seq_len", "train.accumulation_steps", "seed"];
+    (key.starts_with("model.") && !methods.contains(&key)) || key.starts_with("data.") || sizes.contains(&key)
 }
 
 /// Builds and checks one cell: the recipe's own keys, overridden by one combination of the grid.

@@ -21,7 +21,7 @@ use toml::de::{DeTable, Deserializer};
 
 use crate::device::DeviceId;
 
-pub use cell::{Cell, Settings, flatten, is_size};
+pub use cell::{Cell, Settings, flatten, goes_with, is_size, setting};
 pub use diagnostic::{RecipeError, Rule, Source, nearest};
 pub use grid::MAX_CELLS;
 pub use report::{Published, ReportConfig, matches};

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::cell::{Cell, Settings};
+use super::cell::{Cell, Settings, setting};
 use super::diagnostic::{RecipeError, Source, nearest};
 
 /// `[report]`
@@ -68,12 +68,13 @@ impl ReportConfig {
     }
 }
 
-/// Whether `settings` has every key and value of `selection`; 0 and 0.0 are the same value.
+/// Whether `settings` has every key and value of `selection`; 0 and 0.0 are the same value,
+/// and what a cell leaves out has its default.
 pub fn matches(settings: &Settings, selection: &BTreeMap<String, Value>) -> bool {
     selection.iter().all(|(key, want)| {
-        settings.get(key).is_some_and(|have| match (have.as_f64(), want.as_f64()) {
+        setting(settings, key).is_some_and(|have| match (have.as_f64(), want.as_f64()) {
             (Some(a), Some(b)) => a == b,
-            _ => have == want,
+            _ => *have == *want,
         })
     })
 }

@@ -1,5 +1,6 @@
 //! The conclusion in plain words: what each method changes against the baseline, with the numbers.
 
+use super::quality;
 use super::table::{Comparison, Quantity};
 use crate::measure::{Measurement, Samples};
 use crate::row::Status;
@@ -18,6 +19,7 @@ pub fn sentences(comparison: &Comparison) -> Vec<String> {
     for method in 0..comparison.methods.len() {
         out.extend(against_baseline(comparison, method));
     }
+    out.extend(quality::sentences(comparison));
     out.extend(fits(comparison));
     if comparison.methods.len() > 1 {
         out.extend(pareto(comparison));

@@ -5,10 +5,9 @@ use super::document::{Block, Table};
 use super::swiglu;
 use super::table::{Comparison, Line, Quantity, Shape};
 use super::timelines::{self, Timelines};
-use super::{conclusion, environment, labels};
+use super::{conclusion, environment, labels, learning};
 use crate::measure::Measurement;
 use crate::recipe::{Bytes, matches};
-use crate::text;
 use crate::text::{rate, ratio, seconds, sentence, significant};
 
 pub fn blocks(comparison: &Comparison, charts: &[Chart], timelines: &Timelines) -> Vec<Block> {
@@ -24,6 +23,9 @@ pub fn blocks(comparison: &Comparison, charts: &[Chart], timelines: &Timelines) 
     out.push(heading("Results"));
     out.push(results(comparison));
     out.extend(sizes(comparison));
+    if let Some(table) = learning::table(comparison) {
+        out.extend([heading("What was learned"), Block::Table(table)]);
+    }
     if !charts.is_empty() {
         out.push(heading("Charts"));
         out.extend(charts.iter().map(figure));
@@ -124,7 +126,7 @@ fn sizes(comparison: &Comparison) -> Option<Block> {
         return None;
     }
     let row = |shape: &Shape| {
-        let value = |key: &String| or_dash(shape.settings.get(key).map(text::value));
+        let value = |key: &String| or_dash(labels::size_value(key, &shape.settings));
         std::iter::once(shape.label.clone()).chain(sizes.iter().map(value)).collect()
     };
     Some(Block::Table(Table {

@@ -1,15 +1,19 @@
 //! The table as a Polars DataFrame: one line a cell, in recipe order, one column a quantity.
 
+use std::borrow::Cow;
+
 use miette::{IntoDiagnostic, WrapErr};
 use polars::prelude::*;
 use serde_json::Value;
 
+use super::learning::Learned;
 use super::table::{Comparison, Line, Quantity};
 use crate::measure::{Measurement, Samples};
+use crate::recipe;
 use crate::row::Row;
 use crate::text;
 
-/// Times in seconds, memory in bytes; a cell without the quantity has null.
+/// Times in seconds, memory in bytes, losses in nats a token; a cell without the quantity has null.
 pub fn frame(comparison: &Comparison) -> miette::Result<DataFrame> {
     let lines = &comparison.lines;
     let mut columns: Vec<Column> = comparison.swept.iter().map(|key| setting(key, lines)).collect();
@@ -49,6 +53,14 @@ pub fn frame(comparison: &Comparison) -> miette::Result<DataFrame> {
     columns.push(number("tokens_per_second", &|m| Some(m.tokens_per_second)));
     columns.push(number("loss_first", &|m| m.loss.first().copied()));
     columns.push(number("loss_last", &|m| m.loss.last().copied()));
+    let learned: Vec<Option<Learned>> = lines.iter().map(Learned::of).collect();
+    let of_learned = |name: &str, of: &dyn Fn(&Learned) -> Option<f64>| {
+        per_line(name, &|i| learned[i].as_ref().and_then(of))
+    };
+    columns.push(of_learned("train_loss_final", &|l| Some(l.train_last)));
+    columns.push(of_learned("eval_loss", &|l| Some(l.end()?.loss)));
+    columns.push(of_learned("eval_perplexity", &|l| Some(l.end()?.perplexity())));
+    columns.push(of_learned("eval_accuracy", &|l| Some(l.end()?.accuracy)));
     columns.push(bytes("live_peak_bytes", &|m| Some(m.memory.live_peak)));
     columns.push(bytes("forward_peak_bytes", &|m| Some(m.memory.forward_peak)));
     columns.push(bytes("backward_peak_bytes", &|m| Some(m.memory.backward_peak)));
@@ -86,18 +98,19 @@ pub fn frame(comparison: &Comparison) -> miette::Result<DataFrame> {
 
 /// A swept setting, in the narrowest type that holds its values.
 fn setting(key: &str, lines: &[Line]) -> Column {
-    let values: Vec<Option<&Value>> =
-        lines.iter().map(|line| line.settings.get(key).filter(|v| !v.is_null())).collect();
+    let values: Vec<Option<Cow<Value>>> =
+        lines.iter().map(|line| recipe::setting(&line.settings, key).filter(|v| !v.is_null())).collect();
     let all = |is: fn(&Value) -> bool| values.iter().flatten().all(|v| is(v));
+    let values = values.iter().map(Option::as_deref);
     let name: PlSmallStr = key.into();
     if all(Value::is_i64) {
-        Column::new(name, values.iter().map(|v| v.and_then(Value::as_i64)).collect::<Vec<_>>())
+        Column::new(name, values.map(|v| v.and_then(Value::as_i64)).collect::<Vec<_>>())
     } else if all(Value::is_number) {
-        Column::new(name, values.iter().map(|v| v.and_then(Value::as_f64)).collect::<Vec<_>>())
+        Column::new(name, values.map(|v| v.and_then(Value::as_f64)).collect::<Vec<_>>())
     } else if all(Value::is_boolean) {
-        Column::new(name, values.iter().map(|v| v.and_then(Value::as_bool)).collect::<Vec<_>>())
+        Column::new(name, values.map(|v| v.and_then(Value::as_bool)).collect::<Vec<_>>())
     } else {
-        Column::new(name, values.iter().map(|v| v.map(text::value)).collect::<Vec<_>>())
+        Column::new(name, values.map(|v| v.map(text::value)).collect::<Vec<_>>())
     }
 }
 

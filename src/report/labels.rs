@@ -1,15 +1,22 @@
 //! Short names of settings: what a method and a shape are called in tables and charts.
 
+use std::path::Path;
+
 use serde_json::Value;
 
 use super::table::Comparison;
-use crate::recipe::{Bytes, Settings};
+use crate::recipe::{Bytes, Settings, setting};
 use crate::text;
 
 /// Sizes in the order in which they are read; others follow by name.
-const READING_ORDER: [&str; 5] = [
+const READING_ORDER: [&str; 10] = [
     "train.batch_size",
     "train.seq_len",
+    "train.accumulation_steps",
+    "data.corpus",
+    "data.size",
+    "data.vocab_size",
+    "model.preset",
     "model.hidden_size",
     "model.intermediate_size",
     "model.num_hidden_layers",
@@ -29,8 +36,30 @@ pub fn size_name(key: &str) -> String {
         "train.batch_size" => "batch size".into(),
         "train.seq_len" => "sequence length".into(),
         "model.num_hidden_layers" => "layers".into(),
+        "model.num_attention_heads" => "heads".into(),
+        "model.max_position_embeddings" => "longest sequence".into(),
+        "model.vocab_size" => "vocabulary".into(),
+        "data.size" => "corpus size".into(),
+        "data.vocab_size" => "tokenizer's vocabulary".into(),
+        "data.train_split" => "training split".into(),
+        "data.eval_split" => "held-out split".into(),
         _ => last_part(key),
     }
+}
+
+/// What a size is; `None` where a cell has none of that kind.
+pub fn size_value(key: &str, settings: &Settings) -> Option<String> {
+    let value = setting(settings, key)?;
+    Some(match (key, value.as_u64()) {
+        ("data.size", Some(bytes)) => Bytes(bytes).to_string(),
+        ("data.corpus" | "data.tokenizer", _) => file_name(&text::value(&value)),
+        _ => text::value(&value),
+    })
+}
+
+/// The last part of a path; other text as it is.
+fn file_name(text: &str) -> String {
+    Path::new(text).file_name().map_or_else(|| text.into(), |name| name.to_string_lossy().into_owned())
 }
 
 /// What the sizes in labels mean; `None` where the label says it itself.
@@ -51,9 +80,10 @@ fn size_legend(keys: &[String]) -> String {
 
 /// `16×128, 512`; a single size has its name before it: `batch size 16`.
 pub fn shape_label(keys: &[String], settings: &Settings) -> String {
-    let value = |key: &String| match settings.get(key) {
-        Some(value) if key == "seed" && keys.len() > 1 => format!("seed {}", text::value(value)),
-        Some(value) => text::value(value),
+    let value = |key: &String| match size_value(key, settings) {
+        Some(value) if key == "seed" && keys.len() > 1 => format!("seed {value}"),
+        Some(value) => value,
+        None if key == "model.preset" => "no preset".into(),
         None => "none".into(),
     };
     match keys {
@@ -72,37 +102,78 @@ fn join_sizes(keys: &[String], mut parts: Vec<String>, times: &str) -> String {
 
 /// What a method is called, all of its keys told.
 pub fn method_label(keys: &[String], settings: &Settings) -> String {
-    let parts: Vec<String> = keys.iter().map(|key| method_part(key, settings.get(key))).collect();
-    parts.join(", ")
+    label(keys.iter().collect(), keys, settings)
 }
 
 /// The same without what goes without saying: our own operator is the rule, and plain autodiff
 /// has no level. Empty when nothing is left.
 pub fn short_method_label(keys: &[String], settings: &Settings) -> String {
-    let is_operator = |key: &str| key.starts_with("ops.");
     let value = |key: &str| settings.get(key).and_then(Value::as_str);
-    let plain = keys.iter().any(|key| is_operator(key) && value(key) == Some("plain"));
-    let kept: Vec<String> = keys
+    let plain = keys.iter().any(|key| key == "ops.swiglu") && value("ops.swiglu") == Some("plain");
+    let kept = keys
         .iter()
         .filter(|key| !(is_operator(key) && value(key) == Some("custom")))
         .filter(|key| !(plain && *key == "checkpoint.level"))
-        .cloned()
         .collect();
-    method_label(&kept, settings)
+    label(kept, keys, settings)
 }
 
-fn method_part(key: &str, value: Option<&Value>) -> String {
+/// The shown of a method's keys. Operators go by their names, `plain norm`; one word serves all of
+/// them where it is true of all, and the only one of a SwiGLU stack.
+fn label(shown: Vec<&String>, keys: &[String], settings: &Settings) -> String {
+    let value = |key: &String| setting(settings, key);
+    let operators: Vec<&String> = shown.iter().copied().filter(|key| is_operator(key)).collect();
+    let swept = keys.iter().filter(|key| is_operator(key)).count();
+    let alike = operators.windows(2).all(|pair| value(pair[0]) == value(pair[1]));
+    let together = swept > 1 && alike && operators.len() == swept;
+    let stack = settings.get("model.kind").and_then(Value::as_str) == Some("swiglu");
+    let part = |key: &String| match value(key) {
+        Some(_) if together && is_operator(key) && operators[0] != key => None,
+        Some(way) if together && is_operator(key) => Some(format!("{} operators", text::value(&way))),
+        Some(way) if !stack && is_operator(key) => Some(format!("{} {}", text::value(&way), last_part(key))),
+        value => method_part(key, value.as_deref()),
+    };
+    shown.into_iter().filter_map(part).collect::<Vec<_>>().join(", ")
+}
+
+fn is_operator(key: &str) -> bool {
+    key.starts_with("ops.")
+}
+
+/// `None` where there is nothing to say.
+fn method_part(key: &str, value: Option<&Value>) -> Option<String> {
     let name = last_part(key);
-    match value {
-        None | Some(Value::Null) => format!("no {name}"),
-        Some(Value::Bool(true)) => name,
-        Some(Value::Bool(false)) => format!("no {name}"),
-        Some(value @ Value::Number(_)) => match (key, value.as_u64()) {
-            ("measure.memory_limit", Some(bytes)) => format!("limit {}", Bytes(bytes)),
-            _ => format!("{name} {}", text::value(value)),
-        },
-        Some(value) => text::value(value),
-    }
+    let Some(value) = value.filter(|value| !value.is_null()) else {
+        return match key {
+            "eval.every" => Some("no evaluation".into()),
+            "train.clip_norm" => Some("no clipping".into()),
+            // Of a kind that this cell's is not, or of an evaluation that it does not have.
+            _ if ["eval.", "train.schedule.", "model."].iter().any(|section| key.starts_with(section)) => {
+                None
+            }
+            _ => Some(format!("no {name}")),
+        };
+    };
+    let read = text::value(value);
+    Some(match (key, value) {
+        ("measure.memory_limit", _) => {
+            format!("limit {}", value.as_u64().map_or(read, |n| Bytes(n).to_string()))
+        }
+        ("model.tie_word_embeddings", Value::Bool(tied)) => {
+            if *tied { "tied embeddings" } else { "untied embeddings" }.into()
+        }
+        ("model.positions", _) => format!("{read} positions"),
+        ("model.weights", _) => format!("{} weights", file_name(&read)),
+        ("eval.every", _) => format!("evaluated every {read} steps"),
+        ("eval.batches", _) => format!("{read} held-out batches"),
+        ("train.schedule.kind", _) => format!("{read} schedule"),
+        ("train.schedule.warmup_steps", _) => format!("{read} warm-up steps"),
+        ("train.schedule.final_fraction", _) => format!("down to {read} of the rate"),
+        (_, Value::Bool(true)) => name,
+        (_, Value::Bool(false)) => format!("no {name}"),
+        (_, Value::Number(_)) => format!("{name} {read}"),
+        _ => read,
+    })
 }
 
 fn last_part(key: &str) -> String {
@@ -111,13 +182,14 @@ fn last_part(key: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::testing::language_recipe;
     use super::*;
     use serde_json::json;
 
     fn settings() -> Settings {
         crate::recipe::flatten(&json!({
             "train": { "batch_size": 16, "seq_len": 128 },
-            "model": { "hidden_size": 512 },
+            "model": { "kind": "swiglu", "hidden_size": 512 },
             "checkpoint": { "level": 0.0 },
             "ops": { "swiglu": "plain" },
         }))
@@ -125,6 +197,60 @@ mod tests {
 
     fn keys(names: &[&str]) -> Vec<String> {
         names.iter().map(|name| name.to_string()).collect()
+    }
+
+    /// Labels of the first two cells of a grid over a small language model.
+    fn of_grid(grid: &str) -> [(String, String); 2] {
+        let recipe = language_recipe(grid);
+        let comparison = Comparison::new(&recipe, &[]);
+        [0, 1].map(|i| {
+            let line = &comparison.lines[i];
+            (comparison.shapes[line.shape].label.clone(), comparison.methods[line.method].clone())
+        })
+    }
+
+    #[test]
+    fn language_models_have_readable_names() {
+        let methods = [
+            ("\"ops.norm\" = [\"custom\", \"plain\"]", ["custom norm", "plain norm"]),
+            (
+                "\"ops.norm\" = [\"plain\", \"custom\"]\n\"ops.gelu\" = [\"plain\", \"custom\"]",
+                ["plain operators", "plain norm"],
+            ),
+            ("\"train.clip_norm\" = [1.5, 2]", ["clip norm 1.5", "clip norm 2"]),
+            (
+                "\"train.schedule\" = [{ kind = \"constant\" }, { kind = \"cosine\", warmup_steps = 5 }]",
+                ["constant schedule", "cosine schedule"],
+            ),
+            (
+                "\"model.positions\" = [\"learned\", \"sinusoidal\"]",
+                ["learned positions", "sinusoidal positions"],
+            ),
+            ("\"model.tie_word_embeddings\" = [true, false]", ["tied embeddings", "untied embeddings"]),
+            ("\"train.optimizer.lr\" = [0.001, 0.01]", ["lr 0.001", "lr 0.01"]),
+        ];
+        for (grid, names) in methods {
+            assert_eq!(of_grid(&format!("[grid]\n{grid}")).map(|(_, method)| method), names, "{grid}");
+        }
+        let sizes = [
+            ("\"train.accumulation_steps\" = [1, 2]", ["accumulation steps 1", "accumulation steps 2"]),
+            ("\"data.size\" = [\"1 MiB\", \"2 MiB\"]", ["corpus size 1.00 MiB", "corpus size 2.00 MiB"]),
+        ];
+        for (grid, names) in sizes {
+            assert_eq!(of_grid(&format!("[grid]\n{grid}")).map(|(shape, _)| shape), names, "{grid}");
+        }
+    }
+
+    #[test]
+    fn a_preset_stands_for_what_it_sets() {
+        let grid = "[[grid]]\n\"model\" = [{ kind = \"qwen2\", preset = \"qwen2.5-0.5b\" }, \
+                    { kind = \"qwen2\", preset = \"qwen2.5-7b\" }]\n\"train.batch_size\" = [1, 2]\n";
+        let recipe = language_recipe(grid);
+        let comparison = Comparison::new(&recipe, &[]);
+        let shapes: Vec<&str> = comparison.shapes.iter().map(|shape| shape.label.as_str()).collect();
+        assert_eq!(shapes, ["1, qwen2.5-0.5b", "2, qwen2.5-0.5b", "1, qwen2.5-7b", "2, qwen2.5-7b"]);
+        // The smaller model ties its embeddings; that is no method of its own.
+        assert_eq!(comparison.methods.len(), 1);
     }
 
     #[test]

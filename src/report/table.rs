@@ -1,13 +1,11 @@
 //! [`Comparison`]: the rows of a recipe arranged for comparing. Cells of equal sizes are a
 //! *shape*; what differs within a shape is the *method*; each is set against its shape's baseline.
 
-use std::collections::BTreeMap;
-
 use serde_json::Value;
 
 use super::labels;
 use crate::measure::Measurement;
-use crate::recipe::{Cell, Recipe, Settings, is_size, matches};
+use crate::recipe::{Cell, Recipe, Settings, goes_with, is_size, matches, setting};
 use crate::row::{Row, Status};
 
 /// The cells of a recipe in its order, with their rows, shapes, methods and baselines.
@@ -97,8 +95,11 @@ impl<'a> Comparison<'a> {
         let (mut sizes, methods): (Vec<String>, Vec<String>) =
             swept.iter().cloned().partition(|key| is_size(key));
         labels::reading_order(&mut sizes);
-        let methods: Vec<String> =
-            methods.into_iter().filter(|key| !goes_with_its_kind(key, &settings)).collect();
+        // A key that only one kind of network has tells no sizes apart.
+        sizes.retain(|key| {
+            settings.iter().all(|s| setting(s, key).is_some()) || !goes_with(key, "model.kind", &settings)
+        });
+        let methods: Vec<String> = methods.into_iter().filter(|key| !goes_along(key, &settings)).collect();
 
         let (shape_of, shape_first) = group(&settings, &sizes);
         let (method_of, method_first) = group(&settings, &methods);
@@ -198,19 +199,16 @@ fn group(settings: &[Settings], keys: &[String]) -> (Vec<usize>, Vec<usize>) {
     (of, first)
 }
 
-/// Whether a key only comes and goes with the `kind` beside it (SGD has a momentum, AdamW betas).
-fn goes_with_its_kind(key: &str, settings: &[Settings]) -> bool {
+/// Whether a key only comes and goes with the `kind` beside it (SGD has a momentum, AdamW betas),
+/// or with the preset that sets it.
+fn goes_along(key: &str, settings: &[Settings]) -> bool {
     let Some((section, name)) = key.rsplit_once('.') else { return false };
-    let kind = format!("{section}.kind");
-    let mut by_kind: BTreeMap<String, Option<&Value>> = BTreeMap::new();
-    name != "kind"
-        && settings.iter().all(|s| match s.get(&kind) {
-            None => false,
-            Some(k) => *by_kind.entry(k.to_string()).or_insert(s.get(key)) == s.get(key),
-        })
+    let with_kind = name != "kind" && goes_with(key, &format!("{section}.kind"), settings);
+    with_kind || (section == "model" && goes_with(key, "model.preset", settings))
 }
 
-/// Up to three sizes, and more while two shapes would share a label.
+/// Up to three sizes, and more while two shapes would share a label. What a preset or the tokenizer
+/// decides comes last.
 fn label_sizes(
     sizes: &[String],
     first: &Settings,
@@ -221,8 +219,15 @@ fn label_sizes(
         let usual = ["train.batch_size", "train.seq_len", "model.hidden_size"];
         return usual.iter().filter(|key| first.contains_key(**key)).map(|key| key.to_string()).collect();
     }
-    let mut shown: Vec<String> = sizes.iter().take(3).cloned().collect();
-    for key in &sizes[shown.len()..] {
+    let swept = |key: &str| sizes.iter().any(|size| size == key);
+    let follows = |key: &&String| match key.as_str() {
+        "model.preset" => false,
+        "model.vocab_size" => swept("data.vocab_size") || swept("model.preset"),
+        key => key.starts_with("model.") && swept("model.preset"),
+    };
+    let (last, first): (Vec<&String>, Vec<&String>) = sizes.iter().partition(follows);
+    let mut shown: Vec<String> = first.iter().take(3).copied().cloned().collect();
+    for key in first.into_iter().skip(3).chain(last) {
         if distinct(&shown) == shapes {
             break;
         }

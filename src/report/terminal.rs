@@ -3,11 +3,11 @@
 use comfy_table::presets::ASCII_MARKDOWN;
 use comfy_table::{Cell, CellAlignment, LineStyle, Table, TableStyle};
 
-use super::labels;
+use super::learning::{self, Learned, perplexity};
 use super::table::{Comparison, Quantity};
+use super::{document, labels};
 use crate::recipe::{Bytes, Recipe};
 use crate::row::Row;
-use crate::text;
 use crate::text::{rate, ratio, seconds, significant};
 
 /// One line below the header; every column of a terminal counts.
@@ -38,7 +38,28 @@ pub fn markdown_table(comparison: &Comparison) -> String {
         out.push_str(&format!("\n- {}", escape(&note)));
     }
     out.push('\n');
+    if let Some(learned) = learning::table(comparison) {
+        out.push_str(&format!("\n## What was learned\n\n{}\n\n{}\n", of_document(&learned), learned.caption));
+    }
     out
+}
+
+/// A table of the documents in Markdown.
+fn of_document(content: &document::Table) -> String {
+    let mut table = Table::new();
+    table.load_style(ASCII_MARKDOWN);
+    let cells = |row: &[String]| -> Vec<Cell> {
+        let of_column = |(i, text): (usize, &String)| {
+            let cell = Cell::new(escape(text));
+            if content.text_columns.contains(&i) { cell } else { cell.set_alignment(CellAlignment::Right) }
+        };
+        row.iter().enumerate().map(of_column).collect()
+    };
+    table.set_header(cells(&content.header));
+    for row in &content.rows {
+        table.add_row(cells(row));
+    }
+    table.trim_fmt()
 }
 
 fn table(comparison: &Comparison, markdown: bool) -> String {
@@ -93,6 +114,11 @@ fn columns(comparison: &Comparison) -> Vec<Column> {
     columns.push(number("tokens/s", &|i| Some(rate(lines[i].measured()?.tokens_per_second))));
     columns.push(number("peak", &|i| Some(Bytes(lines[i].measured()?.memory.live_peak).to_string())));
     columns.push(number("est.", &|i| Some(format!("{}x", significant(lines[i].estimate_over_measured()?)))));
+    let learned: Vec<Option<Learned>> = lines.iter().map(Learned::of).collect();
+    let end = |i: usize| learned[i].as_ref()?.end();
+    if (0..lines.len()).any(|i| end(i).is_some()) {
+        columns.push(number("ppl.", &|i| Some(perplexity(end(i)?.perplexity()))));
+    }
     columns.push(text("vs baseline", &|i| versus(comparison, i)));
     columns
 }
@@ -116,6 +142,9 @@ fn notes(comparison: &Comparison) -> Vec<String> {
     notes.extend(labels::size_note(comparison));
     notes.extend(shape_details(comparison));
     notes.push("est.: estimated over measured peak".into());
+    if comparison.lines.iter().filter_map(Learned::of).any(|learned| learned.end().is_some()) {
+        notes.push("ppl.: held-out perplexity after the last step".into());
+    }
     for line in &comparison.lines {
         if let Some(row) = line.row.filter(|_| line.measured().is_none()) {
             let reason = if row.reason.is_empty() { "no reason was recorded" } else { &row.reason };
@@ -140,7 +169,7 @@ fn shape_details(comparison: &Comparison) -> Vec<String> {
         let values: Vec<String> = hidden
             .iter()
             .filter_map(|key| {
-                Some(format!("{} {}", labels::size_name(key), text::value(shape.settings.get(*key)?)))
+                Some(format!("{} {}", labels::size_name(key), labels::size_value(key, &shape.settings)?))
             })
             .collect();
         format!("{}: {}", shape.label, values.join(", "))

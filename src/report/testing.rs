@@ -2,7 +2,7 @@
 
 use crate::device::trace::{Activity, ActivityKind};
 use crate::device::{Ceilings, DeviceInfo};
-use crate::measure::{Estimate, Measurement, MemoryUse, Samples};
+use crate::measure::{Estimate, Evaluation, Measurement, MemoryUse, Samples};
 use crate::recipe::{Cell, Recipe, Source};
 use crate::row::{Environment, Row, Status};
 
@@ -26,6 +26,37 @@ seq_len = 128
 {grid_and_report}"#
     );
     Recipe::parse(&Source { path: "recipes/levels.toml".into(), text }).expect("a valid recipe")
+}
+
+/// A recipe of small language models whose `[grid]` and `[report]` are given.
+pub fn language_recipe(grid_and_report: &str) -> Recipe {
+    let text = format!(
+        r#"title = "Language models"
+device = "cpu"
+
+[model]
+kind = "gpt2"
+vocab_size = 1024
+hidden_size = 64
+num_hidden_layers = 2
+num_attention_heads = 4
+
+[data]
+corpus = "generated"
+size = "1 MiB"
+vocab_size = 1024
+
+[train]
+batch_size = 4
+seq_len = 64
+optimizer = {{ kind = "adamw", lr = 1e-3 }}
+
+[eval]
+every = 20
+
+{grid_and_report}"#
+    );
+    Recipe::parse(&Source { path: "recipes/language.toml".into(), text }).expect("a valid recipe")
 }
 
 /// The published study: five shapes at three levels.
@@ -107,6 +138,35 @@ pub fn ok_row(cell: &Cell, forward: f64, backward: f64, peak: u64) -> Row {
     row.measurement = Some(measurement(forward, backward, peak));
     row.estimate = Estimate { weights: peak / 2, activations: peak / 2, ..Estimate::default() };
     row
+}
+
+/// A language model's row with these training losses and evaluations (step, loss, accuracy).
+pub fn learned_row(cell: &Cell, losses: Vec<f64>, evaluations: &[(usize, f64, f64)]) -> Row {
+    let mut row = ok_row(cell, 0.01, 0.02, 100 << 20);
+    let m = row.measurement.as_mut().expect("a measured row");
+    m.loss = losses;
+    let evaluation = |&(step, loss, accuracy): &_| Evaluation { step, loss, accuracy };
+    m.evaluations = evaluations.iter().map(evaluation).collect();
+    row
+}
+
+/// A row of every language model: losses fall with the steps, each cell's a little less than the
+/// one's before it, evaluated ten times.
+pub fn language_rows(recipe: &Recipe, steps: usize) -> Vec<Row> {
+    let row = |(i, cell): (usize, &Cell)| {
+        let at = |step: usize| {
+            let share = step as f64 / steps as f64;
+            3.0 + 0.06 * i as f64 + 4.0 * (-5.0 * share).exp()
+        };
+        let noise = |step: usize| ((step * step * 37 + i * 11) % 101) as f64 / 250.0 - 0.2;
+        let losses = (0..steps).map(|step| at(step) + noise(step)).collect();
+        let evaluations: Vec<(usize, f64, f64)> = (0..=10)
+            .map(|n| n * steps / 10)
+            .map(|step| (step, at(step) + 0.1, 0.4 * step as f64 / steps as f64))
+            .collect();
+        learned_row(cell, losses, &evaluations)
+    };
+    recipe.cells.iter().enumerate().map(row).collect()
 }
 
 pub fn bad_row(cell: &Cell, status: Status, reason: &str) -> Row {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::super::labels::size_name;
+use super::super::labels::{size_name, size_value};
 use super::super::table::{Comparison, Quantity};
 use super::Chart;
 use super::axis::{Scale, from_zero, padded, tick_label};
@@ -11,7 +11,8 @@ use super::canvas::{
     text_width,
 };
 use super::legend::{Legend, Sign};
-use crate::text::{self, byte_unit, time_unit};
+use crate::recipe::setting;
+use crate::text::{byte_unit, time_unit};
 
 const TOP: i32 = 46;
 const PANEL: i32 = 300;
@@ -39,9 +40,9 @@ fn sweep(comparison: &Comparison, key: &str) -> Option<Sweep> {
     let others: Vec<&String> = comparison.sizes.iter().filter(|other| *other != key).collect();
     let mut groups: Vec<(String, Vec<(f64, usize)>)> = Vec::new();
     for (i, line) in comparison.lines.iter().enumerate() {
-        let x = line.settings.get(key)?.as_f64()?;
+        let x = setting(&line.settings, key)?.as_f64()?;
         let named = |other: &&String| {
-            let value = line.settings.get(*other).map_or_else(|| "none".into(), text::value);
+            let value = size_value(other, &line.settings).unwrap_or_else(|| "none".into());
             format!("{} {value}", size_name(other))
         };
         let held: Vec<String> = others.iter().map(named).collect();

@@ -4,6 +4,7 @@ mod axis;
 mod bars;
 mod basis;
 mod canvas;
+mod curves;
 mod legend;
 mod lines;
 mod png;
@@ -26,7 +27,7 @@ pub struct Chart {
 }
 
 /// Every chart that the rows allow: bars, the scatter where methods were measured at equal sizes,
-/// lines where a size is swept. None when nothing was measured.
+/// lines where a size is swept, curves where language models trained. None when nothing was measured.
 ///
 /// # Errors
 /// When Plotters cannot draw.
@@ -37,6 +38,7 @@ pub fn draw(comparison: &Comparison) -> miette::Result<Vec<Chart>> {
     let mut charts = vec![bars::time(comparison)?, bars::memory(comparison)?];
     charts.extend(scatter::scatter(comparison)?);
     charts.extend(lines::lines(comparison)?);
+    charts.extend(curves::curves(comparison)?);
     Ok(charts)
 }
 

@@ -4,7 +4,9 @@
 use resvg::usvg::{Group, Node, Rect};
 
 use super::super::table::Comparison;
-use super::super::testing::{STUDY, bad_row, busy_trace, ok_row, recipe, rows, step_trace};
+use super::super::testing::{
+    STUDY, bad_row, busy_trace, language_recipe, language_rows, ok_row, recipe, rows, step_trace,
+};
 use super::*;
 use crate::device::trace::{Activity, ActivityKind};
 use crate::recipe::Recipe;
@@ -41,6 +43,15 @@ fn assert_labels_are_apart(chart: &Chart, what: &str) {
                 a.left() < b.right() && b.left() < a.right() && a.top() < b.bottom() && b.top() < a.bottom();
             assert!(!meet, "{what}, {}: \"{name}\" {a:?} meets \"{other}\" {b:?}", chart.name);
         }
+    }
+}
+
+/// RUNNER_CHARTS=folder cargo test never_meet: the pictures, to look at.
+fn keep(chart: &Chart, what: &str) {
+    if let Ok(folder) = std::env::var("RUNNER_CHARTS") {
+        let name = format!("{what}-{}.png", chart.name).replace([' ', ','], "");
+        let bytes = png(&chart.svg).expect("PNG");
+        std::fs::write(std::path::Path::new(&folder).join(name), bytes).expect("a written PNG");
     }
 }
 
@@ -120,13 +131,44 @@ fn labels_never_meet() {
                 );
             for chart in draw(&comparison).expect("charts").into_iter().chain(timelines) {
                 assert_labels_are_apart(&chart, &format!("{what}, {case}"));
-                // RUNNER_CHARTS=folder cargo test labels_never_meet: the pictures, to look at.
-                if let Ok(folder) = std::env::var("RUNNER_CHARTS") {
-                    let name = format!("{what}-{case}-{}.png", chart.name).replace(' ', "");
-                    let bytes = png(&chart.svg).expect("PNG");
-                    std::fs::write(std::path::Path::new(&folder).join(name), bytes).expect("a written PNG");
-                }
+                keep(&chart, &format!("{what}-{case}"));
             }
+        }
+    }
+}
+
+/// Language models: how many cells, how many steps, names short and long.
+fn trainings() -> Vec<(String, Recipe, usize)> {
+    let rates = "\"train.optimizer.lr\" = [1e-3, 2e-3, 3e-3, 4e-3, 5e-3, 6e-3]";
+    let grids = [
+        ("1 cell", String::new()),
+        ("2 cells", "[grid]\n\"train.optimizer.lr\" = [1e-3, 2e-3]\n".into()),
+        ("6 cells", format!("[grid]\n{rates}\n")),
+        ("12 sizes and methods", format!("[grid]\n{rates}\n\"train.batch_size\" = [4, 8]\n")),
+        ("12 methods", format!("[grid]\n{rates}\n\"model.positions\" = [\"learned\", \"sinusoidal\"]\n")),
+        (
+            "long names",
+            "[grid]\n\"train.optimizer.lr\" = [1.25e-3, 2.125e-3]\n\"train.clip_norm\" = [0.5, 1]\n\
+             \"model.positions\" = [\"learned\", \"sinusoidal\"]\n\
+             \"train.schedule\" = { kind = \"cosine\", warmup_steps = 5 }\n\
+             \"ops.norm\" = \"plain\"\n\"measure.memory_limit\" = \"2500 MB\"\n[report]\n\
+             baseline = { \"train.clip_norm\" = 1 }\n"
+                .into(),
+        ),
+    ];
+    let both = |(what, grid): (&str, String)| {
+        [20, 2000].map(|steps| (format!("{what}, {steps} steps"), language_recipe(&grid), steps))
+    };
+    grids.into_iter().flat_map(both).collect()
+}
+
+#[test]
+fn labels_of_curves_never_meet() {
+    for (what, recipe, steps) in trainings() {
+        let rows = language_rows(&recipe, steps);
+        for chart in draw(&Comparison::new(&recipe, &rows)).expect("charts") {
+            assert_labels_are_apart(&chart, &what);
+            keep(&chart, &what);
         }
     }
 }

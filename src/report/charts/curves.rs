@@ -1,0 +1,156 @@
+//! Learning curves: training loss, and loss and perplexity on held-out text, over the steps taken.
+//! One colour a cell.
+
+mod panel;
+
+use super::super::labels::size_note;
+use super::super::learning::{Learned, trained};
+use super::super::table::{Comparison, Line};
+use super::Chart;
+use super::canvas::{Result, TITLE, WIDTH, fit, svg};
+use super::legend::{Legend, Sign};
+use crate::row::Status;
+use crate::text::{and, sentence, significant};
+use panel::{Curve, PANEL, Panel, Values};
+
+/// More curves than this are not told apart in one chart.
+const MOST: usize = 8;
+/// More charts than this are left to the table.
+const CHARTS: usize = 6;
+/// Cells that a caption names.
+const FEW: usize = 4;
+const TOP: i32 = 46;
+const MARGIN: i32 = 20;
+/// Losses above so many times the largest first one are an accident that would hide all others.
+const BLOWN_UP: f64 = 1.5;
+
+/// One chart of all cells that trained; one for each of the sizes where they are more than [`MOST`].
+pub fn curves(comparison: &Comparison) -> Result<Vec<Chart>> {
+    let of = |shape: Option<usize>| -> Vec<usize> {
+        let belongs = |line: &Line| shape.is_none_or(|shape| line.shape == shape) && trained(line).is_some();
+        (0..comparison.lines.len()).filter(|&i| belongs(&comparison.lines[i])).collect()
+    };
+    let all = of(None);
+    let shapes: Vec<usize> = (0..comparison.shapes.len()).filter(|&s| !of(Some(s)).is_empty()).collect();
+    if all.len() <= MOST || shapes.len() == 1 || comparison.methods.len() == 1 {
+        return if all.is_empty() { Ok(Vec::new()) } else { Ok(vec![chart(comparison, all, None)?]) };
+    }
+    let chart = |&shape: &usize| chart(comparison, of(Some(shape)), Some(shape));
+    let mut charts: Vec<Chart> = shapes.iter().take(CHARTS).map(chart).collect::<Result<_>>()?;
+    if let (Some(last), more @ 1..) = (charts.last_mut(), shapes.len().saturating_sub(CHARTS)) {
+        last.caption.push_str(&format!(" Not drawn: {more} more sizes, which the table has."));
+    }
+    Ok(charts)
+}
+
+/// The baseline and those with the lowest loss at the end, in their order; and the others.
+fn choose(comparison: &Comparison, lines: Vec<usize>) -> (Vec<usize>, Vec<usize>) {
+    let end = |i: usize| match Learned::of(&comparison.lines[i]) {
+        _ if comparison.is_baseline(i) => f64::NEG_INFINITY,
+        Some(learned) => learned.end().map_or(learned.train_last, |end| end.loss),
+        None => f64::INFINITY,
+    };
+    let mut ranked = lines.clone();
+    ranked.sort_by(|a, b| end(*a).total_cmp(&end(*b)));
+    ranked.truncate(MOST);
+    lines.into_iter().partition(|i| ranked.contains(i))
+}
+
+/// Of the given lines, which are of one shape where one is given.
+fn chart(comparison: &Comparison, lines: Vec<usize>, shape: Option<usize>) -> Result<Chart> {
+    let (drawn, left_out) = choose(comparison, lines);
+    let name = |&i: &usize| match shape {
+        Some(_) => comparison.methods[comparison.lines[i].method].clone(),
+        None => comparison.name(&comparison.lines[i]),
+    };
+    // The colours of the other charts, where those tell the cells apart.
+    let one_shape = shape.is_some() || comparison.shapes.len() == 1;
+    let by_method = one_shape && comparison.methods.len() <= MOST;
+    let curves: Vec<Curve> = drawn
+        .iter()
+        .enumerate()
+        .filter_map(|(place, &i)| {
+            let line = &comparison.lines[i];
+            let diverged = line.row.is_some_and(|row| row.status == Status::Diverged);
+            let sign = if by_method { line.method } else { place };
+            Some(Curve { line: i, sign, measured: trained(line)?, diverged })
+        })
+        .collect();
+    let mut legend = Legend::default();
+    for curve in &curves {
+        legend.add(Sign::Marker(curve.sign), &name(&curve.line));
+    }
+    if curves.iter().any(|curve| curve.diverged) {
+        legend.add(Sign::Cross, "diverged");
+    }
+    let at = shape.map_or(String::new(), |shape| format!(" at {}", comparison.shapes[shape].label));
+    let evaluated = curves.iter().any(|curve| !curve.measured.evaluations.is_empty());
+    let first = curves.iter().filter_map(|curve| curve.measured.loss.first()).copied().fold(0.0, f64::max);
+    let limit = first * BLOWN_UP;
+    let top = TOP + legend.height() + 30;
+    let svg = svg(top + PANEL + 56, |canvas| {
+        let title = format!("Learning curves{at}");
+        canvas.bold(&fit(&title, TITLE, (WIDTH - 2 * MARGIN) * 6 / 7), (MARGIN, 26), TITLE)?;
+        legend.draw(canvas, TOP)?;
+        let (middle, right) = (WIDTH / 2, WIDTH - MARGIN);
+        let panel = |sides, values| Panel { sides, top, values, limit };
+        if !evaluated {
+            return panel((MARGIN, right), Values::Loss).draw(canvas, &curves);
+        }
+        panel((MARGIN, middle - 14), Values::Loss).draw(canvas, &curves)?;
+        panel((middle + 14, right), Values::Perplexity).draw(canvas, &curves)
+    })?;
+    let chart = match shape {
+        Some(shape) => format!("curves-{}", shape + 1),
+        None => "curves".into(),
+    };
+    let mut caption = caption(&curves, &at, evaluated, limit);
+    if !left_out.is_empty() {
+        let names = few(left_out.iter().map(name));
+        caption.push_str(&format!(" Not drawn, with higher losses at the end: {names}."));
+    }
+    let lost = |line: &&Line| {
+        line.row.is_some_and(|row| row.status == Status::Diverged && row.measurement.is_none())
+            && line.cell.model.decoder().is_some()
+            && shape.is_none_or(|shape| line.shape == shape)
+    };
+    let lost: Vec<String> = comparison.lines.iter().filter(lost).map(|line| comparison.name(line)).collect();
+    if !lost.is_empty() {
+        caption.push_str(&format!(" Without a curve, since they diverged: {}.", few(lost.into_iter())));
+    }
+    // The names of several shapes have their sizes in them.
+    let note = size_note(comparison).filter(|_| shape.is_none() && comparison.shapes.len() > 1);
+    caption.extend(note.map(|note| format!(" {}.", sentence(&note))));
+    Ok(Chart { name: chart, caption, svg })
+}
+
+/// The first of the names, and how many more there are.
+fn few(names: impl ExactSizeIterator<Item = String>) -> String {
+    let more = names.len().saturating_sub(FEW);
+    let mut names: Vec<String> = names.take(FEW).collect();
+    names.extend((more > 0).then(|| format!("{more} more")));
+    and(&names)
+}
+
+fn caption(curves: &[Curve], at: &str, evaluated: bool, limit: f64) -> String {
+    let mut windows: Vec<usize> = curves.iter().map(Curve::window).filter(|window| *window > 1).collect();
+    windows.sort_unstable();
+    let mean = match (windows.first(), windows.last()) {
+        (Some(low), Some(high)) if low == high => format!(" (thin; thick: its mean over {low} steps)"),
+        (Some(low), Some(high)) => format!(" (thin; thick: its mean over 2 % of the steps, {low} to {high})"),
+        _ => String::new(),
+    };
+    let held_out = if evaluated { " and held-out loss (marks), and held-out perplexity," } else { "" };
+    let mut caption = format!("Training loss{mean}{held_out} over the steps taken{at}.");
+    let losses = |curve: &Curve| {
+        let held_out = curve.measured.evaluations.iter().map(|e| e.loss);
+        curve.measured.loss.iter().copied().chain(held_out).any(|loss| loss > limit)
+    };
+    if curves.iter().any(losses) {
+        caption.push_str(&format!(" Losses above {} are drawn at the upper edge.", significant(limit)));
+    }
+    caption
+}
+
+#[cfg(test)]
+mod tests;
