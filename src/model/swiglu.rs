@@ -2,7 +2,7 @@
 //! checkpoint-level study.
 
 use burn::module::{Module, Param};
-use burn::tensor::{Device, Distribution, Tensor};
+use burn::tensor::{DType, Device, Distribution, Tensor};
 use serde::{Deserialize, Serialize};
 
 use super::{Flops, Network, Steps};
@@ -139,9 +139,19 @@ impl SwigluConfig {
     }
 }
 
-impl Steps<Regression> for Regression {
+/// One fixed problem, drawn when the first step asks for it.
+struct Problem {
+    shape: [usize; 2],
+    dtype: DType,
+    device: Device,
+    drawn: Option<Regression>,
+}
+
+impl Steps<Regression> for Problem {
     fn next(&mut self) -> Vec<Regression> {
-        vec![self.clone()]
+        let Self { shape, dtype, device, drawn } = self;
+        let random = || Tensor::random(*shape, Distribution::Normal(0.0, 1.0), (&*device, *dtype));
+        vec![drawn.get_or_insert_with(|| Regression { x: random(), target: random() }).clone()]
     }
 
     fn held_out(&mut self) -> Option<Regression> {
@@ -175,12 +185,12 @@ impl Network for SwigluStack {
     /// One fixed problem, so that the loss must fall.
     fn steps(cell: &Cell, device: &Device) -> Box<dyn Steps<Regression>> {
         let Model::Swiglu(config) = &cell.model else { unreachable!("checked by kind") };
-        let dtype = dtype(cell.precision.compute);
-        let random = || {
-            let shape = [cell.train.tokens(), config.hidden_size];
-            Tensor::random(shape, Distribution::Normal(0.0, 1.0), (device, dtype))
-        };
-        Box::new(Regression { x: random(), target: random() })
+        Box::new(Problem {
+            shape: [cell.train.tokens(), config.hidden_size],
+            dtype: dtype(cell.precision.compute),
+            device: device.clone(),
+            drawn: None,
+        })
     }
 
     /// The mean squared distance to the target.
