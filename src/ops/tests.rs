@@ -149,8 +149,7 @@ fn by_definition(qkv: [Tensor<2>; 3], heads: Heads, segments: Option<&[i64]>) ->
 }
 
 #[test]
-fn attention_with_grouped_queries_blocks_and_segments() {
-    // 150 positions are three blocks of 64, 64 and 22.
+fn attention_with_grouped_queries_and_segments() {
     for (sequence, group, segmented) in [(5, 1, false), (150, 3, false), (150, 2, true)] {
         let heads = Heads { batch: 2, sequence, kv_heads: 2, group, head_dim: 4 };
         let ids: Vec<i64> = (0..2 * sequence as i64).map(|i| i / 40 - i64::from(i < 3)).collect();

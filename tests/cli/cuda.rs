@@ -1,5 +1,5 @@
 //! The same program on an NVIDIA GPU. Without one these tests say so and pass; on a GPU machine they
-//! run with `cargo test --release --test cli cuda -- --nocapture`.
+//! run with `cargo test --release --test cli cuda -- --nocapture --test-threads 1`.
 
 use crate::place::{Place, TINY, files};
 use runner::device::DeviceId;

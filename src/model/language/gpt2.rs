@@ -100,6 +100,8 @@ impl Gpt2 {
     /// Token and position embeddings added, in the type they are stored in.
     fn embed(&self, tokens: &Tokens) -> Tensor<2> {
         let x = self.transformer.wte.forward(&tokens.ids);
+        // Sines and cosines are of size 1: the tokens' vectors are brought to theirs, as in the paper.
+        let x = if self.sinusoids.is_some() { x * (self.config.hidden_size as f64).sqrt() } else { x };
         match (&self.transformer.wpe, &self.sinusoids) {
             (Some(learned), _) => residual(x, learned.forward(&tokens.positions)),
             (None, Some(table)) => residual(x, table.forward(&tokens.positions.ids)),
@@ -170,7 +172,7 @@ pub fn shape(config: &Gpt2Config) -> Shape {
     }
 }
 
-/// Sinusoidal positions (Vaswani et al. 2017): PE(p, 2i) = sin(p / 10000^(2i/d)), PE(p, 2i + 1) the
+/// Sinusoidal positions (Vaswani et al. 2017), added to √hidden_size times the tokens' vectors: PE(p, 2i) = sin(p / 10000^(2i/d)), PE(p, 2i + 1) the
 /// cosine.
 #[derive(Clone, Debug)]
 pub struct PositionalEncoding {

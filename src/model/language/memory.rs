@@ -92,12 +92,18 @@ impl Shape {
             // Scores, their mask and the probabilities of the whole square.
             Operator::Plain => self.square(cell) * (2 * 4 + compute),
         };
+        // Burn's autodiff keeps x in fp32, x · r and what the weight multiplies.
+        let norm_kept = match cell.ops.norm {
+            Operator::Custom => 0,
+            Operator::Plain => hidden * (2 * 4 + if stored == 4 { 0 } else { 2 }),
+        };
         // Two inputs of norms, their results, q, k and v split into heads, and attention's result.
         let layer_kept = 2 * hidden * (stored + compute)
             + (queries + 2 * keys) * compute
             + queries * compute
             + cast(layer_weights)
             + attention_kept
+            + 2 * norm_kept
             + mlp_kept;
         for _ in 0..self.layers {
             // q, k and v, a block of scores and probabilities, and the result.
@@ -108,15 +114,15 @@ impl Shape {
             ledger.take(inner * compute);
             ledger.give(inner * compute);
         }
-        ledger.now.activations += hidden * (stored + compute) + cast(self.head_weights());
+        ledger.now.activations += hidden * (stored + compute) + norm_kept + cast(self.head_weights());
 
         // The loss: in backward a chunk's logits and their gradient, dh in fp32 and dW.
         let head = self.head_weights() * stored;
         let columns = chunk(tokens as usize, self.vocab_size).min(self.vocab_size) as u64;
         let logits = match cell.ops.loss {
             Operator::Custom => tokens * columns * (4 + compute),
-            // Logits, their logarithm of the softmax, and the gradients of both.
-            Operator::Plain => tokens * self.vocab_size as u64 * (4 * 4 + 2 * compute),
+            // Logits and their softmax's logarithm, or the gradients of the two.
+            Operator::Plain => tokens * self.vocab_size as u64 * (2 * 4 + 2 * compute),
         };
         ledger.take(logits);
         ledger.now.gradients += head;

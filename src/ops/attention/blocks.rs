@@ -21,6 +21,8 @@ pub struct Split {
     pub v: Tensor<3>,
     /// Of the queries.
     pub heads: Heads,
+    /// Queries of a block; `None`: as many as [`block`] says.
+    pub block: Option<usize>,
 }
 
 impl Split {
@@ -30,13 +32,15 @@ impl Split {
         let keys = heads.of_keys();
         let part =
             |heads: &Heads, (x, offset): (Tensor<2>, usize)| heads.split(narrow(x, arithmetic.dtype), offset);
-        Self { q: part(&heads, q), k: part(&keys, k), v: part(&keys, v), heads }
+        Self { q: part(&heads, q), k: part(&keys, k), v: part(&keys, v), heads, block: None }
     }
 
     /// The queries' blocks, in rows of the sequence, for scores over `keys` keys.
     fn blocks(&self) -> Vec<Range<usize>> {
         let (sequence, keys) = (self.heads.sequence, self.k.dims()[1]);
-        let size = block(self.heads.batch, self.heads.kv_heads * self.heads.group, sequence, keys);
+        let size = self.block.unwrap_or_else(|| {
+            block(self.heads.batch, self.heads.kv_heads * self.heads.group, sequence, keys)
+        });
         (0..sequence).step_by(size).map(|first| first..sequence.min(first + size)).collect()
     }
 
@@ -60,12 +64,17 @@ impl Split {
     }
 }
 
+/// Elements of scores below which a smaller block costs more in launches than it saves in arithmetic: at
+/// 64 MiB in fp32 a pass over them takes some 20 µs on an H200, as long as the launch of its products.
+const WORTH_A_LAUNCH: usize = 16 << 20;
+
 /// Queries of a block: few enough that its scores fit [`BLOCK_BYTES`], and at most a quarter of a long
 /// sequence, since a causal block needs no keys after its last query: with four blocks 5/8 of the
 /// square is computed.
 pub fn block(batch: usize, heads: usize, sequence: usize, keys: usize) -> usize {
-    let fitting = (BLOCK_BYTES / (4 * batch * heads * keys).max(1)).max(1);
-    let causal = sequence.div_ceil(4).next_multiple_of(64);
+    let row = (batch * heads * keys).max(1);
+    let fitting = (BLOCK_BYTES / (4 * row)).max(1);
+    let causal = sequence.div_ceil(4).max(WORTH_A_LAUNCH.div_ceil(row)).next_multiple_of(64);
     let size = causal.min(fitting);
     // Aligned rows where there is a choice.
     if size > 64 { size / 64 * 64 } else { size }

@@ -35,6 +35,11 @@ impl Heads {
         if on_cuda(&x) {
             return uncube(kernels::split_heads(&cube(x), offset, *self));
         }
+        self.split_composed(x, offset)
+    }
+
+    /// [`Heads::split`] by Burn's operators, inside of autodiff's graph too.
+    pub fn split_composed(&self, x: Tensor<2>, offset: usize) -> Tensor<3> {
         let Self { batch, sequence, kv_heads, group, head_dim } = *self;
         let x = if x.dims()[1] == self.columns() { x } else { x.narrow(1, offset, self.columns()) };
         x.reshape([batch, sequence, kv_heads, group * head_dim]).swap_dims(1, 2).reshape([
@@ -49,6 +54,11 @@ impl Heads {
         if on_cuda(&x) {
             return uncube(kernels::merge_heads(&cube(x), *self, dtype));
         }
+        self.merge_composed(x, dtype)
+    }
+
+    /// [`Heads::merge`] by Burn's operators, inside of autodiff's graph too.
+    pub fn merge_composed(&self, x: Tensor<3>, dtype: DType) -> Tensor<2> {
         let Self { batch, sequence, kv_heads, group, head_dim } = *self;
         let x = x.reshape([batch, kv_heads, sequence, group * head_dim]).swap_dims(1, 2);
         narrow(x.reshape([batch * sequence, self.columns()]), dtype)

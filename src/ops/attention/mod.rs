@@ -106,7 +106,7 @@ pub fn attend_cached(
 ) -> Tensor<2> {
     let past = keys - heads.sequence;
     let all = Heads { sequence: keys, ..heads.of_keys() };
-    let split = Split { q: heads.split(q, 0), k: all.split(k, 0), v: all.split(v, 0), heads };
+    let split = Split { q: heads.split(q, 0), k: all.split(k, 0), v: all.split(v, 0), heads, block: None };
     attend(&split, mask, past, arithmetic)
 }
 
