@@ -79,7 +79,10 @@ pub(super) fn observe(gpu: &Gpu) {
 }
 
 /// Memory taken from the driver and left unused, so that the rest behaves as on a smaller card.
-pub struct Ballast(#[expect(dead_code, reason = "freed when dropped")] Block);
+pub struct Ballast(#[expect(dead_code, reason = "freed when dropped")] Vec<Block>);
+
+/// The driver hands memory out in pages of 2 MiB; a limit is kept to within some of them.
+const SMALLEST: u64 = 32 << 20;
 
 impl Ballast {
     /// Leaves `limit` bytes for this process from now on, what it already holds counted in; `None`
@@ -91,8 +94,24 @@ impl Ballast {
         let (free, _) = gpu.context.memory();
         let left = limit.saturating_sub(Usage::now(gpu).reserved);
         let Some(bytes) = free.checked_sub(left).filter(|bytes| *bytes > 0) else { return Ok(None) };
-        let block = Block::new(bytes as usize)
-            .map_err(|e| format!("the device does not give up {bytes} bytes: {e}"))?;
-        Ok(Some(Self(block)))
+        // What is free need not lie in one piece: where a block is refused, two halves are tried.
+        let (mut blocks, mut missing, mut size) = (Vec::new(), bytes, bytes);
+        while missing > 0 {
+            match Block::new(size.min(missing) as usize) {
+                Ok(block) => {
+                    blocks.push(block);
+                    missing -= size.min(missing);
+                }
+                Err(_) if size > SMALLEST => size = (size / 2).max(SMALLEST),
+                // The rest is the driver's own.
+                Err(_) if missing <= bytes / 100 => break,
+                Err(e) => {
+                    return Err(format!(
+                        "the device gives up {missing} of {bytes} bytes less than asked: {e}"
+                    ));
+                }
+            }
+        }
+        Ok(Some(Self(blocks)))
     }
 }
