@@ -196,7 +196,7 @@ mod tests {
             let request = Request { tokens: 12, choice, end: None };
             let together = generate(&network, &prompts, &request, &device);
             for (prompt, together) in prompts.iter().zip(together) {
-                let alone = generate(&network, &[prompt.clone()], &request, &device).remove(0);
+                let alone = generate(&network, std::slice::from_ref(prompt), &request, &device).remove(0);
                 assert_eq!(together, alone);
                 assert_eq!(alone.len(), prompt.len() + 12);
             }

@@ -57,6 +57,11 @@ impl Golden {
         names.iter().all(|name| self.tensors.contains_key(*name))
     }
 
+    /// A tensor's elements, where there is one of this name.
+    pub fn find(&self, name: &str) -> Option<&[f64]> {
+        self.tensors.get(name).map(|values| values.data.as_slice())
+    }
+
     pub fn names(&self) -> Vec<&str> {
         self.tensors.keys().map(String::as_str).collect()
     }

@@ -88,7 +88,7 @@ impl Check {
         Self {
             name,
             absolute: largest,
-            absolute_allowed: allowed.absolute + allowed.of_largest * scale,
+            absolute_allowed: allowed.absolute.max(allowed.of_largest * scale),
             relative,
             relative_allowed: allowed.relative,
             left_out: 0,
@@ -124,7 +124,7 @@ pub fn verify(folder: &Path, options: &Options) -> Result<Vec<Check>> {
     if golden.has(&swiglu::NAMES) {
         return swiglu::verify(&golden, options);
     }
-    if golden.has(&language::NAMES) {
+    if language::knows(&golden) {
         return language::verify(folder, &golden, options);
     }
     Err(miette!(
