@@ -16,6 +16,7 @@ use super::{HEADER_KEYS, Run};
 use crate::data::Data;
 use crate::device::DeviceId;
 use crate::model::Model;
+use crate::offload::Offload;
 use crate::ops::{Checkpoint, Ops};
 
 /// Everything that decides what is computed and how it is measured.
@@ -34,6 +35,8 @@ pub struct Cell {
     pub checkpoint: Checkpoint,
     #[serde(default)]
     pub ops: Ops,
+    #[serde(default, skip_serializing_if = "Offload::is_none")]
+    pub offload: Offload,
     #[serde(default, skip_serializing_if = "Data::is_random")]
     pub data: Data,
     pub train: Train,
@@ -93,6 +96,7 @@ impl Cell {
     fn check(&self) -> Result<(), Rule> {
         self.precision.check()?;
         self.ops.check(self)?;
+        self.offload.check(self)?;
         if self.model.decoder().is_none() {
             self.check_without_text()?;
         }

@@ -3,5 +3,6 @@
 mod bad_input;
 mod commands;
 mod cuda;
+mod offload;
 mod place;
 mod run;
