@@ -63,6 +63,9 @@ pub trait BlockStore: Send {
     /// The slot's content is no longer wanted.
     fn clear(&mut self, slot: usize);
 
+    /// What is computed from now on comes after all copies issued so far.
+    fn settle(&mut self);
+
     /// Waits until everything issued so far is done.
     fn wait(&mut self);
 }
@@ -160,6 +163,8 @@ impl BlockStore for CpuStore {
     fn clear(&mut self, slot: usize) {
         self.slots[slot] = None;
     }
+
+    fn settle(&mut self) {}
 
     fn wait(&mut self) {}
 }

@@ -63,7 +63,10 @@ impl Blocks {
                 let store = device.block_store(size).unwrap_or_else(|e| panic!("{e}"));
                 (layout, store)
             });
-            layout.store(&block, store.host(Side::Weights, i));
+            for (part, values) in layout.parts.iter().zip(layout.values(&block)) {
+                store.write(0, part.first, values.into_dispatch());
+            }
+            store.send(0, Side::Weights, i);
         }
         let (layout, store) = made.expect("a network has a block");
         let bytes = layout.elements * dtype.size();
@@ -138,6 +141,11 @@ impl Blocks {
     /// Adds up the squares of all gradients that come from now on.
     pub fn want_squares(&self) {
         self.engine().want_squares();
+    }
+
+    /// What is computed from now on comes after all copies issued so far: a time taken then has them in.
+    pub fn settle(&self) {
+        self.engine().settle();
     }
 
     /// Forgets the gradients since the last update.

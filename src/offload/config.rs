@@ -89,10 +89,6 @@ impl Offload {
         Written { strategy, buffers: None }.into()
     }
 
-    pub fn is_none(&self) -> bool {
-        *self == Self::default()
-    }
-
     /// Whether blocks move at all.
     pub fn moves(&self) -> bool {
         self.strategy != Strategy::None

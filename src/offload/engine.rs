@@ -211,6 +211,10 @@ impl Engine {
         self.squares.fill(None);
     }
 
+    pub fn settle(&mut self) {
+        self.store.settle();
+    }
+
     pub fn layout(&self) -> &Layout {
         &self.layout
     }

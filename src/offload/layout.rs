@@ -51,20 +51,18 @@ impl Layout {
         self.by_name.get(name).copied()
     }
 
-    /// Writes a block's parameters to its buffer.
+    /// A block's parameters, flat and outside of autodiff, in the layout's order.
     ///
     /// # Panics
     /// When the block has another layout.
-    pub fn store<M: Module>(&self, block: &M, buffer: &mut [u8]) {
-        let mut parts = self.parts.iter();
+    pub fn values<M: Module>(&self, block: &M) -> Vec<Tensor<1>> {
+        let (mut parts, mut found) = (self.parts.iter(), Vec::new());
         visit(block, &mut |name, shape, values| {
-            let part = parts.next().filter(|part| part.name == name && part.shape == shape);
-            let part = part.unwrap_or_else(|| panic!("blocks differ in {name}"));
-            let data = values().into_data();
-            let start = part.first * data.dtype().size();
-            let bytes = data.as_bytes();
-            buffer[start..start + bytes.len()].copy_from_slice(bytes);
+            let same = parts.next().is_some_and(|part| part.name == name && part.shape == shape);
+            assert!(same, "blocks differ in {name}");
+            found.push(values());
         });
+        found
     }
 }
 

@@ -69,6 +69,8 @@ impl BlockStore for Recorder {
         self.note(Act::Clear(slot));
     }
 
+    fn settle(&mut self) {}
+
     fn wait(&mut self) {
         self.note(Act::Wait);
     }
@@ -98,10 +100,6 @@ fn parameters_begin_at_aligned_places_in_the_order_of_the_module() {
     let places: Vec<_> = layout.parts.iter().map(|part| (part.name.as_str(), part.first)).collect();
     assert_eq!(places, [("weight", 0), ("bias", 256)]);
     assert_eq!(layout.elements, 256 + 129);
-    let mut buffer = vec![0u8; 4 * Layout::of(&one(3), DType::F32).elements];
-    Layout::of(&one(3), DType::F32).store(&one(3), &mut buffer);
-    let values: &[f32] = bytemuck::cast_slice(&buffer);
-    assert_eq!((values[2], values[3], values[128], values[130]), (1.0, 0.0, 1.0, 1.0));
 }
 
 /// Whenever a block is read, the last fill of its slot was its own, and no slot is refilled between the

@@ -140,6 +140,7 @@ impl<'a, N: Network> Training<'a, N> {
             // The loss holds the graph; freeing it belongs to backward.
             drop(loss);
             sum.add(&network, gradients);
+            network.offloaded().inspect(|blocks| blocks.settle());
             drop(range);
             end(Phase::Backward, None);
         }
@@ -155,6 +156,7 @@ impl<'a, N: Network> Training<'a, N> {
         };
         if let Some(blocks) = network.offloaded() {
             blocks.update(&mut self.optimizer, &size);
+            blocks.settle();
         }
         self.network = Some(self.optimizer.step(network, sum, &size));
         drop(range);

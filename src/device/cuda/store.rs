@@ -179,6 +179,14 @@ impl BlockStore for CudaStore {
 
     fn clear(&mut self, _slot: usize) {}
 
+    fn settle(&mut self) {
+        self.gpu.context.bind();
+        for stream in [&self.fills, &self.sends] {
+            let event = Event::record_on(stream.stream.stream());
+            self.gpu.stream().submit(move |stream| event.hold(stream));
+        }
+    }
+
     fn wait(&mut self) {
         self.gpu.synchronize();
         for stream in [&self.fills, &self.sends] {

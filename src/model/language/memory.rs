@@ -59,7 +59,7 @@ impl Shape {
         let head = if cell.ops.loss == Operator::Custom { products(self.head_weights()) } else { 0.0 };
         let attention = if cell.ops.attention == Operator::Custom { scores } else { 0.0 };
         // Blocks that move are computed again as a whole.
-        let blocks = if cell.offload.moves() { forward - products(self.head_weights()) } else { 0.0 };
+        let blocks = if cell.offload().moves() { forward - products(self.head_weights()) } else { 0.0 };
         Flops { forward, backward: 2.0 * forward, recompute: blocks + mlp + head + attention }
     }
 
@@ -77,12 +77,12 @@ impl Shape {
         let layer_weights = self.attention_weights() + self.mlp_weights();
 
         let mut ledger = Ledger::new(cell.precision.compute, cell.device_id());
-        let moves = cell.offload.moves();
+        let moves = cell.offload().moves();
         let blocks = self.layers as u64 * layer_weights;
         ledger.now.weights = (self.parameters - if moves { blocks } else { 0 }) * stored;
         if moves {
             // What slots hold is neither the host's nor freed between the blocks.
-            ledger.take(cell.offload.slot_count(cell.device_id()) * layer_weights * stored);
+            ledger.take(cell.offload().slot_count(cell.device_id()) * layer_weights * stored);
         }
         ledger.now.optimizer = cell.train.optimizer.state_tensors() * self.parameters * 4;
 

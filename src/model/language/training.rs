@@ -70,7 +70,7 @@ impl Network for Gpt2 {
 }
 
 fn placement(cell: &Cell) -> Placement {
-    Some((cell.offload, cell.device_id()))
+    Some((cell.offload(), cell.device_id()))
 }
 
 /// Mean loss and accuracy over the batch's counted tokens, on a network outside of autodiff.
