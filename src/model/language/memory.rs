@@ -136,7 +136,7 @@ impl Shape {
             let gradients = layer_weights * stored;
             if moves {
                 // Computed again: what would have been kept is there for this block alone.
-                ledger.now.activations += layer_kept;
+                ledger.take(layer_kept);
             }
             // The MLP: the gradients of what is inside it.
             let moment = hidden * compute + (if self.gated { 3 } else { 2 }) * inner * compute;
@@ -148,11 +148,11 @@ impl Shape {
             ledger.take(moment);
             ledger.give(moment);
             ledger.now.gradients += gradients - self.mlp_weights() * stored;
-            ledger.now.activations -= layer_kept;
+            ledger.take(0);
+            ledger.now.activations -= if moves { hidden * stored } else { layer_kept };
             if moves {
-                ledger.take(0);
+                ledger.give(layer_kept);
                 ledger.now.gradients -= gradients;
-                ledger.now.activations -= hidden * stored;
             }
         }
         // The embedding's gradient; a tied head's is already there, and the two are added.
