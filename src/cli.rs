@@ -7,6 +7,7 @@ use miette::miette;
 
 use crate::commands::generate::GenerateArgs;
 use crate::device::DeviceId;
+use crate::offload::{Offload, Strategy};
 use crate::ops::Level;
 use crate::recipe::Compute;
 use crate::verify;
@@ -108,6 +109,9 @@ pub struct VerifyArgs {
     /// Largest absolute difference allowed, instead of the table's
     #[arg(long)]
     pub atol: Option<f64>,
+    /// How the blocks of a language model come to the device
+    #[arg(long, value_name = "STRATEGY", default_value = "none")]
+    pub offload: Strategy,
 }
 
 impl VerifyArgs {
@@ -116,6 +120,12 @@ impl VerifyArgs {
     pub fn options(&self) -> miette::Result<verify::Options> {
         let device =
             DeviceId::resolve(&self.device).map_err(|rule| miette!(help = rule.help, "{}", rule.message))?;
-        Ok(verify::Options { device, level: self.checkpoint, compute: self.compute, atol: self.atol })
+        Ok(verify::Options {
+            device,
+            level: self.checkpoint,
+            compute: self.compute,
+            atol: self.atol,
+            offload: Offload::of(self.offload),
+        })
     }
 }

@@ -12,6 +12,7 @@ pub mod device;
 mod files;
 pub mod measure;
 pub mod model;
+pub mod offload;
 pub mod ops;
 pub mod optim;
 pub mod recipe;

@@ -2,7 +2,7 @@
 //! and memory of the SwiGLU study's shapes.
 //!
 //! ```text
-//! cargo run --release --example cuda_check -- [device] [matmul] [tuning] [streams] [slots] [swiglu] [kernels] [loss] [rates] [loop] [memory]
+//! cargo run --release --example cuda_check -- [device] [matmul] [tuning] [streams] [slots] [offload] [swiglu] [kernels] [loss] [rates] [loop] [memory]
 //! ```
 //! Without arguments everything runs. `shapes` alone measures all shapes in one process, whose
 //! memory pools one shape leaves to the next; `shapes fp32 4 1` measures one of them (compute type,
@@ -11,6 +11,7 @@
 mod kernels;
 mod limits;
 mod loss;
+mod offload;
 mod operator;
 mod products;
 mod rates;
@@ -55,6 +56,9 @@ fn main() {
     }
     if wanted("slots") {
         slots::refills_beside_kernels(gpu, &mut checks);
+    }
+    if wanted("offload") {
+        offload::order_of_slots(&mut checks);
     }
     if wanted("swiglu") {
         operator::swiglu_against_cpu(gpu, &mut checks);

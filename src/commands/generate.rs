@@ -82,11 +82,11 @@ pub fn run(args: &GenerateArgs) -> Result<String> {
     let computation = Computation { arithmetic, ops: Ops::default(), level: Level::Keep };
     let results = match &architecture {
         Architecture::Qwen2(config) | Architecture::Llama(config) => {
-            let network = Llama::new(config, longest, &source, computation);
+            let network = Llama::new(config, longest, &source, computation, None);
             generate(&network, &text.prompts, &request, &device.burn())
         }
         Architecture::Gpt2(config) => {
-            let network = Gpt2::new(config, longest, &source, computation);
+            let network = Gpt2::new(config, longest, &source, computation, None);
             generate(&network, &text.prompts, &request, &device.burn())
         }
     };

@@ -4,6 +4,7 @@
 mod cpu;
 pub mod cuda;
 mod filler;
+mod store;
 pub mod trace;
 
 use std::collections::BTreeMap;
@@ -14,6 +15,7 @@ use burn::tensor::{DType, Device};
 use serde::{Deserialize, Serialize};
 
 pub use filler::Filler;
+pub use store::{BlockStore, Side, StoreSize};
 
 use crate::measure::{CpuMeter, Meter, alloc};
 use crate::recipe::{Cell, Compute, Rule};

@@ -95,3 +95,48 @@ pub fn reset_peak() {
 pub fn set_limit(bytes: usize) {
     LIMIT.store(bytes, Relaxed);
 }
+
+/// Bytes outside of the books: what on a GPU would be the host's memory, not the device's.
+pub struct Uncounted {
+    start: std::ptr::NonNull<u8>,
+    layout: Layout,
+}
+
+// SAFETY: plain memory with one owner.
+unsafe impl Send for Uncounted {}
+
+impl Uncounted {
+    /// Zeros.
+    ///
+    /// # Errors
+    /// When the system has no more memory; says how much was asked for.
+    pub fn new(bytes: usize) -> Result<Self, String> {
+        let refused = || format!("the host has no {bytes} bytes of memory for blocks");
+        let layout = Layout::from_size_align(bytes.max(1), 64).map_err(|_| refused())?;
+        // SAFETY: the layout is not empty.
+        let start = unsafe { System.alloc_zeroed(layout) };
+        Ok(Self { start: std::ptr::NonNull::new(start).ok_or_else(refused)?, layout })
+    }
+}
+
+impl std::ops::Deref for Uncounted {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        // SAFETY: initialised, and borrowed with `self`.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.layout.size()) }
+    }
+}
+
+impl std::ops::DerefMut for Uncounted {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, exclusively.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.layout.size()) }
+    }
+}
+
+impl Drop for Uncounted {
+    fn drop(&mut self) {
+        // SAFETY: allocated by `System` with this layout.
+        unsafe { System.dealloc(self.start.as_ptr(), self.layout) };
+    }
+}

@@ -185,7 +185,13 @@ mod tests {
         let from = WeightsFrom::Folder(folder);
         let source = Source::open(&from, &config.tensors(), DeviceId::Cpu, DType::F32).unwrap();
         let arithmetic = Arithmetic::of(Compute::Fp32);
-        Llama::new(&config, 64, &source, Computation { arithmetic, ops: Ops::default(), level: Level::Keep })
+        Llama::new(
+            &config,
+            64,
+            &source,
+            Computation { arithmetic, ops: Ops::default(), level: Level::Keep },
+            None,
+        )
     }
 
     #[test]

@@ -12,6 +12,7 @@ use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 
 use crate::measure::{Estimate, Evaluation};
+use crate::offload::Blocks;
 use crate::recipe::{Cell, Rule};
 use config::{Gpt2Config, LanguageModel, LlamaConfig};
 use language::memory::Shape;
@@ -42,6 +43,11 @@ pub trait Network: Module + Sized {
 
     /// The micro-batch's part of the step's mean loss, [1] in fp32.
     fn loss(&self, batch: &Self::Batch) -> Tensor<1>;
+
+    /// The blocks whose weights and gradients live on the host and are not the module's.
+    fn offloaded(&self) -> Option<&Blocks> {
+        None
+    }
 
     /// Quality on a batch, of a network outside of autodiff.
     fn evaluate(&self, batch: &Self::Batch) -> Evaluation;

@@ -1,8 +1,10 @@
-//! [`Source`]: where a network's parameters come from, random numbers or a folder of weights.
+//! [`Source`]: where a network's parameters come from: random numbers, a folder of weights, or tensors
+//! that are there already.
 
 use std::cell::RefCell;
 use std::ops::Range;
 
+use burn::backend::DispatchTensor;
 use burn::module::{Param, ParamId};
 use burn::tensor::{DType, Device, Distribution, Tensor};
 
@@ -23,8 +25,14 @@ pub struct Source {
     /// On autodiff.
     device: Device,
     dtype: DType,
-    /// `None`: random.
-    files: Option<Files>,
+    origin: Origin,
+}
+
+enum Origin {
+    Random,
+    Files(Box<Files>),
+    /// By a parameter's name.
+    Given(Box<dyn Fn(&str) -> DispatchTensor>),
 }
 
 struct Files {
@@ -41,38 +49,55 @@ impl Source {
         device: DeviceId,
         dtype: DType,
     ) -> Result<Self, WeightsError> {
-        let files = match from {
-            WeightsFrom::Random => None,
+        let origin = match from {
+            WeightsFrom::Random => Origin::Random,
             WeightsFrom::Folder(folder) => {
                 let weights = Weights::open(folder)?;
                 weights.check(expected)?;
-                Some(Files { weights, filler: RefCell::new(device.filler()) })
+                Origin::Files(Box::new(Files { weights, filler: RefCell::new(device.filler()) }))
             }
         };
-        Ok(Self { device: device.burn().autodiff(), dtype, files })
+        Ok(Self { device: device.burn().autodiff(), dtype, origin })
+    }
+
+    /// Hands out the tensors that `give` has, as they are: tracked by autodiff or not.
+    pub fn given(device: &Device, dtype: DType, give: impl Fn(&str) -> DispatchTensor + 'static) -> Self {
+        Self { device: device.clone().autodiff(), dtype, origin: Origin::Given(Box::new(give)) }
     }
 
     /// The parameter of this name; `init` where it is not loaded.
     pub fn parameter<const D: usize>(&self, name: &str, shape: [usize; D], init: Init) -> Param<Tensor<D>> {
         let options = (&self.device, self.dtype);
-        let tensor = match (&self.files, init) {
-            (Some(Files { weights, filler }), _) => {
+        let tensor = match (&self.origin, init) {
+            (Origin::Given(give), _) => {
+                let tensor = Tensor::<D>::from_dispatch(give(name));
+                debug_assert_eq!(tensor.dims(), shape, "{name}");
+                return Param::initialized(ParamId::new(), tensor);
+            }
+            (Origin::Files(files), _) => {
+                let Files { weights, filler } = &**files;
                 let view = weights.get(name).expect("checked when opened");
                 let fill = |elements: Range<usize>, out: &mut [u8]| {
                     part(&view, elements).write_to(out, stored(self.dtype)).expect("checked when opened");
                 };
                 filler.borrow_mut().tensor(shape, self.dtype, &fill).autodiff()
             }
-            (None, Init::Constant(value)) => Tensor::full(shape, value, options),
-            (None, Init::Normal(deviation)) => {
+            (Origin::Random, Init::Constant(value)) => Tensor::full(shape, value, options),
+            (Origin::Random, Init::Normal(deviation)) => {
                 Tensor::random(shape, Distribution::Normal(0.0, deviation), options)
             }
         };
         Param::initialized(ParamId::new(), tensor.require_grad())
     }
 
+    /// On autodiff.
     pub fn device(&self) -> &Device {
         &self.device
+    }
+
+    /// The type that parameters are stored in.
+    pub fn dtype(&self) -> DType {
+        self.dtype
     }
 }
 

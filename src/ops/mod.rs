@@ -3,6 +3,7 @@
 
 pub mod attention;
 pub mod backend;
+pub mod checkpoint;
 pub mod cross_entropy;
 pub mod dense;
 pub mod embedding;

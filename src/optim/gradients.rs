@@ -31,15 +31,16 @@ impl GradientSet {
     /// What every gradient is to be multiplied by so that the norm over all of them is at most `limit`,
     /// as `torch.nn.utils.clip_grad_norm_`: min(1, limit / (norm + 1e-6)), [1] in fp32. The norm stays on
     /// the device; a gradient that is not finite makes the factor NaN.
-    pub fn clip_factor(&self, limit: f64, device: &Device) -> Tensor<1> {
-        let zero = Tensor::<1>::zeros([1], (device, DType::F32));
-        let squares = self.gradients.values().fold(zero, |sum, gradient| sum + squares(gradient.clone()));
+    /// `others`: the sum of the squares of gradients that are not in the set.
+    pub fn clip_factor(&self, limit: f64, others: Option<Tensor<1>>, device: &Device) -> Tensor<1> {
+        let others = others.unwrap_or_else(|| Tensor::<1>::zeros([1], (device, DType::F32)));
+        let squares = self.gradients.values().fold(others, |sum, gradient| sum + squares(gradient.clone()));
         (squares.sqrt() + 1e-6).recip().mul_scalar(limit).clamp_max(1.0)
     }
 }
 
-/// Σ g², [1] in fp32.
-fn squares(gradient: DispatchTensor) -> Tensor<1> {
+/// Σ g², [1] in fp32, of a gradient of any shape.
+pub fn squares(gradient: DispatchTensor) -> Tensor<1> {
     let gradient = Tensor::<1>::from_dispatch(gradient);
     if on_cuda(&gradient) {
         return uncube(sum_of_squares(&cube(gradient)));
@@ -77,7 +78,7 @@ mod tests {
             let gradient = Tensor::<1>::from_floats(values.as_slice(), &device);
             set.gradients.insert(ParamId::new(), gradient.into_dispatch());
         }
-        let factor = |limit| set.clip_factor(limit, &device).into_scalar::<f32>();
+        let factor = |limit| set.clip_factor(limit, None, &device).into_scalar::<f32>();
         assert!((factor(1.0) - 1.0 / 13.0).abs() < 1e-7);
         assert_eq!(factor(20.0), 1.0);
     }

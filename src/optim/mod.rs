@@ -12,7 +12,7 @@ use burn::tensor::{DType, Device, Tensor};
 use serde::{Deserialize, Serialize};
 
 pub use adamw::AdamW;
-pub use gradients::GradientSet;
+pub use gradients::{GradientSet, squares};
 pub use schedule::Schedule;
 pub use sgd::Sgd;
 
@@ -111,6 +111,21 @@ impl Optimizer {
         }
     }
 
+    /// Updates one flat parameter, whose state is kept under `id`; all three are outside of autodiff.
+    pub fn update(
+        &mut self,
+        id: ParamId,
+        flat: Tensor<1>,
+        gradient: Tensor<1>,
+        size: &StepSize,
+    ) -> Tensor<1> {
+        match self {
+            Self::None => flat,
+            Self::Sgd(stateful) => stateful.update(id, flat, gradient, size),
+            Self::AdamW(stateful) => stateful.update(id, flat, gradient, size),
+        }
+    }
+
     /// Updates every parameter that has a gradient. Each gradient is freed as it is used.
     pub fn step<M: Module>(&mut self, module: M, gradients: GradientSet, size: &StepSize) -> M {
         match self {
@@ -118,6 +133,12 @@ impl Optimizer {
             Self::Sgd(stateful) => module.map(&mut Update { stateful, gradients, size }),
             Self::AdamW(stateful) => module.map(&mut Update { stateful, gradients, size }),
         }
+    }
+}
+
+impl<R: UpdateRule> Stateful<R> {
+    fn update(&mut self, id: ParamId, flat: Tensor<1>, gradient: Tensor<1>, size: &StepSize) -> Tensor<1> {
+        self.rule.update(flat, gradient, self.states.entry(id).or_default(), size)
     }
 }
 
@@ -136,9 +157,7 @@ impl<R: UpdateRule> ModuleMapper for Update<'_, R> {
         let Some(gradient) = self.gradients.take(id, size) else {
             return Param::from_mapped_value(id, tensor, mapper);
         };
-        let state = self.stateful.states.entry(id).or_default();
-        let flat = tensor.inner().reshape([size]);
-        let updated = self.stateful.rule.update(flat, gradient, state, self.size);
+        let updated = self.stateful.update(id, tensor.inner().reshape([size]), gradient, self.size);
         let tensor = Tensor::from_inner(updated.reshape(shape)).require_grad();
         Param::from_mapped_value(id, tensor, mapper)
     }

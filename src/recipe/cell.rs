@@ -17,6 +17,7 @@ use super::{HEADER_KEYS, Run};
 use crate::data::Data;
 use crate::device::DeviceId;
 use crate::model::Model;
+use crate::offload::Offload;
 use crate::ops::{Checkpoint, Ops};
 
 /// Everything that decides what is computed and how it is measured.
@@ -35,6 +36,9 @@ pub struct Cell {
     pub checkpoint: Checkpoint,
     #[serde(default)]
     pub ops: Ops,
+    /// As typed: a recipe that compares strategies says `none` too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub offload: Option<Offload>,
     #[serde(default, skip_serializing_if = "Data::is_random")]
     pub data: Data,
     pub train: Train,
@@ -90,10 +94,16 @@ impl Cell {
         DeviceId::resolve(&self.device.0).expect("checked when the recipe was loaded")
     }
 
+    /// Where the blocks of a language model live.
+    pub fn offload(&self) -> Offload {
+        self.offload.unwrap_or_default()
+    }
+
     /// Rules over more than one key. Each technique checks its own.
     fn check(&self) -> Result<(), Rule> {
         self.precision.check()?;
         self.ops.check(self)?;
+        self.offload().check(self)?;
         if self.model.decoder().is_none() {
             self.check_without_text()?;
         }

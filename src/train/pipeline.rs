@@ -9,6 +9,7 @@ use crate::device::{DeviceId, trace};
 use crate::measure::{Evaluation, Measured, Measurement, Meter, Phase, Samples, Stop};
 use crate::model::language::{Gpt2, Llama};
 use crate::model::{Model, Network, Steps, swiglu::SwigluStack};
+use crate::offload::Blocks;
 use crate::ops::Operator;
 use crate::optim::{GradientSet, Optimizer, OptimizerConfig, StepSize};
 use crate::recipe::Cell;
@@ -87,7 +88,13 @@ impl<'a, N: Network> Training<'a, N> {
         };
         let total = cell.measure.warmup + cell.measure.steps;
         on_step(0, total);
+        let offloaded = training.network.as_ref().and_then(N::offloaded).cloned();
+        if let (Some(blocks), Some(_)) = (&offloaded, cell.train.clip_norm) {
+            blocks.want_squares();
+        }
         meter.prepare(&|| drop(training.loss().backward()), told);
+        // The first step does not add to the gradients of the preparation.
+        offloaded.inspect(Blocks::discard_gradients);
         let _limit = early.unwrap_or_else(limit);
         for step in 0..total {
             training.evaluate(step == 0);
@@ -133,6 +140,7 @@ impl<'a, N: Network> Training<'a, N> {
             // The loss holds the graph; freeing it belongs to backward.
             drop(loss);
             sum.add(&network, gradients);
+            network.offloaded().inspect(|blocks| blocks.settle());
             drop(range);
             end(Phase::Backward, None);
         }
@@ -141,8 +149,15 @@ impl<'a, N: Network> Training<'a, N> {
         self.updates += 1;
         let size = StepSize {
             rate: train.schedule.factor(self.updates, self.cell.measure.warmup + self.cell.measure.steps),
-            clip: train.clip_norm.map(|limit| sum.clip_factor(limit, &self.device.burn())),
+            clip: train.clip_norm.map(|limit| {
+                let offloaded = network.offloaded().and_then(Blocks::squares);
+                sum.clip_factor(limit, offloaded, &self.device.burn())
+            }),
         };
+        if let Some(blocks) = network.offloaded() {
+            blocks.update(&mut self.optimizer, &size);
+            blocks.settle();
+        }
         self.network = Some(self.optimizer.step(network, sum, &size));
         drop(range);
         end(Phase::Optimizer, None);

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use burn::tensor::Tensor;
+use burn::tensor::{Gradients, Tensor};
 use miette::{Result, miette};
 
 use super::{Check, Golden, Kind, Options, tolerance};
@@ -13,6 +13,7 @@ use crate::model::generate::{Choice, Request, generate};
 use crate::model::language::{Computation, Gpt2, LanguageNetwork, Llama, LmBatch, Tokens};
 use crate::model::named::{self, Named};
 use crate::model::source::Source;
+use crate::offload::Blocks;
 use crate::ops::dense::Arithmetic;
 use crate::ops::{Level, Ops};
 use crate::optim::{AdamW, GradientSet, Optimizer, OptimizerConfig, StepSize};
@@ -48,12 +49,13 @@ pub fn verify(folder: &Path, golden: &Golden, options: &Options) -> Result<Vec<C
             .map_err(|e| miette!("{e}"))?;
         let generated = golden.find("generate.tokens").map_or(0, <[f64]>::len);
         let positions = golden.get("input_ids").shape[1].max(generated);
+        let placement = Some((options.offload, options.device));
         let quantities = match &architecture {
             Architecture::Qwen2(config) | Architecture::Llama(config) => {
-                compare(Llama::new(config, positions, &source, computation), golden, options)
+                compare(Llama::new(config, positions, &source, computation, placement), golden, options)
             }
             Architecture::Gpt2(config) => {
-                compare(Gpt2::new(config, positions, &source, computation), golden, options)
+                compare(Gpt2::new(config, positions, &source, computation, placement), golden, options)
             }
         };
         let label = format!("level {level}");
@@ -94,7 +96,10 @@ fn compare<N: LanguageNetwork>(network: N, golden: &Golden, options: &Options) -
         checks.push(check("loss", Kind::Loss, &list(loss.clone().inner()), &golden.get("loss").data));
     }
     if golden.names().iter().any(|name| name.starts_with("grad.")) {
-        checks.extend(gradients("grad", &named::gradients(&network, &loss.backward()), golden, &check));
+        checks.extend(gradients("grad", &all_gradients(&network, &loss.backward()), golden, &check));
+        if let Some(blocks) = network.offloaded() {
+            blocks.discard_gradients();
+        }
     }
     checks.extend(continuation(&network, golden, options));
     // Half-precision weights cannot hold what a step of 1e-3 · the moments' ratio changes.
@@ -137,15 +142,18 @@ fn training<N: LanguageNetwork>(
         losses.extend(list(loss.clone().inner()));
         let gradients = loss.backward();
         if step == 2 {
-            third = named::gradients(&network, &gradients);
+            third = all_gradients(&network, &gradients);
         }
         let mut set = GradientSet::default();
         set.add(&network, gradients);
+        if let Some(blocks) = network.offloaded() {
+            blocks.update(&mut optimizer, &StepSize::FULL);
+        }
         network = optimizer.step(network, set, &StepSize::FULL);
     }
     let mut checks = vec![check("losses of three steps", Kind::Loss, &losses, &golden.get("losses").data)];
     checks.extend(gradients("step3_grad", &third, golden, check));
-    for ((name, ours), (_, our_third)) in named::parameters(&network).into_iter().zip(&third) {
+    for ((name, ours), (_, our_third)) in all_parameters(&network).into_iter().zip(&third) {
         let of = |what: &str| golden.find(&format!("{what}.{name}"));
         let (Some(reference), Some(first), Some(third)) = (of("step3"), of("grad"), of("step3_grad")) else {
             continue;
@@ -184,6 +192,18 @@ fn continuation<N: LanguageNetwork>(network: &N, golden: &Golden, options: &Opti
     Some(Check::new(name, &differing, &vec![0.0; differing.len()], none))
 }
 
+/// Those of the module, and those of the blocks on the host.
+fn all_gradients<N: LanguageNetwork>(network: &N, gradients: &Gradients) -> Named {
+    let offloaded = network.offloaded().map(Blocks::gradients);
+    named::gradients(network, gradients).into_iter().chain(offloaded.into_iter().flatten()).collect()
+}
+
+/// As [`all_gradients`].
+fn all_parameters<N: LanguageNetwork>(network: &N) -> Named {
+    let offloaded = network.offloaded().map(Blocks::parameters);
+    named::parameters(network).into_iter().chain(offloaded.into_iter().flatten()).collect()
+}
+
 fn list<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
     tensor.into_data().iter::<f64>().collect()
 }
@@ -192,6 +212,7 @@ fn list<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
 mod tests {
     use super::*;
     use crate::device::DeviceId;
+    use crate::offload::{Offload, Strategy};
     use crate::verify::{table, verify};
 
     fn fixture(name: &str) -> std::path::PathBuf {
@@ -199,7 +220,21 @@ mod tests {
     }
 
     fn options(compute: Compute) -> Options {
-        Options { device: DeviceId::Cpu, level: None, compute, atol: None }
+        Options { device: DeviceId::Cpu, level: None, compute, atol: None, offload: Offload::default() }
+    }
+
+    /// Logits, loss, all gradients, continuation, and the parameters after three AdamW steps.
+    #[test]
+    fn every_offload_strategy_equals_the_reference() {
+        for name in ["qwen2", "gpt2"] {
+            let resident = verify(&fixture(name), &options(Compute::Fp32)).unwrap();
+            for offload in Strategy::ALL.into_iter().filter(|s| *s != Strategy::None).map(Offload::of) {
+                let options = Options { offload, ..options(Compute::Fp32) };
+                let checks = verify(&fixture(name), &options).unwrap();
+                assert_eq!(checks.len(), resident.len(), "{name} {offload:?}: every quantity is compared");
+                assert!(checks.iter().all(Check::passes), "{name} {offload:?}\n{}", table(&checks));
+            }
+        }
     }
 
     #[test]
@@ -224,6 +259,30 @@ mod tests {
         let passed: Vec<&str> = checks.iter().filter(|c| c.passes()).map(|c| c.name.as_str()).collect();
         assert_eq!(passed, ["grad.model.norm.weight"]);
         assert!(checks.len() > 30);
+    }
+
+    /// A slot that is refilled before its block is computed is noticed, in the logits and in gradients.
+    #[test]
+    fn a_slot_refilled_too_early_fails() {
+        let offload = Offload { strategy: Strategy::Overlap, buffers: 2 };
+        let options = Options { offload, ..options(Compute::Fp32) };
+        let golden = Golden::load(&fixture("qwen2")).unwrap();
+        let Architecture::Qwen2(config) = from_hugging_face(&fixture("qwen2")).unwrap() else {
+            panic!("the fixture is a Qwen2")
+        };
+        let from = WeightsFrom::Folder(fixture("qwen2"));
+        let source = Source::open(&from, &config.tensors(), DeviceId::Cpu, dtype(Compute::Fp32)).unwrap();
+        let arithmetic = Arithmetic::of(Compute::Fp32);
+        let computation = Computation { arithmetic, ops: Ops::default(), level: Level::Keep };
+        for early in [false, true] {
+            let network = Llama::new(&config, 128, &source, computation, Some((offload, DeviceId::Cpu)));
+            if early {
+                network.offloaded().expect("blocks are on the host").refill_early();
+            }
+            let checks = compare(network, &golden, &options);
+            let failed = |part: &str| checks.iter().any(|c| c.name.contains(part) && !c.passes());
+            assert_eq!([failed("logits"), failed("grad.model.layers")], [early; 2], "{}", table(&checks));
+        }
     }
 
     /// A gradient that is lost, or belongs to another parameter, is noticed.

@@ -10,6 +10,7 @@ use std::path::Path;
 use miette::{Result, miette};
 
 use crate::device::DeviceId;
+use crate::offload::Offload;
 use crate::ops::Level;
 use crate::recipe::Compute;
 use crate::text;
@@ -25,6 +26,8 @@ pub struct Options {
     pub compute: Compute,
     /// Replaces the table's absolute tolerance.
     pub atol: Option<f64>,
+    /// Where the blocks of a language model live meanwhile.
+    pub offload: Offload,
 }
 
 /// What a quantity is; the tolerance depends on it.

@@ -4,5 +4,6 @@ mod bad_input;
 mod commands;
 mod cuda;
 mod language;
+mod offload;
 mod place;
 mod run;

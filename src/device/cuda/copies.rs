@@ -18,8 +18,8 @@ use super::{Event, Gpu, PinnedSlice, address};
 pub struct Slot {
     gpu: &'static Gpu,
     handle: Handle,
-    pointer: u64,
-    bytes: usize,
+    pub(super) pointer: u64,
+    pub(super) bytes: usize,
     /// Keeps CubeCL from moving the memory.
     _guard: Box<dyn Send>,
 }
@@ -46,8 +46,19 @@ impl Slot {
     /// When `shape` elements of `dtype` are not exactly the slot's bytes.
     pub fn tensor(&self, shape: Shape, dtype: DType) -> CubeTensor {
         assert_eq!(shape.num_elements() * dtype.size(), self.bytes, "a tensor over a slot fills it");
+        self.part(0, shape, dtype)
+    }
+
+    /// As [`tensor`](Self::tensor), over a part of the slot that begins at the byte `start`.
+    ///
+    /// # Panics
+    /// When the part does not lie within the slot.
+    pub fn part(&self, start: usize, shape: Shape, dtype: DType) -> CubeTensor {
+        let rest = self.bytes.checked_sub(start + shape.num_elements() * dtype.size());
+        let rest = rest.expect("a part lies within its slot");
+        let handle = self.handle.clone().offset_start(start as u64).offset_end(rest as u64);
         let (client, device) = (self.gpu.client(), self.gpu.device.clone());
-        CubeTensor::new_contiguous(client, device, shape, self.handle.clone(), dtype)
+        CubeTensor::new_contiguous(client, device, shape, handle, dtype)
     }
 }
 
@@ -80,7 +91,7 @@ impl Drop for Transfer {
 /// ([`StreamPath::HostSynchronised`](super::StreamPath)).
 pub struct CopyStream {
     gpu: &'static Gpu,
-    stream: Raw,
+    pub(super) stream: Raw,
 }
 
 impl CopyStream {

@@ -10,6 +10,8 @@ pub struct Event(CUevent);
 
 // SAFETY: an event may be waited for and destroyed by any thread.
 unsafe impl Send for Event {}
+// SAFETY: as above, also through a shared reference.
+unsafe impl Sync for Event {}
 
 impl Event {
     /// Records an event behind everything issued so far on this thread's stream.
@@ -27,6 +29,16 @@ impl Event {
             sys::cuEventRecord(event, stream).result().expect("an event can be recorded");
         }
         Self(event)
+    }
+
+    /// What `stream`, which is alive, is given from now on waits, on the device, for this event.
+    pub(super) fn hold(&self, stream: CUstream) {
+        let flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT as u32;
+        // SAFETY: the event was recorded and is destroyed only by `drop`; the stream is alive, and the
+        // wait keeps what it needs of the event.
+        unsafe { sys::cuStreamWaitEvent(stream, self.0, flags) }
+            .result()
+            .expect("a stream can wait for an event");
     }
 
     /// Waits until the device has reached this event.

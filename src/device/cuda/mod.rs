@@ -15,6 +15,7 @@ mod memory;
 mod meter;
 mod pinned;
 mod ranges;
+mod store;
 mod stream;
 mod upload;
 
@@ -43,6 +44,7 @@ pub use memory::{Ballast, PeakObservation, Usage};
 pub use meter::CudaMeter;
 pub use pinned::{PinnedArena, PinnedSlice};
 pub use ranges::Range;
+pub use store::CudaStore;
 pub use stream::Path as StreamPath;
 pub use upload::Uploader;
 

@@ -5,9 +5,11 @@ use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 
 use super::memory::Shape;
 use super::parts::{Conv1d, Embedding, LayerNorm, Linear};
-use super::{Cache, Computation, LanguageNetwork, Tokens, attend};
+use super::stack::{self, Context, build, through};
+use super::{Cache, Computation, LanguageNetwork, Placement, Tokens, attend};
 use crate::model::config::{Gpt2Config, Positions};
 use crate::model::source::Source;
+use crate::offload::Blocks;
 use crate::ops::attention::{Heads, attention_packed};
 use crate::ops::gelu::gelu;
 use crate::ops::residual::residual;
@@ -23,6 +25,9 @@ pub struct Gpt2 {
     computation: Computation,
     #[module(skip)]
     sinusoids: Option<PositionalEncoding>,
+    /// `None`: `transformer.h` holds them.
+    #[module(skip)]
+    offloaded: Option<Blocks>,
 }
 
 #[derive(Module, Debug)]
@@ -56,44 +61,30 @@ struct Mlp {
 
 impl Gpt2 {
     /// Positions up to `positions` can be read where they are sinusoidal; learned ones are as many as
-    /// the configuration says.
-    pub fn new(config: &Gpt2Config, positions: usize, source: &Source, computation: Computation) -> Self {
-        let (hidden, inner, depth) = (config.hidden_size, config.intermediate_size, config.num_hidden_layers);
-        let norm = |name: String| LayerNorm::new(source, &name, hidden, config.layer_norm_eps);
-        let block = |i: usize| {
-            let name = format!("transformer.h.{i}");
-            let conv = |part: &str, inputs: usize, outputs: usize, depth: Option<usize>| {
-                Conv1d::new(source, &format!("{name}.{part}"), inputs, outputs, depth)
-            };
-            Block {
-                ln_1: norm(format!("{name}.ln_1")),
-                attn: Attention {
-                    c_attn: conv("attn.c_attn", hidden, 3 * hidden, None),
-                    c_proj: conv("attn.c_proj", hidden, hidden, Some(depth)),
-                },
-                ln_2: norm(format!("{name}.ln_2")),
-                mlp: Mlp {
-                    c_fc: conv("mlp.c_fc", hidden, inner, None),
-                    c_proj: conv("mlp.c_proj", inner, hidden, Some(depth)),
-                },
-            }
-        };
+    /// the configuration says. The blocks go where `placement` says.
+    pub fn new(
+        config: &Gpt2Config,
+        positions: usize,
+        source: &Source,
+        computation: Computation,
+        placement: Placement,
+    ) -> Self {
+        let hidden = config.hidden_size;
         let learned = config.positions == Positions::Learned;
+        let wte = Embedding::new(source, "transformer.wte", config.vocab_size, hidden);
+        let wpe = learned
+            .then(|| Embedding::new(source, "transformer.wpe", config.max_position_embeddings, hidden));
+        let (h, offloaded) = build(config, config.num_hidden_layers, source, placement);
+        let ln_f = LayerNorm::new(source, "transformer.ln_f", hidden, config.layer_norm_eps);
         Self {
-            transformer: Transformer {
-                wte: Embedding::new(source, "transformer.wte", config.vocab_size, hidden),
-                wpe: learned.then(|| {
-                    Embedding::new(source, "transformer.wpe", config.max_position_embeddings, hidden)
-                }),
-                h: (0..depth).map(block).collect(),
-                ln_f: norm("transformer.ln_f".into()),
-            },
+            transformer: Transformer { wte, wpe, h, ln_f },
             lm_head: (!config.tie_word_embeddings)
                 .then(|| Linear::new(source, "lm_head", config.vocab_size, hidden, false)),
             config: config.clone(),
             computation,
             sinusoids: (!learned)
                 .then(|| PositionalEncoding::new(positions, hidden, &source.device().clone().inner())),
+            offloaded,
         }
     }
 
@@ -110,17 +101,70 @@ impl Gpt2 {
     }
 }
 
+impl stack::Block for Block {
+    type Config = Gpt2Config;
+
+    const PREFIX: &'static str = "transformer.h";
+
+    fn new(config: &Gpt2Config, block: usize, source: &Source) -> Self {
+        let name = format!("{}.{block}", Self::PREFIX);
+        let (hidden, inner, depth) = (config.hidden_size, config.intermediate_size, config.num_hidden_layers);
+        let norm =
+            |part: &str| LayerNorm::new(source, &format!("{name}.{part}"), hidden, config.layer_norm_eps);
+        let conv = |part: &str, inputs: usize, outputs: usize, depth: Option<usize>| {
+            Conv1d::new(source, &format!("{name}.{part}"), inputs, outputs, depth)
+        };
+        Self {
+            ln_1: norm("ln_1"),
+            attn: Attention {
+                c_attn: conv("attn.c_attn", hidden, 3 * hidden, None),
+                c_proj: conv("attn.c_proj", hidden, hidden, Some(depth)),
+            },
+            ln_2: norm("ln_2"),
+            mlp: Mlp {
+                c_fc: conv("mlp.c_fc", hidden, inner, None),
+                c_proj: conv("mlp.c_proj", inner, hidden, Some(depth)),
+            },
+        }
+    }
+
+    fn forward(
+        &self,
+        block: usize,
+        x: Tensor<2>,
+        context: &Context<Gpt2Config>,
+        cache: Option<&mut Cache>,
+    ) -> Tensor<2> {
+        let Context { config, computation, heads, mask, .. } = context;
+        let hidden = config.hidden_size;
+        let qkv = self.attn.c_attn.forward(self.ln_1.forward(x.clone(), computation), computation);
+        let o = match cache {
+            None => attention_packed(qkv, *heads, mask, computation.arithmetic, computation.ops.attention),
+            Some(cache) => {
+                let parts = [0, 1, 2].map(|part| qkv.clone().narrow(1, part * hidden, hidden));
+                attend(block, parts, *heads, mask, computation, Some(cache))
+            }
+        };
+        let x = residual(x, self.attn.c_proj.forward(o, computation));
+        let inner = self.mlp.c_fc.forward(self.ln_2.forward(x.clone(), computation), computation);
+        residual(x, self.mlp.c_proj.forward(gelu(inner, computation.ops.gelu), computation))
+    }
+}
+
 impl LanguageNetwork for Gpt2 {
     fn layers(&self) -> usize {
-        self.transformer.h.len()
+        self.config.num_hidden_layers
+    }
+
+    fn offloaded(&self) -> Option<&Blocks> {
+        self.offloaded.as_ref()
     }
 
     fn computation(&self) -> &Computation {
         &self.computation
     }
 
-    fn hidden(&self, tokens: &Tokens, mut cache: Option<&mut Cache>) -> Tensor<2> {
-        let computation = &self.computation;
+    fn hidden(&self, tokens: &Tokens, cache: Option<&mut Cache>) -> Tensor<2> {
         let hidden = self.config.hidden_size;
         let heads = Heads {
             batch: tokens.batch,
@@ -129,27 +173,10 @@ impl LanguageNetwork for Gpt2 {
             group: 1,
             head_dim: hidden / self.config.num_attention_heads,
         };
-        let mut x = self.embed(tokens);
-        for (i, block) in self.transformer.h.iter().enumerate() {
-            let qkv = block.attn.c_attn.forward(block.ln_1.forward(x.clone(), computation), computation);
-            let o = match &mut cache {
-                None => attention_packed(
-                    qkv,
-                    heads,
-                    &tokens.mask,
-                    computation.arithmetic,
-                    computation.ops.attention,
-                ),
-                Some(cache) => {
-                    let parts = [0, 1, 2].map(|part| qkv.clone().narrow(1, part * hidden, hidden));
-                    attend(i, parts, heads, &tokens.mask, computation, Some(cache))
-                }
-            };
-            x = residual(x, block.attn.c_proj.forward(o, computation));
-            let inner = block.mlp.c_fc.forward(block.ln_2.forward(x.clone(), computation), computation);
-            x = residual(x, block.mlp.c_proj.forward(gelu(inner, computation.ops.gelu), computation));
-        }
-        self.transformer.ln_f.forward(x, computation)
+        let context = Context::new(&self.config, self.computation, heads, tokens, None);
+        let x = self.embed(tokens);
+        let x = through(&self.transformer.h, self.offloaded.as_ref(), x, context, cache);
+        self.transformer.ln_f.forward(x, &self.computation)
     }
 
     fn head(&self) -> Tensor<2> {

@@ -6,9 +6,11 @@ use burn::tensor::Tensor;
 
 use super::memory::Shape;
 use super::parts::{Embedding, Linear, RmsNorm};
-use super::{Cache, Computation, LanguageNetwork, Tokens, attend};
+use super::stack::{Block, Context, build, through};
+use super::{Cache, Computation, LanguageNetwork, Placement, Tokens, attend};
 use crate::model::config::LlamaConfig;
 use crate::model::source::Source;
+use crate::offload::Blocks;
 use crate::ops::attention::Heads;
 use crate::ops::dense::WeightLayout;
 use crate::ops::residual::residual;
@@ -26,6 +28,9 @@ pub struct Llama {
     computation: Computation,
     #[module(skip)]
     rotation: Rotation,
+    /// `None`: `model.layers` holds them.
+    #[module(skip)]
+    offloaded: Option<Blocks>,
 }
 
 #[derive(Module, Debug)]
@@ -59,40 +64,20 @@ struct Mlp {
 }
 
 impl Llama {
-    /// Positions up to `positions` can be read.
-    pub fn new(config: &LlamaConfig, positions: usize, source: &Source, computation: Computation) -> Self {
+    /// Positions up to `positions` can be read. The blocks go where `placement` says.
+    pub fn new(
+        config: &LlamaConfig,
+        positions: usize,
+        source: &Source,
+        computation: Computation,
+        placement: Placement,
+    ) -> Self {
         let hidden = config.hidden_size;
-        let norm = |name: &str| RmsNorm::new(source, name, hidden, config.rms_norm_eps);
-        let layer = |i: usize| {
-            let name = format!("model.layers.{i}");
-            let linear = |part: &str, outputs: usize, inputs: usize, bias: bool| {
-                Linear::new(source, &format!("{name}.{part}"), outputs, inputs, bias)
-            };
-            let queries = config.num_attention_heads * config.head_dim;
-            let keys = config.num_key_value_heads * config.head_dim;
-            let (bias, inner) = (config.attention_bias, config.intermediate_size);
-            Layer {
-                input_layernorm: norm(&format!("{name}.input_layernorm")),
-                self_attn: Attention {
-                    q_proj: linear("self_attn.q_proj", queries, hidden, bias),
-                    k_proj: linear("self_attn.k_proj", keys, hidden, bias),
-                    v_proj: linear("self_attn.v_proj", keys, hidden, bias),
-                    o_proj: linear("self_attn.o_proj", hidden, queries, false),
-                },
-                post_attention_layernorm: norm(&format!("{name}.post_attention_layernorm")),
-                mlp: Mlp {
-                    gate_proj: linear("mlp.gate_proj", inner, hidden, false),
-                    up_proj: linear("mlp.up_proj", inner, hidden, false),
-                    down_proj: linear("mlp.down_proj", hidden, inner, false),
-                },
-            }
-        };
+        let embed_tokens = Embedding::new(source, "model.embed_tokens", config.vocab_size, hidden);
+        let (layers, offloaded) = build(config, config.num_hidden_layers, source, placement);
+        let norm = RmsNorm::new(source, "model.norm", hidden, config.rms_norm_eps);
         Self {
-            model: Decoder {
-                embed_tokens: Embedding::new(source, "model.embed_tokens", config.vocab_size, hidden),
-                layers: (0..config.num_hidden_layers).map(layer).collect(),
-                norm: norm("model.norm"),
-            },
+            model: Decoder { embed_tokens, layers, norm },
             lm_head: (!config.tie_word_embeddings)
                 .then(|| Linear::new(source, "lm_head", config.vocab_size, hidden, false)),
             config: config.clone(),
@@ -103,20 +88,78 @@ impl Llama {
                 config.rope_theta,
                 &source.device().clone().inner(),
             ),
+            offloaded,
         }
+    }
+}
+
+impl Block for Layer {
+    type Config = LlamaConfig;
+
+    const PREFIX: &'static str = "model.layers";
+
+    fn new(config: &LlamaConfig, block: usize, source: &Source) -> Self {
+        let name = format!("{}.{block}", Self::PREFIX);
+        let (hidden, inner, bias) = (config.hidden_size, config.intermediate_size, config.attention_bias);
+        let queries = config.num_attention_heads * config.head_dim;
+        let keys = config.num_key_value_heads * config.head_dim;
+        let norm = |part: &str| RmsNorm::new(source, &format!("{name}.{part}"), hidden, config.rms_norm_eps);
+        let linear = |part: &str, outputs: usize, inputs: usize, bias: bool| {
+            Linear::new(source, &format!("{name}.{part}"), outputs, inputs, bias)
+        };
+        Self {
+            input_layernorm: norm("input_layernorm"),
+            self_attn: Attention {
+                q_proj: linear("self_attn.q_proj", queries, hidden, bias),
+                k_proj: linear("self_attn.k_proj", keys, hidden, bias),
+                v_proj: linear("self_attn.v_proj", keys, hidden, bias),
+                o_proj: linear("self_attn.o_proj", hidden, queries, false),
+            },
+            post_attention_layernorm: norm("post_attention_layernorm"),
+            mlp: Mlp {
+                gate_proj: linear("mlp.gate_proj", inner, hidden, false),
+                up_proj: linear("mlp.up_proj", inner, hidden, false),
+                down_proj: linear("mlp.down_proj", hidden, inner, false),
+            },
+        }
+    }
+
+    fn forward(
+        &self,
+        block: usize,
+        x: Tensor<2>,
+        context: &Context<LlamaConfig>,
+        cache: Option<&mut Cache>,
+    ) -> Tensor<2> {
+        let Context { computation, heads, mask, positions, rotation, .. } = context;
+        let rotation = rotation.as_ref().expect("given by the network");
+        let normal = self.input_layernorm.forward(x.clone(), computation);
+        let Attention { q_proj, k_proj, v_proj, o_proj } = &self.self_attn;
+        let turn = |x| rope(x, rotation, positions, computation.ops.rope);
+        let q = turn(q_proj.forward(normal.clone(), computation));
+        let k = turn(k_proj.forward(normal.clone(), computation));
+        let v = v_proj.forward(normal, computation);
+        let o = attend(block, [q, k, v], *heads, mask, computation, cache);
+        let x = residual(x, o_proj.forward(o, computation));
+        let normal = self.post_attention_layernorm.forward(x.clone(), computation);
+        residual(x, self.mlp.forward(normal, computation))
     }
 }
 
 impl LanguageNetwork for Llama {
     fn layers(&self) -> usize {
-        self.model.layers.len()
+        self.config.num_hidden_layers
+    }
+
+    fn offloaded(&self) -> Option<&Blocks> {
+        self.offloaded.as_ref()
     }
 
     fn computation(&self) -> &Computation {
         &self.computation
     }
 
-    fn hidden(&self, tokens: &Tokens, mut cache: Option<&mut Cache>) -> Tensor<2> {
+    fn hidden(&self, tokens: &Tokens, cache: Option<&mut Cache>) -> Tensor<2> {
         let heads = Heads {
             batch: tokens.batch,
             sequence: tokens.sequence,
@@ -124,20 +167,9 @@ impl LanguageNetwork for Llama {
             group: self.config.num_attention_heads / self.config.num_key_value_heads,
             head_dim: self.config.head_dim,
         };
-        let mut x = self.model.embed_tokens.forward(&tokens.ids);
-        for (i, layer) in self.model.layers.iter().enumerate() {
-            let computation = &self.computation;
-            let normal = layer.input_layernorm.forward(x.clone(), computation);
-            let Attention { q_proj, k_proj, v_proj, o_proj } = &layer.self_attn;
-            let turn = |x| rope(x, &self.rotation, &tokens.positions.ids, computation.ops.rope);
-            let q = turn(q_proj.forward(normal.clone(), computation));
-            let k = turn(k_proj.forward(normal.clone(), computation));
-            let v = v_proj.forward(normal, computation);
-            let o = attend(i, [q, k, v], heads, &tokens.mask, computation, cache.as_deref_mut());
-            x = residual(x, o_proj.forward(o, computation));
-            let normal = layer.post_attention_layernorm.forward(x.clone(), computation);
-            x = residual(x, layer.mlp.forward(normal, computation));
-        }
+        let x = self.model.embed_tokens.forward(&tokens.ids);
+        let context = Context::new(&self.config, self.computation, heads, tokens, Some(&self.rotation));
+        let x = through(&self.model.layers, self.offloaded.as_ref(), x, context, cache);
         self.model.norm.forward(x, &self.computation)
     }
 

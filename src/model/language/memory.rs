@@ -58,7 +58,9 @@ impl Shape {
         };
         let head = if cell.ops.loss == Operator::Custom { products(self.head_weights()) } else { 0.0 };
         let attention = if cell.ops.attention == Operator::Custom { scores } else { 0.0 };
-        Flops { forward, backward: 2.0 * forward, recompute: mlp + head + attention }
+        // Blocks that move are computed again as a whole.
+        let blocks = if cell.offload().moves() { forward - products(self.head_weights()) } else { 0.0 };
+        Flops { forward, backward: 2.0 * forward, recompute: blocks + mlp + head + attention }
     }
 
     /// Walks through one step of one micro-batch: forward, loss, backward, optimizer.
@@ -75,7 +77,13 @@ impl Shape {
         let layer_weights = self.attention_weights() + self.mlp_weights();
 
         let mut ledger = Ledger::new(cell.precision.compute, cell.device_id());
-        ledger.now.weights = self.parameters * stored;
+        let moves = cell.offload().moves();
+        let blocks = self.layers as u64 * layer_weights;
+        ledger.now.weights = (self.parameters - if moves { blocks } else { 0 }) * stored;
+        if moves {
+            // What slots hold is neither the host's nor freed between the blocks.
+            ledger.take(cell.offload().slot_count(cell.device_id()) * layer_weights * stored);
+        }
         ledger.now.optimizer = cell.train.optimizer.state_tensors() * self.parameters * 4;
 
         // Between the operators: the residual stream.
@@ -110,7 +118,7 @@ impl Shape {
             let moment = (2 * queries + 2 * keys) * compute + scores * (4 + compute);
             ledger.take(moment);
             ledger.give(moment);
-            ledger.now.activations += layer_kept;
+            ledger.now.activations += if moves { hidden * stored } else { layer_kept };
             ledger.take(inner * compute);
             ledger.give(inner * compute);
         }
@@ -132,6 +140,10 @@ impl Shape {
 
         for _ in 0..self.layers {
             let gradients = layer_weights * stored;
+            if moves {
+                // Computed again: what would have been kept is there for this block alone.
+                ledger.take(layer_kept);
+            }
             // The MLP: the gradients of what is inside it.
             let moment = hidden * compute + (if self.gated { 3 } else { 2 }) * inner * compute;
             ledger.take(moment);
@@ -142,13 +154,22 @@ impl Shape {
             ledger.take(moment);
             ledger.give(moment);
             ledger.now.gradients += gradients - self.mlp_weights() * stored;
-            ledger.now.activations -= layer_kept;
+            ledger.take(0);
+            ledger.now.activations -= if moves { hidden * stored } else { layer_kept };
+            if moves {
+                ledger.give(layer_kept);
+                ledger.now.gradients -= gradients;
+            }
         }
         // The embedding's gradient; a tied head's is already there, and the two are added.
         ledger.take(head);
         ledger.give(head);
         ledger.now.gradients += if self.tied { 0 } else { head };
         ledger.take(0);
+        if moves {
+            // An update works on a whole block.
+            ledger.take(cell.train.optimizer.workspace_tensors() * layer_weights * 4);
+        }
         ledger.peak()
     }
 

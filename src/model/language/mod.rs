@@ -5,6 +5,7 @@ mod gpt2;
 mod llama;
 pub mod memory;
 mod parts;
+mod stack;
 mod training;
 
 use burn::module::Module;
@@ -15,7 +16,8 @@ pub use gpt2::{Gpt2, shape as gpt2_shape};
 pub use llama::{Llama, shape as llama_shape};
 
 use super::source::Source;
-use crate::device::dtype;
+use crate::device::{DeviceId, dtype};
+use crate::offload::{Blocks, Offload};
 use crate::ops::attention::{Heads, Mask, attend_cached, attention};
 use crate::ops::cross_entropy::linear_cross_entropy;
 use crate::ops::dense::Arithmetic;
@@ -40,6 +42,9 @@ impl Computation {
         }
     }
 }
+
+/// Where a network's blocks live: `None` leaves them on the device.
+pub type Placement = Option<(Offload, DeviceId)>;
 
 /// Token ids of `batch` sequences of equal length, one after the other.
 #[derive(Clone, Debug)]
@@ -99,6 +104,9 @@ pub trait LanguageNetwork: Module + Sized {
     fn layers(&self) -> usize;
 
     fn computation(&self) -> &Computation;
+
+    /// The blocks that live on the host; `None` where all are on the device.
+    fn offloaded(&self) -> Option<&Blocks>;
 
     /// What the head reads, [batch · sequence, hidden_size]. With a cache, `tokens` are those after the
     /// cached ones, and the mask covers all.

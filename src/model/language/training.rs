@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use burn::tensor::{Device, Tensor};
 
-use super::{Computation, Gpt2, LanguageNetwork, Llama, LmBatch, Tokens, source};
+use super::{Computation, Gpt2, LanguageNetwork, Llama, LmBatch, Placement, Tokens, source};
 use crate::data::{Batches, Dataset, Position};
 use crate::measure::Evaluation;
 use crate::model::generate::correct;
 use crate::model::{Model, Network, Steps};
+use crate::offload::Blocks;
 use crate::recipe::Cell;
 
 /// Rows of logits that evaluation makes at a time: 512 x 152k in fp32 are 311 MB.
@@ -22,11 +23,15 @@ impl Network for Llama {
             unreachable!("checked by kind")
         };
         let source = source(cell, &model.weights, &model.config.tensors());
-        Self::new(&model.config, cell.train.seq_len, &source, Computation::of(cell))
+        Self::new(&model.config, cell.train.seq_len, &source, Computation::of(cell), placement(cell))
     }
 
     fn steps(cell: &Cell, device: &Device) -> Box<dyn Steps<LmBatch>> {
         Box::new(Feed::open(cell, device))
+    }
+
+    fn offloaded(&self) -> Option<&Blocks> {
+        LanguageNetwork::offloaded(self)
     }
 
     fn loss(&self, batch: &LmBatch) -> Tensor<1> {
@@ -44,11 +49,15 @@ impl Network for Gpt2 {
     fn init(cell: &Cell, _device: &Device) -> Self {
         let Model::Gpt2(model) = &cell.model else { unreachable!("checked by kind") };
         let source = source(cell, &model.weights, &model.config.tensors());
-        Self::new(&model.config, cell.train.seq_len, &source, Computation::of(cell))
+        Self::new(&model.config, cell.train.seq_len, &source, Computation::of(cell), placement(cell))
     }
 
     fn steps(cell: &Cell, device: &Device) -> Box<dyn Steps<LmBatch>> {
         Box::new(Feed::open(cell, device))
+    }
+
+    fn offloaded(&self) -> Option<&Blocks> {
+        LanguageNetwork::offloaded(self)
     }
 
     fn loss(&self, batch: &LmBatch) -> Tensor<1> {
@@ -58,6 +67,10 @@ impl Network for Gpt2 {
     fn evaluate(&self, batch: &LmBatch) -> Evaluation {
         evaluate(self, batch)
     }
+}
+
+fn placement(cell: &Cell) -> Placement {
+    Some((cell.offload(), cell.device_id()))
 }
 
 /// Mean loss and accuracy over the batch's counted tokens, on a network outside of autodiff.

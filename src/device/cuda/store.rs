@@ -1,0 +1,207 @@
+//! [`CudaStore`]: buffers in page-locked memory, slots on the GPU, and two streams of copies, in and
+//! out, ordered with the kernels by events.
+
+use std::sync::Arc;
+
+use burn::backend::DispatchTensor;
+use burn::tensor::{Shape, Tensor};
+use burn_cubecl::CubeBackend;
+use burn_cubecl::kernel::into_contiguous;
+use burn_cubecl::tensor::CubeTensor;
+use cudarc::driver::result::{memcpy_dtod_async, memcpy_dtoh_async, memcpy_htod_async, memset_d8_async};
+
+use super::{CopyStream, Event, Gpu, PinnedArena, PinnedSlice, Slot, address};
+use crate::device::{BlockStore, Side, StoreSize};
+
+/// A buffer on the host and its last copies in each direction.
+struct Buffer {
+    memory: PinnedSlice,
+    /// The copy that last read it.
+    read: Option<Arc<Event>>,
+    /// The copy that last wrote it.
+    written: Option<Arc<Event>>,
+}
+
+/// A slot and what last touched it.
+struct Place {
+    slot: Slot,
+    filled: Option<Arc<Event>>,
+    /// Kernels that read or wrote it.
+    used: Option<Arc<Event>>,
+    sent: Option<Arc<Event>>,
+}
+
+/// Buffers and slots of one GPU, for the thread that made it.
+pub struct CudaStore {
+    gpu: &'static Gpu,
+    size: StoreSize,
+    weights: Vec<Buffer>,
+    gradients: Vec<Buffer>,
+    places: Vec<Place>,
+    fills: CopyStream,
+    sends: CopyStream,
+}
+
+impl CudaStore {
+    /// # Errors
+    /// When the host cannot lock, or the device does not have, so much memory.
+    pub fn new(gpu: &'static Gpu, size: StoreSize) -> Result<Self, String> {
+        let bytes = size.bytes();
+        // A block of its own for each buffer, of exactly its size.
+        let buffer = |_| {
+            let memory = PinnedArena::new(gpu, bytes)?.take(bytes).expect("an arena of one buffer");
+            Ok(Buffer { memory, read: None, written: None })
+        };
+        let buffers = || (0..size.blocks).map(buffer).collect::<Result<Vec<_>, String>>();
+        let place = |_| {
+            let slot = Slot::new(gpu, bytes)?;
+            let (start, length) = (slot.pointer, slot.bytes);
+            // What lies between the parameters is computed with too.
+            // SAFETY: the slot holds `length` bytes.
+            gpu.stream()
+                .submit(move |stream| unsafe { memset_d8_async(start, 0, length, stream) })
+                .map_err(|e| format!("the device refused to clear a slot: {e}"))?;
+            Ok(Place { slot, filled: None, used: Some(Arc::new(Event::record(gpu))), sent: None })
+        };
+        Ok(Self {
+            weights: buffers()?,
+            gradients: buffers()?,
+            places: (0..size.slots).map(place).collect::<Result<Vec<_>, String>>()?,
+            fills: CopyStream::new(gpu)?,
+            sends: CopyStream::new(gpu)?,
+            gpu,
+            size,
+        })
+    }
+
+    fn buffer(&mut self, side: Side, block: usize) -> &mut Buffer {
+        match side {
+            Side::Weights => &mut self.weights[block],
+            Side::Gradients => &mut self.gradients[block],
+        }
+    }
+
+    /// Kernels issued from now on run after the event.
+    fn hold_compute(&self, event: &Option<Arc<Event>>) {
+        if let Some(event) = event.clone() {
+            self.gpu.stream().submit(move |stream| event.hold(stream));
+        }
+    }
+}
+
+/// Everything issued to a stream from now on runs after these events.
+fn hold<'a>(stream: &CopyStream, events: impl IntoIterator<Item = &'a Option<Arc<Event>>>) {
+    events.into_iter().flatten().for_each(|event| event.hold(stream.stream.stream()));
+}
+
+impl BlockStore for CudaStore {
+    fn host(&mut self, side: Side, block: usize) -> &mut [u8] {
+        let buffer = self.buffer(side, block);
+        for event in [buffer.read.take(), buffer.written.take()].into_iter().flatten() {
+            event.wait();
+        }
+        buffer.memory.bytes_mut()
+    }
+
+    fn fill(&mut self, slot: usize, side: Side, block: usize) {
+        self.gpu.context.bind();
+        let Self { weights, gradients, places, fills, .. } = self;
+        let buffer = match side {
+            Side::Weights => &mut weights[block],
+            Side::Gradients => &mut gradients[block],
+        };
+        let place = &mut places[slot];
+        hold(fills, [&place.used, &place.sent, &buffer.written]);
+        let stream = fills.stream.stream();
+        // SAFETY: the slot holds as many bytes, and both sides live as long as the store, which waits
+        // for its copies before it ends; `host` waits for this copy before anyone changes the buffer.
+        unsafe { memcpy_htod_async(place.slot.pointer, buffer.memory.bytes(), stream) }
+            .unwrap_or_else(|e| panic!("the device refused a copy of {} bytes: {e}", place.slot.bytes));
+        let done = Arc::new(Event::record_on(stream));
+        buffer.read = Some(done.clone());
+        place.filled = Some(done);
+    }
+
+    fn filled(&mut self, slot: usize) {
+        self.hold_compute(&self.places[slot].filled);
+    }
+
+    fn used(&mut self, slot: usize) {
+        self.places[slot].used = Some(Arc::new(Event::record(self.gpu)));
+    }
+
+    fn view(&self, slot: usize, first: usize, shape: &[usize]) -> DispatchTensor {
+        let StoreSize { dtype, .. } = self.size;
+        let part = self.places[slot].slot.part(first * dtype.size(), Shape::from(shape.to_vec()), dtype);
+        // The rank of a tensor is a mark on its type alone.
+        Tensor::<1>::from_primitive::<CubeBackend>(part).into_dispatch()
+    }
+
+    fn write(&mut self, slot: usize, first: usize, values: DispatchTensor) {
+        self.hold_compute(&self.places[slot].sent);
+        self.places[slot].sent = None;
+        let values: CubeTensor = Tensor::<1>::from_dispatch(values)
+            .try_into_primitive::<CubeBackend>()
+            .expect("values of the device");
+        let values = into_contiguous(values);
+        let bytes = values.meta.shape().num_elements() * self.size.dtype.size();
+        assert!(
+            values.dtype == self.size.dtype && first * self.size.dtype.size() + bytes <= self.size.bytes()
+        );
+        let to = self.places[slot].slot.pointer + (first * self.size.dtype.size()) as u64;
+        let copied = self.gpu.stream().submit(|stream| {
+            let from = address(&values.client, &values.handle)?;
+            // SAFETY: both sides hold `bytes` bytes, checked above; memory that a tensor gives back is
+            // used again only behind this copy, on the same stream.
+            unsafe { memcpy_dtod_async(to, from.pointer, bytes, stream) }.map_err(|e| e.to_string())
+        });
+        copied.unwrap_or_else(|e| panic!("{e}"));
+    }
+
+    fn send(&mut self, slot: usize, side: Side, block: usize) {
+        self.used(slot);
+        self.gpu.context.bind();
+        let Self { weights, gradients, places, sends, .. } = self;
+        let buffer = match side {
+            Side::Weights => &mut weights[block],
+            Side::Gradients => &mut gradients[block],
+        };
+        let place = &mut places[slot];
+        hold(sends, [&place.used, &place.filled, &buffer.read]);
+        let stream = sends.stream.stream();
+        // SAFETY: as in `fill`; `host` waits for this copy before anyone reads the buffer.
+        unsafe { memcpy_dtoh_async(buffer.memory.bytes_mut(), place.slot.pointer, stream) }
+            .unwrap_or_else(|e| panic!("the device refused a copy of {} bytes: {e}", place.slot.bytes));
+        let done = Arc::new(Event::record_on(stream));
+        buffer.written = Some(done.clone());
+        place.sent = Some(done);
+    }
+
+    fn clear(&mut self, _slot: usize) {}
+
+    fn settle(&mut self) {
+        self.gpu.context.bind();
+        for stream in [&self.fills, &self.sends] {
+            let event = Event::record_on(stream.stream.stream());
+            self.gpu.stream().submit(move |stream| event.hold(stream));
+        }
+    }
+
+    fn wait(&mut self) {
+        self.gpu.synchronize();
+        for stream in [&self.fills, &self.sends] {
+            self.gpu.context.bind();
+            Event::record_on(stream.stream.stream()).wait();
+        }
+    }
+}
+
+impl Drop for CudaStore {
+    fn drop(&mut self) {
+        let buffers = self.weights.iter().chain(&self.gradients);
+        for event in buffers.flat_map(|buffer| [&buffer.read, &buffer.written]).flatten() {
+            // A device that no longer answers no longer copies either.
+            let _ = event.try_wait();
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! [`BlockStore`]: the flat buffers of equally large blocks on the host, and the slots on the device
+//! that they pass through.
+//!
+//! A block has two buffers on the host, its weights and its gradients. Copies are issued and not
+//! waited for; a store keeps each of them behind what it depends on: a slot is refilled after the
+//! computations that [`used`](BlockStore::used) has marked and after its own content was sent, and a
+//! buffer is read after what is still on its way to it.
+
+use burn::backend::DispatchTensor;
+use burn::tensor::{DType, Tensor, TensorData};
+
+use super::{DeviceId, cuda};
+use crate::measure::alloc::Uncounted;
+
+/// Which of a block's buffers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    Weights,
+    Gradients,
+}
+
+/// What a store holds.
+#[derive(Clone, Copy, Debug)]
+pub struct StoreSize {
+    pub blocks: usize,
+    /// Elements of a buffer and of a slot.
+    pub elements: usize,
+    pub dtype: DType,
+    /// Slots on the device.
+    pub slots: usize,
+}
+
+impl StoreSize {
+    /// Of one buffer or slot.
+    pub fn bytes(&self) -> usize {
+        self.elements * self.dtype.size()
+    }
+}
+
+/// Buffers and slots; see the module. Used by one thread at a time, always the same.
+pub trait BlockStore: Send {
+    /// A buffer on the host; waits until the copies to and from it are done.
+    fn host(&mut self, side: Side, block: usize) -> &mut [u8];
+
+    /// Copies a buffer into a slot.
+    fn fill(&mut self, slot: usize, side: Side, block: usize);
+
+    /// What is computed from now on finds the slot filled.
+    fn filled(&mut self, slot: usize);
+
+    /// What was computed so far are the readers of the slot.
+    fn used(&mut self, slot: usize);
+
+    /// Elements of a slot as a row-major tensor outside of autodiff: what it holds when it is read.
+    fn view(&self, slot: usize, first: usize, shape: &[usize]) -> DispatchTensor;
+
+    /// Computed values become elements of a slot, from `first` on.
+    fn write(&mut self, slot: usize, first: usize, values: DispatchTensor);
+
+    /// Copies a slot into a buffer; the slot's content is lost where memory is scarce.
+    fn send(&mut self, slot: usize, side: Side, block: usize);
+
+    /// The slot's content is no longer wanted.
+    fn clear(&mut self, slot: usize);
+
+    /// What is computed from now on comes after all copies issued so far.
+    fn settle(&mut self);
+
+    /// Waits until everything issued so far is done.
+    fn wait(&mut self);
+}
+
+impl DeviceId {
+    /// Buffers of zeros and slots.
+    ///
+    /// # Errors
+    /// When the host or the device has not so much memory; says how much was asked for.
+    pub fn block_store(self, size: StoreSize) -> Result<Box<dyn BlockStore>, String> {
+        Ok(match self {
+            Self::Cpu => Box::new(CpuStore::new(size)?),
+            Self::Cuda(ordinal) => Box::new(cuda::CudaStore::new(cuda::Gpu::open(ordinal), size)?),
+        })
+    }
+}
+
+/// The same on the CPU, where a copy is done when it is issued. A slot takes memory only while it
+/// holds something, and only slots count as the device's memory.
+struct CpuStore {
+    size: StoreSize,
+    device: burn::tensor::Device,
+    weights: Vec<Uncounted>,
+    gradients: Vec<Uncounted>,
+    slots: Vec<Option<Tensor<1>>>,
+}
+
+impl CpuStore {
+    fn new(size: StoreSize) -> Result<Self, String> {
+        let buffers = || (0..size.blocks).map(|_| Uncounted::new(size.bytes())).collect::<Result<_, _>>();
+        Ok(Self {
+            size,
+            device: DeviceId::Cpu.burn(),
+            weights: buffers()?,
+            gradients: buffers()?,
+            slots: vec![None; size.slots],
+        })
+    }
+
+    fn buffer(&mut self, side: Side, block: usize) -> &mut Uncounted {
+        match side {
+            Side::Weights => &mut self.weights[block],
+            Side::Gradients => &mut self.gradients[block],
+        }
+    }
+}
+
+impl BlockStore for CpuStore {
+    fn host(&mut self, side: Side, block: usize) -> &mut [u8] {
+        let bytes = self.size.bytes();
+        &mut self.buffer(side, block)[..bytes]
+    }
+
+    fn fill(&mut self, slot: usize, side: Side, block: usize) {
+        // The memory of what the slot held is free first.
+        self.slots[slot] = None;
+        let StoreSize { elements, dtype, .. } = self.size;
+        let data = TensorData::from_bytes_vec(self.host(side, block).to_vec(), [elements], dtype);
+        self.slots[slot] = Some(Tensor::from_data(data, (&self.device, dtype)));
+    }
+
+    fn filled(&mut self, slot: usize) {
+        assert!(self.slots[slot].is_some(), "slot {slot} is read before it is filled");
+    }
+
+    fn used(&mut self, _slot: usize) {}
+
+    fn view(&self, slot: usize, first: usize, shape: &[usize]) -> DispatchTensor {
+        let content = self.slots[slot].clone().expect("a slot that is read holds something");
+        let elements = shape.iter().product();
+        let part = content.narrow(0, first, elements);
+        // The rank of a tensor is a mark on its type alone; the shape is the backend's.
+        match *shape {
+            [_] => part.into_dispatch(),
+            [rows, columns] => part.reshape([rows, columns]).into_dispatch(),
+            _ => unreachable!("parameters are vectors and matrices"),
+        }
+    }
+
+    fn write(&mut self, slot: usize, first: usize, values: DispatchTensor) {
+        let StoreSize { elements, dtype, .. } = self.size;
+        let content =
+            self.slots[slot].take().unwrap_or_else(|| Tensor::zeros([elements], (&self.device, dtype)));
+        let values = Tensor::<1>::from_dispatch(values);
+        let count = values.shape().num_elements();
+        let values = values.reshape([count]);
+        self.slots[slot] = Some(content.slice_assign(first..first + count, values));
+    }
+
+    fn send(&mut self, slot: usize, side: Side, block: usize) {
+        let content = self.slots[slot].take().expect("a slot that is sent holds something").into_data();
+        self.host(side, block).copy_from_slice(content.as_bytes());
+    }
+
+    fn clear(&mut self, slot: usize) {
+        self.slots[slot] = None;
+    }
+
+    fn settle(&mut self) {}
+
+    fn wait(&mut self) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_to_a_slot_arrives_on_the_host_and_comes_back() {
+        let size = StoreSize { blocks: 2, elements: 6, dtype: DType::F32, slots: 2 };
+        let mut store = DeviceId::Cpu.block_store(size).unwrap();
+        let values = Tensor::<1>::from_floats([1.0, 2.0, 3.0, 4.0], &DeviceId::Cpu.burn());
+        store.write(0, 2, values.into_dispatch());
+        store.send(0, Side::Gradients, 1);
+        let host: &[f32] = bytemuck::cast_slice(store.host(Side::Gradients, 1));
+        assert_eq!(host, [0.0, 0.0, 1.0, 2.0, 3.0, 4.0]);
+        store.fill(1, Side::Gradients, 1);
+        let view = Tensor::<2>::from_dispatch(store.view(1, 2, &[2, 2]));
+        assert_eq!(view.into_data().try_to_vec::<f32>().unwrap(), [1.0, 2.0, 3.0, 4.0]);
+    }
+}

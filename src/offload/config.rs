@@ -1,0 +1,134 @@
+//! [`Offload`]: the recipe's `[offload]` section.
+
+use serde::{Deserialize, Serialize};
+
+use super::engine::GRADIENT_SLOTS;
+use crate::device::DeviceId;
+use crate::recipe::{Cell, Rule};
+
+/// `[offload]`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Written", into = "Written")]
+pub struct Offload {
+    pub strategy: Strategy,
+    /// Slots on the device for the weights of blocks: how far ahead `overlap` copies.
+    pub buffers: usize,
+}
+
+/// How blocks come to the device and leave it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+#[value(rename_all = "lowercase")]
+pub enum Strategy {
+    /// They stay on the device.
+    #[default]
+    None,
+    /// The host waits for every copy and every block; after each block all are on the host.
+    Naive,
+    /// As naive, with the general checkpoint operator inside and the moves as operators around it.
+    Checkpointed,
+    /// One operator moves, computes and recomputes; the device waits for the copies, not the host.
+    Function,
+    /// As function, with the copies of other blocks behind the computation of one.
+    Overlap,
+}
+
+/// The section as typed.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[derive(Default)]
+struct Written {
+    strategy: Strategy,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    buffers: Option<usize>,
+}
+
+const BUFFERS: usize = 3;
+
+impl From<Written> for Offload {
+    fn from(Written { strategy, buffers }: Written) -> Self {
+        let default = if strategy == Strategy::Overlap { BUFFERS } else { 1 };
+        Self { strategy, buffers: buffers.unwrap_or(default) }
+    }
+}
+
+impl From<Offload> for Written {
+    fn from(Offload { strategy, buffers }: Offload) -> Self {
+        let said = strategy == Strategy::Overlap || buffers != 1;
+        Self { strategy, buffers: said.then_some(buffers) }
+    }
+}
+
+impl Default for Offload {
+    fn default() -> Self {
+        Written::default().into()
+    }
+}
+
+impl Strategy {
+    pub const ALL: [Self; 5] = [Self::None, Self::Naive, Self::Checkpointed, Self::Function, Self::Overlap];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Naive => "naive",
+            Self::Checkpointed => "checkpointed",
+            Self::Function => "function",
+            Self::Overlap => "overlap",
+        }
+    }
+
+    /// Whether the host waits for each copy and each block.
+    pub fn host_waits(self) -> bool {
+        matches!(self, Self::Naive | Self::Checkpointed)
+    }
+}
+
+impl Offload {
+    pub fn of(strategy: Strategy) -> Self {
+        Written { strategy, buffers: None }.into()
+    }
+
+    /// Whether blocks move at all.
+    pub fn moves(&self) -> bool {
+        self.strategy != Strategy::None
+    }
+
+    /// Slots for weights and gradients that hold memory at a time.
+    pub fn slot_count(&self, device: DeviceId) -> u64 {
+        let gradients = match device {
+            // A slot takes memory only while it holds something.
+            DeviceId::Cpu => 1,
+            DeviceId::Cuda(_) => GRADIENT_SLOTS,
+        };
+        (self.buffers + gradients) as u64
+    }
+
+    pub(crate) fn check(&self, cell: &Cell) -> Result<(), Rule> {
+        if !(1..=4).contains(&self.buffers) {
+            return Err(Rule::new(
+                &["offload.buffers"],
+                format!("offload.buffers = {} is not from 1 to 4", self.buffers),
+                "use 3: one block computes, one is there, one is on its way",
+            ));
+        }
+        if self.strategy != Strategy::Overlap && self.buffers != 1 {
+            return Err(Rule::new(
+                &["offload.buffers", "offload.strategy"],
+                format!(
+                    "offload.buffers has no effect with offload.strategy = \"{}\": one block is on the device at a time",
+                    self.strategy.name()
+                ),
+                "remove offload.buffers, or use offload.strategy = \"overlap\"",
+            ));
+        }
+        if self.moves() && cell.model.decoder().is_none() {
+            return Err(Rule::new(
+                &["offload.strategy"],
+                "offload moves the transformer blocks of a language model; the swiglu network has none",
+                "remove the section, or use model.kind = \"gpt2\", \"qwen2\" or \"llama\"",
+            ));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,15 @@
+//! `[offload]`: transformer blocks whose weights and gradients live on the host and come to the device
+//! only for their turn. Embedding, final norm and head stay on the device.
+
+mod blocks;
+mod config;
+mod engine;
+mod layout;
+mod operator;
+
+pub use blocks::{Blocks, Compute};
+pub use config::{Offload, Strategy};
+pub use engine::Traffic;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,96 @@
+//! Blocks on the host: the same training by every strategy, and what is refused.
+
+use crate::place::Place;
+use serde_json::Value;
+
+const RECIPE: &str = r#"title = "offload"
+device = "cpu"
+[model]
+kind = "qwen2"
+vocab_size = 64
+hidden_size = 32
+intermediate_size = 64
+num_hidden_layers = 5
+num_attention_heads = 4
+num_key_value_heads = 2
+max_position_embeddings = 64
+[train]
+batch_size = 2
+seq_len = 16
+accumulation_steps = 2
+clip_norm = 0.5
+optimizer = { kind = "adamw", lr = 3e-2 }
+[measure]
+warmup = 1
+steps = 4
+[grid]
+"offload.strategy" = ["none", "naive", "checkpointed", "function", "overlap"]
+"#;
+
+/// Strategy and loss of every step, by row.
+fn losses(recipe: &str) -> Vec<(String, Vec<f64>)> {
+    let place = Place::new(recipe);
+    place.runner(&["run", "recipe.toml"]).exits(0);
+    let loss = |row: &Value| {
+        let strategy = row["cell"]["offload"]["strategy"].as_str().unwrap_or("none").to_string();
+        let losses = row["measurement"]["loss"].as_array().expect("losses");
+        (strategy, losses.iter().map(|loss| loss.as_f64().expect("a number")).collect())
+    };
+    place.rows().iter().map(loss).collect()
+}
+
+fn all_equal(recipe: &str, relative: f64) {
+    let rows = losses(recipe);
+    assert_eq!(rows.len(), 5);
+    let none = &rows.iter().find(|(strategy, _)| strategy == "none").expect("a baseline").1;
+    // A step moves the loss by far more than is allowed: a lost update is noticed.
+    let moved = none.iter().fold(0.0f64, |most, loss| most.max((loss - none[0]).abs()));
+    assert!(moved > 4.0 * relative * none[0], "{none:?}");
+    for (strategy, losses) in &rows {
+        for (ours, reference) in losses.iter().zip(none) {
+            assert!((ours - reference).abs() <= relative * reference, "{strategy}: {losses:?}, not {none:?}");
+        }
+    }
+}
+
+/// Two micro-batches a step, clipped gradients, AdamW: the losses follow the parameters of each step.
+#[test]
+fn every_strategy_trains_alike() {
+    all_equal(RECIPE, 1e-5);
+}
+
+#[test]
+fn every_strategy_trains_alike_under_autocast() {
+    all_equal(&format!("{RECIPE}[precision]\ncompute = \"bf16\"\nautocast = true\n"), 1e-3);
+}
+
+#[test]
+fn every_strategy_trains_alike_in_bf16_and_at_level_1() {
+    let recipe = RECIPE.replace("adamw", "sgd").replace("3e-2", "2.0");
+    all_equal(&format!("{recipe}[precision]\ncompute = \"bf16\"\n[checkpoint]\nlevel = 1\n"), 1e-3);
+}
+
+#[test]
+fn what_has_no_effect_is_refused() {
+    let grid = RECIPE.find("[grid]").expect("a grid");
+    let with = |section: &str| format!("{}[offload]\n{section}\n", &RECIPE[..grid]);
+    for (section, reason) in [
+        ("strategy = \"function\"\nbuffers = 2", "has no effect"),
+        ("strategy = \"overlap\"\nbuffers = 5", "is not from 1 to 4"),
+        ("strategy = \"overlapped\"", "overlap"),
+        ("strategy = \"overlap\"\nbufers = 3", "buffers"),
+    ] {
+        Place::new(&with(section)).runner(&["check", "recipe.toml"]).exits(2).says(&[reason]);
+    }
+    let place = Place::new(crate::place::TINY);
+    place.write("swiglu.toml", &format!("{}[offload]\nstrategy = \"naive\"\n", crate::place::TINY));
+    place.runner(&["check", "swiglu.toml"]).exits(2).says(&["the swiglu network has none"]);
+}
+
+#[test]
+fn verify_takes_a_strategy() {
+    let place = Place::new(RECIPE);
+    let folder = format!("{}/tests/fixtures/gpt2", env!("CARGO_MANIFEST_DIR"));
+    let args = ["verify", &folder, "--device", "cpu", "--offload", "overlap"];
+    place.runner(&args).exits(0).says(&["quantities pass"]);
+}
