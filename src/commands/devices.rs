@@ -12,7 +12,15 @@ pub fn list() -> String {
     let rates = types.map(|t| format!("{} GFLOP/s", t.name()));
     let mut header = vec!["device", "name", "cores", "threads", "memory", "available"];
     header.extend(rates.iter().map(String::as_str));
-    header.extend(["copy GB/s", "to device GB/s", "to host GB/s", "driver", "CUDA", "compute capability"]);
+    header.extend([
+        "copy GB/s",
+        "to device GB/s",
+        "to host GB/s",
+        "both ways GB/s",
+        "driver",
+        "CUDA",
+        "compute capability",
+    ]);
     let lines = DeviceId::all()
         .into_iter()
         .map(|id| {
@@ -28,7 +36,10 @@ pub fn list() -> String {
                 Bytes(info.memory_available).to_string(),
             ];
             line.extend(types.iter().map(|t| giga(ceilings.matmul(*t))));
-            line.extend([ceilings.copy, ceilings.host_to_device, ceilings.device_to_host].map(giga));
+            line.extend(
+                [ceilings.copy, ceilings.host_to_device, ceilings.device_to_host, ceilings.both_ways]
+                    .map(giga),
+            );
             line.extend([info.driver, info.cuda, info.compute_capability].map(|v| v.unwrap_or("-".into())));
             line
         })

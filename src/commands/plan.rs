@@ -1,5 +1,8 @@
 //! `runner plan`: every cell, its estimated memory and whether it fits.
 
+use std::collections::HashMap;
+
+use crate::device::DeviceId;
 use crate::recipe::{Bytes, Cell, Recipe, Settings, goes_with, setting};
 use crate::run::memory_limit;
 use crate::text;
@@ -15,12 +18,13 @@ pub fn plan(recipe: &Recipe) -> String {
     let mut header = vec!["cell"];
     header.extend(swept.iter().map(|key| short(key, &swept)));
     header.extend(["weights", "kept", "estimate", "limit", "fits"]);
-    let device = recipe.device().info();
+    let memory = |device: DeviceId| (device, device.info());
+    let devices: HashMap<_, _> = [recipe.device(), DeviceId::Cpu].into_iter().map(memory).collect();
     let mut too_large = 0;
     let mut lines = Vec::new();
     for (index, cell) in recipe.cells.iter().enumerate() {
         let estimate = cell.model.estimate(cell);
-        let limit = Bytes(memory_limit(cell, &device));
+        let limit = Bytes(memory_limit(cell, &devices[&cell.device_id()]));
         let fits = estimate.total() <= limit.0;
         too_large += usize::from(!fits);
         let mut line = vec![(index + 1).to_string()];

@@ -31,7 +31,7 @@ pub fn run_cells(recipe: &Recipe, store: &Store, options: &Options, trace: bool)
             executor: &ProcessExecutor::this_program()?,
             progress: &*run::console(),
             lock: &DeviceLock::new(&device.to_string()),
-            environment: &|| run::measure_environment(recipe),
+            environment: &|device| run::measure_environment(recipe, device),
             trace,
             cancel: run::install_interrupt()?,
         },

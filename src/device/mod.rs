@@ -77,6 +77,9 @@ pub struct Ceilings {
     pub host_to_device: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub device_to_host: Option<f64>,
+    /// Bytes per second each way while copies run both ways.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub both_ways: Option<f64>,
 }
 
 impl Ceilings {
@@ -179,6 +182,13 @@ impl DeviceId {
                 work();
                 Ok(recording.stop())
             }
+        }
+    }
+
+    /// Notes a place in a recording; without one it does nothing.
+    pub fn mark(self, mark: trace::Mark) {
+        if let Self::Cuda(ordinal) = self {
+            cuda::Gpu::open(ordinal).mark(mark);
         }
     }
 

@@ -9,6 +9,7 @@
 use burn::backend::DispatchTensor;
 use burn::tensor::{DType, Tensor, TensorData};
 
+use super::trace::Mark;
 use super::{DeviceId, cuda};
 use crate::measure::alloc::Uncounted;
 
@@ -68,6 +69,9 @@ pub trait BlockStore: Send {
 
     /// Waits until everything issued so far is done.
     fn wait(&mut self);
+
+    /// Notes a place among the computations in a recording, where the device keeps one.
+    fn mark(&mut self, _mark: Mark) {}
 }
 
 impl DeviceId {

@@ -4,8 +4,11 @@
 use burn::tensor::Tensor;
 use serde::{Deserialize, Serialize};
 
+use crate::device::trace::Crossing;
+
 /// A phase of a training step, in the order they run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Phase {
     /// Batch to loss.
     Forward,
@@ -13,6 +16,16 @@ pub enum Phase {
     Backward,
     /// Gradients to new parameters.
     Optimizer,
+}
+
+impl Phase {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Forward => "forward",
+            Self::Backward => "backward",
+            Self::Optimizer => "optimizer",
+        }
+    }
 }
 
 /// Bytes, measured.
@@ -33,9 +46,13 @@ pub struct MemoryUse {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub reserved_peak: Option<u64>,
     /// The most device memory that the driver counted as taken, by every process and for every
-    /// need; of CUDA devices.
+    /// need, but what a memory limit holds back; of CUDA devices.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub driver_peak: Option<u64>,
+    /// The most page-locked host memory at any moment: weights and gradients of blocks that cross the
+    /// bus, and what uploads go through; of CUDA devices.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub pinned_peak: Option<u64>,
     /// The operating system's figure for the whole process at its highest.
     pub process_rss_peak: Option<u64>,
 }
@@ -57,6 +74,8 @@ pub struct Measured {
     /// Loss of every step, warm-up included.
     pub losses: Vec<f64>,
     pub memory: MemoryUse,
+    /// What crossed the bus in one step more, by the device's records; empty where there are none.
+    pub crossings: Vec<Crossing>,
     /// What [`Meter::prepare`] took; `None` where there is nothing to prepare.
     pub prepare_seconds: Option<f64>,
 }

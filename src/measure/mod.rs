@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::device::trace::Crossing;
 pub use cpu::{CpuMeter, process_peak_rss};
 pub use estimate::{Estimate, Ledger};
 pub use evaluation::Evaluation;
@@ -36,6 +37,9 @@ pub struct Measurement {
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub evaluations: Vec<Evaluation>,
     pub memory: MemoryUse,
+    /// What crossed the bus in one step more, which was recorded; of cells with offload on a GPU.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub crossings: Vec<Crossing>,
     /// Which way each part of the work took: `"matmul" → "cuBLASLt"`.
     pub paths: BTreeMap<String, String>,
     /// Model operations (recomputation not counted) of forward and backward per second.

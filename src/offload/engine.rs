@@ -9,6 +9,7 @@ use burn::tensor::Tensor;
 
 use super::config::{Offload, Strategy};
 use super::layout::Layout;
+use crate::device::trace::Mark;
 use crate::device::{BlockStore, Side};
 use crate::optim::{Optimizer, StepSize, squares};
 
@@ -108,6 +109,7 @@ impl Engine {
             self.store.wait();
         }
         self.store.filled(slot);
+        self.store.mark(Mark::TurnBegins);
         let whole = self.holds[slot] == Some(block) || self.refills_early;
         assert!(whole, "block {block} is not in its slot");
         self.layout.parts.iter().map(|part| self.store.view(slot, part.first, &part.shape)).collect()
@@ -118,6 +120,7 @@ impl Engine {
         let (turn, slot) = self.turn.take().expect("a block that leaves has entered");
         assert_eq!(turn, block, "the block whose turn it is leaves");
         self.store.used(slot);
+        self.store.mark(Mark::TurnEnds);
         if self.offload.strategy.host_waits() {
             self.store.wait();
         }

@@ -4,6 +4,7 @@
 mod blocks;
 mod config;
 mod engine;
+mod floor;
 mod layout;
 mod operator;
 

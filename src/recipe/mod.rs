@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use toml::Spanned;
-use toml::de::{DeTable, Deserializer};
+use toml::de::{DeTable, DeValue, Deserializer};
 
 use crate::device::DeviceId;
 
@@ -61,6 +61,9 @@ struct Header {
 }
 
 const HEADER_KEYS: [&str; 3] = ["title", "question", "report"];
+const ON_CPU: &str = "on_cpu";
+/// [`DeviceId::Cpu`] in a recipe.
+const CPU: &str = "cpu";
 
 impl Recipe {
     /// Reads and checks a recipe file.
@@ -77,20 +80,44 @@ impl Recipe {
     /// # Errors
     /// As [`Recipe::load`].
     pub fn parse(source: &Source) -> Result<Self, RecipeError> {
-        Self::checked(source, Run::Here)
+        let root = DeTable::parse(&source.text).map_err(|e| source.toml_error(&e, &[]))?;
+        let asked = root.get_ref().get("device").and_then(|value| value.get_ref().as_str()).unwrap_or("auto");
+        // A device that is not there is told of with its place, later.
+        let on_cpu = DeviceId::resolve(asked).is_ok_and(|device| device == DeviceId::Cpu);
+        Self::checked(source, Run::Here, on_cpu)
     }
 
     /// Reads a recipe whose cells have run, here or on another machine: it need not be able to run
-    /// on this one.
+    /// on this one. `on_cpu`: whether they ran on a CPU.
     ///
     /// # Errors
     /// As [`Recipe::load`], apart from devices.
-    pub fn parse_finished(source: &Source) -> Result<Self, RecipeError> {
-        Self::checked(source, Run::Elsewhere)
+    pub fn parse_finished(source: &Source, on_cpu: bool) -> Result<Self, RecipeError> {
+        Self::checked(source, Run::Elsewhere, on_cpu)
     }
 
-    fn checked(source: &Source, run: Run) -> Result<Self, RecipeError> {
+    /// What stands under `[on_cpu]` takes the place of the recipe's own sections there. Both sides are
+    /// checked wherever the recipe is read.
+    fn checked(source: &Source, run: Run, on_cpu: bool) -> Result<Self, RecipeError> {
         let mut root = DeTable::parse(&source.text).map_err(|e| source.toml_error(&e, &[]))?;
+        let Some((name, small)) = root.get_mut().remove_entry(ON_CPU) else {
+            return Self::built(root, source, run);
+        };
+        let DeValue::Table(small) = small.into_inner() else {
+            return Err(source.at(
+                Some(name.span()),
+                format!("`{ON_CPU}` must be a table of sections"),
+                format!("write [{ON_CPU}.model], [{ON_CPU}.train] and so on"),
+            ));
+        };
+        let mut replaced = root.clone();
+        replaced.get_mut().extend(small);
+        let (ours, other) = if on_cpu { (replaced, root) } else { (root, replaced) };
+        Self::built(other, source, Run::Elsewhere)?;
+        Self::built(ours, source, run)
+    }
+
+    fn built(mut root: Spanned<DeTable<'_>>, source: &Source, run: Run) -> Result<Self, RecipeError> {
         let table = root.get_mut();
         if table.is_empty() {
             return Err(source.plain(
@@ -121,11 +148,12 @@ impl Recipe {
             }
             cells.push(cell);
         }
-        if let Some(other) = cells.iter().find(|cell| cell.device != cells[0].device) {
-            let (first, other) = (&cells[0].device.0, &other.device.0);
+        let mut devices: Vec<&str> = cells.iter().map(|cell| cell.device.0.as_str()).collect();
+        devices.retain(|device| *device != CPU);
+        if let Some(other) = devices.iter().find(|device| **device != devices[0]) {
             return Err(source.plain(
-                &format!("a recipe runs on one device, and this one names {first} and {other}"),
-                "take `device` out of the grid and run the recipe once for each device",
+                &format!("a recipe runs on one GPU, and this one names {} and {other}", devices[0]),
+                "take one of them out of the grid and run the recipe once for each; the CPU may stand beside one",
             ));
         }
         // After the cells: a misspelt `title` is an unknown key, not a missing title.
@@ -148,9 +176,15 @@ impl Recipe {
         self.path.file_stem().map_or_else(|| "recipe".into(), |s| s.to_string_lossy().into_owned())
     }
 
-    /// The device all cells run on.
+    /// The device the recipe is about: the GPU where a cell runs on one, else the CPU.
     pub fn device(&self) -> DeviceId {
-        self.cells[0].device_id()
+        self.cells.iter().map(Cell::device_id).find(|id| *id != DeviceId::Cpu).unwrap_or(DeviceId::Cpu)
+    }
+
+    /// Whether some cells run on the CPU and others beside it.
+    pub fn mixes_devices(&self) -> bool {
+        let on_cpu = |cell: &Cell| cell.device.0 == CPU;
+        self.cells.iter().any(on_cpu) && !self.cells.iter().all(on_cpu)
     }
 
     /// Dotted keys that take more than one value over the cells, in the order of the settings.

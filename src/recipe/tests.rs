@@ -184,7 +184,7 @@ fn a_device_that_is_not_there_lists_those_that_are() {
 #[test]
 fn results_of_a_device_that_is_not_here_can_be_read() {
     let source = Source { path: "r.toml".into(), text: format!("device = \"cuda:7\"\n{BASE}") };
-    let recipe = Recipe::parse_finished(&source).expect("only running needs the device");
+    let recipe = Recipe::parse_finished(&source, false).expect("only running needs the device");
     assert_eq!(recipe.cells[0].device.0, "cuda:7");
 }
 
@@ -263,4 +263,36 @@ fn amounts_of_memory_read_and_print_in_their_units() {
     assert_eq!(Bytes(1023).to_string(), "0.999 KiB".replace("0.999", "1.00"));
     assert_eq!(Bytes(512).to_string(), "512 B");
     assert_eq!(Bytes((11.5 * f64::from(1 << 20)) as u64).to_string(), "11.5 MiB");
+}
+
+/// Sections for the CPU replace the recipe's there and nowhere else, and are checked everywhere.
+#[test]
+fn sections_for_the_cpu_replace_the_recipes_own() {
+    let text = format!(
+        "{BASE}[grid]\n\"train.batch_size\" = [64, 128]\n\
+         [on_cpu]\ntrain = {{ batch_size = 2, seq_len = 8 }}\n\
+         [on_cpu.grid]\n\"checkpoint.level\" = [0, 0.5, 1]\n"
+    );
+    let source = Source { path: "r.toml".into(), text: text.clone() };
+    let sizes = |on_cpu| -> Vec<usize> {
+        let recipe = Recipe::parse_finished(&source, on_cpu).expect("a valid recipe");
+        recipe.cells.iter().map(|cell| cell.train.batch_size).collect()
+    };
+    assert_eq!((sizes(true), sizes(false)), (vec![2; 3], vec![64, 128]));
+    assert_eq!(Recipe::parse(&source).unwrap().cells.len(), if DeviceId::all().len() > 1 { 2 } else { 3 });
+    says(&text.replace("checkpoint.level", "checkpoint.levle"), &["unknown key `levle`", "r.toml:15:1"]);
+    says(&text.replace("\"train.batch_size\"", "\"train.batch\""), &["unknown key `batch`", "r.toml:11:1"]);
+    says(&format!("on_cpu = 3\n{BASE}"), &["`on_cpu` must be a table of sections", "r.toml:1:1"]);
+}
+
+#[test]
+fn the_cpu_may_stand_beside_one_gpu() {
+    let of = |devices: &str| {
+        let text = format!("{BASE}[grid]\ndevice = [{devices}]\n");
+        Recipe::parse_finished(&Source { path: "r.toml".into(), text }, false)
+    };
+    assert!(of("\"cuda:0\", \"cpu\"").expect("a valid recipe").mixes_devices());
+    assert!(!of("\"cpu\"").expect("a valid recipe").mixes_devices());
+    let error = draw(&of("\"cuda:0\", \"cpu\", \"cuda:1\"").expect_err("two GPUs"));
+    assert!(error.contains("runs on one GPU, and this one names cuda:0 and cuda:1"), "{error}");
 }

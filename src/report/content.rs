@@ -5,7 +5,7 @@ use super::document::{Block, Table};
 use super::swiglu;
 use super::table::{Comparison, Line, Quantity, Shape};
 use super::timelines::{self, Timelines};
-use super::{conclusion, environment, labels, learning};
+use super::{conclusion, environment, labels, learning, offload};
 use crate::measure::Measurement;
 use crate::recipe::{Bytes, matches};
 use crate::text::{rate, ratio, seconds, sentence, significant};
@@ -30,6 +30,7 @@ pub fn blocks(comparison: &Comparison, charts: &[Chart], timelines: &Timelines) 
         out.push(heading("Charts"));
         out.extend(charts.iter().map(figure));
     }
+    out.extend(offload::blocks(comparison));
     out.extend(timelines::blocks(comparison, timelines));
     out.extend(swiglu::blocks(comparison));
     if let Some(table) = published(comparison) {

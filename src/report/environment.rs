@@ -117,7 +117,12 @@ fn ceilings(environment: &Environment) -> String {
         .collect();
     parts
         .extend(c.copy.map(|rate| format!("copy {} GB/s (bytes read and written)", significant(rate / 1e9))));
-    for (name, rate) in [("to the device", c.host_to_device), ("to the host", c.device_to_host)] {
+    let bus = [
+        ("to the device", c.host_to_device),
+        ("to the host", c.device_to_host),
+        ("each way at once", c.both_ways),
+    ];
+    for (name, rate) in bus {
         parts.extend(rate.map(|rate| format!("pinned copy {name} {} GB/s", significant(rate / 1e9))));
     }
     if parts.is_empty() { "not measured".into() } else { parts.join(", ") }

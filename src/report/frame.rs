@@ -8,7 +8,8 @@ use serde_json::Value;
 
 use super::learning::Learned;
 use super::table::{Comparison, Line, Quantity};
-use crate::measure::{Measurement, Samples};
+use crate::device::trace::{Crossing, Direction};
+use crate::measure::{Measurement, Phase, Samples};
 use crate::recipe;
 use crate::row::Row;
 use crate::text;
@@ -68,7 +69,9 @@ pub fn frame(comparison: &Comparison) -> miette::Result<DataFrame> {
     columns.push(bytes("after_forward_bytes", &|m| Some(m.memory.after_forward)));
     columns.push(bytes("reserved_peak_bytes", &|m| m.memory.reserved_peak));
     columns.push(bytes("driver_peak_bytes", &|m| m.memory.driver_peak));
+    columns.push(bytes("pinned_peak_bytes", &|m| m.memory.pinned_peak));
     columns.push(bytes("process_rss_peak_bytes", &|m| m.memory.process_rss_peak));
+    columns.extend(crossings(lines));
     let estimates: Vec<u64> = lines.iter().map(Line::estimate).collect();
     columns.push(Column::new("estimate_bytes".into(), estimates));
     columns.push(per_line("estimate_over_measured", &|i| lines[i].estimate_over_measured()));
@@ -94,6 +97,41 @@ pub fn frame(comparison: &Comparison) -> miette::Result<DataFrame> {
     let mut seen = std::collections::HashSet::new();
     columns.retain(|column| seen.insert(column.name().clone()));
     DataFrame::new(lines.len(), columns).into_diagnostic()
+}
+
+/// What crossed the bus, a column a phase, direction and quantity, of those that any cell has.
+fn crossings(lines: &[Line]) -> Vec<Column> {
+    type Quantity = (&'static str, fn(&Crossing) -> f64);
+    let quantities: [Quantity; 6] = [
+        ("bytes", |c| c.bytes as f64),
+        ("bytes_per_s", Crossing::rate),
+        ("copy_s", |c| c.copy_seconds),
+        ("compute_s", |c| c.compute_seconds),
+        ("hidden_share", Crossing::hidden_share),
+        ("hidden_ceiling", Crossing::ceiling),
+    ];
+    let mut columns = Vec::new();
+    for phase in [Phase::Forward, Phase::Backward, Phase::Optimizer] {
+        for direction in [Direction::ToDevice, Direction::ToHost] {
+            let of = |line: &Line| {
+                let crossings = &line.measured()?.crossings;
+                crossings.iter().find(|c| c.phase == phase && c.direction == direction).copied()
+            };
+            let found: Vec<Option<Crossing>> = lines.iter().map(of).collect();
+            if found.iter().any(Option::is_some) {
+                let prefix = format!(
+                    "{}_{}",
+                    phase.name(),
+                    direction.name().replace("to the", "to").replace(' ', "_")
+                );
+                columns.extend(quantities.iter().map(|(name, quantity)| {
+                    let values: Vec<Option<f64>> = found.iter().map(|c| c.as_ref().map(quantity)).collect();
+                    Column::new(format!("{prefix}_{name}").into(), values)
+                }));
+            }
+        }
+    }
+    columns
 }
 
 /// A swept setting, in the narrowest type that holds its values.

@@ -120,7 +120,12 @@ pub fn short_method_label(keys: &[String], settings: &Settings) -> String {
 
 /// The shown of a method's keys. Operators go by their names, `plain norm`; one word serves all of
 /// them where it is true of all, and the only one of a SwiGLU stack.
-fn label(shown: Vec<&String>, keys: &[String], settings: &Settings) -> String {
+fn label(mut shown: Vec<&String>, keys: &[String], settings: &Settings) -> String {
+    // What decides which other keys there are comes before them.
+    shown.sort_by_key(|key| {
+        let (section, name) = key.rsplit_once('.').unwrap_or(("", key));
+        (section, !["kind", "strategy"].contains(&name))
+    });
     let value = |key: &String| setting(settings, key);
     let operators: Vec<&String> = shown.iter().copied().filter(|key| is_operator(key)).collect();
     let swept = keys.iter().filter(|key| is_operator(key)).count();
@@ -148,7 +153,10 @@ fn method_part(key: &str, value: Option<&Value>) -> Option<String> {
             "eval.every" => Some("no evaluation".into()),
             "train.clip_norm" => Some("no clipping".into()),
             // Of a kind that this cell's is not, or of an evaluation that it does not have.
-            _ if ["eval.", "train.schedule.", "model."].iter().any(|section| key.starts_with(section)) => {
+            _ if ["eval.", "train.schedule.", "model.", "offload."]
+                .iter()
+                .any(|section| key.starts_with(section)) =>
+            {
                 None
             }
             _ => Some(format!("no {name}")),
@@ -169,6 +177,9 @@ fn method_part(key: &str, value: Option<&Value>) -> Option<String> {
         ("train.schedule.kind", _) => format!("{read} schedule"),
         ("train.schedule.warmup_steps", _) => format!("{read} warm-up steps"),
         ("train.schedule.final_fraction", _) => format!("down to {read} of the rate"),
+        ("device", _) => if read == "cpu" { "CPU" } else { "GPU" }.into(),
+        ("offload.strategy", _) if read == "none" => "no offload".into(),
+        ("offload.buffers", _) => format!("{read} buffers"),
         (_, Value::Bool(true)) => name,
         (_, Value::Bool(false)) => format!("no {name}"),
         (_, Value::Number(_)) => format!("{name} {read}"),

@@ -114,7 +114,7 @@ impl<'a> Comparison<'a> {
             .collect();
         let methods = method_labels(&methods, method_first.iter().map(|&i| &settings[i]));
 
-        let found = find_rows(&settings, rows, swept.iter().any(|key| key == "device"));
+        let found = find_rows(&settings, rows, recipe.mixes_devices());
         let baseline = |i: usize| {
             (0..settings.len())
                 .find(|&j| shape_of[j] == shape_of[i] && matches(&settings[j], &recipe.report.baseline))
@@ -164,12 +164,13 @@ impl<'a> Comparison<'a> {
 }
 
 /// The row of each cell: the last one with the same settings. A recipe's `auto` may mean another
-/// device where the report is made than where the rows were measured, so the device counts only
-/// when it is swept.
-fn find_rows<'a>(settings: &[Settings], rows: &'a [Row], by_device: bool) -> Vec<Option<&'a Row>> {
+/// device where the report is made than where the rows were measured, so all that counts is whether
+/// it is the CPU, where some cells run there and others do not.
+fn find_rows<'a>(settings: &[Settings], rows: &'a [Row], mixed: bool) -> Vec<Option<&'a Row>> {
     let without_device = |mut settings: Settings| {
-        if !by_device {
-            settings.remove("device");
+        let device = settings.remove("device");
+        if mixed {
+            settings.insert("on_cpu".into(), (device == Some("cpu".into())).into());
         }
         settings
     };
@@ -202,8 +203,9 @@ fn group(settings: &[Settings], keys: &[String]) -> (Vec<usize>, Vec<usize>) {
 /// Whether a key only comes and goes with the `kind` beside it (SGD has a momentum, AdamW betas),
 /// or with the preset that sets it.
 fn goes_along(key: &str, settings: &[Settings]) -> bool {
-    let Some((section, name)) = key.rsplit_once('.') else { return false };
-    let with_kind = name != "kind" && goes_with(key, &format!("{section}.kind"), settings);
+    let Some((section, _)) = key.rsplit_once('.') else { return false };
+    let leader = format!("{section}.{}", if section == "offload" { "strategy" } else { "kind" });
+    let with_kind = key != leader && goes_with(key, &leader, settings);
     with_kind || (section == "model" && goes_with(key, "model.preset", settings))
 }
 

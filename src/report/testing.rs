@@ -126,10 +126,12 @@ pub fn measurement(forward: f64, backward: f64, peak: u64) -> Measurement {
             after_forward: peak / 3,
             reserved_peak: None,
             driver_peak: None,
+            pinned_peak: None,
             process_rss_peak: Some(peak * 2),
         },
         flops_per_second: 50e9,
         prepare_seconds: None,
+        crossings: Vec::new(),
     }
 }
 

@@ -12,12 +12,11 @@ use crate::row::Environment;
 /// Seconds the ceilings may take: one, and on a GPU some more for its libraries to load.
 const CEILINGS_LIMIT: Duration = Duration::from_secs(120);
 
-/// Measures the device's ceilings for the recipe's compute types and notes the rest. The device
-/// should be idle.
-pub fn measure_environment(recipe: &Recipe) -> Environment {
-    let device = recipe.device();
+/// Measures a device's ceilings for the compute types of the recipe's cells there and notes the rest.
+/// The device should be idle.
+pub fn measure_environment(recipe: &Recipe, device: DeviceId) -> Environment {
     let mut types: Vec<Compute> = Vec::new();
-    for cell in &recipe.cells {
+    for cell in recipe.cells.iter().filter(|cell| cell.device_id() == device) {
         if !types.contains(&cell.precision.compute) {
             types.push(cell.precision.compute);
         }

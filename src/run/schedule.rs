@@ -1,6 +1,6 @@
 //! [`run_cells`]: measures what is missing, cell by cell, and saves each row as it comes.
 
-use std::cell::OnceCell;
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
@@ -14,6 +14,7 @@ use super::lock::{DeviceLock, Turn};
 use super::options::Options;
 use super::progress::{Label, Progress};
 use super::store::Store;
+use crate::device::DeviceId;
 use crate::recipe::Recipe;
 use crate::row::{Environment, Row, Status};
 
@@ -24,8 +25,8 @@ pub struct Session<'a> {
     pub executor: &'a dyn Executor,
     pub progress: &'a dyn Progress,
     pub lock: &'a DeviceLock,
-    /// Called once, with the device idle, before the first cell runs.
-    pub environment: &'a dyn Fn() -> Environment,
+    /// Called once a device, with it idle, before the first cell runs on it.
+    pub environment: &'a dyn Fn(DeviceId) -> Environment,
     /// Whether each cell records one more step.
     pub trace: bool,
     /// Set by Ctrl-C.
@@ -100,7 +101,7 @@ struct Run<'a> {
     /// The row of each cell of the recipe, as far as this run knows.
     rows: Vec<Option<Row>>,
     labels: Vec<Label>,
-    environment: OnceCell<Environment>,
+    environments: HashMap<DeviceId, Environment>,
     /// Whether it was told that other runs cannot be kept away.
     told_unlocked: bool,
     summary: Summary,
@@ -126,7 +127,7 @@ impl<'a> Run<'a> {
             chosen,
             rows: cells.iter().map(|cell| loaded.rows.remove(&session.store.key(cell))).collect(),
             labels: Label::of(session.recipe),
-            environment: OnceCell::new(),
+            environments: HashMap::new(),
             told_unlocked: false,
             summary: Summary::default(),
         })
@@ -182,10 +183,12 @@ impl<'a> Run<'a> {
             return Ok(Step::Skipped);
         }
 
-        let environment = self.environment.get_or_init(environment);
+        let device = cell.device_id();
+        let environment = self.environments.entry(device).or_insert_with(|| environment(device));
         progress.cell_started(label);
-        let limit = memory_limit(cell, &cell.device_id().info());
-        let trace = trace.then(|| store.trace_path(cell));
+        let limit = memory_limit(cell, &device.info());
+        // The CPU keeps no records of kernels.
+        let trace = (trace && device != DeviceId::Cpu).then(|| store.trace_path(cell));
         let job = Job { cell, memory_limit: limit, timeout, trace: trace.as_deref() };
         let mut on_advance = |advance| match advance {
             Advance::Preparing { tuned } => progress.preparing(label, tuned),

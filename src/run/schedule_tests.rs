@@ -66,7 +66,7 @@ fn run_until(
         executor,
         progress: &progress,
         lock: &DeviceLock::in_folder(folder, "cpu"),
-        environment: &mock::environment,
+        environment: &|_| mock::environment(),
         trace: false,
         cancel,
     };

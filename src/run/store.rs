@@ -13,7 +13,7 @@ use miette::{Result, miette};
 use serde_json::Value;
 
 use super::row_files::{Found, move_aside, other_notice, read_row, read_rows};
-use crate::device::DeviceInfo;
+use crate::device::{DeviceId, DeviceInfo};
 use crate::files::{remove_stale, write_whole};
 use crate::recipe::{Cell, Recipe, Source};
 use crate::row::Row;
@@ -29,6 +29,8 @@ const PROOF: usize = 64 << 10;
 pub struct Store {
     folder: PathBuf,
     device: String,
+    /// The CPU's name where cells on it stand beside those of the device.
+    cpu: Option<String>,
 }
 
 /// The rows of a recipe's cells that are already there.
@@ -56,7 +58,8 @@ impl Store {
     /// When the folder cannot be made or written to; names the path.
     pub fn open(results_root: &Path, recipe: &Recipe, device: &DeviceInfo) -> Result<Self> {
         let folder = Self::folder_of(results_root, recipe, device);
-        let store = Self { folder, device: device.name.clone() };
+        let cpu = recipe.mixes_devices().then(|| DeviceId::Cpu.info().name);
+        let store = Self { folder, device: device.name.clone(), cpu };
         let rows = store.rows();
         let prove = || -> io::Result<()> {
             fs::create_dir_all(&rows)?;
@@ -86,7 +89,10 @@ impl Store {
 
     /// Names the cell's row.
     pub fn key(&self, cell: &Cell) -> String {
-        cell.key(&self.device)
+        match &self.cpu {
+            Some(cpu) if cell.device.0 == "cpu" => cell.key(cpu),
+            _ => cell.key(&self.device),
+        }
     }
 
     /// Reads the rows of `cells`. A damaged file is moved aside, and its cell counts as missing.
@@ -162,13 +168,14 @@ impl Store {
                 folder.display()
             ));
         }
-        let mut recipe = Recipe::parse_finished(&Source::read(&recipe_path)?)?;
+        let files = read_rows(&folder.join(ROWS))?;
+        let on_cpu = files.rows.iter().all(|(_, row)| row.environment.device.id == "cpu");
+        let mut recipe = Recipe::parse_finished(&Source::read(&recipe_path)?, on_cpu)?;
         // The copy is called recipe.toml in every folder; the folder above has the recipe's name.
         let absolute = fs::canonicalize(folder).unwrap_or_else(|_| folder.to_path_buf());
         if let Some(name) = absolute.parent().and_then(Path::file_name) {
             recipe.path = Path::new("recipes").join(name).with_added_extension("toml");
         }
-        let files = read_rows(&folder.join(ROWS))?;
         let mut notices: Vec<String> = files
             .damaged
             .iter()
@@ -179,9 +186,10 @@ impl Store {
         // Builds may have measured a cell each: the newest row counts.
         found.sort_by(|a, b| b.environment.date.cmp(&a.environment.date));
         let mut rows = Vec::new();
+        let mixed = recipe.mixes_devices();
         for cell in &recipe.cells {
-            let wanted = without_device(cell.to_json());
-            if let Some(at) = found.iter().position(|row| without_device(row.cell.clone()) == wanted) {
+            let wanted = without_device(cell.to_json(), mixed);
+            if let Some(at) = found.iter().position(|row| without_device(row.cell.clone(), mixed) == wanted) {
                 rows.push(found.remove(at));
             }
         }
@@ -212,10 +220,14 @@ impl Store {
     }
 }
 
-/// A cell apart from the device it ran on, which `auto` names differently on each machine.
-fn without_device(mut cell: Value) -> Value {
+/// A cell apart from the device it ran on, which `auto` names differently on each machine; where some
+/// cells run on the CPU and others do not, that is told.
+fn without_device(mut cell: Value, mixed: bool) -> Value {
     if let Some(map) = cell.as_object_mut() {
-        map.remove("device");
+        let device = map.remove("device");
+        if mixed {
+            map.insert("on_cpu".into(), (device == Some("cpu".into())).into());
+        }
     }
     cell
 }

@@ -5,8 +5,9 @@ use std::path::Path;
 
 use burn::tensor::{Device, Tensor};
 
-use crate::device::{DeviceId, trace};
-use crate::measure::{Evaluation, Measured, Measurement, Meter, Phase, Samples, Stop};
+use crate::device::DeviceId;
+use crate::device::trace::{self, Crossing, Mark};
+use crate::measure::{Evaluation, Measured, Measurement, Phase, Samples, Stop};
 use crate::model::language::{Gpt2, Llama};
 use crate::model::{Model, Network, Steps, swiglu::SwigluStack};
 use crate::offload::Blocks;
@@ -94,12 +95,17 @@ impl<'a, N: Network> Training<'a, N> {
         }
         meter.prepare(&|| drop(training.loss().backward()), told);
         // The first step does not add to the gradients of the preparation.
-        offloaded.inspect(Blocks::discard_gradients);
+        offloaded.as_ref().inspect(|blocks| blocks.discard_gradients());
         let _limit = early.unwrap_or_else(limit);
         for step in 0..total {
             training.evaluate(step == 0);
             meter.begin(step >= cell.measure.warmup);
-            training.step(Some(&mut *meter));
+            training.step(&mut |phase, loss| {
+                meter.end(phase);
+                if let Some(loss) = loss {
+                    meter.loss(loss);
+                }
+            });
             if let Some(stop) = meter.stop() {
                 return Err(stop);
             }
@@ -107,11 +113,11 @@ impl<'a, N: Network> Training<'a, N> {
             on_step(step + 1, total);
         }
         training.evaluate(true);
-        if let Some(path) = trace {
-            training.trace(path);
-        }
+        // What crossed the bus belongs to the row of a cell whose blocks move.
+        let recorded = offloaded.is_some() && id != DeviceId::Cpu;
+        let crossings = if trace.is_some() || recorded { training.record(trace) } else { Vec::new() };
         let measured = meter.finish(&|| training.loss().inner())?;
-        Ok((measured, training.evaluations))
+        Ok((Measured { crossings, ..measured }, training.evaluations))
     }
 
     /// Of the next step's first micro-batch.
@@ -119,15 +125,9 @@ impl<'a, N: Network> Training<'a, N> {
         self.network.as_ref().expect("between steps").loss(&self.batches[0])
     }
 
-    /// Forward and backward of every micro-batch and the update, followed by a meter.
-    fn step(&mut self, mut meter: Option<&mut dyn Meter>) {
-        let mut end = |phase, loss: Option<Tensor<1>>| {
-            let Some(meter) = &mut meter else { return };
-            meter.end(phase);
-            if let Some(loss) = loss {
-                meter.loss(loss);
-            }
-        };
+    /// Forward and backward of every micro-batch and the update; `end` hears of the end of each phase,
+    /// and after a forward of its loss.
+    fn step(&mut self, end: &mut dyn FnMut(Phase, Option<Tensor<1>>)) {
         let Some(network) = self.network.take() else { return };
         let mut sum = GradientSet::default();
         for batch in &self.batches {
@@ -178,21 +178,27 @@ impl<'a, N: Network> Training<'a, N> {
         self.evaluations.push(Evaluation::mean(self.updates, &parts));
     }
 
-    /// Records one more step, outside of the measured ones.
-    fn trace(&mut self, path: &Path) {
-        let recorded = self.device.record(|| self.step(None));
+    /// Records one more step, outside of the measured ones, and writes its trace if there is a path.
+    fn record(&mut self, path: Option<&Path>) -> Vec<Crossing> {
+        let device = self.device;
+        let recorded = device.record(|| self.step(&mut |phase, _| device.mark(Mark::End(phase))));
         let written = recorded.and_then(|activities| {
-            std::fs::write(path, trace::chrome_trace(&activities).to_string()).map_err(|e| e.to_string())
+            if let Some(path) = path {
+                let trace = trace::chrome_trace(&activities).to_string();
+                std::fs::write(path, trace).map_err(|e| e.to_string())?;
+            }
+            Ok(trace::crossings(&activities))
         });
-        if let Err(reason) = written {
+        written.unwrap_or_else(|reason| {
             // The measurement is whole without it; the report says that the trace is missing.
             eprintln!("no trace of this cell: {reason}");
-        }
+            Vec::new()
+        })
     }
 }
 
 fn measurement(cell: &Cell, (measured, evaluations): (Measured, Vec<Evaluation>)) -> Measurement {
-    let Measured { seconds, losses, memory, prepare_seconds } = measured;
+    let Measured { seconds, losses, memory, crossings, prepare_seconds } = measured;
     let step = Samples::new((0..cell.measure.steps).map(|i| seconds.iter().map(|s| s[i]).sum()).collect());
     let [forward, backward, optimizer] = seconds.map(Samples::new);
     let flops = cell.model.flops(cell);
@@ -206,6 +212,7 @@ fn measurement(cell: &Cell, (measured, evaluations): (Measured, Vec<Evaluation>)
         loss: losses,
         evaluations,
         memory,
+        crossings,
         paths: paths(cell),
         prepare_seconds,
     }

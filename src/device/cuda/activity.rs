@@ -3,19 +3,23 @@
 use std::alloc::{Layout, alloc, dealloc};
 use std::ffi::CStr;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use cudarc::cupti::sys as cupti;
-use cudarc::driver::sys::CUcontext;
+use cudarc::driver::sys::{self, CUcontext};
 
 use super::{Gpu, stream};
-use crate::device::trace::{Activity, ActivityKind};
+use crate::device::trace::{Activity, ActivityKind, Mark};
 
 static RECORDED: Mutex<Vec<Activity>> = Mutex::new(Vec::new());
+/// Whether a recording runs: marks are for it alone.
+static RECORDING: AtomicBool = AtomicBool::new(false);
 
 /// Kinds of records that are asked for.
-const KINDS: [cupti::CUpti_ActivityKind; 2] = [
+const KINDS: [cupti::CUpti_ActivityKind; 3] = [
     cupti::CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
     cupti::CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_MEMCPY,
+    cupti::CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_MEMSET,
 ];
 /// Bytes of a buffer that CUPTI fills: some thousand records.
 const BUFFER: usize = 1 << 20;
@@ -45,11 +49,13 @@ impl<'a> Recording<'a> {
                 .result()
                 .map_err(|e| format!("CUPTI does not record {kind:?} ({e:?})"))?;
         }
+        RECORDING.store(true, Relaxed);
         Ok(Self(gpu))
     }
 
     /// What ran since the start, in the order of its beginning.
     pub fn stop(self) -> Vec<Activity> {
+        RECORDING.store(false, Relaxed);
         self.0.synchronize();
         for kind in KINDS {
             // SAFETY: switches off what `start` switched on.
@@ -60,6 +66,21 @@ impl<'a> Recording<'a> {
         let mut activities = std::mem::take(&mut *recorded());
         activities.sort_by_key(|activity| activity.start);
         activities
+    }
+}
+
+impl Gpu {
+    /// Notes a place in this thread's stream, while a recording runs: one byte of scratch memory, which
+    /// nothing reads before it is written, is set to the mark's code. Nobody else sets a single byte.
+    pub fn mark(&self, mark: Mark) {
+        if RECORDING.load(Relaxed) {
+            let lane = self.lane();
+            let (scratch, code) = (lane.workspace, mark.code());
+            // SAFETY: the scratch memory is this stream's and lives as long as the process.
+            let set =
+                lane.stream.submit(move |stream| unsafe { sys::cuMemsetD8Async(scratch, code, 1, stream) });
+            set.result().expect("a byte of memory can be set");
+        }
     }
 }
 
@@ -129,6 +150,18 @@ unsafe fn read(record: *const cupti::CUpti_Activity) -> Option<Activity> {
                     start: (*copy).start,
                     end: (*copy).end,
                     bytes: (*copy).bytes,
+                })
+            }
+            cupti::CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_MEMSET => {
+                let set = record.cast::<cupti::CUpti_ActivityMemset4>();
+                let mark = Mark::of_code((*set).value).filter(|_| (*set).bytes == 1)?;
+                Some(Activity {
+                    kind: ActivityKind::Mark,
+                    name: mark.name().into(),
+                    stream: (*set).streamId,
+                    start: (*set).start,
+                    end: (*set).end,
+                    bytes: 1,
                 })
             }
             _ => None,

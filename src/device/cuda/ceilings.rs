@@ -1,6 +1,7 @@
 //! What the device can do at best: the rates that a cell's own are a share of.
 
 use std::ffi::c_void;
+use std::time::Instant;
 
 use burn::tensor::{Distribution, Tensor};
 use burn_cubecl::CubeBackend;
@@ -8,7 +9,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cudarc::driver::sys;
 
 use super::block::Block;
-use super::{Event, Gpu, Operand, Output, PinnedArena, matmul};
+use super::{CopyStream, Event, Gpu, Operand, Output, PinnedArena, Slot, matmul};
 use crate::device::{Ceilings, dtype};
 use crate::recipe::Compute;
 
@@ -74,6 +75,26 @@ fn copies(gpu: &'static Gpu, ceilings: &mut Ceilings) {
     });
     ceilings.host_to_device = Some(COPY_BYTES as f64 / up);
     ceilings.device_to_host = Some(COPY_BYTES as f64 / down);
+    ceilings.both_ways = both_ways(gpu);
+}
+
+/// Bytes per second each way, copied from and to blocks of their own; `None` where there is no memory
+/// for them.
+fn both_ways(gpu: &'static Gpu) -> Option<f64> {
+    let locked = || PinnedArena::new(gpu, COPY_BYTES).ok()?.take(COPY_BYTES);
+    let (mut up, mut down) = (locked()?, locked()?);
+    let slot = || Slot::new(gpu, COPY_BYTES).ok();
+    let (to, from) = (slot()?, slot()?);
+    let (upload, download) = (CopyStream::new(gpu).ok()?, CopyStream::new(gpu).ok()?);
+    let mut best = f64::INFINITY;
+    for _ in 0..REPEATS {
+        gpu.synchronize();
+        let start = Instant::now();
+        let both = (upload.upload(up, &to), download.download(&from, down));
+        (up, down) = (both.0.wait(), both.1.wait());
+        best = best.min(start.elapsed().as_secs_f64());
+    }
+    Some(COPY_BYTES as f64 / best)
 }
 
 /// Seconds of the fastest run, by device events; the first run, which may tune, is not counted.

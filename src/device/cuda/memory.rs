@@ -15,7 +15,8 @@ pub struct Usage {
     pub live: u64,
     /// Held by CubeCL's pools, in use or not.
     pub reserved: u64,
-    /// Taken from the driver by every process on the device together, its own needs included.
+    /// Taken from the driver by every process on the device together, its own needs included, but for
+    /// what a [`Ballast`] holds back.
     pub driver: u64,
 }
 
@@ -24,7 +25,8 @@ impl Usage {
     pub fn now(gpu: &Gpu) -> Self {
         let pools = gpu.client().memory_report(MemoryScope::Device).usage();
         let (free, total) = gpu.context.memory();
-        Self { live: pools.bytes_in_use, reserved: pools.bytes_reserved, driver: total - free }
+        let driver = total - free - HELD_BACK.load(Relaxed);
+        Self { live: pools.bytes_in_use, reserved: pools.bytes_reserved, driver }
     }
 }
 
@@ -79,7 +81,13 @@ pub(super) fn observe(gpu: &Gpu) {
 }
 
 /// Memory taken from the driver and left unused, so that the rest behaves as on a smaller card.
-pub struct Ballast(#[expect(dead_code, reason = "freed when dropped")] Vec<Block>);
+pub struct Ballast {
+    blocks: Vec<Block>,
+    bytes: u64,
+}
+
+/// Bytes of every ballast.
+static HELD_BACK: AtomicU64 = AtomicU64::new(0);
 
 /// The driver hands memory out in pages of 2 MiB; a limit is kept to within some of them.
 const SMALLEST: u64 = 32 << 20;
@@ -112,6 +120,15 @@ impl Ballast {
                 }
             }
         }
-        Ok(Some(Self(blocks)))
+        let bytes = bytes - missing;
+        HELD_BACK.fetch_add(bytes, Relaxed);
+        Ok(Some(Self { blocks, bytes }))
+    }
+}
+
+impl Drop for Ballast {
+    fn drop(&mut self) {
+        self.blocks.clear();
+        HELD_BACK.fetch_sub(self.bytes, Relaxed);
     }
 }

@@ -15,6 +15,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::bytes::Bytes;
 use cubecl::client::Client;
 
+use super::pinned::locked_peak;
 use super::{Event, Gpu, PeakObservation, Usage, out_of_memory};
 use crate::measure::{Measured, Meter, Phase, Stop, divergence, process_peak_rss};
 
@@ -181,6 +182,7 @@ impl Meter for CudaMeter {
         for Span { step, phase, start, end } in &self.spans {
             self.result.seconds[*phase as usize][*step] += end.seconds_since(start);
         }
+        self.result.memory.pinned_peak = Some(locked_peak()).filter(|bytes| *bytes > 0);
         self.result.memory.process_rss_peak = process_peak_rss();
         Ok(self.result)
     }

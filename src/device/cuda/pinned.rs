@@ -3,6 +3,7 @@
 
 use std::mem::MaybeUninit;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use cubecl::bytes::{AccessError, AccessPolicy, AllocationController, AllocationProperty, Bytes};
 use cudarc::driver::sys;
@@ -15,6 +16,15 @@ struct Block {
     length: usize,
 }
 
+/// Bytes of all blocks, now and at most.
+static LOCKED: AtomicU64 = AtomicU64::new(0);
+static LOCKED_PEAK: AtomicU64 = AtomicU64::new(0);
+
+/// The most bytes of host memory that were locked at any moment of this process.
+pub fn locked_peak() -> u64 {
+    LOCKED_PEAK.load(Relaxed)
+}
+
 // SAFETY: plain memory; who may write which part when is settled by `PinnedSlice`.
 unsafe impl Send for Block {}
 // SAFETY: as above.
@@ -24,6 +34,7 @@ impl Drop for Block {
     fn drop(&mut self) {
         // SAFETY: allocated by cuMemHostAlloc and no longer referred to.
         unsafe { sys::cuMemFreeHost(self.start.cast()) };
+        LOCKED.fetch_sub(self.length as u64, Relaxed);
     }
 }
 
@@ -53,6 +64,8 @@ impl PinnedArena {
         unsafe { sys::cuMemHostAlloc(&mut start, bytes.max(1), sys::CU_MEMHOSTALLOC_PORTABLE) }
             .result()
             .map_err(|e| format!("the host cannot lock {bytes} bytes of memory for the GPU: {e}"))?;
+        let locked = LOCKED.fetch_add(bytes as u64, Relaxed) + bytes as u64;
+        LOCKED_PEAK.fetch_max(locked, Relaxed);
         // SAFETY: the block holds `bytes` bytes; zeroing it makes every later read defined.
         unsafe { start.cast::<u8>().write_bytes(0, bytes) };
         Ok(Self { block: Arc::new(Block { start: start.cast(), length: bytes }), used: 0 })

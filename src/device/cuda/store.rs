@@ -11,6 +11,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cudarc::driver::result::{memcpy_dtod_async, memcpy_dtoh_async, memcpy_htod_async, memset_d8_async};
 
 use super::{CopyStream, Event, Gpu, PinnedArena, PinnedSlice, Slot, address};
+use crate::device::trace::Mark;
 use crate::device::{BlockStore, Side, StoreSize};
 
 /// A buffer on the host and its last copies in each direction.
@@ -185,6 +186,10 @@ impl BlockStore for CudaStore {
             let event = Event::record_on(stream.stream.stream());
             self.gpu.stream().submit(move |stream| event.hold(stream));
         }
+    }
+
+    fn mark(&mut self, mark: Mark) {
+        self.gpu.mark(mark);
     }
 
     fn wait(&mut self) {

@@ -37,6 +37,12 @@ impl Shape {
         (if self.gated { 3 } else { 2 }) * (self.hidden_size * self.intermediate_size) as u64
     }
 
+    /// Bytes of the matrices of one block, as they are stored.
+    pub fn block_bytes(&self, cell: &Cell) -> u64 {
+        let stored = if cell.precision.autocast { 4 } else { cell.precision.compute.bytes() };
+        (self.attention_weights() + self.mlp_weights()) * stored
+    }
+
     fn head_weights(&self) -> u64 {
         (self.vocab_size * self.hidden_size) as u64
     }

@@ -12,7 +12,7 @@ use super::canvas::{
     tint,
 };
 use super::legend::{Legend, Sign};
-use crate::device::trace::{Activity, ActivityKind, Summary, span};
+use crate::device::trace::{Activity, ActivityKind, Mark, Summary, span};
 use crate::text::{percent, seconds, time_unit};
 
 const MARGIN: i32 = 20;
@@ -59,6 +59,7 @@ const NAMES: [(Family, &[&str]); 3] = [
 impl Family {
     fn of(activity: &Activity) -> Self {
         match activity.kind {
+            ActivityKind::Mark => unreachable!("marks are no work"),
             ActivityKind::HostToDevice => Self::ToDevice,
             ActivityKind::DeviceToHost => Self::ToHost,
             ActivityKind::DeviceToDevice => Self::OnDevice,
@@ -101,14 +102,18 @@ struct Run {
 pub fn timeline(name: &str, cell: &str, activities: &[Activity]) -> Result<Option<Chart>> {
     let Some(summary) = Summary::new(activities) else { return Ok(None) };
     let origin = span(activities).map_or(0, |(start, _)| start);
+    let (marks, activities): (Vec<&Activity>, Vec<&Activity>) =
+        activities.iter().partition(|a| a.kind == ActivityKind::Mark);
     let mut streams: BTreeMap<u32, Vec<&Activity>> = BTreeMap::new();
-    for activity in activities {
+    for &activity in &activities {
         streams.entry(activity.stream).or_default().push(activity);
     }
     let labels: Vec<String> = streams.keys().map(|stream| format!("stream {stream}")).collect();
-    let legend = legend(activities);
+    let legend = legend(&activities);
     let pitch = (MOST / labels.len() as i32).clamp(15, 44);
-    let top = LEGEND + legend.height() + 10;
+    let phases: Vec<(&str, u64)> = phases(&marks, origin);
+    let names = if phases.is_empty() { 0 } else { 16 };
+    let top = LEGEND + legend.height() + 10 + names;
     let bottom = top + pitch * labels.len() as i32;
     let left = MARGIN + 10 + labels.iter().map(|label| text_width(label, TEXT)).max().unwrap_or(0);
     let right = WIDTH - MARGIN - 10;
@@ -130,9 +135,29 @@ pub fn timeline(name: &str, cell: &str, activities: &[Activity]) -> Result<Optio
             }
             canvas.line(&[(left, y + pitch), (right, y + pitch)], GRID, 1)?;
         }
+        let mut from = left;
+        for (name, end) in &phases {
+            let to = left
+                + ((*end).min(summary.span) as f64 / summary.span as f64 * f64::from(right - left)) as i32;
+            canvas.line(&[(to, top - names), (to, bottom)], INK, 1)?;
+            // A phase too short for its name is told by its neighbours.
+            if text_width(name, SMALL) + 8 <= to - from {
+                canvas.text(name, ((from + to) / 2, top - names / 2), SMALL, MUTED, Anchor::Middle)?;
+            }
+            from = to;
+        }
         canvas.line(&[(left, top), (left, bottom)], MUTED, 1)
     })?;
     Ok(Some(Chart { name: name.into(), caption: format!("{title}."), svg }))
+}
+
+/// Name and end of each phase, in nanoseconds from the origin.
+fn phases(marks: &[&Activity], origin: u64) -> Vec<(&'static str, u64)> {
+    let end = |mark: &&Activity| match Mark::of(mark)? {
+        Mark::End(phase) => Some((phase.name(), mark.start.saturating_sub(origin))),
+        Mark::TurnBegins | Mark::TurnEnds => None,
+    };
+    marks.iter().filter_map(end).collect()
 }
 
 fn facts(summary: &Summary) -> String {
@@ -150,7 +175,7 @@ fn facts(summary: &Summary) -> String {
 }
 
 /// The families that occur, with the sum of their times.
-fn legend(activities: &[Activity]) -> Legend {
+fn legend(activities: &[&Activity]) -> Legend {
     let mut legend = Legend::default();
     for (family, name) in FAMILIES {
         let times = activities.iter().filter(|a| Family::of(a) == family).map(|a| a.end - a.start);

@@ -1,0 +1,231 @@
+//! [`Crossing`]: what crossed the bus during a phase of a step, how fast, and how much of it behind
+//! computation, all by the device's own clock.
+
+use serde::{Deserialize, Serialize};
+
+use super::summary::{common, length, spans, union};
+use super::{Activity, ActivityKind};
+use crate::measure::Phase;
+
+/// A place in the stream of the kernels that a recording notes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mark {
+    /// The phase ends.
+    End(Phase),
+    /// A block whose weights came over the bus begins to compute, and has computed.
+    TurnBegins,
+    TurnEnds,
+}
+
+impl Mark {
+    const ALL: [Self; 5] = [
+        Self::End(Phase::Forward),
+        Self::End(Phase::Backward),
+        Self::End(Phase::Optimizer),
+        Self::TurnBegins,
+        Self::TurnEnds,
+    ];
+
+    /// As [`Activity::name`].
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::End(Phase::Forward) => "end of forward",
+            Self::End(Phase::Backward) => "end of backward",
+            Self::End(Phase::Optimizer) => "end of optimizer",
+            Self::TurnBegins => "a block begins",
+            Self::TurnEnds => "a block ends",
+        }
+    }
+
+    /// A number that a device can note.
+    pub fn code(self) -> u8 {
+        Self::ALL.iter().zip(1..).find(|(mark, _)| **mark == self).map_or(0, |(_, code)| code)
+    }
+
+    pub fn of_code(code: u32) -> Option<Self> {
+        Self::ALL.get(usize::try_from(code).ok()?.checked_sub(1)?).copied()
+    }
+
+    /// The mark that an activity is.
+    pub fn of(activity: &Activity) -> Option<Self> {
+        let name = (activity.kind == ActivityKind::Mark).then_some(activity.name.as_str())?;
+        Self::ALL.into_iter().find(|mark| mark.name() == name)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Direction {
+    ToDevice,
+    ToHost,
+}
+
+impl Direction {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ToDevice => "to the device",
+            Self::ToHost => "to the host",
+        }
+    }
+}
+
+/// The copies in one direction that began during one phase of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Crossing {
+    pub phase: Phase,
+    pub direction: Direction,
+    pub copies: usize,
+    pub bytes: u64,
+    /// Seconds during which at least one of them ran.
+    pub copy_seconds: f64,
+    /// Those of them during which a kernel ran too.
+    pub hidden_seconds: f64,
+    /// Seconds during which a kernel ran in the turns of blocks; of a phase without turns, in all of it.
+    pub compute_seconds: f64,
+}
+
+impl Crossing {
+    /// Bytes per second while copies ran.
+    pub fn rate(&self) -> f64 {
+        self.bytes as f64 / self.copy_seconds
+    }
+
+    /// Of the time of the copies.
+    pub fn hidden_share(&self) -> f64 {
+        self.hidden_seconds / self.copy_seconds
+    }
+
+    /// The most that can be hidden: there is no more computation than there is, and of n copies one is
+    /// before or behind all computation: min((n-1)/n, compute/copy).
+    pub fn ceiling(&self) -> f64 {
+        let all_but_one = (self.copies - 1) as f64 / self.copies as f64;
+        all_but_one.min(self.compute_seconds / self.copy_seconds)
+    }
+}
+
+/// By phase and direction, in the order of the step; nothing without marks.
+pub fn crossings(activities: &[Activity]) -> Vec<Crossing> {
+    let mut marks: Vec<(u64, Mark)> =
+        activities.iter().filter_map(|a| Some((a.start, Mark::of(a)?))).collect();
+    marks.sort_by_key(|(time, _)| *time);
+    let phase_of = |time: u64| {
+        marks.iter().find_map(|(end, mark)| match mark {
+            Mark::End(phase) if *end >= time => Some(*phase),
+            _ => None,
+        })
+    };
+    let turns = turns(&marks);
+    let kernels = spans(activities, |kind| kind == ActivityKind::Kernel);
+    let mut out = Vec::new();
+    for phase in [Phase::Forward, Phase::Backward, Phase::Optimizer] {
+        let in_phase = |a: &&Activity| phase_of(a.start) == Some(phase);
+        let own = |kind| activities.iter().filter(move |a| a.kind == kind).filter(in_phase);
+        let turns: Vec<(u64, u64)> =
+            turns.iter().copied().filter(|(start, _)| phase_of(*start) == Some(phase)).collect();
+        let compute = match turns.is_empty() {
+            true => length(&union(own(ActivityKind::Kernel).map(|a| (a.start, a.end)).collect())),
+            false => common(&turns, &kernels),
+        };
+        let directions = [
+            (Direction::ToDevice, ActivityKind::HostToDevice),
+            (Direction::ToHost, ActivityKind::DeviceToHost),
+        ];
+        for (direction, kind) in directions {
+            let copies = union(own(kind).map(|a| (a.start, a.end)).collect());
+            if length(&copies) == 0 {
+                continue;
+            }
+            let seconds = |nanoseconds: u64| nanoseconds as f64 * 1e-9;
+            out.push(Crossing {
+                phase,
+                direction,
+                copies: own(kind).count(),
+                bytes: own(kind).map(|a| a.bytes).sum(),
+                copy_seconds: seconds(length(&copies)),
+                hidden_seconds: seconds(common(&copies, &kernels)),
+                compute_seconds: seconds(compute),
+            });
+        }
+    }
+    out
+}
+
+/// From the beginning of each turn to its end.
+fn turns(marks: &[(u64, Mark)]) -> Vec<(u64, u64)> {
+    let (mut begun, mut out) = (None, Vec::new());
+    for (time, mark) in marks {
+        match mark {
+            Mark::TurnBegins => begun = Some(*time),
+            Mark::TurnEnds => out.extend(begun.take().map(|start| (start, *time))),
+            Mark::End(_) => {}
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn activity(kind: ActivityKind, start: u64, end: u64, bytes: u64) -> Activity {
+        Activity { kind, name: "x".into(), stream: 7, start, end, bytes }
+    }
+
+    fn mark(mark: Mark, time: u64) -> Activity {
+        Activity { name: mark.name().into(), ..activity(ActivityKind::Mark, time, time + 1, 1) }
+    }
+
+    #[test]
+    fn codes_and_names_tell_marks_apart() {
+        for mark in Mark::ALL {
+            assert_eq!(Mark::of_code(mark.code().into()), Some(mark));
+            assert_eq!(Mark::of(&self::mark(mark, 5)), Some(mark));
+        }
+        assert_eq!((Mark::of_code(0), Mark::of_code(6)), (None, None));
+    }
+
+    /// Two blocks: forward copies the second while the first computes, backward sends gradients.
+    #[test]
+    fn a_step_by_hand() {
+        use ActivityKind::{DeviceToHost, HostToDevice, Kernel};
+        let step = [
+            activity(HostToDevice, 0, 100, 800),
+            mark(Mark::TurnBegins, 100),
+            activity(Kernel, 100, 160, 0),
+            activity(HostToDevice, 100, 200, 800),
+            mark(Mark::TurnEnds, 160),
+            mark(Mark::TurnBegins, 200),
+            activity(Kernel, 200, 260, 0),
+            mark(Mark::TurnEnds, 260),
+            // The head: no turn.
+            activity(Kernel, 260, 300, 0),
+            mark(Mark::End(Phase::Forward), 300),
+            mark(Mark::TurnBegins, 310),
+            activity(Kernel, 310, 400, 0),
+            mark(Mark::TurnEnds, 400),
+            activity(DeviceToHost, 400, 500, 400),
+            mark(Mark::TurnBegins, 410),
+            activity(Kernel, 410, 500, 0),
+            mark(Mark::TurnEnds, 500),
+            activity(DeviceToHost, 500, 600, 400),
+            mark(Mark::End(Phase::Backward), 600),
+            activity(Kernel, 610, 620, 0),
+            mark(Mark::End(Phase::Optimizer), 630),
+        ];
+        let found = crossings(&step);
+        let [forward, backward] = found.as_slice() else { panic!("{found:?}") };
+        let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-12, "{a} {b}");
+        assert_eq!((forward.phase, forward.direction), (Phase::Forward, Direction::ToDevice));
+        assert_eq!((forward.copies, forward.bytes), (2, 1600));
+        near(forward.copy_seconds, 200e-9);
+        near(forward.compute_seconds, 120e-9);
+        near(forward.hidden_seconds, 60e-9);
+        near(forward.rate() * 1e-9, 8.0);
+        near(forward.ceiling(), 0.5);
+        assert_eq!((backward.phase, backward.direction), (Phase::Backward, Direction::ToHost));
+        near(backward.hidden_share(), 90.0 / 200.0);
+        near(backward.compute_seconds, 180e-9);
+        near(backward.ceiling(), 0.5);
+        assert!(crossings(&step[..3]).is_empty(), "no phase has ended");
+    }
+}

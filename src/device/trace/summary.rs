@@ -1,0 +1,158 @@
+//! [`Summary`]: a step's activities in numbers, such as the share of copying that ran behind computation.
+
+use super::{Activity, ActivityKind};
+
+/// What the activities of one step come to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Summary {
+    /// Nanoseconds from the start of the first activity to the end of the last.
+    pub span: u64,
+    pub kernels: usize,
+    /// The share of the span during which a kernel ran.
+    pub busy_share: f64,
+    pub to_device: Transfers,
+    pub to_host: Transfers,
+    /// [`hidden_transfer_share`]
+    pub hidden_share: Option<f64>,
+}
+
+/// All copies in one direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transfers {
+    pub bytes: u64,
+    /// Nanoseconds during which at least one of them ran.
+    pub time: u64,
+}
+
+impl Transfers {
+    /// Bytes per second while copies ran; `None` without any.
+    pub fn rate(self) -> Option<f64> {
+        (self.time > 0).then(|| self.bytes as f64 * 1e9 / self.time as f64)
+    }
+}
+
+impl Summary {
+    /// `None` when the activities span no time.
+    pub fn new(activities: &[Activity]) -> Option<Self> {
+        let (start, end) = span(activities).filter(|(start, end)| end > start)?;
+        let transfers = |kind: ActivityKind| Transfers {
+            bytes: activities.iter().filter(|a| a.kind == kind).map(|a| a.bytes).sum(),
+            time: length(&spans(activities, |other| other == kind)),
+        };
+        let kernels = spans(activities, |kind| kind == ActivityKind::Kernel);
+        Some(Self {
+            span: end - start,
+            kernels: activities.iter().filter(|a| a.kind == ActivityKind::Kernel).count(),
+            busy_share: length(&kernels) as f64 / (end - start) as f64,
+            to_device: transfers(ActivityKind::HostToDevice),
+            to_host: transfers(ActivityKind::DeviceToHost),
+            hidden_share: hidden_transfer_share(activities),
+        })
+    }
+}
+
+/// Start of the first activity and end of the last; `None` without any.
+pub fn span(activities: &[Activity]) -> Option<(u64, u64)> {
+    let work = || activities.iter().filter(|a| a.kind != ActivityKind::Mark);
+    Some((work().map(|a| a.start).min()?, work().map(|a| a.end).max()?))
+}
+
+/// The share of the time in which data crossed the bus during which a kernel ran too; `None`
+/// without such copies. Overlapping copies count once.
+pub fn hidden_transfer_share(activities: &[Activity]) -> Option<f64> {
+    let over_the_bus = |kind| matches!(kind, ActivityKind::HostToDevice | ActivityKind::DeviceToHost);
+    let transfers = spans(activities, over_the_bus);
+    let kernels = spans(activities, |kind| kind == ActivityKind::Kernel);
+    let total = length(&transfers);
+    (total > 0).then(|| common(&transfers, &kernels) as f64 / total as f64)
+}
+
+/// Nanoseconds that lie in both of two lists of sorted disjoint spans.
+pub(super) fn common(a: &[(u64, u64)], b: &[(u64, u64)]) -> u64 {
+    let (mut sum, mut first) = (0, 0);
+    for &(start, end) in a {
+        // Both lists are sorted: what ended before this span is over for all later.
+        while first < b.len() && b[first].1 <= start {
+            first += 1;
+        }
+        let within = b[first..].iter().take_while(|other| other.0 < end);
+        sum += within.map(|other| end.min(other.1) - start.max(other.0)).sum::<u64>();
+    }
+    sum
+}
+
+/// The times during which an activity of a wanted kind ran, sorted and disjoint.
+pub(super) fn spans(activities: &[Activity], wanted: impl Fn(ActivityKind) -> bool) -> Vec<(u64, u64)> {
+    union(activities.iter().filter(|a| wanted(a.kind)).map(|a| (a.start, a.end)).collect())
+}
+
+pub(super) fn length(disjoint: &[(u64, u64)]) -> u64 {
+    disjoint.iter().map(|(start, end)| end - start).sum()
+}
+
+/// Sorted disjoint spans that cover the same times.
+pub(super) fn union(mut spans: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
+    spans.sort_unstable();
+    let mut merged: Vec<(u64, u64)> = Vec::new();
+    for (start, end) in spans {
+        match merged.last_mut() {
+            Some(last) if start <= last.1 => last.1 = last.1.max(end),
+            _ => merged.push((start, end)),
+        }
+    }
+    merged
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn activity(kind: ActivityKind, stream: u32, start: u64, end: u64) -> Activity {
+        Activity { kind, name: "x".into(), stream, start, end, bytes: 0 }
+    }
+
+    #[test]
+    fn hidden_share_counts_overlapping_spans_once() {
+        use ActivityKind::*;
+        let activities = [
+            activity(Kernel, 1, 0, 10),
+            activity(Kernel, 2, 5, 20),
+            activity(Kernel, 1, 30, 40),
+            activity(HostToDevice, 3, 10, 35),
+            activity(DeviceToHost, 4, 15, 25),
+            activity(DeviceToDevice, 1, 100, 200),
+        ];
+        // Transfers cover 10..35; kernels cover 0..20 and 30..40, so 10..20 and 30..35 are hidden.
+        assert_eq!(hidden_transfer_share(&activities), Some(15.0 / 25.0));
+        assert_eq!(hidden_transfer_share(&activities[..3]), None);
+    }
+
+    #[test]
+    fn a_summary_by_hand() {
+        use ActivityKind::*;
+        let copy = |kind, start, end, bytes| Activity { bytes, ..activity(kind, 2, start, end) };
+        let summary = Summary::new(&[
+            activity(Kernel, 1, 100, 300),
+            activity(Kernel, 3, 250, 400),
+            activity(Kernel, 1, 500, 600),
+            copy(HostToDevice, 350, 450, 1000),
+            copy(HostToDevice, 400, 550, 2000),
+            copy(DeviceToHost, 1000, 1100, 500),
+        ]);
+        let expected = Summary {
+            span: 1000,
+            kernels: 3,
+            // Kernels run in 100..400 and 500..600.
+            busy_share: 0.4,
+            // Copies to the device run in 350..550: 3000 bytes in 200 ns are 15 GB/s.
+            to_device: Transfers { bytes: 3000, time: 200 },
+            to_host: Transfers { bytes: 500, time: 100 },
+            // 350..400 and 500..550 of 350..550 and 1000..1100.
+            hidden_share: Some(100.0 / 300.0),
+        };
+        assert_eq!(summary, Some(expected));
+        assert_eq!(Transfers { bytes: 3000, time: 200 }.rate(), Some(15e9));
+        assert_eq!(Transfers { bytes: 0, time: 0 }.rate(), None);
+        assert_eq!(Summary::new(&[]), None);
+    }
+}

@@ -1,0 +1,44 @@
+//! The fewest copies that any order of the blocks' turns must make.
+
+use super::Offload;
+
+/// Copies of one block's weights or gradients in forward and backward of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Copies {
+    pub forward_to_device: usize,
+    pub backward_to_device: usize,
+    pub backward_to_host: usize,
+}
+
+impl Offload {
+    /// Of a step over `layers` blocks in `micro_batches`. Where a pass turns round, as many blocks as
+    /// there are slots are there already; after an update (`updates`) what they held is stale. Sums of
+    /// gradients come back for each micro-batch but the first.
+    pub fn fewest_copies(&self, layers: usize, micro_batches: usize, updates: bool) -> Copies {
+        let kept = self.buffers.min(layers);
+        Copies {
+            forward_to_device: micro_batches * (layers - kept) + if updates { kept } else { 0 },
+            backward_to_device: micro_batches * (layers - kept) + (micro_batches - 1) * layers,
+            backward_to_host: micro_batches * layers,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Strategy;
+    use super::*;
+
+    #[test]
+    fn copies_of_three_slots_by_hand() {
+        let offload = Offload::of(Strategy::Overlap);
+        let copies = |micro_batches, updates| {
+            let Copies { forward_to_device, backward_to_device, backward_to_host } =
+                offload.fewest_copies(28, micro_batches, updates);
+            [forward_to_device, backward_to_device, backward_to_host]
+        };
+        assert_eq!(copies(1, false), [25, 25, 28]);
+        assert_eq!(copies(1, true), [28, 25, 28]);
+        assert_eq!(copies(2, false), [50, 78, 56]);
+    }
+}
