@@ -179,6 +179,7 @@ fn method_part(key: &str, value: Option<&Value>) -> Option<String> {
         ("train.schedule.final_fraction", _) => format!("down to {read} of the rate"),
         ("device", _) => if read == "cpu" { "CPU" } else { "GPU" }.into(),
         ("offload.strategy", _) if read == "none" => "no offload".into(),
+        ("offload.buffers", _) if read == "1" => "1 buffer".into(),
         ("offload.buffers", _) => format!("{read} buffers"),
         (_, Value::Bool(true)) => name,
         (_, Value::Bool(false)) => format!("no {name}"),

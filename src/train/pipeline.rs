@@ -228,5 +228,12 @@ fn paths(cell: &Cell) -> BTreeMap<String, String> {
         };
         paths.insert(name.into(), way.into());
     }
+    if cell.offload().moves() {
+        let slots = match cell.train.optimizer {
+            OptimizerConfig::None(_) => "blocks stay in them from one step to the next",
+            OptimizerConfig::Sgd(_) | OptimizerConfig::AdamW(_) => "filled anew after each update",
+        };
+        paths.insert("slots".into(), slots.into());
+    }
     paths
 }

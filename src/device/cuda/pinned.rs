@@ -66,8 +66,8 @@ impl PinnedArena {
             .map_err(|e| format!("the host cannot lock {bytes} bytes of memory for the GPU: {e}"))?;
         let locked = LOCKED.fetch_add(bytes as u64, Relaxed) + bytes as u64;
         LOCKED_PEAK.fetch_max(locked, Relaxed);
-        // SAFETY: the block holds `bytes` bytes; zeroing it makes every later read defined.
-        unsafe { start.cast::<u8>().write_bytes(0, bytes) };
+        // SAFETY: the block holds `bytes` bytes, and nobody else has it yet.
+        zero(unsafe { std::slice::from_raw_parts_mut(start.cast(), bytes) });
         Ok(Self { block: Arc::new(Block { start: start.cast(), length: bytes }), used: 0 })
     }
 
@@ -78,6 +78,18 @@ impl PinnedArena {
         self.used = end;
         Some(PinnedSlice { block: self.block.clone(), offset, length: bytes })
     }
+}
+
+/// Makes every later read defined. One core zeroes some 6 GB/s: the 26 GB of a 7B model take seconds.
+fn zero(memory: &mut [MaybeUninit<u8>]) {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    // A thread is worth 64 MiB.
+    let share = memory.len().div_ceil(threads).max(64 << 20);
+    std::thread::scope(|scope| {
+        for part in memory.chunks_mut(share) {
+            scope.spawn(|| part.fill(MaybeUninit::new(0)));
+        }
+    });
 }
 
 impl PinnedSlice {
