@@ -78,3 +78,83 @@ fn out_of_memory_is_a_row_and_the_others_run() {
     place.runner_on_gpu(&["run", "recipe.toml"]).exits(42).says(&["2 out of memory", "out of device memory"]);
     assert_eq!((place.count("ok"), place.count("oom")), (2, 2));
 }
+
+#[test]
+fn offloaded_models_equal_the_reference() {
+    if !gpu() {
+        return;
+    }
+    let place = Place::new(TINY);
+    for name in ["qwen2", "gpt2"] {
+        let golden = format!("{}/tests/fixtures/{name}", env!("CARGO_MANIFEST_DIR"));
+        for strategy in ["naive", "checkpointed", "function", "overlap"] {
+            let args = ["verify", &golden, "--device", "cuda:0", "--offload", strategy];
+            place.runner_on_gpu(&args).exits(0).says(&["quantities pass"]);
+        }
+    }
+}
+
+/// Eight blocks of 2 MB each through three slots: the device's own records tell what crossed the bus.
+#[test]
+fn rows_say_what_crossed_the_bus() {
+    if !gpu() {
+        return;
+    }
+    const RECIPE: &str = r#"title = "offload"
+[model]
+kind = "qwen2"
+vocab_size = 512
+hidden_size = 256
+intermediate_size = 1024
+num_hidden_layers = 8
+num_attention_heads = 4
+num_key_value_heads = 2
+max_position_embeddings = 512
+[precision]
+compute = "bf16"
+[train]
+batch_size = 4
+seq_len = 256
+[measure]
+warmup = 1
+steps = 3
+[grid]
+"offload.strategy" = ["none", "naive", "overlap"]
+"#;
+    let place = Place::new(RECIPE);
+    place.runner_on_gpu(&["run", "recipe.toml"]).exits(0).says(&["3 measured"]);
+    let of = |strategy: &str| {
+        let rows = place.rows();
+        rows.into_iter().find(|row| row["cell"]["offload"]["strategy"] == strategy).expect("a row")["measurement"]
+            .clone()
+    };
+    assert!(of("none")["crossings"].is_null());
+    let copies = |strategy: &str| -> Vec<(String, u64)> {
+        let measured = of(strategy);
+        let crossings = measured["crossings"].as_array().expect("crossings");
+        let part = |c: &serde_json::Value| {
+            let place = format!("{} {}", c["phase"], c["direction"]).replace('"', "");
+            (place, c["copies"].as_u64().expect("a number"))
+        };
+        crossings.iter().map(part).collect()
+    };
+    let expected = |forward: u64, backward: u64| {
+        let place = |name: &str, copies| (name.to_string(), copies);
+        vec![
+            place("forward to_device", forward),
+            place("backward to_device", backward),
+            place("backward to_host", 8),
+        ]
+    };
+    assert_eq!(copies("naive"), expected(8, 8));
+    assert_eq!(copies("overlap"), expected(5, 5));
+    let bytes = of("overlap")["crossings"][2]["bytes"].as_u64().expect("bytes");
+    // 2 · 256² + 2 · 256 · 128 + 3 · 256 · 1024 weights of two bytes, norms, biases and their alignment.
+    assert!((8 * 1_966_080..8 * 1_966_080 * 101 / 100).contains(&bytes), "{bytes}");
+    let naive = of("naive");
+    let hidden =
+        naive["crossings"].as_array().expect("crossings").iter().map(|c| c["hidden_seconds"].as_f64());
+    assert_eq!(hidden.map(|h| h.unwrap_or(1.0)).sum::<f64>(), 0.0, "naive hides nothing");
+    let pinned = of("overlap")["memory"]["pinned_peak"].as_u64().expect("pinned bytes");
+    assert!((2 * bytes..2 * bytes * 105 / 100).contains(&pinned), "{pinned} of {bytes}");
+}
