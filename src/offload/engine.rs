@@ -94,6 +94,10 @@ impl Engine {
     /// block's parameters: views of the slot, outside of autodiff.
     pub fn enter(&mut self, block: usize, pass: Pass) -> Vec<DispatchTensor> {
         assert!(self.turn.is_none(), "block {block} comes while {:?} has its turn", self.turn);
+        if self.offload.strategy.host_waits() {
+            // What came before, a head or an embedding, hides no copy either.
+            self.store.wait();
+        }
         let slot = self.slot_of(block).unwrap_or_else(|| self.load(block, block, pass));
         self.turn = Some((block, slot));
         if self.offload.strategy == Strategy::Overlap {

@@ -1,6 +1,8 @@
 //! What the report says of offload: what crossed the bus in each phase and how much of it behind
 //! computation, each cell against the floor of its copies, and where a strategy does not help.
 
+use std::collections::BTreeSet;
+
 use super::content::{naming, or_dash, strings};
 use super::document::{Block, Table};
 use super::table::{Comparison, Line, Quantity};
@@ -8,7 +10,7 @@ use crate::device::trace::Crossing;
 use crate::offload::Strategy;
 use crate::optim::OptimizerConfig;
 use crate::recipe::Bytes;
-use crate::text::{percent, ratio, seconds, significant};
+use crate::text::{and, percent, ratio, seconds, significant};
 
 /// A smaller gain than this is none.
 const NO_GAIN: f64 = 0.02;
@@ -83,7 +85,16 @@ fn floor(line: &Line) -> Option<[f64; 2]> {
 fn against_floor(comparison: &Comparison, moved: &[&Line]) -> Block {
     let (mut header, names) = naming(comparison);
     let text_columns = (0..header.len()).collect();
-    header.extend(strings(&["floor forward", "forward", "×", "floor backward", "backward", "×", "both ×"]));
+    header.extend(strings(&[
+        "floor forward",
+        "forward",
+        "×",
+        "floor backward",
+        "backward",
+        "×",
+        "both ×",
+        "page-locked",
+    ]));
     let row = |line: &&Line| {
         let (floor, m) = (floor(line), line.measured());
         let times = m.map(|m| [m.forward.median, m.backward.median]);
@@ -95,17 +106,31 @@ fn against_floor(comparison: &Comparison, moved: &[&Line]) -> Block {
         }
         let both = floor.zip(times).map(|([a, b], [x, y])| ratio((x + y) / (a + b)));
         row.push(or_dash(both));
+        row.push(or_dash(m.and_then(|m| m.memory.pinned_peak).map(|bytes| Bytes(bytes).to_string())));
         row
     };
     Block::Table(Table {
         caption: "Times against the floor of the copies: the fewest bytes that any order with these slots must \
                   move, over the rate measured with page-locked memory, in backward both ways at once. A cell \
-                  whose computation takes longer than its copies stays above it."
-            .into(),
+                  whose computation takes longer than its copies stays above it. Page-locked: the most host memory \
+                  locked for the device; weights and gradients of the blocks need "
+            .to_string()
+            + &needed(moved),
         header,
         rows: moved.iter().map(row).collect(),
         text_columns,
     })
+}
+
+/// Bytes of the weights and gradients of all blocks, of each size once.
+fn needed(moved: &[&Line]) -> String {
+    let bytes = |line: &&Line| {
+        let shape = line.cell.model.decoder()?;
+        Some(2 * shape.layers as u64 * shape.block_bytes(line.cell))
+    };
+    let sizes: BTreeSet<u64> = moved.iter().filter_map(bytes).collect();
+    let sizes: Vec<String> = sizes.into_iter().map(|bytes| Bytes(bytes).to_string()).collect();
+    format!("{}.", and(&sizes))
 }
 
 /// A sentence for each cell that is no faster than `naive` with the same other settings.
@@ -193,11 +218,11 @@ mod tests {
             ]
         );
         assert_eq!(crossed.rows[1][6..], ["12.0 ms", "36 %", "40 %", "90 %"]);
-        // 12 · 64² weights of 4 bytes a block: 197 kB. Naive loads one of two blocks in forward, 0.197 ms
-        // at 1 GB/s, and sends two in backward, 0.786 ms at 0.5 GB/s.
+        // 12 · 64² weights of 4 bytes a block: 197 kB. After an update both blocks are loaded in
+        // forward, 0.393 ms at 1 GB/s; backward sends two in backward, 0.786 ms at 0.5 GB/s.
         assert_eq!(
             floor.rows[0],
-            ["naive", "393 µs", "2.00 ms", "5.09x", "786 µs", "2.00 ms", "2.54x", "3.39x"]
+            ["naive", "393 µs", "2.00 ms", "5.09x", "786 µs", "2.00 ms", "2.54x", "3.39x", "–"]
         );
         assert_eq!(
             text,
