@@ -155,8 +155,9 @@ fn without_overlap_a_block_is_in_its_slot_during_its_turn_alone() {
         let turn = |block| {
             let mut turn = vec![Act::Fill { slot: 0, block }, Act::Read(0), Act::Used(0), Act::Clear(0)];
             if waits {
-                turn.insert(1, Act::Wait);
-                turn.insert(4, Act::Wait);
+                for place in [0, 2, 5] {
+                    turn.insert(place, Act::Wait);
+                }
             }
             turn
         };

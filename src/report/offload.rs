@@ -219,7 +219,7 @@ mod tests {
         );
         assert_eq!(crossed.rows[1][6..], ["12.0 ms", "36 %", "40 %", "90 %"]);
         // 12 · 64² weights of 4 bytes a block: 197 kB. After an update both blocks are loaded in
-        // forward, 0.393 ms at 1 GB/s; backward sends two in backward, 0.786 ms at 0.5 GB/s.
+        // forward, 0.393 ms at 1 GB/s; backward sends two, 0.786 ms at 0.5 GB/s.
         assert_eq!(
             floor.rows[0],
             ["naive", "393 µs", "2.00 ms", "5.09x", "786 µs", "2.00 ms", "2.54x", "3.39x", "–"]
