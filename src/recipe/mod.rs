@@ -187,6 +187,16 @@ impl Recipe {
         self.cells.iter().any(on_cpu) && !self.cells.iter().all(on_cpu)
     }
 
+    /// Settings by which a row is known as a cell's, also on another machine, where `auto` means another
+    /// device: all that counts of it is whether it is the CPU, where some cells run there and others do not.
+    pub fn apart_from_device(&self, mut settings: Settings) -> Settings {
+        let device = settings.remove("device");
+        if self.mixes_devices() {
+            settings.insert("on_cpu".into(), (device == Some(CPU.into())).into());
+        }
+        settings
+    }
+
     /// Dotted keys that take more than one value over the cells, in the order of the settings.
     pub fn swept_keys(&self) -> Vec<String> {
         let settings: Vec<Settings> = self.cells.iter().map(Cell::settings).collect();

@@ -114,7 +114,7 @@ impl<'a> Comparison<'a> {
             .collect();
         let methods = method_labels(&methods, method_first.iter().map(|&i| &settings[i]));
 
-        let found = find_rows(&settings, rows, recipe.mixes_devices());
+        let found = find_rows(recipe, rows);
         let baseline = |i: usize| {
             (0..settings.len())
                 .find(|&j| shape_of[j] == shape_of[i] && matches(&settings[j], &recipe.report.baseline))
@@ -163,26 +163,14 @@ impl<'a> Comparison<'a> {
     }
 }
 
-/// The row of each cell: the last one with the same settings. A recipe's `auto` may mean another
-/// device where the report is made than where the rows were measured, so all that counts is whether
-/// it is the CPU, where some cells run there and others do not.
-fn find_rows<'a>(settings: &[Settings], rows: &'a [Row], mixed: bool) -> Vec<Option<&'a Row>> {
-    let without_device = |mut settings: Settings| {
-        let device = settings.remove("device");
-        if mixed {
-            settings.insert("on_cpu".into(), (device == Some("cpu".into())).into());
-        }
-        settings
+/// The row of each cell: the last one with the same settings.
+fn find_rows<'a>(recipe: &Recipe, rows: &'a [Row]) -> Vec<Option<&'a Row>> {
+    let measured: Vec<Settings> = rows.iter().map(|row| recipe.apart_from_device(row.settings())).collect();
+    let row = |cell: &Cell| {
+        let wanted = recipe.apart_from_device(cell.settings());
+        measured.iter().rposition(|settings| *settings == wanted).map(|at| &rows[at])
     };
-    let measured: Vec<Settings> = rows.iter().map(|row| without_device(row.settings())).collect();
-    settings
-        .iter()
-        .map(|of_cell| {
-            let of_cell = without_device(of_cell.clone());
-            let at = measured.iter().rposition(|m| m.len() == of_cell.len() && matches(m, &of_cell))?;
-            Some(&rows[at])
-        })
-        .collect()
+    recipe.cells.iter().map(row).collect()
 }
 
 /// The group of each cell by its values of `keys`, and the first cell of each group.

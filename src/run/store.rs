@@ -10,7 +10,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use miette::{Result, miette};
-use serde_json::Value;
 
 use super::row_files::{Found, move_aside, other_notice, read_row, read_rows};
 use crate::device::{DeviceId, DeviceInfo};
@@ -186,10 +185,11 @@ impl Store {
         // Builds may have measured a cell each: the newest row counts.
         found.sort_by(|a, b| b.environment.date.cmp(&a.environment.date));
         let mut rows = Vec::new();
-        let mixed = recipe.mixes_devices();
+        let mut settings: Vec<_> = found.iter().map(|row| recipe.apart_from_device(row.settings())).collect();
         for cell in &recipe.cells {
-            let wanted = without_device(cell.to_json(), mixed);
-            if let Some(at) = found.iter().position(|row| without_device(row.cell.clone(), mixed) == wanted) {
+            let wanted = recipe.apart_from_device(cell.settings());
+            if let Some(at) = settings.iter().position(|of_row| *of_row == wanted) {
+                settings.remove(at);
                 rows.push(found.remove(at));
             }
         }
@@ -218,18 +218,6 @@ impl Store {
     fn rows(&self) -> PathBuf {
         self.folder.join(ROWS)
     }
-}
-
-/// A cell apart from the device it ran on, which `auto` names differently on each machine; where some
-/// cells run on the CPU and others do not, that is told.
-fn without_device(mut cell: Value, mixed: bool) -> Value {
-    if let Some(map) = cell.as_object_mut() {
-        let device = map.remove("device");
-        if mixed {
-            map.insert("on_cpu".into(), (device == Some("cpu".into())).into());
-        }
-    }
-    cell
 }
 
 #[cfg(test)]
