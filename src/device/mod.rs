@@ -4,6 +4,8 @@
 mod cpu;
 pub mod cuda;
 mod filler;
+mod host;
+mod mirror;
 mod store;
 pub mod trace;
 
@@ -15,6 +17,8 @@ use burn::tensor::{DType, Device};
 use serde::{Deserialize, Serialize};
 
 pub use filler::Filler;
+pub use host::{HostMemory, Loan, require_host_memory};
+pub use mirror::Mirror;
 pub use store::{BlockStore, Side, StoreSize};
 
 use crate::measure::{CpuMeter, Meter, alloc};

@@ -8,13 +8,14 @@ use burn::module::Module;
 use burn::tensor::TensorData;
 use burn::tensor::{DType, Device, Tensor};
 
-use super::config::{Offload, Strategy};
+use super::config::{Offload, Placement, Strategy};
 use super::engine::{Engine, GRADIENT_SLOTS, Pass, Traffic};
 use super::layout::Layout;
 use super::operator::{checkpointed, offloaded};
-use crate::device::{DeviceId, Side, StoreSize};
+use crate::device::{Side, StoreSize};
 use crate::model::named::Named;
 use crate::model::source::Source;
+use crate::optim::host::{Work, Worker};
 use crate::optim::{Optimizer, StepSize};
 
 /// A block's computation: its number, the source of its parameters, and its input.
@@ -46,20 +47,21 @@ impl Blocks {
     /// # Panics
     /// When the host or the device has not enough memory.
     pub fn new<M: Module>(
-        offload: Offload,
+        placement: Placement,
         prefix: &'static str,
         count: usize,
         source: &Source,
-        device: DeviceId,
         make: impl Fn(usize) -> M,
     ) -> Self {
+        let Placement { offload, device, .. } = placement;
+        let gradients = placement.separate_gradients();
         let (dtype, mut made) = (source.dtype(), None);
         for i in 0..count {
             let block = make(i);
             let (layout, store) = made.get_or_insert_with(|| {
                 let layout = Layout::of(&block, dtype);
                 let slots = offload.buffers + GRADIENT_SLOTS;
-                let size = StoreSize { blocks: count, elements: layout.elements, dtype, slots };
+                let size = StoreSize { blocks: count, elements: layout.elements, dtype, slots, gradients };
                 let store = device.block_store(size).unwrap_or_else(|e| panic!("{e}"));
                 (layout, store)
             });
@@ -69,8 +71,7 @@ impl Blocks {
             store.send(0, Side::Weights, i);
         }
         let (layout, store) = made.expect("a network has a block");
-        let bytes = layout.elements * dtype.size();
-        let engine = Mutex::new(Engine::new(store, layout, count, bytes, offload));
+        let engine = Mutex::new(Engine::new(store, layout, count, dtype, offload, gradients));
         let device = source.device().clone().inner();
         Self(Arc::new(Shared { engine, offload, count, prefix, device, dtype }))
     }
@@ -128,7 +129,23 @@ impl Blocks {
         found
     }
 
-    /// Updates every block and begins the next step.
+    /// Hands the updates of all blocks to an optimizer on the host.
+    pub fn adopt(&self, worker: &Worker) {
+        self.engine().adopt(worker);
+    }
+
+    /// The backward that comes is the last of its step: an optimizer on the host begins with each block
+    /// as its gradients arrive.
+    pub fn update_on_arrival(&self, work: Work) {
+        self.engine().update_on_arrival(work);
+    }
+
+    /// Waits for the updates on the host.
+    pub fn finish_updates(&self) {
+        self.engine().finish_updates();
+    }
+
+    /// Updates every block, or has begun to, on the host, and begins the next step.
     pub fn update(&self, optimizer: &mut Optimizer, size: &StepSize) {
         self.engine().update(optimizer, size);
     }

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::engine::GRADIENT_SLOTS;
 use crate::device::DeviceId;
+use crate::optim::OptimizerConfig;
 use crate::recipe::{Cell, Rule};
 
 /// `[offload]`
@@ -13,6 +14,37 @@ pub struct Offload {
     pub strategy: Strategy,
     /// Slots on the device for the weights of blocks: how far ahead `overlap` copies.
     pub buffers: usize,
+    /// Where each block's input waits for backward.
+    pub activations: Memory,
+    /// Where AdamW runs, with fp32 master weights and moments beside it.
+    pub optimizer: Memory,
+}
+
+/// Where the blocks of a network live, and what their gradients are for.
+#[derive(Clone, Copy, Debug)]
+pub struct Placement {
+    pub offload: Offload,
+    pub device: DeviceId,
+    /// Whether gradients of several micro-batches are added up.
+    pub accumulates: bool,
+}
+
+impl Placement {
+    /// Whether gradients have buffers of their own on the host. What updates on the host has the weights
+    /// in its masters: gradients may take their place, once the last backward that reads them has.
+    pub fn separate_gradients(&self) -> bool {
+        self.accumulates || self.offload.optimizer == Memory::Device
+    }
+}
+
+/// Which memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+#[value(rename_all = "lowercase")]
+pub enum Memory {
+    #[default]
+    Device,
+    Host,
 }
 
 /// How blocks come to the device and leave it.
@@ -41,21 +73,29 @@ struct Written {
     strategy: Strategy,
     #[serde(skip_serializing_if = "Option::is_none")]
     buffers: Option<usize>,
+    #[serde(skip_serializing_if = "on_device")]
+    activations: Memory,
+    #[serde(skip_serializing_if = "on_device")]
+    optimizer: Memory,
+}
+
+fn on_device(memory: &Memory) -> bool {
+    *memory == Memory::Device
 }
 
 const BUFFERS: usize = 3;
 
 impl From<Written> for Offload {
-    fn from(Written { strategy, buffers }: Written) -> Self {
+    fn from(Written { strategy, buffers, activations, optimizer }: Written) -> Self {
         let default = if strategy == Strategy::Overlap { BUFFERS } else { 1 };
-        Self { strategy, buffers: buffers.unwrap_or(default) }
+        Self { strategy, buffers: buffers.unwrap_or(default), activations, optimizer }
     }
 }
 
 impl From<Offload> for Written {
-    fn from(Offload { strategy, buffers }: Offload) -> Self {
+    fn from(Offload { strategy, buffers, activations, optimizer }: Offload) -> Self {
         let said = strategy == Strategy::Overlap || buffers != 1;
-        Self { strategy, buffers: said.then_some(buffers) }
+        Self { strategy, buffers: said.then_some(buffers), activations, optimizer }
     }
 }
 
@@ -86,7 +126,7 @@ impl Strategy {
 
 impl Offload {
     pub fn of(strategy: Strategy) -> Self {
-        Written { strategy, buffers: None }.into()
+        Written { strategy, ..Written::default() }.into()
     }
 
     /// Whether blocks move at all.
@@ -127,6 +167,34 @@ impl Offload {
                 &["offload.strategy"],
                 "offload moves the transformer blocks of a language model; the swiglu network has none",
                 "remove the section, or use model.kind = \"gpt2\", \"qwen2\" or \"llama\"",
+            ));
+        }
+        if self.activations == Memory::Host {
+            let reason = match self.strategy {
+                Strategy::None => "blocks that stay on the device keep more than their input",
+                Strategy::Checkpointed => "the general checkpoint operator keeps the input of a block itself",
+                Strategy::Naive | Strategy::Function | Strategy::Overlap => {
+                    return self.check_optimizer(cell);
+                }
+            };
+            return Err(Rule::new(
+                &["offload.activations", "offload.strategy"],
+                format!(
+                    "offload.activations = \"host\" does not go with offload.strategy = \"{}\": {reason}",
+                    self.strategy.name()
+                ),
+                "use offload.strategy = \"overlap\", \"function\" or \"naive\"",
+            ));
+        }
+        self.check_optimizer(cell)
+    }
+
+    fn check_optimizer(&self, cell: &Cell) -> Result<(), Rule> {
+        if self.optimizer == Memory::Host && !matches!(cell.train.optimizer, OptimizerConfig::AdamW(_)) {
+            return Err(Rule::new(
+                &["offload.optimizer", "train.optimizer"],
+                "offload.optimizer = \"host\" runs AdamW on the host, and this cell has another optimizer or none",
+                "remove offload.optimizer, or use train.optimizer = { kind = \"adamw\", lr = 1e-3 }",
             ));
         }
         Ok(())

@@ -4,11 +4,12 @@
 mod blocks;
 mod config;
 mod engine;
+mod host_updates;
 mod layout;
 mod operator;
 
 pub use blocks::{Blocks, Compute};
-pub use config::{Offload, Strategy};
+pub use config::{Memory, Offload, Placement, Strategy};
 pub use engine::Traffic;
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use burn::tensor::{DType, Device, Tensor};
 use super::config::{Offload, Strategy};
 use super::engine::{Engine, Pass};
 use super::layout::Layout;
-use crate::device::{BlockStore, Side};
+use crate::device::{BlockStore, HostMemory, Loan, Side};
 
 #[derive(Module, Debug)]
 struct One {
@@ -44,6 +44,12 @@ impl BlockStore for Recorder {
     fn host(&mut self, _: Side, _: usize) -> &mut [u8] {
         &mut []
     }
+
+    fn lend(&mut self, _: Side, _: usize) -> Loan {
+        unreachable!("nothing is updated on the host")
+    }
+
+    fn give_back(&mut self, _: usize, _: Box<dyn HostMemory>) {}
 
     fn fill(&mut self, slot: usize, _: Side, block: usize) {
         self.note(Act::Fill { slot, block });
@@ -80,8 +86,8 @@ impl BlockStore for Recorder {
 fn recorded(strategy: Strategy, buffers: usize, count: usize) -> Vec<Act> {
     let acts = Arc::new(Mutex::new(Vec::new()));
     let layout = Layout::of(&one(3), DType::F32);
-    let offload = Offload { strategy, buffers };
-    let mut engine = Engine::new(Box::new(Recorder(acts.clone())), layout, count, 12, offload);
+    let offload = Offload { buffers, ..Offload::of(strategy) };
+    let mut engine = Engine::new(Box::new(Recorder(acts.clone())), layout, count, DType::F32, offload, true);
     for block in 0..count {
         engine.enter(block, Pass::Forward);
         engine.leave(block);

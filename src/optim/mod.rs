@@ -2,6 +2,7 @@
 
 mod adamw;
 mod gradients;
+pub mod host;
 mod schedule;
 mod sgd;
 
@@ -16,7 +17,10 @@ pub use gradients::{GradientSet, squares};
 pub use schedule::Schedule;
 pub use sgd::Sgd;
 
+use crate::device::DeviceId;
+use crate::offload::{Blocks, Memory};
 use crate::ops::narrow;
+use host::{HostAdamW, Work};
 
 /// `train.optimizer`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -92,6 +96,8 @@ pub enum Optimizer {
     None,
     Sgd(Stateful<Sgd>),
     AdamW(Stateful<AdamW>),
+    /// AdamW with its state and its arithmetic on the host.
+    Host(HostAdamW),
 }
 
 /// An update rule and its states.
@@ -101,13 +107,28 @@ pub struct Stateful<R: UpdateRule> {
 }
 
 impl Optimizer {
-    pub fn new(config: &OptimizerConfig) -> Self {
+    /// With its state in `memory`, for parameters on `device`.
+    pub fn new(config: &OptimizerConfig, memory: Memory, device: DeviceId) -> Self {
         match config {
             OptimizerConfig::None(_) => Self::None,
+            OptimizerConfig::AdamW(rule) if memory == Memory::Host => {
+                Self::Host(HostAdamW::new(rule.clone(), device))
+            }
             OptimizerConfig::Sgd(rule) => Self::Sgd(Stateful { rule: rule.clone(), states: HashMap::new() }),
             OptimizerConfig::AdamW(rule) => {
                 Self::AdamW(Stateful { rule: rule.clone(), states: HashMap::new() })
             }
+        }
+    }
+
+    /// Takes the parameters before the first backward; of use on the host alone.
+    ///
+    /// # Panics
+    /// When the host has not enough memory for their state.
+    pub fn adopt<M: Module>(&mut self, module: &M, blocks: Option<&Blocks>) {
+        if let Self::Host(host) = self {
+            blocks.inspect(|blocks| blocks.adopt(host.worker()));
+            host.adopt(module);
         }
     }
 
@@ -123,6 +144,7 @@ impl Optimizer {
             Self::None => flat,
             Self::Sgd(stateful) => stateful.update(id, flat, gradient, size),
             Self::AdamW(stateful) => stateful.update(id, flat, gradient, size),
+            Self::Host(_) => unreachable!("what is updated on the host goes there"),
         }
     }
 
@@ -132,6 +154,7 @@ impl Optimizer {
             Self::None => module,
             Self::Sgd(stateful) => module.map(&mut Update { stateful, gradients, size }),
             Self::AdamW(stateful) => module.map(&mut Update { stateful, gradients, size }),
+            Self::Host(host) => host.step(module, gradients, Work::step(size)),
         }
     }
 }

@@ -11,6 +11,7 @@ use crate::model::language::{Gpt2, Llama};
 use crate::model::{Model, Network, Steps, swiglu::SwigluStack};
 use crate::offload::Blocks;
 use crate::ops::Operator;
+use crate::optim::host::Work;
 use crate::optim::{GradientSet, Optimizer, OptimizerConfig, StepSize};
 use crate::recipe::Cell;
 
@@ -79,7 +80,7 @@ impl<'a, N: Network> Training<'a, N> {
             cell,
             device: id,
             network: Some(N::init(cell, &device)),
-            optimizer: Optimizer::new(&cell.train.optimizer),
+            optimizer: Optimizer::new(&cell.train.optimizer, cell.offload().optimizer, id),
             batches: data.next(),
             data,
             held_out: Vec::new(),
@@ -92,6 +93,7 @@ impl<'a, N: Network> Training<'a, N> {
         if let (Some(blocks), Some(_)) = (&offloaded, cell.train.clip_norm) {
             blocks.want_squares();
         }
+        training.optimizer.adopt(training.network.as_ref().expect("just made"), offloaded.as_ref());
         meter.prepare(&|| drop(training.loss().backward()), told);
         // The first step does not add to the gradients of the preparation.
         offloaded.inspect(Blocks::discard_gradients);
@@ -129,13 +131,23 @@ impl<'a, N: Network> Training<'a, N> {
             }
         };
         let Some(network) = self.network.take() else { return };
+        let train = &self.cell.train;
+        self.updates += 1;
+        let total = self.cell.measure.warmup + self.cell.measure.steps;
+        let rate = train.schedule.factor(self.updates, total);
         let mut sum = GradientSet::default();
-        for batch in &self.batches {
+        for (i, batch) in self.batches.iter().enumerate() {
             let range = self.device.range(c"forward");
             let loss = network.loss(batch);
             drop(range);
             end(Phase::Forward, Some(loss.clone().inner()));
             let range = self.device.range(c"backward");
+            // No update may use the norm of gradients that are still to come.
+            if let (Some(blocks), None) = (network.offloaded(), train.clip_norm)
+                && i + 1 == self.batches.len()
+            {
+                blocks.update_on_arrival(Work::Step { rate, clip: 1.0 });
+            }
             let gradients = loss.backward();
             // The loss holds the graph; freeing it belongs to backward.
             drop(loss);
@@ -145,10 +157,8 @@ impl<'a, N: Network> Training<'a, N> {
             end(Phase::Backward, None);
         }
         let range = self.device.range(c"optimizer");
-        let train = &self.cell.train;
-        self.updates += 1;
         let size = StepSize {
-            rate: train.schedule.factor(self.updates, self.cell.measure.warmup + self.cell.measure.steps),
+            rate,
             clip: train.clip_norm.map(|limit| {
                 let offloaded = network.offloaded().and_then(Blocks::squares);
                 sum.clip_factor(limit, offloaded, &self.device.burn())
@@ -158,7 +168,9 @@ impl<'a, N: Network> Training<'a, N> {
             blocks.update(&mut self.optimizer, &size);
             blocks.settle();
         }
-        self.network = Some(self.optimizer.step(network, sum, &size));
+        let network = self.optimizer.step(network, sum, &size);
+        network.offloaded().inspect(|blocks| blocks.finish_updates());
+        self.network = Some(network);
         drop(range);
         end(Phase::Optimizer, None);
     }

@@ -70,6 +70,62 @@ fn every_strategy_trains_alike_in_bf16_and_at_level_1() {
     all_equal(&format!("{recipe}[precision]\ncompute = \"bf16\"\n[checkpoint]\nlevel = 1\n"), 1e-3);
 }
 
+/// The recipe with other keys and another grid.
+fn on_the_host(change: &[(&str, &str)], grid: &str) -> String {
+    let recipe = change.iter().fold(RECIPE.to_string(), |recipe, (from, to)| {
+        assert!(recipe.contains(from), "{from}");
+        recipe.replace(from, to)
+    });
+    format!("{}{grid}", &recipe[..recipe.find("[grid]").expect("a grid")])
+}
+
+/// Rows with the same losses: the first is the device's.
+fn equal_on_the_host(recipe: &str, relative: f64) {
+    let place = Place::new(recipe);
+    place.runner(&["run", "recipe.toml"]).exits(0);
+    let rows = place.rows();
+    let losses = |row: &Value| -> Vec<f64> {
+        let losses = row["measurement"]["loss"].as_array().expect("losses");
+        losses.iter().map(|loss| loss.as_f64().expect("a number")).collect()
+    };
+    let is_device = |row: &&Value| row["cell"]["offload"]["optimizer"].is_null();
+    let device = losses(rows.iter().find(is_device).expect("a baseline"));
+    assert!(device.iter().any(|loss| (loss - device[0]).abs() > 4.0 * relative * device[0]), "{device:?}");
+    for row in &rows {
+        for (ours, reference) in losses(row).iter().zip(&device) {
+            assert!((ours - reference).abs() <= relative * reference, "{row}\n{device:?}");
+        }
+    }
+}
+
+const HOST: &str = r#"[[grid]]
+"offload.strategy" = "none"
+[[grid]]
+"offload.strategy" = ["none", "naive", "checkpointed", "function", "overlap"]
+"offload.optimizer" = "host"
+"#;
+
+/// Two micro-batches a step, and clipped gradients: updates begin after the last gradient.
+#[test]
+fn the_optimizer_on_the_host_trains_alike_with_clipping_and_accumulation() {
+    equal_on_the_host(&on_the_host(&[], HOST), 1e-4);
+}
+
+/// Updates begin as gradients arrive, under a schedule.
+#[test]
+fn the_optimizer_on_the_host_trains_alike_behind_backward() {
+    let schedule = ("clip_norm = 0.5", "schedule = { kind = \"cosine\", warmup_steps = 2 }");
+    equal_on_the_host(&on_the_host(&[schedule], HOST), 1e-4);
+}
+
+/// Gradients take the place of the weights.
+#[test]
+fn the_optimizer_on_the_host_trains_alike_without_accumulation() {
+    let once = ("accumulation_steps = 2\n", "");
+    equal_on_the_host(&on_the_host(&[once], HOST), 1e-4);
+    equal_on_the_host(&on_the_host(&[once, ("clip_norm = 0.5\n", "")], HOST), 1e-4);
+}
+
 #[test]
 fn what_has_no_effect_is_refused() {
     let grid = RECIPE.find("[grid]").expect("a grid");

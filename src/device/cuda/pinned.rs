@@ -8,6 +8,8 @@ use cubecl::bytes::{AccessError, AccessPolicy, AllocationController, AllocationP
 use cudarc::driver::sys;
 
 use super::Gpu;
+use crate::device::host::HostMemory;
+use crate::recipe;
 
 /// A block of page-locked memory, freed with its last slice.
 struct Block {
@@ -52,7 +54,12 @@ impl PinnedArena {
         // SAFETY: the context is current and `start` is written before use.
         unsafe { sys::cuMemHostAlloc(&mut start, bytes.max(1), sys::CU_MEMHOSTALLOC_PORTABLE) }
             .result()
-            .map_err(|e| format!("the host cannot lock {bytes} bytes of memory for the GPU: {e}"))?;
+            .map_err(|e| {
+                let bytes = recipe::Bytes(bytes as u64);
+                format!(
+                    "the host cannot lock {bytes} of memory for the GPU, besides what is locked already: {e}"
+                )
+            })?;
         // SAFETY: the block holds `bytes` bytes; zeroing it makes every later read defined.
         unsafe { start.cast::<u8>().write_bytes(0, bytes) };
         Ok(Self { block: Arc::new(Block { start: start.cast(), length: bytes }), used: 0 })
@@ -88,6 +95,16 @@ impl PinnedSlice {
         let length = self.length;
         // SAFETY: all `length` bytes are initialised.
         unsafe { Bytes::from_controller(Box::new(self), length) }
+    }
+}
+
+impl HostMemory for PinnedSlice {
+    fn bytes(&self) -> &[u8] {
+        self.bytes()
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        self.bytes_mut()
     }
 }
 

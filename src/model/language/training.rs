@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use burn::tensor::{Device, Tensor};
 
-use super::{Computation, Gpt2, LanguageNetwork, Llama, LmBatch, Placement, Tokens, source};
+use super::{Computation, Gpt2, LanguageNetwork, Llama, LmBatch, Tokens, source};
 use crate::data::{Batches, Dataset, Position};
 use crate::measure::Evaluation;
 use crate::model::generate::correct;
 use crate::model::{Model, Network, Steps};
-use crate::offload::Blocks;
+use crate::offload::{Blocks, Placement};
 use crate::recipe::Cell;
 
 /// Rows of logits that evaluation makes at a time: 512 x 152k in fp32 are 311 MB.
@@ -69,8 +69,9 @@ impl Network for Gpt2 {
     }
 }
 
-fn placement(cell: &Cell) -> Placement {
-    Some((cell.offload(), cell.device_id()))
+fn placement(cell: &Cell) -> Option<Placement> {
+    let accumulates = cell.train.accumulation_steps > 1;
+    Some(Placement { offload: cell.offload(), device: cell.device_id(), accumulates })
 }
 
 /// Mean loss and accuracy over the batch's counted tokens, on a network outside of autodiff.
