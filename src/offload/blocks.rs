@@ -8,7 +8,8 @@ use burn::module::Module;
 use burn::tensor::TensorData;
 use burn::tensor::{DType, Device, Tensor};
 
-use super::config::{Offload, Placement, Strategy};
+use super::activations::{Activations, Ticket};
+use super::config::{Memory, Offload, Placement, Strategy};
 use super::engine::{Engine, GRADIENT_SLOTS, Pass, Traffic};
 use super::layout::Layout;
 use super::operator::{checkpointed, offloaded};
@@ -27,12 +28,20 @@ pub struct Blocks(Arc<Shared>);
 
 struct Shared {
     engine: Mutex<Engine>,
+    /// Of inputs that wait on the host for backward.
+    activations: Option<Mutex<Activations>>,
     offload: Offload,
     count: usize,
     /// What a parameter's name begins with, before the block's number: `model.layers`.
     prefix: &'static str,
     device: Device,
     dtype: DType,
+}
+
+/// A block's input between forward and backward.
+pub(super) enum Input {
+    OnDevice(Tensor<2>),
+    OnHost(Ticket),
 }
 
 impl fmt::Debug for Blocks {
@@ -73,7 +82,9 @@ impl Blocks {
         let (layout, store) = made.expect("a network has a block");
         let engine = Mutex::new(Engine::new(store, layout, count, dtype, offload, gradients));
         let device = source.device().clone().inner();
-        Self(Arc::new(Shared { engine, offload, count, prefix, device, dtype }))
+        let activations = (offload.activations == Memory::Host)
+            .then(|| Mutex::new(Activations::new(placement, count)));
+        Self(Arc::new(Shared { engine, activations, offload, count, prefix, device, dtype }))
     }
 
     pub fn count(&self) -> usize {
@@ -163,6 +174,9 @@ impl Blocks {
     /// What is computed from now on comes after all copies issued so far: a time taken then has them in.
     pub fn settle(&self) {
         self.engine().settle();
+        if let Some(mut activations) = self.activations() {
+            activations.settle();
+        }
     }
 
     /// Forgets the gradients since the last update.
@@ -202,9 +216,37 @@ impl Blocks {
         self.engine().take_gradients(block, gradients);
     }
 
+    /// Keeps a block's input for backward.
+    pub(super) fn keep(&self, block: usize, x: Tensor<2>) -> Input {
+        match self.activations() {
+            None => Input::OnDevice(x),
+            Some(mut activations) => Input::OnHost(activations.keep(block, x)),
+        }
+    }
+
+    /// An input that was kept, to be read until [`release`](Self::release).
+    pub(super) fn restore(&self, block: usize, input: Input) -> Tensor<2> {
+        match (input, self.activations()) {
+            (Input::OnHost(ticket), Some(mut activations)) => activations.restore(block, ticket),
+            (Input::OnHost(_), None) => unreachable!("kept by the same blocks"),
+            (Input::OnDevice(x), _) => x,
+        }
+    }
+
+    pub(super) fn release(&self, block: usize) {
+        if let Some(mut activations) = self.activations() {
+            activations.release(block);
+        }
+    }
+
     /// The full name of a block's parameter.
     pub(super) fn name(&self, block: usize, part: usize) -> String {
         format!("{}.{block}.{}", self.0.prefix, self.engine().layout().parts[part].name)
+    }
+
+    fn activations(&self) -> Option<MutexGuard<'_, Activations>> {
+        let activations = self.0.activations.as_ref()?;
+        Some(activations.lock().expect("a block that panicked ends the cell"))
     }
 
     fn engine(&self) -> MutexGuard<'_, Engine> {

@@ -1,6 +1,7 @@
 //! `[offload]`: transformer blocks whose weights and gradients live on the host and come to the device
 //! only for their turn. Embedding, final norm and head stay on the device.
 
+mod activations;
 mod blocks;
 mod config;
 mod engine;

@@ -88,7 +88,8 @@ fn equal_on_the_host(recipe: &str, relative: f64) {
         let losses = row["measurement"]["loss"].as_array().expect("losses");
         losses.iter().map(|loss| loss.as_f64().expect("a number")).collect()
     };
-    let is_device = |row: &&Value| row["cell"]["offload"]["optimizer"].is_null();
+    let is_device = |row: &&Value| row["cell"]["offload"]["strategy"] == "none"
+        && row["cell"]["offload"]["optimizer"].is_null();
     let device = losses(rows.iter().find(is_device).expect("a baseline"));
     assert!(device.iter().any(|loss| (loss - device[0]).abs() > 4.0 * relative * device[0]), "{device:?}");
     for row in &rows {
@@ -126,6 +127,22 @@ fn the_optimizer_on_the_host_trains_alike_without_accumulation() {
     equal_on_the_host(&on_the_host(&[once, ("clip_norm = 0.5\n", "")], HOST), 1e-4);
 }
 
+/// Inputs of blocks on the host, in training, with micro-batches, and in evaluation between steps.
+#[test]
+fn activations_on_the_host_train_alike() {
+    let grid = r#"[eval]
+every = 2
+batches = 2
+[[grid]]
+"offload.strategy" = "none"
+[[grid]]
+"offload.strategy" = ["naive", "function", "overlap"]
+"offload.activations" = "host"
+"offload.optimizer" = ["device", "host"]
+"#;
+    equal_on_the_host(&on_the_host(&[], grid), 1e-4);
+}
+
 #[test]
 fn what_has_no_effect_is_refused() {
     let grid = RECIPE.find("[grid]").expect("a grid");
@@ -135,9 +152,13 @@ fn what_has_no_effect_is_refused() {
         ("strategy = \"overlap\"\nbuffers = 5", "is not from 1 to 4"),
         ("strategy = \"overlapped\"", "overlap"),
         ("strategy = \"overlap\"\nbufers = 3", "buffers"),
+        ("activations = \"host\"", "keep more than their input"),
+        ("strategy = \"checkpointed\"\nactivations = \"host\"", "the general checkpoint operator keeps"),
     ] {
         Place::new(&with(section)).runner(&["check", "recipe.toml"]).exits(2).says(&[reason]);
     }
+    let sgd = with("optimizer = \"host\"").replace("adamw", "sgd");
+    Place::new(&sgd).runner(&["check", "recipe.toml"]).exits(2).says(&["runs AdamW on the host"]);
     let place = Place::new(crate::place::TINY);
     place.write("swiglu.toml", &format!("{}[offload]\nstrategy = \"naive\"\n", crate::place::TINY));
     place.runner(&["check", "swiglu.toml"]).exits(2).says(&["the swiglu network has none"]);
