@@ -144,7 +144,8 @@ impl Offload {
         (self.buffers + gradients) as u64
     }
 
-    pub(crate) fn check(&self, cell: &Cell) -> Result<(), Rule> {
+    /// Rules over the section alone.
+    pub(crate) fn check_alone(&self) -> Result<(), Rule> {
         if !(1..=4).contains(&self.buffers) {
             return Err(Rule::new(
                 &["offload.buffers"],
@@ -162,21 +163,12 @@ impl Offload {
                 "remove offload.buffers, or use offload.strategy = \"overlap\"",
             ));
         }
-        if self.moves() && cell.model.decoder().is_none() {
-            return Err(Rule::new(
-                &["offload.strategy"],
-                "offload moves the transformer blocks of a language model; the swiglu network has none",
-                "remove the section, or use model.kind = \"gpt2\", \"qwen2\" or \"llama\"",
-            ));
-        }
+        let reason = match self.strategy {
+            Strategy::None => "blocks that stay on the device keep more than their input",
+            Strategy::Checkpointed => "the general checkpoint operator keeps the input of a block itself",
+            Strategy::Naive | Strategy::Function | Strategy::Overlap => return Ok(()),
+        };
         if self.activations == Memory::Host {
-            let reason = match self.strategy {
-                Strategy::None => "blocks that stay on the device keep more than their input",
-                Strategy::Checkpointed => "the general checkpoint operator keeps the input of a block itself",
-                Strategy::Naive | Strategy::Function | Strategy::Overlap => {
-                    return self.check_optimizer(cell);
-                }
-            };
             return Err(Rule::new(
                 &["offload.activations", "offload.strategy"],
                 format!(
@@ -186,10 +178,18 @@ impl Offload {
                 "use offload.strategy = \"overlap\", \"function\" or \"naive\"",
             ));
         }
-        self.check_optimizer(cell)
+        Ok(())
     }
 
-    fn check_optimizer(&self, cell: &Cell) -> Result<(), Rule> {
+    pub(crate) fn check(&self, cell: &Cell) -> Result<(), Rule> {
+        self.check_alone()?;
+        if self.moves() && cell.model.decoder().is_none() {
+            return Err(Rule::new(
+                &["offload.strategy"],
+                "offload moves the transformer blocks of a language model; the swiglu network has none",
+                "remove the section, or use model.kind = \"gpt2\", \"qwen2\" or \"llama\"",
+            ));
+        }
         if self.optimizer == Memory::Host && !matches!(cell.train.optimizer, OptimizerConfig::AdamW(_)) {
             return Err(Rule::new(
                 &["offload.optimizer", "train.optimizer"],

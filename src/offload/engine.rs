@@ -337,6 +337,7 @@ impl Engine {
     }
 
     fn send(&mut self, slot: usize, side: Side, block: usize) {
+        self.collect(block);
         self.store.send(slot, side, block);
         self.traffic.to_host += self.bytes;
     }

@@ -224,7 +224,7 @@ fn list<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
 mod tests {
     use super::*;
     use crate::device::DeviceId;
-    use crate::offload::{Offload, Strategy};
+    use crate::offload::{Memory, Offload, Strategy};
     use crate::verify::{table, verify};
 
     fn fixture(name: &str) -> std::path::PathBuf {
@@ -240,7 +240,15 @@ mod tests {
     fn every_offload_strategy_equals_the_reference() {
         for name in ["qwen2", "gpt2"] {
             let resident = verify(&fixture(name), &options(Compute::Fp32)).unwrap();
-            for offload in Strategy::ALL.into_iter().filter(|s| *s != Strategy::None).map(Offload::of) {
+            let host = Memory::Host;
+            let overlap = Offload::of(Strategy::Overlap);
+            let offloads = Strategy::ALL.map(Offload::of).into_iter().chain([
+                Offload { optimizer: host, ..Offload::default() },
+                Offload { optimizer: host, ..Offload::of(Strategy::Checkpointed) },
+                Offload { optimizer: host, activations: host, ..overlap },
+                Offload { activations: host, ..overlap },
+            ]);
+            for offload in offloads.filter(|offload| *offload != Offload::default()) {
                 let options = Options { offload, ..options(Compute::Fp32) };
                 let checks = verify(&fixture(name), &options).unwrap();
                 assert_eq!(checks.len(), resident.len(), "{name} {offload:?}: every quantity is compared");

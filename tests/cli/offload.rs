@@ -168,6 +168,8 @@ fn what_has_no_effect_is_refused() {
 fn verify_takes_a_strategy() {
     let place = Place::new(RECIPE);
     let folder = format!("{}/tests/fixtures/gpt2", env!("CARGO_MANIFEST_DIR"));
-    let args = ["verify", &folder, "--device", "cpu", "--offload", "overlap"];
+    let args = ["verify", &folder, "--device", "cpu", "--offload", "overlap", "--optimizer", "host"];
     place.runner(&args).exits(0).says(&["quantities pass"]);
+    let args = ["verify", &folder, "--device", "cpu", "--activations", "host"];
+    place.runner(&args).exits(1).says(&["keep more than their input"]);
 }
