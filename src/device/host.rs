@@ -33,20 +33,27 @@ pub struct Loan {
     pub arrival: Arrival,
 }
 
-/// Whether the host has so much memory to give; a system that promises more than it has would end the
-/// process later without a word.
+const ADVICE: &str = "take a smaller model, or leave out offload.optimizer or offload.activations";
+
+/// Whether the host has so many bytes to give in the place of the device. A system that promises more
+/// than it has would end the process later, without a word.
 ///
 /// # Errors
-/// Says what the memory is for, how much it is, and how much there is.
-pub fn require_host_memory(bytes: u64, purpose: &str) -> Result<(), String> {
+/// Says how much is asked for, how much there is, and what to change.
+pub fn require_host_memory(bytes: u64) -> Result<(), String> {
     let free = DeviceId::Cpu.info().memory_available;
     if free > 0 && bytes > free {
+        let (bytes, free) = (Bytes(bytes), Bytes(free));
         return Err(format!(
-            "the host is out of memory: {purpose} need {}, and {} are free: take a smaller model, or leave \
-             out offload.optimizer or offload.activations",
-            Bytes(bytes),
-            Bytes(free)
+            "the host is out of memory: {bytes} are to be there, and {free} are free: {ADVICE}"
         ));
     }
     Ok(())
+}
+
+/// What to tell the user when an error came of a host that gave no memory; `None` for any other error.
+pub fn out_of_host_memory(error: &str) -> Option<String> {
+    let start =
+        ["the host has no ", "the host cannot lock "].into_iter().find_map(|words| error.find(words))?;
+    Some(format!("{}: {ADVICE}", &error[start..]))
 }

@@ -236,9 +236,9 @@ pub struct MemoryLimit(
     #[expect(dead_code, reason = "frees the held-back memory when dropped")] Option<cuda::Ballast>,
 );
 
-/// What to tell the user when an error or a panic came of a full device.
+/// What to tell the user when an error or a panic came of a full device or a full host.
 pub fn out_of_memory(error: &str) -> Option<String> {
-    cuda::out_of_memory(error)
+    cuda::out_of_memory(error).or_else(|| host::out_of_host_memory(error))
 }
 
 impl DeviceInfo {

@@ -10,7 +10,7 @@ use super::config::{Placement, Strategy};
 use crate::device::{BlockStore, Side, StoreSize};
 
 /// Slots for inputs on their way in each direction.
-const SLOTS: usize = 2;
+pub const SLOTS: usize = 2;
 
 /// Names an input that was kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -82,8 +82,8 @@ impl Blocks {
         let (layout, store) = made.expect("a network has a block");
         let engine = Mutex::new(Engine::new(store, layout, count, dtype, offload, gradients));
         let device = source.device().clone().inner();
-        let activations = (offload.activations == Memory::Host)
-            .then(|| Mutex::new(Activations::new(placement, count)));
+        let activations =
+            (offload.activations == Memory::Host).then(|| Mutex::new(Activations::new(placement, count)));
         Self(Arc::new(Shared { engine, activations, offload, count, prefix, device, dtype }))
     }
 

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::activations::SLOTS as ACTIVATION_SLOTS;
 use super::engine::GRADIENT_SLOTS;
 use crate::device::DeviceId;
 use crate::optim::OptimizerConfig;
@@ -30,6 +31,11 @@ pub struct Placement {
 }
 
 impl Placement {
+    pub fn of(cell: &Cell) -> Self {
+        let accumulates = cell.train.accumulation_steps > 1;
+        Self { offload: cell.offload(), device: cell.device_id(), accumulates }
+    }
+
     /// Whether gradients have buffers of their own on the host. What updates on the host has the weights
     /// in its masters: gradients may take their place, once the last backward that reads them has.
     pub fn separate_gradients(&self) -> bool {
@@ -142,6 +148,36 @@ impl Offload {
             DeviceId::Cuda(_) => GRADIENT_SLOTS,
         };
         (self.buffers + gradients) as u64
+    }
+
+    /// Slots for the inputs of blocks that hold memory at a time.
+    pub fn activation_slots(&self, device: DeviceId) -> u64 {
+        match (self.activations, device) {
+            (Memory::Device, _) => 0,
+            (Memory::Host, DeviceId::Cuda(_)) => 2 * ACTIVATION_SLOTS as u64,
+            // One is read; under `overlap` the next is there too.
+            (Memory::Host, DeviceId::Cpu) => 1 + u64::from(self.strategy == Strategy::Overlap),
+        }
+    }
+
+    /// Bytes on the host, from the cell's settings alone: the buffers of blocks and of their inputs, and
+    /// what an optimizer has there.
+    pub fn host_bytes(&self, cell: &Cell) -> u64 {
+        let stored = cell.precision.stored_bytes();
+        let parameters = cell.model.parameters();
+        let decoder = cell.model.decoder();
+        let blocks = decoder.map_or(0, |shape| shape.block_weights());
+        let inputs = decoder.map_or(0, |shape| shape.layers * shape.hidden_size * cell.train.tokens()) as u64;
+        let placement = Placement::of(cell);
+        let moving = if self.moves() { blocks } else { 0 };
+        let buffers = moving * stored * (1 + u64::from(placement.separate_gradients()));
+        let activations = if self.activations == Memory::Host { inputs * stored } else { 0 };
+        let optimizer = match self.optimizer {
+            Memory::Device => 0,
+            // fp32 master weights and moments; what is not in blocks crosses in buffers of its own.
+            Memory::Host => parameters * 3 * 4 + (parameters - moving) * stored,
+        };
+        buffers + activations + optimizer
     }
 
     /// Rules over the section alone.

@@ -44,20 +44,23 @@ impl Default for OptimizerConfig {
 }
 
 impl OptimizerConfig {
-    /// Tensors of a parameter's size that the optimizer keeps between steps.
-    pub fn state_tensors(&self) -> u64 {
+    /// Tensors of a parameter's size that the device keeps between steps when the optimizer's state is in
+    /// `memory`.
+    pub fn state_tensors(&self, memory: Memory) -> u64 {
         match self {
             Self::None(_) => 0,
             Self::Sgd(sgd) => sgd.state_tensors(),
+            Self::AdamW(_) if memory == Memory::Host => 0,
             Self::AdamW(_) => 2,
         }
     }
 
-    /// Tensors of a parameter's size that exist for a moment while that parameter is updated,
-    /// besides the parameter, its gradient and its state.
-    pub fn workspace_tensors(&self) -> u64 {
+    /// Tensors of a parameter's size that exist on the device for a moment while that parameter is
+    /// updated, besides the parameter, its gradient and its state.
+    pub fn workspace_tensors(&self, memory: Memory) -> u64 {
         match self {
             Self::None(_) => 0,
+            Self::AdamW(_) if memory == Memory::Host => 0,
             // In place.
             Self::Sgd(_) => 0,
             Self::AdamW(_) => 2,
@@ -129,6 +132,14 @@ impl Optimizer {
         if let Self::Host(host) = self {
             blocks.inspect(|blocks| blocks.adopt(host.worker()));
             host.adopt(module);
+        }
+    }
+
+    /// Seconds that updates on the host have taken since the last call.
+    pub fn take_host_seconds(&self) -> Option<f64> {
+        match self {
+            Self::Host(host) => Some(host.worker().take_seconds()),
+            Self::None | Self::Sgd(_) | Self::AdamW(_) => None,
         }
     }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use burn::tensor::{Device, Tensor};
 
-use crate::device::{DeviceId, trace};
+use crate::device::{self, DeviceId, trace};
 use crate::measure::{Evaluation, Measured, Measurement, Meter, Phase, Samples, Stop};
 use crate::model::language::{Gpt2, Llama};
 use crate::model::{Model, Network, Steps, swiglu::SwigluStack};
@@ -28,14 +28,21 @@ pub fn train(
     told: fn(usize),
     on_step: &mut dyn FnMut(usize, usize),
 ) -> Result<Measurement, Stop> {
-    let measured = match &cell.model {
+    let outcome = match &cell.model {
         Model::Swiglu(_) => Training::<SwigluStack>::run(cell, memory_limit, trace, told, on_step)?,
         Model::Qwen2(_) | Model::Llama(_) => {
             Training::<Llama>::run(cell, memory_limit, trace, told, on_step)?
         }
         Model::Gpt2(_) => Training::<Gpt2>::run(cell, memory_limit, trace, told, on_step)?,
     };
-    Ok(measurement(cell, measured))
+    Ok(measurement(cell, outcome))
+}
+
+/// What the steps of a cell gave.
+struct Outcome {
+    measured: Measured,
+    evaluations: Vec<Evaluation>,
+    host_updates: Vec<f64>,
 }
 
 /// A network in training.
@@ -53,6 +60,8 @@ struct Training<'a, N: Network> {
     /// Updates so far.
     updates: usize,
     evaluations: Vec<Evaluation>,
+    /// Seconds of the measured updates on the host.
+    host_updates: Vec<f64>,
 }
 
 impl<'a, N: Network> Training<'a, N> {
@@ -62,12 +71,14 @@ impl<'a, N: Network> Training<'a, N> {
         trace: Option<&Path>,
         told: fn(usize),
         on_step: &mut dyn FnMut(usize, usize),
-    ) -> Result<(Measured, Vec<Evaluation>), Stop> {
+    ) -> Result<Outcome, Stop> {
         let id = cell.device_id();
         let plain = id.burn();
         plain.seed(u64::from(cell.seed));
         let device: Device = plain.clone().autodiff();
 
+        device::require_host_memory(cell.offload().host_bytes(cell))
+            .map_err(|reason| Stop::OutOfMemory { reason })?;
         // Before memory is counted: a corpus is not the cell's.
         let mut data = N::steps(cell, &plain);
         let mut meter = id.meter();
@@ -86,6 +97,7 @@ impl<'a, N: Network> Training<'a, N> {
             held_out: Vec::new(),
             updates: 0,
             evaluations: Vec::new(),
+            host_updates: Vec::new(),
         };
         let total = cell.measure.warmup + cell.measure.steps;
         on_step(0, total);
@@ -102,6 +114,8 @@ impl<'a, N: Network> Training<'a, N> {
             training.evaluate(step == 0);
             meter.begin(step >= cell.measure.warmup);
             training.step(Some(&mut *meter));
+            let seconds = training.optimizer.take_host_seconds();
+            training.host_updates.extend(seconds.filter(|_| step >= cell.measure.warmup));
             if let Some(stop) = meter.stop() {
                 return Err(stop);
             }
@@ -113,7 +127,8 @@ impl<'a, N: Network> Training<'a, N> {
             training.trace(path);
         }
         let measured = meter.finish(&|| training.loss().inner())?;
-        Ok((measured, training.evaluations))
+        let Self { evaluations, host_updates, .. } = training;
+        Ok(Outcome { measured, evaluations, host_updates })
     }
 
     /// Of the next step's first micro-batch.
@@ -203,7 +218,7 @@ impl<'a, N: Network> Training<'a, N> {
     }
 }
 
-fn measurement(cell: &Cell, (measured, evaluations): (Measured, Vec<Evaluation>)) -> Measurement {
+fn measurement(cell: &Cell, Outcome { measured, evaluations, host_updates }: Outcome) -> Measurement {
     let Measured { seconds, losses, memory, prepare_seconds } = measured;
     let step = Samples::new((0..cell.measure.steps).map(|i| seconds.iter().map(|s| s[i]).sum()).collect());
     let [forward, backward, optimizer] = seconds.map(Samples::new);
@@ -212,6 +227,7 @@ fn measurement(cell: &Cell, (measured, evaluations): (Measured, Vec<Evaluation>)
         tokens_per_second: (cell.train.tokens() * cell.train.accumulation_steps) as f64 / step.median,
         flops_per_second: (flops.forward + flops.backward) / (forward.median + backward.median),
         optimizer: (!matches!(cell.train.optimizer, OptimizerConfig::None(_))).then_some(optimizer),
+        host_update: (!host_updates.is_empty()).then(|| Samples::new(host_updates)),
         forward,
         backward,
         step,

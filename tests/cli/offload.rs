@@ -88,8 +88,9 @@ fn equal_on_the_host(recipe: &str, relative: f64) {
         let losses = row["measurement"]["loss"].as_array().expect("losses");
         losses.iter().map(|loss| loss.as_f64().expect("a number")).collect()
     };
-    let is_device = |row: &&Value| row["cell"]["offload"]["strategy"] == "none"
-        && row["cell"]["offload"]["optimizer"].is_null();
+    let is_device = |row: &&Value| {
+        row["cell"]["offload"]["strategy"] == "none" && row["cell"]["offload"]["optimizer"].is_null()
+    };
     let device = losses(rows.iter().find(is_device).expect("a baseline"));
     assert!(device.iter().any(|loss| (loss - device[0]).abs() > 4.0 * relative * device[0]), "{device:?}");
     for row in &rows {
@@ -162,6 +163,42 @@ fn what_has_no_effect_is_refused() {
     let place = Place::new(crate::place::TINY);
     place.write("swiglu.toml", &format!("{}[offload]\nstrategy = \"naive\"\n", crate::place::TINY));
     place.runner(&["check", "swiglu.toml"]).exits(2).says(&["the swiglu network has none"]);
+}
+
+/// What the host cannot hold is a row that says how much it was, before anything is allocated.
+#[test]
+fn a_host_that_is_too_small_is_told() {
+    let grid = "[offload]\nstrategy = \"overlap\"\noptimizer = \"host\"\n";
+    let large =
+        [("hidden_size = 32", "hidden_size = 32768"), ("num_hidden_layers = 5", "num_hidden_layers = 9999")];
+    let place = Place::new(&on_the_host(&large, grid));
+    place.runner(&["run", "recipe.toml"]).exits(42);
+    let row = place.rows().remove(0);
+    let reason = row["reason"].as_str().expect("a reason");
+    assert!(reason.contains("TiB are to be there") && reason.contains("take a smaller model"), "{reason}");
+}
+
+/// On the CPU every buffer is ordinary memory: what is measured is what was estimated, but for biases and
+/// norms.
+#[test]
+fn the_host_holds_what_was_estimated() {
+    let sizes =
+        [("hidden_size = 32", "hidden_size = 128"), ("intermediate_size = 64", "intermediate_size = 512")];
+    let grid = r#"[[grid]]
+"offload.strategy" = "overlap"
+"offload.optimizer" = ["device", "host"]
+"offload.activations" = ["device", "host"]
+"train.accumulation_steps" = [1, 2]
+"#;
+    let place = Place::new(&on_the_host(&[sizes[0], sizes[1], ("accumulation_steps = 2\n", "")], grid));
+    place.runner(&["run", "recipe.toml"]).exits(0);
+    for row in place.rows() {
+        let estimate = row["estimate"]["host"].as_f64().expect("bytes");
+        let measured = row["measurement"]["memory"]["host"].as_f64().expect("bytes");
+        assert!((0.97..1.03).contains(&(estimate / measured)), "{estimate} {measured} {}", row["cell"]);
+        let update = &row["measurement"]["host_update"]["median"];
+        assert_eq!(update.as_f64().is_some_and(|s| s > 0.0), row["cell"]["offload"]["optimizer"] == "host");
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 use std::mem::MaybeUninit;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use cubecl::bytes::{AccessError, AccessPolicy, AllocationController, AllocationProperty, Bytes};
 use cudarc::driver::sys;
@@ -10,6 +11,13 @@ use cudarc::driver::sys;
 use super::Gpu;
 use crate::device::host::HostMemory;
 use crate::recipe;
+
+static PINNED: AtomicU64 = AtomicU64::new(0);
+
+/// Bytes that are page-locked now.
+pub(super) fn pinned() -> u64 {
+    PINNED.load(Relaxed)
+}
 
 /// A block of page-locked memory, freed with its last slice.
 struct Block {
@@ -26,6 +34,7 @@ impl Drop for Block {
     fn drop(&mut self) {
         // SAFETY: allocated by cuMemHostAlloc and no longer referred to.
         unsafe { sys::cuMemFreeHost(self.start.cast()) };
+        PINNED.fetch_sub(self.length as u64, Relaxed);
     }
 }
 
@@ -62,6 +71,7 @@ impl PinnedArena {
             })?;
         // SAFETY: the block holds `bytes` bytes; zeroing it makes every later read defined.
         unsafe { start.cast::<u8>().write_bytes(0, bytes) };
+        PINNED.fetch_add(bytes as u64, Relaxed);
         Ok(Self { block: Arc::new(Block { start: start.cast(), length: bytes }), used: 0 })
     }
 

@@ -23,7 +23,13 @@ impl Network for Llama {
             unreachable!("checked by kind")
         };
         let source = source(cell, &model.weights, &model.config.tensors());
-        Self::new(&model.config, cell.train.seq_len, &source, Computation::of(cell), placement(cell))
+        Self::new(
+            &model.config,
+            cell.train.seq_len,
+            &source,
+            Computation::of(cell),
+            Some(Placement::of(cell)),
+        )
     }
 
     fn steps(cell: &Cell, device: &Device) -> Box<dyn Steps<LmBatch>> {
@@ -49,7 +55,13 @@ impl Network for Gpt2 {
     fn init(cell: &Cell, _device: &Device) -> Self {
         let Model::Gpt2(model) = &cell.model else { unreachable!("checked by kind") };
         let source = source(cell, &model.weights, &model.config.tensors());
-        Self::new(&model.config, cell.train.seq_len, &source, Computation::of(cell), placement(cell))
+        Self::new(
+            &model.config,
+            cell.train.seq_len,
+            &source,
+            Computation::of(cell),
+            Some(Placement::of(cell)),
+        )
     }
 
     fn steps(cell: &Cell, device: &Device) -> Box<dyn Steps<LmBatch>> {
@@ -67,11 +79,6 @@ impl Network for Gpt2 {
     fn evaluate(&self, batch: &LmBatch) -> Evaluation {
         evaluate(self, batch)
     }
-}
-
-fn placement(cell: &Cell) -> Option<Placement> {
-    let accumulates = cell.train.accumulation_steps > 1;
-    Some(Placement { offload: cell.offload(), device: cell.device_id(), accumulates })
 }
 
 /// Mean loss and accuracy over the batch's counted tokens, on a network outside of autodiff.
