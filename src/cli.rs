@@ -7,9 +7,9 @@ use miette::miette;
 
 use crate::commands::generate::GenerateArgs;
 use crate::device::DeviceId;
-use crate::offload::{Offload, Strategy};
+use crate::offload::{Memory, Offload, Strategy};
 use crate::ops::Level;
-use crate::recipe::Compute;
+use crate::recipe::{Compute, Rule};
 use crate::verify;
 
 /// Answers which way of training a large language model in little memory is worth its price.
@@ -112,20 +112,29 @@ pub struct VerifyArgs {
     /// How the blocks of a language model come to the device
     #[arg(long, value_name = "STRATEGY", default_value = "none")]
     pub offload: Strategy,
+    /// Where the inputs of blocks wait for backward
+    #[arg(long, value_name = "MEMORY", default_value = "device")]
+    pub activations: Memory,
+    /// Where AdamW runs and keeps its state
+    #[arg(long, value_name = "MEMORY", default_value = "device")]
+    pub optimizer: Memory,
 }
 
 impl VerifyArgs {
     /// # Errors
-    /// When the device is not there.
+    /// When the device is not there, or the options do not go together.
     pub fn options(&self) -> miette::Result<verify::Options> {
-        let device =
-            DeviceId::resolve(&self.device).map_err(|rule| miette!(help = rule.help, "{}", rule.message))?;
+        let refused = |rule: Rule| miette!(help = rule.help, "{}", rule.message);
+        let device = DeviceId::resolve(&self.device).map_err(refused)?;
+        let Self { activations, optimizer, .. } = *self;
+        let offload = Offload { activations, optimizer, ..Offload::of(self.offload) };
+        offload.check_alone().map_err(refused)?;
         Ok(verify::Options {
             device,
             level: self.checkpoint,
             compute: self.compute,
             atol: self.atol,
-            offload: Offload::of(self.offload),
+            offload,
         })
     }
 }

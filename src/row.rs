@@ -16,7 +16,7 @@ pub const FORMAT: u32 = 1;
 #[serde(rename_all = "lowercase")]
 pub enum Status {
     Ok,
-    /// Out of memory: the device's, or the recipe's `memory_limit`.
+    /// Out of memory: the device's, the host's, or the recipe's `memory_limit`.
     Oom,
     /// Ended with an error, killed, or past its time limit.
     Failed,

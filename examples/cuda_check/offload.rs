@@ -7,7 +7,7 @@ use runner::device::DeviceId;
 use runner::model::config::{Architecture, WeightsFrom, from_hugging_face};
 use runner::model::language::{Computation, LanguageNetwork, Llama, Tokens};
 use runner::model::source::Source;
-use runner::offload::{Offload, Strategy};
+use runner::offload::{Offload, Placement, Strategy};
 use runner::ops::dense::Arithmetic;
 use runner::ops::{Level, Ops};
 use runner::recipe::Compute;
@@ -30,7 +30,8 @@ pub fn order_of_slots(checks: &mut Checks) {
         let source = Source::open(&from, &config.tensors(), DEVICE, dtype).expect("the fixture's weights");
         let arithmetic = Arithmetic::of(Compute::Fp32);
         let computation = Computation { arithmetic, ops: Ops::default(), level: Level::Keep };
-        let network = Llama::new(&config, 64, &source, computation, Some((offload, DEVICE)));
+        let placement = Placement { offload, device: DEVICE, accumulates: false };
+        let network = Llama::new(&config, 64, &source, computation, Some(placement));
         if let Some(blocks) = network.offloaded().filter(|_| early) {
             blocks.refill_early();
         }
@@ -49,7 +50,7 @@ pub fn order_of_slots(checks: &mut Checks) {
         let difference = largest(&logits(Offload::of(strategy), false));
         checks.below(&format!("logits with offload {}", strategy.name()), difference, 1e-5);
     }
-    let wrong = largest(&logits(Offload { strategy: Strategy::Overlap, buffers: 2 }, true));
+    let wrong = largest(&logits(Offload { buffers: 2, ..Offload::of(Strategy::Overlap) }, true));
     let noticed = wrong.is_nan() || wrong > 1e-3;
     checks.verdict("a slot refilled too early is noticed", noticed, &format!("{wrong:.2e}"));
 }

@@ -17,7 +17,9 @@ pub fn plan(recipe: &Recipe) -> String {
     let swept: Vec<String> = recipe.swept_keys().into_iter().filter(told).collect();
     let mut header = vec!["cell"];
     header.extend(swept.iter().map(|key| short(key, &swept)));
+    let host = recipe.cells.iter().any(|cell| cell.model.estimate(cell).host > 0);
     header.extend(["weights", "kept", "estimate", "limit", "fits"]);
+    header.extend(host.then_some("host"));
     let memory = |device: DeviceId| (device, device.info());
     let devices: HashMap<_, _> = [recipe.device(), DeviceId::Cpu].into_iter().map(memory).collect();
     let mut too_large = 0;
@@ -40,6 +42,7 @@ pub fn plan(recipe: &Recipe) -> String {
             limit.to_string(),
             if fits { "yes" } else { "no" }.to_string(),
         ]);
+        line.extend(host.then(|| Bytes(estimate.host).to_string()));
         lines.push(line);
     }
     let table = text::table(&header, lines, 0);
@@ -51,8 +54,9 @@ pub fn plan(recipe: &Recipe) -> String {
         1 => "1 cell".to_string(),
         n => format!("{n} cells"),
     };
+    let host = if host { " host: what is there instead of on the device." } else { "" };
     format!(
-        "{}\n{table}\n{cells}; {verdict}. kept: from forward to backward; estimate: at the highest moment.",
+        "{}\n{table}\n{cells}; {verdict}. kept: from forward to backward; estimate: at the highest moment.{host}",
         recipe.title,
     )
 }

@@ -4,6 +4,8 @@
 mod cpu;
 pub mod cuda;
 mod filler;
+mod host;
+mod mirror;
 mod store;
 pub mod trace;
 
@@ -15,6 +17,8 @@ use burn::tensor::{DType, Device};
 use serde::{Deserialize, Serialize};
 
 pub use filler::Filler;
+pub use host::{HostMemory, Loan, require_host_memory};
+pub use mirror::Mirror;
 pub use store::{BlockStore, Side, StoreSize};
 
 use crate::measure::{CpuMeter, Meter, alloc};
@@ -242,9 +246,9 @@ pub struct MemoryLimit(
     #[expect(dead_code, reason = "frees the held-back memory when dropped")] Option<cuda::Ballast>,
 );
 
-/// What to tell the user when an error or a panic came of a full device.
+/// What to tell the user when an error or a panic came of a full device or a full host.
 pub fn out_of_memory(error: &str) -> Option<String> {
-    cuda::out_of_memory(error)
+    cuda::out_of_memory(error).or_else(|| host::out_of_host_memory(error))
 }
 
 impl DeviceInfo {

@@ -1,7 +1,8 @@
 //! [`BlockStore`]: the flat buffers of equally large blocks on the host, and the slots on the device
 //! that they pass through.
 //!
-//! A block has two buffers on the host, its weights and its gradients. Copies are issued and not
+//! A block has two buffers on the host, its weights and its gradients, or one for both, in which its
+//! gradients take the place of its weights until these are written anew. Copies are issued and not
 //! waited for; a store keeps each of them behind what it depends on: a slot is refilled after the
 //! computations that [`used`](BlockStore::used) has marked and after its own content was sent, and a
 //! buffer is read after what is still on its way to it.
@@ -9,6 +10,7 @@
 use burn::backend::DispatchTensor;
 use burn::tensor::{DType, Tensor, TensorData};
 
+use super::host::{HostMemory, Loan};
 use super::trace::Mark;
 use super::{DeviceId, cuda};
 use crate::measure::alloc::Uncounted;
@@ -29,6 +31,8 @@ pub struct StoreSize {
     pub dtype: DType,
     /// Slots on the device.
     pub slots: usize,
+    /// Whether gradients have buffers of their own.
+    pub gradients: bool,
 }
 
 impl StoreSize {
@@ -42,6 +46,13 @@ impl StoreSize {
 pub trait BlockStore: Send {
     /// A buffer on the host; waits until the copies to and from it are done.
     fn host(&mut self, side: Side, block: usize) -> &mut [u8];
+
+    /// Hands a buffer out.
+    fn lend(&mut self, side: Side, block: usize) -> Loan;
+
+    /// Takes a buffer that was lent back: it holds the block's weights, and what held them before takes
+    /// the place of the one lent.
+    fn give_back(&mut self, block: usize, memory: Box<dyn HostMemory>);
 
     /// Copies a buffer into a slot.
     fn fill(&mut self, slot: usize, side: Side, block: usize);
@@ -92,27 +103,30 @@ impl DeviceId {
 struct CpuStore {
     size: StoreSize,
     device: burn::tensor::Device,
-    weights: Vec<Uncounted>,
-    gradients: Vec<Uncounted>,
+    /// `None` while they are lent.
+    weights: Vec<Option<Box<dyn HostMemory>>>,
+    gradients: Vec<Option<Box<dyn HostMemory>>>,
     slots: Vec<Option<Tensor<1>>>,
 }
 
 impl CpuStore {
     fn new(size: StoreSize) -> Result<Self, String> {
-        let buffers = || (0..size.blocks).map(|_| Uncounted::new(size.bytes())).collect::<Result<_, _>>();
+        let buffer =
+            |_| Ok::<_, String>(Some(Box::new(Uncounted::new(size.bytes())?) as Box<dyn HostMemory>));
+        let buffers = |count| (0..count).map(buffer).collect::<Result<_, _>>();
         Ok(Self {
             size,
             device: DeviceId::Cpu.burn(),
-            weights: buffers()?,
-            gradients: buffers()?,
+            weights: buffers(size.blocks)?,
+            gradients: buffers(if size.gradients { size.blocks } else { 0 })?,
             slots: vec![None; size.slots],
         })
     }
 
-    fn buffer(&mut self, side: Side, block: usize) -> &mut Uncounted {
+    fn buffer(&mut self, side: Side, block: usize) -> &mut Option<Box<dyn HostMemory>> {
         match side {
-            Side::Weights => &mut self.weights[block],
-            Side::Gradients => &mut self.gradients[block],
+            Side::Gradients if self.size.gradients => &mut self.gradients[block],
+            Side::Weights | Side::Gradients => &mut self.weights[block],
         }
     }
 }
@@ -120,7 +134,18 @@ impl CpuStore {
 impl BlockStore for CpuStore {
     fn host(&mut self, side: Side, block: usize) -> &mut [u8] {
         let bytes = self.size.bytes();
-        &mut self.buffer(side, block)[..bytes]
+        &mut self.buffer(side, block).as_mut().expect("the buffer is not lent").bytes_mut()[..bytes]
+    }
+
+    fn lend(&mut self, side: Side, block: usize) -> Loan {
+        let memory = self.buffer(side, block).take().expect("the buffer is not lent");
+        Loan { memory, arrival: Box::new(|_| Ok(())) }
+    }
+
+    fn give_back(&mut self, block: usize, memory: Box<dyn HostMemory>) {
+        if let Some(before) = self.weights[block].replace(memory) {
+            self.gradients[block] = Some(before);
+        }
     }
 
     fn fill(&mut self, slot: usize, side: Side, block: usize) {
@@ -179,7 +204,7 @@ mod tests {
 
     #[test]
     fn what_is_written_to_a_slot_arrives_on_the_host_and_comes_back() {
-        let size = StoreSize { blocks: 2, elements: 6, dtype: DType::F32, slots: 2 };
+        let size = StoreSize { blocks: 2, elements: 6, dtype: DType::F32, slots: 2, gradients: true };
         let mut store = DeviceId::Cpu.block_store(size).unwrap();
         let values = Tensor::<1>::from_floats([1.0, 2.0, 3.0, 4.0], &DeviceId::Cpu.burn());
         store.write(0, 2, values.into_dispatch());
@@ -189,5 +214,22 @@ mod tests {
         store.fill(1, Side::Gradients, 1);
         let view = Tensor::<2>::from_dispatch(store.view(1, 2, &[2, 2]));
         assert_eq!(view.into_data().try_to_vec::<f32>().unwrap(), [1.0, 2.0, 3.0, 4.0]);
+    }
+
+    #[test]
+    fn a_buffer_of_gradients_comes_back_as_the_weights() {
+        for gradients in [true, false] {
+            let size = StoreSize { blocks: 1, elements: 2, dtype: DType::F32, slots: 1, gradients };
+            let mut store = DeviceId::Cpu.block_store(size).unwrap();
+            let mut weights = || store.host(Side::Weights, 0).as_ptr();
+            let first = weights();
+            let mut loan = store.lend(Side::Gradients, 0);
+            loan.memory.bytes_mut().fill(1);
+            store.give_back(0, loan.memory);
+            assert_eq!(store.host(Side::Weights, 0)[..], [1; 8]);
+            // The other one is for the next gradients; a single one is for both.
+            assert_eq!(store.host(Side::Gradients, 0).as_ptr() == first, true, "{gradients}");
+            assert_eq!(store.host(Side::Weights, 0).as_ptr() == first, !gradients);
+        }
     }
 }

@@ -6,6 +6,8 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+use crate::recipe::Bytes;
+
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
 static LIMIT: AtomicUsize = AtomicUsize::new(usize::MAX);
@@ -96,6 +98,13 @@ pub fn set_limit(bytes: usize) {
     LIMIT.store(bytes, Relaxed);
 }
 
+static UNCOUNTED: AtomicUsize = AtomicUsize::new(0);
+
+/// Bytes outside of the books now; `None` where there are none.
+pub fn uncounted() -> Option<u64> {
+    Some(UNCOUNTED.load(Relaxed) as u64).filter(|bytes| *bytes > 0)
+}
+
 /// Bytes outside of the books: what on a GPU would be the host's memory, not the device's.
 pub struct Uncounted {
     start: std::ptr::NonNull<u8>,
@@ -111,11 +120,14 @@ impl Uncounted {
     /// # Errors
     /// When the system has no more memory; says how much was asked for.
     pub fn new(bytes: usize) -> Result<Self, String> {
-        let refused = || format!("the host has no {bytes} bytes of memory for blocks");
+        let refused =
+            || format!("the host has no {} of memory for what is not on the device", Bytes(bytes as u64));
         let layout = Layout::from_size_align(bytes.max(1), 64).map_err(|_| refused())?;
         // SAFETY: the layout is not empty.
         let start = unsafe { System.alloc_zeroed(layout) };
-        Ok(Self { start: std::ptr::NonNull::new(start).ok_or_else(refused)?, layout })
+        let start = std::ptr::NonNull::new(start).ok_or_else(refused)?;
+        UNCOUNTED.fetch_add(layout.size(), Relaxed);
+        Ok(Self { start, layout })
     }
 }
 
@@ -138,5 +150,6 @@ impl Drop for Uncounted {
     fn drop(&mut self) {
         // SAFETY: allocated by `System` with this layout.
         unsafe { System.dealloc(self.start.as_ptr(), self.layout) };
+        UNCOUNTED.fetch_sub(self.layout.size(), Relaxed);
     }
 }

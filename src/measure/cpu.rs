@@ -85,6 +85,7 @@ impl Meter for CpuMeter {
     }
 
     fn finish(mut self: Box<Self>, _proof: &dyn Fn() -> Tensor<1>) -> Result<Measured, Stop> {
+        self.result.memory.host = alloc::uncounted();
         self.result.memory.process_rss_peak = process_peak_rss();
         Ok(self.result)
     }

@@ -16,6 +16,9 @@ pub struct Estimate {
     pub activations: u64,
     /// The batch and the temporaries of the operator that runs.
     pub workspace: u64,
+    /// Bytes that are on the host instead of the device; not a part of the sum.
+    #[serde(default)]
+    pub host: u64,
     /// The most that is kept from forward to backward at any moment; not a part of the sum.
     pub kept: u64,
 }

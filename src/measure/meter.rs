@@ -49,10 +49,13 @@ pub struct MemoryUse {
     /// need, but what a memory limit holds back; of CUDA devices.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub driver_peak: Option<u64>,
-    /// The most page-locked host memory at any moment: weights and gradients of blocks that cross the
-    /// bus, and what uploads go through; of CUDA devices.
+    /// Bytes of page-locked memory on the host that copies go through, after the last step; of CUDA devices.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub pinned_peak: Option<u64>,
+    pub pinned: Option<u64>,
+    /// Bytes of ordinary memory on the host that hold what is not on the device, after the last step:
+    /// master weights and moments; on the CPU also what a GPU's host would have page-locked.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub host: Option<u64>,
     /// The operating system's figure for the whole process at its highest.
     pub process_rss_peak: Option<u64>,
 }
@@ -62,7 +65,7 @@ pub struct MemoryUse {
 pub enum Stop {
     /// The loss of a step (counted from 1) was not finite.
     Diverged { step: usize, loss: f64 },
-    /// The device has no more memory.
+    /// The device, or the host in its place, has no more memory.
     OutOfMemory { reason: String },
 }
 

@@ -24,10 +24,14 @@ pub struct Measurement {
     /// Seconds of each phase, one sample a measured step.
     pub forward: Samples,
     pub backward: Samples,
-    /// Absent when the recipe has no optimizer.
+    /// What comes between backward and the next forward; absent when the recipe has no optimizer.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub optimizer: Option<Samples>,
-    /// The three together.
+    /// Seconds that an optimizer on the host worked, behind backward and after it; absent for one on the
+    /// device.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub host_update: Option<Samples>,
+    /// The three phases together.
     pub step: Samples,
     /// Tokens of one step over the median step.
     pub tokens_per_second: f64,
@@ -48,4 +52,14 @@ pub struct Measurement {
     /// absent where there is nothing to prepare.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub prepare_seconds: Option<f64>,
+}
+
+impl Measurement {
+    /// The share of the update on the host that backward hid, and the most that it could have hidden:
+    /// 1 − optimizer / update and min(1, backward / update), of medians. What is left of a step after
+    /// backward counts as the update's, copies included.
+    pub fn hidden_update(&self) -> Option<(f64, f64)> {
+        let (update, exposed) = (self.host_update.as_ref()?.median, self.optimizer.as_ref()?.median);
+        Some(((1.0 - exposed / update).max(0.0), (self.backward.median / update).min(1.0)))
+    }
 }

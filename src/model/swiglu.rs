@@ -84,11 +84,12 @@ impl SwigluConfig {
         let (level, operator) = (cell.checkpoint.level, cell.ops.swiglu);
         let layers = self.num_hidden_layers;
         let weights = 3 * sizes.weight * layers as u64;
-        let optimizer = &cell.train.optimizer;
+        let (optimizer, memory) = (&cell.train.optimizer, cell.offload().optimizer);
 
         let mut ledger = Ledger::new(cell.precision.compute, cell.device_id());
         ledger.now.weights = weights;
-        ledger.now.optimizer = optimizer.state_tensors() * weights;
+        ledger.now.optimizer = optimizer.state_tensors(memory) * weights;
+        ledger.now.host = cell.offload().host_bytes(cell);
         // Input and target.
         ledger.take(2 * sizes.x);
         for _ in 0..layers {
@@ -107,7 +108,7 @@ impl SwigluConfig {
                 ledger.now.activations -= sizes.x;
             }
         }
-        ledger.take(optimizer.workspace_tensors() * sizes.weight);
+        ledger.take(optimizer.workspace_tensors(memory) * sizes.weight);
         ledger.peak()
     }
 

@@ -8,13 +8,15 @@ use burn::module::Module;
 use burn::tensor::TensorData;
 use burn::tensor::{DType, Device, Tensor};
 
-use super::config::{Offload, Strategy};
+use super::activations::{Activations, Ticket};
+use super::config::{Memory, Offload, Placement, Strategy};
 use super::engine::{Engine, GRADIENT_SLOTS, Pass, Traffic};
 use super::layout::Layout;
 use super::operator::{checkpointed, offloaded};
-use crate::device::{DeviceId, Side, StoreSize};
+use crate::device::{Side, StoreSize};
 use crate::model::named::Named;
 use crate::model::source::Source;
+use crate::optim::host::{Work, Worker};
 use crate::optim::{Optimizer, StepSize};
 
 /// A block's computation: its number, the source of its parameters, and its input.
@@ -26,12 +28,20 @@ pub struct Blocks(Arc<Shared>);
 
 struct Shared {
     engine: Mutex<Engine>,
+    /// Of inputs that wait on the host for backward.
+    activations: Option<Mutex<Activations>>,
     offload: Offload,
     count: usize,
     /// What a parameter's name begins with, before the block's number: `model.layers`.
     prefix: &'static str,
     device: Device,
     dtype: DType,
+}
+
+/// A block's input between forward and backward.
+pub(super) enum Input {
+    OnDevice(Tensor<2>),
+    OnHost(Ticket),
 }
 
 impl fmt::Debug for Blocks {
@@ -46,20 +56,21 @@ impl Blocks {
     /// # Panics
     /// When the host or the device has not enough memory.
     pub fn new<M: Module>(
-        offload: Offload,
+        placement: Placement,
         prefix: &'static str,
         count: usize,
         source: &Source,
-        device: DeviceId,
         make: impl Fn(usize) -> M,
     ) -> Self {
+        let Placement { offload, device, .. } = placement;
+        let gradients = placement.separate_gradients();
         let (dtype, mut made) = (source.dtype(), None);
         for i in 0..count {
             let block = make(i);
             let (layout, store) = made.get_or_insert_with(|| {
                 let layout = Layout::of(&block, dtype);
                 let slots = offload.buffers + GRADIENT_SLOTS;
-                let size = StoreSize { blocks: count, elements: layout.elements, dtype, slots };
+                let size = StoreSize { blocks: count, elements: layout.elements, dtype, slots, gradients };
                 let store = device.block_store(size).unwrap_or_else(|e| panic!("{e}"));
                 (layout, store)
             });
@@ -69,10 +80,11 @@ impl Blocks {
             store.send(0, Side::Weights, i);
         }
         let (layout, store) = made.expect("a network has a block");
-        let bytes = layout.elements * dtype.size();
-        let engine = Mutex::new(Engine::new(store, layout, count, bytes, offload));
+        let engine = Mutex::new(Engine::new(store, layout, count, dtype, offload, gradients));
         let device = source.device().clone().inner();
-        Self(Arc::new(Shared { engine, offload, count, prefix, device, dtype }))
+        let activations =
+            (offload.activations == Memory::Host).then(|| Mutex::new(Activations::new(placement, count)));
+        Self(Arc::new(Shared { engine, activations, offload, count, prefix, device, dtype }))
     }
 
     pub fn count(&self) -> usize {
@@ -128,7 +140,23 @@ impl Blocks {
         found
     }
 
-    /// Updates every block and begins the next step.
+    /// Hands the updates of all blocks to an optimizer on the host.
+    pub fn adopt(&self, worker: &Worker) {
+        self.engine().adopt(worker);
+    }
+
+    /// The backward that comes is the last of its step: an optimizer on the host begins with each block
+    /// as its gradients arrive.
+    pub fn update_on_arrival(&self, work: Work) {
+        self.engine().update_on_arrival(work);
+    }
+
+    /// Waits for the updates on the host.
+    pub fn finish_updates(&self) {
+        self.engine().finish_updates();
+    }
+
+    /// Updates every block, or has begun to, on the host, and begins the next step.
     pub fn update(&self, optimizer: &mut Optimizer, size: &StepSize) {
         self.engine().update(optimizer, size);
     }
@@ -146,6 +174,9 @@ impl Blocks {
     /// What is computed from now on comes after all copies issued so far: a time taken then has them in.
     pub fn settle(&self) {
         self.engine().settle();
+        if let Some(mut activations) = self.activations() {
+            activations.settle();
+        }
     }
 
     /// Forgets the gradients since the last update.
@@ -185,9 +216,37 @@ impl Blocks {
         self.engine().take_gradients(block, gradients);
     }
 
+    /// Keeps a block's input for backward.
+    pub(super) fn keep(&self, block: usize, x: Tensor<2>) -> Input {
+        match self.activations() {
+            None => Input::OnDevice(x),
+            Some(mut activations) => Input::OnHost(activations.keep(block, x)),
+        }
+    }
+
+    /// An input that was kept, to be read until [`release`](Self::release).
+    pub(super) fn restore(&self, block: usize, input: Input) -> Tensor<2> {
+        match (input, self.activations()) {
+            (Input::OnHost(ticket), Some(mut activations)) => activations.restore(block, ticket),
+            (Input::OnHost(_), None) => unreachable!("kept by the same blocks"),
+            (Input::OnDevice(x), _) => x,
+        }
+    }
+
+    pub(super) fn release(&self, block: usize) {
+        if let Some(mut activations) = self.activations() {
+            activations.release(block);
+        }
+    }
+
     /// The full name of a block's parameter.
     pub(super) fn name(&self, block: usize, part: usize) -> String {
         format!("{}.{block}.{}", self.0.prefix, self.engine().layout().parts[part].name)
+    }
+
+    fn activations(&self) -> Option<MutexGuard<'_, Activations>> {
+        let activations = self.0.activations.as_ref()?;
+        Some(activations.lock().expect("a block that panicked ends the cell"))
     }
 
     fn engine(&self) -> MutexGuard<'_, Engine> {

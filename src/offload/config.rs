@@ -2,8 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::activations::SLOTS as ACTIVATION_SLOTS;
 use super::engine::GRADIENT_SLOTS;
 use crate::device::DeviceId;
+use crate::optim::OptimizerConfig;
 use crate::recipe::{Cell, Rule};
 
 /// `[offload]`
@@ -13,6 +15,42 @@ pub struct Offload {
     pub strategy: Strategy,
     /// Slots on the device for the weights of blocks: how far ahead `overlap` copies.
     pub buffers: usize,
+    /// Where each block's input waits for backward.
+    pub activations: Memory,
+    /// Where AdamW runs, with fp32 master weights and moments beside it.
+    pub optimizer: Memory,
+}
+
+/// Where the blocks of a network live, and what their gradients are for.
+#[derive(Clone, Copy, Debug)]
+pub struct Placement {
+    pub offload: Offload,
+    pub device: DeviceId,
+    /// Whether gradients of several micro-batches are added up.
+    pub accumulates: bool,
+}
+
+impl Placement {
+    pub fn of(cell: &Cell) -> Self {
+        let accumulates = cell.train.accumulation_steps > 1;
+        Self { offload: cell.offload(), device: cell.device_id(), accumulates }
+    }
+
+    /// Whether gradients have buffers of their own on the host. What updates on the host has the weights
+    /// in its masters: gradients may take their place, once the last backward that reads them has.
+    pub fn separate_gradients(&self) -> bool {
+        self.accumulates || self.offload.optimizer == Memory::Device
+    }
+}
+
+/// Which memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+#[value(rename_all = "lowercase")]
+pub enum Memory {
+    #[default]
+    Device,
+    Host,
 }
 
 /// How blocks come to the device and leave it.
@@ -41,21 +79,29 @@ struct Written {
     strategy: Strategy,
     #[serde(skip_serializing_if = "Option::is_none")]
     buffers: Option<usize>,
+    #[serde(skip_serializing_if = "on_device")]
+    activations: Memory,
+    #[serde(skip_serializing_if = "on_device")]
+    optimizer: Memory,
+}
+
+fn on_device(memory: &Memory) -> bool {
+    *memory == Memory::Device
 }
 
 const BUFFERS: usize = 3;
 
 impl From<Written> for Offload {
-    fn from(Written { strategy, buffers }: Written) -> Self {
+    fn from(Written { strategy, buffers, activations, optimizer }: Written) -> Self {
         let default = if strategy == Strategy::Overlap { BUFFERS } else { 1 };
-        Self { strategy, buffers: buffers.unwrap_or(default) }
+        Self { strategy, buffers: buffers.unwrap_or(default), activations, optimizer }
     }
 }
 
 impl From<Offload> for Written {
-    fn from(Offload { strategy, buffers }: Offload) -> Self {
+    fn from(Offload { strategy, buffers, activations, optimizer }: Offload) -> Self {
         let said = strategy == Strategy::Overlap || buffers != 1;
-        Self { strategy, buffers: said.then_some(buffers) }
+        Self { strategy, buffers: said.then_some(buffers), activations, optimizer }
     }
 }
 
@@ -86,7 +132,7 @@ impl Strategy {
 
 impl Offload {
     pub fn of(strategy: Strategy) -> Self {
-        Written { strategy, buffers: None }.into()
+        Written { strategy, ..Written::default() }.into()
     }
 
     /// Whether blocks move at all.
@@ -104,7 +150,38 @@ impl Offload {
         (self.buffers + gradients) as u64
     }
 
-    pub(crate) fn check(&self, cell: &Cell) -> Result<(), Rule> {
+    /// Slots for the inputs of blocks that hold memory at a time.
+    pub fn activation_slots(&self, device: DeviceId) -> u64 {
+        match (self.activations, device) {
+            (Memory::Device, _) => 0,
+            (Memory::Host, DeviceId::Cuda(_)) => 2 * ACTIVATION_SLOTS as u64,
+            // One is read; under `overlap` the next is there too.
+            (Memory::Host, DeviceId::Cpu) => 1 + u64::from(self.strategy == Strategy::Overlap),
+        }
+    }
+
+    /// Bytes on the host, from the cell's settings alone: the buffers of blocks and of their inputs, and
+    /// what an optimizer has there.
+    pub fn host_bytes(&self, cell: &Cell) -> u64 {
+        let stored = cell.precision.stored_bytes();
+        let parameters = cell.model.parameters();
+        let decoder = cell.model.decoder();
+        let blocks = decoder.map_or(0, |shape| shape.block_weights());
+        let inputs = decoder.map_or(0, |shape| shape.layers * shape.hidden_size * cell.train.tokens()) as u64;
+        let placement = Placement::of(cell);
+        let moving = if self.moves() { blocks } else { 0 };
+        let buffers = moving * stored * (1 + u64::from(placement.separate_gradients()));
+        let activations = if self.activations == Memory::Host { inputs * stored } else { 0 };
+        let optimizer = match self.optimizer {
+            Memory::Device => 0,
+            // fp32 master weights and moments; what is not in blocks crosses in buffers of its own.
+            Memory::Host => parameters * 3 * 4 + (parameters - moving) * stored,
+        };
+        buffers + activations + optimizer
+    }
+
+    /// Rules over the section alone.
+    pub(crate) fn check_alone(&self) -> Result<(), Rule> {
         if !(1..=4).contains(&self.buffers) {
             return Err(Rule::new(
                 &["offload.buffers"],
@@ -122,11 +199,38 @@ impl Offload {
                 "remove offload.buffers, or use offload.strategy = \"overlap\"",
             ));
         }
+        let reason = match self.strategy {
+            Strategy::None => "blocks that stay on the device keep more than their input",
+            Strategy::Checkpointed => "the general checkpoint operator keeps the input of a block itself",
+            Strategy::Naive | Strategy::Function | Strategy::Overlap => return Ok(()),
+        };
+        if self.activations == Memory::Host {
+            return Err(Rule::new(
+                &["offload.activations", "offload.strategy"],
+                format!(
+                    "offload.activations = \"host\" does not go with offload.strategy = \"{}\": {reason}",
+                    self.strategy.name()
+                ),
+                "use offload.strategy = \"overlap\", \"function\" or \"naive\"",
+            ));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn check(&self, cell: &Cell) -> Result<(), Rule> {
+        self.check_alone()?;
         if self.moves() && cell.model.decoder().is_none() {
             return Err(Rule::new(
                 &["offload.strategy"],
                 "offload moves the transformer blocks of a language model; the swiglu network has none",
                 "remove the section, or use model.kind = \"gpt2\", \"qwen2\" or \"llama\"",
+            ));
+        }
+        if self.optimizer == Memory::Host && !matches!(cell.train.optimizer, OptimizerConfig::AdamW(_)) {
+            return Err(Rule::new(
+                &["offload.optimizer", "train.optimizer"],
+                "offload.optimizer = \"host\" runs AdamW on the host, and this cell has another optimizer or none",
+                "remove offload.optimizer, or use train.optimizer = { kind = \"adamw\", lr = 1e-3 }",
             ));
         }
         Ok(())

@@ -5,12 +5,14 @@
 
 use burn::backend::DispatchTensor;
 use burn::module::ParamId;
-use burn::tensor::Tensor;
+use burn::tensor::{DType, Tensor};
 
 use super::config::{Offload, Strategy};
+use super::host_updates::HostUpdates;
 use super::layout::Layout;
 use crate::device::trace::Mark;
 use crate::device::{BlockStore, Side};
+use crate::optim::host::{Work, Worker};
 use crate::optim::{Optimizer, StepSize, squares};
 
 /// Slots for gradients: one is computed while the other is sent.
@@ -47,6 +49,7 @@ pub struct Engine {
     count: usize,
     /// Bytes of one copy.
     bytes: u64,
+    dtype: DType,
     /// By slot for weights: the block it holds or is being filled with.
     holds: Vec<Option<usize>>,
     turn: Option<(usize, usize)>,
@@ -59,6 +62,10 @@ pub struct Engine {
     wants_squares: bool,
     /// One each: an update needs no more, since optimizers work element by element.
     ids: Vec<ParamId>,
+    /// Of an optimizer on the host.
+    updates: Option<HostUpdates>,
+    /// Whether gradients have buffers of their own; else they take the place of the weights.
+    separate_gradients: bool,
     traffic: Traffic,
     /// A slot is refilled while its block is still to be computed: for tests of the tests.
     refills_early: bool,
@@ -69,15 +76,17 @@ impl Engine {
         store: Box<dyn BlockStore>,
         layout: Layout,
         count: usize,
-        bytes: usize,
+        dtype: DType,
         offload: Offload,
+        separate_gradients: bool,
     ) -> Self {
         Self {
+            bytes: (layout.elements * dtype.size()) as u64,
+            dtype,
             store,
             layout,
             offload,
             count,
-            bytes: bytes as u64,
             holds: vec![None; offload.buffers],
             turn: None,
             gradients_sent: 0,
@@ -85,6 +94,8 @@ impl Engine {
             squares: vec![None; count],
             wants_squares: false,
             ids: (0..count).map(|_| ParamId::new()).collect(),
+            updates: None,
+            separate_gradients,
             traffic: Traffic::default(),
             refills_early: false,
         }
@@ -159,9 +170,36 @@ impl Engine {
         if self.offload.strategy.host_waits() {
             self.store.wait();
         }
+        if let Some(updates) = &mut self.updates {
+            updates.arriving(&mut *self.store, block, self.ids[block]);
+        }
     }
 
-    /// Updates every block that has gradients, on the device, and begins the next step: its first
+    /// Hands updates to an optimizer on the host, which takes the weights as they are now.
+    pub fn adopt(&mut self, worker: &Worker) {
+        let mut updates = HostUpdates::new(worker.clone(), self.count);
+        for block in 0..self.count {
+            updates.adopt(&mut *self.store, block, self.ids[block], self.dtype);
+        }
+        self.updates = Some(updates);
+    }
+
+    /// From now on, and until [`update`](Self::update), gradients that are sent are the last of this step,
+    /// and their block's update on the host begins when they have arrived.
+    pub fn update_on_arrival(&mut self, work: Work) {
+        if let Some(updates) = &mut self.updates {
+            updates.begin_on_arrival(work);
+        }
+    }
+
+    /// Waits until the weights of all blocks that are updated on the host are there.
+    pub fn finish_updates(&mut self) {
+        for block in 0..self.count {
+            self.collect(block);
+        }
+    }
+
+    /// Updates every block that has gradients, on the device or on the host, and begins the next step: its first
     /// gradients replace these. The slots are empty after an update: what they held is stale.
     pub fn update(&mut self, optimizer: &mut Optimizer, size: &StepSize) {
         let summed = std::mem::replace(&mut self.summed, vec![false; self.count]);
@@ -172,7 +210,14 @@ impl Engine {
         for slot in 0..self.holds.len() {
             self.release(slot);
         }
-        for block in (0..self.count).filter(|block| summed[*block]) {
+        let blocks = (0..self.count).filter(|block| summed[*block]);
+        if let Some(updates) = &mut self.updates {
+            // Backward has left the last block's gradients here first.
+            blocks.rev().for_each(|block| updates.update(&mut *self.store, block, self.ids[block], size));
+            updates.end_step();
+            return;
+        }
+        for block in blocks {
             let slot = block % self.holds.len();
             let from = self.gradient_slot();
             self.fill(slot, Side::Weights, block);
@@ -204,6 +249,7 @@ impl Engine {
 
     /// A block's buffer, arrived on the host.
     pub fn host(&mut self, side: Side, block: usize) -> &mut [u8] {
+        self.expect(side, block);
         self.store.host(side, block)
     }
 
@@ -214,8 +260,15 @@ impl Engine {
 
     /// Forgets the gradients so far.
     pub fn discard_gradients(&mut self) {
-        self.summed.fill(false);
+        let summed = std::mem::replace(&mut self.summed, vec![false; self.count]);
         self.squares.fill(None);
+        if self.separate_gradients {
+            return;
+        }
+        let updates = self.updates.as_mut().expect("an optimizer on the host has the weights");
+        for block in (0..self.count).filter(|block| summed[*block]) {
+            updates.restore(&mut *self.store, block, self.ids[block]);
+        }
     }
 
     pub fn settle(&mut self) {
@@ -270,12 +323,28 @@ impl Engine {
         self.offload.buffers + self.gradients_sent % GRADIENT_SLOTS
     }
 
+    /// Takes a block's buffer back from the optimizer on the host, when it has it.
+    fn collect(&mut self, block: usize) {
+        if let Some(updates) = &mut self.updates {
+            updates.collect(&mut *self.store, block);
+        }
+    }
+
+    /// Before a buffer is read.
+    fn expect(&mut self, side: Side, block: usize) {
+        self.collect(block);
+        let overwritten = side == Side::Weights && self.summed[block] && !self.separate_gradients;
+        assert!(!overwritten, "the gradients of block {block} are in the place of its weights");
+    }
+
     fn fill(&mut self, slot: usize, side: Side, block: usize) {
+        self.expect(side, block);
         self.store.fill(slot, side, block);
         self.traffic.to_device += self.bytes;
     }
 
     fn send(&mut self, slot: usize, side: Side, block: usize) {
+        self.collect(block);
         self.store.send(slot, side, block);
         self.traffic.to_host += self.bytes;
     }

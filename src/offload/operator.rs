@@ -1,15 +1,15 @@
 //! The operators that give a block its turn, in forward and again in backward.
 //!
-//! All of them keep a block's input and nothing else. Backward is differentiated in a graph of its
+//! All of them keep a block's input and nothing else, on the device or on the host. Backward is differentiated in a graph of its
 //! own, on leaves made of the views of the slot, so that no node that outlives the turn refers to it.
 
 use std::sync::{Arc, Mutex};
 
-use burn::backend::DispatchTensor;
+use burn::backend::{DispatchAutodiffContext, DispatchTensor};
 use burn::tensor::{Gradients, Tensor};
 
 use super::Blocks;
-use super::blocks::Compute;
+use super::blocks::{Compute, Input};
 use super::engine::Pass;
 use crate::ops::checkpoint::{checkpoint, differentiate};
 use crate::ops::function::custom;
@@ -43,18 +43,22 @@ impl Leaves {
 /// One operator: in, compute, out; in backward in, compute again, differentiate, gradients out, out.
 pub fn offloaded(blocks: &Blocks, block: usize, x: Tensor<2>, compute: Compute) -> Tensor<2> {
     let blocks = blocks.clone();
-    custom([x.into_dispatch()], move |[x]| {
+    let x = x.into_dispatch();
+    let has_backward = x.autodiff != DispatchAutodiffContext::Disabled;
+    custom([x], move |[x]| {
         let x = Tensor::<2>::from_dispatch(x);
         let parameters = blocks.enter(block, Pass::Forward);
         let y = compute(block, &blocks.source(block, parameters), x.clone());
         blocks.leave(block);
+        let input = if has_backward { blocks.keep(block, x) } else { Input::OnDevice(x) };
         let backward = move |gradient: Tensor<2>, _: [bool; 1]| {
             let leaves = Leaves::new(blocks.enter(block, Pass::Backward));
-            let x = x.autodiff().require_grad();
+            let x = blocks.restore(block, input).autodiff().require_grad();
             let y = compute(block, &blocks.source(block, leaves.tensors()), x.clone());
             let mut found = differentiate(y, gradient);
             let dx = x.grad_remove(&mut found);
             blocks.take_gradients(block, leaves.gradients(&blocks, block, &mut found));
+            blocks.release(block);
             blocks.leave(block);
             [dx.map(Tensor::into_dispatch)]
         };

@@ -9,7 +9,10 @@ use burn::tensor::{DType, Device, Tensor};
 use super::config::{Offload, Strategy};
 use super::engine::{Engine, Pass};
 use super::layout::Layout;
-use crate::device::{BlockStore, Side};
+use crate::device::{BlockStore, DeviceId, HostMemory, Loan, Side};
+use crate::measure::alloc::Uncounted;
+use crate::optim::host::{HostAdamW, Work};
+use crate::optim::{AdamW, Optimizer, StepSize};
 
 #[derive(Module, Debug)]
 struct One {
@@ -29,6 +32,9 @@ enum Act {
     Used(usize),
     Clear(usize),
     Wait,
+    Send { side: Side, block: usize },
+    Lend { side: Side, block: usize },
+    GiveBack(usize),
 }
 
 /// Writes down what is asked of it.
@@ -43,6 +49,16 @@ impl Recorder {
 impl BlockStore for Recorder {
     fn host(&mut self, _: Side, _: usize) -> &mut [u8] {
         &mut []
+    }
+
+    fn lend(&mut self, side: Side, block: usize) -> Loan {
+        self.note(Act::Lend { side, block });
+        let bytes = 4 * Layout::of(&one(3), DType::F32).elements;
+        Loan { memory: Box::new(Uncounted::new(bytes).unwrap()), arrival: Box::new(|_| Ok(())) }
+    }
+
+    fn give_back(&mut self, block: usize, _: Box<dyn HostMemory>) {
+        self.note(Act::GiveBack(block));
     }
 
     fn fill(&mut self, slot: usize, _: Side, block: usize) {
@@ -63,7 +79,9 @@ impl BlockStore for Recorder {
 
     fn write(&mut self, _: usize, _: usize, _: DispatchTensor) {}
 
-    fn send(&mut self, _: usize, _: Side, _: usize) {}
+    fn send(&mut self, _: usize, side: Side, block: usize) {
+        self.note(Act::Send { side, block });
+    }
 
     fn clear(&mut self, slot: usize) {
         self.note(Act::Clear(slot));
@@ -80,18 +98,100 @@ impl BlockStore for Recorder {
 fn recorded(strategy: Strategy, buffers: usize, count: usize) -> Vec<Act> {
     let acts = Arc::new(Mutex::new(Vec::new()));
     let layout = Layout::of(&one(3), DType::F32);
-    let offload = Offload { strategy, buffers };
-    let mut engine = Engine::new(Box::new(Recorder(acts.clone())), layout, count, 12, offload);
-    for block in 0..count {
-        engine.enter(block, Pass::Forward);
-        engine.leave(block);
-    }
+    let offload = Offload { buffers, ..Offload::of(strategy) };
+    let mut engine = Engine::new(Box::new(Recorder(acts.clone())), layout, count, DType::F32, offload, true);
+    forward(&mut engine, count);
     for block in (0..count).rev() {
         engine.enter(block, Pass::Backward);
         engine.leave(block);
     }
     let acts = acts.lock().unwrap();
     acts.clone()
+}
+
+fn forward(engine: &mut Engine, count: usize) {
+    for block in 0..count {
+        engine.enter(block, Pass::Forward);
+        engine.leave(block);
+    }
+}
+
+/// What a step with AdamW on the host and the forward after it ask of the store.
+fn recorded_on_the_host(count: usize, update_on_arrival: bool, separate_gradients: bool) -> Vec<Act> {
+    let acts = Arc::new(Mutex::new(Vec::new()));
+    let layout = Layout::of(&one(3), DType::F32);
+    let offload = Offload::of(Strategy::Overlap);
+    let store = Box::new(Recorder(acts.clone()));
+    let mut engine = Engine::new(store, layout, count, DType::F32, offload, separate_gradients);
+    let host = HostAdamW::new(AdamW::default(), DeviceId::Cpu);
+    engine.adopt(host.worker());
+    forward(&mut engine, count);
+    if update_on_arrival {
+        engine.update_on_arrival(Work::Step { rate: 1.0, clip: 1.0 });
+    }
+    for block in (0..count).rev() {
+        engine.enter(block, Pass::Backward);
+        let gradient = || Tensor::<1>::ones([3], &Device::flex()).into_dispatch();
+        engine.take_gradients(block, vec![gradient(), gradient()]);
+        engine.leave(block);
+    }
+    engine.update(&mut Optimizer::Host(host), &StepSize::FULL);
+    forward(&mut engine, count);
+    let acts = acts.lock().unwrap();
+    acts.clone()
+}
+
+/// Where `act` comes first.
+fn place(acts: &[Act], act: &Act) -> usize {
+    acts.iter().position(|other| other == act).unwrap_or_else(|| panic!("{act:?} is not in {acts:?}"))
+}
+
+/// A buffer that the optimizer on the host has is neither filled from nor sent to, every block is
+/// updated once, and the weights of the next forward come after their update.
+#[test]
+fn a_buffer_is_copied_only_while_the_optimizer_does_not_have_it() {
+    let count = 6;
+    for (on_arrival, separate) in [(true, true), (true, false), (false, true), (false, false)] {
+        let acts = recorded_on_the_host(count, on_arrival, separate);
+        let mut lent = vec![false; count];
+        let mut updates = vec![0; count];
+        for act in &acts {
+            match *act {
+                Act::Lend { side, block } => {
+                    assert!(!std::mem::replace(&mut lent[block], true));
+                    updates[block] += usize::from(side == Side::Gradients);
+                }
+                Act::GiveBack(block) => lent[block] = false,
+                Act::Send { block, .. } => assert!(!lent[block], "{acts:?}"),
+                // Slots for gradients are filled for sums alone, which there are none of.
+                Act::Fill { block, .. } => assert!(!lent[block], "{acts:?}"),
+                Act::Read(_) | Act::Used(_) | Act::Clear(_) | Act::Wait => {}
+            }
+        }
+        assert_eq!(updates, vec![1; count]);
+        // All slots are stale after an update: every block is copied for the next forward.
+        let updated = place(&acts, &Act::Lend { side: Side::Gradients, block: 0 });
+        let fills = acts[updated..].iter().filter(|act| matches!(act, Act::Fill { .. })).count();
+        assert_eq!(fills, count, "{acts:?}");
+    }
+}
+
+/// Behind backward a block's update begins with its gradients' arrival; with a norm that is not known
+/// before the last of them, after all.
+#[test]
+fn updates_begin_as_early_as_they_may() {
+    let count = 4;
+    for on_arrival in [true, false] {
+        let acts = recorded_on_the_host(count, on_arrival, true);
+        let sent = |block| place(&acts, &Act::Send { side: Side::Gradients, block });
+        let begun = |block| place(&acts, &Act::Lend { side: Side::Gradients, block });
+        for block in 0..count {
+            // The last block of backward is 0.
+            let since = if on_arrival { sent(block) } else { sent(0) };
+            assert!(begun(block) > since, "{acts:?}");
+            assert!(!on_arrival || begun(block) == since + 1, "{acts:?}");
+        }
+    }
 }
 
 #[test]
@@ -120,7 +220,7 @@ fn a_slot_is_never_refilled_before_its_block_was_computed() {
                 }
                 Act::Read(slot) => assert_eq!(holds[slot], turns.next(), "{buffers} buffers: {acts:?}"),
                 Act::Used(slot) => waiting[slot] = false,
-                Act::Clear(_) | Act::Wait => panic!("overlap neither clears nor waits: {acts:?}"),
+                ref other => panic!("overlap does no {other:?} here: {acts:?}"),
             }
         }
         // Blocks that forward left in the slots are not copied again.

@@ -39,6 +39,29 @@ impl Default for AdamW {
     }
 }
 
+impl AdamW {
+    /// 1 − β₁ᵗ and √(1 − β₂ᵗ): scalars, in f64 as PyTorch computes them.
+    fn corrections(&self, t: i32) -> (f64, f64) {
+        (1.0 - self.beta_1.powi(t), (1.0 - self.beta_2.powi(t)).sqrt())
+    }
+
+    /// What step t = 1, 2, … multiplies by; `rate`: the schedule's factor of the learning rate.
+    pub fn step(&self, t: i32, rate: f64) -> AdamWStep {
+        let lr = self.lr * rate;
+        let (correction_1, correction_2) = self.corrections(t);
+        AdamWStep {
+            decay: (1.0 - lr * self.weight_decay) as f32,
+            beta1: self.beta_1 as f32,
+            beta2: self.beta_2 as f32,
+            rest1: (1.0 - self.beta_1) as f32,
+            rest2: (1.0 - self.beta_2) as f32,
+            eps: self.epsilon as f32,
+            rate: (lr / correction_1) as f32,
+            correction: correction_2 as f32,
+        }
+    }
+}
+
 /// First and second moment and the number of steps taken.
 #[derive(Default)]
 pub struct State {
@@ -51,19 +74,8 @@ impl UpdateRule for AdamW {
 
     fn update(&self, p: Tensor<1>, g: Tensor<1>, state: &mut State, size: &StepSize) -> Tensor<1> {
         state.steps += 1;
-        let lr = self.lr * size.rate;
-        // The corrections are scalars: in f64, as PyTorch computes them.
-        let correction_1 = 1.0 - self.beta_1.powi(state.steps);
-        let correction_2 = (1.0 - self.beta_2.powi(state.steps)).sqrt();
         if on_cuda(&p) {
-            let step = AdamWStep {
-                decay: (1.0 - lr * self.weight_decay) as f32,
-                beta1: self.beta_1 as f32,
-                beta2: self.beta_2 as f32,
-                eps: self.epsilon as f32,
-                rate: (lr / correction_1) as f32,
-                correction: correction_2 as f32,
-            };
+            let step = self.step(state.steps, size.rate);
             let (m, v) = state.moments.take().unwrap_or_else(|| {
                 let zeros = || Tensor::zeros(p.shape(), (&p.device(), DType::F32));
                 (zeros(), zeros())
@@ -73,6 +85,8 @@ impl UpdateRule for AdamW {
             state.moments = Some((uncube(m), uncube(v)));
             return uncube(p);
         }
+        let lr = self.lr * size.rate;
+        let (correction_1, correction_2) = self.corrections(state.steps);
         let g = clipped(g, size);
         let (m, v) = match state.moments.take() {
             Some((m, v)) => (m * self.beta_1, v * self.beta_2),

@@ -2,6 +2,7 @@
 
 mod adamw;
 mod gradients;
+pub mod host;
 mod schedule;
 mod sgd;
 
@@ -16,7 +17,10 @@ pub use gradients::{GradientSet, squares};
 pub use schedule::Schedule;
 pub use sgd::Sgd;
 
+use crate::device::DeviceId;
+use crate::offload::{Blocks, Memory};
 use crate::ops::narrow;
+use host::{HostAdamW, Work};
 
 /// `train.optimizer`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -40,20 +44,23 @@ impl Default for OptimizerConfig {
 }
 
 impl OptimizerConfig {
-    /// Tensors of a parameter's size that the optimizer keeps between steps.
-    pub fn state_tensors(&self) -> u64 {
+    /// Tensors of a parameter's size that the device keeps between steps when the optimizer's state is in
+    /// `memory`.
+    pub fn state_tensors(&self, memory: Memory) -> u64 {
         match self {
             Self::None(_) => 0,
             Self::Sgd(sgd) => sgd.state_tensors(),
+            Self::AdamW(_) if memory == Memory::Host => 0,
             Self::AdamW(_) => 2,
         }
     }
 
-    /// Tensors of a parameter's size that exist for a moment while that parameter is updated,
-    /// besides the parameter, its gradient and its state.
-    pub fn workspace_tensors(&self) -> u64 {
+    /// Tensors of a parameter's size that exist on the device for a moment while that parameter is
+    /// updated, besides the parameter, its gradient and its state.
+    pub fn workspace_tensors(&self, memory: Memory) -> u64 {
         match self {
             Self::None(_) => 0,
+            Self::AdamW(_) if memory == Memory::Host => 0,
             // In place.
             Self::Sgd(_) => 0,
             Self::AdamW(_) => 2,
@@ -92,6 +99,8 @@ pub enum Optimizer {
     None,
     Sgd(Stateful<Sgd>),
     AdamW(Stateful<AdamW>),
+    /// AdamW with its state and its arithmetic on the host.
+    Host(HostAdamW),
 }
 
 /// An update rule and its states.
@@ -101,13 +110,36 @@ pub struct Stateful<R: UpdateRule> {
 }
 
 impl Optimizer {
-    pub fn new(config: &OptimizerConfig) -> Self {
+    /// With its state in `memory`, for parameters on `device`.
+    pub fn new(config: &OptimizerConfig, memory: Memory, device: DeviceId) -> Self {
         match config {
             OptimizerConfig::None(_) => Self::None,
+            OptimizerConfig::AdamW(rule) if memory == Memory::Host => {
+                Self::Host(HostAdamW::new(rule.clone(), device))
+            }
             OptimizerConfig::Sgd(rule) => Self::Sgd(Stateful { rule: rule.clone(), states: HashMap::new() }),
             OptimizerConfig::AdamW(rule) => {
                 Self::AdamW(Stateful { rule: rule.clone(), states: HashMap::new() })
             }
+        }
+    }
+
+    /// Takes the parameters before the first backward; of use on the host alone.
+    ///
+    /// # Panics
+    /// When the host has not enough memory for their state.
+    pub fn adopt<M: Module>(&mut self, module: &M, blocks: Option<&Blocks>) {
+        if let Self::Host(host) = self {
+            blocks.inspect(|blocks| blocks.adopt(host.worker()));
+            host.adopt(module);
+        }
+    }
+
+    /// Seconds that updates on the host have taken since the last call.
+    pub fn take_host_seconds(&self) -> Option<f64> {
+        match self {
+            Self::Host(host) => Some(host.worker().take_seconds()),
+            Self::None | Self::Sgd(_) | Self::AdamW(_) => None,
         }
     }
 
@@ -123,6 +155,7 @@ impl Optimizer {
             Self::None => flat,
             Self::Sgd(stateful) => stateful.update(id, flat, gradient, size),
             Self::AdamW(stateful) => stateful.update(id, flat, gradient, size),
+            Self::Host(_) => unreachable!("what is updated on the host goes there"),
         }
     }
 
@@ -132,6 +165,7 @@ impl Optimizer {
             Self::None => module,
             Self::Sgd(stateful) => module.map(&mut Update { stateful, gradients, size }),
             Self::AdamW(stateful) => module.map(&mut Update { stateful, gradients, size }),
+            Self::Host(host) => host.step(module, gradients, Work::step(size)),
         }
     }
 }

@@ -153,6 +153,7 @@ pub fn setting<'s>(settings: &'s Settings, key: &str) -> Option<Cow<'s, Value>> 
         "data.corpus" => || "random".into(),
         "precision.autocast" => || false.into(),
         "offload.strategy" => || "none".into(),
+        "offload.activations" | "offload.optimizer" => || "device".into(),
         _ => return settings.get(key).map(Cow::Borrowed),
     };
     Some(settings.get(key).map_or_else(|| Cow::Owned(left_out()), Cow::Borrowed))

@@ -29,6 +29,11 @@ pub struct Precision {
 }
 
 impl Precision {
+    /// Bytes of one element of a parameter.
+    pub fn stored_bytes(&self) -> u64 {
+        if self.autocast { 4 } else { self.compute.bytes() }
+    }
+
     pub(crate) fn check(&self) -> Result<(), Rule> {
         if self.autocast && matches!(self.compute, Compute::Fp32 | Compute::Tf32) {
             return Err(Rule::new(

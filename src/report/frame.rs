@@ -51,6 +51,9 @@ pub fn frame(comparison: &Comparison) -> miette::Result<DataFrame> {
         columns.push(number(&format!("{name}_min"), &|m| Some(samples(m)?.min)));
         columns.push(number(&format!("{name}_max"), &|m| Some(samples(m)?.max)));
     }
+    columns.push(number("host_update_s_median", &|m| Some(m.host_update.as_ref()?.median)));
+    columns.push(number("host_update_hidden", &|m| Some(m.hidden_update()?.0)));
+    columns.push(number("host_update_hidden_ceiling", &|m| Some(m.hidden_update()?.1)));
     columns.push(number("tokens_per_second", &|m| Some(m.tokens_per_second)));
     columns.push(number("loss_first", &|m| m.loss.first().copied()));
     columns.push(number("loss_last", &|m| m.loss.last().copied()));
@@ -69,7 +72,8 @@ pub fn frame(comparison: &Comparison) -> miette::Result<DataFrame> {
     columns.push(bytes("after_forward_bytes", &|m| Some(m.memory.after_forward)));
     columns.push(bytes("reserved_peak_bytes", &|m| m.memory.reserved_peak));
     columns.push(bytes("driver_peak_bytes", &|m| m.memory.driver_peak));
-    columns.push(bytes("pinned_peak_bytes", &|m| m.memory.pinned_peak));
+    columns.push(bytes("pinned_bytes", &|m| m.memory.pinned));
+    columns.push(bytes("host_bytes", &|m| m.memory.host));
     columns.push(bytes("process_rss_peak_bytes", &|m| m.memory.process_rss_peak));
     columns.extend(crossings(lines));
     let estimates: Vec<u64> = lines.iter().map(Line::estimate).collect();

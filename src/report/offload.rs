@@ -106,7 +106,7 @@ fn against_floor(comparison: &Comparison, moved: &[&Line]) -> Block {
         }
         let both = floor.zip(times).map(|([a, b], [x, y])| ratio((x + y) / (a + b)));
         row.push(or_dash(both));
-        row.push(or_dash(m.and_then(|m| m.memory.pinned_peak).map(|bytes| Bytes(bytes).to_string())));
+        row.push(or_dash(m.and_then(|m| m.memory.pinned).map(|bytes| Bytes(bytes).to_string())));
         row
     };
     Block::Table(Table {

@@ -58,6 +58,7 @@ pub fn environment() -> Environment {
 pub fn measurement(seconds: f64) -> Measurement {
     let samples = || Samples::new(vec![seconds]);
     Measurement {
+        host_update: None,
         forward: samples(),
         backward: samples(),
         optimizer: None,

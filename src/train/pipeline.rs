@@ -5,13 +5,14 @@ use std::path::Path;
 
 use burn::tensor::{Device, Tensor};
 
-use crate::device::DeviceId;
 use crate::device::trace::{self, Crossing, Mark};
+use crate::device::{self, DeviceId};
 use crate::measure::{Evaluation, Measured, Measurement, Phase, Samples, Stop};
 use crate::model::language::{Gpt2, Llama};
 use crate::model::{Model, Network, Steps, swiglu::SwigluStack};
 use crate::offload::Blocks;
 use crate::ops::Operator;
+use crate::optim::host::Work;
 use crate::optim::{GradientSet, Optimizer, OptimizerConfig, StepSize};
 use crate::recipe::Cell;
 
@@ -28,14 +29,21 @@ pub fn train(
     told: fn(usize),
     on_step: &mut dyn FnMut(usize, usize),
 ) -> Result<Measurement, Stop> {
-    let measured = match &cell.model {
+    let outcome = match &cell.model {
         Model::Swiglu(_) => Training::<SwigluStack>::run(cell, memory_limit, trace, told, on_step)?,
         Model::Qwen2(_) | Model::Llama(_) => {
             Training::<Llama>::run(cell, memory_limit, trace, told, on_step)?
         }
         Model::Gpt2(_) => Training::<Gpt2>::run(cell, memory_limit, trace, told, on_step)?,
     };
-    Ok(measurement(cell, measured))
+    Ok(measurement(cell, outcome))
+}
+
+/// What the steps of a cell gave.
+struct Outcome {
+    measured: Measured,
+    evaluations: Vec<Evaluation>,
+    host_updates: Vec<f64>,
 }
 
 /// A network in training.
@@ -53,6 +61,8 @@ struct Training<'a, N: Network> {
     /// Updates so far.
     updates: usize,
     evaluations: Vec<Evaluation>,
+    /// Seconds of the measured updates on the host.
+    host_updates: Vec<f64>,
 }
 
 impl<'a, N: Network> Training<'a, N> {
@@ -62,12 +72,14 @@ impl<'a, N: Network> Training<'a, N> {
         trace: Option<&Path>,
         told: fn(usize),
         on_step: &mut dyn FnMut(usize, usize),
-    ) -> Result<(Measured, Vec<Evaluation>), Stop> {
+    ) -> Result<Outcome, Stop> {
         let id = cell.device_id();
         let plain = id.burn();
         plain.seed(u64::from(cell.seed));
         let device: Device = plain.clone().autodiff();
 
+        device::require_host_memory(cell.offload().host_bytes(cell))
+            .map_err(|reason| Stop::OutOfMemory { reason })?;
         // Before memory is counted: a corpus is not the cell's.
         let mut data = N::steps(cell, &plain);
         let mut meter = id.meter();
@@ -80,12 +92,13 @@ impl<'a, N: Network> Training<'a, N> {
             cell,
             device: id,
             network: Some(N::init(cell, &device)),
-            optimizer: Optimizer::new(&cell.train.optimizer),
+            optimizer: Optimizer::new(&cell.train.optimizer, cell.offload().optimizer, id),
             batches: data.next(),
             data,
             held_out: Vec::new(),
             updates: 0,
             evaluations: Vec::new(),
+            host_updates: Vec::new(),
         };
         let total = cell.measure.warmup + cell.measure.steps;
         on_step(0, total);
@@ -93,6 +106,7 @@ impl<'a, N: Network> Training<'a, N> {
         if let (Some(blocks), Some(_)) = (&offloaded, cell.train.clip_norm) {
             blocks.want_squares();
         }
+        training.optimizer.adopt(training.network.as_ref().expect("just made"), offloaded.as_ref());
         meter.prepare(&|| drop(training.loss().backward()), told);
         // The first step does not add to the gradients of the preparation.
         offloaded.as_ref().inspect(|blocks| blocks.discard_gradients());
@@ -106,6 +120,8 @@ impl<'a, N: Network> Training<'a, N> {
                     meter.loss(loss);
                 }
             });
+            let seconds = training.optimizer.take_host_seconds();
+            training.host_updates.extend(seconds.filter(|_| step >= cell.measure.warmup));
             if let Some(stop) = meter.stop() {
                 return Err(stop);
             }
@@ -117,7 +133,8 @@ impl<'a, N: Network> Training<'a, N> {
         let recorded = offloaded.is_some() && id != DeviceId::Cpu;
         let crossings = if trace.is_some() || recorded { training.record(trace) } else { Vec::new() };
         let measured = meter.finish(&|| training.loss().inner())?;
-        Ok((Measured { crossings, ..measured }, training.evaluations))
+        let Self { evaluations, host_updates, .. } = training;
+        Ok(Outcome { measured: Measured { crossings, ..measured }, evaluations, host_updates })
     }
 
     /// Of the next step's first micro-batch.
@@ -129,13 +146,23 @@ impl<'a, N: Network> Training<'a, N> {
     /// and after a forward of its loss.
     fn step(&mut self, end: &mut dyn FnMut(Phase, Option<Tensor<1>>)) {
         let Some(network) = self.network.take() else { return };
+        let train = &self.cell.train;
+        self.updates += 1;
+        let total = self.cell.measure.warmup + self.cell.measure.steps;
+        let rate = train.schedule.factor(self.updates, total);
         let mut sum = GradientSet::default();
-        for batch in &self.batches {
+        for (i, batch) in self.batches.iter().enumerate() {
             let range = self.device.range(c"forward");
             let loss = network.loss(batch);
             drop(range);
             end(Phase::Forward, Some(loss.clone().inner()));
             let range = self.device.range(c"backward");
+            // No update may use the norm of gradients that are still to come.
+            if let (Some(blocks), None) = (network.offloaded(), train.clip_norm)
+                && i + 1 == self.batches.len()
+            {
+                blocks.update_on_arrival(Work::Step { rate, clip: 1.0 });
+            }
             let gradients = loss.backward();
             // The loss holds the graph; freeing it belongs to backward.
             drop(loss);
@@ -145,10 +172,8 @@ impl<'a, N: Network> Training<'a, N> {
             end(Phase::Backward, None);
         }
         let range = self.device.range(c"optimizer");
-        let train = &self.cell.train;
-        self.updates += 1;
         let size = StepSize {
-            rate: train.schedule.factor(self.updates, self.cell.measure.warmup + self.cell.measure.steps),
+            rate,
             clip: train.clip_norm.map(|limit| {
                 let offloaded = network.offloaded().and_then(Blocks::squares);
                 sum.clip_factor(limit, offloaded, &self.device.burn())
@@ -158,7 +183,9 @@ impl<'a, N: Network> Training<'a, N> {
             blocks.update(&mut self.optimizer, &size);
             blocks.settle();
         }
-        self.network = Some(self.optimizer.step(network, sum, &size));
+        let network = self.optimizer.step(network, sum, &size);
+        network.offloaded().inspect(|blocks| blocks.finish_updates());
+        self.network = Some(network);
         drop(range);
         end(Phase::Optimizer, None);
     }
@@ -197,7 +224,7 @@ impl<'a, N: Network> Training<'a, N> {
     }
 }
 
-fn measurement(cell: &Cell, (measured, evaluations): (Measured, Vec<Evaluation>)) -> Measurement {
+fn measurement(cell: &Cell, Outcome { measured, evaluations, host_updates }: Outcome) -> Measurement {
     let Measured { seconds, losses, memory, crossings, prepare_seconds } = measured;
     let step = Samples::new((0..cell.measure.steps).map(|i| seconds.iter().map(|s| s[i]).sum()).collect());
     let [forward, backward, optimizer] = seconds.map(Samples::new);
@@ -206,6 +233,7 @@ fn measurement(cell: &Cell, (measured, evaluations): (Measured, Vec<Evaluation>)
         tokens_per_second: (cell.train.tokens() * cell.train.accumulation_steps) as f64 / step.median,
         flops_per_second: (flops.forward + flops.backward) / (forward.median + backward.median),
         optimizer: (!matches!(cell.train.optimizer, OptimizerConfig::None(_))).then_some(optimizer),
+        host_update: (!host_updates.is_empty()).then(|| Samples::new(host_updates)),
         forward,
         backward,
         step,

@@ -13,9 +13,10 @@ use crate::model::generate::{Choice, Request, generate};
 use crate::model::language::{Computation, Gpt2, LanguageNetwork, Llama, LmBatch, Tokens};
 use crate::model::named::{self, Named};
 use crate::model::source::Source;
-use crate::offload::Blocks;
+use crate::offload::{Blocks, Placement};
 use crate::ops::dense::Arithmetic;
 use crate::ops::{Level, Ops};
+use crate::optim::host::Work;
 use crate::optim::{AdamW, GradientSet, Optimizer, OptimizerConfig, StepSize};
 use crate::recipe::Compute;
 
@@ -49,7 +50,7 @@ pub fn verify(folder: &Path, golden: &Golden, options: &Options) -> Result<Vec<C
             .map_err(|e| miette!("{e}"))?;
         let generated = golden.find("generate.tokens").map_or(0, <[f64]>::len);
         let positions = golden.get("input_ids").shape[1].max(generated);
-        let placement = Some((options.offload, options.device));
+        let placement = Some(placement(options));
         let quantities = match &architecture {
             Architecture::Qwen2(config) | Architecture::Llama(config) => {
                 compare(Llama::new(config, positions, &source, computation, placement), golden, options)
@@ -70,7 +71,14 @@ pub fn verify(folder: &Path, golden: &Golden, options: &Options) -> Result<Vec<C
     Ok(checks)
 }
 
+fn placement(options: &Options) -> Placement {
+    Placement { offload: options.offload, device: options.device, accumulates: false }
+}
+
 fn compare<N: LanguageNetwork>(network: N, golden: &Golden, options: &Options) -> Vec<Check> {
+    let adamw = OptimizerConfig::AdamW(AdamW::default());
+    let mut optimizer = Optimizer::new(&adamw, options.offload.optimizer, options.device);
+    optimizer.adopt(&network, network.offloaded());
     let device = options.device.burn();
     let ids = golden.get("input_ids");
     let values: Vec<u32> = ids.data.iter().map(|id| *id as u32).collect();
@@ -104,7 +112,7 @@ fn compare<N: LanguageNetwork>(network: N, golden: &Golden, options: &Options) -
     checks.extend(continuation(&network, golden, options));
     // Half-precision weights cannot hold what a step of 1e-3 · the moments' ratio changes.
     if matches!(options.compute, Compute::Fp32 | Compute::Tf32) && golden.has(&["losses"]) {
-        checks.extend(training(network, &batch, golden, &check));
+        checks.extend(training(network, optimizer, &batch, golden, &check));
     }
     checks
 }
@@ -130,16 +138,20 @@ fn gradients(
 /// Losses of three AdamW steps on one batch, and gradients and parameters at the third.
 fn training<N: LanguageNetwork>(
     mut network: N,
+    mut optimizer: Optimizer,
     batch: &LmBatch,
     golden: &Golden,
     check: &impl Fn(&str, Kind, &[f64], &[f64]) -> Check,
 ) -> Vec<Check> {
-    let mut optimizer = Optimizer::new(&OptimizerConfig::AdamW(AdamW::default()));
     let mut losses = Vec::new();
     let mut third: Named = Vec::new();
     for step in 0..3 {
         let loss = network.loss(batch);
         losses.extend(list(loss.clone().inner()));
+        // Gradients that are compared must not become weights before.
+        if let Some(blocks) = network.offloaded().filter(|_| step < 2) {
+            blocks.update_on_arrival(Work::step(&StepSize::FULL));
+        }
         let gradients = loss.backward();
         if step == 2 {
             third = all_gradients(&network, &gradients);
@@ -212,7 +224,7 @@ fn list<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
 mod tests {
     use super::*;
     use crate::device::DeviceId;
-    use crate::offload::{Offload, Strategy};
+    use crate::offload::{Memory, Offload, Strategy};
     use crate::verify::{table, verify};
 
     fn fixture(name: &str) -> std::path::PathBuf {
@@ -228,7 +240,15 @@ mod tests {
     fn every_offload_strategy_equals_the_reference() {
         for name in ["qwen2", "gpt2"] {
             let resident = verify(&fixture(name), &options(Compute::Fp32)).unwrap();
-            for offload in Strategy::ALL.into_iter().filter(|s| *s != Strategy::None).map(Offload::of) {
+            let host = Memory::Host;
+            let overlap = Offload::of(Strategy::Overlap);
+            let offloads = Strategy::ALL.map(Offload::of).into_iter().chain([
+                Offload { optimizer: host, ..Offload::default() },
+                Offload { optimizer: host, ..Offload::of(Strategy::Checkpointed) },
+                Offload { optimizer: host, activations: host, ..overlap },
+                Offload { activations: host, ..overlap },
+            ]);
+            for offload in offloads.filter(|offload| *offload != Offload::default()) {
                 let options = Options { offload, ..options(Compute::Fp32) };
                 let checks = verify(&fixture(name), &options).unwrap();
                 assert_eq!(checks.len(), resident.len(), "{name} {offload:?}: every quantity is compared");
@@ -264,7 +284,7 @@ mod tests {
     /// A slot that is refilled before its block is computed is noticed, in the logits and in gradients.
     #[test]
     fn a_slot_refilled_too_early_fails() {
-        let offload = Offload { strategy: Strategy::Overlap, buffers: 2 };
+        let offload = Offload { buffers: 2, ..Offload::of(Strategy::Overlap) };
         let options = Options { offload, ..options(Compute::Fp32) };
         let golden = Golden::load(&fixture("qwen2")).unwrap();
         let Architecture::Qwen2(config) = from_hugging_face(&fixture("qwen2")).unwrap() else {
@@ -275,7 +295,7 @@ mod tests {
         let arithmetic = Arithmetic::of(Compute::Fp32);
         let computation = Computation { arithmetic, ops: Ops::default(), level: Level::Keep };
         for early in [false, true] {
-            let network = Llama::new(&config, 128, &source, computation, Some((offload, DeviceId::Cpu)));
+            let network = Llama::new(&config, 128, &source, computation, Some(placement(&options)));
             if early {
                 network.offloaded().expect("blocks are on the host").refill_early();
             }

@@ -26,7 +26,7 @@ pub struct Options {
     pub compute: Compute,
     /// Replaces the table's absolute tolerance.
     pub atol: Option<f64>,
-    /// Where the blocks of a language model live meanwhile.
+    /// Where the blocks of a language model live meanwhile, and where AdamW runs.
     pub offload: Offload,
 }
 

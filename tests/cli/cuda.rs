@@ -155,6 +155,6 @@ steps = 3
     let hidden =
         naive["crossings"].as_array().expect("crossings").iter().map(|c| c["hidden_seconds"].as_f64());
     assert_eq!(hidden.map(|h| h.unwrap_or(1.0)).sum::<f64>(), 0.0, "naive hides nothing");
-    let pinned = of("overlap")["memory"]["pinned_peak"].as_u64().expect("pinned bytes");
+    let pinned = of("overlap")["memory"]["pinned"].as_u64().expect("pinned bytes");
     assert!((2 * bytes..2 * bytes * 105 / 100).contains(&pinned), "{pinned} of {bytes}");
 }

@@ -70,6 +70,80 @@ fn every_strategy_trains_alike_in_bf16_and_at_level_1() {
     all_equal(&format!("{recipe}[precision]\ncompute = \"bf16\"\n[checkpoint]\nlevel = 1\n"), 1e-3);
 }
 
+/// The recipe with other keys and another grid.
+fn on_the_host(change: &[(&str, &str)], grid: &str) -> String {
+    let recipe = change.iter().fold(RECIPE.to_string(), |recipe, (from, to)| {
+        assert!(recipe.contains(from), "{from}");
+        recipe.replace(from, to)
+    });
+    format!("{}{grid}", &recipe[..recipe.find("[grid]").expect("a grid")])
+}
+
+/// Rows with the same losses: the first is the device's.
+fn equal_on_the_host(recipe: &str, relative: f64) {
+    let place = Place::new(recipe);
+    place.runner(&["run", "recipe.toml"]).exits(0);
+    let rows = place.rows();
+    let losses = |row: &Value| -> Vec<f64> {
+        let losses = row["measurement"]["loss"].as_array().expect("losses");
+        losses.iter().map(|loss| loss.as_f64().expect("a number")).collect()
+    };
+    let is_device = |row: &&Value| {
+        row["cell"]["offload"]["strategy"] == "none" && row["cell"]["offload"]["optimizer"].is_null()
+    };
+    let device = losses(rows.iter().find(is_device).expect("a baseline"));
+    assert!(device.iter().any(|loss| (loss - device[0]).abs() > 4.0 * relative * device[0]), "{device:?}");
+    for row in &rows {
+        for (ours, reference) in losses(row).iter().zip(&device) {
+            assert!((ours - reference).abs() <= relative * reference, "{row}\n{device:?}");
+        }
+    }
+}
+
+const HOST: &str = r#"[[grid]]
+"offload.strategy" = "none"
+[[grid]]
+"offload.strategy" = ["none", "naive", "checkpointed", "function", "overlap"]
+"offload.optimizer" = "host"
+"#;
+
+/// Two micro-batches a step, and clipped gradients: updates begin after the last gradient.
+#[test]
+fn the_optimizer_on_the_host_trains_alike_with_clipping_and_accumulation() {
+    equal_on_the_host(&on_the_host(&[], HOST), 1e-4);
+}
+
+/// Updates begin as gradients arrive, under a schedule.
+#[test]
+fn the_optimizer_on_the_host_trains_alike_behind_backward() {
+    let schedule = ("clip_norm = 0.5", "schedule = { kind = \"cosine\", warmup_steps = 2 }");
+    equal_on_the_host(&on_the_host(&[schedule], HOST), 1e-4);
+}
+
+/// Gradients take the place of the weights.
+#[test]
+fn the_optimizer_on_the_host_trains_alike_without_accumulation() {
+    let once = ("accumulation_steps = 2\n", "");
+    equal_on_the_host(&on_the_host(&[once], HOST), 1e-4);
+    equal_on_the_host(&on_the_host(&[once, ("clip_norm = 0.5\n", "")], HOST), 1e-4);
+}
+
+/// Inputs of blocks on the host, in training, with micro-batches, and in evaluation between steps.
+#[test]
+fn activations_on_the_host_train_alike() {
+    let grid = r#"[eval]
+every = 2
+batches = 2
+[[grid]]
+"offload.strategy" = "none"
+[[grid]]
+"offload.strategy" = ["naive", "function", "overlap"]
+"offload.activations" = "host"
+"offload.optimizer" = ["device", "host"]
+"#;
+    equal_on_the_host(&on_the_host(&[], grid), 1e-4);
+}
+
 #[test]
 fn what_has_no_effect_is_refused() {
     let grid = RECIPE.find("[grid]").expect("a grid");
@@ -79,18 +153,60 @@ fn what_has_no_effect_is_refused() {
         ("strategy = \"overlap\"\nbuffers = 5", "is not from 1 to 4"),
         ("strategy = \"overlapped\"", "overlap"),
         ("strategy = \"overlap\"\nbufers = 3", "buffers"),
+        ("activations = \"host\"", "keep more than their input"),
+        ("strategy = \"checkpointed\"\nactivations = \"host\"", "the general checkpoint operator keeps"),
     ] {
         Place::new(&with(section)).runner(&["check", "recipe.toml"]).exits(2).says(&[reason]);
     }
+    let sgd = with("optimizer = \"host\"").replace("adamw", "sgd");
+    Place::new(&sgd).runner(&["check", "recipe.toml"]).exits(2).says(&["runs AdamW on the host"]);
     let place = Place::new(crate::place::TINY);
     place.write("swiglu.toml", &format!("{}[offload]\nstrategy = \"naive\"\n", crate::place::TINY));
     place.runner(&["check", "swiglu.toml"]).exits(2).says(&["the swiglu network has none"]);
+}
+
+/// What the host cannot hold is a row that says how much it was, before anything is allocated.
+#[test]
+fn a_host_that_is_too_small_is_told() {
+    let grid = "[offload]\nstrategy = \"overlap\"\noptimizer = \"host\"\n";
+    let large =
+        [("hidden_size = 32", "hidden_size = 32768"), ("num_hidden_layers = 5", "num_hidden_layers = 9999")];
+    let place = Place::new(&on_the_host(&large, grid));
+    place.runner(&["run", "recipe.toml"]).exits(42);
+    let row = place.rows().remove(0);
+    let reason = row["reason"].as_str().expect("a reason");
+    assert!(reason.contains("TiB are to be there") && reason.contains("take a smaller model"), "{reason}");
+}
+
+/// On the CPU every buffer is ordinary memory: what is measured is what was estimated, but for biases and
+/// norms.
+#[test]
+fn the_host_holds_what_was_estimated() {
+    let sizes =
+        [("hidden_size = 32", "hidden_size = 128"), ("intermediate_size = 64", "intermediate_size = 512")];
+    let grid = r#"[[grid]]
+"offload.strategy" = "overlap"
+"offload.optimizer" = ["device", "host"]
+"offload.activations" = ["device", "host"]
+"train.accumulation_steps" = [1, 2]
+"#;
+    let place = Place::new(&on_the_host(&[sizes[0], sizes[1], ("accumulation_steps = 2\n", "")], grid));
+    place.runner(&["run", "recipe.toml"]).exits(0);
+    for row in place.rows() {
+        let estimate = row["estimate"]["host"].as_f64().expect("bytes");
+        let measured = row["measurement"]["memory"]["host"].as_f64().expect("bytes");
+        assert!((0.97..1.03).contains(&(estimate / measured)), "{estimate} {measured} {}", row["cell"]);
+        let update = &row["measurement"]["host_update"]["median"];
+        assert_eq!(update.as_f64().is_some_and(|s| s > 0.0), row["cell"]["offload"]["optimizer"] == "host");
+    }
 }
 
 #[test]
 fn verify_takes_a_strategy() {
     let place = Place::new(RECIPE);
     let folder = format!("{}/tests/fixtures/gpt2", env!("CARGO_MANIFEST_DIR"));
-    let args = ["verify", &folder, "--device", "cpu", "--offload", "overlap"];
+    let args = ["verify", &folder, "--device", "cpu", "--offload", "overlap", "--optimizer", "host"];
     place.runner(&args).exits(0).says(&["quantities pass"]);
+    let args = ["verify", &folder, "--device", "cpu", "--activations", "host"];
+    place.runner(&args).exits(1).says(&["keep more than their input"]);
 }

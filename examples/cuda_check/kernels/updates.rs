@@ -2,8 +2,9 @@
 
 use burn::tensor::DType;
 use burn_cubecl::tensor::CubeTensor;
-use runner::ops::kernels::adamw::{AdamWStep, adamw};
+use runner::ops::kernels::adamw::adamw;
 use runner::ops::kernels::sgd::{Momentum, SgdStep, sgd};
+use runner::optim::AdamW;
 
 use super::Bench;
 use super::data::{Known, known, large, normal, scalar, tolerance};
@@ -31,19 +32,13 @@ pub fn adamw_steps(bench: &mut Bench) {
             let m = normal(&[n], DType::F32, 23);
             let squares: Vec<f64> = m.values.iter().map(|x| 0.5 + x * x).collect();
             let v = known(&squares, &[n], DType::F32);
-            let step = AdamWStep {
-                decay: 1.0 - 0.01 * 0.1,
-                beta1: 0.9,
-                beta2: 0.95,
-                eps: 1e-8,
-                rate: 0.01 / (1.0 - 0.9f32.powi(3)),
-                correction: (1.0 - 0.95f32.powi(3)).sqrt(),
-            };
-            let (b1, b2) = (widen(step.beta1), widen(step.beta2));
+            let rule = AdamW { lr: 0.01, beta_2: 0.95, weight_decay: 0.1, ..AdamW::default() };
+            let step = rule.step(3, 1.0);
+            let [b1, b2, rest1, rest2] = [step.beta1, step.beta2, step.rest1, step.rest2].map(widen);
             let [mut new_p, mut new_m, mut new_v] = std::array::from_fn(|_| Vec::new());
             for i in 0..n {
                 let g = CLIP * g.values[i];
-                let (m, v) = (b1 * m.values[i] + (1.0 - b1) * g, b2 * v.values[i] + (1.0 - b2) * g * g);
+                let (m, v) = (b1 * m.values[i] + rest1 * g, b2 * v.values[i] + rest2 * g * g);
                 let divisor = v.sqrt() / widen(step.correction) + widen(step.eps);
                 new_p.push(p.values[i] * widen(step.decay) - widen(step.rate) * m / divisor);
                 new_m.push(m);
@@ -102,7 +97,7 @@ pub fn sgd_steps(bench: &mut Bench) {
 pub fn rates(bench: &mut Bench) {
     let n = 1 << 26;
     let clip = scalar(1.0);
-    let step = AdamWStep { decay: 1.0, beta1: 0.9, beta2: 0.95, eps: 1e-8, rate: 1e-4, correction: 0.5 };
+    let step = AdamW::default().step(1, 1.0);
     for dtype in [DType::F32, DType::BF16] {
         let new = |dtype: DType| -> CubeTensor { large(&[n], dtype) };
         let g = new(dtype);

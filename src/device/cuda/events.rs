@@ -1,7 +1,9 @@
 //! Events in the device's stream: times without the host waiting inside what is timed.
 
+use std::time::{Duration, Instant};
+
 use cudarc::driver::DriverError;
-use cudarc::driver::sys::{self, CUevent, CUstream};
+use cudarc::driver::sys::{self, CUevent, CUresult, CUstream};
 
 use super::Gpu;
 
@@ -12,6 +14,9 @@ pub struct Event(CUevent);
 unsafe impl Send for Event {}
 // SAFETY: as above, also through a shared reference.
 unsafe impl Sync for Event {}
+
+/// Between two looks at an event: short beside the copies of milliseconds that are waited for.
+const PAUSE: Duration = Duration::from_micros(50);
 
 impl Event {
     /// Records an event behind everything issued so far on this thread's stream.
@@ -53,6 +58,26 @@ impl Event {
     pub(super) fn try_wait(&self) -> Result<(), DriverError> {
         // SAFETY: the event was recorded and is destroyed only by `drop`.
         unsafe { sys::cuEventSynchronize(self.0) }.result()
+    }
+
+    /// As [`wait`](Self::wait), but no longer than `limit`; looks every [`PAUSE`], since the driver's own
+    /// wait has no limit.
+    ///
+    /// # Errors
+    /// When the limit has passed, or something before the event failed.
+    pub(super) fn wait_within(&self, limit: Duration) -> Result<(), String> {
+        let start = Instant::now();
+        loop {
+            // SAFETY: the event was recorded and is destroyed only by `drop`.
+            match unsafe { sys::cuEventQuery(self.0) } {
+                CUresult::CUDA_SUCCESS => return Ok(()),
+                CUresult::CUDA_ERROR_NOT_READY if start.elapsed() < limit => std::thread::sleep(PAUSE),
+                CUresult::CUDA_ERROR_NOT_READY => {
+                    return Err(format!("the device has not answered for {} s", limit.as_secs()));
+                }
+                error => return Err(format!("the device failed: {error:?}")),
+            }
+        }
     }
 
     /// Seconds from `earlier` to this event, both reached; waits for this one.

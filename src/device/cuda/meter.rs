@@ -15,9 +15,9 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::bytes::Bytes;
 use cubecl::client::Client;
 
-use super::pinned::locked_peak;
+use super::pinned::pinned;
 use super::{Event, Gpu, PeakObservation, Usage, out_of_memory};
-use crate::measure::{Measured, Meter, Phase, Stop, divergence, process_peak_rss};
+use crate::measure::{Measured, Meter, Phase, Stop, alloc, divergence, process_peak_rss};
 
 /// The device's answer to a read: it arrives in page-locked memory without the host waiting.
 type Read = Pin<Box<dyn Future<Output = Result<Vec<Bytes>, String>> + Send>>;
@@ -182,7 +182,8 @@ impl Meter for CudaMeter {
         for Span { step, phase, start, end } in &self.spans {
             self.result.seconds[*phase as usize][*step] += end.seconds_since(start);
         }
-        self.result.memory.pinned_peak = Some(locked_peak()).filter(|bytes| *bytes > 0);
+        self.result.memory.host = alloc::uncounted();
+        self.result.memory.pinned = Some(pinned()).filter(|bytes| *bytes > 0);
         self.result.memory.process_rss_peak = process_peak_rss();
         Ok(self.result)
     }

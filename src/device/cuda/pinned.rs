@@ -9,20 +9,20 @@ use cubecl::bytes::{AccessError, AccessPolicy, AllocationController, AllocationP
 use cudarc::driver::sys;
 
 use super::Gpu;
+use crate::device::host::HostMemory;
+use crate::recipe;
+
+static PINNED: AtomicU64 = AtomicU64::new(0);
+
+/// Bytes that are page-locked now.
+pub(super) fn pinned() -> u64 {
+    PINNED.load(Relaxed)
+}
 
 /// A block of page-locked memory, freed with its last slice.
 struct Block {
     start: *mut u8,
     length: usize,
-}
-
-/// Bytes of all blocks, now and at most.
-static LOCKED: AtomicU64 = AtomicU64::new(0);
-static LOCKED_PEAK: AtomicU64 = AtomicU64::new(0);
-
-/// The most bytes of host memory that were locked at any moment of this process.
-pub fn locked_peak() -> u64 {
-    LOCKED_PEAK.load(Relaxed)
 }
 
 // SAFETY: plain memory; who may write which part when is settled by `PinnedSlice`.
@@ -34,7 +34,7 @@ impl Drop for Block {
     fn drop(&mut self) {
         // SAFETY: allocated by cuMemHostAlloc and no longer referred to.
         unsafe { sys::cuMemFreeHost(self.start.cast()) };
-        LOCKED.fetch_sub(self.length as u64, Relaxed);
+        PINNED.fetch_sub(self.length as u64, Relaxed);
     }
 }
 
@@ -63,11 +63,15 @@ impl PinnedArena {
         // SAFETY: the context is current and `start` is written before use.
         unsafe { sys::cuMemHostAlloc(&mut start, bytes.max(1), sys::CU_MEMHOSTALLOC_PORTABLE) }
             .result()
-            .map_err(|e| format!("the host cannot lock {bytes} bytes of memory for the GPU: {e}"))?;
-        let locked = LOCKED.fetch_add(bytes as u64, Relaxed) + bytes as u64;
-        LOCKED_PEAK.fetch_max(locked, Relaxed);
+            .map_err(|e| {
+                let bytes = recipe::Bytes(bytes as u64);
+                format!(
+                    "the host cannot lock {bytes} of memory for the GPU, besides what is locked already: {e}"
+                )
+            })?;
         // SAFETY: the block holds `bytes` bytes, and nobody else has it yet.
         zero(unsafe { std::slice::from_raw_parts_mut(start.cast(), bytes) });
+        PINNED.fetch_add(bytes as u64, Relaxed);
         Ok(Self { block: Arc::new(Block { start: start.cast(), length: bytes }), used: 0 })
     }
 
@@ -113,6 +117,16 @@ impl PinnedSlice {
         let length = self.length;
         // SAFETY: all `length` bytes are initialised.
         unsafe { Bytes::from_controller(Box::new(self), length) }
+    }
+}
+
+impl HostMemory for PinnedSlice {
+    fn bytes(&self) -> &[u8] {
+        self.bytes()
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        self.bytes_mut()
     }
 }
 

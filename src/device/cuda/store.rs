@@ -10,13 +10,15 @@ use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use cudarc::driver::result::{memcpy_dtod_async, memcpy_dtoh_async, memcpy_htod_async, memset_d8_async};
 
-use super::{CopyStream, Event, Gpu, PinnedArena, PinnedSlice, Slot, address};
+use super::mirror::arrival;
+use super::{CopyStream, Event, Gpu, PinnedArena, Slot, address};
 use crate::device::trace::Mark;
-use crate::device::{BlockStore, Side, StoreSize};
+use crate::device::{BlockStore, HostMemory, Loan, Side, StoreSize};
 
 /// A buffer on the host and its last copies in each direction.
 struct Buffer {
-    memory: PinnedSlice,
+    /// `None` while it is lent.
+    memory: Option<Box<dyn HostMemory>>,
     /// The copy that last read it.
     read: Option<Arc<Event>>,
     /// The copy that last wrote it.
@@ -51,9 +53,9 @@ impl CudaStore {
         // A block of its own for each buffer, of exactly its size.
         let buffer = |_| {
             let memory = PinnedArena::new(gpu, bytes)?.take(bytes).expect("an arena of one buffer");
-            Ok(Buffer { memory, read: None, written: None })
+            Ok(Buffer { memory: Some(Box::new(memory)), read: None, written: None })
         };
-        let buffers = || (0..size.blocks).map(buffer).collect::<Result<Vec<_>, String>>();
+        let buffers = |count| (0..count).map(buffer).collect::<Result<Vec<_>, String>>();
         let place = |_| {
             let slot = Slot::new(gpu, bytes)?;
             let (start, length) = (slot.pointer, slot.bytes);
@@ -65,8 +67,8 @@ impl CudaStore {
             Ok(Place { slot, filled: None, used: Some(Arc::new(Event::record(gpu))), sent: None })
         };
         Ok(Self {
-            weights: buffers()?,
-            gradients: buffers()?,
+            weights: buffers(size.blocks)?,
+            gradients: buffers(if size.gradients { size.blocks } else { 0 })?,
             places: (0..size.slots).map(place).collect::<Result<Vec<_>, String>>()?,
             fills: CopyStream::new(gpu)?,
             sends: CopyStream::new(gpu)?,
@@ -76,10 +78,7 @@ impl CudaStore {
     }
 
     fn buffer(&mut self, side: Side, block: usize) -> &mut Buffer {
-        match side {
-            Side::Weights => &mut self.weights[block],
-            Side::Gradients => &mut self.gradients[block],
-        }
+        buffer(self.size, &mut self.weights, &mut self.gradients, side, block)
     }
 
     /// Kernels issued from now on run after the event.
@@ -87,6 +86,22 @@ impl CudaStore {
         if let Some(event) = event.clone() {
             self.gpu.stream().submit(move |stream| event.hold(stream));
         }
+    }
+}
+
+const HERE: &str = "the buffer is not lent";
+
+/// Where a block's weights or gradients lie.
+fn buffer<'a>(
+    size: StoreSize,
+    weights: &'a mut [Buffer],
+    gradients: &'a mut [Buffer],
+    side: Side,
+    block: usize,
+) -> &'a mut Buffer {
+    match side {
+        Side::Gradients if size.gradients => &mut gradients[block],
+        Side::Weights | Side::Gradients => &mut weights[block],
     }
 }
 
@@ -101,22 +116,38 @@ impl BlockStore for CudaStore {
         for event in [buffer.read.take(), buffer.written.take()].into_iter().flatten() {
             event.wait();
         }
-        buffer.memory.bytes_mut()
+        buffer.memory.as_mut().expect(HERE).bytes_mut()
+    }
+
+    fn lend(&mut self, side: Side, block: usize) -> Loan {
+        let gpu = self.gpu;
+        let buffer = self.buffer(side, block);
+        let memory = buffer.memory.take().expect(HERE);
+        Loan {
+            memory,
+            arrival: arrival(gpu, [buffer.read.take(), buffer.written.take()].into_iter().flatten()),
+        }
+    }
+
+    fn give_back(&mut self, block: usize, memory: Box<dyn HostMemory>) {
+        let lent = Buffer { memory: Some(memory), read: None, written: None };
+        let before = std::mem::replace(&mut self.weights[block], lent);
+        if before.memory.is_some() {
+            self.gradients[block] = before;
+        }
     }
 
     fn fill(&mut self, slot: usize, side: Side, block: usize) {
         self.gpu.context.bind();
-        let Self { weights, gradients, places, fills, .. } = self;
-        let buffer = match side {
-            Side::Weights => &mut weights[block],
-            Side::Gradients => &mut gradients[block],
-        };
+        let Self { size, weights, gradients, places, fills, .. } = self;
+        let buffer = buffer(*size, weights, gradients, side, block);
+        let memory = buffer.memory.as_ref().expect(HERE).bytes();
         let place = &mut places[slot];
         hold(fills, [&place.used, &place.sent, &buffer.written]);
         let stream = fills.stream.stream();
         // SAFETY: the slot holds as many bytes, and both sides live as long as the store, which waits
         // for its copies before it ends; `host` waits for this copy before anyone changes the buffer.
-        unsafe { memcpy_htod_async(place.slot.pointer, buffer.memory.bytes(), stream) }
+        unsafe { memcpy_htod_async(place.slot.pointer, memory, stream) }
             .unwrap_or_else(|e| panic!("the device refused a copy of {} bytes: {e}", place.slot.bytes));
         let done = Arc::new(Event::record_on(stream));
         buffer.read = Some(done.clone());
@@ -162,16 +193,14 @@ impl BlockStore for CudaStore {
     fn send(&mut self, slot: usize, side: Side, block: usize) {
         self.used(slot);
         self.gpu.context.bind();
-        let Self { weights, gradients, places, sends, .. } = self;
-        let buffer = match side {
-            Side::Weights => &mut weights[block],
-            Side::Gradients => &mut gradients[block],
-        };
+        let Self { size, weights, gradients, places, sends, .. } = self;
+        let buffer = buffer(*size, weights, gradients, side, block);
+        let memory = buffer.memory.as_mut().expect(HERE).bytes_mut();
         let place = &mut places[slot];
         hold(sends, [&place.used, &place.filled, &buffer.read]);
         let stream = sends.stream.stream();
         // SAFETY: as in `fill`; `host` waits for this copy before anyone reads the buffer.
-        unsafe { memcpy_dtoh_async(buffer.memory.bytes_mut(), place.slot.pointer, stream) }
+        unsafe { memcpy_dtoh_async(memory, place.slot.pointer, stream) }
             .unwrap_or_else(|e| panic!("the device refused a copy of {} bytes: {e}", place.slot.bytes));
         let done = Arc::new(Event::record_on(stream));
         buffer.written = Some(done.clone());

@@ -6,10 +6,10 @@ use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 use super::memory::Shape;
 use super::parts::{Conv1d, Embedding, LayerNorm, Linear};
 use super::stack::{self, Context, build, through};
-use super::{Cache, Computation, LanguageNetwork, Placement, Tokens, attend};
+use super::{Cache, Computation, LanguageNetwork, Tokens, attend};
 use crate::model::config::{Gpt2Config, Positions};
 use crate::model::source::Source;
-use crate::offload::Blocks;
+use crate::offload::{Blocks, Placement};
 use crate::ops::attention::{Heads, attention_packed};
 use crate::ops::gelu::gelu;
 use crate::ops::residual::residual;
@@ -67,7 +67,7 @@ impl Gpt2 {
         positions: usize,
         source: &Source,
         computation: Computation,
-        placement: Placement,
+        placement: Option<Placement>,
     ) -> Self {
         let hidden = config.hidden_size;
         let learned = config.positions == Positions::Learned;

@@ -7,10 +7,10 @@ use burn::tensor::Tensor;
 use super::memory::Shape;
 use super::parts::{Embedding, Linear, RmsNorm};
 use super::stack::{Block, Context, build, through};
-use super::{Cache, Computation, LanguageNetwork, Placement, Tokens, attend};
+use super::{Cache, Computation, LanguageNetwork, Tokens, attend};
 use crate::model::config::LlamaConfig;
 use crate::model::source::Source;
-use crate::offload::Blocks;
+use crate::offload::{Blocks, Placement};
 use crate::ops::attention::Heads;
 use crate::ops::dense::WeightLayout;
 use crate::ops::residual::residual;
@@ -70,7 +70,7 @@ impl Llama {
         positions: usize,
         source: &Source,
         computation: Computation,
-        placement: Placement,
+        placement: Option<Placement>,
     ) -> Self {
         let hidden = config.hidden_size;
         let embed_tokens = Embedding::new(source, "model.embed_tokens", config.vocab_size, hidden);

@@ -3,6 +3,7 @@
 
 use crate::measure::{Estimate, Ledger};
 use crate::model::Flops;
+use crate::offload::Memory;
 use crate::ops::attention::block;
 use crate::ops::cross_entropy::chunk;
 use crate::ops::swiglu::memory::Sizes;
@@ -28,6 +29,11 @@ pub struct Shape {
 }
 
 impl Shape {
+    /// Weights of all blocks.
+    pub fn block_weights(&self) -> u64 {
+        self.layers as u64 * (self.attention_weights() + self.mlp_weights())
+    }
+
     fn attention_weights(&self) -> u64 {
         let (queries, keys) = (self.heads * self.head_dim, self.kv_heads * self.head_dim);
         (self.hidden_size * (2 * queries + 2 * keys)) as u64
@@ -72,7 +78,7 @@ impl Shape {
     /// Walks through one step of one micro-batch: forward, loss, backward, optimizer.
     pub fn estimate(&self, cell: &Cell) -> Estimate {
         let compute = cell.precision.compute.bytes();
-        let stored = if cell.precision.autocast { 4 } else { compute };
+        let stored = cell.precision.stored_bytes();
         let tokens = cell.train.tokens() as u64;
         let Self { hidden_size, intermediate_size, .. } = *self;
         let (hidden, inner) = (tokens * hidden_size as u64, tokens * intermediate_size as u64);
@@ -84,13 +90,21 @@ impl Shape {
 
         let mut ledger = Ledger::new(cell.precision.compute, cell.device_id());
         let moves = cell.offload().moves();
-        let blocks = self.layers as u64 * layer_weights;
+        let blocks = self.block_weights();
         ledger.now.weights = (self.parameters - if moves { blocks } else { 0 }) * stored;
         if moves {
             // What slots hold is neither the host's nor freed between the blocks.
             ledger.take(cell.offload().slot_count(cell.device_id()) * layer_weights * stored);
         }
-        ledger.now.optimizer = cell.train.optimizer.state_tensors() * self.parameters * 4;
+        let offload = cell.offload();
+        ledger.now.optimizer = cell.train.optimizer.state_tensors(offload.optimizer) * self.parameters * 4;
+        ledger.now.host = offload.host_bytes(cell);
+        // Inputs of blocks: kept on the device, or only those that are in the slots.
+        let input = match offload.activations {
+            Memory::Device => hidden * stored,
+            Memory::Host => 0,
+        };
+        ledger.take(offload.activation_slots(cell.device_id()) * hidden * stored);
 
         // Between the operators: the residual stream.
         ledger.take(hidden * stored);
@@ -124,7 +138,7 @@ impl Shape {
             let moment = (2 * queries + 2 * keys) * compute + scores * (4 + compute);
             ledger.take(moment);
             ledger.give(moment);
-            ledger.now.activations += if moves { hidden * stored } else { layer_kept };
+            ledger.now.activations += if moves { input } else { layer_kept };
             ledger.take(inner * compute);
             ledger.give(inner * compute);
         }
@@ -161,7 +175,7 @@ impl Shape {
             ledger.give(moment);
             ledger.now.gradients += gradients - self.mlp_weights() * stored;
             ledger.take(0);
-            ledger.now.activations -= if moves { hidden * stored } else { layer_kept };
+            ledger.now.activations -= if moves { input } else { layer_kept };
             if moves {
                 ledger.give(layer_kept);
                 ledger.now.gradients -= gradients;
@@ -174,7 +188,7 @@ impl Shape {
         ledger.take(0);
         if moves {
             // An update works on a whole block.
-            ledger.take(cell.train.optimizer.workspace_tensors() * layer_weights * 4);
+            ledger.take(cell.train.optimizer.workspace_tensors(offload.optimizer) * layer_weights * 4);
         }
         ledger.peak()
     }

@@ -16,8 +16,8 @@ pub use gpt2::{Gpt2, shape as gpt2_shape};
 pub use llama::{Llama, shape as llama_shape};
 
 use super::source::Source;
-use crate::device::{DeviceId, dtype};
-use crate::offload::{Blocks, Offload};
+use crate::device::dtype;
+use crate::offload::Blocks;
 use crate::ops::attention::{Heads, Mask, attend_cached, attention};
 use crate::ops::cross_entropy::linear_cross_entropy;
 use crate::ops::dense::Arithmetic;
@@ -42,9 +42,6 @@ impl Computation {
         }
     }
 }
-
-/// Where a network's blocks live: `None` leaves them on the device.
-pub type Placement = Option<(Offload, DeviceId)>;
 
 /// Token ids of `batch` sequences of equal length, one after the other.
 #[derive(Clone, Debug)]

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use burn::module::Module;
 use burn::tensor::{Int, Tensor};
 
-use super::{Cache, Computation, Placement, Tokens};
+use super::{Cache, Computation, Tokens};
 use crate::model::source::Source;
-use crate::offload::{Blocks, Compute};
+use crate::offload::{Blocks, Compute, Placement};
 use crate::ops::attention::{Heads, Mask};
 use crate::ops::rope::Rotation;
 
@@ -68,14 +68,12 @@ pub fn build<B: Block>(
     config: &B::Config,
     count: usize,
     source: &Source,
-    placement: Placement,
+    placement: Option<Placement>,
 ) -> (Vec<B>, Option<Blocks>) {
     let make = |i| B::new(config, i, source);
-    match placement.filter(|(offload, _)| offload.moves()) {
+    match placement.filter(|placement| placement.offload.moves()) {
         None => ((0..count).map(make).collect(), None),
-        Some((offload, device)) => {
-            (Vec::new(), Some(Blocks::new(offload, B::PREFIX, count, source, device, make)))
-        }
+        Some(placement) => (Vec::new(), Some(Blocks::new(placement, B::PREFIX, count, source, make))),
     }
 }
 

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use burn::tensor::{Device, Tensor};
 
-use super::{Computation, Gpt2, LanguageNetwork, Llama, LmBatch, Placement, Tokens, source};
+use super::{Computation, Gpt2, LanguageNetwork, Llama, LmBatch, Tokens, source};
 use crate::data::{Batches, Dataset, Position};
 use crate::measure::Evaluation;
 use crate::model::generate::correct;
 use crate::model::{Model, Network, Steps};
-use crate::offload::Blocks;
+use crate::offload::{Blocks, Placement};
 use crate::recipe::Cell;
 
 /// Rows of logits that evaluation makes at a time: 512 x 152k in fp32 are 311 MB.
@@ -23,7 +23,13 @@ impl Network for Llama {
             unreachable!("checked by kind")
         };
         let source = source(cell, &model.weights, &model.config.tensors());
-        Self::new(&model.config, cell.train.seq_len, &source, Computation::of(cell), placement(cell))
+        Self::new(
+            &model.config,
+            cell.train.seq_len,
+            &source,
+            Computation::of(cell),
+            Some(Placement::of(cell)),
+        )
     }
 
     fn steps(cell: &Cell, device: &Device) -> Box<dyn Steps<LmBatch>> {
@@ -49,7 +55,13 @@ impl Network for Gpt2 {
     fn init(cell: &Cell, _device: &Device) -> Self {
         let Model::Gpt2(model) = &cell.model else { unreachable!("checked by kind") };
         let source = source(cell, &model.weights, &model.config.tensors());
-        Self::new(&model.config, cell.train.seq_len, &source, Computation::of(cell), placement(cell))
+        Self::new(
+            &model.config,
+            cell.train.seq_len,
+            &source,
+            Computation::of(cell),
+            Some(Placement::of(cell)),
+        )
     }
 
     fn steps(cell: &Cell, device: &Device) -> Box<dyn Steps<LmBatch>> {
@@ -67,10 +79,6 @@ impl Network for Gpt2 {
     fn evaluate(&self, batch: &LmBatch) -> Evaluation {
         evaluate(self, batch)
     }
-}
-
-fn placement(cell: &Cell) -> Placement {
-    Some((cell.offload(), cell.device_id()))
 }
 
 /// Mean loss and accuracy over the batch's counted tokens, on a network outside of autodiff.

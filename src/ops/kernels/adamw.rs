@@ -13,6 +13,9 @@ pub struct AdamWStep {
     pub decay: f32,
     pub beta1: f32,
     pub beta2: f32,
+    /// 1 − β₁ and 1 − β₂: of an fp32 β₂ = 0.999 the difference to 1 is wrong in its fifth digit.
+    pub rest1: f32,
+    pub rest2: f32,
     pub eps: f32,
     /// lr / (1 − β₁ᵗ)
     pub rate: f32,
@@ -31,6 +34,8 @@ fn update<P: Float, G: Float, N: Size>(
     decay: f32,
     beta1: f32,
     beta2: f32,
+    rest1: f32,
+    rest2: f32,
     eps: f32,
     rate: f32,
     correction: f32,
@@ -38,9 +43,8 @@ fn update<P: Float, G: Float, N: Size>(
 ) {
     if ABSOLUTE_POS < p.len() {
         let gradient = Vector::<f32, N>::cast_from(g[ABSOLUTE_POS]) * Vector::new(clip[0]);
-        let one = 1.0f32;
-        let mean = Vector::new(beta1) * m[ABSOLUTE_POS] + Vector::new(one - beta1) * gradient;
-        let square = Vector::new(beta2) * v[ABSOLUTE_POS] + Vector::new(one - beta2) * gradient * gradient;
+        let mean = Vector::new(beta1) * m[ABSOLUTE_POS] + Vector::new(rest1) * gradient;
+        let square = Vector::new(beta2) * v[ABSOLUTE_POS] + Vector::new(rest2) * gradient * gradient;
         let divisor = square.sqrt() / Vector::new(correction) + Vector::new(eps);
         let value = Vector::<f32, N>::cast_from(p[ABSOLUTE_POS]) * Vector::new(decay);
         m[ABSOLUTE_POS] = mean;
@@ -76,7 +80,7 @@ pub fn adamw(
     expect(clip, DType::F32, 1, "clip");
     let vector = vector(DType::F32, &[elements]);
     let grid = Grid::of(elements / vector);
-    let AdamWStep { decay, beta1, beta2, eps, rate, correction } = step;
+    let AdamWStep { decay, beta1, beta2, rest1, rest2, eps, rate, correction } = step;
     // SAFETY: the buffers hold `elements` elements and the kernel checks their end.
     unsafe {
         update::launch_unchecked(
@@ -92,6 +96,8 @@ pub fn adamw(
             decay,
             beta1,
             beta2,
+            rest1,
+            rest2,
             eps,
             rate,
             correction,

@@ -1,0 +1,110 @@
+//! [`CudaMirror`]: a tensor's page-locked buffer. Copies run on the stream of the kernels: they come
+//! where nothing is left to hide them behind, and need no event to be in order.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use burn::backend::DispatchTensor;
+use burn::tensor::Tensor;
+use burn_cubecl::CubeBackend;
+use burn_cubecl::kernel::into_contiguous;
+use burn_cubecl::tensor::CubeTensor;
+use cudarc::driver::result::{memcpy_dtoh_async, memcpy_htod_async};
+
+use super::{Event, Gpu, PinnedArena, address};
+use crate::device::host::{Arrival, HostMemory, Loan};
+use crate::device::mirror::Mirror;
+
+pub struct CudaMirror {
+    gpu: &'static Gpu,
+    /// `None` while it is lent.
+    memory: Option<Box<dyn HostMemory>>,
+    /// The last copy to or from it.
+    copied: Option<Arc<Event>>,
+}
+
+impl CudaMirror {
+    /// # Errors
+    /// When the host cannot lock so much memory.
+    pub fn new(gpu: &'static Gpu, bytes: usize) -> Result<Self, String> {
+        let memory = PinnedArena::new(gpu, bytes)?.take(bytes).expect("an arena of one buffer");
+        Ok(Self { gpu, memory: Some(Box::new(memory)), copied: None })
+    }
+
+    /// Before the host reads or writes the buffer, or gives it back to the system.
+    fn wait(&mut self) {
+        if let Some(event) = self.copied.take() {
+            // A device that no longer answers no longer copies either.
+            let _ = event.try_wait();
+        }
+    }
+}
+
+impl Mirror for CudaMirror {
+    fn send(&mut self, tensor: DispatchTensor) {
+        let tensor = into_contiguous(primitive(tensor));
+        let memory = self.memory.as_mut().expect("the buffer is here").bytes_mut();
+        assert_eq!(
+            tensor.meta.num_elements() * tensor.dtype.size(),
+            memory.len(),
+            "a tensor of the mirror's size"
+        );
+        let copied = self.gpu.stream().submit(|stream| {
+            let from = address(&tensor.client, &tensor.handle)?;
+            // SAFETY: both sides hold as many bytes, checked above. Memory that the tensor gives back is
+            // used again only behind this copy, on the same stream; the buffer is touched after its event.
+            unsafe { memcpy_dtoh_async(memory, from.pointer, stream) }.map_err(|e| e.to_string())
+        });
+        copied.unwrap_or_else(|e| panic!("{e}"));
+        self.copied = Some(Arc::new(Event::record(self.gpu)));
+    }
+
+    fn lend(&mut self) -> Loan {
+        let memory = self.memory.take().expect("the buffer is here");
+        Loan { memory, arrival: arrival(self.gpu, self.copied.take()) }
+    }
+
+    fn give_back(&mut self, memory: Box<dyn HostMemory>) {
+        self.memory = Some(memory);
+    }
+
+    fn fetch(&mut self, tensor: DispatchTensor) -> DispatchTensor {
+        self.wait();
+        let tensor = into_contiguous(primitive(tensor));
+        let memory = self.memory.as_ref().expect("the buffer is here").bytes();
+        assert_eq!(
+            tensor.meta.num_elements() * tensor.dtype.size(),
+            memory.len(),
+            "a tensor of the mirror's size"
+        );
+        let copied = self.gpu.stream().submit(|stream| {
+            let to = address(&tensor.client, &tensor.handle)?;
+            // SAFETY: both sides hold as many bytes, checked above; kernels that read the old values are
+            // before this copy on the same stream; the buffer is touched after its event.
+            unsafe { memcpy_htod_async(to.pointer, memory, stream) }.map_err(|e| e.to_string())
+        });
+        copied.unwrap_or_else(|e| panic!("{e}"));
+        self.copied = Some(Arc::new(Event::record(self.gpu)));
+        // The rank of a tensor is a mark on its type alone.
+        Tensor::<1>::from_primitive::<CubeBackend>(tensor).into_dispatch()
+    }
+}
+
+impl Drop for CudaMirror {
+    fn drop(&mut self) {
+        self.wait();
+    }
+}
+
+fn primitive(tensor: DispatchTensor) -> CubeTensor {
+    Tensor::<1>::from_dispatch(tensor).try_into_primitive::<CubeBackend>().expect("a tensor of the device")
+}
+
+/// Waits for these events, on whichever thread.
+pub(super) fn arrival(gpu: &'static Gpu, events: impl IntoIterator<Item = Arc<Event>>) -> Arrival {
+    let events: Vec<Arc<Event>> = events.into_iter().collect();
+    Box::new(move |limit: Duration| {
+        gpu.context.bind();
+        events.iter().try_for_each(|event| event.wait_within(limit))
+    })
+}

@@ -1,0 +1,59 @@
+//! [`HostMemory`]: buffers on the host that copies to and from a device reach, and how they are lent to
+//! other threads.
+
+use std::time::Duration;
+
+use super::DeviceId;
+use crate::measure::alloc::Uncounted;
+use crate::recipe::Bytes;
+
+/// A buffer on the host; page-locked where a GPU copies to and from it.
+pub trait HostMemory: Send {
+    fn bytes(&self) -> &[u8];
+    fn bytes_mut(&mut self) -> &mut [u8];
+}
+
+impl HostMemory for Uncounted {
+    fn bytes(&self) -> &[u8] {
+        self
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        self
+    }
+}
+
+/// Waits until the copies to and from a buffer are done, no longer than a limit; the error says that
+/// they are not.
+pub type Arrival = Box<dyn FnOnce(Duration) -> Result<(), String> + Send>;
+
+/// A buffer in the hands of another thread, which touches it after its arrival only.
+pub struct Loan {
+    pub memory: Box<dyn HostMemory>,
+    pub arrival: Arrival,
+}
+
+const ADVICE: &str = "take a smaller model, or leave out offload.optimizer or offload.activations";
+
+/// Whether the host has so many bytes to give in the place of the device. A system that promises more
+/// than it has would end the process later, without a word.
+///
+/// # Errors
+/// Says how much is asked for, how much there is, and what to change.
+pub fn require_host_memory(bytes: u64) -> Result<(), String> {
+    let free = DeviceId::Cpu.info().memory_available;
+    if free > 0 && bytes > free {
+        let (bytes, free) = (Bytes(bytes), Bytes(free));
+        return Err(format!(
+            "the host is out of memory: {bytes} are to be there, and {free} are free: {ADVICE}"
+        ));
+    }
+    Ok(())
+}
+
+/// What to tell the user when an error came of a host that gave no memory; `None` for any other error.
+pub fn out_of_host_memory(error: &str) -> Option<String> {
+    let start =
+        ["the host has no ", "the host cannot lock "].into_iter().find_map(|words| error.find(words))?;
+    Some(format!("{}: {ADVICE}", &error[start..]))
+}

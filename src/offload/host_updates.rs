@@ -1,0 +1,75 @@
+//! [`HostUpdates`]: which blocks' buffers are with the optimizer on the host, and when they go there.
+
+use burn::module::ParamId;
+use burn::tensor::DType;
+
+use crate::device::{BlockStore, Side};
+use crate::optim::StepSize;
+use crate::optim::host::{Pending, Work, Worker};
+
+pub struct HostUpdates {
+    worker: Worker,
+    /// By block: its buffer, lent from the store.
+    lent: Vec<Option<Pending>>,
+    /// Whether a block's update of this step has begun.
+    begun: Vec<bool>,
+    /// The step that gradients begin when they arrive; `None`: they wait for [`update`](Self::update).
+    on_arrival: Option<Work>,
+}
+
+impl HostUpdates {
+    pub fn new(worker: Worker, count: usize) -> Self {
+        Self { worker, lent: (0..count).map(|_| None).collect(), begun: vec![false; count], on_arrival: None }
+    }
+
+    /// Makes a block's weights its master weights.
+    pub fn adopt(&mut self, store: &mut dyn BlockStore, block: usize, id: ParamId, dtype: DType) {
+        self.submit(store, Side::Weights, block, id, Work::Adopt(dtype));
+    }
+
+    pub fn begin_on_arrival(&mut self, work: Work) {
+        self.on_arrival = Some(work);
+    }
+
+    /// A block's gradients are on their way to the host.
+    pub fn arriving(&mut self, store: &mut dyn BlockStore, block: usize, id: ParamId) {
+        if let Some(work) = self.on_arrival {
+            self.begin(store, block, id, work);
+        }
+    }
+
+    /// Begins a block's update, unless its gradients have.
+    pub fn update(&mut self, store: &mut dyn BlockStore, block: usize, id: ParamId, size: &StepSize) {
+        if !self.begun[block] {
+            self.begin(store, block, id, Work::step(size));
+        }
+    }
+
+    /// All updates of the step have begun.
+    pub fn end_step(&mut self) {
+        self.begun.fill(false);
+        self.on_arrival = None;
+    }
+
+    /// Writes a block's weights over gradients that are not wanted.
+    pub fn restore(&mut self, store: &mut dyn BlockStore, block: usize, id: ParamId) {
+        self.submit(store, Side::Gradients, block, id, Work::Restore);
+    }
+
+    /// Waits for a block's buffer where it is lent, and gives it back to the store.
+    pub fn collect(&mut self, store: &mut dyn BlockStore, block: usize) {
+        if let Some(pending) = self.lent[block].take() {
+            store.give_back(block, pending.wait());
+        }
+    }
+
+    fn begin(&mut self, store: &mut dyn BlockStore, block: usize, id: ParamId, work: Work) {
+        self.begun[block] = true;
+        self.submit(store, Side::Gradients, block, id, work);
+    }
+
+    fn submit(&mut self, store: &mut dyn BlockStore, side: Side, block: usize, id: ParamId, work: Work) {
+        self.collect(store, block);
+        self.lent[block] = Some(self.worker.submit(id, store.lend(side, block), work));
+    }
+}

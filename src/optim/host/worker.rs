@@ -1,0 +1,119 @@
+//! [`Worker`]: a thread that waits for buffers to arrive and does their work, one after the other, each on
+//! all cores.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+
+use burn::module::ParamId;
+use rayon::{ThreadPool, ThreadPoolBuilder};
+
+use super::arithmetic::{State, Work};
+use crate::device::{HostMemory, Loan};
+use crate::optim::AdamW;
+
+/// The longest that a copy, and the longest that all work before a buffer's own may take.
+const COPY_LIMIT: Duration = Duration::from_secs(60);
+const WORK_LIMIT: Duration = Duration::from_secs(600);
+
+/// Threads that stay free: one drives the device and one is its backend's.
+const FREE_THREADS: usize = 2;
+
+/// Hands work to the thread, which ends with the last of these.
+#[derive(Clone)]
+pub struct Worker {
+    queue: Sender<Job>,
+    /// Nanoseconds of steps.
+    busy: Arc<AtomicU64>,
+}
+
+struct Job {
+    id: ParamId,
+    work: Work,
+    loan: Loan,
+    done: Sender<Answer>,
+}
+
+type Answer = Result<Box<dyn HostMemory>, String>;
+
+/// A buffer that is at work.
+pub struct Pending(Receiver<Answer>);
+
+impl Worker {
+    /// # Panics
+    /// When the system has no threads to give.
+    pub fn new(rule: AdamW) -> Self {
+        let (queue, jobs) = channel::<Job>();
+        let busy = Arc::new(AtomicU64::new(0));
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let pool = ThreadPoolBuilder::new()
+            .num_threads(threads.saturating_sub(FREE_THREADS).max(1))
+            .thread_name(|i| format!("adamw-{i}"))
+            .build()
+            .expect("the system has threads");
+        let told = busy.clone();
+        let serve = move || {
+            let mut states = HashMap::new();
+            for Job { id, work, loan, done } in jobs {
+                // Whoever asked may be gone: a cell that ends does not wait.
+                let _ = done.send(answer(&rule, &pool, &mut states, id, work, loan, &told));
+            }
+        };
+        std::thread::Builder::new().name("adamw".into()).spawn(serve).expect("the system has threads");
+        Self { queue, busy }
+    }
+
+    /// Queues work on the buffer of the parameters whose state is kept under `id`.
+    pub fn submit(&self, id: ParamId, loan: Loan, work: Work) -> Pending {
+        let (done, pending) = channel();
+        // A thread that is gone is noticed by who waits.
+        let _ = self.queue.send(Job { id, work, loan, done });
+        Pending(pending)
+    }
+
+    /// Seconds that steps have taken since the last call, the wait for gradients left out.
+    pub fn take_seconds(&self) -> f64 {
+        Duration::from_nanos(self.busy.swap(0, Relaxed)).as_secs_f64()
+    }
+}
+
+impl Pending {
+    /// The buffer, its work done.
+    ///
+    /// # Panics
+    /// When the buffer does not arrive, or the host has no memory for its state.
+    pub fn wait(self) -> Box<dyn HostMemory> {
+        match self.0.recv_timeout(WORK_LIMIT) {
+            Ok(Ok(memory)) => memory,
+            Ok(Err(reason)) => panic!("the optimizer on the host: {reason}"),
+            Err(RecvTimeoutError::Disconnected) => panic!("the optimizer on the host has ended"),
+            Err(RecvTimeoutError::Timeout) => {
+                panic!("the optimizer on the host has not answered for {} s", WORK_LIMIT.as_secs())
+            }
+        }
+    }
+}
+
+fn answer(
+    rule: &AdamW,
+    pool: &ThreadPool,
+    states: &mut HashMap<ParamId, State>,
+    id: ParamId,
+    work: Work,
+    Loan { mut memory, arrival }: Loan,
+    busy: &AtomicU64,
+) -> Answer {
+    arrival(COPY_LIMIT)?;
+    if let Work::Adopt(dtype) = work {
+        states.insert(id, State::new(memory.bytes().len() / dtype.size(), dtype)?);
+    }
+    let state = states.get_mut(&id).expect("parameters are adopted first");
+    let start = Instant::now();
+    pool.install(|| state.apply(rule, work, &mut *memory));
+    if matches!(work, Work::Step { .. }) {
+        busy.fetch_add(start.elapsed().as_nanos() as u64, Relaxed);
+    }
+    Ok(memory)
+}
