@@ -4,6 +4,7 @@
 mod cpu;
 pub mod cuda;
 mod filler;
+mod staging;
 mod store;
 pub mod trace;
 
@@ -15,6 +16,7 @@ use burn::tensor::{DType, Device};
 use serde::{Deserialize, Serialize};
 
 pub use filler::Filler;
+pub use staging::Staging;
 pub use store::{BlockStore, Side, StoreSize};
 
 use crate::measure::{CpuMeter, Meter, alloc};

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::learning::Learned;
 use super::table::{Comparison, Line, Quantity};
-use crate::measure::{Measurement, Samples};
+use crate::measure::{Loading, Measurement, Samples};
 use crate::recipe;
 use crate::row::Row;
 use crate::text;
@@ -51,6 +51,14 @@ pub fn frame(comparison: &Comparison) -> miette::Result<DataFrame> {
         columns.push(number(&format!("{name}_max"), &|m| Some(samples(m)?.max)));
     }
     columns.push(number("tokens_per_second", &|m| Some(m.tokens_per_second)));
+    let loading = |name: &str, of: &dyn Fn(&Loading) -> f64| number(name, &|m| m.loading.as_ref().map(of));
+    columns.push(loading("run_s", &|l| l.run_seconds));
+    columns.push(loading("real_tokens", &|l| l.tokens() as f64));
+    columns.push(loading("padding_share", &Loading::padding_share));
+    columns.push(loading("stall_share", &Loading::stall_share));
+    columns.push(loading("stall_s_median", &|l| l.stall.median));
+    columns.push(loading("dropped_samples", &|l| l.dropped_samples as f64));
+    columns.push(loading("cut_tokens", &|l| l.cut_tokens as f64));
     columns.push(number("loss_first", &|m| m.loss.first().copied()));
     columns.push(number("loss_last", &|m| m.loss.last().copied()));
     let learned: Vec<Option<Learned>> = lines.iter().map(Learned::of).collect();

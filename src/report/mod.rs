@@ -13,6 +13,7 @@ mod frame;
 mod html;
 mod labels;
 mod learning;
+mod loading;
 mod pdf;
 mod quality;
 mod swiglu;

@@ -69,6 +69,7 @@ pub fn measurement(seconds: f64) -> Measurement {
         paths: Default::default(),
         flops_per_second: 1.0,
         prepare_seconds: None,
+        loading: None,
     }
 }
 

@@ -2,17 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Instant;
 
 use burn::tensor::{Device, Tensor};
 
 use crate::device::{DeviceId, trace};
-use crate::measure::{Evaluation, Measured, Measurement, Meter, Phase, Samples, Stop};
+use crate::measure::{Evaluation, Load, Loading, Measured, Measurement, Meter, Phase, Samples, Stop};
 use crate::model::language::{Gpt2, Llama};
 use crate::model::{Model, Network, Steps, swiglu::SwigluStack};
 use crate::offload::Blocks;
 use crate::ops::Operator;
 use crate::optim::{GradientSet, Optimizer, OptimizerConfig, StepSize};
-use crate::recipe::Cell;
+use crate::recipe::{Cell, Length};
 
 /// Runs a cell's warm-up and measured steps within `memory_limit` bytes of device memory;
 /// `told` follows the preparation, as [`Meter::prepare`] has it, and `on_step(done, of)` every step.
@@ -49,8 +50,9 @@ struct Training<'a, N: Network> {
     batches: Vec<N::Batch>,
     /// What evaluation reads.
     held_out: Vec<N::Batch>,
-    /// Updates so far.
+    /// Updates so far, and all of them.
     updates: usize,
+    total_updates: usize,
     evaluations: Vec<Evaluation>,
 }
 
@@ -61,14 +63,12 @@ impl<'a, N: Network> Training<'a, N> {
         trace: Option<&Path>,
         told: fn(usize),
         on_step: &mut dyn FnMut(usize, usize),
-    ) -> Result<(Measured, Vec<Evaluation>), Stop> {
+    ) -> Result<Trained, Stop> {
         let id = cell.device_id();
         let plain = id.burn();
-        plain.seed(u64::from(cell.seed));
-        let device: Device = plain.clone().autodiff();
 
         // Before memory is counted: a corpus is not the cell's.
-        let mut data = N::steps(cell, &plain);
+        let data = N::steps(cell, &plain);
         let mut meter = id.meter();
         let limit = || {
             id.limit_memory(memory_limit).unwrap_or_else(|e| panic!("the memory limit cannot be set: {e}"))
@@ -78,45 +78,100 @@ impl<'a, N: Network> Training<'a, N> {
         let mut training = Self {
             cell,
             device: id,
-            network: Some(N::init(cell, &device)),
+            network: None,
             optimizer: Optimizer::new(&cell.train.optimizer),
-            batches: data.next(),
+            batches: Vec::new(),
             data,
             held_out: Vec::new(),
             updates: 0,
+            total_updates: 0,
             evaluations: Vec::new(),
         };
-        let total = cell.measure.warmup + cell.measure.steps;
-        on_step(0, total);
-        let offloaded = training.network.as_ref().and_then(N::offloaded).cloned();
-        if let (Some(blocks), Some(_)) = (&offloaded, cell.train.clip_norm) {
-            blocks.want_squares();
-        }
+        training.begin();
+        let warmup = cell.measure.warmup;
+        let steps = match cell.measure.length {
+            Length::Steps(steps) => steps,
+            Length::Epochs(epochs) => training.data.of_epochs(epochs).expect("checked: there are samples"),
+        };
+        on_step(0, warmup + steps);
+        let mut first = 0;
+        let mut rehearsals = training.data.rehearsals().into_iter();
+        training.batches = rehearsals.next().unwrap_or_else(|| training.data.next());
+        let sampled = training.data.of_epochs(1).is_some();
+        training.total_updates = warmup + steps;
         meter.prepare(&|| drop(training.loss().backward()), told);
+        for batches in rehearsals {
+            let largest = std::mem::replace(&mut training.batches, batches);
+            meter.compile(&|| drop(training.loss().backward()));
+            training.batches = largest;
+        }
         // The first step does not add to the gradients of the preparation.
-        offloaded.inspect(Blocks::discard_gradients);
+        training.network.as_ref().and_then(N::offloaded).inspect(|blocks| blocks.discard_gradients());
         let _limit = early.unwrap_or_else(limit);
-        for step in 0..total {
-            training.evaluate(step == 0);
-            meter.begin(step >= cell.measure.warmup);
-            training.step(Some(&mut *meter));
-            if let Some(stop) = meter.stop() {
-                return Err(stop);
+        if sampled {
+            // The samples are the measured steps' alone: warm-up trains a network of its own, on the
+            // largest batch, which tells the most memory.
+            for step in 0..warmup {
+                training.measured_step(&mut *meter, false)?;
+                on_step(step + 1, warmup + steps);
+            }
+            training.begin();
+            training.total_updates = steps;
+            first = warmup;
+        }
+        let mut clock = Clock::start(&plain);
+        if sampled {
+            training.batches = training.data.next();
+        }
+        for step in first..warmup + steps {
+            if training.evaluation_is_due(step == first) {
+                clock.without(|| training.evaluate());
+            }
+            training.measured_step(&mut *meter, step >= warmup)?;
+            if step + 1 == warmup + steps {
+                clock.stop();
             }
             training.batches = training.data.next();
-            on_step(step + 1, total);
+            on_step(step + 1, warmup + steps);
         }
-        training.evaluate(true);
+        if training.evaluation_is_due(true) {
+            training.evaluate();
+        }
+        let loads = training.data.loads();
+        let loading =
+            sampled.then(|| (Loading::new(clock.seconds, &loads[..steps]), squares(&loads[..steps])));
         if let Some(path) = trace {
             training.trace(path);
         }
-        let measured = meter.finish(&|| training.loss().inner())?;
-        Ok((measured, training.evaluations))
+        let mut measured = meter.finish(&|| training.loss().inner())?;
+        measured.losses.drain(..first);
+        Ok(Trained { measured, evaluations: training.evaluations, loading })
+    }
+
+    /// Makes the network and its optimizer, the same ones each time.
+    fn begin(&mut self) {
+        // Two at a time would take twice the memory.
+        self.network = None;
+        self.optimizer = Optimizer::new(&self.cell.train.optimizer);
+        self.updates = 0;
+        let plain = self.device.burn();
+        plain.seed(u64::from(self.cell.seed));
+        let network = N::init(self.cell, &plain.autodiff());
+        if let (Some(blocks), Some(_)) = (network.offloaded(), self.cell.train.clip_norm) {
+            blocks.want_squares();
+        }
+        self.network = Some(network);
     }
 
     /// Of the next step's first micro-batch.
     fn loss(&self) -> Tensor<1> {
         self.network.as_ref().expect("between steps").loss(&self.batches[0])
+    }
+
+    fn measured_step(&mut self, meter: &mut dyn Meter, measured: bool) -> Result<(), Stop> {
+        meter.begin(measured);
+        self.step(Some(&mut *meter));
+        meter.stop().map_or(Ok(()), Err)
     }
 
     /// Forward and backward of every micro-batch and the update, followed by a meter.
@@ -130,11 +185,13 @@ impl<'a, N: Network> Training<'a, N> {
         };
         let Some(network) = self.network.take() else { return };
         let mut sum = GradientSet::default();
+        let mut losses = Vec::new();
         for batch in &self.batches {
             let range = self.device.range(c"forward");
             let loss = network.loss(batch);
             drop(range);
             end(Phase::Forward, Some(loss.clone().inner()));
+            losses.extend(self.cell.train.sync_each_step.then(|| loss.clone().inner()));
             let range = self.device.range(c"backward");
             let gradients = loss.backward();
             // The loss holds the graph; freeing it belongs to backward.
@@ -148,7 +205,7 @@ impl<'a, N: Network> Training<'a, N> {
         let train = &self.cell.train;
         self.updates += 1;
         let size = StepSize {
-            rate: train.schedule.factor(self.updates, self.cell.measure.warmup + self.cell.measure.steps),
+            rate: train.schedule.factor(self.updates, self.total_updates),
             clip: train.clip_norm.map(|limit| {
                 let offloaded = network.offloaded().and_then(Blocks::squares);
                 sum.clip_factor(limit, offloaded, &self.device.burn())
@@ -161,14 +218,17 @@ impl<'a, N: Network> Training<'a, N> {
         self.network = Some(self.optimizer.step(network, sum, &size));
         drop(range);
         end(Phase::Optimizer, None);
+        losses.into_iter().for_each(|loss| drop(loss.into_data()));
     }
 
-    /// Measures quality on held-out batches when it is time to, or when told to.
-    fn evaluate(&mut self, now: bool) {
+    /// Before the first step, after the last, and as often as the recipe asks.
+    fn evaluation_is_due(&self, now: bool) -> bool {
+        self.cell.eval.is_some_and(|eval| now || self.updates.is_multiple_of(eval.every))
+    }
+
+    /// Measures quality on held-out batches.
+    fn evaluate(&mut self) {
         let Some(eval) = self.cell.eval else { return };
-        if !now && !self.updates.is_multiple_of(eval.every) {
-            return;
-        }
         let network = self.network.as_ref().expect("between steps").valid();
         // The same batches every time.
         if self.held_out.is_empty() {
@@ -180,7 +240,13 @@ impl<'a, N: Network> Training<'a, N> {
 
     /// Records one more step, outside of the measured ones.
     fn trace(&mut self, path: &Path) {
-        let recorded = self.device.record(|| self.step(None));
+        let recorded = self.device.record(|| {
+            self.step(None);
+            // Where loading is under study, what lies between two steps belongs to the picture.
+            if !self.data.loads().is_empty() {
+                self.batches = self.data.next();
+            }
+        });
         let written = recorded.and_then(|activities| {
             std::fs::write(path, trace::chrome_trace(&activities).to_string()).map_err(|e| e.to_string())
         });
@@ -191,14 +257,65 @@ impl<'a, N: Network> Training<'a, N> {
     }
 }
 
-fn measurement(cell: &Cell, (measured, evaluations): (Measured, Vec<Evaluation>)) -> Measurement {
+/// The host's clock over a training run; it stands still outside of it.
+struct Clock<'a> {
+    device: &'a Device,
+    since: Instant,
+    seconds: f64,
+}
+
+impl<'a> Clock<'a> {
+    fn start(device: &'a Device) -> Self {
+        Self { device, since: Instant::now(), seconds: 0.0 }
+    }
+
+    /// Once the device has done what it was given.
+    fn stop(&mut self) {
+        self.device.sync().unwrap_or_else(|e| panic!("the device does not answer: {e:?}"));
+        self.seconds += self.since.elapsed().as_secs_f64();
+    }
+
+    fn without(&mut self, work: impl FnOnce()) {
+        self.stop();
+        work();
+        self.since = Instant::now();
+    }
+}
+
+/// What a cell's training came to.
+struct Trained {
+    measured: Measured,
+    evaluations: Vec<Evaluation>,
+    /// Of a cell with a sampler, with the squared lengths of its samples added up.
+    loading: Option<(Loading, f64)>,
+}
+
+fn squares(loads: &[Load]) -> f64 {
+    loads.iter().map(|load| load.counts.squares as f64).sum()
+}
+
+fn measurement(cell: &Cell, Trained { measured, evaluations, loading }: Trained) -> Measurement {
     let Measured { seconds, losses, memory, prepare_seconds } = measured;
-    let step = Samples::new((0..cell.measure.steps).map(|i| seconds.iter().map(|s| s[i]).sum()).collect());
+    let steps = seconds[0].len();
+    let step = Samples::new((0..steps).map(|i| seconds.iter().map(|s| s[i]).sum()).collect());
     let [forward, backward, optimizer] = seconds.map(Samples::new);
-    let flops = cell.model.flops(cell);
+    let (tokens_per_second, flops_per_second) = match (&loading, cell.model.decoder()) {
+        // Steps differ in size: means over all of them, of what was no padding.
+        (Some((loading, squares)), Some(shape)) => {
+            let flops = shape.flops_of(cell, loading.tokens() as f64, *squares);
+            let both: f64 = forward.seconds.iter().chain(&backward.seconds).sum();
+            (loading.tokens() as f64 / loading.run_seconds, (flops.forward + flops.backward) / both)
+        }
+        _ => {
+            let flops = cell.model.flops(cell);
+            let tokens = (cell.train.tokens() * cell.train.accumulation_steps) as f64;
+            let both = forward.median + backward.median;
+            (tokens / step.median, (flops.forward + flops.backward) / both)
+        }
+    };
     Measurement {
-        tokens_per_second: (cell.train.tokens() * cell.train.accumulation_steps) as f64 / step.median,
-        flops_per_second: (flops.forward + flops.backward) / (forward.median + backward.median),
+        tokens_per_second,
+        flops_per_second,
         optimizer: (!matches!(cell.train.optimizer, OptimizerConfig::None(_))).then_some(optimizer),
         forward,
         backward,
@@ -208,6 +325,7 @@ fn measurement(cell: &Cell, (measured, evaluations): (Measured, Vec<Evaluation>)
         memory,
         paths: paths(cell),
         prepare_seconds,
+        loading: loading.map(|(loading, _)| loading),
     }
 }
 
