@@ -180,3 +180,7 @@ impl Steps<LmBatch> for SampleFeed {
         &self.loads
     }
 }
+
+#[cfg(test)]
+#[path = "packing_tests.rs"]
+mod tests;
