@@ -64,6 +64,21 @@ pub enum SamplerName {
 }
 
 impl SamplerConfig {
+    /// With the default of every option.
+    pub fn of(sampler: Sampler) -> Self {
+        Self {
+            sampler,
+            samples: SampleUnit::default(),
+            longest_first: false,
+            drop_last: false,
+            pad_to_multiple_of: 1,
+            tokenize: Tokenize::Once,
+            num_workers: NUM_WORKERS,
+            prefetch_factor: PREFETCH_FACTOR,
+            pinned: true,
+        }
+    }
+
     /// From the keys as written; `None` without a sampler.
     pub(in crate::data) fn from_keys(raw: &RawData) -> Result<Option<Self>, String> {
         let Some(name) = raw.sampler else {
@@ -184,24 +199,6 @@ impl Sampler {
 
     pub fn is_packed(self) -> bool {
         matches!(self, Self::Packed { .. })
-    }
-}
-
-#[cfg(test)]
-impl SamplerConfig {
-    /// A sampler with the default of every option.
-    pub fn of(sampler: Sampler) -> Self {
-        Self {
-            sampler,
-            samples: SampleUnit::default(),
-            longest_first: false,
-            drop_last: false,
-            pad_to_multiple_of: 1,
-            tokenize: Tokenize::Once,
-            num_workers: NUM_WORKERS,
-            prefetch_factor: PREFETCH_FACTOR,
-            pinned: true,
-        }
     }
 }
 
