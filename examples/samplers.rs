@@ -74,8 +74,9 @@ fn padding(folder: Option<&Path>, batch_size: usize, max_length: usize) -> Resul
     );
     println!("sampler          batches  short   padding  dropped samples  cut tokens");
     let balanced = [2, 4, 8, 16, 32].map(|k| (format!("balanced, k={k}"), Sampler::Balanced { k }));
-    let packed = [LastSample::Cut, LastSample::Drop]
-        .map(|last_sample| (format!("packed, {last_sample:?}").to_lowercase(), Sampler::Packed { last_sample }));
+    let packed = [LastSample::Cut, LastSample::Drop].map(|last_sample| {
+        (format!("packed, {last_sample:?}").to_lowercase(), Sampler::Packed { last_sample })
+    });
     let others = [("padded".to_string(), Sampler::Padded), ("standard".to_string(), Sampler::Standard)];
     let mut collator =
         Collator { samples, config: SamplerConfig::of(Sampler::Padded), batch_size, max_length };

@@ -5,7 +5,7 @@ use super::document::{Block, Table};
 use super::swiglu;
 use super::table::{Comparison, Line, Quantity, Shape};
 use super::timelines::{self, Timelines};
-use super::{conclusion, environment, labels, learning, loading};
+use super::{conclusion, environment, labels, ladder, learning, loading};
 use crate::measure::Measurement;
 use crate::recipe::{Bytes, matches};
 use crate::text::{rate, ratio, seconds, sentence, significant};
@@ -23,6 +23,7 @@ pub fn blocks(comparison: &Comparison, charts: &[Chart], timelines: &Timelines) 
     out.push(heading("Results"));
     out.push(results(comparison));
     out.extend(sizes(comparison));
+    out.extend(ladder::blocks(comparison, timelines));
     if let Some(table) = loading::table(comparison) {
         out.extend([heading("What loading cost"), Block::Table(table)]);
     }

@@ -12,6 +12,7 @@ mod environment;
 mod frame;
 mod html;
 mod labels;
+mod ladder;
 mod learning;
 mod loading;
 mod pdf;

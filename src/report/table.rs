@@ -135,7 +135,12 @@ impl<'a> Comparison<'a> {
                 settings: settings[i].clone(),
             })
             .collect();
-        let methods = method_labels(&methods, method_first.iter().map(|&i| &settings[i]));
+        let ladder = &recipe.report.ladder;
+        let methods = if !ladder.is_empty() && method_first.len() == ladder.len() {
+            ladder.iter().map(|stage| stage.stage.clone()).collect()
+        } else {
+            method_labels(&methods, method_first.iter().map(|&i| &settings[i]))
+        };
 
         let found = find_rows(&settings, rows, swept.iter().any(|key| key == "device"));
         let baseline = |i: usize| {
