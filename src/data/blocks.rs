@@ -75,7 +75,7 @@ impl Blocks {
     }
 }
 
-/// How far training has come: the next block is number `index` of the epoch's order.
+/// How far training has come: the next block, or batch of samples, is number `index` of the epoch's order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Position {

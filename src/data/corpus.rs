@@ -132,6 +132,26 @@ impl Corpus {
     }
 }
 
+impl Corpus {
+    /// The paragraphs of a split: its documents' lines without headings, none of them empty.
+    ///
+    /// # Errors
+    /// As [`Corpus::documents`].
+    pub fn paragraphs(&self, split: Split) -> Result<Vec<String>, DataError> {
+        let documents = self.documents(split)?;
+        Ok(match self {
+            Self::Generated { seed, .. } => generated::paragraphs(&documents, *seed, split),
+            Self::Files { .. } => documents
+                .iter()
+                .flat_map(|text| text.lines())
+                .map(str::trim)
+                .filter(|line| !line.is_empty() && !is_heading(line))
+                .map(str::to_string)
+                .collect(),
+        })
+    }
+}
+
 /// Adds a file's documents.
 fn read(path: &Path, documents: &mut Vec<String>) -> Result<(), DataError> {
     let text = std::fs::read_to_string(path)
@@ -183,8 +203,17 @@ fn articles(text: &str) -> Vec<String> {
 
 /// Whether a line is a heading of the first level; the second is ` = = Title = = `.
 fn is_title(line: &str) -> bool {
-    let inner = line.trim().strip_prefix("= ").and_then(|rest| rest.strip_suffix(" ="));
-    inner.is_some_and(|title| !title.starts_with('=') && !title.ends_with('=') && !title.trim().is_empty())
+    heading(line)
+        .is_some_and(|title| !title.starts_with('=') && !title.ends_with('=') && !title.trim().is_empty())
+}
+
+/// Whether a line is a heading of any level.
+fn is_heading(line: &str) -> bool {
+    heading(line).is_some()
+}
+
+fn heading(line: &str) -> Option<&str> {
+    line.trim().strip_prefix("= ")?.strip_suffix(" =")
 }
 
 #[cfg(test)]
@@ -214,6 +243,8 @@ mod tests {
         assert!(valid[0].starts_with("= First article =") && valid[0].ends_with("Another line ."));
         assert!(valid[0].contains("= = Section = ="));
         assert_eq!(valid[1], "= Second = \n \n Text .");
+        let paragraphs = corpus.paragraphs(Split::Valid).unwrap();
+        assert_eq!(paragraphs, ["A line .", "x = y = z", "Another line .", "Text ."]);
         assert_eq!(corpus.documents(Split::Test).unwrap().len(), 1);
         let message = corpus.documents(Split::Train).unwrap_err().to_string();
         assert!(

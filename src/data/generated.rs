@@ -29,6 +29,29 @@ pub fn stories(seed: u64, split: Split, bytes: u64) -> Vec<String> {
     stories
 }
 
+/// Sentences of a paragraph, on average.
+const SENTENCES: f64 = 6.0;
+
+/// The same sentences in paragraphs of very different lengths, as real text has them: each sentence is
+/// the last of its paragraph with the same probability.
+pub fn paragraphs(stories: &[String], seed: u64, split: Split) -> Vec<String> {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    rng.set_stream(8 + split as u64);
+    let mut paragraphs = vec![String::new()];
+    for sentence in stories.iter().flat_map(|story| story.split_inclusive(". ")) {
+        let last = paragraphs.last_mut().expect("never empty");
+        if !last.is_empty() {
+            last.push(' ');
+        }
+        last.push_str(sentence.trim_end());
+        if rng.random_bool(1.0 / SENTENCES) {
+            paragraphs.push(String::new());
+        }
+    }
+    paragraphs.retain(|paragraph| !paragraph.is_empty());
+    paragraphs
+}
+
 fn split_of(story: &str) -> Split {
     // FNV-1a: fixed for all time, unlike the standard library's hash.
     let hash = story
@@ -166,6 +189,17 @@ mod tests {
                 assert!(held_out.iter().all(|story| !train.contains(story)));
             }
         }
+    }
+
+    #[test]
+    fn paragraphs_have_the_same_sentences_and_lengths_far_apart() {
+        let stories = stories(1, Split::Train, 100_000);
+        let paragraphs = paragraphs(&stories, 1, Split::Train);
+        assert_eq!(paragraphs.join(" "), stories.join(" "));
+        let mut lengths: Vec<usize> = paragraphs.iter().map(String::len).collect();
+        lengths.sort_unstable();
+        let at = |share: f64| lengths[(share * lengths.len() as f64) as usize];
+        assert!(at(0.9) > 10 * at(0.1), "{} and {}", at(0.1), at(0.9));
     }
 
     #[test]

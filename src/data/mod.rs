@@ -1,11 +1,17 @@
-//! Training data: text corpora, tokenizers and blocks of tokens.
+//! Training data: text corpora, tokenizers, and tokens as blocks or as samples.
 //!
 //! A corpus gives documents, a tokenizer turns each into tokens, and the tokens of all documents,
-//! joined by the end-of-text token, are cut into blocks of one sequence each.
+//! joined by the end-of-text token, are cut into blocks of one sequence each. With `data.sampler` the
+//! documents, or their paragraphs, stay samples: a sampler says which make up a batch, a collator makes it
+//! and a loader has it ready in time.
 
 pub mod blocks;
+pub mod collate;
 pub mod corpus;
 mod generated;
+pub mod loader;
+pub mod sampler;
+pub mod samples;
 pub mod section;
 pub mod tokenizer;
 mod words;
@@ -15,7 +21,11 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
 pub use blocks::{Batches, Blocks, Position};
+pub use collate::{Collated, Collator, Counts};
 pub use corpus::{Corpus, Split};
+pub use loader::{Loaded, Loader};
+pub use sampler::{Draws, LastSample, Plan, Sampler, SamplerConfig};
+pub use samples::{SampleUnit, Samples, Tokenize};
 pub use section::{Data, TextSource, TokenizerSource};
 pub use tokenizer::Tokenizer;
 
@@ -56,7 +66,7 @@ impl Dataset {
     /// # Errors
     /// Missing or damaged files, and a tokenizer with more tokens than the model has.
     pub fn open(data: &Data, seed: u64, vocab_size: usize) -> Result<Self, DataError> {
-        let Data::Text { corpus, tokenizer, train_split, eval_split } = data else {
+        let Data::Text { corpus, tokenizer, train_split, eval_split, .. } = data else {
             return Ok(Self::Random { seed, vocab_size });
         };
         let (train_split, eval_split) = (*train_split, *eval_split);
@@ -112,6 +122,24 @@ impl TextDataset {
         let tokens = self.tokenizer.encode_batch(&self.corpus.documents(split)?)?;
         Blocks::new(tokens, self.tokenizer.end_of_text()?, seq_len)
     }
+
+    /// The samples of a split, cut to `max_length` tokens.
+    ///
+    /// # Errors
+    /// As [`Samples::new`].
+    pub fn samples(
+        &self,
+        split: Split,
+        unit: SampleUnit,
+        max_length: usize,
+        tokenize: Tokenize,
+    ) -> Result<Samples, DataError> {
+        let texts = match unit {
+            SampleUnit::Documents => self.corpus.documents(split)?,
+            SampleUnit::Paragraphs => self.corpus.paragraphs(split)?,
+        };
+        Samples::new(texts, &self.tokenizer, max_length, tokenize)
+    }
 }
 
 /// Tokens of equal probability.
@@ -134,6 +162,7 @@ mod tests {
             tokenizer: TokenizerSource::Train { vocab_size: 512 },
             train_split: Split::Train,
             eval_split: Split::Valid,
+            sampler: None,
         };
         let dataset = Dataset::open(&data, 42, 512).unwrap();
         let (train, eval) = (dataset.train_blocks(64).unwrap(), dataset.eval_blocks(64).unwrap());

@@ -6,6 +6,8 @@ use serde::de::Deserializer;
 use serde::{Deserialize, Serialize};
 
 use super::Split;
+use super::sampler::{LastSample, SamplerConfig, SamplerName};
+use super::samples::{SampleUnit, Tokenize};
 use super::tokenizer::MIN_VOCAB_SIZE;
 use crate::recipe::values::{self, Bytes};
 
@@ -26,12 +28,21 @@ pub enum Data {
         tokenizer: TokenizerSource,
         train_split: Split,
         eval_split: Split,
+        /// `None`: contiguous text, cut into blocks of `train.seq_len` tokens.
+        sampler: Option<SamplerConfig>,
     },
 }
 
 impl Data {
     pub fn is_random(&self) -> bool {
         matches!(self, Self::Random)
+    }
+
+    pub fn sampler(&self) -> Option<&SamplerConfig> {
+        match self {
+            Self::Random => None,
+            Self::Text { sampler, .. } => sampler.as_ref(),
+        }
     }
 }
 
@@ -54,7 +65,7 @@ pub enum TokenizerSource {
 /// The keys of `[data]` as written.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct RawData {
+pub(super) struct RawData {
     /// `"random"`, `"generated"` or a path.
     #[serde(skip_serializing_if = "Option::is_none")]
     corpus: Option<String>,
@@ -69,16 +80,44 @@ struct RawData {
     train_split: Option<Split>,
     #[serde(skip_serializing_if = "Option::is_none")]
     eval_split: Option<Split>,
+    /// `"padded"`, `"standard"`, `"balanced"` or `"packed"`; the keys below are its.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) sampler: Option<SamplerName>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) samples: Option<SampleUnit>,
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "count_or_zero")]
+    pub(super) k: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) last_sample: Option<LastSample>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) longest_first: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) drop_last: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "count")]
+    pub(super) pad_to_multiple_of: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) tokenize: Option<Tokenize>,
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "count_or_zero")]
+    pub(super) num_workers: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "count")]
+    pub(super) prefetch_factor: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) pinned: Option<bool>,
 }
 
 fn count<'de, D: Deserializer<'de>>(d: D) -> Result<Option<usize>, D::Error> {
     values::count(d).map(Some)
 }
 
+fn count_or_zero<'de, D: Deserializer<'de>>(d: D) -> Result<Option<usize>, D::Error> {
+    values::count_or_zero(d).map(Some)
+}
+
 impl TryFrom<RawData> for Data {
     type Error = String;
 
     fn try_from(raw: RawData) -> Result<Self, String> {
+        let sampler = SamplerConfig::from_keys(&raw)?;
         let corpus = match raw.corpus.as_deref() {
             None | Some("random") => {
                 let written = [
@@ -87,6 +126,7 @@ impl TryFrom<RawData> for Data {
                     ("vocab_size", raw.vocab_size.is_some()),
                     ("train_split", raw.train_split.is_some()),
                     ("eval_split", raw.eval_split.is_some()),
+                    ("sampler", sampler.is_some()),
                 ];
                 return match written.iter().find(|(_, written)| *written) {
                     None => Ok(Self::Random),
@@ -125,13 +165,13 @@ impl TryFrom<RawData> for Data {
         };
         let train_split = raw.train_split.unwrap_or(Split::Train);
         let eval_split = raw.eval_split.unwrap_or(Split::Valid);
-        Ok(Self::Text { corpus, tokenizer, train_split, eval_split })
+        Ok(Self::Text { corpus, tokenizer, train_split, eval_split, sampler })
     }
 }
 
 impl From<Data> for RawData {
     fn from(data: Data) -> Self {
-        let Data::Text { corpus, tokenizer, train_split, eval_split } = data else {
+        let Data::Text { corpus, tokenizer, train_split, eval_split, sampler } = data else {
             return Self { corpus: Some("random".into()), ..Self::default() };
         };
         let (corpus, size) = match corpus {
@@ -142,14 +182,19 @@ impl From<Data> for RawData {
             TokenizerSource::Train { vocab_size } => ("train".into(), Some(vocab_size)),
             TokenizerSource::Path(path) => (path.display().to_string(), None),
         };
-        Self {
+        let mut raw = Self {
             corpus: Some(corpus),
             size,
             tokenizer: Some(tokenizer),
             vocab_size,
             train_split: Some(train_split),
             eval_split: Some(eval_split),
+            ..Self::default()
+        };
+        if let Some(sampler) = sampler {
+            sampler.write_keys(&mut raw);
         }
+        raw
     }
 }
 
@@ -169,6 +214,7 @@ mod tests {
             tokenizer: TokenizerSource::Train { vocab_size: VOCAB_SIZE },
             train_split: Split::Train,
             eval_split: Split::Valid,
+            sampler: None,
         };
         assert_eq!(parse("corpus = \"generated\"").unwrap(), text);
     }
@@ -178,6 +224,9 @@ mod tests {
         for text in [
             "",
             "corpus = \"generated\"\nsize = \"1 MB\"\nvocab_size = 300",
+            "corpus = \"wiki\"\nsampler = \"balanced\"\nk = 0\nlongest_first = true\nnum_workers = 0",
+            "corpus = \"wiki\"\nsampler = \"packed\"\nlast_sample = \"drop\"\nprefetch_factor = 3",
+            "corpus = \"wiki\"\nsampler = \"padded\"\ntokenize = \"every_step\"\npinned = false",
             "corpus = \"wiki\"\ntokenizer = \"models/gpt2\"\ntrain_split = \"valid\"\neval_split = \"test\"",
         ] {
             let data = parse(text).unwrap();
@@ -195,6 +244,17 @@ mod tests {
             ("corpus = \"wiki\"\nvocab_size = 256", "at least 257"),
             ("corpus = \"wiki\"\ntrain_split = \"dev\"", "unknown variant `dev`"),
             ("corpora = \"wiki\"", "unknown field `corpora`"),
+            ("sampler = \"padded\"", "`sampler` has no meaning with corpus = \"random\""),
+            ("corpus = \"wiki\"\nk = 4", "`k` is a key of data.sampler"),
+            ("corpus = \"wiki\"\nsampler = \"balanced\"", "needs `k`"),
+            ("corpus = \"wiki\"\nsampler = \"standard\"\nk = 4", "`k` is of sampler = \"balanced\""),
+            ("corpus = \"wiki\"\nsampler = \"padded\"\nlongest_first = true", "equally large"),
+            ("corpus = \"wiki\"\nsampler = \"packed\"\npad_to_multiple_of = 8", "equally large"),
+            ("corpus = \"wiki\"\nsampler = \"packed\"\ntokenize = \"every_step\"", "lengths before it draws"),
+            (
+                "corpus = \"wiki\"\nsampler = \"padded\"\nnum_workers = 0\nprefetch_factor = 2",
+                "no batch is ready ahead",
+            ),
         ] {
             let message = parse(text).unwrap_err();
             assert!(message.contains(expected), "{text}\n-> {message}");

@@ -6,6 +6,7 @@ pub mod cuda;
 mod filler;
 mod host;
 mod mirror;
+mod staging;
 mod store;
 pub mod trace;
 
@@ -19,6 +20,7 @@ use serde::{Deserialize, Serialize};
 pub use filler::Filler;
 pub use host::{HostMemory, Loan, require_host_memory};
 pub use mirror::Mirror;
+pub use staging::Staging;
 pub use store::{BlockStore, Side, StoreSize};
 
 use crate::measure::{CpuMeter, Meter, alloc};

@@ -38,6 +38,8 @@ impl Meter for CpuMeter {
     /// The CPU has nothing to compile.
     fn prepare(&mut self, _work: &dyn Fn(), _told: fn(usize)) {}
 
+    fn compile(&mut self, _work: &dyn Fn()) {}
+
     fn begin(&mut self, measured: bool) {
         self.measured = measured;
         if measured {

@@ -90,6 +90,9 @@ pub trait Meter {
     /// number of matrix products tuned so far, on whichever thread tunes.
     fn prepare(&mut self, work: &dyn Fn(), told: fn(usize));
 
+    /// As [`Meter::prepare`], without tuning: for work like that of the preparation in another size.
+    fn compile(&mut self, work: &dyn Fn());
+
     /// A step begins; a warm-up step is not `measured`.
     fn begin(&mut self, measured: bool);
 

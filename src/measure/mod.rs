@@ -4,6 +4,7 @@ pub mod alloc;
 mod cpu;
 mod estimate;
 mod evaluation;
+mod loading;
 mod meter;
 mod samples;
 
@@ -15,6 +16,7 @@ use crate::device::trace::Crossing;
 pub use cpu::{CpuMeter, process_peak_rss};
 pub use estimate::{Estimate, Ledger};
 pub use evaluation::Evaluation;
+pub use loading::{Load, Loading};
 pub use meter::{Measured, MemoryUse, Meter, Phase, Stop, divergence};
 pub use samples::Samples;
 
@@ -33,7 +35,8 @@ pub struct Measurement {
     pub host_update: Option<Samples>,
     /// The three phases together.
     pub step: Samples,
-    /// Tokens of one step over the median step.
+    /// Tokens of one step over the median step; with a sampler the real tokens of all measured steps over
+    /// the time of the whole run.
     pub tokens_per_second: f64,
     /// Loss of every step, warm-up included.
     pub loss: Vec<f64>,
@@ -52,6 +55,9 @@ pub struct Measurement {
     /// absent where there is nothing to prepare.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub prepare_seconds: Option<f64>,
+    /// What the batches came to; of cells with a sampler.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub loading: Option<Loading>,
 }
 
 impl Measurement {

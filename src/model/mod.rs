@@ -11,7 +11,7 @@ use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 
-use crate::measure::{Estimate, Evaluation};
+use crate::measure::{Estimate, Evaluation, Load};
 use crate::offload::Blocks;
 use crate::recipe::{Cell, Rule};
 use config::{Gpt2Config, LanguageModel, LlamaConfig};
@@ -60,6 +60,22 @@ pub trait Steps<Batch> {
 
     /// The next batch that no step trains on; `None` where there is none of that kind.
     fn held_out(&mut self) -> Option<Batch>;
+
+    /// Where steps differ in size: the micro-batches of the largest one, and then of one of each other
+    /// size. They are made for the device to prepare for, and do not count as seen.
+    fn rehearsals(&self) -> Vec<Vec<Batch>> {
+        Vec::new()
+    }
+
+    /// Steps of so many passes over the samples; `None` where there are no samples.
+    fn of_epochs(&self, _epochs: usize) -> Option<usize> {
+        None
+    }
+
+    /// What loading each step's batches came to, as far as they count as seen; empty without samples.
+    fn loads(&self) -> &[Load] {
+        &[]
+    }
 }
 
 /// Floating-point operations of one step, a multiply-add counted as two.

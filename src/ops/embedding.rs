@@ -5,7 +5,8 @@ use burn::tensor::{DType, Device, IndexingUpdateOp, Int, Tensor, TensorData};
 
 use super::backend::{cube, cube_int, on_cuda, uncube};
 use super::function::custom;
-use super::kernels::embedding::{DevicePlan, ScatterPlan, gather, scatter};
+pub use super::kernels::embedding::ScatterPlan;
+use super::kernels::embedding::{DevicePlan, gather, scatter};
 use super::{narrow, wide};
 
 /// Rows of a table to look up, with the order in which backward adds up their gradients.
@@ -20,8 +21,18 @@ pub struct Ids {
 
 impl Ids {
     pub fn new(ids: Vec<i32>, device: &Device) -> Self {
-        let ScatterPlan { order, unique, starts } = ScatterPlan::new(&ids);
-        let [ids, order, unique, starts] = [ids, order, unique, starts].map(|v| integers(v, device));
+        let plan = ScatterPlan::new(&ids);
+        Self::from_tensors(Self::arrays(ids, plan).map(|v| integers(v, device)))
+    }
+
+    /// What [`Ids::from_tensors`] takes, on the host.
+    pub fn arrays(ids: Vec<i32>, plan: ScatterPlan) -> [Vec<i32>; 4] {
+        let ScatterPlan { order, unique, starts } = plan;
+        [ids, order, unique, starts]
+    }
+
+    /// From the tensors of [`Ids::arrays`].
+    pub fn from_tensors([ids, order, unique, starts]: [Tensor<1, Int>; 4]) -> Self {
         Self { ids, order, unique, starts }
     }
 }

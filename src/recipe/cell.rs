@@ -14,7 +14,7 @@ use super::grid::Override;
 use super::sections::{DeviceName, Eval, Measure, Precision, Train};
 use super::tagged;
 use super::{HEADER_KEYS, Run};
-use crate::data::Data;
+use crate::data::{Data, sampler};
 use crate::device::DeviceId;
 use crate::model::Model;
 use crate::offload::Offload;
@@ -107,6 +107,14 @@ impl Cell {
         if self.model.decoder().is_none() {
             self.check_without_text()?;
         }
+        if self.measure.length.steps().is_none() && self.data.sampler().is_none() {
+            return Err(Rule::new(
+                &["measure.epochs"],
+                "an epoch is one pass over the samples of data.sampler, and this cell has none",
+                "set measure.steps in its place, or data.sampler to \"padded\", \"standard\", \"balanced\" or \
+                 \"packed\"",
+            ));
+        }
         self.model.check(self)
     }
 
@@ -154,7 +162,11 @@ pub fn setting<'s>(settings: &'s Settings, key: &str) -> Option<Cow<'s, Value>> 
         "precision.autocast" => || false.into(),
         "offload.strategy" => || "none".into(),
         "offload.activations" | "offload.optimizer" => || "device".into(),
-        _ => return settings.get(key).map(Cow::Borrowed),
+        "train.sync_each_step" => || false.into(),
+        key => {
+            let default = || sampler::default_of(key).filter(|_| settings.contains_key("data.sampler"));
+            return settings.get(key).map(Cow::Borrowed).or_else(|| default().map(Cow::Owned));
+        }
     };
     Some(settings.get(key).map_or_else(|| Cow::Owned(left_out()), Cow::Borrowed))
 }
@@ -169,12 +181,24 @@ pub fn goes_with(key: &str, leader: &str, settings: &[Settings]) -> bool {
 }
 
 /// Whether a key is a size of the problem (compared at equal values) rather than a choice of
-/// method (compared with one another). Data are of the problem: losses on other text, or in other
-/// tokens, do not compare.
+/// method (compared with one another). Text is of the problem: losses on other text, or in other tokens,
+/// do not compare; how it is sampled and loaded is a method.
 pub fn is_size(key: &str) -> bool {
     let methods = ["model.kind", "model.weights", "model.positions", "model.tie_word_embeddings"];
-    let sizes = ["train.batch_size", "train.seq_len", "train.accumulation_steps", "seed"];
-    (key.starts_with("model.") && !methods.contains(&key)) || key.starts_with("data.") || sizes.contains(&key)
+    let sizes = [
+        "train.batch_size",
+        "train.seq_len",
+        "train.accumulation_steps",
+        "data.corpus",
+        "data.size",
+        "data.tokenizer",
+        "data.vocab_size",
+        "data.train_split",
+        "data.eval_split",
+        "data.samples",
+        "seed",
+    ];
+    (key.starts_with("model.") && !methods.contains(&key)) || sizes.contains(&key)
 }
 
 /// Builds and checks one cell: the recipe's own keys, overridden by one combination of the grid.

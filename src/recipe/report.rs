@@ -19,6 +19,18 @@ pub struct ReportConfig {
     pub published: Vec<Published>,
     /// Who published them and on what, for the table's caption.
     pub published_source: String,
+    /// Of a recipe whose cells each improve on the one before: what each of them is, in their order.
+    pub ladder: Vec<Stage>,
+}
+
+/// One rung of a ladder.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Stage {
+    /// Its name in tables and charts.
+    pub stage: String,
+    /// What the stage before it wasted, and why that costs.
+    pub why: String,
 }
 
 /// One published result: the settings it belongs to and what was reported.
@@ -37,6 +49,18 @@ pub struct Published {
 impl ReportConfig {
     /// Every key must be one that cells have, and the baseline must select at least one cell.
     pub(super) fn check(&self, cells: &[Cell], source: &Source) -> Result<(), RecipeError> {
+        if !self.ladder.is_empty() && self.ladder.len() != cells.len() {
+            let at = source.text.find("report.ladder").map(|at| at..at + "report.ladder".len());
+            return Err(source.at(
+                at,
+                format!(
+                    "`report.ladder` has {} stages, and the grid {} cells",
+                    self.ladder.len(),
+                    cells.len()
+                ),
+                "write one [[report.ladder]] with `stage` and `why` for each cell, in their order".into(),
+            ));
+        }
         let settings: Vec<Settings> = cells.iter().map(Cell::settings).collect();
         let known: Vec<&str> = settings[0].keys().map(String::as_str).collect();
         let selections = std::iter::once(("report.baseline", &self.baseline))

@@ -107,6 +107,9 @@ pub struct Train {
     pub clip_norm: Option<f64>,
     #[serde(default, skip_serializing_if = "is_default")]
     pub schedule: Schedule,
+    /// Whether the host reads each step's loss before it goes on, as `loss.item()` does.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub sync_each_step: bool,
 }
 
 fn one() -> usize {
@@ -150,24 +153,83 @@ impl Train {
 
 /// `[measure]`: how a cell is measured.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(try_from = "RawMeasure")]
 pub struct Measure {
     /// Steps run first and left out of the times.
-    #[serde(deserialize_with = "values::count_or_zero")]
     pub warmup: usize,
-    /// Measured steps.
-    #[serde(deserialize_with = "values::count")]
-    pub steps: usize,
+    #[serde(flatten)]
+    pub length: Length,
     /// The cell must live within this much device memory, as on a smaller card.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_limit: Option<Bytes>,
     /// Seconds after which a cell is ended and becomes a `failed` row.
-    #[serde(deserialize_with = "values::positive")]
     pub timeout: f64,
+}
+
+/// How far the measured training goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Length {
+    /// Measured steps.
+    Steps(usize),
+    /// Passes over the samples of `data.sampler`: strategies that need different numbers of steps for
+    /// the same samples.
+    Epochs(usize),
+}
+
+impl Length {
+    /// Steps, where the settings alone tell them.
+    pub fn steps(self) -> Option<usize> {
+        match self {
+            Self::Steps(steps) => Some(steps),
+            Self::Epochs(_) => None,
+        }
+    }
+}
+
+/// `[measure]` as written.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct RawMeasure {
+    #[serde(deserialize_with = "values::count_or_zero")]
+    warmup: usize,
+    #[serde(deserialize_with = "count")]
+    steps: Option<usize>,
+    #[serde(deserialize_with = "count")]
+    epochs: Option<usize>,
+    memory_limit: Option<Bytes>,
+    #[serde(deserialize_with = "values::positive")]
+    timeout: f64,
+}
+
+fn count<'de, D: Deserializer<'de>>(d: D) -> Result<Option<usize>, D::Error> {
+    values::count(d).map(Some)
+}
+
+impl Default for RawMeasure {
+    fn default() -> Self {
+        Self { warmup: 2, steps: None, epochs: None, memory_limit: None, timeout: 3600.0 }
+    }
+}
+
+impl TryFrom<RawMeasure> for Measure {
+    type Error = String;
+
+    fn try_from(raw: RawMeasure) -> Result<Self, String> {
+        let length = match (raw.steps, raw.epochs) {
+            (Some(_), Some(_)) => {
+                return Err("`steps` and `epochs` both say how long a cell trains; remove one of them".into());
+            }
+            (None, Some(epochs)) => Length::Epochs(epochs),
+            (steps, None) => Length::Steps(steps.unwrap_or(15)),
+        };
+        let RawMeasure { warmup, memory_limit, timeout, .. } = raw;
+        Ok(Self { warmup, length, memory_limit, timeout })
+    }
 }
 
 impl Default for Measure {
     fn default() -> Self {
-        Self { warmup: 2, steps: 15, memory_limit: None, timeout: 3600.0 }
+        Self::try_from(RawMeasure::default()).expect("neither steps nor epochs are written")
     }
 }

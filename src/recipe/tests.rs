@@ -51,7 +51,7 @@ fn says(text: &str, parts: &[&str]) {
 fn defaults_are_filled_in() {
     let cell = &recipe("").cells[0];
     assert_eq!(cell.device.0, DeviceId::resolve("auto").expect("there is always one").to_string());
-    assert_eq!((cell.measure.warmup, cell.measure.steps), (2, 15));
+    assert_eq!((cell.measure.warmup, cell.measure.length), (2, Length::Steps(15)));
     assert_eq!(cell.checkpoint.level, Level::Keep);
     assert_eq!(cell.precision.compute, Compute::Fp32);
 }

@@ -1,7 +1,7 @@
 //! The conclusion in plain words: what each method changes against the baseline, with the numbers.
 
-use super::quality;
 use super::table::{Comparison, Quantity};
+use super::{loading, quality};
 use crate::measure::{Measurement, Samples};
 use crate::row::Status;
 use crate::text::{and, percent, ratio, sentence};
@@ -19,6 +19,7 @@ pub fn sentences(comparison: &Comparison) -> Vec<String> {
     for method in 0..comparison.methods.len() {
         out.extend(against_baseline(comparison, method));
     }
+    out.extend(loading::sentences(comparison));
     out.extend(quality::sentences(comparison));
     out.extend(fits(comparison));
     if comparison.methods.len() > 1 {
@@ -39,8 +40,7 @@ struct Change {
 
 impl Change {
     fn new(pairs: &[(&Measurement, &Measurement)], quantity: Quantity) -> Self {
-        let mut shares: Vec<f64> =
-            pairs.iter().map(|(own, base)| quantity.of(own) / quantity.of(base) - 1.0).collect();
+        let mut shares: Vec<f64> = pairs.iter().map(|(own, base)| quantity.ratio(own, base) - 1.0).collect();
         shares.sort_by(f64::total_cmp);
         let clear = pairs.iter().filter(|(own, base)| differs(own, base, quantity)).count();
         Self { shares, measurable: 2 * clear > pairs.len() }
@@ -83,18 +83,24 @@ fn from_to(from: String, to: String) -> String {
 /// interquartile ranges: one step that the operating system held up says nothing about a method.
 /// Memory is counted, so any difference that matters is real.
 fn differs(own: &Measurement, base: &Measurement, quantity: Quantity) -> bool {
-    let difference = (quantity.of(own) - quantity.of(base)).abs();
-    let samples: fn(&Measurement) -> &Samples = match quantity {
-        Quantity::Forward => |m| &m.forward,
-        Quantity::Backward => |m| &m.backward,
-        Quantity::Step => |m| &m.step,
-        Quantity::Peak => return difference > NEGLIGIBLE * quantity.of(base),
+    let ratio = quantity.ratio(own, base);
+    let (Some(ours), Some(theirs)) = (quantity.samples(own), quantity.samples(base)) else {
+        return (ratio - 1.0).abs() > NEGLIGIBLE;
     };
-    difference > quartile_range(samples(own)).max(quartile_range(samples(base)))
+    let relative = |samples: &Samples, m: &Measurement| match &m.loading {
+        None => quartile_range(&samples.seconds) / samples.median,
+        Some(loading) => {
+            let each = samples.seconds.iter().zip(&loading.step_tokens);
+            let per_token: Vec<f64> = each.map(|(seconds, tokens)| seconds / *tokens as f64).collect();
+            let mean = samples.seconds.iter().sum::<f64>() / loading.tokens() as f64;
+            quartile_range(&per_token) / mean
+        }
+    };
+    (ratio - 1.0).abs() > (relative(ours, own) * ratio).max(relative(theirs, base))
 }
 
-fn quartile_range(samples: &Samples) -> f64 {
-    let mut sorted = samples.seconds.clone();
+fn quartile_range(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     let quantile = |q: f64| {
         let at = q * (sorted.len() - 1) as f64;

@@ -5,7 +5,7 @@ use super::document::{Block, Table};
 use super::swiglu;
 use super::table::{Comparison, Line, Quantity, Shape};
 use super::timelines::{self, Timelines};
-use super::{conclusion, environment, labels, learning, offload};
+use super::{conclusion, environment, labels, ladder, learning, loading, offload};
 use crate::measure::Measurement;
 use crate::recipe::{Bytes, matches};
 use crate::text::{rate, ratio, seconds, sentence, significant};
@@ -23,6 +23,10 @@ pub fn blocks(comparison: &Comparison, charts: &[Chart], timelines: &Timelines) 
     out.push(heading("Results"));
     out.push(results(comparison));
     out.extend(sizes(comparison));
+    out.extend(ladder::blocks(comparison, timelines));
+    if let Some(table) = loading::table(comparison) {
+        out.extend([heading("What loading cost"), Block::Table(table)]);
+    }
     if let Some(table) = learning::table(comparison) {
         out.extend([heading("What was learned"), Block::Table(table)]);
     }
@@ -112,7 +116,12 @@ fn results(comparison: &Comparison) -> Block {
     Block::Table(Table {
         caption: format!(
             "Medians of the measured steps; × is the value over that of the baseline at the same sizes, \
-             whose own is 1.{sizes}"
+             whose own is 1{}.{sizes}",
+            if comparison.lines.iter().filter_map(Line::measured).any(|m| m.loading.is_some()) {
+                "; with a sampler it compares the time of all steps for each real token"
+            } else {
+                ""
+            }
         ),
         header,
         rows: comparison.lines.iter().enumerate().map(row).collect(),

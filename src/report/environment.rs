@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::table::{Comparison, Line};
 use crate::device::DeviceInfo;
-use crate::recipe::Bytes;
+use crate::recipe::{Bytes, Length};
 use crate::row::{Environment, Row};
 use crate::text::{and, significant};
 
@@ -20,9 +20,11 @@ pub fn items(comparison: &Comparison) -> Vec<String> {
         }
         and(&seen)
     };
-    let of_cells = |of: &dyn Fn(&Line) -> usize| -> String {
-        let values: BTreeSet<usize> = comparison.lines.iter().map(of).collect();
-        and(&values.iter().map(ToString::to_string).collect::<Vec<_>>())
+    let of_cells = |of: &dyn Fn(&Line) -> String| -> String {
+        let mut values: Vec<String> = comparison.lines.iter().map(of).collect();
+        let mut seen = BTreeSet::new();
+        values.retain(|value| seen.insert(value.clone()));
+        and(&values)
     };
     let mut items = Vec::new();
     if !rows.is_empty() {
@@ -50,10 +52,13 @@ pub fn items(comparison: &Comparison) -> Vec<String> {
     }
     items.extend([
         format!(
-            "Each cell ran in a process of its own: {} warm-up steps, left out of the times, then {} \
-             measured steps.",
-            of_cells(&|line| line.cell.measure.warmup),
-            of_cells(&|line| line.cell.measure.steps)
+            "Each cell ran in a process of its own: {} warm-up steps, left out of the times, then {}.",
+            of_cells(&|line| line.cell.measure.warmup.to_string()),
+            of_cells(&|line| match line.cell.measure.length {
+                Length::Steps(steps) => format!("{steps} measured steps"),
+                Length::Epochs(1) => "one epoch of the samples, all of it measured".into(),
+                Length::Epochs(epochs) => format!("{epochs} epochs of the samples, all of them measured"),
+            })
         ),
         "Timed, each by itself: forward (batch to loss), backward (loss to gradients) and the optimizer's \
          update. A time is the median of the measured steps. A difference is called measurable when it is \

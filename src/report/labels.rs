@@ -153,7 +153,7 @@ fn method_part(key: &str, value: Option<&Value>) -> Option<String> {
             "eval.every" => Some("no evaluation".into()),
             "train.clip_norm" => Some("no clipping".into()),
             // Of a kind that this cell's is not, or of an evaluation that it does not have.
-            _ if ["eval.", "train.schedule.", "model.", "offload."]
+            _ if ["eval.", "train.schedule.", "model.", "data.", "offload."]
                 .iter()
                 .any(|section| key.starts_with(section)) =>
             {
@@ -174,6 +174,14 @@ fn method_part(key: &str, value: Option<&Value>) -> Option<String> {
         ("model.weights", _) => format!("{} weights", file_name(&read)),
         ("eval.every", _) => format!("evaluated every {read} steps"),
         ("eval.batches", _) => format!("{read} held-out batches"),
+        ("data.k", _) => format!("k = {read}"),
+        ("data.tokenize", _) => format!("tokenised {}", read.replace('_', " ")),
+        ("data.last_sample", _) => format!("last sample {}", if read == "cut" { "cut" } else { "dropped" }),
+        ("data.num_workers", Value::Number(n)) => match n.as_u64() {
+            Some(0) => "loaded in the loop".into(),
+            Some(1) => "one loader thread".into(),
+            _ => format!("{read} loader threads"),
+        },
         ("train.schedule.kind", _) => format!("{read} schedule"),
         ("train.schedule.warmup_steps", _) => format!("{read} warm-up steps"),
         ("train.schedule.final_fraction", _) => format!("down to {read} of the rate"),

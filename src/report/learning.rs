@@ -14,7 +14,7 @@ const PARTS: usize = 20;
 /// Losses are cross-entropies in nats a token.
 pub struct Learned<'a> {
     pub steps: usize,
-    /// Of all steps and micro-batches.
+    /// Of all steps and micro-batches, without padding.
     pub tokens: u64,
     /// Mean training loss of the first 5 % of steps.
     pub train_first: f64,
@@ -40,7 +40,10 @@ impl<'a> Learned<'a> {
         let mean = |losses: &[f64]| losses.iter().sum::<f64>() / losses.len() as f64;
         Some(Self {
             steps,
-            tokens: (steps * train.tokens() * train.accumulation_steps) as u64,
+            tokens: match &m.loading {
+                Some(loading) => loading.tokens(),
+                None => (steps * train.tokens() * train.accumulation_steps) as u64,
+            },
             train_first: mean(&m.loss[..part]),
             train_last: mean(&m.loss[steps - part..]),
             evaluations: &m.evaluations,
@@ -116,7 +119,7 @@ pub fn accuracy(evaluation: &Evaluation) -> String {
 }
 
 /// `9984`, `31.7 k`, `1.20 G`
-fn count(n: u64) -> String {
+pub fn count(n: u64) -> String {
     match n as f64 {
         n if n < 1e4 => n.to_string(),
         n if n < 1e6 => format!("{} k", significant(n / 1e3)),

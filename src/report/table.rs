@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use super::labels;
-use crate::measure::Measurement;
+use crate::measure::{Measurement, Samples};
 use crate::recipe::{Cell, Recipe, Settings, goes_with, is_size, matches, setting};
 use crate::row::{Row, Status};
 
@@ -64,6 +64,29 @@ impl Quantity {
             Self::Peak => measurement.memory.live_peak as f64,
         }
     }
+
+    /// Seconds of each step; `None` of memory.
+    pub fn samples(self, measurement: &Measurement) -> Option<&Samples> {
+        match self {
+            Self::Forward => Some(&measurement.forward),
+            Self::Backward => Some(&measurement.backward),
+            Self::Step => Some(&measurement.step),
+            Self::Peak => None,
+        }
+    }
+
+    /// A measurement over another. With samplers steps do unequal work, and a real token's share of all
+    /// of them is compared.
+    pub fn ratio(self, own: &Measurement, base: &Measurement) -> f64 {
+        let per_token = |m: &Measurement| {
+            let seconds: f64 = self.samples(m)?.seconds.iter().sum();
+            Some(seconds / m.loading.as_ref()?.tokens() as f64)
+        };
+        match (per_token(own), per_token(base)) {
+            (Some(own), Some(base)) => own / base,
+            _ => self.of(own) / self.of(base),
+        }
+    }
 }
 
 impl Line<'_> {
@@ -112,7 +135,12 @@ impl<'a> Comparison<'a> {
                 settings: settings[i].clone(),
             })
             .collect();
-        let methods = method_labels(&methods, method_first.iter().map(|&i| &settings[i]));
+        let ladder = &recipe.report.ladder;
+        let methods = if !ladder.is_empty() && method_first.len() == ladder.len() {
+            ladder.iter().map(|stage| stage.stage.clone()).collect()
+        } else {
+            method_labels(&methods, method_first.iter().map(|&i| &settings[i]))
+        };
 
         let found = find_rows(recipe, rows);
         let baseline = |i: usize| {
@@ -148,8 +176,7 @@ impl<'a> Comparison<'a> {
     /// A line's value over its baseline's.
     pub fn ratio(&self, line: usize, quantity: Quantity) -> Option<f64> {
         let (own, base) = self.with_baseline(line)?;
-        let base = quantity.of(base);
-        (base > 0.0).then(|| quantity.of(own) / base)
+        (quantity.of(base) > 0.0).then(|| quantity.ratio(own, base))
     }
 
     /// `level 1 at 16×128, 512`, without what there is only one of.

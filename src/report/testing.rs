@@ -1,8 +1,9 @@
 //! Hand-made recipes and rows for the tests of the report.
 
+use crate::data::Counts;
 use crate::device::trace::{Activity, ActivityKind};
 use crate::device::{Ceilings, DeviceInfo};
-use crate::measure::{Estimate, Evaluation, Measurement, MemoryUse, Samples};
+use crate::measure::{Estimate, Evaluation, Load, Loading, Measurement, MemoryUse, Samples};
 use crate::recipe::{Cell, Recipe, Source};
 use crate::row::{Environment, Row, Status};
 
@@ -134,6 +135,7 @@ pub fn measurement(forward: f64, backward: f64, peak: u64) -> Measurement {
         flops_per_second: 50e9,
         prepare_seconds: None,
         crossings: Vec::new(),
+        loading: None,
     }
 }
 
@@ -151,6 +153,30 @@ pub fn learned_row(cell: &Cell, losses: Vec<f64>, evaluations: &[(usize, f64, f6
     m.loss = losses;
     let evaluation = |&(step, loss, accuracy): &_| Evaluation { step, loss, accuracy };
     m.evaluations = evaluations.iter().map(evaluation).collect();
+    row
+}
+
+/// A row with a sampler: seconds of the whole run, real tokens of each step, padding and cut tokens.
+pub fn loading_row(cell: &Cell, run_seconds: f64, tokens: &[u64], padding: u64, cut: u64) -> Row {
+    let mut row = ok_row(cell, 0.01, 0.02, 100 << 20);
+    let m = row.measurement.as_mut().expect("a measured row");
+    let of_step = |(i, &tokens): (usize, &u64)| Load {
+        counts: Counts {
+            samples: 4,
+            tokens,
+            padding: if i == 0 { padding } else { 0 },
+            cut: if i == 0 { cut } else { 0 },
+            ..Counts::default()
+        },
+        stall: 0.001,
+    };
+    let loads: Vec<Load> = tokens.iter().enumerate().map(of_step).collect();
+    let seconds = |total: f64| Samples::new(vec![total / loads.len() as f64; loads.len()]);
+    (m.forward, m.backward) = (seconds(run_seconds / 3.0), seconds(run_seconds / 2.0));
+    m.step = seconds(run_seconds * 0.9);
+    let loading = Loading::new(run_seconds, &loads);
+    m.tokens_per_second = loading.tokens() as f64 / run_seconds;
+    m.loading = Some(loading);
     row
 }
 

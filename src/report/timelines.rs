@@ -86,6 +86,11 @@ impl Timelines {
         Ok(timelines)
     }
 
+    /// What the trace of a line came to.
+    pub fn summary(&self, line: usize) -> Option<&Summary> {
+        self.drawn.iter().find(|timeline| timeline.line == line).map(|timeline| &timeline.summary)
+    }
+
     pub fn charts(&self) -> impl Iterator<Item = &Chart> {
         self.drawn.iter().map(|timeline| &timeline.chart)
     }

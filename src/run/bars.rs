@@ -56,7 +56,7 @@ impl Progress for Bars {
 
     fn cell_started(&self, cell: &Label) {
         self.steps.reset();
-        self.steps.set_length(cell.steps as u64);
+        self.steps.set_length(cell.steps.unwrap_or(0) as u64);
         *self.running.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = cell.to_string();
         self.name_cell();
         self.pace(|pace| pace.start(cell.work, Instant::now()));

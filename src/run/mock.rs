@@ -71,6 +71,7 @@ pub fn measurement(seconds: f64) -> Measurement {
         flops_per_second: 1.0,
         prepare_seconds: None,
         crossings: Vec::new(),
+        loading: None,
     }
 }
 

@@ -17,9 +17,9 @@ pub struct Label {
     pub count: usize,
     /// Its values of what the recipe sweeps: `train.batch_size=4`.
     pub settings: String,
-    /// Steps, warm-up included.
-    pub steps: usize,
-    /// Operations of all its steps.
+    /// Steps, warm-up included; `None` for epochs, whose steps the cell tells once it has read its samples.
+    pub steps: Option<usize>,
+    /// Operations of all its steps, or of one where their number is not known.
     pub work: f64,
 }
 
@@ -53,7 +53,10 @@ impl Progress for Lines {
     fn begin(&self, _cells: &[Label]) {}
 
     fn cell_started(&self, cell: &Label) {
-        line(&format!("{cell}: running {} steps", cell.steps));
+        line(&match cell.steps {
+            Some(steps) => format!("{cell}: running {steps} steps"),
+            None => format!("{cell}: running"),
+        });
     }
 
     fn preparing(&self, cell: &Label, tuned: usize) {
@@ -120,13 +123,13 @@ impl Label {
                 Some(format!("{key}={}", text::value(value)))
             });
             let flops = cell.model.flops(cell);
-            let steps = cell.measure.warmup + cell.measure.steps;
+            let steps = cell.measure.length.steps().map(|steps| cell.measure.warmup + steps);
             Self {
                 number: position + 1,
                 count: recipe.cells.len(),
                 settings: values.collect::<Vec<_>>().join(" "),
                 steps,
-                work: (flops.forward + flops.backward + flops.recompute) * steps as f64,
+                work: (flops.forward + flops.backward + flops.recompute) * steps.unwrap_or(1) as f64,
             }
         };
         recipe.cells.iter().enumerate().map(label).collect()

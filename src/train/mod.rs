@@ -1,7 +1,9 @@
 //! Training: a cell's network, data and optimizer, stepped and measured.
 
 mod cell;
+mod outcome;
 mod pipeline;
+mod training;
 
 pub use cell::serve;
 pub use pipeline::train;

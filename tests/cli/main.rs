@@ -3,6 +3,7 @@
 mod bad_input;
 mod commands;
 mod cuda;
+mod data;
 mod language;
 mod offload;
 mod place;

@@ -17,6 +17,8 @@ const PIECE: usize = 32 << 20;
 /// Fills tensors, two pieces on their way at a time.
 pub struct Uploader {
     gpu: &'static Gpu,
+    /// Bytes of a buffer.
+    piece: usize,
     free: Vec<PinnedSlice>,
     under_way: VecDeque<(PinnedSlice, Event)>,
 }
@@ -25,9 +27,17 @@ impl Uploader {
     /// # Errors
     /// When the host cannot lock the two buffers.
     pub fn new(gpu: &'static Gpu) -> Result<Self, String> {
-        let mut arena = PinnedArena::new(gpu, 2 * PIECE)?;
-        let free = std::iter::from_fn(|| arena.take(PIECE)).collect();
-        Ok(Self { gpu, free, under_way: VecDeque::new() })
+        Self::with_pieces(gpu, PIECE)
+    }
+
+    /// With buffers of `piece` bytes.
+    ///
+    /// # Errors
+    /// As [`Uploader::new`].
+    pub fn with_pieces(gpu: &'static Gpu, piece: usize) -> Result<Self, String> {
+        let mut arena = PinnedArena::new(gpu, 2 * piece)?;
+        let free = std::iter::from_fn(|| arena.take(piece)).collect();
+        Ok(Self { gpu, piece, free, under_way: VecDeque::new() })
     }
 
     /// A new row-major tensor. `fill` writes the bytes of a range of its elements.
@@ -44,8 +54,8 @@ impl Uploader {
         let elements = shape.num_elements();
         let tensor = empty_device_contiguous_dtype(gpu.client(), gpu.device.clone(), shape, dtype);
         let at = address(&tensor.client, &tensor.handle)?;
-        for first in (0..elements).step_by(PIECE / dtype.size()) {
-            let range = first..elements.min(first + PIECE / dtype.size());
+        for first in (0..elements).step_by(self.piece / dtype.size()) {
+            let range = first..elements.min(first + self.piece / dtype.size());
             let mut piece = self.piece();
             let bytes = range.len() * dtype.size();
             fill(range, &mut piece.bytes_mut()[..bytes]);

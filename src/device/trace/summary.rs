@@ -10,6 +10,8 @@ pub struct Summary {
     pub kernels: usize,
     /// The share of the span during which a kernel ran.
     pub busy_share: f64,
+    /// Nanoseconds of the longest time in which nothing ran.
+    pub longest_idle: u64,
     pub to_device: Transfers,
     pub to_host: Transfers,
     /// [`hidden_transfer_share`]
@@ -19,6 +21,7 @@ pub struct Summary {
 /// All copies in one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transfers {
+    pub count: usize,
     pub bytes: u64,
     /// Nanoseconds during which at least one of them ran.
     pub time: u64,
@@ -35,7 +38,9 @@ impl Summary {
     /// `None` when the activities span no time.
     pub fn new(activities: &[Activity]) -> Option<Self> {
         let (start, end) = span(activities).filter(|(start, end)| end > start)?;
+        let all = spans(activities, |kind| kind != ActivityKind::Mark);
         let transfers = |kind: ActivityKind| Transfers {
+            count: activities.iter().filter(|a| a.kind == kind).count(),
             bytes: activities.iter().filter(|a| a.kind == kind).map(|a| a.bytes).sum(),
             time: length(&spans(activities, |other| other == kind)),
         };
@@ -44,6 +49,7 @@ impl Summary {
             span: end - start,
             kernels: activities.iter().filter(|a| a.kind == ActivityKind::Kernel).count(),
             busy_share: length(&kernels) as f64 / (end - start) as f64,
+            longest_idle: all.windows(2).map(|pair| pair[1].0 - pair[0].1).max().unwrap_or(0),
             to_device: transfers(ActivityKind::HostToDevice),
             to_host: transfers(ActivityKind::DeviceToHost),
             hidden_share: hidden_transfer_share(activities),
@@ -145,14 +151,16 @@ mod tests {
             // Kernels run in 100..400 and 500..600.
             busy_share: 0.4,
             // Copies to the device run in 350..550: 3000 bytes in 200 ns are 15 GB/s.
-            to_device: Transfers { bytes: 3000, time: 200 },
-            to_host: Transfers { bytes: 500, time: 100 },
+            to_device: Transfers { count: 2, bytes: 3000, time: 200 },
+            to_host: Transfers { count: 1, bytes: 500, time: 100 },
+            // From 600 to 1000.
+            longest_idle: 400,
             // 350..400 and 500..550 of 350..550 and 1000..1100.
             hidden_share: Some(100.0 / 300.0),
         };
         assert_eq!(summary, Some(expected));
-        assert_eq!(Transfers { bytes: 3000, time: 200 }.rate(), Some(15e9));
-        assert_eq!(Transfers { bytes: 0, time: 0 }.rate(), None);
+        assert_eq!(Transfers { count: 2, bytes: 3000, time: 200 }.rate(), Some(15e9));
+        assert_eq!(Transfers { count: 0, bytes: 0, time: 0 }.rate(), None);
         assert_eq!(Summary::new(&[]), None);
     }
 }

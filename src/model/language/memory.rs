@@ -4,7 +4,7 @@
 use crate::measure::{Estimate, Ledger};
 use crate::model::Flops;
 use crate::offload::Memory;
-use crate::ops::attention::block;
+use crate::ops::attention::{block, packed_block};
 use crate::ops::cross_entropy::chunk;
 use crate::ops::swiglu::memory::Sizes;
 use crate::ops::{Level, Operator};
@@ -53,14 +53,21 @@ impl Shape {
         (self.vocab_size * self.hidden_size) as u64
     }
 
+    /// Of a whole step without padding.
+    pub fn flops(&self, cell: &Cell) -> Flops {
+        let tokens = (cell.train.tokens() * cell.train.accumulation_steps) as f64;
+        self.flops_of(cell, tokens, tokens * cell.train.seq_len as f64)
+    }
+
+    /// Of sequences with so many tokens together, whose squared lengths add up to `squares`.
+    ///
     /// Two operations a weight and token, and the causal half of 4 · sequence · heads · head_dim a token
     /// and layer for attention; backward is twice that. Repeated: the scores, the head's logits, and at
     /// level 1 two of SwiGLU's three products.
-    pub fn flops(&self, cell: &Cell) -> Flops {
-        let tokens = (cell.train.tokens() * cell.train.accumulation_steps) as f64;
+    pub fn flops_of(&self, cell: &Cell, tokens: f64, squares: f64) -> Flops {
         let layers = self.layers as f64;
         let products = |weights: u64| 2.0 * tokens * weights as f64;
-        let scores = tokens * (cell.train.seq_len * self.heads * self.head_dim) as f64 * layers;
+        let scores = squares * (self.heads * self.head_dim) as f64 * layers;
         let forward = layers * products(self.attention_weights() + self.mlp_weights())
             + products(self.head_weights())
             + 2.0 * scores;
@@ -196,12 +203,26 @@ impl Shape {
     /// Elements of one block's scores at most.
     fn scores(&self, cell: &Cell) -> u64 {
         let (batch, sequence) = (cell.train.batch_size, cell.train.seq_len);
+        if packed(cell) {
+            let tokens = cell.train.tokens();
+            let rows = packed_block(self.heads, sequence).min(tokens);
+            return (self.heads * rows * (rows + sequence).min(tokens)) as u64;
+        }
         let rows = block(batch, self.heads, sequence, sequence).min(sequence);
         (batch * self.heads * rows * sequence) as u64
     }
 
     /// Elements of all scores.
     fn square(&self, cell: &Cell) -> u64 {
+        let tokens = cell.train.tokens();
+        if packed(cell) {
+            return (self.heads * tokens * tokens) as u64;
+        }
         (cell.train.batch_size * self.heads * cell.train.seq_len * cell.train.seq_len) as u64
     }
+}
+
+/// Whether a step is one sequence of packed samples.
+fn packed(cell: &Cell) -> bool {
+    cell.data.sampler().is_some_and(|config| config.sampler.is_packed())
 }

@@ -5,6 +5,7 @@ mod gpt2;
 mod llama;
 pub mod memory;
 mod parts;
+mod samples;
 mod stack;
 mod training;
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use burn::tensor::{Device, Tensor};
 
+use super::samples::SampleFeed;
 use super::{Computation, Gpt2, LanguageNetwork, Llama, LmBatch, Tokens, source};
 use crate::data::{Batches, Dataset, Position};
 use crate::measure::Evaluation;
@@ -33,7 +34,7 @@ impl Network for Llama {
     }
 
     fn steps(cell: &Cell, device: &Device) -> Box<dyn Steps<LmBatch>> {
-        Box::new(Feed::open(cell, device))
+        steps(cell, device)
     }
 
     fn offloaded(&self) -> Option<&Blocks> {
@@ -65,7 +66,7 @@ impl Network for Gpt2 {
     }
 
     fn steps(cell: &Cell, device: &Device) -> Box<dyn Steps<LmBatch>> {
-        Box::new(Feed::open(cell, device))
+        steps(cell, device)
     }
 
     fn offloaded(&self) -> Option<&Blocks> {
@@ -78,6 +79,13 @@ impl Network for Gpt2 {
 
     fn evaluate(&self, batch: &LmBatch) -> Evaluation {
         evaluate(self, batch)
+    }
+}
+
+fn steps(cell: &Cell, device: &Device) -> Box<dyn Steps<LmBatch>> {
+    match cell.data.sampler() {
+        None => Box::new(Feed::open(cell, device)),
+        Some(_) => Box::new(SampleFeed::open(cell, device)),
     }
 }
 

@@ -35,11 +35,13 @@ impl Split {
         Self { q: part(&heads, q), k: part(&keys, k), v: part(&keys, v), heads, block: None }
     }
 
-    /// The queries' blocks, in rows of the sequence, for scores over `keys` keys.
-    fn blocks(&self) -> Vec<Range<usize>> {
+    /// The queries' blocks, in rows of the sequence.
+    fn blocks(&self, mask: &Mask) -> Vec<Range<usize>> {
         let (sequence, keys) = (self.heads.sequence, self.k.dims()[1]);
-        let size = self.block.unwrap_or_else(|| {
-            block(self.heads.batch, self.heads.kv_heads * self.heads.group, sequence, keys)
+        let heads = self.heads.kv_heads * self.heads.group;
+        let size = self.block.unwrap_or_else(|| match mask.longest() {
+            None => block(self.heads.batch, heads, sequence, keys),
+            Some(longest) => packed_block(heads, longest),
         });
         (0..sequence).step_by(size).map(|first| first..sequence.min(first + size)).collect()
     }
@@ -49,18 +51,31 @@ impl Split {
         block.start * self.heads.group..block.end * self.heads.group
     }
 
-    fn rows<'a>(&self, block: &Range<usize>, past: usize, mask: &'a Mask) -> Rows<'a> {
-        Rows { first: past + block.start, group: self.heads.group, kv_heads: self.heads.kv_heads, mask }
+    /// The keys that a block's queries may see.
+    fn keys(&self, block: &Range<usize>, past: usize, mask: &Mask) -> Range<usize> {
+        let start = mask.starts.as_ref().map_or(0, |starts| starts[past + block.start] as usize);
+        // Aligned rows, and few different widths.
+        start / 64 * 64..past + block.end
+    }
+
+    fn rows<'a>(&self, block: &Range<usize>, keys: &Range<usize>, past: usize, mask: &'a Mask) -> Rows<'a> {
+        Rows {
+            first: past + block.start,
+            first_key: keys.start,
+            group: self.heads.group,
+            kv_heads: self.heads.kv_heads,
+            mask,
+        }
     }
 
     fn scale(&self) -> f64 {
         1.0 / (self.heads.head_dim as f64).sqrt()
     }
 
-    /// [batch · kv_heads, block · group, seen] in fp32, over the first `seen` keys.
-    fn scores(&self, block: &Range<usize>, seen: usize, arithmetic: Arithmetic) -> Tensor<3> {
+    /// [batch · kv_heads, block · group, keys] in fp32.
+    fn scores(&self, block: &Range<usize>, keys: &Range<usize>, arithmetic: Arithmetic) -> Tensor<3> {
         let q = plain(self.q.clone()).rows(self.query_rows(block));
-        product(q, transpose(self.k.clone()).rows(0..seen), DType::F32, arithmetic.math)
+        product(q, transpose(self.k.clone()).rows(keys.clone()), DType::F32, arithmetic.math)
     }
 }
 
@@ -80,15 +95,26 @@ pub fn block(batch: usize, heads: usize, sequence: usize, keys: usize) -> usize 
     if size > 64 { size / 64 * 64 } else { size }
 }
 
+/// Queries of a block of a packed sequence whose samples have up to `longest` tokens: it computes scores
+/// with as many keys more than it has queries, as many as are worth a launch.
+pub fn packed_block(heads: usize, longest: usize) -> usize {
+    let longest = longest as f64;
+    // s (s + longest) heads = elements
+    let size =
+        |elements: usize| ((longest * longest + 4.0 * elements as f64 / heads as f64).sqrt() - longest) / 2.0;
+    let fitting = size(BLOCK_BYTES / 4) as usize;
+    ((size(WORTH_A_LAUNCH) as usize).next_multiple_of(64)).min(fitting / 64 * 64).max(64)
+}
+
 /// The result with a token a row, in the compute type. The first query's position is `past`.
 pub fn attend(split: &Split, mask: &Mask, past: usize, arithmetic: Arithmetic) -> Tensor<2> {
     let mut o = split.q.empty_like();
-    for block in split.blocks() {
-        let seen = past + block.end;
-        let scores = split.scores(&block, seen, arithmetic);
-        let rows = split.rows(&block, past, mask);
+    for block in split.blocks(mask) {
+        let keys = split.keys(&block, past, mask);
+        let scores = split.scores(&block, &keys, arithmetic);
+        let rows = split.rows(&block, &keys, past, mask);
         let p = masked_softmax(scores, &rows, split.scale(), arithmetic.dtype);
-        let v = plain(split.v.clone()).rows(0..seen);
+        let v = plain(split.v.clone()).rows(keys);
         o = product_into(o, split.query_rows(&block), false, plain(p), v, arithmetic.math);
     }
     split.heads.merge(o, arithmetic.dtype)
@@ -99,21 +125,26 @@ pub fn attend_backward(split: Split, g: Tensor<2>, mask: &Mask, arithmetic: Arit
     let Arithmetic { dtype, math } = arithmetic;
     let g = split.heads.split(narrow(g, dtype), 0);
     let mut dq = split.q.empty_like();
-    let fp32 = || Tensor::<3>::empty(split.k.dims(), (&split.k.device(), DType::F32));
+    let blocks = split.blocks(mask);
+    // The last block may see every key: then it writes dk and dv, and the others add to them.
+    let all = blocks.last().is_some_and(|last| split.keys(last, 0, mask).start == 0);
+    let fp32 = || {
+        let options = (&split.k.device(), DType::F32);
+        if all { Tensor::<3>::empty(split.k.dims(), options) } else { Tensor::zeros(split.k.dims(), options) }
+    };
     let (mut dk, mut dv) = (fp32(), fp32());
-    // The last block sees every key: it writes dk and dv, the others add to them.
-    for (i, block) in split.blocks().into_iter().rev().enumerate() {
-        let (seen, queries, add) = (block.end, split.query_rows(&block), i > 0);
-        let scores = split.scores(&block, seen, arithmetic);
+    for (i, block) in blocks.into_iter().rev().enumerate() {
+        let (keys, queries, add) = (split.keys(&block, 0, mask), split.query_rows(&block), i > 0 || !all);
+        let scores = split.scores(&block, &keys, arithmetic);
         let g = || plain(g.clone()).rows(queries.clone());
-        let dp = product(g(), transpose(split.v.clone()).rows(0..seen), DType::F32, math);
-        let rows = split.rows(&block, 0, mask);
+        let dp = product(g(), transpose(split.v.clone()).rows(keys.clone()), DType::F32, math);
+        let rows = split.rows(&block, &keys, 0, mask);
         let (p, ds) = masked_softmax_backward(scores, dp, &rows, split.scale(), dtype);
-        dv = product_into(dv, 0..seen, add, transpose(p), g(), math);
-        let k = plain(split.k.clone()).rows(0..seen);
+        dv = product_into(dv, keys.clone(), add, transpose(p), g(), math);
+        let k = plain(split.k.clone()).rows(keys.clone());
         dq = product_into(dq, queries.clone(), false, plain(ds.clone()), k, math);
         let q = plain(split.q.clone()).rows(queries);
-        dk = product_into(dk, 0..seen, add, transpose(ds), q, math);
+        dk = product_into(dk, keys, add, transpose(ds), q, math);
     }
     [dq, dk, dv]
 }

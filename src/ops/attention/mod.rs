@@ -8,6 +8,8 @@
 //! dV = Pᵀ dO     dP = dO Vᵀ     dS = P ⊙ (dP − rowsum(P ⊙ dP)) / √d     dQ = dS K     dK = dSᵀ Q
 //! ```
 //!
+//! Of packed samples a block reads the keys from the beginning of its first query's sample on.
+//!
 //! Kept for backward: Q, K and V. Z and P of a block are made again in backward; Z, P, dP and dS are
 //! [batch · kv_heads, queries · group, keys] of one block, and dK and dV are summed in fp32.
 
@@ -16,13 +18,15 @@ mod composed;
 mod heads;
 mod softmax;
 
+use std::sync::Arc;
+
 use burn::tensor::{Int, Tensor};
 
 use super::Operator;
 use super::dense::Arithmetic;
 use super::function::custom;
-pub use blocks::block;
 use blocks::{Split, attend, attend_backward};
+pub use blocks::{block, packed_block};
 pub use heads::Heads;
 
 /// Which keys a query sees: those that are not after it and lie in its segment.
@@ -31,6 +35,17 @@ pub struct Mask {
     /// [batch, sequence]: tokens see each other only within one number. Padding has a number of its
     /// own, and packed samples have one each; `None`: one segment.
     pub segments: Option<Tensor<2, Int>>,
+    /// Of one packed sequence: where the segment of each token begins. Keys before it are not even
+    /// multiplied.
+    pub starts: Option<Arc<[u32]>>,
+}
+
+impl Mask {
+    /// Tokens of the longest segment of a packed sequence.
+    fn longest(&self) -> Option<usize> {
+        let length = |(token, start): (usize, &u32)| token + 1 - *start as usize;
+        self.starts.as_ref()?.iter().enumerate().map(length).max()
+    }
 }
 
 /// q [batch · sequence, heads · head_dim], k and v [batch · sequence, kv_heads · head_dim] → the heads'

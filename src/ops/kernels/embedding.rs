@@ -53,7 +53,7 @@ fn add_rows<G: Float, O: Float, N: Size>(
 }
 
 /// Which tokens share an id: the tokens `order[starts[u]..starts[u + 1]]` all have the id
-/// `unique[u]`, in their order.
+/// `unique[u]`, in their order. Tokens beyond the last start have no gradient.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScatterPlan {
     pub order: Vec<i32>,
@@ -64,9 +64,17 @@ pub struct ScatterPlan {
 impl ScatterPlan {
     /// Of the tokens' ids.
     pub fn new(ids: &[i32]) -> Self {
+        Self::of(ids, |_| true)
+    }
+
+    /// Of the tokens' ids, where only some tokens have a gradient: thousands of equal padding tokens
+    /// would be one long sum.
+    pub fn of(ids: &[i32], has_gradient: impl Fn(usize) -> bool) -> Self {
         let mut tokens: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
-        for (token, id) in (0..).zip(ids) {
-            tokens.entry(*id).or_default().push(token);
+        let mut without = Vec::new();
+        for (token, id) in ids.iter().enumerate() {
+            let group = if has_gradient(token) { tokens.entry(*id).or_default() } else { &mut without };
+            group.push(token as i32);
         }
         let mut starts = vec![0];
         let mut order = Vec::with_capacity(ids.len());
@@ -74,6 +82,7 @@ impl ScatterPlan {
             order.extend(group);
             starts.push(order.len() as i32);
         }
+        order.extend(without);
         Self { order, unique: tokens.into_keys().collect(), starts }
     }
 }
@@ -156,6 +165,9 @@ mod tests {
         assert_eq!(plan.unique, [0, 2, 7]);
         assert_eq!(plan.starts, [0, 1, 3, 6]);
         assert_eq!(plan.order, [3, 1, 4, 0, 2, 5]);
+        let plan = ScatterPlan::of(&[7, 2, 7, 0, 2, 7], |token| token != 2 && token != 3);
+        assert_eq!((plan.unique, plan.starts), (vec![2, 7], vec![0, 2, 4]));
+        assert_eq!(plan.order, [1, 4, 0, 5, 2, 3]);
     }
 
     #[test]

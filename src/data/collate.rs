@@ -1,0 +1,219 @@
+//! [`Collator`]: samples become the rows of a batch, or one packed row.
+
+use std::ops::Range;
+
+use super::DataError;
+use super::sampler::{Sampler, SamplerConfig};
+use super::samples::{Sample, Samples};
+
+/// What is predicted at a token that does not count.
+const NO_LABEL: i32 = -100;
+
+/// A batch as it lies on the host: `rows` · `width` tokens, row by row.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Collated {
+    pub rows: usize,
+    pub width: usize,
+    pub ids: Vec<i32>,
+    /// Of each token within its sample.
+    pub positions: Vec<i32>,
+    /// The token after each one in its sample; -100 where there is none.
+    pub labels: Vec<i32>,
+    /// Of packed samples; `None` where every row is one sample. Padding comes after its sample, where
+    /// causal attention does not see it.
+    pub segments: Option<Segments>,
+    pub counts: Counts,
+}
+
+/// Which sample each token of a packed row belongs to.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Segments {
+    /// The sample's number; padding has the last one.
+    pub numbers: Vec<i32>,
+    /// Where the sample of each token begins.
+    pub starts: Vec<u32>,
+}
+
+/// What a batch came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    pub samples: u64,
+    /// Samples that the sampler left out.
+    pub dropped_samples: u64,
+    /// Real tokens.
+    pub tokens: u64,
+    pub padding: u64,
+    /// Tokens of its samples beyond the largest length or the end of a packed sequence.
+    pub cut: u64,
+    /// The samples' squared lengths added up: what attention has to do.
+    pub squares: u64,
+}
+
+impl std::ops::AddAssign for Counts {
+    fn add_assign(&mut self, other: Self) {
+        self.samples += other.samples;
+        self.dropped_samples += other.dropped_samples;
+        self.tokens += other.tokens;
+        self.padding += other.padding;
+        self.cut += other.cut;
+        self.squares += other.squares;
+    }
+}
+
+/// Makes batches of a data set's samples.
+pub struct Collator {
+    pub samples: Samples,
+    pub config: SamplerConfig,
+    pub batch_size: usize,
+    /// Tokens of a sample at most.
+    pub max_length: usize,
+}
+
+impl Collator {
+    /// Tokens of a row whose longest sample has so many.
+    pub fn width(&self, longest: usize) -> usize {
+        match self.config.sampler {
+            Sampler::Padded => self.max_length,
+            Sampler::Standard | Sampler::Balanced { .. } => {
+                longest.next_multiple_of(self.config.pad_to_multiple_of).min(self.max_length)
+            }
+            Sampler::Packed { .. } => self.batch_size * self.max_length,
+        }
+    }
+
+    /// # Errors
+    /// When a text cannot be tokenised.
+    pub fn collate(&self, indices: &[u32]) -> Result<Collated, DataError> {
+        let samples =
+            indices.iter().map(|i| self.samples.get(*i as usize)).collect::<Result<Vec<Sample>, _>>()?;
+        let longest = samples.iter().map(|sample| sample.tokens.len()).max().unwrap_or(0);
+        let width = self.width(longest);
+        Ok(if self.config.sampler.is_packed() {
+            self.packed(&samples, width)
+        } else {
+            self.rows(&samples, width)
+        })
+    }
+
+    /// A row for each sample.
+    fn rows(&self, samples: &[Sample], width: usize) -> Collated {
+        let mut batch = Collated { rows: samples.len(), width, ..Collated::default() };
+        for sample in samples {
+            batch.append(&sample.tokens, sample.cut);
+            batch.pad(self.samples.padding(), sample.tokens.len()..width);
+        }
+        batch
+    }
+
+    /// One row of all samples; the last is cut where the row ends.
+    fn packed(&self, samples: &[Sample], width: usize) -> Collated {
+        let mut batch = Collated { rows: 1, width, ..Collated::default() };
+        let mut segments = Segments::default();
+        let mut mark = |number: usize, start: usize, length: usize| {
+            segments.numbers.extend(std::iter::repeat_n(number as i32, length));
+            segments.starts.extend(std::iter::repeat_n(start as u32, length));
+        };
+        for (number, sample) in samples.iter().enumerate() {
+            let start = batch.ids.len();
+            let length = sample.tokens.len().min(width - start);
+            batch.append(&sample.tokens[..length], sample.cut + sample.tokens.len() - length);
+            mark(number, start, length);
+        }
+        let start = batch.ids.len();
+        // In pieces as long as a sample may be: positions and attention know no longer ones.
+        for (piece, start) in (start..width).step_by(self.max_length).enumerate() {
+            let length = self.max_length.min(width - start);
+            batch.pad(self.samples.padding(), 0..length);
+            mark(samples.len() + piece, start, length);
+        }
+        batch.segments = Some(segments);
+        batch
+    }
+}
+
+impl Collated {
+    fn append(&mut self, tokens: &[u32], cut: usize) {
+        self.ids.extend(tokens.iter().map(|id| *id as i32));
+        self.positions.extend(0..tokens.len() as i32);
+        self.labels.extend(tokens.iter().skip(1).map(|id| *id as i32));
+        self.labels.extend((!tokens.is_empty()).then_some(NO_LABEL));
+        let length = tokens.len() as u64;
+        self.counts.samples += 1;
+        self.counts.tokens += length;
+        self.counts.squares += length * length;
+        self.counts.cut += cut as u64;
+    }
+
+    fn pad(&mut self, id: u32, positions: Range<usize>) {
+        let count = positions.len();
+        self.ids.extend(std::iter::repeat_n(id as i32, count));
+        self.positions.extend(positions.map(|position| position as i32));
+        self.labels.extend(std::iter::repeat_n(NO_LABEL, count));
+        self.counts.padding += count as u64;
+    }
+
+    /// Labels that count.
+    pub fn counted(&self) -> usize {
+        self.labels.iter().filter(|label| **label >= 0).count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Tokenizer;
+    use super::super::sampler::LastSample;
+    use super::super::samples::Tokenize;
+    use super::*;
+
+    /// Samples of 2, 4 and 7 tokens, the last one cut to 5; every letter is a token.
+    fn collator(sampler: Sampler) -> Collator {
+        let texts = ["b", "bcd", "bcdefg"].map(str::to_string).to_vec();
+        let tokenizer = Tokenizer::train(&[], 257).unwrap();
+        Collator {
+            samples: Samples::new(texts, &tokenizer, 5, Tokenize::Once).unwrap(),
+            config: SamplerConfig { pad_to_multiple_of: 3, ..SamplerConfig::of(sampler) },
+            batch_size: 2,
+            max_length: 5,
+        }
+    }
+
+    #[test]
+    fn rows_are_filled_up_and_predict_nothing_there() {
+        let collator = collator(Sampler::Standard);
+        let batch = collator.collate(&[0, 1]).unwrap();
+        let (b, c, d) = (batch.ids[5], batch.ids[6], batch.ids[7]);
+        let end = batch.ids[1];
+        // The longest has 4 tokens, and 6 would be more than 5.
+        assert_eq!((batch.rows, batch.width), (2, 5));
+        assert_eq!(batch.ids, [b, end, end, end, end, b, c, d, end, end]);
+        assert_eq!(batch.labels, [end, -100, -100, -100, -100, c, d, end, -100, -100]);
+        assert_eq!(batch.positions, [0, 1, 2, 3, 4, 0, 1, 2, 3, 4]);
+        assert_eq!(batch.segments, None);
+        let counts = Counts { samples: 2, tokens: 6, padding: 4, squares: 20, ..Counts::default() };
+        assert_eq!(batch.counts, counts);
+        assert_eq!(batch.counted(), 4);
+        assert_eq!(collator.collate(&[0]).unwrap().width, 3);
+        let cut = collator.collate(&[2]).unwrap();
+        assert_eq!((cut.width, cut.counts.cut, cut.counted()), (5, 2, 4));
+        assert_eq!(self::collator(Sampler::Padded).collate(&[0]).unwrap().width, 5);
+    }
+
+    #[test]
+    fn packed_samples_have_bounds_and_positions_of_their_own() {
+        let collator = collator(Sampler::Packed { last_sample: LastSample::Cut });
+        let batch = collator.collate(&[1, 0, 2]).unwrap();
+        assert_eq!((batch.rows, batch.width), (1, 10));
+        assert_eq!(batch.positions, [0, 1, 2, 3, 0, 1, 0, 1, 2, 3]);
+        let segments = batch.segments.as_ref().unwrap();
+        assert_eq!(segments.numbers, [0, 0, 0, 0, 1, 1, 2, 2, 2, 2]);
+        assert_eq!(segments.starts, [0, 0, 0, 0, 4, 4, 6, 6, 6, 6]);
+        // 4 of the last sample's 7 tokens fit.
+        let counts = Counts { samples: 3, tokens: 10, cut: 3, squares: 16 + 4 + 16, ..Counts::default() };
+        assert_eq!(batch.counts, counts);
+        assert_eq!(batch.labels.iter().filter(|label| **label < 0).count(), 3, "one a sample");
+        let short = collator.collate(&[0]).unwrap();
+        assert_eq!((short.width, short.counts.padding), (10, 8));
+        assert_eq!(short.positions, [0, 1, 0, 1, 2, 3, 4, 0, 1, 2]);
+        assert_eq!(short.segments.unwrap().numbers, [0, 0, 1, 1, 1, 1, 1, 2, 2, 2]);
+    }
+}

@@ -1,0 +1,114 @@
+//! [`BalancedBatchSampler`]: batches of samples of similar length.
+//!
+//! Samples go into buckets of k + 1 lengths each, whose bounds move from epoch to epoch. Every batch is
+//! drawn from one bucket, so its longest sample is at most k longer than its shortest; the last batch of
+//! a bucket may be short. Which bucket is next, and which of its samples, is random. Construction looks at
+//! each sample once; a draw takes its samples from the end of their bucket, whatever the size of the data
+//! set.
+
+use rand::Rng;
+
+use super::Epoch;
+
+pub struct BalancedBatchSampler<R> {
+    buckets: Vec<Vec<u32>>,
+    /// The bucket of each batch that is still to come.
+    batches: Vec<u32>,
+    batch_size: usize,
+    /// The batch that is next, where it is not left to chance.
+    first: Option<Vec<u32>>,
+    dropped: usize,
+    rng: R,
+    operations: u64,
+}
+
+impl<R: Rng> BalancedBatchSampler<R> {
+    /// Over samples of these lengths. Short batches are left out where `drop_last`.
+    pub fn new(
+        lengths: impl Iterator<Item = u32>,
+        batch_size: usize,
+        k: usize,
+        drop_last: bool,
+        mut rng: R,
+    ) -> Self {
+        let shift = rng.random_range(0..=k);
+        let mut sampler = Self {
+            buckets: Vec::new(),
+            batches: Vec::new(),
+            batch_size,
+            first: None,
+            dropped: 0,
+            rng,
+            operations: 1,
+        };
+        for (sample, length) in lengths.enumerate() {
+            let bucket = (length as usize + shift) / (k + 1);
+            if bucket >= sampler.buckets.len() {
+                sampler.operations += (bucket + 1 - sampler.buckets.len()) as u64;
+                sampler.buckets.resize(bucket + 1, Vec::new());
+            }
+            sampler.buckets[bucket].push(sample as u32);
+            sampler.operations += 1;
+        }
+        for (bucket, samples) in sampler.buckets.iter().enumerate() {
+            let (whole, rest) = (samples.len() / batch_size, samples.len() % batch_size);
+            let count = if drop_last { whole } else { whole + usize::from(rest > 0) };
+            sampler.batches.extend(std::iter::repeat_n(bucket as u32, count));
+            sampler.dropped += if drop_last { rest } else { 0 };
+            sampler.operations += 1 + count as u64;
+        }
+        sampler
+    }
+
+    /// Puts the batch that takes the most memory before the others: of the bucket whose longest samples
+    /// fill the most, and with them.
+    pub fn longest_first(&mut self, lengths: &[u32]) {
+        let length = |sample: &u32| lengths[*sample as usize];
+        let size = |samples: &[u32]| {
+            let longest = samples.iter().map(length).max().unwrap_or(0);
+            longest as usize * self.batch_size.min(samples.len())
+        };
+        let largest =
+            self.batches.iter().enumerate().max_by_key(|(_, bucket)| size(&self.buckets[**bucket as usize]));
+        let Some((place, &bucket)) = largest else { return };
+        self.batches.swap_remove(place);
+        let samples = &mut self.buckets[bucket as usize];
+        samples.sort_by_key(length);
+        self.first = Some(samples.split_off(samples.len().saturating_sub(self.batch_size)));
+    }
+
+    /// Elements that were read or written so far, to see how work grows with the data set.
+    pub fn operations(&self) -> u64 {
+        self.operations
+    }
+
+    /// Takes one of these at random, in constant time.
+    fn take(rng: &mut R, from: &mut Vec<u32>) -> u32 {
+        let place = rng.random_range(0..from.len());
+        from.swap_remove(place)
+    }
+}
+
+impl<R: Rng> Iterator for BalancedBatchSampler<R> {
+    type Item = Vec<u32>;
+
+    fn next(&mut self) -> Option<Vec<u32>> {
+        if let Some(first) = self.first.take() {
+            return Some(first);
+        }
+        if self.batches.is_empty() {
+            return None;
+        }
+        let bucket = Self::take(&mut self.rng, &mut self.batches);
+        let samples = &mut self.buckets[bucket as usize];
+        let count = self.batch_size.min(samples.len());
+        self.operations += 1 + count as u64;
+        Some((0..count).map(|_| Self::take(&mut self.rng, samples)).collect())
+    }
+}
+
+impl<R: Rng + Send> Epoch for BalancedBatchSampler<R> {
+    fn dropped(&self) -> usize {
+        self.dropped
+    }
+}

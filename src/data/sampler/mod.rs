@@ -1,0 +1,186 @@
+//! Samplers: which samples make up each batch of an epoch.
+//!
+//! The order of an epoch depends on the seed and the number of the epoch alone, so that a run which
+//! resumes at a [`Position`] sees the batches it would have seen. Every sample is in exactly one batch of
+//! an epoch, except those that a sampler counts as dropped.
+
+mod balanced;
+mod config;
+mod packed;
+mod shuffled;
+
+use std::sync::Arc;
+
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+
+use super::Position;
+pub use balanced::BalancedBatchSampler;
+pub use config::{LastSample, Sampler, SamplerConfig, SamplerName, default_of};
+use packed::Packed;
+use shuffled::Shuffled;
+
+/// The batches of one epoch, as numbers of samples.
+pub trait Epoch: Iterator<Item = Vec<u32>> + Send {
+    /// Samples left out so far.
+    fn dropped(&self) -> usize;
+}
+
+/// One batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Draw {
+    pub samples: Vec<u32>,
+    /// Samples of the epoch that no batch has, counted at the batch before or after them.
+    pub dropped: usize,
+    /// Whether the epoch ends with it.
+    pub last: bool,
+}
+
+/// What decides the batches.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub config: SamplerConfig,
+    /// Of every sample, in tokens.
+    pub lengths: Arc<Vec<u32>>,
+    pub batch_size: usize,
+    /// Tokens of a sample at most.
+    pub max_length: usize,
+    pub seed: u64,
+}
+
+impl Plan {
+    /// The batches of an epoch in their order.
+    pub fn epoch(&self, epoch: u64) -> Box<dyn Epoch> {
+        let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
+        rng.set_stream(epoch);
+        let SamplerConfig { sampler, longest_first, drop_last, .. } = self.config;
+        let lengths = &self.lengths;
+        match sampler {
+            Sampler::Padded | Sampler::Standard => {
+                let mut epoch = Shuffled::new(lengths.len(), self.batch_size, drop_last, &mut rng);
+                if longest_first {
+                    epoch.longest_first(lengths);
+                }
+                Box::new(epoch)
+            }
+            Sampler::Balanced { k } => {
+                let lengths = lengths.iter().copied();
+                let mut epoch = BalancedBatchSampler::new(lengths, self.batch_size, k, drop_last, rng);
+                if longest_first {
+                    epoch.longest_first(&self.lengths);
+                }
+                Box::new(epoch)
+            }
+            Sampler::Packed { last_sample } => {
+                let capacity = self.batch_size * self.max_length;
+                Box::new(Packed::new(lengths.clone(), capacity, last_sample, drop_last, &mut rng))
+            }
+        }
+    }
+
+    /// The largest batch that the epochs may have: a measurement of memory needs it.
+    pub fn largest(&self) -> Vec<u32> {
+        let mut sorted: Vec<u32> = (0..self.lengths.len() as u32).collect();
+        sorted.sort_by_key(|&i| std::cmp::Reverse(self.lengths[i as usize]));
+        let longest = |sorted: &[u32]| sorted[..self.batch_size.min(sorted.len())].to_vec();
+        match self.config.sampler {
+            Sampler::Padded | Sampler::Standard => longest(&sorted),
+            Sampler::Balanced { k } => {
+                // The samples that are at most k shorter than the first.
+                let from = |start: usize| {
+                    let top = self.lengths[sorted[start] as usize] as usize;
+                    let near = sorted[start..]
+                        .iter()
+                        .take_while(|&&i| self.lengths[i as usize] as usize + k >= top)
+                        .take(self.batch_size);
+                    near.copied().collect::<Vec<u32>>()
+                };
+                let size = |batch: &Vec<u32>| {
+                    batch.len() * batch.first().map_or(0, |&i| self.lengths[i as usize] as usize)
+                };
+                (0..sorted.len()).map(from).max_by_key(size).unwrap_or_default()
+            }
+            Sampler::Packed { .. } => {
+                let capacity = self.batch_size * self.max_length;
+                let mut used = 0;
+                let fits = |i: &&u32| {
+                    let before = used;
+                    used += self.lengths[**i as usize] as usize;
+                    before < capacity
+                };
+                sorted.iter().take_while(fits).copied().collect()
+            }
+        }
+    }
+
+    /// One batch for each number of tokens in a row that the first epoch has after `width`, the widest
+    /// first.
+    pub fn widths(&self, width: impl Fn(&[u32]) -> usize) -> Vec<Vec<u32>> {
+        let mut of_width = std::collections::BTreeMap::new();
+        for samples in self.epoch(0) {
+            let batch: &mut Vec<u32> = of_width.entry(width(&samples)).or_default();
+            if samples.len() > batch.len() {
+                *batch = samples;
+            }
+        }
+        of_width.into_values().rev().collect()
+    }
+}
+
+/// Batches without end, epoch after epoch.
+pub struct Draws {
+    plan: Plan,
+    /// Of the draw that is next.
+    position: Position,
+    epoch: Box<dyn Epoch>,
+    /// Drawn already, to know whether it is the last.
+    upcoming: Option<Vec<u32>>,
+    dropped: usize,
+}
+
+impl Draws {
+    /// From `start` on, the same ones that an uninterrupted run would see.
+    pub fn new(plan: Plan, start: Position) -> Self {
+        let epoch = plan.epoch(start.epoch);
+        let position = Position { epoch: start.epoch, index: 0 };
+        let mut draws = Self { plan, position, epoch, upcoming: None, dropped: 0 };
+        draws.upcoming = draws.epoch.next();
+        for _ in 0..start.index {
+            draws.next();
+        }
+        draws
+    }
+
+    /// Where the next draw is; [`Draws::new`] resumes from it.
+    pub fn position(&self) -> Position {
+        self.position
+    }
+
+    fn begin(&mut self, epoch: u64) {
+        self.position = Position { epoch, index: 0 };
+        self.epoch = self.plan.epoch(epoch);
+        self.dropped = 0;
+        self.upcoming = self.epoch.next();
+    }
+}
+
+impl Iterator for Draws {
+    type Item = Draw;
+
+    /// `None` only when no epoch has a batch.
+    fn next(&mut self) -> Option<Draw> {
+        let samples = self.upcoming.take()?;
+        self.upcoming = self.epoch.next();
+        let dropped = self.epoch.dropped();
+        let draw = Draw { samples, dropped: dropped - self.dropped, last: self.upcoming.is_none() };
+        self.dropped = dropped;
+        self.position.index += 1;
+        if draw.last {
+            self.begin(self.position.epoch + 1);
+        }
+        Some(draw)
+    }
+}
+
+#[cfg(test)]
+mod tests;

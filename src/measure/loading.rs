@@ -1,0 +1,86 @@
+//! [`Loading`]: what the batches of a cell with a sampler came to, and how long it waited for them.
+
+use serde::{Deserialize, Serialize};
+
+use super::Samples;
+use crate::data::Counts;
+
+/// Of one step.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Load {
+    pub counts: Counts,
+    /// Seconds the training loop waited for the step's batches to be ready on the host.
+    pub stall: f64,
+}
+
+/// Of all measured steps.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Loading {
+    /// Seconds of the whole training run: from asking for the first measured step's batch until the device
+    /// was done with the last, without evaluation.
+    pub run_seconds: f64,
+    pub samples: u64,
+    /// Samples that the sampler left out.
+    pub dropped_samples: u64,
+    /// Real tokens, of each step.
+    pub step_tokens: Vec<u64>,
+    /// Tokens that fill batches up.
+    pub padding_tokens: u64,
+    /// Tokens of samples beyond `train.seq_len` or the end of a packed sequence.
+    pub cut_tokens: u64,
+    /// Seconds each step waited for its batch to be ready on the host.
+    pub stall: Samples,
+}
+
+impl Loading {
+    /// # Panics
+    /// Without a step.
+    pub fn new(run_seconds: f64, loads: &[Load]) -> Self {
+        let sum = |of: fn(&Counts) -> u64| loads.iter().map(|load| of(&load.counts)).sum();
+        Self {
+            run_seconds,
+            samples: sum(|c| c.samples),
+            dropped_samples: sum(|c| c.dropped_samples),
+            step_tokens: loads.iter().map(|load| load.counts.tokens).collect(),
+            padding_tokens: sum(|c| c.padding),
+            cut_tokens: sum(|c| c.cut),
+            stall: Samples::new(loads.iter().map(|load| load.stall).collect()),
+        }
+    }
+
+    /// Real tokens.
+    pub fn tokens(&self) -> u64 {
+        self.step_tokens.iter().sum()
+    }
+
+    /// Real tokens of a step on average.
+    pub fn tokens_per_step(&self) -> f64 {
+        self.tokens() as f64 / self.step_tokens.len() as f64
+    }
+
+    /// Padding among all tokens that were computed with.
+    pub fn padding_share(&self) -> f64 {
+        self.padding_tokens as f64 / (self.padding_tokens + self.tokens()).max(1) as f64
+    }
+
+    /// The share of the run in which the training loop waited for batches.
+    pub fn stall_share(&self) -> f64 {
+        self.stall.seconds.iter().sum::<f64>() / self.run_seconds
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_by_hand() {
+        let load = |tokens, padding, stall| Load {
+            counts: Counts { samples: 2, tokens, padding, ..Counts::default() },
+            stall,
+        };
+        let loading = Loading::new(4.0, &[load(60, 40, 0.5), load(90, 10, 0.1)]);
+        assert_eq!((loading.samples, loading.tokens(), loading.tokens_per_step()), (4, 150, 75.0));
+        assert_eq!((loading.padding_share(), loading.stall_share()), (0.25, 0.15));
+    }
+}

@@ -1,0 +1,127 @@
+//! Packing changes nothing: each sample's loss and gradients are what they are alone.
+
+use std::path::Path;
+
+use burn::tensor::DType;
+
+use super::super::{Computation, Gpt2, LanguageNetwork, Llama, LmBatch};
+use super::Prepared;
+use crate::data::sampler::{LastSample, Sampler, SamplerConfig};
+use crate::data::{Collated, Collator, Samples, Tokenize, Tokenizer};
+use crate::device::{DeviceId, Staging};
+use crate::model::config::{Architecture, WeightsFrom, from_hugging_face};
+use crate::model::named;
+use crate::model::source::Source;
+use crate::ops::dense::Arithmetic;
+use crate::ops::testing::assert_close;
+use crate::ops::{Level, Operator, Ops};
+use crate::recipe::Compute;
+
+const MAX_LENGTH: usize = 48;
+
+/// No letter is in two of them; the last is longer than [`MAX_LENGTH`].
+fn texts() -> Vec<String> {
+    ["abcab", "defghdefghijkldefgh", "mno", "pqrstu", "vwxyz"]
+        .into_iter()
+        .zip([3, 2, 1, 4, 20])
+        .map(|(letters, times)| letters.repeat(times))
+        .collect()
+}
+
+fn collate(sampler: Sampler, samples: &[u32]) -> Collated {
+    let tokenizer = Tokenizer::train(&[], 257).unwrap();
+    let config = SamplerConfig::of(sampler);
+    let samples_of = Samples::new(texts(), &tokenizer, MAX_LENGTH, Tokenize::Once).unwrap();
+    let collator = Collator { samples: samples_of, config, batch_size: 4, max_length: MAX_LENGTH };
+    collator.collate(samples).unwrap()
+}
+
+fn batch(collated: Collated) -> LmBatch {
+    Prepared::new(collated).upload(&mut Staging::plain(&DeviceId::Cpu.burn()))
+}
+
+/// The packed batch, with the labels of one sample alone.
+fn packed(only: i32) -> LmBatch {
+    let mut collated = collate(Sampler::Packed { last_sample: LastSample::Cut }, &[0, 1, 2, 3, 4]);
+    let numbers = collated.segments.as_ref().unwrap().numbers.clone();
+    for (label, number) in collated.labels.iter_mut().zip(numbers) {
+        *label = if number == only { *label } else { -100 };
+    }
+    batch(collated)
+}
+
+/// Loss of a batch and the gradients of all parameters.
+fn results<N: LanguageNetwork>(network: &N, batch: &LmBatch) -> (f64, named::Named) {
+    let loss = network.loss(batch);
+    let value = f64::from(loss.clone().into_scalar::<f32>());
+    (value, named::gradients(network, &loss.backward()))
+}
+
+fn check<N: LanguageNetwork>(network: &N) {
+    for sample in 0..texts().len() as u32 {
+        let alone = batch(collate(Sampler::Standard, &[sample]));
+        let (alone, gradients) = results(network, &alone);
+        // Beside a longer sample it is padded.
+        let mut padded = collate(Sampler::Standard, &[4, sample]);
+        let width = padded.width;
+        padded.labels[..width].fill(-100);
+        let (padded, _) = results(network, &batch(padded));
+        let (packed, of_packed) = results(network, &packed(sample as i32));
+        assert!((packed - alone).abs() < 1e-5 && (padded - alone).abs() < 1e-5, "{packed} {padded} {alone}");
+        assert_eq!(gradients.len(), of_packed.len());
+        for ((name, alone), (_, packed)) in gradients.iter().zip(&of_packed) {
+            // Nothing but rounding reaches a key's bias: softmax does not see it.
+            if alone.iter().any(|g| g.abs() > 1e-6) {
+                assert_close(packed, alone, 1e-4);
+            }
+            if name.contains("wte") || name.contains("embed_tokens") {
+                foreign_rows_are_zero(packed, sample as usize);
+            }
+        }
+    }
+}
+
+/// The gradient of an input embedding has rows for the sample's own tokens alone.
+fn foreign_rows_are_zero(gradient: &[f64], sample: usize) {
+    let tokenizer = Tokenizer::train(&[], 257).unwrap();
+    let columns = gradient.len() / 512;
+    for (other, text) in texts().iter().enumerate() {
+        for id in tokenizer.encode(text).unwrap() {
+            let row = &gradient[id as usize * columns..][..columns];
+            let any = row.iter().any(|g| *g != 0.0);
+            assert!(other == sample || !any, "a gradient of sample {sample} reached sample {other}");
+        }
+    }
+    assert!(gradient.iter().any(|g| *g != 0.0));
+}
+
+fn architecture(fixture: &str) -> Architecture {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(fixture);
+    from_hugging_face(&folder).unwrap()
+}
+
+fn computation(attention: Operator) -> Computation {
+    let ops = Ops { attention, ..Ops::default() };
+    Computation { arithmetic: Arithmetic::of(Compute::Fp32), ops, level: Level::Keep }
+}
+
+fn random() -> Source {
+    Source::open(&WeightsFrom::Random, &[], DeviceId::Cpu, DType::F32).unwrap()
+}
+
+#[test]
+fn packing_changes_nothing_of_gpt2() {
+    let Architecture::Gpt2(mut config) = architecture("gpt2") else { panic!("not a GPT-2") };
+    // A tied embedding gets gradients from the head too.
+    config.tie_word_embeddings = false;
+    for operator in [Operator::Custom, Operator::Plain] {
+        check(&Gpt2::new(&config, MAX_LENGTH, &random(), computation(operator), None));
+    }
+}
+
+#[test]
+fn packing_changes_nothing_of_qwen2() {
+    let Architecture::Qwen2(mut config) = architecture("qwen2") else { panic!("not a Qwen2") };
+    config.tie_word_embeddings = false;
+    check(&Llama::new(&config, MAX_LENGTH, &random(), computation(Operator::Custom), None));
+}

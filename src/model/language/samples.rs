@@ -1,0 +1,186 @@
+//! Training on samples: what a sampler draws, collated by a loader and brought to the device.
+
+use std::sync::Arc;
+
+use burn::tensor::{Device, Int, Tensor};
+
+use super::{LmBatch, Tokens};
+use crate::data::{
+    Collated, Collator, Counts, DataError, Dataset, Draws, LastSample, Loader, Plan, Position, Sampler,
+    SamplerConfig, Samples, Tokenize,
+};
+use crate::device::Staging;
+use crate::measure::Load;
+use crate::model::Steps;
+use crate::ops::attention::Mask;
+use crate::ops::embedding::{Ids, ScatterPlan};
+use crate::recipe::Cell;
+
+/// A collated batch with all that the device needs of it.
+struct Prepared {
+    /// [`Ids`] of the tokens and of their positions, four each, labels, and the segments' numbers.
+    arrays: Vec<Vec<i32>>,
+    rows: usize,
+    width: usize,
+    starts: Option<Arc<[u32]>>,
+    /// Labels that count.
+    counted: usize,
+    counts: Counts,
+}
+
+impl Prepared {
+    fn new(batch: Collated) -> Self {
+        let counted = batch.counted();
+        // What predicts nothing is padding, or the last token of a sample: no token looks back at either.
+        let plan = |ids: &[i32]| ScatterPlan::of(ids, |token| batch.labels[token] >= 0);
+        let (ids, positions) = (plan(&batch.ids), plan(&batch.positions));
+        let Collated { rows, width, counts, .. } = batch;
+        let mut arrays = Ids::arrays(batch.ids, ids).to_vec();
+        arrays.extend(Ids::arrays(batch.positions, positions));
+        arrays.push(batch.labels);
+        let starts = batch.segments.map(|segments| {
+            arrays.push(segments.numbers);
+            segments.starts.into()
+        });
+        Self { arrays, rows, width, starts, counted, counts }
+    }
+
+    fn upload(self, staging: &mut Staging) -> LmBatch {
+        let Self { arrays, rows, width, starts, counted, .. } = self;
+        let mut tensors = staging.upload(arrays).into_iter();
+        let mut next = || tensors.next().expect("one for each array");
+        let mut ids = || Ids::from_tensors([next(), next(), next(), next()]);
+        let (ids, positions) = (ids(), ids());
+        let labels = next();
+        let segments = starts.is_some().then(|| -> Tensor<2, Int> { next().reshape([rows, width]) });
+        let mask = Mask { segments, starts };
+        let tokens = Tokens { ids, positions, batch: rows, sequence: width, mask };
+        LmBatch { tokens, labels, total: counted as f64 }
+    }
+}
+
+/// Micro-batches of samples. An epoch's last step may have fewer of them.
+pub struct SampleFeed {
+    plan: Plan,
+    collator: Arc<Collator>,
+    /// `None` until the first step is asked for, so that no time before it is saved.
+    loader: Option<Loader<Prepared>>,
+    eval: Held,
+    accumulation_steps: usize,
+    staging: Staging,
+    plain: Device,
+    loads: Vec<Load>,
+}
+
+/// Held-out samples, packed: the same tokens for every sampler, and as many in each batch.
+struct Held {
+    collator: Collator,
+    draws: Draws,
+}
+
+impl SampleFeed {
+    /// # Panics
+    /// When the corpus or the tokenizer cannot be used; the row then says why.
+    pub fn open(cell: &Cell, device: &Device) -> Self {
+        let sampler = *cell.data.sampler().expect("chosen by it");
+        let (plan, collator, eval) = Self::samples(cell, sampler).unwrap_or_else(|e| panic!("{e}"));
+        Self {
+            plan,
+            collator: Arc::new(collator),
+            loader: None,
+            eval,
+            accumulation_steps: cell.train.accumulation_steps,
+            staging: cell.device_id().staging(sampler.pinned),
+            plain: device.clone(),
+            loads: Vec::new(),
+        }
+    }
+
+    fn samples(cell: &Cell, config: SamplerConfig) -> Result<(Plan, Collator, Held), DataError> {
+        let (seed, max_length) = (u64::from(cell.seed), cell.train.seq_len);
+        let vocab = cell.model.vocab_size().expect("a language model");
+        let Dataset::Text(data) = Dataset::open(&cell.data, seed, vocab)? else {
+            unreachable!("a sampler needs text")
+        };
+        let of = |samples: Samples, config: SamplerConfig| {
+            let lengths = Arc::new(samples.lengths());
+            let batch_size = cell.train.batch_size;
+            let plan = Plan { config, lengths, batch_size, max_length, seed };
+            (plan, Collator { samples, config, batch_size, max_length })
+        };
+        let train = data.samples(data.train_split, config.samples, max_length, config.tokenize)?;
+        let (plan, collator) = of(train, config);
+        let held_out = data.samples(data.eval_split, config.samples, max_length, Tokenize::Once)?;
+        let packed = Sampler::Packed { last_sample: LastSample::Cut };
+        let tokens: u32 = held_out.lengths().iter().sum();
+        // Batches of equal weight in the mean, where there is more than one.
+        let drop_last = tokens as usize >= cell.train.tokens();
+        let (eval_plan, eval) = of(held_out, SamplerConfig { sampler: packed, drop_last, ..config });
+        let draws = Draws::new(eval_plan, Position::default());
+        Ok((plan, collator, Held { collator: eval, draws }))
+    }
+
+    /// The step's losses add up to the mean over its real tokens.
+    fn weigh(mut batches: Vec<LmBatch>) -> Vec<LmBatch> {
+        let total = batches.iter().map(|batch| batch.total).sum();
+        batches.iter_mut().for_each(|batch| batch.total = total);
+        batches
+    }
+
+    /// A batch outside of the run.
+    fn alone(&self, collator: &Collator, samples: &[u32]) -> LmBatch {
+        let collated = collator.collate(samples).unwrap_or_else(|e| panic!("{e}"));
+        Prepared::new(collated).upload(&mut Staging::plain(&self.plain))
+    }
+}
+
+impl Steps<LmBatch> for SampleFeed {
+    fn next(&mut self) -> Vec<LmBatch> {
+        let loader = self.loader.get_or_insert_with(|| {
+            Loader::new(&self.plan, &self.collator, Position::default(), Prepared::new)
+        });
+        let (mut batches, mut load) = (Vec::new(), Load::default());
+        for _ in 0..self.accumulation_steps {
+            let loaded = loader.next().unwrap_or_else(|e| panic!("{e}"));
+            load.stall += loaded.stall;
+            load.counts += loaded.batch.counts;
+            batches.push(loaded.batch.upload(&mut self.staging));
+            if loaded.last {
+                break;
+            }
+        }
+        self.loads.push(load);
+        Self::weigh(batches)
+    }
+
+    fn held_out(&mut self) -> Option<LmBatch> {
+        let draw = self.eval.draws.next()?;
+        Some(self.alone(&self.eval.collator, &draw.samples))
+    }
+
+    fn rehearsals(&self) -> Vec<Vec<LmBatch>> {
+        let step = |samples: Vec<u32>| {
+            let batch = self.alone(&self.collator, &samples);
+            Self::weigh(vec![batch; self.accumulation_steps])
+        };
+        let longest = |samples: &[u32]| samples.iter().map(|i| self.plan.lengths[*i as usize]).max();
+        let width = |samples: &[u32]| self.collator.width(longest(samples).unwrap_or(0) as usize);
+        let largest = self.plan.largest();
+        let first = width(&largest);
+        let others = self.plan.widths(width).into_iter().filter(|samples| width(samples) != first);
+        std::iter::once(largest.clone()).chain(others).map(step).collect()
+    }
+
+    fn of_epochs(&self, epochs: usize) -> Option<usize> {
+        let batches = (0..epochs as u64).map(|epoch| self.plan.epoch(epoch).count());
+        Some(batches.map(|count| count.div_ceil(self.accumulation_steps)).sum())
+    }
+
+    fn loads(&self) -> &[Load] {
+        &self.loads
+    }
+}
+
+#[cfg(test)]
+#[path = "packing_tests.rs"]
+mod tests;

@@ -1,0 +1,207 @@
+//! [`Training`]: a network, its optimizer and its data, step by step.
+
+use std::path::Path;
+
+use burn::tensor::Tensor;
+
+use crate::device::DeviceId;
+use crate::device::trace::{self, Crossing, Mark};
+use crate::measure::{Evaluation, Load, Meter, Phase};
+use crate::model::{Network, Steps};
+use crate::offload::Blocks;
+use crate::optim::host::Work;
+use crate::optim::{GradientSet, Optimizer, StepSize};
+use crate::recipe::Cell;
+
+pub struct Training<'a, N: Network> {
+    cell: &'a Cell,
+    device: DeviceId,
+    /// `None` only while a step is under way.
+    network: Option<N>,
+    optimizer: Optimizer,
+    data: Box<dyn Steps<N::Batch>>,
+    /// The micro-batches of the step that is next.
+    batches: Vec<N::Batch>,
+    /// What evaluation reads.
+    held_out: Vec<N::Batch>,
+    /// Updates so far, and all of them.
+    updates: usize,
+    total_updates: usize,
+    evaluations: Vec<Evaluation>,
+    /// Seconds of the measured updates on the host.
+    host_updates: Vec<f64>,
+}
+
+impl<'a, N: Network> Training<'a, N> {
+    /// `total_updates`: what the schedule of the learning rate goes over.
+    pub fn new(cell: &'a Cell, data: Box<dyn Steps<N::Batch>>, total_updates: usize) -> Self {
+        let device = cell.device_id();
+        let mut training = Self {
+            cell,
+            device,
+            network: None,
+            optimizer: Optimizer::new(&cell.train.optimizer, cell.offload().optimizer, device),
+            data,
+            batches: Vec::new(),
+            held_out: Vec::new(),
+            updates: 0,
+            total_updates,
+            evaluations: Vec::new(),
+            host_updates: Vec::new(),
+        };
+        training.begin(total_updates);
+        training
+    }
+
+    /// Makes the network and its optimizer, the same ones each time.
+    pub fn begin(&mut self, total_updates: usize) {
+        let cell = self.cell;
+        // Two at a time would take twice the memory.
+        self.network = None;
+        self.optimizer = Optimizer::new(&cell.train.optimizer, cell.offload().optimizer, self.device);
+        (self.updates, self.total_updates) = (0, total_updates);
+        let plain = self.device.burn();
+        plain.seed(u64::from(cell.seed));
+        let network = N::init(cell, &plain.autodiff());
+        if let (Some(blocks), Some(_)) = (network.offloaded(), cell.train.clip_norm) {
+            blocks.want_squares();
+        }
+        self.optimizer.adopt(&network, network.offloaded());
+        self.network = Some(network);
+    }
+
+    /// Lets the device compile and tune for every shape of batch that comes. The largest is the next.
+    pub fn prepare(&mut self, meter: &mut dyn Meter, told: fn(usize)) {
+        let mut rehearsals = self.data.rehearsals().into_iter();
+        self.batches = rehearsals.next().unwrap_or_else(|| self.data.next());
+        meter.prepare(&|| drop(self.loss().backward()), told);
+        for batches in rehearsals {
+            let largest = std::mem::replace(&mut self.batches, batches);
+            meter.compile(&|| drop(self.loss().backward()));
+            self.batches = largest;
+        }
+        // The first step does not add to the gradients of the preparation.
+        self.network().offloaded().inspect(|blocks| blocks.discard_gradients());
+    }
+
+    /// Takes the next step's batches.
+    pub fn load(&mut self) {
+        self.batches = self.data.next();
+    }
+
+    /// What loading took so far, of data that follow it.
+    pub fn loads(&self) -> Vec<Load> {
+        self.data.loads().to_vec()
+    }
+
+    fn network(&self) -> &N {
+        self.network.as_ref().expect("between steps")
+    }
+
+    /// Of the next step's first micro-batch.
+    pub fn loss(&self) -> Tensor<1> {
+        self.network().loss(&self.batches[0])
+    }
+
+    /// Forward and backward of every micro-batch and the update; `end` hears of the end of each phase,
+    /// and after a forward of its loss.
+    pub fn step(&mut self, end: &mut dyn FnMut(Phase, Option<Tensor<1>>)) {
+        let Some(network) = self.network.take() else { return };
+        let train = &self.cell.train;
+        self.updates += 1;
+        let rate = train.schedule.factor(self.updates, self.total_updates);
+        let mut sum = GradientSet::default();
+        let mut losses = Vec::new();
+        for (i, batch) in self.batches.iter().enumerate() {
+            let range = self.device.range(c"forward");
+            let loss = network.loss(batch);
+            drop(range);
+            end(Phase::Forward, Some(loss.clone().inner()));
+            losses.extend(train.sync_each_step.then(|| loss.clone().inner()));
+            let range = self.device.range(c"backward");
+            // No update may use the norm of gradients that are still to come.
+            if let (Some(blocks), None) = (network.offloaded(), train.clip_norm)
+                && i + 1 == self.batches.len()
+            {
+                blocks.update_on_arrival(Work::Step { rate, clip: 1.0 });
+            }
+            let gradients = loss.backward();
+            // The loss holds the graph; freeing it belongs to backward.
+            drop(loss);
+            sum.add(&network, gradients);
+            network.offloaded().inspect(|blocks| blocks.settle());
+            drop(range);
+            end(Phase::Backward, None);
+        }
+        let range = self.device.range(c"optimizer");
+        let size = StepSize {
+            rate,
+            clip: train.clip_norm.map(|limit| {
+                let offloaded = network.offloaded().and_then(Blocks::squares);
+                sum.clip_factor(limit, offloaded, &self.device.burn())
+            }),
+        };
+        if let Some(blocks) = network.offloaded() {
+            blocks.update(&mut self.optimizer, &size);
+            blocks.settle();
+        }
+        let network = self.optimizer.step(network, sum, &size);
+        network.offloaded().inspect(|blocks| blocks.finish_updates());
+        self.network = Some(network);
+        drop(range);
+        end(Phase::Optimizer, None);
+        losses.into_iter().for_each(|loss| drop(loss.into_data()));
+    }
+
+    /// Keeps what the last update took on the host, of a measured step.
+    pub fn note_host_update(&mut self, measured: bool) {
+        let seconds = self.optimizer.take_host_seconds();
+        self.host_updates.extend(seconds.filter(|_| measured));
+    }
+
+    /// Before the first step, after the last, and as often as the recipe asks.
+    pub fn evaluation_is_due(&self, now: bool) -> bool {
+        self.cell.eval.is_some_and(|eval| now || self.updates.is_multiple_of(eval.every))
+    }
+
+    /// Measures quality on held-out batches.
+    pub fn evaluate(&mut self) {
+        let Some(eval) = self.cell.eval else { return };
+        let network = self.network().valid();
+        // The same batches every time.
+        if self.held_out.is_empty() {
+            self.held_out = (0..eval.batches).map_while(|_| self.data.held_out()).collect();
+        }
+        let parts: Vec<Evaluation> = self.held_out.iter().map(|batch| network.evaluate(batch)).collect();
+        self.evaluations.push(Evaluation::mean(self.updates, &parts));
+    }
+
+    /// Records one more step, outside of the measured ones, and writes its trace if there is a path.
+    pub fn record(&mut self, path: Option<&Path>) -> Vec<Crossing> {
+        let device = self.device;
+        let recorded = device.record(|| {
+            self.step(&mut |phase, _| device.mark(Mark::End(phase)));
+            // Where loading is under study, what lies between two steps belongs to the picture.
+            if !self.data.loads().is_empty() {
+                self.load();
+            }
+        });
+        let written = recorded.and_then(|activities| {
+            if let Some(path) = path {
+                let trace = trace::chrome_trace(&activities).to_string();
+                std::fs::write(path, trace).map_err(|e| e.to_string())?;
+            }
+            Ok(trace::crossings(&activities))
+        });
+        written.unwrap_or_else(|reason| {
+            // The measurement is whole without it; the report says that the trace is missing.
+            eprintln!("no trace of this cell: {reason}");
+            Vec::new()
+        })
+    }
+
+    /// Evaluations, and seconds of the measured updates on the host.
+    pub fn into_results(self) -> (Vec<Evaluation>, Vec<f64>) {
+        (self.evaluations, self.host_updates)
+    }
+}

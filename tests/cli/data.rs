@@ -1,0 +1,134 @@
+//! Samplers and loaders through the binary.
+
+use serde_json::Value;
+
+use crate::place::Place;
+
+/// 2 layers on paragraphs of generated text, an epoch of each sampler.
+const SAMPLERS: &str = r#"title = "samplers"
+[model]
+kind = "gpt2"
+vocab_size = 300
+hidden_size = 16
+num_hidden_layers = 1
+num_attention_heads = 2
+max_position_embeddings = 256
+[data]
+corpus = "generated"
+size = "20 KiB"
+vocab_size = 300
+[train]
+batch_size = 4
+seq_len = 256
+optimizer = { kind = "adamw", lr = 1e-3 }
+[eval]
+every = 1000
+batches = 2
+[measure]
+warmup = 1
+epochs = 1
+[[grid]]
+"data.sampler" = ["padded", "standard", "packed"]
+[[grid]]
+"data.sampler" = "balanced"
+"data.k" = 4
+[[grid]]
+"data.sampler" = "standard"
+"data.drop_last" = true
+"data.longest_first" = true
+"data.tokenize" = "once"
+"data.num_workers" = 0
+"#;
+
+fn of<'a>(rows: &'a [Value], sampler: &str, dropping: bool) -> &'a Value {
+    let row = rows.iter().find(|row| {
+        let data = &row["cell"]["data"];
+        data["sampler"] == sampler && data["drop_last"].is_boolean() == dropping
+    });
+    row.unwrap_or_else(|| panic!("a row of {sampler}"))
+}
+
+#[test]
+fn every_sampler_trains_on_the_same_samples() {
+    let place = Place::new(SAMPLERS);
+    place.runner(&["run", "recipe.toml"]).exits(0).says(&["5 measured"]);
+    let rows = place.rows();
+    let loading = |sampler: &str, dropping| {
+        let loading = &of(&rows, sampler, dropping)["measurement"]["loading"];
+        let number = |key: &str| loading[key].as_u64().unwrap_or_else(|| panic!("{key} in {loading}"));
+        let tokens: u64 =
+            loading["step_tokens"].as_array().unwrap().iter().map(|n| n.as_u64().unwrap()).sum();
+        let steps = loading["stall"]["seconds"].as_array().unwrap().len();
+        assert!(loading["run_seconds"].as_f64() > Some(0.0));
+        (number("samples") + number("dropped_samples"), tokens, number("padding_tokens"), steps)
+    };
+    let [padded, standard, packed, balanced] =
+        ["padded", "standard", "packed", "balanced"].map(|sampler| loading(sampler, false));
+    let dropping = loading("standard", true);
+    // One epoch each: the same samples, and the same tokens but for what a packed sequence cuts.
+    assert!([standard, packed, balanced, dropping].iter().all(|other| other.0 == padded.0));
+    assert_eq!((standard.1, balanced.1), (padded.1, padded.1));
+    assert!(packed.1 <= padded.1 && packed.1 > padded.1 * 9 / 10, "{packed:?} of {padded:?}");
+    assert!(padded.2 > standard.2 && standard.2 > 3 * balanced.2, "{padded:?} {standard:?} {balanced:?}");
+    // Packed in fewer steps, of which only the last may be incomplete.
+    assert!(packed.3 < padded.3 && packed.2 < 4 * 256, "{packed:?} {padded:?}");
+    assert!(dropping.1 <= standard.1 && dropping.3 <= standard.3);
+    for row in &rows {
+        let m = &row["measurement"];
+        assert_eq!(m["loss"].as_array().map(Vec::len), m["loading"]["step_tokens"].as_array().map(Vec::len));
+        let [first, last] = [0, 1].map(|i| m["evaluations"][i]["loss"].as_f64().unwrap());
+        // Warm-up trained a network of its own: the samples meet an untrained one.
+        assert!((first - 300f64.ln()).abs() < 0.2 && last < first, "{first} {last}");
+    }
+    let report = std::fs::read_to_string(place.results().join("report.html")).unwrap();
+    for part in ["padding", "stall", "real tokens"] {
+        assert!(report.contains(part), "{part}");
+    }
+}
+
+/// Where text is tokenised and where batches are made changes no number.
+#[test]
+fn loading_changes_no_loss() {
+    let grid = SAMPLERS.find("[[grid]]").unwrap();
+    let ways = "[[grid]]\n\"data.sampler\" = \"standard\"\n\"data.tokenize\" = [\"once\", \"every_step\"]\n\
+                \"data.num_workers\" = [0, 2]\n\"train.sync_each_step\" = true\n";
+    let place = Place::new(&format!("{}{ways}", &SAMPLERS[..grid]));
+    place.runner(&["run", "recipe.toml"]).exits(0).says(&["4 measured"]);
+    let rows = place.rows();
+    let losses: Vec<&Value> = rows.iter().map(|row| &row["measurement"]["loss"]).collect();
+    assert!(losses.windows(2).all(|pair| pair[0] == pair[1]), "{losses:?}");
+}
+
+#[test]
+fn keys_without_effect_are_refused_with_their_place() {
+    let refused = |from: &str, to: &str, parts: &[&str]| {
+        assert!(SAMPLERS.contains(from), "{from}");
+        Place::new(&SAMPLERS.replace(from, to)).runner(&["check", "recipe.toml"]).exits(2).says(parts);
+    };
+    refused("\"data.k\" = 4", "\"data.prefetch_factor\" = 2", &["needs `k`"]);
+    refused("epochs = 1", "epochs = 1\nsteps = 2", &["`steps` and `epochs`"]);
+    refused(
+        "\"data.tokenize\" = \"once\"",
+        "\"data.tokenize\" = \"every_step\"",
+        &["lengths before it draws"],
+    );
+    refused(
+        "corpus = \"generated\"\nsize = \"20 KiB\"\nvocab_size = 300",
+        "corpus = \"random\"",
+        &["`sampler` has no meaning"],
+    );
+    let grid = SAMPLERS.find("[[grid]]").unwrap();
+    Place::new(&SAMPLERS[..grid])
+        .runner(&["check", "recipe.toml"])
+        .exits(2)
+        .says(&["one pass over the samples"]);
+}
+
+#[test]
+fn a_sampler_that_leaves_out_everything_fails_the_cell() {
+    let grid = SAMPLERS.find("[[grid]]").unwrap();
+    let recipe = SAMPLERS[..grid].replace("[data]", "[data]\nsampler = \"standard\"\ndrop_last = true");
+    let place =
+        Place::new(&recipe.replace("batch_size = 4", "batch_size = 4000").replace("epochs = 1", "steps = 1"));
+    place.runner(&["run", "recipe.toml"]).exits(1).says(&["drop_last leaves out all"]);
+}
