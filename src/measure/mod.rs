@@ -17,6 +17,8 @@ pub use evaluation::Evaluation;
 pub use meter::{Measured, MemoryUse, Meter, Phase, Stop, divergence};
 pub use samples::Samples;
 
+use crate::precision::{GradientHistogram, ScalerRecord};
+
 /// What the measured steps of a cell cost.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measurement {
@@ -35,6 +37,12 @@ pub struct Measurement {
     /// Quality on data that is not trained on, as often as the recipe asks.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub evaluations: Vec<Evaluation>,
+    /// Absent without a gradient scaler.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub scaler: Option<ScalerRecord>,
+    /// Of one more gradient after the last step, where the recipe asks for it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub gradient_histogram: Option<GradientHistogram>,
     pub memory: MemoryUse,
     /// Which way each part of the work took: `"matmul" → "cuBLASLt"`.
     pub paths: BTreeMap<String, String>,

@@ -198,6 +198,6 @@ pub fn narrow<const D: usize>(tensor: Tensor<D>, dtype: DType) -> Tensor<D> {
 }
 
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 #[cfg(test)]
 mod tests;

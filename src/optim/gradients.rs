@@ -28,15 +28,18 @@ impl GradientSet {
         self.gradients.remove(&id).map(|gradient| Tensor::<1>::from_dispatch(gradient).reshape([size]))
     }
 
-    /// What every gradient is to be multiplied by so that the norm over all of them is at most `limit`,
-    /// as `torch.nn.utils.clip_grad_norm_`: min(1, limit / (norm + 1e-6)), [1] in fp32. The norm stays on
-    /// the device; a gradient that is not finite makes the factor NaN.
+    /// Σ g² over all gradients, [1] in fp32, on the device; not finite where a gradient is not.
     /// `others`: the sum of the squares of gradients that are not in the set.
-    pub fn clip_factor(&self, limit: f64, others: Option<Tensor<1>>, device: &Device) -> Tensor<1> {
+    pub fn squares(&self, others: Option<Tensor<1>>, device: &Device) -> Tensor<1> {
         let others = others.unwrap_or_else(|| Tensor::<1>::zeros([1], (device, DType::F32)));
-        let squares = self.gradients.values().fold(others, |sum, gradient| sum + squares(gradient.clone()));
-        (squares.sqrt() + 1e-6).recip().mul_scalar(limit).clamp_max(1.0)
+        self.gradients.values().fold(others, |sum, gradient| sum + squares(gradient.clone()))
     }
+}
+
+/// What every gradient is to be multiplied by so that the norm over all of them is at most `limit`, as
+/// `torch.nn.utils.clip_grad_norm_`: min(1, limit / (norm + 1e-6)), [1] in fp32.
+pub fn clip_factor(norm: Tensor<1>, limit: f64) -> Tensor<1> {
+    (norm + 1e-6).recip().mul_scalar(limit).clamp_max(1.0)
 }
 
 /// Σ g², [1] in fp32, of a gradient of any shape.
@@ -78,7 +81,8 @@ mod tests {
             let gradient = Tensor::<1>::from_floats(values.as_slice(), &device);
             set.gradients.insert(ParamId::new(), gradient.into_dispatch());
         }
-        let factor = |limit| set.clip_factor(limit, None, &device).into_scalar::<f32>();
+        let factor =
+            |limit| clip_factor(set.squares(None, &device).sqrt(), limit).into_scalar::<f32>();
         assert!((factor(1.0) - 1.0 / 13.0).abs() < 1e-7);
         assert_eq!(factor(20.0), 1.0);
     }

@@ -12,11 +12,12 @@ use burn::tensor::{DType, Device, Tensor};
 use serde::{Deserialize, Serialize};
 
 pub use adamw::AdamW;
-pub use gradients::{GradientSet, squares};
+pub use gradients::{GradientSet, clip_factor, squares};
 pub use schedule::Schedule;
 pub use sgd::Sgd;
 
-use crate::ops::narrow;
+use crate::ops::backend::on_cuda;
+use crate::ops::wide;
 
 /// `train.optimizer`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -66,18 +67,27 @@ impl OptimizerConfig {
 pub struct StepSize {
     /// Factor of the learning rate, from the schedule.
     pub rate: f64,
-    /// Factor of every gradient, [1] in fp32; `None`: 1.
+    /// Factor of every gradient, which clips it and undoes the loss's scale, [1] in fp32; `None`: 1.
     pub clip: Option<Tensor<1>>,
+    /// 1, or 0 where parameters and state are to stay as they are, [1] in fp32 on the device; `None`: 1.
+    pub applied: Option<Tensor<1>>,
 }
 
 impl StepSize {
-    /// The learning rate as configured, and no clipping.
-    pub const FULL: Self = Self { rate: 1.0, clip: None };
+    /// The learning rate as configured, no clipping, and nothing skipped.
+    pub const FULL: Self = Self { rate: 1.0, clip: None, applied: None };
 }
 
 /// One parameter's update on flat views: `(parameter, gradient, state) → parameter`.
 pub trait UpdateRule {
     type State: Default;
+
+    /// What the updates of one step share on a device whose flag [`StepSize::applied`] the host does not
+    /// wait for, from that flag and the same of the step before; it takes the flag's place.
+    fn share(&self, applied: Tensor<1>, _before: Option<Tensor<1>>) -> Tensor<1> {
+        applied
+    }
+
     fn update(
         &self,
         parameter: Tensor<1>,
@@ -98,16 +108,16 @@ pub enum Optimizer {
 pub struct Stateful<R: UpdateRule> {
     rule: R,
     states: HashMap<ParamId, R::State>,
+    /// [`UpdateRule::share`] of the last step that had a flag.
+    shared: Option<Tensor<1>>,
 }
 
 impl Optimizer {
     pub fn new(config: &OptimizerConfig) -> Self {
         match config {
             OptimizerConfig::None(_) => Self::None,
-            OptimizerConfig::Sgd(rule) => Self::Sgd(Stateful { rule: rule.clone(), states: HashMap::new() }),
-            OptimizerConfig::AdamW(rule) => {
-                Self::AdamW(Stateful { rule: rule.clone(), states: HashMap::new() })
-            }
+            OptimizerConfig::Sgd(rule) => Self::Sgd(Stateful::new(rule.clone())),
+            OptimizerConfig::AdamW(rule) => Self::AdamW(Stateful::new(rule.clone())),
         }
     }
 
@@ -126,17 +136,36 @@ impl Optimizer {
         }
     }
 
-    /// Updates every parameter that has a gradient. Each gradient is freed as it is used.
+    /// Updates every parameter that has a gradient, unless the step is not to be applied. Each gradient is
+    /// freed as it is used.
     pub fn step<M: Module>(&mut self, module: M, gradients: GradientSet, size: &StepSize) -> M {
         match self {
             Self::None => module,
-            Self::Sgd(stateful) => module.map(&mut Update { stateful, gradients, size }),
-            Self::AdamW(stateful) => module.map(&mut Update { stateful, gradients, size }),
+            Self::Sgd(stateful) => stateful.step(module, gradients, size),
+            Self::AdamW(stateful) => stateful.step(module, gradients, size),
         }
     }
 }
 
 impl<R: UpdateRule> Stateful<R> {
+    fn new(rule: R) -> Self {
+        Self { rule, states: HashMap::new(), shared: None }
+    }
+
+    fn step<M: Module>(&mut self, module: M, gradients: GradientSet, size: &StepSize) -> M {
+        let mut size = size.clone();
+        if let Some(applied) = size.applied.take() {
+            if on_cuda(&applied) {
+                self.shared = Some(self.rule.share(applied, self.shared.take()));
+                size.applied = self.shared.clone();
+            } else if applied.into_scalar::<f32>() == 0.0 {
+                // The CPU computes when it is called: the flag is there already.
+                return module;
+            }
+        }
+        module.map(&mut Update { stateful: self, gradients, size: &size })
+    }
+
     fn update(&mut self, id: ParamId, flat: Tensor<1>, gradient: Tensor<1>, size: &StepSize) -> Tensor<1> {
         self.rule.update(flat, gradient, self.states.entry(id).or_default(), size)
     }
@@ -163,14 +192,11 @@ impl<R: UpdateRule> ModuleMapper for Update<'_, R> {
     }
 }
 
-/// The gradient times the step's clipping factor, in the parameter's type.
+/// The gradient times the step's factor, in fp32.
 fn clipped(gradient: Tensor<1>, size: &StepSize) -> Tensor<1> {
     match &size.clip {
-        None => gradient,
-        Some(clip) => {
-            let dtype = gradient.dtype();
-            gradient * narrow(clip.clone(), dtype)
-        }
+        None => wide(gradient),
+        Some(clip) => wide(gradient) * clip.clone(),
     }
 }
 

@@ -11,7 +11,7 @@ use toml::de::{DeTable, DeValue, Deserializer};
 
 use super::diagnostic::{RecipeError, Rule, Source};
 use super::grid::Override;
-use super::sections::{DeviceName, Eval, Measure, Precision, Train};
+use super::sections::{DeviceName, Eval, Measure, Train};
 use super::tagged;
 use super::{HEADER_KEYS, Run};
 use crate::data::Data;
@@ -19,6 +19,7 @@ use crate::device::DeviceId;
 use crate::model::Model;
 use crate::offload::Offload;
 use crate::ops::{Checkpoint, Ops};
+use crate::precision::Precision;
 
 /// Everything that decides what is computed and how it is measured.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -101,7 +102,7 @@ impl Cell {
 
     /// Rules over more than one key. Each technique checks its own.
     fn check(&self) -> Result<(), Rule> {
-        self.precision.check()?;
+        self.precision.check(self)?;
         self.ops.check(self)?;
         self.offload().check(self)?;
         if self.model.decoder().is_none() {
@@ -152,6 +153,7 @@ pub fn setting<'s>(settings: &'s Settings, key: &str) -> Option<Cow<'s, Value>> 
         "train.schedule.kind" => || "constant".into(),
         "data.corpus" => || "random".into(),
         "precision.autocast" => || false.into(),
+        "precision.scaler.kind" => || "none".into(),
         _ => return settings.get(key).map(Cow::Borrowed),
     };
     Some(settings.get(key).map_or_else(|| Cow::Owned(left_out()), Cow::Borrowed))

@@ -25,7 +25,8 @@ pub use cell::{Cell, Settings, flatten, goes_with, is_size, setting};
 pub use diagnostic::{RecipeError, Rule, Source, nearest};
 pub use grid::MAX_CELLS;
 pub use report::{Published, ReportConfig, matches};
-pub use sections::{Compute, DeviceName, Eval, Measure, Precision, Train};
+pub use crate::precision::{Compute, Precision};
+pub use sections::{DeviceName, Eval, Measure, Train};
 pub use values::Bytes;
 
 /// A recipe whose cells are all resolved and checked.

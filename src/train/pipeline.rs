@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use burn::tensor::{Device, Tensor};
+use burn::tensor::{Device, Gradients, Tensor};
 
 use crate::device::{DeviceId, trace};
 use crate::measure::{Evaluation, Measured, Measurement, Meter, Phase, Samples, Stop};
@@ -11,7 +11,12 @@ use crate::model::language::{Gpt2, Llama};
 use crate::model::{Model, Network, Steps, swiglu::SwigluStack};
 use crate::offload::Blocks;
 use crate::ops::Operator;
-use crate::optim::{GradientSet, Optimizer, OptimizerConfig, StepSize};
+use crate::ops::checkpoint::differentiate;
+use crate::optim::{GradientSet, Optimizer, OptimizerConfig, StepSize, clip_factor};
+use crate::precision::autocast::{autocast, keep_casts};
+use crate::precision::{
+    GradScaler, GradientHistogram, ScalerRecord, Unscaled, collapse, gradient_histogram,
+};
 use crate::recipe::Cell;
 
 /// Runs a cell's warm-up and measured steps within `memory_limit` bytes of device memory;
@@ -27,14 +32,11 @@ pub fn train(
     told: fn(usize),
     on_step: &mut dyn FnMut(usize, usize),
 ) -> Result<Measurement, Stop> {
-    let measured = match &cell.model {
-        Model::Swiglu(_) => Training::<SwigluStack>::run(cell, memory_limit, trace, told, on_step)?,
-        Model::Qwen2(_) | Model::Llama(_) => {
-            Training::<Llama>::run(cell, memory_limit, trace, told, on_step)?
-        }
-        Model::Gpt2(_) => Training::<Gpt2>::run(cell, memory_limit, trace, told, on_step)?,
-    };
-    Ok(measurement(cell, measured))
+    match &cell.model {
+        Model::Swiglu(_) => Training::<SwigluStack>::run(cell, memory_limit, trace, told, on_step),
+        Model::Qwen2(_) | Model::Llama(_) => Training::<Llama>::run(cell, memory_limit, trace, told, on_step),
+        Model::Gpt2(_) => Training::<Gpt2>::run(cell, memory_limit, trace, told, on_step),
+    }
 }
 
 /// A network in training.
@@ -44,6 +46,7 @@ struct Training<'a, N: Network> {
     /// `None` only while a step is under way.
     network: Option<N>,
     optimizer: Optimizer,
+    scaler: Option<GradScaler>,
     data: Box<dyn Steps<N::Batch>>,
     /// The micro-batches of the step that is next.
     batches: Vec<N::Batch>,
@@ -52,6 +55,7 @@ struct Training<'a, N: Network> {
     /// Updates so far.
     updates: usize,
     evaluations: Vec<Evaluation>,
+    histogram: Option<GradientHistogram>,
 }
 
 impl<'a, N: Network> Training<'a, N> {
@@ -61,7 +65,7 @@ impl<'a, N: Network> Training<'a, N> {
         trace: Option<&Path>,
         told: fn(usize),
         on_step: &mut dyn FnMut(usize, usize),
-    ) -> Result<(Measured, Vec<Evaluation>), Stop> {
+    ) -> Result<Measurement, Stop> {
         let id = cell.device_id();
         let plain = id.burn();
         plain.seed(u64::from(cell.seed));
@@ -80,11 +84,13 @@ impl<'a, N: Network> Training<'a, N> {
             device: id,
             network: Some(N::init(cell, &device)),
             optimizer: Optimizer::new(&cell.train.optimizer),
+            scaler: cell.precision.scaler.map(|config| GradScaler::new(config, &plain)),
             batches: data.next(),
             data,
             held_out: Vec::new(),
             updates: 0,
             evaluations: Vec::new(),
+            histogram: None,
         };
         let total = cell.measure.warmup + cell.measure.steps;
         on_step(0, total);
@@ -92,7 +98,7 @@ impl<'a, N: Network> Training<'a, N> {
         if let (Some(blocks), Some(_)) = (&offloaded, cell.train.clip_norm) {
             blocks.want_squares();
         }
-        meter.prepare(&|| drop(training.loss().backward()), told);
+        meter.prepare(&|| drop(training.backward(training.loss())), told);
         // The first step does not add to the gradients of the preparation.
         offloaded.inspect(Blocks::discard_gradients);
         let _limit = early.unwrap_or_else(limit);
@@ -100,23 +106,50 @@ impl<'a, N: Network> Training<'a, N> {
             training.evaluate(step == 0);
             meter.begin(step >= cell.measure.warmup);
             training.step(Some(&mut *meter));
-            if let Some(stop) = meter.stop() {
+            let collapsed = |meter: &dyn Meter| {
+                let config = cell.precision.scaler.as_ref()?;
+                Some(Stop::Diverged { reason: collapse(config, meter.noted())? })
+            };
+            if let Some(stop) = meter.stop().or_else(|| collapsed(&*meter)) {
                 return Err(stop);
             }
             training.batches = training.data.next();
             on_step(step + 1, total);
         }
         training.evaluate(true);
+        if cell.measure.gradient_histogram {
+            training.histogram = Some(training.count_gradients());
+        }
         if let Some(path) = trace {
             training.trace(path);
         }
         let measured = meter.finish(&|| training.loss().inner())?;
-        Ok((measured, training.evaluations))
+        Ok(measurement(cell, measured, training.evaluations, training.histogram))
     }
 
     /// Of the next step's first micro-batch.
     fn loss(&self) -> Tensor<1> {
-        self.network.as_ref().expect("between steps").loss(&self.batches[0])
+        self.forward(self.network.as_ref().expect("between steps"), &self.batches[0])
+    }
+
+    fn forward(&self, network: &N, batch: &N::Batch) -> Tensor<1> {
+        let _region = autocast(self.cell.precision.region());
+        network.loss(batch)
+    }
+
+    /// The gradients of the loss, times the scale where there is one.
+    fn backward(&self, loss: Tensor<1>) -> Gradients {
+        match &self.scaler {
+            None => loss.backward(),
+            Some(scaler) => differentiate(loss, scaler.scale()),
+        }
+    }
+
+    /// The sizes of the gradients that the next step's first micro-batch gives.
+    fn count_gradients(&self) -> GradientHistogram {
+        let network = self.network.as_ref().expect("between steps");
+        let scale = self.scaler.as_ref().map_or(1.0, |scaler| scaler.scale().into_scalar::<f32>());
+        gradient_histogram(network, f64::from(scale), || self.backward(self.loss()))
     }
 
     /// Forward and backward of every micro-batch and the update, followed by a meter.
@@ -130,37 +163,54 @@ impl<'a, N: Network> Training<'a, N> {
         };
         let Some(network) = self.network.take() else { return };
         let mut sum = GradientSet::default();
+        // Backward holds on to the casts of one micro-batch by itself; those of a block that moves are
+        // freed with it.
+        let casts = (self.batches.len() > 1 && network.offloaded().is_none()).then(keep_casts);
         for batch in &self.batches {
             let range = self.device.range(c"forward");
-            let loss = network.loss(batch);
+            let loss = self.forward(&network, batch);
             drop(range);
             end(Phase::Forward, Some(loss.clone().inner()));
             let range = self.device.range(c"backward");
-            let gradients = loss.backward();
             // The loss holds the graph; freeing it belongs to backward.
-            drop(loss);
+            let gradients = self.backward(loss);
             sum.add(&network, gradients);
             network.offloaded().inspect(|blocks| blocks.settle());
             drop(range);
             end(Phase::Backward, None);
         }
+        drop(casts);
         let range = self.device.range(c"optimizer");
-        let train = &self.cell.train;
         self.updates += 1;
-        let size = StepSize {
-            rate: train.schedule.factor(self.updates, self.cell.measure.warmup + self.cell.measure.steps),
-            clip: train.clip_norm.map(|limit| {
-                let offloaded = network.offloaded().and_then(Blocks::squares);
-                sum.clip_factor(limit, offloaded, &self.device.burn())
-            }),
-        };
+        let size = self.step_size(&network, &sum);
         if let Some(blocks) = network.offloaded() {
             blocks.update(&mut self.optimizer, &size);
             blocks.settle();
         }
         self.network = Some(self.optimizer.step(network, sum, &size));
+        let told = self.scaler.as_mut().zip(size.applied).map(|(scaler, applied)| scaler.update(applied));
         drop(range);
         end(Phase::Optimizer, None);
+        if let (Some(meter), Some(told)) = (meter, told) {
+            meter.note(told);
+        }
+    }
+
+    /// How far the update goes that these gradients give.
+    fn step_size(&self, network: &N, sum: &GradientSet) -> StepSize {
+        let train = &self.cell.train;
+        let total = self.cell.measure.warmup + self.cell.measure.steps;
+        let size = StepSize { rate: train.schedule.factor(self.updates, total), ..StepSize::FULL };
+        let squares =
+            || sum.squares(network.offloaded().and_then(Blocks::squares), &self.device.burn());
+        match (&self.scaler, train.clip_norm) {
+            (None, None) => size,
+            (None, Some(limit)) => StepSize { clip: Some(clip_factor(squares().sqrt(), limit)), ..size },
+            (Some(scaler), limit) => {
+                let Unscaled { factor, applied } = scaler.unscale(squares(), limit);
+                StepSize { clip: Some(factor), applied: Some(applied), ..size }
+            }
+        }
     }
 
     /// Measures quality on held-out batches when it is time to, or when told to.
@@ -174,6 +224,7 @@ impl<'a, N: Network> Training<'a, N> {
         if self.held_out.is_empty() {
             self.held_out = (0..eval.batches).map_while(|_| self.data.held_out()).collect();
         }
+        let _region = autocast(self.cell.precision.region());
         let parts: Vec<Evaluation> = self.held_out.iter().map(|batch| network.evaluate(batch)).collect();
         self.evaluations.push(Evaluation::mean(self.updates, &parts));
     }
@@ -191,8 +242,13 @@ impl<'a, N: Network> Training<'a, N> {
     }
 }
 
-fn measurement(cell: &Cell, (measured, evaluations): (Measured, Vec<Evaluation>)) -> Measurement {
-    let Measured { seconds, losses, memory, prepare_seconds } = measured;
+fn measurement(
+    cell: &Cell,
+    measured: Measured,
+    evaluations: Vec<Evaluation>,
+    gradient_histogram: Option<GradientHistogram>,
+) -> Measurement {
+    let Measured { seconds, losses, memory, noted, prepare_seconds } = measured;
     let step = Samples::new((0..cell.measure.steps).map(|i| seconds.iter().map(|s| s[i]).sum()).collect());
     let [forward, backward, optimizer] = seconds.map(Samples::new);
     let flops = cell.model.flops(cell);
@@ -205,6 +261,8 @@ fn measurement(cell: &Cell, (measured, evaluations): (Measured, Vec<Evaluation>)
         step,
         loss: losses,
         evaluations,
+        scaler: cell.precision.scaler.map(|config| ScalerRecord::new(&config, &noted)),
+        gradient_histogram,
         memory,
         paths: paths(cell),
         prepare_seconds,

@@ -52,13 +52,13 @@ pub fn adamw_steps(bench: &mut Bench) {
             let clip = scalar(CLIP);
             let kept = p.tensor.clone();
             let (got_p, got_m, got_v) =
-                adamw(p.tensor, &g.tensor, m.tensor.clone(), v.tensor.clone(), &clip, step);
+                adamw(p.tensor, &g.tensor, m.tensor.clone(), v.tensor.clone(), &clip, None, step);
             bench.compare(&format!("{name} p"), &got_p, &new_p);
             bench.compare(&format!("{name} m"), &got_m, &new_m);
             bench.compare(&format!("{name} v"), &got_v, &new_v);
             bench.compare_within(&format!("{name}, the old p is kept"), &kept, &p.values, 0.0);
             drop(got_p);
-            let (got_p, ..) = adamw(kept, &g.tensor, m.tensor, v.tensor, &clip, step);
+            let (got_p, ..) = adamw(kept, &g.tensor, m.tensor, v.tensor, &clip, None, step);
             bench.compare(&format!("{name} in place"), &got_p, &new_p);
         }
     }
@@ -81,7 +81,7 @@ pub fn sgd_steps(bench: &mut Bench) {
             let moved =
                 |m: &[f64]| -> Vec<f64> { p.values.iter().zip(m).map(|(p, m)| p - 0.125 * m).collect() };
             let mut check = |what: &str, buffer: Momentum, expected: Vec<f64>| {
-                let (got_p, got_m) = sgd(p.tensor.clone(), &g.tensor, buffer, &scalar(CLIP), step);
+                let (got_p, got_m) = sgd(p.tensor.clone(), &g.tensor, buffer, &scalar(CLIP), None, step);
                 bench.compare_within(
                     &format!("{name} {what} p"),
                     &got_p,
@@ -110,14 +110,14 @@ pub fn rates(bench: &mut Bench) {
         let bytes = n * (16 + 3 * dtype.size());
         bench.rate(&format!("adamw 67 M {dtype:?}"), bytes, || {
             let (p, m, v) = held.take().expect("put back");
-            held = Some(adamw(p, &g, m, v, &clip, step));
+            held = Some(adamw(p, &g, m, v, &clip, None, step));
         });
         let mut held = Some((new(dtype), Some(new(DType::F32))));
         let plain = SgdStep { lr: 0.1, momentum: 0.9, weight_decay: 0.0 };
         bench.rate(&format!("sgd with momentum 67 M {dtype:?}"), n * (8 + 3 * dtype.size()), || {
             let (p, m) = held.take().expect("put back");
             let m = Momentum::Buffer(m.expect("there is momentum"));
-            held = Some(sgd(p, &g, m, &clip, plain));
+            held = Some(sgd(p, &g, m, &clip, None, plain));
         });
     }
 }
