@@ -10,7 +10,9 @@ use burn::tensor::DType;
 use serde::{Deserialize, Serialize};
 
 pub use autocast::autocast;
-pub use magnitudes::{GradientHistogram, Magnitudes, gradient_histogram};
+pub use magnitudes::{
+    FIRST, GradientHistogram, Magnitudes, SMALLEST, SMALLEST_NORMAL, gradient_histogram,
+};
 pub use record::{ScalerRecord, collapse};
 pub use scaler::{DynamicGradScaler, GradScaler, ScalerConfig, StaticGradScaler, Unscaled};
 

@@ -14,6 +14,7 @@ mod html;
 mod labels;
 mod learning;
 mod pdf;
+mod precision;
 mod quality;
 mod swiglu;
 mod table;
