@@ -14,6 +14,8 @@ use crate::ops::wide;
 #[derive(Default)]
 pub struct GradientSet {
     gradients: HashMap<ParamId, DispatchTensor>,
+    /// In the order of the module: sums over all gradients are then the same in every run.
+    order: Vec<ParamId>,
 }
 
 impl GradientSet {
@@ -32,7 +34,8 @@ impl GradientSet {
     /// `others`: the sum of the squares of gradients that are not in the set.
     pub fn squares(&self, others: Option<Tensor<1>>, device: &Device) -> Tensor<1> {
         let others = others.unwrap_or_else(|| Tensor::<1>::zeros([1], (device, DType::F32)));
-        self.gradients.values().fold(others, |sum, gradient| sum + squares(gradient.clone()))
+        let gradients = self.order.iter().filter_map(|id| self.gradients.get(id));
+        gradients.fold(others, |sum, gradient| sum + squares(gradient.clone()))
     }
 }
 
@@ -61,7 +64,10 @@ impl ModuleVisitor for Collect<'_> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         let Some(gradient) = param.val().grad_remove(self.gradients) else { return };
         let sum = match self.set.gradients.remove(&param.id) {
-            None => gradient,
+            None => {
+                self.set.order.push(param.id);
+                gradient
+            }
             Some(sum) => Tensor::<D>::from_dispatch(sum) + gradient,
         };
         self.set.gradients.insert(param.id, sum.into_dispatch());
@@ -79,7 +85,9 @@ mod tests {
         let mut set = GradientSet::default();
         for values in [vec![3.0f32, 4.0], vec![12.0]] {
             let gradient = Tensor::<1>::from_floats(values.as_slice(), &device);
-            set.gradients.insert(ParamId::new(), gradient.into_dispatch());
+            let id = ParamId::new();
+            set.gradients.insert(id, gradient.into_dispatch());
+            set.order.push(id);
         }
         let factor =
             |limit| clip_factor(set.squares(None, &device).sqrt(), limit).into_scalar::<f32>();

@@ -6,4 +6,5 @@ mod cuda;
 mod language;
 mod offload;
 mod place;
+mod precision;
 mod run;

@@ -42,7 +42,7 @@ pub fn scales(comparison: &Comparison) -> Result<Option<Chart>> {
     let mut levels = Vec::new();
     for (name, losses) in [
         ("dynamic scale".to_string(), of(&|_, line| dynamic(line))),
-        (baseline_name(comparison), of(&|i, _| comparison.is_baseline(i))),
+        (baseline_name(comparison), of(&|i, line| comparison.is_baseline(i) && !dynamic(line))),
     ] {
         levels.extend(mean(&losses).map(|level| (name, level)));
     }
