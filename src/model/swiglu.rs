@@ -88,7 +88,9 @@ impl SwigluConfig {
 
         let mut ledger = Ledger::new(cell.precision.compute, cell.device_id());
         ledger.now.weights = weights;
-        ledger.now.optimizer = optimizer.state_tensors() * weights;
+        // Optimizers compute in fp32, whatever the weights are stored in.
+        let fp32 = |bytes: u64| bytes / cell.precision.compute.bytes() * 4;
+        ledger.now.optimizer = optimizer.state_tensors() * fp32(weights);
         // Input and target.
         ledger.take(2 * sizes.x);
         for _ in 0..layers {
@@ -107,7 +109,7 @@ impl SwigluConfig {
                 ledger.now.activations -= sizes.x;
             }
         }
-        ledger.take(optimizer.workspace_tensors() * sizes.weight);
+        ledger.take(optimizer.workspace_tensors() * fp32(sizes.weight));
         ledger.peak()
     }
 

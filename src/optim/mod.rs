@@ -204,3 +204,44 @@ fn clipped(gradient: Tensor<1>, size: &StepSize) -> Tensor<1> {
 fn clip_or_one(size: &StepSize, device: &Device) -> Tensor<1> {
     size.clip.clone().unwrap_or_else(|| Tensor::ones([1], (device, DType::F32)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn::tensor::Device;
+
+    #[derive(Module, Debug)]
+    struct One {
+        weight: Param<Tensor<1>>,
+    }
+
+    /// Parameters after steps of which those marked are not applied.
+    fn trained(config: &OptimizerConfig, steps: &[(f32, bool)]) -> Vec<Vec<f32>> {
+        let device = Device::flex().autodiff();
+        let weight = Tensor::<1>::from_floats([1.0, -2.0, 0.5], &device).require_grad();
+        let mut module = One { weight: Param::initialized(ParamId::new(), weight) };
+        let mut optimizer = Optimizer::new(config);
+        let step = |(gradient, applied): &(f32, bool)| {
+            let mut gradients = GradientSet::default();
+            gradients.add(&module, (module.weight.val() * *gradient).sum().backward());
+            let flag = Tensor::from_floats([f32::from(u8::from(*applied))], &Device::flex());
+            let size = StepSize { applied: Some(flag), ..StepSize::FULL };
+            module = optimizer.step(module.clone(), gradients, &size);
+            module.weight.val().into_data().try_to_vec().unwrap()
+        };
+        steps.iter().map(step).collect()
+    }
+
+    #[test]
+    fn a_step_that_is_not_applied_leaves_everything_as_it_was() {
+        let sgd = Sgd { lr: 0.1, momentum: 0.9, weight_decay: 0.1 };
+        for config in [OptimizerConfig::Sgd(sgd), OptimizerConfig::AdamW(AdamW::default())] {
+            let all = trained(&config, &[(0.5, true), (-2.0, true), (3.0, true)]);
+            let lost = f32::INFINITY;
+            let skipping = trained(&config, &[(lost, false), (0.5, true), (lost, false), (-2.0, true), (3.0, true)]);
+            assert_eq!(skipping[0], [1.0, -2.0, 0.5]);
+            assert_eq!(skipping[1], skipping[2]);
+            assert_eq!(all, [&skipping[1..2], &skipping[3..]].concat());
+        }
+    }
+}

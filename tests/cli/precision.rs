@@ -132,6 +132,32 @@ fn accumulation_under_autocast_is_the_same_step() {
     }
 }
 
+/// Casts are a part of it, and what accumulation holds.
+#[test]
+fn the_estimate_of_a_language_model_is_within_five_percent_of_the_measured_peak() {
+    let recipe = SMALL
+        .replace("hidden_size = 32", "hidden_size = 128")
+        .replace("num_hidden_layers = 2", "num_hidden_layers = 3")
+        .replace("seq_len = 32", "seq_len = 64")
+        .replace("max_position_embeddings = 32", "max_position_embeddings = 64")
+        .replace("vocab_size = 300", "vocab_size = 1024")
+        .replace("[eval]\nevery = 4\nbatches = 2\n", "")
+        .replace("steps = 39", "steps = 1");
+    let grid = "[[grid]]\n\"train.accumulation_steps\" = [1, 2]\n\"precision.compute\" = \"fp16\"\n\
+                \"precision.autocast\" = true\n[[grid]]\n\"train.accumulation_steps\" = [1, 2]\n";
+    let place = Place::new(&format!("{recipe}{grid}"));
+    place.runner(&["run", "recipe.toml"]).exits(0);
+    let rows = place.rows();
+    assert_eq!(rows.len(), 4);
+    for row in rows {
+        let parts = ["weights", "gradients", "optimizer", "activations", "workspace"];
+        let estimate: u64 = parts.iter().map(|part| row["estimate"][part].as_u64().unwrap()).sum();
+        let measured = row["measurement"]["memory"]["live_peak"].as_u64().unwrap();
+        let ratio = estimate as f64 / measured as f64;
+        assert!((0.95..1.05).contains(&ratio), "estimate/measured = {ratio:.3} for {}", row["cell"]);
+    }
+}
+
 #[test]
 fn what_has_no_effect_or_cannot_be_is_refused() {
     let refused = |more: &str, parts: &[&str]| {
