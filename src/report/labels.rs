@@ -171,6 +171,9 @@ fn method_part(key: &str, value: Option<&Value>) -> Option<String> {
         ("eval.batches", _) => format!("{read} held-out batches"),
         ("precision.scaler.kind", _) if read == "none" => return None,
         ("precision.scaler.kind", _) => format!("{read} scale"),
+        ("precision.scaler.init_scale", _) => {
+            format!("from {}", power_of_two(value.as_f64().unwrap_or_default()))
+        }
         ("precision.scaler.scale", _) => power_of_two(value.as_f64().unwrap_or_default()),
         ("train.schedule.kind", _) => format!("{read} schedule"),
         ("train.schedule.warmup_steps", _) => format!("{read} warm-up steps"),

@@ -1,7 +1,7 @@
 //! Held-out loss over the scale of static gradient scalers, beside a dynamic one and the baseline.
 
 use super::super::learning::Learned;
-use super::super::table::{Comparison, Line};
+use super::super::table::Comparison;
 use super::Chart;
 use super::axis::{Scale, padded, tick_label};
 use super::canvas::{
@@ -33,19 +33,7 @@ pub fn scales(comparison: &Comparison) -> Result<Option<Chart>> {
     if points.len() < FEW || points.iter().all(|point| point.losses.is_empty()) {
         return Ok(None);
     }
-    let end = |line: &Line| Some(Learned::of(line)?.end()?.loss);
-    let dynamic = |line: &Line| matches!(line.cell.precision.scaler, Some(ScalerConfig::Dynamic(_)));
-    let of = |wanted: &dyn Fn(usize, &Line) -> bool| -> Vec<f64> {
-        let lines = comparison.lines.iter().enumerate();
-        lines.filter(|(i, line)| wanted(*i, line)).filter_map(|(_, line)| end(line)).collect()
-    };
-    let mut levels = Vec::new();
-    for (name, losses) in [
-        ("dynamic scale".to_string(), of(&|_, line| dynamic(line))),
-        (baseline_name(comparison), of(&|i, line| comparison.is_baseline(i) && !dynamic(line))),
-    ] {
-        levels.extend(mean(&losses).map(|level| (name, level)));
-    }
+    let levels = levels(comparison);
 
     let mut legend = Legend::default();
     legend.add(Sign::Marker(0), "static scale");
@@ -82,10 +70,22 @@ pub fn scales(comparison: &Comparison) -> Result<Option<Chart>> {
             canvas.line(&[(left, at), (right, at)], method_color(place + 1), 2)?;
         }
         let mut means = Vec::new();
+        // Texts of scales that lie close together are left out.
+        let (mut free_below, mut free_above) = (i32::MIN, i32::MIN);
+        let fits = |text: &str, at: i32, free_from: &mut i32| {
+            let half = text_width(text, SMALL) / 2;
+            let fits = at - half > *free_from;
+            if fits {
+                *free_from = at + half + 8;
+            }
+            fits
+        };
         for point in &points {
             let at = x.pixel(point.exponent);
             let name = format!("2^{}", tick_label((point.exponent * 10.0).round() / 10.0));
-            canvas.text(&name, (at, bottom + 14), SMALL, MUTED, Anchor::Middle)?;
+            if fits(&name, at, &mut free_below) {
+                canvas.text(&name, (at, bottom + 14), SMALL, MUTED, Anchor::Middle)?;
+            }
             if point.lost > 0 {
                 canvas.cross((at, top + 8), 5, ALARM)?;
             }
@@ -93,8 +93,8 @@ pub fn scales(comparison: &Comparison) -> Result<Option<Chart>> {
             let low = point.losses.iter().copied().fold(f64::INFINITY, f64::min);
             let high = point.losses.iter().copied().fold(f64::NEG_INFINITY, f64::max);
             canvas.line(&[(at, y.pixel(low)), (at, y.pixel(high))], method_color(0), 1)?;
-            if point.skipped > 0 {
-                let text = format!("{} skipped", point.skipped);
+            let text = format!("{} skipped", point.skipped);
+            if point.skipped > 0 && fits(&text, at, &mut free_above) {
                 canvas.text(&text, (at, y.pixel(high) - 12), SMALL, MUTED, Anchor::Middle)?;
             }
             means.push((at, y.pixel(mean)));
@@ -131,9 +131,20 @@ fn points(comparison: &Comparison) -> Vec<Point> {
     points
 }
 
-fn baseline_name(comparison: &Comparison) -> String {
-    let first = comparison.lines.iter().enumerate().find(|(i, _)| comparison.is_baseline(*i));
-    first.map_or_else(String::new, |(_, line)| comparison.methods[line.method].clone())
+/// Name and mean of the methods with a dynamic scale and of the baseline.
+fn levels(comparison: &Comparison) -> Vec<(String, f64)> {
+    let of = |method: usize| {
+        let lines = comparison.lines.iter().enumerate().filter(move |(_, line)| line.method == method);
+        let shown = lines.clone().any(|(i, line)| match line.cell.precision.scaler {
+            Some(ScalerConfig::Dynamic(_)) => true,
+            Some(ScalerConfig::Static(_)) => false,
+            None => comparison.is_baseline(i),
+        });
+        let losses: Vec<f64> =
+            lines.filter_map(|(_, line)| Some(Learned::of(line)?.end()?.loss)).filter(|_| shown).collect();
+        Some((comparison.methods[method].clone(), mean(&losses)?))
+    };
+    (0..comparison.methods.len()).filter_map(of).collect()
 }
 
 fn mean(values: &[f64]) -> Option<f64> {

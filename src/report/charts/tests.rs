@@ -179,7 +179,7 @@ fn labels_of_scales_and_gradients_never_meet() {
     let recipe = language_recipe(
         "[precision]\ncompute = \"fp16\"\nautocast = true\n[grid]\n\"precision.scaler\" = [\
          { kind = \"dynamic\" }, { kind = \"static\", scale = 0.0001 }, { kind = \"static\", scale = 1 }, \
-         { kind = \"static\", scale = 1024 }, { kind = \"static\", scale = 65536 }, \
+         { kind = \"static\", scale = 1024 }, { kind = \"static\", scale = 2048 }, { kind = \"static\", scale = 65536 }, \
          { kind = \"static\", scale = 16777216 }]\nseed = [1, 2, 3]\n",
     );
     let mut rows = language_rows(&recipe, 40);
@@ -196,7 +196,7 @@ fn labels_of_scales_and_gradients_never_meet() {
         measured.gradient_histogram = Some(GradientHistogram { scale, activations, parameters });
     }
     // One scale diverged with every seed.
-    for i in 15..18 {
+    for i in 18..21 {
         rows[i] = bad_row(&recipe.cells[i], Status::Diverged, "every step was skipped");
     }
     let charts = draw(&Comparison::new(&recipe, &rows)).expect("charts");
