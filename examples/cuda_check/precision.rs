@@ -69,7 +69,8 @@ pub fn golden_scales(checks: &mut Checks) {
     let equal = steps.map(|(overflow, scale)| {
         let lost = overflow.as_bool() == Some(true);
         let unscaled = scaler.unscale(number(if lost { f32::INFINITY } else { 4e-6 }), Some(1.0));
-        list(scaler.update(unscaled.applied)) == [f64::from(u8::from(!lost)), scale.as_f64().expect("a scale")]
+        list(scaler.update(unscaled.applied))
+            == [f64::from(u8::from(!lost)), scale.as_f64().expect("a scale")]
     });
     let equal: Vec<bool> = equal.collect();
     let right = equal.iter().filter(|equal| **equal).count();

@@ -89,8 +89,7 @@ mod tests {
             set.gradients.insert(id, gradient.into_dispatch());
             set.order.push(id);
         }
-        let factor =
-            |limit| clip_factor(set.squares(None, &device).sqrt(), limit).into_scalar::<f32>();
+        let factor = |limit| clip_factor(set.squares(None, &device).sqrt(), limit).into_scalar::<f32>();
         assert!((factor(1.0) - 1.0 / 13.0).abs() < 1e-7);
         assert_eq!(factor(20.0), 1.0);
     }

@@ -238,7 +238,8 @@ mod tests {
         for config in [OptimizerConfig::Sgd(sgd), OptimizerConfig::AdamW(AdamW::default())] {
             let all = trained(&config, &[(0.5, true), (-2.0, true), (3.0, true)]);
             let lost = f32::INFINITY;
-            let skipping = trained(&config, &[(lost, false), (0.5, true), (lost, false), (-2.0, true), (3.0, true)]);
+            let skipping =
+                trained(&config, &[(lost, false), (0.5, true), (lost, false), (-2.0, true), (3.0, true)]);
             assert_eq!(skipping[0], [1.0, -2.0, 0.5]);
             assert_eq!(skipping[1], skipping[2]);
             assert_eq!(all, [&skipping[1..2], &skipping[3..]].concat());

@@ -10,9 +10,7 @@ use burn::tensor::DType;
 use serde::{Deserialize, Serialize};
 
 pub use autocast::autocast;
-pub use magnitudes::{
-    FIRST, GradientHistogram, Magnitudes, SMALLEST, SMALLEST_NORMAL, gradient_histogram,
-};
+pub use magnitudes::{FIRST, GradientHistogram, Magnitudes, SMALLEST, SMALLEST_NORMAL, gradient_histogram};
 pub use record::{ScalerRecord, collapse};
 pub use scaler::{DynamicGradScaler, GradScaler, ScalerConfig, StaticGradScaler, Unscaled};
 

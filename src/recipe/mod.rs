@@ -21,11 +21,11 @@ use toml::de::{DeTable, Deserializer};
 
 use crate::device::DeviceId;
 
+pub use crate::precision::{Compute, Precision};
 pub use cell::{Cell, Settings, flatten, goes_with, is_size, setting};
 pub use diagnostic::{RecipeError, Rule, Source, nearest};
 pub use grid::MAX_CELLS;
 pub use report::{Published, ReportConfig, matches};
-pub use crate::precision::{Compute, Precision};
 pub use sections::{DeviceName, Eval, Measure, Train};
 pub use values::Bytes;
 
@@ -81,7 +81,7 @@ impl Recipe {
         Self::checked(source, Run::Here)
     }
 
-    /// Reads a recipe whose cells have run, here or on another machine: it need not be able to run
+    /// Reads a recipe whose cells run, or have run, here or on another machine: it need not be able to run
     /// on this one.
     ///
     /// # Errors

@@ -65,9 +65,8 @@ pub fn frame(comparison: &Comparison) -> miette::Result<DataFrame> {
     columns.push(number("skipped_steps", &|m| Some(m.scaler.as_ref()?.skipped as f64)));
     columns.push(number("final_scale", &|m| Some(m.scaler.as_ref()?.final_scale)));
     columns.push(number("smallest_scale", &|m| Some(m.scaler.as_ref()?.smallest_scale)));
-    let below = |m: &Measurement, exponent| {
-        Some(m.gradient_histogram.as_ref()?.activations.share_below(exponent))
-    };
+    let below =
+        |m: &Measurement, exponent| Some(m.gradient_histogram.as_ref()?.activations.share_below(exponent));
     columns.push(number("gradients_below_2^-24", &|m| below(m, SMALLEST)));
     columns.push(number("gradients_below_2^-14", &|m| below(m, SMALLEST_NORMAL)));
     columns.push(bytes("live_peak_bytes", &|m| Some(m.memory.live_peak)));

@@ -151,7 +151,10 @@ fn method_part(key: &str, value: Option<&Value>) -> Option<String> {
             "eval.every" => Some("no evaluation".into()),
             "train.clip_norm" => Some("no clipping".into()),
             // Of a kind that this cell's is not, or of an evaluation that it does not have.
-            _ if ["eval.", "train.schedule.", "model.", "precision.scaler."].iter().any(|section| key.starts_with(section)) => {
+            _ if ["eval.", "train.schedule.", "model.", "precision.scaler."]
+                .iter()
+                .any(|section| key.starts_with(section)) =>
+            {
                 None
             }
             _ => Some(format!("no {name}")),

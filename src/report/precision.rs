@@ -49,7 +49,9 @@ fn gradients(comparison: &Comparison) -> Option<Table> {
             let below = |exponent: i32| share(magnitudes.share_below(exponent));
             let mut row = names(line);
             row.extend([of.to_string(), power_of_two(histogram.scale), share(magnitudes.zeros())]);
-            row.extend([0, shift].into_iter().flat_map(|by| [SMALLEST + by, SMALLEST_NORMAL + by]).map(below));
+            row.extend(
+                [0, shift].into_iter().flat_map(|by| [SMALLEST + by, SMALLEST_NORMAL + by]).map(below),
+            );
             row
         };
         Some(vec![row("activations", &histogram.activations), row("parameters", &histogram.parameters)])
@@ -97,7 +99,8 @@ mod tests {
             Some(GradientHistogram { scale: 4.0, activations, parameters: Magnitudes::default() });
         let comparison = Comparison::new(&recipe, &rows);
         let blocks = blocks(&comparison);
-        let [Block::Heading { .. }, Block::Table(scalers), Block::Table(gradients)] = blocks.as_slice() else {
+        let [Block::Heading { .. }, Block::Table(scalers), Block::Table(gradients)] = blocks.as_slice()
+        else {
             panic!("{} blocks", blocks.len())
         };
         assert_eq!(scalers.rows, [["dynamic scale", "3", "1", "2^6", "48.0"]]);

@@ -14,9 +14,7 @@ use crate::ops::Operator;
 use crate::ops::checkpoint::differentiate;
 use crate::optim::{GradientSet, Optimizer, OptimizerConfig, StepSize, clip_factor};
 use crate::precision::autocast::{autocast, keep_casts};
-use crate::precision::{
-    GradScaler, GradientHistogram, ScalerRecord, Unscaled, collapse, gradient_histogram,
-};
+use crate::precision::{GradScaler, GradientHistogram, ScalerRecord, Unscaled, collapse, gradient_histogram};
 use crate::recipe::Cell;
 
 /// Runs a cell's warm-up and measured steps within `memory_limit` bytes of device memory;
@@ -201,8 +199,7 @@ impl<'a, N: Network> Training<'a, N> {
         let train = &self.cell.train;
         let total = self.cell.measure.warmup + self.cell.measure.steps;
         let size = StepSize { rate: train.schedule.factor(self.updates, total), ..StepSize::FULL };
-        let squares =
-            || sum.squares(network.offloaded().and_then(Blocks::squares), &self.device.burn());
+        let squares = || sum.squares(network.offloaded().and_then(Blocks::squares), &self.device.burn());
         match (&self.scaler, train.clip_norm) {
             (None, None) => size,
             (None, Some(limit)) => StepSize { clip: Some(clip_factor(squares().sqrt(), limit)), ..size },

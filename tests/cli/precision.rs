@@ -59,7 +59,13 @@ fn amp_learns_what_fp32_learns() {
     let fixed = scaled("{ kind = \"static\" }");
     let bf16 = row(&format!("{SMALL}{}", AMP.replace("fp16", "bf16")));
     for other in [&dynamic, &fixed, &bf16] {
-        assert!((end(other) - end(&fp32)).abs() < 0.05, "{} of {}: {}", end(other), end(&fp32), other["cell"]);
+        assert!(
+            (end(other) - end(&fp32)).abs() < 0.05,
+            "{} of {}: {}",
+            end(other),
+            end(&fp32),
+            other["cell"]
+        );
     }
     // Both scales are 65536 throughout.
     assert_eq!(end(&dynamic), end(&fixed));
@@ -117,10 +123,10 @@ fn gradients_that_fp16_loses_are_counted() {
 #[test]
 fn accumulation_under_autocast_is_the_same_step() {
     let losses = |sizes: &str| {
-        let recipe = SMALL.replace("batch_size = 4", sizes).replace("steps = 39", "steps = 5").replace(
-            "corpus = \"generated\"\nsize = \"100 KiB\"\nvocab_size = 300",
-            "corpus = \"random\"",
-        );
+        let recipe = SMALL
+            .replace("batch_size = 4", sizes)
+            .replace("steps = 39", "steps = 5")
+            .replace("corpus = \"generated\"\nsize = \"100 KiB\"\nvocab_size = 300", "corpus = \"random\"");
         let recipe = recipe.replace("[eval]\nevery = 4\nbatches = 2\n", "");
         let row = row(&format!("{recipe}{AMP}scaler = {{ kind = \"dynamic\" }}\n"));
         let losses = row["measurement"]["loss"].as_array().unwrap().clone();
@@ -136,10 +142,10 @@ fn accumulation_under_autocast_is_the_same_step() {
 #[test]
 fn the_estimate_of_a_language_model_is_within_five_percent_of_the_measured_peak() {
     let recipe = SMALL
-        .replace("hidden_size = 32", "hidden_size = 128")
+        .replace("hidden_size = 32", "hidden_size = 192")
         .replace("num_hidden_layers = 2", "num_hidden_layers = 3")
-        .replace("seq_len = 32", "seq_len = 64")
-        .replace("max_position_embeddings = 32", "max_position_embeddings = 64")
+        .replace("seq_len = 32", "seq_len = 128")
+        .replace("max_position_embeddings = 32", "max_position_embeddings = 128")
         .replace("vocab_size = 300", "vocab_size = 1024")
         .replace("[eval]\nevery = 4\nbatches = 2\n", "")
         .replace("steps = 39", "steps = 1");

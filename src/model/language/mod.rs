@@ -36,11 +36,7 @@ pub struct Computation {
 
 impl Computation {
     pub fn of(cell: &Cell) -> Self {
-        Self {
-            arithmetic: cell.precision.arithmetic(),
-            ops: cell.ops,
-            level: cell.checkpoint.level,
-        }
+        Self { arithmetic: cell.precision.arithmetic(), ops: cell.ops, level: cell.checkpoint.level }
     }
 }
 

@@ -42,7 +42,8 @@ fn update<P: Float, G: Float, N: Size>(
     let mut end = p.len();
     #[comptime]
     if let ComptimeOption::Some(applied) = applied {
-        if applied[0] == 0.0f32 {
+        let applied = applied[0];
+        if applied == 0.0f32 {
             end = 0usize;
         }
     }

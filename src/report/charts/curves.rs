@@ -145,7 +145,8 @@ fn caption(curves: &[Curve], at: &str, evaluated: bool, limit: f64) -> String {
         (Some(low), Some(high)) => format!(" (thin; thick: its mean over 2 % of the steps, {low} to {high})"),
         _ => String::new(),
     };
-    let held_out = if evaluated { " and held-out loss (marks), and held-out perplexity and accuracy," } else { "" };
+    let held_out =
+        if evaluated { " and held-out loss (marks), and held-out perplexity and accuracy," } else { "" };
     let mut caption = format!("Training loss{mean}{held_out} over the steps taken{at}.");
     let losses = |curve: &Curve| {
         let held_out = curve.measured.evaluations.iter().map(|e| e.loss);

@@ -105,9 +105,10 @@ pub fn scales(comparison: &Comparison) -> Result<Option<Chart>> {
         }
         canvas.text("static scale", ((left + right) / 2, bottom + 36), TEXT, INK, Anchor::Middle)
     })?;
-    let caption = "Loss on held-out text after the last step. Marks: means over all runs of a scale, with the \
+    let caption =
+        "Loss on held-out text after the last step. Marks: means over all runs of a scale, with the \
                    least and the largest; skipped: steps of all its runs together."
-        .to_string();
+            .to_string();
     Ok(Some(Chart { name: "scales".into(), caption, svg }))
 }
 

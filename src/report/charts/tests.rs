@@ -196,8 +196,8 @@ fn labels_of_scales_and_gradients_never_meet() {
         measured.gradient_histogram = Some(GradientHistogram { scale, activations, parameters });
     }
     // One scale diverged with every seed.
-    for i in 18..21 {
-        rows[i] = bad_row(&recipe.cells[i], Status::Diverged, "every step was skipped");
+    for (row, cell) in rows.iter_mut().zip(&recipe.cells).skip(18) {
+        *row = bad_row(cell, Status::Diverged, "every step was skipped");
     }
     let charts = draw(&Comparison::new(&recipe, &rows)).expect("charts");
     for name in ["scales", "gradients"] {
