@@ -15,6 +15,7 @@ pub mod model;
 pub mod offload;
 pub mod ops;
 pub mod optim;
+pub mod precision;
 pub mod recipe;
 pub mod report;
 pub mod row;

@@ -20,7 +20,7 @@ pub enum Status {
     Oom,
     /// Ended with an error, killed, or past its time limit.
     Failed,
-    /// The loss became NaN or infinite.
+    /// The loss became NaN or infinite, or a gradient scaler skipped step after step.
     Diverged,
 }
 

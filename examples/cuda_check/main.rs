@@ -2,7 +2,7 @@
 //! and memory of the SwiGLU study's shapes.
 //!
 //! ```text
-//! cargo run --release --example cuda_check -- [device] [matmul] [tuning] [streams] [slots] [offload] [swiglu] [kernels] [loss] [rates] [loop] [memory]
+//! cargo run --release --example cuda_check -- [device] [matmul] [tuning] [streams] [slots] [offload] [swiglu] [kernels] [loss] [precision] [rates] [loop] [memory]
 //! ```
 //! Without arguments everything runs. `shapes` alone measures all shapes in one process, whose
 //! memory pools one shape leaves to the next; `shapes fp32 4 1` measures one of them (compute type,
@@ -13,6 +13,7 @@ mod limits;
 mod loss;
 mod offload;
 mod operator;
+mod precision;
 mod products;
 mod rates;
 mod reference;
@@ -69,6 +70,12 @@ fn main() {
     if wanted("loss") {
         loss::memory_and_time(gpu, &mut checks);
         loss::gradients_against_f64(gpu, &mut checks);
+    }
+    if wanted("precision") {
+        precision::autocast_regions(&mut checks);
+        precision::golden_scales(&mut checks);
+        precision::skipped_steps(&mut checks);
+        precision::nothing_waits(gpu, &mut checks);
     }
     if wanted("rates") {
         rates::rates(gpu);

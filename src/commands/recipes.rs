@@ -5,10 +5,11 @@ use std::path::Path;
 use miette::{Result, miette};
 use walkdir::WalkDir;
 
-use crate::recipe::Recipe;
+use crate::recipe::{Recipe, Source};
 use crate::text;
 
-/// A table of the folder's recipes: path, cells, title. A recipe with an error says so.
+/// A table of the folder's recipes: path, cells, title; they need not be able to run on this machine. A
+/// recipe with an error says so.
 pub fn list(folder: &Path) -> Result<String> {
     if !folder.is_dir() {
         return Err(miette!(
@@ -23,10 +24,11 @@ pub fn list(folder: &Path) -> Result<String> {
         if path.extension().is_none_or(|e| e != "toml") {
             continue;
         }
-        let (cells, title) = match Recipe::load(path) {
-            Ok(recipe) => (recipe.cells.len().to_string(), recipe.title),
-            Err(error) => ("-".into(), format!("error: {error}")),
-        };
+        let (cells, title) =
+            match Source::read(path).and_then(|source| Recipe::parse_finished(&source, false)) {
+                Ok(recipe) => (recipe.cells.len().to_string(), recipe.title),
+                Err(error) => ("-".into(), format!("error: {error}")),
+            };
         lines.push(vec![path.display().to_string(), cells, title]);
     }
     Ok(text::table(&["recipe", "cells", "title"], lines, 3))

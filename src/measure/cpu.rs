@@ -82,6 +82,15 @@ impl Meter for CpuMeter {
         self.since = Instant::now();
     }
 
+    fn note(&mut self, numbers: Tensor<1>) {
+        self.result.noted.push(numbers.into_data().iter::<f32>().collect());
+        self.since = Instant::now();
+    }
+
+    fn noted(&self) -> &[Vec<f32>] {
+        &self.result.noted
+    }
+
     fn stop(&mut self) -> Option<Stop> {
         divergence(&self.result.losses)
     }

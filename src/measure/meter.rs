@@ -63,8 +63,8 @@ pub struct MemoryUse {
 /// Why a cell's steps end early.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Stop {
-    /// The loss of a step (counted from 1) was not finite.
-    Diverged { step: usize, loss: f64 },
+    /// Training came to nothing.
+    Diverged { reason: String },
     /// The device, or the host in its place, has no more memory.
     OutOfMemory { reason: String },
 }
@@ -79,6 +79,8 @@ pub struct Measured {
     pub memory: MemoryUse,
     /// What crossed the bus in one step more, by the device's records; empty where there are none.
     pub crossings: Vec<Crossing>,
+    /// The numbers that [`Meter::note`] took of each step.
+    pub noted: Vec<Vec<f32>>,
     /// What [`Meter::prepare`] took; `None` where there is nothing to prepare.
     pub prepare_seconds: Option<f64>,
 }
@@ -102,6 +104,13 @@ pub trait Meter {
     /// Takes the loss of this step, or of a micro-batch of it, whose losses add up; [1] in fp32.
     fn loss(&mut self, loss: Tensor<1>);
 
+    /// Takes other numbers of this step, [n] in fp32, once a step and after its last phase; they are known
+    /// when its loss is.
+    fn note(&mut self, numbers: Tensor<1>);
+
+    /// The numbers of each step so far for which they are known.
+    fn noted(&self) -> &[Vec<f32>];
+
     /// Whether what is known of the losses so far ends the cell.
     fn stop(&mut self) -> Option<Stop>;
 
@@ -113,5 +122,5 @@ pub trait Meter {
 /// The first loss that is not finite.
 pub fn divergence(losses: &[f64]) -> Option<Stop> {
     let step = losses.iter().position(|loss| !loss.is_finite())?;
-    Some(Stop::Diverged { step: step + 1, loss: losses[step] })
+    Some(Stop::Diverged { reason: format!("the loss of step {} was {}", step + 1, losses[step]) })
 }

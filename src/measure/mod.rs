@@ -20,6 +20,8 @@ pub use loading::{Load, Loading};
 pub use meter::{Measured, MemoryUse, Meter, Phase, Stop, divergence};
 pub use samples::Samples;
 
+use crate::precision::{GradientHistogram, ScalerRecord};
+
 /// What the measured steps of a cell cost.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measurement {
@@ -43,6 +45,12 @@ pub struct Measurement {
     /// Quality on data that is not trained on, as often as the recipe asks.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub evaluations: Vec<Evaluation>,
+    /// Absent without a gradient scaler.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub scaler: Option<ScalerRecord>,
+    /// Of one more gradient after the last step, where the recipe asks for it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub gradient_histogram: Option<GradientHistogram>,
     pub memory: MemoryUse,
     /// What crossed the bus in one step more, which was recorded; of cells with offload on a GPU.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]

@@ -88,7 +88,9 @@ impl SwigluConfig {
 
         let mut ledger = Ledger::new(cell.precision.compute, cell.device_id());
         ledger.now.weights = weights;
-        ledger.now.optimizer = optimizer.state_tensors(memory) * weights;
+        // Optimizers compute in fp32, whatever the weights are stored in.
+        let fp32 = |bytes: u64| bytes / cell.precision.compute.bytes() * 4;
+        ledger.now.optimizer = optimizer.state_tensors(memory) * fp32(weights);
         ledger.now.host = cell.offload().host_bytes(cell);
         // Input and target.
         ledger.take(2 * sizes.x);
@@ -108,7 +110,7 @@ impl SwigluConfig {
                 ledger.now.activations -= sizes.x;
             }
         }
-        ledger.take(optimizer.workspace_tensors(memory) * sizes.weight);
+        ledger.take(optimizer.workspace_tensors(memory) * fp32(sizes.weight));
         ledger.peak()
     }
 

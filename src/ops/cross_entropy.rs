@@ -14,7 +14,7 @@ use std::ops::Range;
 use burn::tensor::{DType, IndexingUpdateOp, Int, Tensor, activation};
 
 use super::backend::{cube, cube_int, on_cuda, uncube};
-use super::dense::Arithmetic;
+use super::dense::{Arithmetic, Weight};
 use super::function::custom;
 use super::kernels::cross_entropy as kernels;
 use super::kernels::sum::sum as kernel_sum;
@@ -34,35 +34,40 @@ pub fn chunk(tokens: usize, vocab: usize) -> usize {
 ///
 /// `total` is the number of counted tokens of the whole step, so that the losses of micro-batches add
 /// up to the mean over the step.
+///
+/// The products are in the type of the autocast region around the call, else in that of `arithmetic`.
 pub fn linear_cross_entropy(
     h: Tensor<2>,
-    weight: Tensor<2>,
+    weight: impl Into<Weight>,
     labels: &Tensor<1, Int>,
     total: f64,
     arithmetic: Arithmetic,
     operator: Operator,
 ) -> Tensor<1> {
+    let (weight, arithmetic) = (weight.into(), arithmetic.in_region());
     if operator == Operator::Plain {
-        return composed(h, weight, labels.clone(), total, arithmetic);
+        return composed(h, weight.stored, labels.clone(), total, arithmetic);
     }
-    let chunk = chunk(h.dims()[0], weight.dims()[0]);
+    let chunk = chunk(h.dims()[0], weight.stored.dims()[0]);
     chunked(h, weight, labels.clone(), total, arithmetic, chunk)
 }
 
 /// The operator with chunks of this many of the vocabulary's entries.
 fn chunked(
     h: Tensor<2>,
-    weight: Tensor<2>,
+    weight: Weight,
     labels: Tensor<1, Int>,
     total: f64,
     arithmetic: Arithmetic,
     chunk: usize,
 ) -> Tensor<1> {
     let dtype = arithmetic.dtype;
-    custom([h.into_dispatch(), weight.into_dispatch()], |[h, weight]| {
-        let (h, weight) = (Tensor::<2>::from_dispatch(h), Tensor::<2>::from_dispatch(weight));
-        let (h_dtype, weight_dtype) = (h.dtype(), weight.dtype());
-        let head = Head { h: narrow(h, dtype), weight: narrow(weight, dtype), labels, arithmetic, chunk };
+    let Weight { stored, cast } = weight;
+    custom([h.into_dispatch(), stored.into_dispatch()], |[h, stored]| {
+        let (h, stored) = (Tensor::<2>::from_dispatch(h), Tensor::<2>::from_dispatch(stored));
+        let (h_dtype, weight_dtype) = (h.dtype(), stored.dtype());
+        let weight = Weight { stored, cast }.narrow(dtype);
+        let head = Head { h: narrow(h, dtype), weight, labels, arithmetic, chunk };
         let (losses, lse) = head.losses();
         (sum(losses) / total, move |g: Tensor<1>, wanted| {
             let (dh, dweight) = head.backward(lse, wide(g) / total, weight_dtype, wanted);
@@ -263,7 +268,7 @@ mod tests {
     fn chunks_of_the_vocabulary_give_the_whole_ones_loss_and_gradients() {
         let whole = run(|h, weight, labels| composed(h, weight, labels, 7.0, EXACT));
         for chunk in [64, 150, 1] {
-            let ours = run(|h, weight, labels| chunked(h, weight, labels, 7.0, EXACT, chunk));
+            let ours = run(|h, weight, labels| chunked(h, weight.into(), labels, 7.0, EXACT, chunk));
             for (ours, whole) in ours.iter().zip(&whole) {
                 assert_close(ours, whole, 2e-6);
             }

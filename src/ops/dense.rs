@@ -1,7 +1,8 @@
 //! The linear layer y = xW (+ b) with hand-written backward: dx = gWᵀ, dW = xᵀg, db = Σ_tokens g.
 //!
-//! It multiplies in the compute type whatever its inputs are stored in: with fp32 weights and bf16
-//! arithmetic (autocast) W is rounded once, in forward, and dW comes out of the product in fp32.
+//! It multiplies in the compute type whatever its inputs are stored in: with fp32 weights in a bf16
+//! region ([`autocast`](crate::precision::autocast())) W is rounded once, in forward, and dW comes out of
+//! the product in fp32.
 
 use burn::tensor::{DType, Tensor};
 
@@ -10,6 +11,7 @@ use super::linear::{Fp32Math, Gradient};
 use super::narrow;
 use super::product::{plain, product, product_bias, product_bias_gradient, transpose};
 use crate::device::dtype;
+use crate::precision::autocast;
 use crate::recipe::Compute;
 
 /// How a weight matrix lies in memory.
@@ -34,29 +36,65 @@ impl Arithmetic {
     pub fn of(compute: Compute) -> Self {
         Self { dtype: dtype(compute), math: compute.fp32_math() }
     }
+
+    /// The same in the type of the autocast region around the call.
+    #[must_use]
+    pub fn in_region(self) -> Self {
+        Self { dtype: autocast::region().unwrap_or(self.dtype), ..self }
+    }
 }
 
-/// y [tokens, outputs] in the compute type.
+/// A weight matrix.
+#[derive(Clone, Debug)]
+pub struct Weight {
+    pub stored: Tensor<2>,
+    /// The same in the type it is multiplied in, outside of autodiff, where that is at hand.
+    pub cast: Option<Tensor<2>>,
+}
+
+impl Weight {
+    /// As `dtype`, outside of autodiff's graph.
+    pub fn narrow(self, dtype: DType) -> Tensor<2> {
+        match self.cast {
+            Some(cast) if cast.dtype() == dtype => cast,
+            _ => narrow(self.stored, dtype),
+        }
+    }
+}
+
+impl From<Tensor<2>> for Weight {
+    fn from(stored: Tensor<2>) -> Self {
+        Self { stored, cast: None }
+    }
+}
+
+/// y [tokens, outputs] in the compute type: that of the autocast region around the call, else that of
+/// `arithmetic`.
 pub fn dense(
     x: Tensor<2>,
-    weight: Tensor<2>,
+    weight: impl Into<Weight>,
     bias: Option<Tensor<1>>,
     layout: WeightLayout,
     arithmetic: Arithmetic,
 ) -> Tensor<2> {
+    let Weight { stored, cast } = weight.into();
+    let arithmetic = arithmetic.in_region();
+    let keep = |x, stored| {
+        let weight = Weight { stored: Tensor::from_dispatch(stored), cast };
+        Kept::new(Tensor::from_dispatch(x), weight, layout, arithmetic)
+    };
     match bias {
-        None => custom([x.into_dispatch(), weight.into_dispatch()], |[x, weight]| {
-            let kept = Kept::new(Tensor::from_dispatch(x), Tensor::from_dispatch(weight), layout, arithmetic);
+        None => custom([x.into_dispatch(), stored.into_dispatch()], |[x, stored]| {
+            let kept = keep(x, stored);
             (kept.forward(None), move |g, [want_x, want_weight]: [bool; 2]| {
                 let [dx, dweight, _] = kept.backward(g, [want_x, want_weight, false], None);
                 [dx, dweight]
             })
         }),
         Some(bias) => {
-            let inputs = [x.into_dispatch(), weight.into_dispatch(), bias.into_dispatch()];
-            custom(inputs, |[x, weight, bias]| {
-                let kept =
-                    Kept::new(Tensor::from_dispatch(x), Tensor::from_dispatch(weight), layout, arithmetic);
+            let inputs = [x.into_dispatch(), stored.into_dispatch(), bias.into_dispatch()];
+            custom(inputs, |[x, stored, bias]| {
+                let kept = keep(x, stored);
                 let bias = Tensor::<1>::from_dispatch(bias);
                 let dtype = bias.dtype();
                 (kept.forward(Some(bias)), move |g, wanted| kept.backward(g, wanted, Some(dtype)))
@@ -78,11 +116,11 @@ struct Kept {
 }
 
 impl Kept {
-    fn new(x: Tensor<2>, weight: Tensor<2>, layout: WeightLayout, arithmetic: Arithmetic) -> Self {
-        let (x_dtype, weight_dtype) = (x.dtype(), weight.dtype());
+    fn new(x: Tensor<2>, weight: Weight, layout: WeightLayout, arithmetic: Arithmetic) -> Self {
+        let (x_dtype, weight_dtype) = (x.dtype(), weight.stored.dtype());
         Self {
             x: narrow(x, arithmetic.dtype),
-            weight: narrow(weight, arithmetic.dtype),
+            weight: weight.narrow(arithmetic.dtype),
             layout,
             arithmetic,
             x_dtype,

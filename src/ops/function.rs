@@ -4,6 +4,7 @@
 //! returns its result together with the function that computes the gradients. What that function
 //! captures is what the operator keeps from forward to backward.
 
+use std::cell::RefCell;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
@@ -78,6 +79,21 @@ where
     Tensor::<D, Float>::from_primitive::<Autodiff<B>>(output)
 }
 
+type Seen = Box<dyn FnMut(DispatchTensor)>;
+
+thread_local! {
+    static OBSERVER: RefCell<Option<Seen>> = const { RefCell::new(None) };
+}
+
+/// Does some work on this thread and shows `seen` the gradient of the result of every custom operator
+/// that is differentiated meanwhile, as backward hands it over.
+pub fn observe_gradients<R>(seen: impl FnMut(DispatchTensor) + 'static, work: impl FnOnce() -> R) -> R {
+    OBSERVER.set(Some(Box::new(seen)));
+    let result = work();
+    OBSERVER.set(None);
+    result
+}
+
 type ErasedBackward = Box<dyn FnOnce(DispatchTensor, &[bool]) -> Vec<Option<DispatchTensor>> + Send>;
 
 /// The backward of one call, taken when it runs.
@@ -103,6 +119,11 @@ where
 
     fn backward(self, ops: Ops<State, N>, grads: &mut Gradients, _: &mut Checkpointer) {
         let gradient = erase::<B>(grads.consume::<B>(&ops.node));
+        OBSERVER.with_borrow_mut(|observer| {
+            if let Some(seen) = observer {
+                seen(gradient.clone());
+            }
+        });
         let backward = ops.state.0.lock().expect("no backward panicked").take();
         let backward = backward.expect("a graph is differentiated once");
         let wanted = ops.parents.each_ref().map(Option::is_some);

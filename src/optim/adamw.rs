@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::{StepSize, UpdateRule, clip_or_one, clipped};
 use crate::ops::backend::{cube, on_cuda, uncube};
 use crate::ops::kernels::adamw::{AdamWStep, adamw};
+use crate::ops::{narrow, wide};
 use crate::recipe::values;
 
 /// `{ kind = "adamw", lr = 1e-3 }`
@@ -40,13 +41,14 @@ impl Default for AdamW {
 }
 
 impl AdamW {
-    /// 1 − β₁ᵗ and √(1 − β₂ᵗ): scalars, in f64 as PyTorch computes them.
-    fn corrections(&self, t: i32) -> (f64, f64) {
-        (1.0 - self.beta_1.powi(t), (1.0 - self.beta_2.powi(t)).sqrt())
+    /// 1 − β₁ᵗ and √(1 − β₂ᵗ): scalars, in f64 as PyTorch computes them; 1 where the host does not know t.
+    fn corrections(&self, t: Option<i32>) -> (f64, f64) {
+        t.map_or((1.0, 1.0), |t| (1.0 - self.beta_1.powi(t), (1.0 - self.beta_2.powi(t)).sqrt()))
     }
 
-    /// What step t = 1, 2, … multiplies by; `rate`: the schedule's factor of the learning rate.
-    pub fn step(&self, t: i32, rate: f64) -> AdamWStep {
+    /// What step t = 1, 2, … multiplies by; `rate`: the schedule's factor of the learning rate. Without t
+    /// the device has the corrections, as [`UpdateRule::share`] has made them.
+    pub fn step(&self, t: Option<i32>, rate: f64) -> AdamWStep {
         let lr = self.lr * rate;
         let (correction_1, correction_2) = self.corrections(t);
         AdamWStep {
@@ -72,22 +74,37 @@ pub struct State {
 impl UpdateRule for AdamW {
     type State = State;
 
+    /// The flag, 1 − beta_1ᵗ and 1 − beta_2ᵗ for t applied steps, [3]: c ← c + applied (1 − beta) (1 − c)
+    /// is the moments' own average, of ones, and loses no digits where t is small.
+    fn share(&self, applied: Tensor<1>, before: Option<Tensor<1>>) -> Tensor<1> {
+        let device = applied.device();
+        let weights = Tensor::<1>::from_floats([1.0 - self.beta_1, 1.0 - self.beta_2], &device);
+        let corrections = match before {
+            Some(before) => before.narrow(0, 1, 2),
+            None => weights.zeros_like(),
+        };
+        let missing = corrections.clone().neg() + 1.0;
+        let corrections = corrections + missing * weights * applied.clone();
+        Tensor::cat(vec![applied, corrections], 0)
+    }
+
     fn update(&self, p: Tensor<1>, g: Tensor<1>, state: &mut State, size: &StepSize) -> Tensor<1> {
         state.steps += 1;
         if on_cuda(&p) {
-            let step = self.step(state.steps, size.rate);
+            let step = self.step(size.applied.is_none().then_some(state.steps), size.rate);
             let (m, v) = state.moments.take().unwrap_or_else(|| {
                 let zeros = || Tensor::zeros(p.shape(), (&p.device(), DType::F32));
                 (zeros(), zeros())
             });
             let clip = cube(clip_or_one(size, &p.device()));
-            let (p, m, v) = adamw(cube(p), &cube(g), cube(m), cube(v), &clip, step);
+            let shared = size.applied.clone().map(cube);
+            let (p, m, v) = adamw(cube(p), &cube(g), cube(m), cube(v), &clip, shared.as_ref(), step);
             state.moments = Some((uncube(m), uncube(v)));
             return uncube(p);
         }
         let lr = self.lr * size.rate;
-        let (correction_1, correction_2) = self.corrections(state.steps);
-        let g = clipped(g, size);
+        let (correction_1, correction_2) = self.corrections(Some(state.steps));
+        let (dtype, p, g) = (p.dtype(), wide(p), clipped(g, size));
         let (m, v) = match state.moments.take() {
             Some((m, v)) => (m * self.beta_1, v * self.beta_2),
             None => (g.zeros_like(), g.zeros_like()),
@@ -96,7 +113,7 @@ impl UpdateRule for AdamW {
         let v = v + g.square() * (1.0 - self.beta_2);
         state.moments = Some((m.clone(), v.clone()));
         let denominator = v.sqrt() / correction_2 + self.epsilon;
-        p * (1.0 - lr * self.weight_decay) - m / denominator * (lr / correction_1)
+        narrow(p * (1.0 - lr * self.weight_decay) - m / denominator * (lr / correction_1), dtype)
     }
 }
 
@@ -123,6 +140,25 @@ mod tests {
             tensor = adamw.update(tensor, Tensor::full([1], g, &device), &mut state, &StepSize::FULL);
             let got: f32 = tensor.clone().into_scalar();
             assert!((f64::from(got) - p).abs() < 1e-6, "step {t}: {got} is not {p}");
+        }
+    }
+
+    /// Every third step is skipped: the corrections are those of the steps that were not.
+    #[test]
+    fn shared_corrections_count_applied_steps() {
+        let adamw = AdamW::default();
+        let (mut shared, mut t) = (None, 0);
+        for step in 1..=3000 {
+            let applied = step % 3 != 0;
+            t += i32::from(applied);
+            let flag = Tensor::from_floats([f32::from(u8::from(applied))], &Device::flex());
+            let now = adamw.share(flag, shared.take());
+            let values: Vec<f64> = now.clone().into_data().iter::<f64>().collect();
+            let expected = [f64::from(u8::from(applied)), 1.0 - 0.9f64.powi(t), 1.0 - 0.999f64.powi(t)];
+            for (value, expected) in values.iter().zip(expected) {
+                assert!((value - expected).abs() <= 1e-5 * expected, "step {step}: {values:?} {expected}");
+            }
+            shared = Some(now);
         }
     }
 }

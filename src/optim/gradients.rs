@@ -14,6 +14,8 @@ use crate::ops::wide;
 #[derive(Default)]
 pub struct GradientSet {
     gradients: HashMap<ParamId, DispatchTensor>,
+    /// In the order of the module: sums over all gradients are then the same in every run.
+    order: Vec<ParamId>,
 }
 
 impl GradientSet {
@@ -28,15 +30,19 @@ impl GradientSet {
         self.gradients.remove(&id).map(|gradient| Tensor::<1>::from_dispatch(gradient).reshape([size]))
     }
 
-    /// What every gradient is to be multiplied by so that the norm over all of them is at most `limit`,
-    /// as `torch.nn.utils.clip_grad_norm_`: min(1, limit / (norm + 1e-6)), [1] in fp32. The norm stays on
-    /// the device; a gradient that is not finite makes the factor NaN.
+    /// Σ g² over all gradients, [1] in fp32, on the device; not finite where a gradient is not.
     /// `others`: the sum of the squares of gradients that are not in the set.
-    pub fn clip_factor(&self, limit: f64, others: Option<Tensor<1>>, device: &Device) -> Tensor<1> {
+    pub fn squares(&self, others: Option<Tensor<1>>, device: &Device) -> Tensor<1> {
         let others = others.unwrap_or_else(|| Tensor::<1>::zeros([1], (device, DType::F32)));
-        let squares = self.gradients.values().fold(others, |sum, gradient| sum + squares(gradient.clone()));
-        (squares.sqrt() + 1e-6).recip().mul_scalar(limit).clamp_max(1.0)
+        let gradients = self.order.iter().filter_map(|id| self.gradients.get(id));
+        gradients.fold(others, |sum, gradient| sum + squares(gradient.clone()))
     }
+}
+
+/// What every gradient is to be multiplied by so that the norm over all of them is at most `limit`, as
+/// `torch.nn.utils.clip_grad_norm_`: min(1, limit / (norm + 1e-6)), [1] in fp32.
+pub fn clip_factor(norm: Tensor<1>, limit: f64) -> Tensor<1> {
+    (norm + 1e-6).recip().mul_scalar(limit).clamp_max(1.0)
 }
 
 /// Σ g², [1] in fp32, of a gradient of any shape.
@@ -58,7 +64,10 @@ impl ModuleVisitor for Collect<'_> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         let Some(gradient) = param.val().grad_remove(self.gradients) else { return };
         let sum = match self.set.gradients.remove(&param.id) {
-            None => gradient,
+            None => {
+                self.set.order.push(param.id);
+                gradient
+            }
             Some(sum) => Tensor::<D>::from_dispatch(sum) + gradient,
         };
         self.set.gradients.insert(param.id, sum.into_dispatch());
@@ -76,9 +85,11 @@ mod tests {
         let mut set = GradientSet::default();
         for values in [vec![3.0f32, 4.0], vec![12.0]] {
             let gradient = Tensor::<1>::from_floats(values.as_slice(), &device);
-            set.gradients.insert(ParamId::new(), gradient.into_dispatch());
+            let id = ParamId::new();
+            set.gradients.insert(id, gradient.into_dispatch());
+            set.order.push(id);
         }
-        let factor = |limit| set.clip_factor(limit, None, &device).into_scalar::<f32>();
+        let factor = |limit| clip_factor(set.squares(None, &device).sqrt(), limit).into_scalar::<f32>();
         assert!((factor(1.0) - 1.0 / 13.0).abs() < 1e-7);
         assert_eq!(factor(20.0), 1.0);
     }

@@ -13,13 +13,14 @@ use burn::tensor::{DType, Device, Tensor};
 use serde::{Deserialize, Serialize};
 
 pub use adamw::AdamW;
-pub use gradients::{GradientSet, squares};
+pub use gradients::{GradientSet, clip_factor, squares};
 pub use schedule::Schedule;
 pub use sgd::Sgd;
 
 use crate::device::DeviceId;
 use crate::offload::{Blocks, Memory};
-use crate::ops::narrow;
+use crate::ops::backend::on_cuda;
+use crate::ops::wide;
 use host::{HostAdamW, Work};
 
 /// `train.optimizer`
@@ -73,18 +74,27 @@ impl OptimizerConfig {
 pub struct StepSize {
     /// Factor of the learning rate, from the schedule.
     pub rate: f64,
-    /// Factor of every gradient, [1] in fp32; `None`: 1.
+    /// Factor of every gradient, which clips it and undoes the loss's scale, [1] in fp32; `None`: 1.
     pub clip: Option<Tensor<1>>,
+    /// 1, or 0 where parameters and state are to stay as they are, [1] in fp32 on the device; `None`: 1.
+    pub applied: Option<Tensor<1>>,
 }
 
 impl StepSize {
-    /// The learning rate as configured, and no clipping.
-    pub const FULL: Self = Self { rate: 1.0, clip: None };
+    /// The learning rate as configured, no clipping, and nothing skipped.
+    pub const FULL: Self = Self { rate: 1.0, clip: None, applied: None };
 }
 
 /// One parameter's update on flat views: `(parameter, gradient, state) → parameter`.
 pub trait UpdateRule {
     type State: Default;
+
+    /// What the updates of one step share on a device whose flag [`StepSize::applied`] the host does not
+    /// wait for, from that flag and the same of the step before; it takes the flag's place.
+    fn share(&self, applied: Tensor<1>, _before: Option<Tensor<1>>) -> Tensor<1> {
+        applied
+    }
+
     fn update(
         &self,
         parameter: Tensor<1>,
@@ -107,6 +117,8 @@ pub enum Optimizer {
 pub struct Stateful<R: UpdateRule> {
     rule: R,
     states: HashMap<ParamId, R::State>,
+    /// [`UpdateRule::share`] of the last step that had a flag.
+    shared: Option<Tensor<1>>,
 }
 
 impl Optimizer {
@@ -117,10 +129,8 @@ impl Optimizer {
             OptimizerConfig::AdamW(rule) if memory == Memory::Host => {
                 Self::Host(HostAdamW::new(rule.clone(), device))
             }
-            OptimizerConfig::Sgd(rule) => Self::Sgd(Stateful { rule: rule.clone(), states: HashMap::new() }),
-            OptimizerConfig::AdamW(rule) => {
-                Self::AdamW(Stateful { rule: rule.clone(), states: HashMap::new() })
-            }
+            OptimizerConfig::Sgd(rule) => Self::Sgd(Stateful::new(rule.clone())),
+            OptimizerConfig::AdamW(rule) => Self::AdamW(Stateful::new(rule.clone())),
         }
     }
 
@@ -159,18 +169,37 @@ impl Optimizer {
         }
     }
 
-    /// Updates every parameter that has a gradient. Each gradient is freed as it is used.
+    /// Updates every parameter that has a gradient, unless the step is not to be applied. Each gradient is
+    /// freed as it is used.
     pub fn step<M: Module>(&mut self, module: M, gradients: GradientSet, size: &StepSize) -> M {
         match self {
             Self::None => module,
-            Self::Sgd(stateful) => module.map(&mut Update { stateful, gradients, size }),
-            Self::AdamW(stateful) => module.map(&mut Update { stateful, gradients, size }),
+            Self::Sgd(stateful) => stateful.step(module, gradients, size),
+            Self::AdamW(stateful) => stateful.step(module, gradients, size),
             Self::Host(host) => host.step(module, gradients, Work::step(size)),
         }
     }
 }
 
 impl<R: UpdateRule> Stateful<R> {
+    fn new(rule: R) -> Self {
+        Self { rule, states: HashMap::new(), shared: None }
+    }
+
+    fn step<M: Module>(&mut self, module: M, gradients: GradientSet, size: &StepSize) -> M {
+        let mut size = size.clone();
+        if let Some(applied) = size.applied.take() {
+            if on_cuda(&applied) {
+                self.shared = Some(self.rule.share(applied, self.shared.take()));
+                size.applied = self.shared.clone();
+            } else if applied.into_scalar::<f32>() == 0.0 {
+                // The CPU computes when it is called: the flag is there already.
+                return module;
+            }
+        }
+        module.map(&mut Update { stateful: self, gradients, size: &size })
+    }
+
     fn update(&mut self, id: ParamId, flat: Tensor<1>, gradient: Tensor<1>, size: &StepSize) -> Tensor<1> {
         self.rule.update(flat, gradient, self.states.entry(id).or_default(), size)
     }
@@ -197,18 +226,57 @@ impl<R: UpdateRule> ModuleMapper for Update<'_, R> {
     }
 }
 
-/// The gradient times the step's clipping factor, in the parameter's type.
+/// The gradient times the step's factor, in fp32.
 fn clipped(gradient: Tensor<1>, size: &StepSize) -> Tensor<1> {
     match &size.clip {
-        None => gradient,
-        Some(clip) => {
-            let dtype = gradient.dtype();
-            gradient * narrow(clip.clone(), dtype)
-        }
+        None => wide(gradient),
+        Some(clip) => wide(gradient) * clip.clone(),
     }
 }
 
 /// The clipping factor as the fused kernels take it.
 fn clip_or_one(size: &StepSize, device: &Device) -> Tensor<1> {
     size.clip.clone().unwrap_or_else(|| Tensor::ones([1], (device, DType::F32)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn::tensor::Device;
+
+    #[derive(Module, Debug)]
+    struct One {
+        weight: Param<Tensor<1>>,
+    }
+
+    /// Parameters after steps of which those marked are not applied.
+    fn trained(config: &OptimizerConfig, steps: &[(f32, bool)]) -> Vec<Vec<f32>> {
+        let device = Device::flex().autodiff();
+        let weight = Tensor::<1>::from_floats([1.0, -2.0, 0.5], &device).require_grad();
+        let mut module = One { weight: Param::initialized(ParamId::new(), weight) };
+        let mut optimizer = Optimizer::new(config, Memory::Device, DeviceId::Cpu);
+        let step = |(gradient, applied): &(f32, bool)| {
+            let mut gradients = GradientSet::default();
+            gradients.add(&module, (module.weight.val() * *gradient).sum().backward());
+            let flag = Tensor::from_floats([f32::from(u8::from(*applied))], &Device::flex());
+            let size = StepSize { applied: Some(flag), ..StepSize::FULL };
+            module = optimizer.step(module.clone(), gradients, &size);
+            module.weight.val().into_data().try_to_vec().unwrap()
+        };
+        steps.iter().map(step).collect()
+    }
+
+    #[test]
+    fn a_step_that_is_not_applied_leaves_everything_as_it_was() {
+        let sgd = Sgd { lr: 0.1, momentum: 0.9, weight_decay: 0.1 };
+        for config in [OptimizerConfig::Sgd(sgd), OptimizerConfig::AdamW(AdamW::default())] {
+            let all = trained(&config, &[(0.5, true), (-2.0, true), (3.0, true)]);
+            let lost = f32::INFINITY;
+            let skipping =
+                trained(&config, &[(lost, false), (0.5, true), (lost, false), (-2.0, true), (3.0, true)]);
+            assert_eq!(skipping[0], [1.0, -2.0, 0.5]);
+            assert_eq!(skipping[1], skipping[2]);
+            assert_eq!(all, [&skipping[1..2], &skipping[3..]].concat());
+        }
+    }
 }

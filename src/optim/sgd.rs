@@ -1,9 +1,12 @@
 //! Stochastic gradient descent, as `torch.optim.SGD`.
 
-use burn::tensor::Tensor;
+use burn::tensor::{DType, Tensor};
 use serde::{Deserialize, Serialize};
 
-use super::{StepSize, UpdateRule, clipped};
+use super::{StepSize, UpdateRule, clip_or_one, clipped};
+use crate::ops::backend::{cube, on_cuda, uncube};
+use crate::ops::kernels::sgd::{Momentum, SgdStep, sgd};
+use crate::ops::{narrow, wide};
 use crate::recipe::values;
 
 /// `{ kind = "sgd", lr = 0.1, momentum = 0.9 }`
@@ -41,17 +44,38 @@ impl UpdateRule for Sgd {
 
     fn update(&self, p: Tensor<1>, g: Tensor<1>, state: &mut Self::State, size: &StepSize) -> Tensor<1> {
         let lr = self.lr * size.rate;
-        let g = clipped(g, size);
+        if on_cuda(&p) {
+            let step = SgdStep {
+                lr: lr as f32,
+                momentum: self.momentum as f32,
+                weight_decay: self.weight_decay as f32,
+            };
+            let buffer = match (self.momentum == 0.0, state.take()) {
+                (true, _) => Momentum::Without,
+                (false, Some(m)) => Momentum::Buffer(cube(m)),
+                // A first step that is skipped leaves zeros, of which the formula makes m = g.
+                (false, None) if size.applied.is_some() => {
+                    Momentum::Buffer(cube(Tensor::<1>::zeros(p.shape(), (&p.device(), DType::F32))))
+                }
+                (false, None) => Momentum::First,
+            };
+            let clip = cube(clip_or_one(size, &p.device()));
+            let applied = size.applied.clone().map(cube);
+            let (p, m) = sgd(cube(p), &cube(g), buffer, &clip, applied.as_ref(), step);
+            *state = m.map(uncube);
+            return uncube(p);
+        }
+        let (dtype, p, g) = (p.dtype(), wide(p), clipped(g, size));
         let g = if self.weight_decay > 0.0 { g + p.clone() * self.weight_decay } else { g };
         if self.momentum == 0.0 {
-            return p - g * lr;
+            return narrow(p - g * lr, dtype);
         }
         let m = match state.take() {
             Some(m) => m * self.momentum + g,
             None => g,
         };
         *state = Some(m.clone());
-        p - m * lr
+        narrow(p - m * lr, dtype)
     }
 }
 

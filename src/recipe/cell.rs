@@ -11,7 +11,7 @@ use toml::de::{DeTable, DeValue, Deserializer};
 
 use super::diagnostic::{RecipeError, Rule, Source};
 use super::grid::Override;
-use super::sections::{DeviceName, Eval, Measure, Precision, Train};
+use super::sections::{DeviceName, Eval, Measure, Train};
 use super::tagged;
 use super::{HEADER_KEYS, Run};
 use crate::data::{Data, sampler};
@@ -19,6 +19,7 @@ use crate::device::DeviceId;
 use crate::model::Model;
 use crate::offload::Offload;
 use crate::ops::{Checkpoint, Ops};
+use crate::precision::Precision;
 
 /// Everything that decides what is computed and how it is measured.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -101,7 +102,7 @@ impl Cell {
 
     /// Rules over more than one key. Each technique checks its own.
     fn check(&self) -> Result<(), Rule> {
-        self.precision.check()?;
+        self.precision.check(self)?;
         self.ops.check(self)?;
         self.offload().check(self)?;
         if self.model.decoder().is_none() {
@@ -162,6 +163,7 @@ pub fn setting<'s>(settings: &'s Settings, key: &str) -> Option<Cow<'s, Value>> 
         "precision.autocast" => || false.into(),
         "offload.strategy" => || "none".into(),
         "offload.activations" | "offload.optimizer" => || "device".into(),
+        "precision.scaler.kind" => || "none".into(),
         "train.sync_each_step" => || false.into(),
         key => {
             let default = || sampler::default_of(key).filter(|_| settings.contains_key("data.sampler"));

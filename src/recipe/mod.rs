@@ -21,11 +21,12 @@ use toml::de::{DeTable, DeValue, Deserializer};
 
 use crate::device::DeviceId;
 
+pub use crate::precision::{Compute, Precision};
 pub use cell::{Cell, Settings, flatten, goes_with, is_size, setting};
 pub use diagnostic::{RecipeError, Rule, Source, nearest};
 pub use grid::MAX_CELLS;
 pub use report::{Published, ReportConfig, Stage, matches};
-pub use sections::{Compute, DeviceName, Eval, Length, Measure, Precision, Train};
+pub use sections::{DeviceName, Eval, Length, Measure, Train};
 pub use values::Bytes;
 
 /// A recipe whose cells are all resolved and checked.
@@ -87,7 +88,7 @@ impl Recipe {
         Self::checked(source, Run::Here, on_cpu)
     }
 
-    /// Reads a recipe whose cells have run, here or on another machine: it need not be able to run
+    /// Reads a recipe whose cells run, or have run, here or on another machine: it need not be able to run
     /// on this one. `on_cpu`: whether they ran on a CPU.
     ///
     /// # Errors

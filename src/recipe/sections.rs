@@ -1,10 +1,8 @@
-//! The sections of a recipe that no technique owns: precision, training sizes, measurement.
+//! The sections of a recipe that no technique owns: training sizes, evaluation, measurement.
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::diagnostic::Rule;
 use super::values::{self, Bytes};
-use crate::ops::linear::Fp32Math;
 use crate::optim::{OptimizerConfig, Schedule};
 
 /// `device = "auto" | "cpu" | "cuda:N"`. Resolved to a real device before a cell is made.
@@ -15,75 +13,6 @@ pub struct DeviceName(pub String);
 impl Default for DeviceName {
     fn default() -> Self {
         Self("auto".into())
-    }
-}
-
-/// `[precision]`
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Precision {
-    pub compute: Compute,
-    /// Weights, residual sums and optimizer state in fp32; matrix products in `compute`.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub autocast: bool,
-}
-
-impl Precision {
-    /// Bytes of one element of a parameter.
-    pub fn stored_bytes(&self) -> u64 {
-        if self.autocast { 4 } else { self.compute.bytes() }
-    }
-
-    pub(crate) fn check(&self) -> Result<(), Rule> {
-        if self.autocast && matches!(self.compute, Compute::Fp32 | Compute::Tf32) {
-            return Err(Rule::new(
-                &["precision.autocast"],
-                format!(
-                    "autocast has no effect with compute = \"{}\": everything is fp32 already",
-                    self.compute.name()
-                ),
-                "remove precision.autocast, or set compute to \"bf16\" or \"fp16\"",
-            ));
-        }
-        Ok(())
-    }
-}
-
-/// The type that weights, activations and gradients are stored in and multiplied in.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-#[value(rename_all = "lowercase")]
-pub enum Compute {
-    /// IEEE binary32 throughout; never TF32.
-    #[default]
-    Fp32,
-    /// Stored as fp32, multiplied in TF32 on the tensor cores; CUDA only.
-    Tf32,
-    Bf16,
-    Fp16,
-}
-
-impl Compute {
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Fp32 => "fp32",
-            Self::Tf32 => "tf32",
-            Self::Bf16 => "bf16",
-            Self::Fp16 => "fp16",
-        }
-    }
-
-    /// How fp32 tensors are multiplied.
-    pub fn fp32_math(self) -> Fp32Math {
-        if self == Self::Tf32 { Fp32Math::Tf32 } else { Fp32Math::Exact }
-    }
-
-    /// Bytes of one element.
-    pub fn bytes(self) -> u64 {
-        match self {
-            Self::Fp32 | Self::Tf32 => 4,
-            Self::Bf16 | Self::Fp16 => 2,
-        }
     }
 }
 
@@ -162,6 +91,9 @@ pub struct Measure {
     /// The cell must live within this much device memory, as on a smaller card.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_limit: Option<Bytes>,
+    /// Counts the gradients of one step after the last by their size.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub gradient_histogram: bool,
     /// Seconds after which a cell is ended and becomes a `failed` row.
     pub timeout: f64,
 }
@@ -198,6 +130,7 @@ struct RawMeasure {
     #[serde(deserialize_with = "count")]
     epochs: Option<usize>,
     memory_limit: Option<Bytes>,
+    gradient_histogram: bool,
     #[serde(deserialize_with = "values::positive")]
     timeout: f64,
 }
@@ -208,7 +141,14 @@ fn count<'de, D: Deserializer<'de>>(d: D) -> Result<Option<usize>, D::Error> {
 
 impl Default for RawMeasure {
     fn default() -> Self {
-        Self { warmup: 2, steps: None, epochs: None, memory_limit: None, timeout: 3600.0 }
+        Self {
+            warmup: 2,
+            steps: None,
+            epochs: None,
+            memory_limit: None,
+            gradient_histogram: false,
+            timeout: 3600.0,
+        }
     }
 }
 
@@ -223,8 +163,8 @@ impl TryFrom<RawMeasure> for Measure {
             (None, Some(epochs)) => Length::Epochs(epochs),
             (steps, None) => Length::Steps(steps.unwrap_or(15)),
         };
-        let RawMeasure { warmup, memory_limit, timeout, .. } = raw;
-        Ok(Self { warmup, length, memory_limit, timeout })
+        let RawMeasure { warmup, memory_limit, gradient_histogram, timeout, .. } = raw;
+        Ok(Self { warmup, length, memory_limit, gradient_histogram, timeout })
     }
 }
 

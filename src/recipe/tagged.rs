@@ -11,7 +11,8 @@ use toml::de::{DeTable, DeValue};
 use super::diagnostic::{RecipeError, Source};
 
 /// Paths of the tagged sections.
-const TAGGED: [&[&str]; 3] = [&["model"], &["train", "optimizer"], &["train", "schedule"]];
+const TAGGED: [&[&str]; 4] =
+    [&["model"], &["precision", "scaler"], &["train", "optimizer"], &["train", "schedule"]];
 const TAG: &str = "kind";
 
 /// Rewrites every tagged section of a recipe, keeping the places in the file.

@@ -5,7 +5,7 @@ use super::document::{Block, Table};
 use super::swiglu;
 use super::table::{Comparison, Line, Quantity, Shape};
 use super::timelines::{self, Timelines};
-use super::{conclusion, environment, labels, ladder, learning, loading, offload};
+use super::{conclusion, environment, labels, ladder, learning, loading, offload, precision};
 use crate::measure::Measurement;
 use crate::recipe::{Bytes, matches};
 use crate::text::{rate, ratio, seconds, sentence, significant};
@@ -30,6 +30,7 @@ pub fn blocks(comparison: &Comparison, charts: &[Chart], timelines: &Timelines) 
     if let Some(table) = learning::table(comparison) {
         out.extend([heading("What was learned"), Block::Table(table)]);
     }
+    out.extend(precision::blocks(comparison));
     if !charts.is_empty() {
         out.push(heading("Charts"));
         out.extend(charts.iter().map(figure));

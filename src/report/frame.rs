@@ -10,6 +10,7 @@ use super::learning::Learned;
 use super::table::{Comparison, Line, Quantity};
 use crate::device::trace::{Crossing, Direction};
 use crate::measure::{Loading, Measurement, Phase, Samples};
+use crate::precision::{SMALLEST, SMALLEST_NORMAL};
 use crate::recipe;
 use crate::row::Row;
 use crate::text;
@@ -73,6 +74,13 @@ pub fn frame(comparison: &Comparison) -> miette::Result<DataFrame> {
     columns.push(of_learned("eval_loss", &|l| Some(l.end()?.loss)));
     columns.push(of_learned("eval_perplexity", &|l| Some(l.end()?.perplexity())));
     columns.push(of_learned("eval_accuracy", &|l| Some(l.end()?.accuracy)));
+    columns.push(number("skipped_steps", &|m| Some(m.scaler.as_ref()?.skipped as f64)));
+    columns.push(number("final_scale", &|m| Some(m.scaler.as_ref()?.final_scale)));
+    columns.push(number("smallest_scale", &|m| Some(m.scaler.as_ref()?.smallest_scale)));
+    let below =
+        |m: &Measurement, exponent| Some(m.gradient_histogram.as_ref()?.activations.share_below(exponent));
+    columns.push(number("gradients_below_2^-24", &|m| below(m, SMALLEST)));
+    columns.push(number("gradients_below_2^-14", &|m| below(m, SMALLEST_NORMAL)));
     columns.push(bytes("live_peak_bytes", &|m| Some(m.memory.live_peak)));
     columns.push(bytes("forward_peak_bytes", &|m| Some(m.memory.forward_peak)));
     columns.push(bytes("backward_peak_bytes", &|m| Some(m.memory.backward_peak)));

@@ -105,15 +105,18 @@ pub fn method_label(keys: &[String], settings: &Settings) -> String {
     label(keys.iter().collect(), keys, settings)
 }
 
-/// The same without what goes without saying: our own operator is the rule, and plain autodiff
-/// has no level. Empty when nothing is left.
+/// The same without what goes without saying: our own operator is the rule, plain autodiff has no level,
+/// and a compute type is alone without autocast. Empty when nothing is left.
 pub fn short_method_label(keys: &[String], settings: &Settings) -> String {
     let value = |key: &str| settings.get(key).and_then(Value::as_str);
+    let computes = keys.iter().any(|key| key == "precision.compute");
+    let autocasts = settings.get("precision.autocast").and_then(Value::as_bool) == Some(true);
     let plain = keys.iter().any(|key| key == "ops.swiglu") && value("ops.swiglu") == Some("plain");
     let kept = keys
         .iter()
         .filter(|key| !(is_operator(key) && value(key) == Some("custom")))
         .filter(|key| !(plain && *key == "checkpoint.level"))
+        .filter(|key| !(*key == "precision.autocast" && computes && !autocasts))
         .collect();
     label(kept, keys, settings)
 }
@@ -153,7 +156,7 @@ fn method_part(key: &str, value: Option<&Value>) -> Option<String> {
             "eval.every" => Some("no evaluation".into()),
             "train.clip_norm" => Some("no clipping".into()),
             // Of a kind that this cell's is not, or of an evaluation that it does not have.
-            _ if ["eval.", "train.schedule.", "model.", "data.", "offload."]
+            _ if ["eval.", "train.schedule.", "model.", "data.", "offload.", "precision.scaler."]
                 .iter()
                 .any(|section| key.starts_with(section)) =>
             {
@@ -182,6 +185,12 @@ fn method_part(key: &str, value: Option<&Value>) -> Option<String> {
             Some(1) => "one loader thread".into(),
             _ => format!("{read} loader threads"),
         },
+        ("precision.scaler.kind", _) if read == "none" => return None,
+        ("precision.scaler.kind", _) => format!("{read} scale"),
+        ("precision.scaler.init_scale", _) => {
+            format!("from {}", power_of_two(value.as_f64().unwrap_or_default()))
+        }
+        ("precision.scaler.scale", _) => power_of_two(value.as_f64().unwrap_or_default()),
         ("train.schedule.kind", _) => format!("{read} schedule"),
         ("train.schedule.warmup_steps", _) => format!("{read} warm-up steps"),
         ("train.schedule.final_fraction", _) => format!("down to {read} of the rate"),
@@ -194,6 +203,12 @@ fn method_part(key: &str, value: Option<&Value>) -> Option<String> {
         (_, Value::Number(_)) => format!("{name} {read}"),
         _ => read,
     })
+}
+
+/// `2^16`; another number as it is.
+pub fn power_of_two(value: f64) -> String {
+    let exponent = value.log2();
+    if exponent.fract() == 0.0 { format!("2^{exponent}") } else { text::significant(value) }
 }
 
 fn last_part(key: &str) -> String {
@@ -236,6 +251,16 @@ mod tests {
             (
                 "\"ops.norm\" = [\"plain\", \"custom\"]\n\"ops.gelu\" = [\"plain\", \"custom\"]",
                 ["plain operators", "plain norm"],
+            ),
+            (
+                "\"precision\" = [{ compute = \"fp32\" }, { compute = \"fp16\", autocast = true, \
+                 scaler = { kind = \"static\", scale = 1024 } }]",
+                ["fp32", "autocast, fp16, static scale"],
+            ),
+            (
+                "precision.compute = \"fp16\"\n\"precision.scaler.kind\" = \"static\"\n\
+                 \"precision.scaler.scale\" = [1000, 0.25]",
+                ["1000", "2^-2"],
             ),
             ("\"train.clip_norm\" = [1.5, 2]", ["clip norm 1.5", "clip norm 2"]),
             (

@@ -17,6 +17,7 @@ mod learning;
 mod loading;
 mod offload;
 mod pdf;
+mod precision;
 mod quality;
 mod swiglu;
 mod table;

@@ -120,6 +120,8 @@ pub fn measurement(forward: f64, backward: f64, peak: u64) -> Measurement {
         loss: vec![2.0, 1.5, 1.25],
         paths: Default::default(),
         evaluations: Vec::new(),
+        scaler: None,
+        gradient_histogram: None,
         memory: MemoryUse {
             live_peak: peak,
             forward_peak: peak / 2,

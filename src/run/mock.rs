@@ -66,6 +66,8 @@ pub fn measurement(seconds: f64) -> Measurement {
         tokens_per_second: 1.0,
         loss: vec![1.0],
         evaluations: Vec::new(),
+        scaler: None,
+        gradient_histogram: None,
         memory: MemoryUse::default(),
         paths: Default::default(),
         flops_per_second: 1.0,

@@ -83,7 +83,7 @@ fn a_panic_is_failed_with_its_message() {
 
 #[test]
 fn a_loss_that_is_not_finite_is_diverged() {
-    let ran = run(r#"echo '{"event":"diverged","step":4,"loss":"NaN"}'"#);
+    let ran = run(r#"echo '{"event":"diverged","reason":"the loss of step 4 was NaN"}'"#);
     assert_eq!(ran.reason(Status::Diverged), "the loss of step 4 was NaN");
 }
 

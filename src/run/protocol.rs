@@ -33,8 +33,8 @@ pub enum Event {
     Step { done: usize, of: usize },
     /// All steps ended.
     Done { measurement: Box<Measurement> },
-    /// The loss of step `step` was not finite.
-    Diverged { step: usize, loss: String },
+    /// A loss was not finite, or every step was skipped.
+    Diverged { reason: String },
     /// The device's memory, or the limit on it, was used up.
     OutOfMemory { reason: String },
     /// The cell panicked or could not be built.

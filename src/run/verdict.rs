@@ -31,10 +31,7 @@ pub fn of_event(event: Event) -> Option<Outcome> {
     match event {
         Event::Preparing { .. } | Event::Step { .. } => None,
         Event::Done { measurement } => Some(Outcome::Finished(measurement)),
-        Event::Diverged { step, loss } => Some(Outcome::Ended {
-            status: Status::Diverged,
-            reason: format!("the loss of step {step} was {loss}"),
-        }),
+        Event::Diverged { reason } => Some(Outcome::Ended { status: Status::Diverged, reason }),
         Event::OutOfMemory { reason } => Some(Outcome::Ended { status: Status::Oom, reason }),
         Event::Failed { reason } => Some(Outcome::failed(reason)),
     }

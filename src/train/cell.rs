@@ -42,7 +42,7 @@ fn answer(request: Request) -> Event {
         train(&cell, request.memory_limit, request.trace.as_deref(), told, &mut on_step)
     })) {
         Ok(Ok(measurement)) => Event::Done { measurement: Box::new(measurement) },
-        Ok(Err(Stop::Diverged { step, loss })) => Event::Diverged { step, loss: loss.to_string() },
+        Ok(Err(Stop::Diverged { reason })) => Event::Diverged { reason },
         Ok(Err(Stop::OutOfMemory { reason })) => Event::OutOfMemory { reason },
         Err(panic) => {
             let reason = message(&*panic);

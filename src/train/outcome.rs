@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use crate::measure::{Evaluation, Loading, Measured, Measurement, Samples};
 use crate::ops::Operator;
 use crate::optim::OptimizerConfig;
+use crate::precision::{GradientHistogram, ScalerRecord};
 use crate::recipe::Cell;
 
 /// What a cell's training came to.
@@ -15,11 +16,12 @@ pub struct Outcome {
     pub host_updates: Vec<f64>,
     /// Of a cell with a sampler, with the squared lengths of its samples added up.
     pub loading: Option<(Loading, f64)>,
+    pub gradient_histogram: Option<GradientHistogram>,
 }
 
 pub fn measurement(cell: &Cell, outcome: Outcome) -> Measurement {
-    let Outcome { measured, evaluations, host_updates, loading } = outcome;
-    let Measured { seconds, losses, memory, crossings, prepare_seconds } = measured;
+    let Outcome { measured, evaluations, host_updates, loading, gradient_histogram } = outcome;
+    let Measured { seconds, losses, memory, crossings, noted, prepare_seconds } = measured;
     let steps = seconds[0].len();
     let step = Samples::new((0..steps).map(|i| seconds.iter().map(|s| s[i]).sum()).collect());
     let [forward, backward, optimizer] = seconds.map(Samples::new);
@@ -47,6 +49,8 @@ pub fn measurement(cell: &Cell, outcome: Outcome) -> Measurement {
         step,
         loss: losses,
         evaluations,
+        scaler: cell.precision.scaler.map(|config| ScalerRecord::new(&config, &noted)),
+        gradient_histogram,
         memory,
         crossings,
         paths: paths(cell),

@@ -11,6 +11,7 @@ use crate::device::{self, DeviceId};
 use crate::measure::{Loading, Measured, Measurement, Meter, Stop};
 use crate::model::language::{Gpt2, Llama};
 use crate::model::{Model, Network, swiglu::SwigluStack};
+use crate::precision::collapse;
 use crate::recipe::{Cell, Length};
 
 /// Runs a cell's warm-up and measured steps within `memory_limit` bytes of device memory;
@@ -69,7 +70,7 @@ fn run<N: Network>(
         // The samples are the measured steps' alone: warm-up trains a network of its own, on the
         // largest batch, which tells the most memory.
         for step in 0..warmup {
-            measured_step(&mut training, &mut *meter, false)?;
+            measured_step(cell, &mut training, &mut *meter, false)?;
             on_step(step + 1, warmup + steps);
         }
         training.begin(steps);
@@ -83,7 +84,7 @@ fn run<N: Network>(
         if training.evaluation_is_due(step == first) {
             clock.without(|| training.evaluate());
         }
-        measured_step(&mut training, &mut *meter, step >= warmup)?;
+        measured_step(cell, &mut training, &mut *meter, step >= warmup)?;
         if step + 1 == warmup + steps {
             clock.stop();
         }
@@ -99,27 +100,36 @@ fn run<N: Network>(
     // What crossed the bus belongs to the row of a cell whose blocks move.
     let recorded = cell.offload().moves() && id != DeviceId::Cpu;
     let crossings = if trace.is_some() || recorded { training.record(trace) } else { Vec::new() };
+    let gradient_histogram = cell.measure.gradient_histogram.then(|| training.count_gradients());
     let mut measured = meter.finish(&|| training.loss().inner())?;
     measured.losses.drain(..first);
+    measured.noted.drain(..first.min(measured.noted.len()));
     let (evaluations, host_updates) = training.into_results();
-    Ok(Outcome { measured: Measured { crossings, ..measured }, evaluations, host_updates, loading })
+    let measured = Measured { crossings, ..measured };
+    Ok(Outcome { measured, evaluations, host_updates, loading, gradient_histogram })
 }
 
 /// One step, followed by the meter.
 fn measured_step<N: Network>(
+    cell: &Cell,
     training: &mut Training<N>,
     meter: &mut dyn Meter,
     measured: bool,
 ) -> Result<(), Stop> {
     meter.begin(measured);
-    training.step(&mut |phase, loss| {
+    let told = training.step(&mut |phase, loss| {
         meter.end(phase);
         if let Some(loss) = loss {
             meter.loss(loss);
         }
     });
     training.note_host_update(measured);
-    meter.stop().map_or(Ok(()), Err)
+    told.into_iter().for_each(|numbers| meter.note(numbers));
+    let stop = meter.stop().or_else(|| {
+        let reason = collapse(cell.precision.scaler.as_ref()?, meter.noted())?;
+        Some(Stop::Diverged { reason })
+    });
+    stop.map_or(Ok(()), Err)
 }
 
 /// The host's clock over a training run; it stands still outside of it.

@@ -2,15 +2,18 @@
 
 use std::path::Path;
 
-use burn::tensor::Tensor;
+use burn::tensor::{Gradients, Tensor};
 
 use crate::device::DeviceId;
 use crate::device::trace::{self, Crossing, Mark};
 use crate::measure::{Evaluation, Load, Meter, Phase};
 use crate::model::{Network, Steps};
 use crate::offload::Blocks;
+use crate::ops::checkpoint::differentiate;
 use crate::optim::host::Work;
-use crate::optim::{GradientSet, Optimizer, StepSize};
+use crate::optim::{GradientSet, Optimizer, StepSize, clip_factor};
+use crate::precision::autocast::{autocast, keep_casts};
+use crate::precision::{GradScaler, GradientHistogram, Unscaled, gradient_histogram};
 use crate::recipe::Cell;
 
 pub struct Training<'a, N: Network> {
@@ -19,6 +22,7 @@ pub struct Training<'a, N: Network> {
     /// `None` only while a step is under way.
     network: Option<N>,
     optimizer: Optimizer,
+    scaler: Option<GradScaler>,
     data: Box<dyn Steps<N::Batch>>,
     /// The micro-batches of the step that is next.
     batches: Vec<N::Batch>,
@@ -40,7 +44,8 @@ impl<'a, N: Network> Training<'a, N> {
             cell,
             device,
             network: None,
-            optimizer: Optimizer::new(&cell.train.optimizer, cell.offload().optimizer, device),
+            optimizer: Optimizer::None,
+            scaler: None,
             data,
             batches: Vec::new(),
             held_out: Vec::new(),
@@ -53,7 +58,7 @@ impl<'a, N: Network> Training<'a, N> {
         training
     }
 
-    /// Makes the network and its optimizer, the same ones each time.
+    /// Makes the network, its optimizer and scaler, the same ones each time.
     pub fn begin(&mut self, total_updates: usize) {
         let cell = self.cell;
         // Two at a time would take twice the memory.
@@ -61,6 +66,7 @@ impl<'a, N: Network> Training<'a, N> {
         self.optimizer = Optimizer::new(&cell.train.optimizer, cell.offload().optimizer, self.device);
         (self.updates, self.total_updates) = (0, total_updates);
         let plain = self.device.burn();
+        self.scaler = cell.precision.scaler.map(|config| GradScaler::new(config, &plain));
         plain.seed(u64::from(cell.seed));
         let network = N::init(cell, &plain.autodiff());
         if let (Some(blocks), Some(_)) = (network.offloaded(), cell.train.clip_norm) {
@@ -74,10 +80,10 @@ impl<'a, N: Network> Training<'a, N> {
     pub fn prepare(&mut self, meter: &mut dyn Meter, told: fn(usize)) {
         let mut rehearsals = self.data.rehearsals().into_iter();
         self.batches = rehearsals.next().unwrap_or_else(|| self.data.next());
-        meter.prepare(&|| drop(self.loss().backward()), told);
+        meter.prepare(&|| drop(self.backward(self.loss())), told);
         for batches in rehearsals {
             let largest = std::mem::replace(&mut self.batches, batches);
-            meter.compile(&|| drop(self.loss().backward()));
+            meter.compile(&|| drop(self.backward(self.loss())));
             self.batches = largest;
         }
         // The first step does not add to the gradients of the preparation.
@@ -100,21 +106,43 @@ impl<'a, N: Network> Training<'a, N> {
 
     /// Of the next step's first micro-batch.
     pub fn loss(&self) -> Tensor<1> {
-        self.network().loss(&self.batches[0])
+        self.forward(self.network(), &self.batches[0])
+    }
+
+    fn forward(&self, network: &N, batch: &N::Batch) -> Tensor<1> {
+        let _region = autocast(self.cell.precision.region());
+        network.loss(batch)
+    }
+
+    /// The gradients of the loss, times the scale where there is one.
+    fn backward(&self, loss: Tensor<1>) -> Gradients {
+        match &self.scaler {
+            None => loss.backward(),
+            Some(scaler) => differentiate(loss, scaler.scale()),
+        }
+    }
+
+    /// The sizes of the gradients that the next step's first micro-batch gives.
+    pub fn count_gradients(&self) -> GradientHistogram {
+        let scale = self.scaler.as_ref().map_or(1.0, |scaler| scaler.scale().into_scalar::<f32>());
+        gradient_histogram(self.network(), f64::from(scale), || self.backward(self.loss()))
     }
 
     /// Forward and backward of every micro-batch and the update; `end` hears of the end of each phase,
-    /// and after a forward of its loss.
-    pub fn step(&mut self, end: &mut dyn FnMut(Phase, Option<Tensor<1>>)) {
-        let Some(network) = self.network.take() else { return };
+    /// and after a forward of its loss. Gives what the scaler tells of the step, where there is one.
+    pub fn step(&mut self, end: &mut dyn FnMut(Phase, Option<Tensor<1>>)) -> Option<Tensor<1>> {
+        let network = self.network.take().expect("between steps");
         let train = &self.cell.train;
         self.updates += 1;
         let rate = train.schedule.factor(self.updates, self.total_updates);
         let mut sum = GradientSet::default();
         let mut losses = Vec::new();
+        // Backward holds on to the casts of one micro-batch by itself; those of a block that moves are
+        // freed with it.
+        let casts = (self.batches.len() > 1 && network.offloaded().is_none()).then(keep_casts);
         for (i, batch) in self.batches.iter().enumerate() {
             let range = self.device.range(c"forward");
-            let loss = network.loss(batch);
+            let loss = self.forward(&network, batch);
             drop(range);
             end(Phase::Forward, Some(loss.clone().inner()));
             losses.extend(train.sync_each_step.then(|| loss.clone().inner()));
@@ -125,22 +153,16 @@ impl<'a, N: Network> Training<'a, N> {
             {
                 blocks.update_on_arrival(Work::Step { rate, clip: 1.0 });
             }
-            let gradients = loss.backward();
             // The loss holds the graph; freeing it belongs to backward.
-            drop(loss);
+            let gradients = self.backward(loss);
             sum.add(&network, gradients);
             network.offloaded().inspect(|blocks| blocks.settle());
             drop(range);
             end(Phase::Backward, None);
         }
+        drop(casts);
         let range = self.device.range(c"optimizer");
-        let size = StepSize {
-            rate,
-            clip: train.clip_norm.map(|limit| {
-                let offloaded = network.offloaded().and_then(Blocks::squares);
-                sum.clip_factor(limit, offloaded, &self.device.burn())
-            }),
-        };
+        let size = self.step_size(&network, &sum, rate);
         if let Some(blocks) = network.offloaded() {
             blocks.update(&mut self.optimizer, &size);
             blocks.settle();
@@ -148,9 +170,25 @@ impl<'a, N: Network> Training<'a, N> {
         let network = self.optimizer.step(network, sum, &size);
         network.offloaded().inspect(|blocks| blocks.finish_updates());
         self.network = Some(network);
+        let told = self.scaler.as_mut().zip(size.applied).map(|(scaler, applied)| scaler.update(applied));
         drop(range);
         end(Phase::Optimizer, None);
         losses.into_iter().for_each(|loss| drop(loss.into_data()));
+        told
+    }
+
+    /// How far the update goes that these gradients give.
+    fn step_size(&self, network: &N, sum: &GradientSet, rate: f64) -> StepSize {
+        let size = StepSize { rate, ..StepSize::FULL };
+        let squares = || sum.squares(network.offloaded().and_then(Blocks::squares), &self.device.burn());
+        match (&self.scaler, self.cell.train.clip_norm) {
+            (None, None) => size,
+            (None, Some(limit)) => StepSize { clip: Some(clip_factor(squares().sqrt(), limit)), ..size },
+            (Some(scaler), limit) => {
+                let Unscaled { factor, applied } = scaler.unscale(squares(), limit);
+                StepSize { clip: Some(factor), applied: Some(applied), ..size }
+            }
+        }
     }
 
     /// Keeps what the last update took on the host, of a measured step.
@@ -172,6 +210,7 @@ impl<'a, N: Network> Training<'a, N> {
         if self.held_out.is_empty() {
             self.held_out = (0..eval.batches).map_while(|_| self.data.held_out()).collect();
         }
+        let _region = autocast(self.cell.precision.region());
         let parts: Vec<Evaluation> = self.held_out.iter().map(|batch| network.evaluate(batch)).collect();
         self.evaluations.push(Evaluation::mean(self.updates, &parts));
     }

@@ -7,4 +7,5 @@ mod data;
 mod language;
 mod offload;
 mod place;
+mod precision;
 mod run;

@@ -1,8 +1,8 @@
 """What a user would run instead: PyTorch and transformers on the same GPU, the same language models.
 
-    python3 tests/peers/torch_language.py qwen05 gpt2_large
+    python3 tests/peers/torch_language.py qwen05 gpt2_large gpt2_small_amp
 
-One JSON object a line: one step's forward and backward by the host's clock around a synchronised step,
+One JSON object a line: one step's forward and backward, and where there is an optimizer its update, by the host's clock around a synchronised step,
 medians, and the peak of PyTorch's allocator. Absolute times differ from machine to machine: run this and
 the runner one after the other on the same GPU and compare ratios. transformers' GPT-2 trains with
 dropout 0.1 by default, the runner has none: both are measured.
@@ -51,6 +51,34 @@ def measure(name, model, ids, autocast=None, steps=6, warmup=3):
     torch.cuda.empty_cache()
 
 
+def measure_training(name, model, ids, autocast=None, scaled=False, steps=7, warmup=3):
+    """Whole steps with AdamW, as recipes/gpt2_small_amp.toml."""
+    model.train()
+    optimizer = torch.optim.AdamW(model.parameters(), 3e-4, fused=True)
+    scaler = torch.amp.GradScaler("cuda", enabled=scaled)
+    seconds = []
+    for step in range(warmup + steps):
+        if step == warmup:
+            torch.cuda.reset_peak_memory_stats()
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        with torch.autocast("cuda", autocast or torch.bfloat16, enabled=autocast is not None):
+            loss = model(input_ids=ids, labels=ids).loss
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad(set_to_none=True)
+        torch.cuda.synchronize()
+        if step >= warmup:
+            seconds.append(time.perf_counter() - start)
+    median = statistics.median(seconds)
+    emit(name=name, batch=list(ids.shape), step_ms=round(median * 1e3, 2), tokens_per_s=round(ids.numel() / median),
+         peak_GiB=round(torch.cuda.max_memory_allocated() / 2**30, 3))
+    del model, optimizer, loss
+    gc.collect()
+    torch.cuda.empty_cache()
+
+
 def qwen05():
     config = Qwen2Config(hidden_size=896, intermediate_size=4864, num_hidden_layers=24, num_attention_heads=14,
                          num_key_value_heads=2, vocab_size=151936, tie_word_embeddings=True, rope_theta=1e6,
@@ -71,6 +99,23 @@ def gpt2_large():
             model = GPT2LMHeadModel(config)
         ids = torch.randint(0, config.vocab_size, (8, 1024), device=DEVICE)
         measure(f"gpt2-large bf16 autocast, dropout {dropout}", model, ids, autocast=torch.bfloat16)
+
+
+def gpt2_small_amp():
+    autocast = {"amp fp16": torch.float16, "amp bf16": torch.bfloat16}
+    for precision in ("fp32", "tf32", "fp16", *autocast):
+        for dropout in (0.1, 0.0):
+            torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
+            config = GPT2Config(attn_implementation="sdpa", use_cache=False, resid_pdrop=dropout,
+                                embd_pdrop=dropout, attn_pdrop=dropout)
+            with torch.device(DEVICE):
+                model = GPT2LMHeadModel(config)
+            if precision == "fp16":
+                model.half()
+            ids = torch.randint(0, config.vocab_size, (16, 512), device=DEVICE)
+            measure_training(f"gpt2 {precision}, dropout {dropout}", model, ids, autocast.get(precision),
+                             scaled=precision == "amp fp16")
+    torch.backends.cuda.matmul.allow_tf32 = False
 
 
 if __name__ == "__main__":

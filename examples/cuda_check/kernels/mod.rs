@@ -22,7 +22,7 @@ type Section = fn(&mut Bench);
 /// Every kernel: small shapes for the values, large ones for the bandwidth.
 pub fn all(gpu: &'static Gpu, checks: &mut Checks) {
     let mut bench = Bench { gpu, checks };
-    let sections: [(&str, Section); 18] = [
+    let sections: [(&str, Section); 19] = [
         ("elementwise", rows::elementwise),
         ("sums", loss::sums),
         ("mean square", loss::mean_square),
@@ -36,6 +36,7 @@ pub fn all(gpu: &'static Gpu, checks: &mut Checks) {
         ("embedding", rows::embedding),
         ("adamw", updates::adamw_steps),
         ("sgd", updates::sgd_steps),
+        ("guarded updates", updates::guarded_steps),
         ("norm rates", norms::rates),
         ("attention rates", attention::rates),
         ("loss rates", loss::rates),

@@ -7,7 +7,7 @@ use runner::ops::kernels::sgd::{Momentum, SgdStep, sgd};
 use runner::optim::AdamW;
 
 use super::Bench;
-use super::data::{Known, known, large, normal, scalar, tolerance};
+use super::data::{Known, download, known, large, normal, scalar, tolerance};
 
 const SIZES: [usize; 4] = [1, 7, 4096, 5001];
 /// Types of the parameter and the gradient.
@@ -47,14 +47,70 @@ pub fn adamw_steps(bench: &mut Bench) {
             let clip = scalar(CLIP);
             let kept = p.tensor.clone();
             let (got_p, got_m, got_v) =
-                adamw(p.tensor, &g.tensor, m.tensor.clone(), v.tensor.clone(), &clip, step);
+                adamw(p.tensor, &g.tensor, m.tensor.clone(), v.tensor.clone(), &clip, None, step);
             bench.compare(&format!("{name} p"), &got_p, &new_p);
             bench.compare(&format!("{name} m"), &got_m, &new_m);
             bench.compare(&format!("{name} v"), &got_v, &new_v);
             bench.compare_within(&format!("{name}, the old p is kept"), &kept, &p.values, 0.0);
             drop(got_p);
-            let (got_p, ..) = adamw(kept, &g.tensor, m.tensor, v.tensor, &clip, step);
+            let (got_p, ..) = adamw(kept, &g.tensor, m.tensor, v.tensor, &clip, None, step);
             bench.compare(&format!("{name} in place"), &got_p, &new_p);
+        }
+    }
+}
+
+/// The same steps where whether they are applied, and AdamW's corrections, are numbers on the device.
+pub fn guarded_steps(bench: &mut Bench) {
+    let step = |rate: f64, correction: f64| AdamWStep {
+        decay: 1.0 - 0.01 * 0.1,
+        beta1: 0.9,
+        beta2: 0.95,
+        eps: 1e-8,
+        rate: rate as f32,
+        correction: correction as f32,
+    };
+    let (c1, c2) = (1.0 - 0.9f64.powi(3), 1.0 - 0.95f64.powi(3));
+    let clip = scalar(CLIP);
+    for n in SIZES {
+        for (p_type, g_type) in TYPES {
+            let name = format!("guarded {n} {p_type:?} {g_type:?}");
+            let (p, g) = (normal(&[n], p_type, 27), normal(&[n], g_type, 28));
+            let lost = known(&vec![f64::INFINITY; n], &[n], g_type);
+            let m = normal(&[n], DType::F32, 29);
+            let squares: Vec<f64> = m.values.iter().map(|x| 0.5 + x * x).collect();
+            let v = known(&squares, &[n], DType::F32);
+            let fresh = || [&p.tensor, &m.tensor, &v.tensor].map(CubeTensor::copy);
+
+            let [a, b, c] = fresh();
+            let plain = adamw(a, &g.tensor, b, c, &clip, None, step(0.01 / c1, c2.sqrt()));
+            let [a, b, c] = fresh();
+            let shared = known(&[1.0, c1, c2], &[3], DType::F32).tensor;
+            let same = adamw(a, &g.tensor, b, c, &clip, Some(&shared), step(0.01, 1.0));
+            for (part, got, expected) in
+                [("p", same.0, plain.0), ("m", same.1, plain.1), ("v", same.2, plain.2)]
+            {
+                bench.compare(&format!("{name} adamw applied {part}"), &got, &download(&expected));
+            }
+            let [a, b, c] = fresh();
+            let shared = known(&[0.0, 0.0, 0.0], &[3], DType::F32).tensor;
+            let (a, b, c) = adamw(a, &lost.tensor, b, c, &clip, Some(&shared), step(0.01, 1.0));
+            for (part, got, before) in [("p", a, &p), ("m", b, &m), ("v", c, &v)] {
+                bench.compare_within(&format!("{name} adamw skipped {part}"), &got, &before.values, 0.0);
+            }
+
+            let rule = SgdStep { lr: 0.125, momentum: 0.9, weight_decay: 0.0625 };
+            let run = |g: &CubeTensor, applied: Option<f64>| {
+                let [p, m, _] = fresh();
+                let applied = applied.map(scalar);
+                let (p, m) = sgd(p, g, Momentum::Buffer(m), &clip, applied.as_ref(), rule);
+                (p, m.expect("there is momentum"))
+            };
+            let (plain, same) = (run(&g.tensor, None), run(&g.tensor, Some(1.0)));
+            bench.compare_within(&format!("{name} sgd applied p"), &same.0, &download(&plain.0), 0.0);
+            bench.compare_within(&format!("{name} sgd applied m"), &same.1, &download(&plain.1), 0.0);
+            let (got_p, got_m) = run(&lost.tensor, Some(0.0));
+            bench.compare_within(&format!("{name} sgd skipped p"), &got_p, &p.values, 0.0);
+            bench.compare_within(&format!("{name} sgd skipped m"), &got_m, &m.values, 0.0);
         }
     }
 }
@@ -76,7 +132,7 @@ pub fn sgd_steps(bench: &mut Bench) {
             let moved =
                 |m: &[f64]| -> Vec<f64> { p.values.iter().zip(m).map(|(p, m)| p - 0.125 * m).collect() };
             let mut check = |what: &str, buffer: Momentum, expected: Vec<f64>| {
-                let (got_p, got_m) = sgd(p.tensor.clone(), &g.tensor, buffer, &scalar(CLIP), step);
+                let (got_p, got_m) = sgd(p.tensor.clone(), &g.tensor, buffer, &scalar(CLIP), None, step);
                 bench.compare_within(
                     &format!("{name} {what} p"),
                     &got_p,
@@ -105,14 +161,14 @@ pub fn rates(bench: &mut Bench) {
         let bytes = n * (16 + 3 * dtype.size());
         bench.rate(&format!("adamw 67 M {dtype:?}"), bytes, || {
             let (p, m, v) = held.take().expect("put back");
-            held = Some(adamw(p, &g, m, v, &clip, step));
+            held = Some(adamw(p, &g, m, v, &clip, None, step));
         });
         let mut held = Some((new(dtype), Some(new(DType::F32))));
         let plain = SgdStep { lr: 0.1, momentum: 0.9, weight_decay: 0.0 };
         bench.rate(&format!("sgd with momentum 67 M {dtype:?}"), n * (8 + 3 * dtype.size()), || {
             let (p, m) = held.take().expect("put back");
             let m = Momentum::Buffer(m.expect("there is momentum"));
-            held = Some(sgd(p, &g, m, &clip, plain));
+            held = Some(sgd(p, &g, m, &clip, None, plain));
         });
     }
 }

@@ -30,6 +30,14 @@ struct Span {
     end: Rc<Event>,
 }
 
+/// What is being read of a step.
+#[derive(Default)]
+struct Pending {
+    /// They add up.
+    losses: Vec<Read>,
+    numbers: Option<Read>,
+}
+
 pub struct CudaMeter {
     gpu: &'static Gpu,
     /// A read refers to its client until it arrives; a process has one meter.
@@ -42,8 +50,8 @@ pub struct CudaMeter {
     spans: Vec<Span>,
     /// Measured steps begun.
     measured: usize,
-    /// Of each step whose loss is not known yet: its losses, which add up.
-    reads: VecDeque<Vec<Read>>,
+    /// Of each step whose loss is not known yet.
+    pending: VecDeque<Pending>,
     result: Measured,
 }
 
@@ -60,7 +68,7 @@ impl CudaMeter {
             since: None,
             spans: Vec::new(),
             measured: 0,
-            reads: VecDeque::new(),
+            pending: VecDeque::new(),
             result: Measured::default(),
         }
     }
@@ -94,19 +102,39 @@ impl CudaMeter {
 
     /// Waits for the loss of the oldest step whose loss is not known yet.
     fn arrive(&mut self) -> Result<(), Stop> {
-        let Some(reads) = self.reads.pop_front() else { return Ok(()) };
+        let Some(step) = self.pending.pop_front() else { return Ok(()) };
         let mut sum = 0.0;
-        for read in reads {
-            let bytes = cubecl::future::block_on(read).map_err(|error| match out_of_memory(&error) {
-                Some(reason) => Stop::OutOfMemory { reason },
-                None => panic!("the loss cannot be read: {error}"),
-            })?;
-            let bytes: [u8; 4] = bytes[0][..4].try_into().expect("a loss is one fp32 number");
-            sum += f64::from(f32::from_le_bytes(bytes));
+        for read in step.losses {
+            sum += f64::from(arrived(read)?[0]);
         }
         self.result.losses.push(sum);
+        if let Some(read) = step.numbers {
+            self.result.noted.push(arrived(read)?);
+        }
         divergence(&self.result.losses).map_or(Ok(()), Err)
     }
+
+    /// Reads fp32 numbers without waiting for them.
+    fn read(&mut self, numbers: Tensor<1>) -> Read {
+        let numbers: CubeTensor =
+            numbers.try_into_primitive::<CubeBackend>().expect("numbers on a CUDA device");
+        let read = self.client.read_async(vec![numbers.handle]);
+        if self.since.is_some() {
+            // The copy belongs to no phase.
+            self.since = Some(self.mark());
+        }
+        Box::pin(async move { read.await.map_err(|e| format!("{e:?}")) })
+    }
+}
+
+/// The numbers of a read that was issued some time ago.
+fn arrived(read: Read) -> Result<Vec<f32>, Stop> {
+    let bytes = cubecl::future::block_on(read).map_err(|error| match out_of_memory(&error) {
+        Some(reason) => Stop::OutOfMemory { reason },
+        None => panic!("the loss cannot be read: {error}"),
+    })?;
+    let number = |bytes: &[u8]| f32::from_le_bytes(bytes.try_into().expect("four bytes"));
+    Ok(bytes[0].chunks_exact(4).map(number).collect())
 }
 
 impl Meter for CudaMeter {
@@ -129,7 +157,7 @@ impl Meter for CudaMeter {
     }
 
     fn begin(&mut self, measured: bool) {
-        self.reads.push_back(Vec::new());
+        self.pending.push_back(Pending::default());
         if !measured {
             self.observation.get_or_insert_with(|| PeakObservation::start(self.gpu)).take_peaks();
             return;
@@ -151,20 +179,23 @@ impl Meter for CudaMeter {
     }
 
     fn loss(&mut self, loss: Tensor<1>) {
-        let loss: CubeTensor = loss.try_into_primitive::<CubeBackend>().expect("a loss on a CUDA device");
-        let read = self.client.read_async(vec![loss.handle]);
-        let read: Read = Box::pin(async move { read.await.map_err(|e| format!("{e:?}")) });
-        self.reads.back_mut().expect("a step has begun").push(read);
-        if self.since.is_some() {
-            // The copy belongs to no phase.
-            self.since = Some(self.mark());
-        }
+        let read = self.read(loss);
+        self.pending.back_mut().expect("a step has begun").losses.push(read);
+    }
+
+    fn note(&mut self, numbers: Tensor<1>) {
+        let read = self.read(numbers);
+        self.pending.back_mut().expect("a step has begun").numbers = Some(read);
+    }
+
+    fn noted(&self) -> &[Vec<f32>] {
+        &self.result.noted
     }
 
     /// Looks at the loss of the step before: the device has passed it long ago and has this step
     /// to go on with.
     fn stop(&mut self) -> Option<Stop> {
-        while self.reads.len() > 1 {
+        while self.pending.len() > 1 {
             if let Err(stop) = self.arrive() {
                 return Some(stop);
             }
@@ -173,12 +204,12 @@ impl Meter for CudaMeter {
     }
 
     fn finish(mut self: Box<Self>, proof: &dyn Fn() -> Tensor<1>) -> Result<Measured, Stop> {
-        while !self.reads.is_empty() {
+        while !self.pending.is_empty() {
             self.arrive()?;
         }
         // CubeCL tells of a failed allocation when something that depends on it is read. The loss
         // after the last update depends on every parameter.
-        self.reads.push_back(Vec::new());
+        self.pending.push_back(Pending::default());
         self.loss(proof());
         self.arrive()?;
         self.result.losses.pop();

@@ -1,6 +1,6 @@
 //! GPT-2 (Radford et al. 2019): LayerNorm, absolute positions, multi-head attention and a GELU MLP.
 
-use burn::module::Module;
+use burn::module::{Module, Param};
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 
 use super::memory::Shape;
@@ -179,8 +179,8 @@ impl LanguageNetwork for Gpt2 {
         self.transformer.ln_f.forward(x, &self.computation)
     }
 
-    fn head(&self) -> Tensor<2> {
-        self.lm_head.as_ref().map_or_else(|| self.transformer.wte.weight.val(), |head| head.weight.val())
+    fn head(&self) -> &Param<Tensor<2>> {
+        self.lm_head.as_ref().map_or(&self.transformer.wte.weight, |head| &head.weight)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Llama (Touvron et al. 2023) and Qwen2 (Yang et al. 2024): RMSNorm, rotary positions, grouped
 //! queries and SwiGLU; Qwen2 has biases on q, k and v.
 
-use burn::module::Module;
+use burn::module::{Module, Param};
 use burn::tensor::Tensor;
 
 use super::memory::Shape;
@@ -16,6 +16,7 @@ use crate::ops::dense::WeightLayout;
 use crate::ops::residual::residual;
 use crate::ops::rope::{Rotation, rope};
 use crate::ops::swiglu::swiglu;
+use crate::precision::autocast::weight;
 
 #[derive(Module, Debug)]
 pub struct Llama {
@@ -173,14 +174,14 @@ impl LanguageNetwork for Llama {
         self.model.norm.forward(x, &self.computation)
     }
 
-    fn head(&self) -> Tensor<2> {
-        self.lm_head.as_ref().map_or_else(|| self.model.embed_tokens.weight.val(), |head| head.weight.val())
+    fn head(&self) -> &Param<Tensor<2>> {
+        self.lm_head.as_ref().map_or(&self.model.embed_tokens.weight, |head| &head.weight)
     }
 }
 
 impl Mlp {
     fn forward(&self, x: Tensor<2>, computation: &Computation) -> Tensor<2> {
-        let [gate, up, down] = [&self.gate_proj, &self.up_proj, &self.down_proj].map(|l| l.weight.val());
+        let [gate, up, down] = [&self.gate_proj, &self.up_proj, &self.down_proj].map(|l| weight(&l.weight));
         let Computation { arithmetic, ops, level } = *computation;
         swiglu(x, gate, up, down, WeightLayout::OutIn, level, ops.swiglu, arithmetic)
     }

@@ -1,6 +1,7 @@
 //! What training a language model holds, step by step, and what it computes: the walks follow the
 //! order in which the operators allocate and free.
 
+use crate::device::DeviceId;
 use crate::measure::{Estimate, Ledger};
 use crate::model::Flops;
 use crate::offload::Memory;
@@ -82,7 +83,7 @@ impl Shape {
         Flops { forward, backward: 2.0 * forward, recompute: blocks + mlp + head + attention }
     }
 
-    /// Walks through one step of one micro-batch: forward, loss, backward, optimizer.
+    /// Walks through the last micro-batch of one step: forward, loss, backward, optimizer.
     pub fn estimate(&self, cell: &Cell) -> Estimate {
         let compute = cell.precision.compute.bytes();
         let stored = cell.precision.stored_bytes();
@@ -91,14 +92,22 @@ impl Shape {
         let (hidden, inner) = (tokens * hidden_size as u64, tokens * intermediate_size as u64);
         let queries = tokens * (self.heads * self.head_dim) as u64;
         let keys = tokens * (self.kv_heads * self.head_dim) as u64;
-        // Under autocast every weight that is multiplied exists once more, in the compute type.
-        let cast = |weights: u64| if cell.precision.autocast { weights * compute } else { 0 };
         let layer_weights = self.attention_weights() + self.mlp_weights();
-
-        let mut ledger = Ledger::new(cell.precision.compute, cell.device_id());
         let moves = cell.offload().moves();
         let blocks = self.block_weights();
+        // Gradients of earlier micro-batches, to which more are added.
+        let accumulates = cell.train.accumulation_steps > 1 && !moves;
+        // Under autocast every weight that is multiplied exists once more, in the compute type: from its
+        // use in forward to that in backward, or over all micro-batches.
+        let casts = |weights: u64| if cell.precision.autocast { weights * compute } else { 0 };
+        let cast = |weights: u64| if accumulates { 0 } else { casts(weights) };
+
+        let mut ledger = Ledger::new(cell.precision.compute, cell.device_id());
         ledger.now.weights = (self.parameters - if moves { blocks } else { 0 }) * stored;
+        if accumulates {
+            ledger.now.weights += casts(blocks + self.head_weights());
+            ledger.now.gradients = self.parameters * stored;
+        }
         if moves {
             // What slots hold is neither the host's nor freed between the blocks.
             ledger.take(cell.offload().slot_count(cell.device_id()) * layer_weights * stored);
@@ -154,8 +163,13 @@ impl Shape {
         // The loss: in backward a chunk's logits and their gradient, dh in fp32 and dW.
         let head = self.head_weights() * stored;
         let columns = chunk(tokens as usize, self.vocab_size).min(self.vocab_size) as u64;
+        // The CPU computes fp32 results from fp32 copies of what it multiplies.
+        let widened = match (cell.device_id(), compute) {
+            (DeviceId::Cpu, 2) => 4 * (hidden + columns * hidden_size as u64),
+            _ => 0,
+        };
         let logits = match cell.ops.loss {
-            Operator::Custom => tokens * columns * (4 + compute),
+            Operator::Custom => tokens * columns * (4 + compute) + widened,
             // Logits and their softmax's logarithm, or the gradients of the two.
             Operator::Plain => tokens * self.vocab_size as u64 * (2 * 4 + 2 * compute),
         };

@@ -9,7 +9,7 @@ mod samples;
 mod stack;
 mod training;
 
-use burn::module::Module;
+use burn::module::{Module, Param};
 use burn::tensor::{Device, Int, Tensor};
 
 pub use cache::Cache;
@@ -17,13 +17,13 @@ pub use gpt2::{Gpt2, shape as gpt2_shape};
 pub use llama::{Llama, shape as llama_shape};
 
 use super::source::Source;
-use crate::device::dtype;
 use crate::offload::Blocks;
 use crate::ops::attention::{Heads, Mask, attend_cached, attention};
 use crate::ops::cross_entropy::linear_cross_entropy;
 use crate::ops::dense::Arithmetic;
 use crate::ops::embedding::{Ids, integers};
 use crate::ops::{Level, Ops};
+use crate::precision::autocast::weight;
 use crate::recipe::{Cell, Rule};
 
 /// How a network computes: the same weights, other arithmetic or other operators.
@@ -36,11 +36,7 @@ pub struct Computation {
 
 impl Computation {
     pub fn of(cell: &Cell) -> Self {
-        Self {
-            arithmetic: Arithmetic::of(cell.precision.compute),
-            ops: cell.ops,
-            level: cell.checkpoint.level,
-        }
+        Self { arithmetic: cell.precision.arithmetic(), ops: cell.ops, level: cell.checkpoint.level }
     }
 }
 
@@ -111,22 +107,23 @@ pub trait LanguageNetwork: Module + Sized {
     fn hidden(&self, tokens: &Tokens, cache: Option<&mut Cache>) -> Tensor<2>;
 
     /// [vocab, hidden_size]
-    fn head(&self) -> Tensor<2>;
+    fn head(&self) -> &Param<Tensor<2>>;
 
     /// The sum of the tokens' losses over the step's total, [1] in fp32: the mean where the step is this
     /// batch.
     fn loss(&self, batch: &LmBatch) -> Tensor<1> {
         let Computation { arithmetic, ops, .. } = *self.computation();
         let hidden = self.hidden(&batch.tokens, None);
-        linear_cross_entropy(hidden, self.head(), &batch.labels, batch.total, arithmetic, ops.loss)
+        let head = weight(self.head());
+        linear_cross_entropy(hidden, head, &batch.labels, batch.total, arithmetic, ops.loss)
     }
 
     /// [tokens, vocab] in fp32, of these rows of what [`hidden`](Self::hidden) gives.
     fn logits(&self, hidden: Tensor<2>) -> Tensor<2> {
         use crate::ops::product::{plain, product, transpose};
-        let Arithmetic { dtype, math } = self.computation().arithmetic;
+        let Arithmetic { dtype, math } = self.computation().arithmetic.in_region();
         let cast = |t: Tensor<2>| t.inner().cast(burn::tensor::FloatDType::from(dtype));
-        let (hidden, head) = (cast(hidden), cast(self.head()));
+        let (hidden, head) = (cast(hidden), cast(self.head().val()));
         product(plain(hidden), transpose(head), burn::tensor::DType::F32, math)
     }
 }
@@ -180,12 +177,7 @@ pub(crate) fn check(cell: &Cell, positions: usize) -> Result<(), Rule> {
     Ok(())
 }
 
-/// The parameters' type: the compute type, or fp32 under autocast.
-pub fn stored(cell: &Cell) -> burn::tensor::DType {
-    if cell.precision.autocast { burn::tensor::DType::F32 } else { dtype(cell.precision.compute) }
-}
-
 /// The source of a cell's parameters.
 fn source(cell: &Cell, from: &super::config::WeightsFrom, expected: &[super::config::NamedShape]) -> Source {
-    Source::open(from, expected, cell.device_id(), stored(cell)).unwrap_or_else(|e| panic!("{e}"))
+    Source::open(from, expected, cell.device_id(), cell.precision.stored()).unwrap_or_else(|e| panic!("{e}"))
 }

@@ -2,13 +2,14 @@
 //! of a parameter in a module is its name in a file of weights.
 
 use burn::module::{Module, Param};
-use burn::tensor::{DType, Tensor};
+use burn::tensor::Tensor;
 
 use super::Computation;
 use crate::model::source::{Init, Source};
 use crate::ops::dense::{WeightLayout, dense};
 use crate::ops::embedding::{Ids, embedding};
 use crate::ops::norm::{layer_norm, rms_norm};
+use crate::precision::autocast::weight;
 
 /// Standard deviation of random weights, as transformers draws them.
 const DEVIATION: f64 = 0.02;
@@ -29,7 +30,7 @@ impl Linear {
 
     pub fn forward(&self, x: Tensor<2>, computation: &Computation) -> Tensor<2> {
         let bias = self.bias.as_ref().map(Param::val);
-        dense(x, self.weight.val(), bias, WeightLayout::OutIn, computation.arithmetic)
+        dense(x, weight(&self.weight), bias, WeightLayout::OutIn, computation.arithmetic)
     }
 }
 
@@ -53,7 +54,7 @@ impl Conv1d {
 
     pub fn forward(&self, x: Tensor<2>, computation: &Computation) -> Tensor<2> {
         let bias = Some(self.bias.val());
-        dense(x, self.weight.val(), bias, WeightLayout::InOut, computation.arithmetic)
+        dense(x, weight(&self.weight), bias, WeightLayout::InOut, computation.arithmetic)
     }
 }
 
@@ -90,7 +91,7 @@ impl RmsNorm {
 
     /// In the compute type: what follows is a product.
     pub fn forward(&self, x: Tensor<2>, computation: &Computation) -> Tensor<2> {
-        let dtype: DType = computation.arithmetic.dtype;
+        let dtype = computation.arithmetic.in_region().dtype;
         rms_norm(x, self.weight.val(), self.epsilon, dtype, computation.ops.norm)
     }
 }
@@ -114,7 +115,7 @@ impl LayerNorm {
 
     /// In the compute type: what follows is a product.
     pub fn forward(&self, x: Tensor<2>, computation: &Computation) -> Tensor<2> {
-        let dtype = computation.arithmetic.dtype;
+        let dtype = computation.arithmetic.in_region().dtype;
         layer_norm(x, self.weight.val(), self.bias.val(), self.epsilon, dtype, computation.ops.norm)
     }
 }

@@ -10,6 +10,7 @@ use crate::model::source::Source;
 use crate::offload::{Blocks, Compute, Placement};
 use crate::ops::attention::{Heads, Mask};
 use crate::ops::rope::Rotation;
+use crate::precision::autocast::{autocast, region};
 
 /// What all blocks of a network compute with, besides their parameters and their input.
 #[derive(Clone)]
@@ -95,8 +96,12 @@ pub fn through<B: Block>(
             built(i, source, &context).forward(i, x, &context, cache.as_deref_mut())
         }),
         (Some(blocks), false) => {
-            let compute: Compute =
-                Arc::new(move |i, source, x| built(i, source, &context).forward(i, x, &context, None));
+            // Backward computes a block again after forward has left its autocast region.
+            let region = region();
+            let compute: Compute = Arc::new(move |i, source, x| {
+                let _region = autocast(region);
+                built(i, source, &context).forward(i, x, &context, None)
+            });
             blocks.run(x, &compute)
         }
     }

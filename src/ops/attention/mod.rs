@@ -10,7 +10,8 @@
 //!
 //! Of packed samples a block reads the keys from the beginning of its first query's sample on.
 //!
-//! Kept for backward: Q, K and V. Z and P of a block are made again in backward; Z, P, dP and dS are
+//! The products are in the type of the autocast region around the call, else in that of the arithmetic
+//! given; softmax is in fp32. Kept for backward: Q, K and V. Z and P of a block are made again in backward; Z, P, dP and dS are
 //! [batch · kv_heads, queries · group, keys] of one block, and dK and dV are summed in fp32.
 
 mod blocks;
@@ -59,6 +60,7 @@ pub fn attention(
     arithmetic: Arithmetic,
     operator: Operator,
 ) -> Tensor<2> {
+    let arithmetic = arithmetic.in_region();
     if operator == Operator::Plain {
         return composed::attention(q, k, v, heads, mask, arithmetic);
     }
@@ -88,6 +90,7 @@ pub fn attention_packed(
     arithmetic: Arithmetic,
     operator: Operator,
 ) -> Tensor<2> {
+    let arithmetic = arithmetic.in_region();
     let (queries, keys) = (heads.columns(), heads.of_keys().columns());
     if operator == Operator::Plain {
         let part = |start, length| qkv.clone().narrow(1, start, length);
@@ -119,6 +122,7 @@ pub fn attend_cached(
     mask: &Mask,
     arithmetic: Arithmetic,
 ) -> Tensor<2> {
+    let arithmetic = arithmetic.in_region();
     let past = keys - heads.sequence;
     let all = Heads { sequence: keys, ..heads.of_keys() };
     let split = Split { q: heads.split(q, 0), k: all.split(k, 0), v: all.split(v, 0), heads, block: None };

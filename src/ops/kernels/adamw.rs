@@ -6,7 +6,8 @@ use cubecl::prelude::*;
 
 use super::launch::{Grid, buffer, contiguous, expect, float, vector, writable};
 
-/// What one step of AdamW multiplies by, for step t = 1, 2, …
+/// What one step of AdamW multiplies by, for step t = 1, 2, …; where t is known on the device alone,
+/// `rate` is lr and `correction` 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdamWStep {
     /// 1 − lr · weight_decay
@@ -31,6 +32,7 @@ fn update<P: Float, G: Float, N: Size>(
     m: &mut [Vector<f32, N>],
     v: &mut [Vector<f32, N>],
     clip: &[f32],
+    shared: ComptimeOption<&[f32]>,
     decay: f32,
     beta1: f32,
     beta2: f32,
@@ -41,7 +43,18 @@ fn update<P: Float, G: Float, N: Size>(
     correction: f32,
     #[define(P, G)] _types: [ElemType; 2],
 ) {
-    if ABSOLUTE_POS < p.len() {
+    let mut end = p.len();
+    let mut rate = rate;
+    let mut correction = correction;
+    #[comptime]
+    if let ComptimeOption::Some(shared) = shared {
+        if shared[0] == 0.0f32 {
+            end = 0usize;
+        }
+        rate /= shared[1];
+        correction *= shared[2].sqrt();
+    }
+    if ABSOLUTE_POS < end {
         let gradient = Vector::<f32, N>::cast_from(g[ABSOLUTE_POS]) * Vector::new(clip[0]);
         let mean = Vector::new(beta1) * m[ABSOLUTE_POS] + Vector::new(rest1) * gradient;
         let square = Vector::new(beta2) * v[ABSOLUTE_POS] + Vector::new(rest2) * gradient * gradient;
@@ -61,14 +74,17 @@ fn update<P: Float, G: Float, N: Size>(
 /// p ← p − rate · m / (√v / correction + eps)
 /// ```
 ///
-/// p, g, m and v of one shape, p and g of any float types, m and v f32; clip [1] f32. Returns p, m
-/// and v, each in its own memory where nobody else holds it.
+/// p, g, m and v of one shape, p and g of any float types, m and v f32; clip [1] f32. shared [3] f32 holds
+/// whether the step is applied, 1 − β₁ᵗ and 1 − β₂ᵗ: with it rate is divided by the second and correction
+/// multiplied by the root of the third, and where the first is 0, p, m and v stay as they are. Returns p,
+/// m and v, each in its own memory where nobody else holds it.
 pub fn adamw(
     p: CubeTensor,
     g: &CubeTensor,
     m: CubeTensor,
     v: CubeTensor,
     clip: &CubeTensor,
+    shared: Option<&CubeTensor>,
     step: AdamWStep,
 ) -> (CubeTensor, CubeTensor, CubeTensor) {
     let [p, m, v] = [p, m, v].map(writable);
@@ -78,6 +94,9 @@ pub fn adamw(
     expect(&m, DType::F32, elements, "m");
     expect(&v, DType::F32, elements, "v");
     expect(clip, DType::F32, 1, "clip");
+    if let Some(shared) = shared {
+        expect(shared, DType::F32, 3, "shared");
+    }
     let vector = vector(DType::F32, &[elements]);
     let grid = Grid::of(elements / vector);
     let AdamWStep { decay, beta1, beta2, rest1, rest2, eps, rate, correction } = step;
@@ -93,6 +112,7 @@ pub fn adamw(
             buffer(&m),
             buffer(&v),
             buffer(clip),
+            shared.map(buffer).into(),
             decay,
             beta1,
             beta2,

@@ -32,13 +32,22 @@ fn update<P: Float, G: Float, N: Size>(
     g: &[Vector<G, N>],
     m: ComptimeOption<&mut [Vector<f32, N>]>,
     clip: &[f32],
+    applied: ComptimeOption<&[f32]>,
     lr: f32,
     momentum: f32,
     weight_decay: f32,
     #[comptime] first: bool,
     #[define(P, G)] _types: [ElemType; 2],
 ) {
-    if ABSOLUTE_POS < p.len() {
+    let mut end = p.len();
+    #[comptime]
+    if let ComptimeOption::Some(applied) = applied {
+        let applied = applied[0];
+        if applied == 0.0f32 {
+            end = 0usize;
+        }
+    }
+    if ABSOLUTE_POS < end {
         let value = Vector::<f32, N>::cast_from(p[ABSOLUTE_POS]);
         let gradient = Vector::<f32, N>::cast_from(g[ABSOLUTE_POS]) * Vector::new(clip[0]);
         let mut step = gradient + Vector::new(weight_decay) * value;
@@ -61,13 +70,15 @@ fn update<P: Float, G: Float, N: Size>(
 /// p ← p − lr · m
 /// ```
 ///
-/// p and g of one shape and any float types, m f32, clip [1] f32. Returns p and m, each in its own
-/// memory where nobody else holds it.
+/// p and g of one shape and any float types, m f32, clip [1] f32. Where applied [1] f32 is 0, p and m
+/// stay as they are; a first step's m is then not defined. Returns p and m, each in its own memory where
+/// nobody else holds it.
 pub fn sgd(
     p: CubeTensor,
     g: &CubeTensor,
     m: Momentum,
     clip: &CubeTensor,
+    applied: Option<&CubeTensor>,
     step: SgdStep,
 ) -> (CubeTensor, Option<CubeTensor>) {
     let (p, g) = (writable(p), contiguous(g));
@@ -80,6 +91,9 @@ pub fn sgd(
     };
     expect(&g, g.dtype, elements, "g");
     expect(clip, DType::F32, 1, "clip");
+    if let Some(applied) = applied {
+        expect(applied, DType::F32, 1, "applied");
+    }
     if let Some(m) = &m {
         expect(m, DType::F32, elements, "m");
     }
@@ -96,6 +110,7 @@ pub fn sgd(
             buffer(&g),
             m.as_ref().map(buffer).into(),
             buffer(clip),
+            applied.map(buffer).into(),
             step.lr,
             step.momentum,
             step.weight_decay,

@@ -32,34 +32,37 @@ use burn_cubecl::CubeBackend as Cube;
 
 use self::gate::Gate;
 use super::backend::{lift, lower, on_cuda};
-use super::dense::{Arithmetic, WeightLayout};
+use super::dense::{Arithmetic, Weight, WeightLayout};
 use super::function::{InputGradients, custom};
 use super::linear::Matmul;
 
 use super::product::composed_product;
 use super::{Level, Operator, narrow};
 
-/// y = (SiLU(xW) ⊙ xV)U in the compute type; each weight lies as `layout` says.
+/// y = (SiLU(xW) ⊙ xV)U in the compute type, that of the autocast region around the call or else that of
+/// `arithmetic`; each weight lies as `layout` says.
 ///
 /// # Panics
 /// When the three weights do not share one dtype.
 #[expect(clippy::too_many_arguments, reason = "x, three weights, and how to compute")]
 pub fn swiglu(
     x: Tensor<2>,
-    w: Tensor<2>,
-    v: Tensor<2>,
-    u: Tensor<2>,
+    w: impl Into<Weight>,
+    v: impl Into<Weight>,
+    u: impl Into<Weight>,
     layout: WeightLayout,
     level: Level,
     operator: Operator,
     arithmetic: Arithmetic,
 ) -> Tensor<2> {
+    let (w, v, u): (Weight, Weight, Weight) = (w.into(), v.into(), u.into());
+    let arithmetic = arithmetic.in_region();
     for (name, t) in [("V", &v), ("U", &u)] {
-        assert_eq!(t.dtype(), w.dtype(), "swiglu: {name} must have the dtype of W");
+        assert_eq!(t.stored.dtype(), w.stored.dtype(), "swiglu: {name} must have the dtype of W");
     }
     if operator == Operator::Plain {
-        let weight = |t: Tensor<2>| {
-            let t = narrow(t, arithmetic.dtype);
+        let weight = |t: Weight| {
+            let t = narrow(t.stored, arithmetic.dtype);
             if layout == WeightLayout::OutIn { t.transpose() } else { t }
         };
         let x = narrow(x, arithmetic.dtype);
@@ -67,12 +70,13 @@ pub fn swiglu(
         let gate = activation::silu(product(x.clone(), weight(w)));
         return product(gate * product(x, weight(v)), weight(u));
     }
-    custom([x, w, v, u].map(Tensor::into_dispatch), |inputs| {
+    let casts = [w.cast, v.cast, u.cast];
+    custom([x, w.stored, v.stored, u.stored].map(Tensor::into_dispatch), |inputs| {
         let inputs = inputs.map(Tensor::<2>::from_dispatch);
         if on_cuda(&inputs[0]) {
-            on::<Cube>(inputs, layout, level, arithmetic)
+            on::<Cube>(inputs, casts, layout, level, arithmetic)
         } else {
-            on::<Flex>(inputs, layout, level, arithmetic)
+            on::<Flex>(inputs, casts, layout, level, arithmetic)
         }
     })
 }
@@ -81,6 +85,7 @@ type BackwardCall = Box<dyn FnOnce(Tensor<2>, [bool; 4]) -> InputGradients<4> + 
 
 fn on<B: Gate + Matmul>(
     inputs: [Tensor<2>; 4],
+    casts: [Option<Tensor<2>>; 3],
     layout: WeightLayout,
     level: Level,
     arithmetic: Arithmetic,
@@ -89,7 +94,13 @@ where
     DispatchTensor: DispatchKindConversion<B>,
 {
     let [x_dtype, weight_dtype, ..] = inputs.each_ref().map(|t| t.dtype());
-    let [x, w, v, u] = inputs.map(|t| lower::<B, 2>(narrow(t, arithmetic.dtype)));
+    let [x, w, v, u] = inputs;
+    let x = lower::<B, 2>(narrow(x, arithmetic.dtype));
+    let mut casts = casts.into_iter();
+    let [w, v, u] = [w, v, u].map(|stored| {
+        let weight = Weight { stored, cast: casts.next().flatten() };
+        lower::<B, 2>(weight.narrow(arithmetic.dtype))
+    });
     let (y, kept) =
         formula::forward::<B>(x.clone(), w.clone(), v.clone(), u.clone(), layout, level, arithmetic);
     let backward = move |g: Tensor<2>, wanted: [bool; 4]| {

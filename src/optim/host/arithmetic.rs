@@ -80,7 +80,7 @@ impl State {
             Work::Restore => parts.for_each(|(buffer, master)| round(dtype, master, buffer)),
             Work::Step { rate, clip } => {
                 self.steps += 1;
-                let step = rule.step(self.steps, rate);
+                let step = rule.step(Some(self.steps), rate);
                 parts
                     .zip(m.par_chunks_mut(CHUNK))
                     .zip(v.par_chunks_mut(CHUNK))
@@ -195,7 +195,7 @@ mod tests {
             let g = random(1e-3 * f64::from(1 + step % 7));
             let rate = 1.0 - f64::from(step) / 100.0;
             let clip = Tensor::<1>::from_floats([0.5], &device);
-            let size = StepSize { rate, clip: (step % 2 == 0).then_some(clip) };
+            let size = StepSize { rate, clip: (step % 2 == 0).then_some(clip), applied: None };
             ours.copy_from_slice(bytemuck::cast_slice(&list(&g)));
             host.apply(&rule, Work::step(&size), &mut ours);
             p = rule.update(p, g, &mut theirs, &size);

@@ -1,4 +1,4 @@
-//! Learning curves: training loss, and loss and perplexity on held-out text, over the steps taken.
+//! Learning curves: training loss, and loss, perplexity and accuracy on held-out text, over the steps taken.
 //! One colour a cell.
 
 mod panel;
@@ -21,6 +21,8 @@ const CHARTS: usize = 6;
 const FEW: usize = 4;
 const TOP: i32 = 46;
 const MARGIN: i32 = 20;
+/// Between one row of panels and the next.
+const ROOM: i32 = 86;
 /// Losses above so many times the largest first one are an accident that would hide all others.
 const BLOWN_UP: f64 = 1.5;
 
@@ -88,7 +90,8 @@ fn chart(comparison: &Comparison, lines: Vec<usize>, shape: Option<usize>) -> Re
     let first = curves.iter().filter_map(|curve| curve.measured.loss.first()).copied().fold(0.0, f64::max);
     let limit = first * BLOWN_UP;
     let top = TOP + legend.height() + 30;
-    let svg = svg(top + PANEL + 56, |canvas| {
+    let rows = if evaluated { 2 } else { 1 };
+    let svg = svg(top + rows * (PANEL + ROOM) - ROOM + 56, |canvas| {
         let title = format!("Learning curves{at}");
         canvas.bold(&fit(&title, TITLE, (WIDTH - 2 * MARGIN) * 6 / 7), (MARGIN, 26), TITLE)?;
         legend.draw(canvas, TOP)?;
@@ -98,7 +101,9 @@ fn chart(comparison: &Comparison, lines: Vec<usize>, shape: Option<usize>) -> Re
             return panel((MARGIN, right), Values::Loss).draw(canvas, &curves);
         }
         panel((MARGIN, middle - 14), Values::Loss).draw(canvas, &curves)?;
-        panel((middle + 14, right), Values::Perplexity).draw(canvas, &curves)
+        panel((middle + 14, right), Values::Perplexity).draw(canvas, &curves)?;
+        let below = Panel { top: top + PANEL + ROOM, ..panel((MARGIN, right), Values::Accuracy) };
+        below.draw(canvas, &curves)
     })?;
     let chart = match shape {
         Some(shape) => format!("curves-{}", shape + 1),
@@ -140,7 +145,8 @@ fn caption(curves: &[Curve], at: &str, evaluated: bool, limit: f64) -> String {
         (Some(low), Some(high)) => format!(" (thin; thick: its mean over 2 % of the steps, {low} to {high})"),
         _ => String::new(),
     };
-    let held_out = if evaluated { " and held-out loss (marks), and held-out perplexity," } else { "" };
+    let held_out =
+        if evaluated { " and held-out loss (marks), and held-out perplexity and accuracy," } else { "" };
     let mut caption = format!("Training loss{mean}{held_out} over the steps taken{at}.");
     let losses = |curve: &Curve| {
         let held_out = curve.measured.evaluations.iter().map(|e| e.loss);

@@ -7,7 +7,9 @@ mod canvas;
 mod curves;
 mod legend;
 mod lines;
+mod magnitudes;
 mod png;
+mod scales;
 mod scatter;
 mod timeline;
 
@@ -27,7 +29,8 @@ pub struct Chart {
 }
 
 /// Every chart that the rows allow: bars, the scatter where methods were measured at equal sizes,
-/// lines where a size is swept, curves where language models trained. None when nothing was measured.
+/// lines where a size is swept, curves where language models trained, losses over static scales, and
+/// the sizes of gradients where they were counted. None when nothing was measured.
 ///
 /// # Errors
 /// When Plotters cannot draw.
@@ -39,6 +42,8 @@ pub fn draw(comparison: &Comparison) -> miette::Result<Vec<Chart>> {
     charts.extend(scatter::scatter(comparison)?);
     charts.extend(lines::lines(comparison)?);
     charts.extend(curves::curves(comparison)?);
+    charts.extend(scales::scales(comparison)?);
+    charts.extend(magnitudes::magnitudes(comparison)?);
     Ok(charts)
 }
 

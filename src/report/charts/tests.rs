@@ -9,6 +9,7 @@ use super::super::testing::{
 };
 use super::*;
 use crate::device::trace::{Activity, ActivityKind};
+use crate::precision::{GradientHistogram, Magnitudes, ScalerRecord};
 use crate::recipe::Recipe;
 use crate::row::{Row, Status};
 
@@ -170,6 +171,40 @@ fn labels_of_curves_never_meet() {
             assert_labels_are_apart(&chart, &what);
             keep(&chart, &what);
         }
+    }
+}
+
+#[test]
+fn labels_of_scales_and_gradients_never_meet() {
+    let recipe = language_recipe(
+        "[precision]\ncompute = \"fp16\"\nautocast = true\n[grid]\n\"precision.scaler\" = [\
+         { kind = \"dynamic\" }, { kind = \"static\", scale = 0.0001 }, { kind = \"static\", scale = 1 }, \
+         { kind = \"static\", scale = 1024 }, { kind = \"static\", scale = 2048 }, { kind = \"static\", scale = 65536 }, \
+         { kind = \"static\", scale = 16777216 }]\nseed = [1, 2, 3]\n",
+    );
+    let mut rows = language_rows(&recipe, 40);
+    for (i, row) in rows.iter_mut().enumerate() {
+        let scaler = recipe.cells[i].precision.scaler.expect("every cell has one");
+        let measured = row.measurement.as_mut().expect("a measured row");
+        let scale = scaler.first_scale() as f32;
+        let told: Vec<Vec<f32>> = (0..40).map(|step| vec![f32::from(u8::from(step > i)), scale]).collect();
+        measured.scaler = Some(ScalerRecord::new(&scaler, &told));
+        let mut activations = Magnitudes::default();
+        activations.add(&(0..500).map(|n| (n as f32 / 50.0 - 8.0).exp() * scale).collect::<Vec<_>>());
+        let parameters = activations.clone();
+        let scale = f64::from(scale);
+        measured.gradient_histogram = Some(GradientHistogram { scale, activations, parameters });
+    }
+    // One scale diverged with every seed.
+    for (row, cell) in rows.iter_mut().zip(&recipe.cells).skip(18) {
+        *row = bad_row(cell, Status::Diverged, "every step was skipped");
+    }
+    let charts = draw(&Comparison::new(&recipe, &rows)).expect("charts");
+    for name in ["scales", "gradients"] {
+        let chart = charts.iter().find(|chart| chart.name == name).expect("it is drawn");
+        assert_labels_are_apart(chart, "scalers");
+        keep(chart, "scalers");
+        assert_eq!(chart.svg.contains("diverged"), name == "scales");
     }
 }
 

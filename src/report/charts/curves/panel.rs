@@ -4,7 +4,7 @@ use super::super::axis::{Scale, padded, tick_label};
 use super::super::canvas::{
     ALARM, Anchor, Canvas, GRID, INK, MUTED, Result, SMALL, TEXT, method_color, text_width, tint,
 };
-use crate::measure::Measurement;
+use crate::measure::{Evaluation, Measurement};
 
 /// Height of a panel.
 pub const PANEL: i32 = 300;
@@ -44,8 +44,8 @@ impl Curve<'_> {
         (0..losses.len()).map(mean).collect()
     }
 
-    fn held_out(&self, of: fn(f64) -> f64) -> Vec<(f64, f64)> {
-        self.measured.evaluations.iter().map(|e| (e.step as f64, of(e.loss))).collect()
+    fn held_out(&self, of: fn(&Evaluation) -> f64) -> Vec<(f64, f64)> {
+        self.measured.evaluations.iter().map(|e| (e.step as f64, of(e))).collect()
     }
 }
 
@@ -54,6 +54,8 @@ impl Curve<'_> {
 pub enum Values {
     Loss,
     Perplexity,
+    /// In percent.
+    Accuracy,
 }
 
 pub struct Panel {
@@ -68,9 +70,10 @@ pub struct Panel {
 impl Panel {
     pub fn draw(&self, canvas: &Canvas, curves: &[Curve]) -> Result {
         let ((from, to), top, bottom) = (self.sides, self.top, self.top + PANEL);
-        let (held_out, limit): (fn(f64) -> f64, f64) = match self.values {
-            Values::Loss => (|loss| loss, self.limit),
-            Values::Perplexity => (f64::exp, self.limit.exp()),
+        let (held_out, limit): (fn(&Evaluation) -> f64, f64) = match self.values {
+            Values::Loss => (|e| e.loss, self.limit),
+            Values::Perplexity => (Evaluation::perplexity, self.limit.exp()),
+            Values::Accuracy => (|e| e.accuracy * 100.0, 100.0),
         };
         let train = |curve: &Curve| if self.values == Values::Loss { curve.losses() } else { Vec::new() };
         let points = || curves.iter().flat_map(|c| train(c).into_iter().chain(c.held_out(held_out)));
@@ -85,6 +88,7 @@ impl Panel {
             Values::Loss if marks => "loss in nats: lines training, marks held-out",
             Values::Loss => "training loss in nats",
             Values::Perplexity => "held-out perplexity",
+            Values::Accuracy => "held-out tokens predicted in %",
         };
         let title = format!("{title}{}", if log { ", logarithmic" } else { "" });
         canvas.text(&title, (from, top - 16), TEXT, INK, Anchor::Left)?;
@@ -116,7 +120,7 @@ impl Panel {
             let line = match self.values {
                 Values::Loss if curve.window() > 1 => first_of_columns(place(curve.means())),
                 Values::Loss => place(train(curve)),
-                Values::Perplexity => marks,
+                Values::Perplexity | Values::Accuracy => marks,
             };
             canvas.line(&thin(line), method_color(curve.sign), 2)?;
         }

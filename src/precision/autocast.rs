@@ -1,0 +1,176 @@
+//! [`autocast`]: regions of a program in which linear layers and attention multiply in a given type,
+//! whatever their weights are stored in (Micikevicius et al. 2018, "Mixed Precision Training").
+//!
+//! Operators ask for the region where they choose their type, in forward; their backward keeps that
+//! choice wherever it runs. Normalisations, softmax and the loss compute in fp32 in every region.
+//!
+//! ```text
+//! let _half = autocast(Some(DType::F16));       linear layers and attention in fp16
+//! {
+//!     let _full = autocast(None);               here in the type their weights are stored in
+//! }
+//! ```
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::marker::PhantomData;
+
+use burn::module::{Param, ParamId};
+use burn::tensor::{DType, Tensor};
+
+use crate::ops::dense::Weight;
+use crate::ops::narrow;
+
+thread_local! {
+    static REGION: Cell<Option<DType>> = const { Cell::new(None) };
+    static CASTS: RefCell<Option<HashMap<(ParamId, DType), Tensor<2>>>> = const { RefCell::new(None) };
+}
+
+/// A region of this thread that lasts until this is dropped; the one around it is then in force again.
+#[must_use = "a region ends when it is dropped"]
+pub struct Region {
+    outer: Option<DType>,
+    /// A region belongs to the thread that entered it.
+    thread: PhantomData<*const ()>,
+}
+
+/// Enters a region of this type, or with `None` one in which autocast is off.
+pub fn autocast(dtype: Option<DType>) -> Region {
+    Region { outer: REGION.replace(dtype), thread: PhantomData }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        REGION.set(self.outer);
+    }
+}
+
+/// The type of the region around the call; `None` outside of every region and where autocast is off.
+pub fn region() -> Option<DType> {
+    REGION.get()
+}
+
+/// Keeps every cast of a weight until this is dropped, for the micro-batches of one step. To be
+/// dropped before the weights change.
+#[must_use = "casts are kept until this is dropped"]
+pub struct KeptCasts {
+    thread: PhantomData<*const ()>,
+}
+
+/// Keeps casts from here on: a weight is cast once in a region's type, however often it is used.
+pub fn keep_casts() -> KeptCasts {
+    CASTS.set(Some(HashMap::new()));
+    KeptCasts { thread: PhantomData }
+}
+
+impl Drop for KeptCasts {
+    fn drop(&mut self) {
+        CASTS.set(None);
+    }
+}
+
+/// A weight as linear layers take it: with its kept cast where casts are kept.
+pub fn weight(parameter: &Param<Tensor<2>>) -> Weight {
+    let stored = parameter.val();
+    let dtype = region().filter(|dtype| *dtype != stored.dtype());
+    let cast = dtype.and_then(|dtype| {
+        CASTS.with_borrow_mut(|casts| {
+            let cast = || narrow(stored.clone().inner(), dtype);
+            Some(casts.as_mut()?.entry((parameter.id, dtype)).or_insert_with(cast).clone())
+        })
+    });
+    Weight { stored, cast }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::dense::{Arithmetic, WeightLayout, dense};
+    use crate::ops::linear::Fp32Math;
+    use crate::ops::testing::random;
+
+    const FP32: Arithmetic = Arithmetic { dtype: DType::F32, math: Fp32Math::Exact };
+
+    fn product(x: &Tensor<2>, weight: impl Into<Weight>) -> Tensor<2> {
+        dense(x.clone(), weight, None, WeightLayout::InOut, FP32)
+    }
+
+    fn list(tensor: Tensor<2>) -> Vec<f64> {
+        tensor.into_data().iter::<f64>().collect()
+    }
+
+    #[test]
+    fn regions_nest_and_can_be_off() {
+        let (x, w) = (random::<2>([3, 8], 1), random::<2>([8, 5], 2));
+        let exact = list(product(&x, w.clone()));
+        let rounded = |dtype: DType| {
+            let [x, w] = [&x, &w].map(|t| narrow(narrow(t.clone(), dtype), DType::F32));
+            list(narrow(product(&x, w), dtype))
+        };
+        let expect = |dtype: DType, values: &[f64]| {
+            let y = product(&x, w.clone());
+            assert_eq!((y.dtype(), list(y).as_slice()), (dtype, values));
+        };
+        let (bf16, f16) = (rounded(DType::BF16), rounded(DType::F16));
+        assert_ne!(bf16, exact);
+        {
+            let _outer = autocast(Some(DType::BF16));
+            expect(DType::BF16, &bf16);
+            {
+                let _off = autocast(None);
+                expect(DType::F32, &exact);
+                let _inner = autocast(Some(DType::F16));
+                expect(DType::F16, &f16);
+            }
+            expect(DType::BF16, &bf16);
+        }
+        expect(DType::F32, &exact);
+    }
+
+    /// Where autocast is off, what comes out of a region in few bits is widened.
+    #[test]
+    fn an_operator_outside_takes_the_result_of_one_inside() {
+        let (x, w) = (random::<2>([3, 8], 1), random::<2>([8, 8], 2));
+        let inside = {
+            let _region = autocast(Some(DType::F16));
+            product(&x, w.clone())
+        };
+        let y = product(&inside, w.clone());
+        assert_eq!(y.dtype(), DType::F32);
+        assert_eq!(list(y), list(product(&narrow(inside, DType::F32), w)));
+    }
+
+    #[test]
+    fn backward_multiplies_as_forward_did_wherever_it_runs() {
+        let gradient = |inside: bool| {
+            let (x, w) = (random::<2>([3, 8], 1).require_grad(), random::<2>([8, 5], 2));
+            let region = autocast(Some(DType::BF16));
+            let y = product(&x, w);
+            let region = inside.then_some(region);
+            let mut gradients = narrow(y, DType::F32).square().sum().backward();
+            drop(region);
+            list(x.grad_remove(&mut gradients).unwrap())
+        };
+        assert_eq!(gradient(true), gradient(false));
+    }
+
+    #[test]
+    fn a_kept_cast_is_made_once_and_its_gradient_is_the_weights() {
+        let w = random::<2>([8, 5], 2).require_grad();
+        let parameter = Param::initialized(ParamId::new(), w.clone());
+        let x = random::<2>([3, 8], 1);
+        let _region = autocast(Some(DType::F16));
+        assert!(weight(&parameter).cast.is_none(), "outside of a step nothing is kept");
+        let kept = keep_casts();
+        let (first, second) = (product(&x, weight(&parameter)), product(&x, weight(&parameter)));
+        assert_eq!(CASTS.with_borrow(|casts| casts.as_ref().map(HashMap::len)), Some(1));
+        let plain = product(&x, w.clone());
+        assert_eq!(list(first.clone()), list(plain.clone()));
+        let gradient = |y: Tensor<2>| w.grad(&narrow(y, DType::F32).sum().backward()).unwrap();
+        let (kept_cast, own_cast) = (gradient(first + second), gradient(plain));
+        assert_eq!(kept_cast.dtype(), DType::F32);
+        assert_eq!(list(kept_cast), list(own_cast * 2.0));
+        drop(kept);
+        assert!(weight(&parameter).cast.is_none());
+    }
+}

@@ -1,0 +1,232 @@
+//! `precision.scaler`: the loss is multiplied by a scale before backward, so that gradients are large
+//! enough for fp16, and gradients are divided by it before they are clipped and used
+//! (Micikevicius et al. 2018; names, defaults and arithmetic of `torch.amp.GradScaler`).
+//!
+//! A step whose gradients are not all finite is skipped. Whether they are is a number on the device,
+//! as are the scale and what decides its growth: no step waits for the host.
+
+use burn::tensor::{DType, Device, Tensor};
+use serde::{Deserialize, Serialize};
+
+use crate::optim::clip_factor;
+use crate::recipe::{Rule, values};
+
+/// The least that a scale backs off to, fp16's smallest normal number: gradients that still overflow
+/// are not the scale's fault.
+pub const SMALLEST_SCALE: f64 = 1.0 / 16384.0;
+
+/// `{ kind = "static", scale = 65536 }` or `{ kind = "dynamic" }`
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ScalerConfig {
+    Static(StaticGradScaler),
+    Dynamic(DynamicGradScaler),
+}
+
+/// One scale for the whole run.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct StaticGradScaler {
+    #[serde(deserialize_with = "values::positive")]
+    pub scale: f64,
+}
+
+/// A scale that follows the gradients: times `backoff_factor` after a step that was skipped, times
+/// `growth_factor` after `growth_interval` steps in a row that were not.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct DynamicGradScaler {
+    #[serde(deserialize_with = "values::positive")]
+    pub init_scale: f64,
+    #[serde(deserialize_with = "values::positive")]
+    pub growth_factor: f64,
+    #[serde(deserialize_with = "values::positive")]
+    pub backoff_factor: f64,
+    #[serde(deserialize_with = "values::count")]
+    pub growth_interval: usize,
+}
+
+impl Default for StaticGradScaler {
+    fn default() -> Self {
+        Self { scale: 65536.0 }
+    }
+}
+
+impl Default for DynamicGradScaler {
+    fn default() -> Self {
+        Self { init_scale: 65536.0, growth_factor: 2.0, backoff_factor: 0.5, growth_interval: 2000 }
+    }
+}
+
+impl ScalerConfig {
+    /// The scale of the first step.
+    pub fn first_scale(&self) -> f64 {
+        match self {
+            Self::Static(config) => config.scale,
+            Self::Dynamic(config) => config.init_scale,
+        }
+    }
+
+    /// The scale below which none of the run's lies.
+    pub fn smallest_scale(&self) -> f64 {
+        match self {
+            Self::Static(config) => config.scale,
+            Self::Dynamic(_) => SMALLEST_SCALE,
+        }
+    }
+
+    pub(super) fn check(&self) -> Result<(), Rule> {
+        let refused = |key: &'static str, message: String, help: &str| {
+            Err(Rule::new(&[key, "precision.scaler"], message, help))
+        };
+        let first = self.first_scale();
+        if !(SMALLEST_SCALE..=f64::from(f32::MAX)).contains(&first) {
+            return refused(
+                "precision.scaler",
+                format!("a scale of {first:e} is not from 2^-14 to the largest fp32 number"),
+                "65536 is usual",
+            );
+        }
+        let Self::Dynamic(config) = self else { return Ok(()) };
+        if config.growth_factor <= 1.0 {
+            return refused(
+                "precision.scaler.growth_factor",
+                format!("a growth_factor of {} does not make the scale grow", config.growth_factor),
+                "use a factor above 1: 2 is usual",
+            );
+        }
+        if config.backoff_factor >= 1.0 {
+            return refused(
+                "precision.scaler.backoff_factor",
+                format!("a backoff_factor of {} does not make the scale smaller", config.backoff_factor),
+                "use a factor below 1: 0.5 is usual",
+            );
+        }
+        Ok(())
+    }
+}
+
+/// A scaler in training. Tensors are [1] in fp32.
+pub struct GradScaler {
+    config: ScalerConfig,
+    scale: Tensor<1>,
+    /// Steps in a row without an overflow, since the last growth.
+    growth_tracker: Tensor<1>,
+}
+
+/// What a step makes of scaled gradients.
+pub struct Unscaled {
+    /// What every gradient is multiplied by: the scale's inverse, and the clipping.
+    pub factor: Tensor<1>,
+    /// 1 where all gradients are finite, else 0: the update is skipped.
+    pub applied: Tensor<1>,
+}
+
+impl GradScaler {
+    pub fn new(config: ScalerConfig, device: &Device) -> Self {
+        let number = |value: f64| Tensor::full([1], value, (device, DType::F32));
+        Self { config, scale: number(config.first_scale()), growth_tracker: number(0.0) }
+    }
+
+    /// What the gradient of the loss starts from.
+    pub fn scale(&self) -> Tensor<1> {
+        self.scale.clone()
+    }
+
+    /// From the sum of the squares of all scaled gradients; the norm that is limited is that of the
+    /// unscaled ones. A sum that is not finite tells of a gradient that is not, or is beyond 1e19.
+    pub fn unscale(&self, squares: Tensor<1>, clip_norm: Option<f64>) -> Unscaled {
+        let applied = squares.clone().lower_equal_elem(f32::MAX).float();
+        let inverse = self.scale.clone().recip();
+        let factor = match clip_norm {
+            None => inverse,
+            Some(limit) => clip_factor(squares.sqrt() * inverse.clone(), limit) * inverse,
+        };
+        Unscaled { factor, applied }
+    }
+
+    /// The scale of the next step. Returns what the host is told of this one: whether it was applied,
+    /// and that scale, [2].
+    pub fn update(&mut self, applied: Tensor<1>) -> Tensor<1> {
+        if let ScalerConfig::Dynamic(config) = self.config {
+            let tracker = (self.growth_tracker.clone() + 1.0) * applied.clone();
+            let due = tracker.clone().greater_equal_elem(config.growth_interval as f32);
+            let larger = self.scale.clone() * config.growth_factor;
+            let grows = due.clone().bool_and(larger.clone().lower_equal_elem(f32::MAX));
+            let smaller = (self.scale.clone() * config.backoff_factor).clamp_min(SMALLEST_SCALE);
+            let skipped = applied.clone().equal_elem(0.0);
+            self.scale = self.scale.clone().mask_where(skipped, smaller).mask_where(grows, larger);
+            self.growth_tracker = tracker.mask_fill(due, 0.0);
+        }
+        Tensor::cat(vec![applied, self.scale()], 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde::Deserialize;
+
+    fn number(value: f32) -> Tensor<1> {
+        Tensor::from_floats([value], &Device::flex())
+    }
+
+    /// What `torch.amp.GradScaler` did for a given pattern of overflows.
+    #[derive(Deserialize)]
+    struct Golden {
+        init_scale: f64,
+        growth_factor: f64,
+        backoff_factor: f64,
+        growth_interval: usize,
+        overflow: Vec<bool>,
+        scale_after: Vec<f64>,
+        stepped: Vec<bool>,
+    }
+
+    #[test]
+    fn every_step_is_pytorchs() {
+        let golden: Golden =
+            serde_json::from_str(include_str!("../../tests/fixtures/grad_scaler/golden.json")).unwrap();
+        let Golden { init_scale, growth_factor, backoff_factor, growth_interval, .. } = golden;
+        let config = DynamicGradScaler { init_scale, growth_factor, backoff_factor, growth_interval };
+        let mut scaler = GradScaler::new(ScalerConfig::Dynamic(config), &Device::flex());
+        assert_eq!(golden.overflow.len(), 40);
+        for (step, overflow) in golden.overflow.iter().enumerate() {
+            let squares = number(if *overflow { f32::INFINITY } else { 4e-6 });
+            let applied = scaler.unscale(squares, None).applied;
+            let told = scaler.update(applied).into_data().iter::<f64>().collect::<Vec<_>>();
+            let expected = [f64::from(u8::from(golden.stepped[step])), golden.scale_after[step]];
+            assert_eq!(told, expected, "step {}", step + 1);
+        }
+    }
+
+    /// Scaled gradients of norm 8192 at scale 1024 are gradients of norm 8.
+    #[test]
+    fn gradients_are_unscaled_before_they_are_clipped() {
+        let scaler =
+            GradScaler::new(ScalerConfig::Static(StaticGradScaler { scale: 1024.0 }), &Device::flex());
+        let factor = |limit| {
+            let unscaled = scaler.unscale(number(8192.0 * 8192.0), limit);
+            assert_eq!(unscaled.applied.into_scalar::<f32>(), 1.0);
+            unscaled.factor.into_scalar::<f32>()
+        };
+        assert_eq!(factor(None), 1.0 / 1024.0);
+        assert_eq!(factor(Some(10.0)), 1.0 / 1024.0);
+        assert!((factor(Some(2.0)) * 1024.0 - 0.25).abs() < 1e-6);
+        for lost in [f32::INFINITY, f32::NAN] {
+            assert_eq!(scaler.unscale(number(lost), Some(1.0)).applied.into_scalar::<f32>(), 0.0);
+        }
+    }
+
+    #[test]
+    fn a_scale_stays_within_what_fp32_and_fp16_can_tell() {
+        let config = DynamicGradScaler { init_scale: 2e38, growth_interval: 1, ..Default::default() };
+        let mut scaler = GradScaler::new(ScalerConfig::Dynamic(config), &Device::flex());
+        scaler.update(number(1.0));
+        assert_eq!(scaler.scale().into_scalar::<f32>(), 2e38, "twice as much is infinite");
+        for _ in 0..200 {
+            scaler.update(number(0.0));
+        }
+        assert_eq!(f64::from(scaler.scale().into_scalar::<f32>()), SMALLEST_SCALE);
+    }
+}
