@@ -7,6 +7,7 @@ use burn::module::{Module, Param, ParamId};
 use burn::tensor::{DType, Device, Tensor};
 use runner::device::DeviceId;
 use runner::device::cuda::Gpu;
+use runner::offload::Memory;
 use runner::ops::dense::{Arithmetic, WeightLayout, dense};
 use runner::optim::{AdamW, GradientSet, Optimizer, OptimizerConfig, Sgd, StepSize};
 use runner::precision::{DynamicGradScaler, GradScaler, ScalerConfig, autocast};
@@ -101,7 +102,7 @@ pub fn skipped_steps(checks: &mut Checks) {
         [("adamw", OptimizerConfig::AdamW(AdamW::default())), ("sgd", OptimizerConfig::Sgd(sgd))]
     {
         let run = |steps: &[(f32, f32)]| {
-            let (mut optimizer, mut module) = (Optimizer::new(&config), module(1000));
+            let (mut optimizer, mut module) = (Optimizer::new(&config, Memory::Device, DEVICE), module(1000));
             for (gradient, applied) in steps {
                 module = stepped(&mut optimizer, module, *gradient, number(*applied));
             }
@@ -121,7 +122,7 @@ pub fn nothing_waits(gpu: &'static Gpu, checks: &mut Checks) {
     let a = Tensor::<2>::ones([8192, 8192], (&device, DType::BF16));
     let mut scaler = GradScaler::new(ScalerConfig::Dynamic(DynamicGradScaler::default()), &device);
     let config = OptimizerConfig::AdamW(AdamW::default());
-    let (mut optimizer, mut module) = (Optimizer::new(&config), module(1 << 16));
+    let (mut optimizer, mut module) = (Optimizer::new(&config, Memory::Device, DEVICE), module(1 << 16));
     let multiply = || {
         let arithmetic = Arithmetic::of(Compute::Bf16);
         dense(a.clone(), a.clone(), None, WeightLayout::InOut, arithmetic)

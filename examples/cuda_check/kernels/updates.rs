@@ -33,7 +33,7 @@ pub fn adamw_steps(bench: &mut Bench) {
             let squares: Vec<f64> = m.values.iter().map(|x| 0.5 + x * x).collect();
             let v = known(&squares, &[n], DType::F32);
             let rule = AdamW { lr: 0.01, beta_2: 0.95, weight_decay: 0.1, ..AdamW::default() };
-            let step = rule.step(3, 1.0);
+            let step = rule.step(Some(3), 1.0);
             let [b1, b2, rest1, rest2] = [step.beta1, step.beta2, step.rest1, step.rest2].map(widen);
             let [mut new_p, mut new_m, mut new_v] = std::array::from_fn(|_| Vec::new());
             for i in 0..n {
@@ -61,14 +61,8 @@ pub fn adamw_steps(bench: &mut Bench) {
 
 /// The same steps where whether they are applied, and AdamW's corrections, are numbers on the device.
 pub fn guarded_steps(bench: &mut Bench) {
-    let step = |rate: f64, correction: f64| AdamWStep {
-        decay: 1.0 - 0.01 * 0.1,
-        beta1: 0.9,
-        beta2: 0.95,
-        eps: 1e-8,
-        rate: rate as f32,
-        correction: correction as f32,
-    };
+    let rule = AdamW { lr: 0.01, beta_2: 0.95, weight_decay: 0.1, ..AdamW::default() };
+    let (host_knows, device_knows) = (rule.step(Some(3), 1.0), rule.step(None, 1.0));
     let (c1, c2) = (1.0 - 0.9f64.powi(3), 1.0 - 0.95f64.powi(3));
     let clip = scalar(CLIP);
     for n in SIZES {
@@ -82,10 +76,10 @@ pub fn guarded_steps(bench: &mut Bench) {
             let fresh = || [&p.tensor, &m.tensor, &v.tensor].map(CubeTensor::copy);
 
             let [a, b, c] = fresh();
-            let plain = adamw(a, &g.tensor, b, c, &clip, None, step(0.01 / c1, c2.sqrt()));
+            let plain = adamw(a, &g.tensor, b, c, &clip, None, host_knows);
             let [a, b, c] = fresh();
             let shared = known(&[1.0, c1, c2], &[3], DType::F32).tensor;
-            let same = adamw(a, &g.tensor, b, c, &clip, Some(&shared), step(0.01, 1.0));
+            let same = adamw(a, &g.tensor, b, c, &clip, Some(&shared), device_knows);
             for (part, got, expected) in
                 [("p", same.0, plain.0), ("m", same.1, plain.1), ("v", same.2, plain.2)]
             {
@@ -93,7 +87,7 @@ pub fn guarded_steps(bench: &mut Bench) {
             }
             let [a, b, c] = fresh();
             let shared = known(&[0.0, 0.0, 0.0], &[3], DType::F32).tensor;
-            let (a, b, c) = adamw(a, &lost.tensor, b, c, &clip, Some(&shared), step(0.01, 1.0));
+            let (a, b, c) = adamw(a, &lost.tensor, b, c, &clip, Some(&shared), device_knows);
             for (part, got, before) in [("p", a, &p), ("m", b, &m), ("v", c, &v)] {
                 bench.compare_within(&format!("{name} adamw skipped {part}"), &got, &before.values, 0.0);
             }
@@ -153,7 +147,7 @@ pub fn sgd_steps(bench: &mut Bench) {
 pub fn rates(bench: &mut Bench) {
     let n = 1 << 26;
     let clip = scalar(1.0);
-    let step = AdamW::default().step(1, 1.0);
+    let step = AdamW::default().step(Some(1), 1.0);
     for dtype in [DType::F32, DType::BF16] {
         let new = |dtype: DType| -> CubeTensor { large(&[n], dtype) };
         let g = new(dtype);
