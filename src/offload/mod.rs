@@ -5,7 +5,6 @@ mod activations;
 mod blocks;
 mod config;
 mod engine;
-mod host_updates;
 mod layout;
 mod operator;
 
