@@ -12,6 +12,7 @@ use burn::tensor::{DType, Tensor};
 use super::config::{Offload, Strategy};
 use super::layout::Layout;
 use crate::device::{BlockStore, Side};
+use crate::optim::host::Work;
 use crate::optim::{Optimizer, StepSize, squares};
 use host_updates::HostUpdates;
 
@@ -182,8 +183,10 @@ impl Engine {
         }
         let blocks = (0..self.count).filter(|block| summed[*block]);
         if let Some(updates) = &mut self.updates {
-            // Backward has left the last block's gradients here first.
-            blocks.rev().for_each(|block| updates.update(&mut *self.store, block, self.ids[block], size));
+            // Reads the norm where gradients are clipped: no update begins before it is known.
+            let work = Work::step(size);
+            // The gradients of the last block were here first.
+            blocks.rev().for_each(|block| updates.update(&mut *self.store, block, self.ids[block], work));
             updates.end_step();
             return;
         }

@@ -5,7 +5,6 @@ use burn::tensor::DType;
 
 use super::Engine;
 use crate::device::{BlockStore, Side};
-use crate::optim::StepSize;
 use crate::optim::host::{Pending, Work, Worker};
 
 impl Engine {
@@ -80,9 +79,9 @@ impl HostUpdates {
     }
 
     /// Begins a block's update, unless its gradients have.
-    pub fn update(&mut self, store: &mut dyn BlockStore, block: usize, id: ParamId, size: &StepSize) {
+    pub fn update(&mut self, store: &mut dyn BlockStore, block: usize, id: ParamId, work: Work) {
         if !self.begun[block] {
-            self.begin(store, block, id, Work::step(size));
+            self.begin(store, block, id, work);
         }
     }
 
