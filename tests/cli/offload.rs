@@ -196,6 +196,11 @@ fn the_host_holds_what_was_estimated() {
         let estimate = row["estimate"]["host"].as_f64().expect("bytes");
         let measured = row["measurement"]["memory"]["host"].as_f64().expect("bytes");
         assert!((0.97..1.03).contains(&(estimate / measured)), "{estimate} {measured} {}", row["cell"]);
+        let parts = ["weights", "gradients", "optimizer", "activations", "workspace"];
+        let estimate: f64 = parts.iter().map(|part| row["estimate"][part].as_f64().expect("bytes")).sum();
+        let measured = row["measurement"]["memory"]["live_peak"].as_f64().expect("bytes");
+        // Of a network this small the graph itself is an eighth.
+        assert!((0.75..1.25).contains(&(estimate / measured)), "{estimate} {measured} {}", row["cell"]);
         let update = &row["measurement"]["host_update"]["median"];
         assert_eq!(update.as_f64().is_some_and(|s| s > 0.0), row["cell"]["offload"]["optimizer"] == "host");
     }
