@@ -128,6 +128,14 @@ fn the_optimizer_on_the_host_trains_alike_without_accumulation() {
     equal_on_the_host(&on_the_host(&[once, ("clip_norm = 0.5\n", "")], HOST), 1e-4);
 }
 
+/// The weights that move are fp32, as those of the device are.
+#[test]
+fn the_optimizer_on_the_host_trains_alike_under_autocast() {
+    let autocast = ("[measure]", "[precision]\ncompute = \"bf16\"\nautocast = true\n[measure]");
+    let grid = "[grid]\n\"offload.strategy\" = [\"none\", \"overlap\"]\n\"offload.optimizer\" = [\"device\", \"host\"]\n";
+    equal_on_the_host(&on_the_host(&[autocast], grid), 1e-3);
+}
+
 /// Inputs of blocks on the host, in training, with micro-batches, and in evaluation between steps.
 #[test]
 fn activations_on_the_host_train_alike() {
