@@ -141,8 +141,9 @@ mod tests {
         let (one, other) = (ParamId::new(), ParamId::new());
         let work = |id, values: &[f32], work| worker.submit(id, loan(values, Ok(())), work);
         let adopt = Work::Adopt(DType::F32);
-        let adopted = [work(one, &[1.0, 2.0], adopt), work(other, &[-3.0], adopt)];
-        adopted.map(Pending::wait);
+        for pending in [work(one, &[1.0, 2.0], adopt), work(other, &[-3.0], adopt)] {
+            pending.wait();
+        }
         assert_eq!(worker.take_seconds(), 0.0, "only steps count");
         let step = Work::Step { rate: 1.0, clip: 1.0 };
         let pending = [work(other, &[0.1], step), work(one, &[-0.1, 0.1], step)];
