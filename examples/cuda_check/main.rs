@@ -8,6 +8,7 @@
 //! memory pools one shape leaves to the next; `shapes fp32 4 1` measures one of them (compute type,
 //! number, level) as a cell would. The exit code is 1 when a check fails, 0 without a GPU.
 
+mod host_optimizer;
 mod kernels;
 mod limits;
 mod loss;
@@ -60,6 +61,8 @@ fn main() {
     }
     if wanted("offload") {
         offload::order_of_slots(&mut checks);
+        host_optimizer::fifty_steps(&mut checks);
+        host_optimizer::against_references(&mut checks);
     }
     if wanted("swiglu") {
         operator::swiglu_against_cpu(gpu, &mut checks);

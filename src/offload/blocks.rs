@@ -40,7 +40,7 @@ struct Shared {
 
 /// A block's input between forward and backward.
 pub(super) enum Input {
-    OnDevice(Tensor<2>),
+    OnDevice(Box<Tensor<2>>),
     OnHost(Ticket),
 }
 
@@ -219,7 +219,7 @@ impl Blocks {
     /// Keeps a block's input for backward.
     pub(super) fn keep(&self, block: usize, x: Tensor<2>) -> Input {
         match self.activations() {
-            None => Input::OnDevice(x),
+            None => Input::OnDevice(Box::new(x)),
             Some(mut activations) => Input::OnHost(activations.keep(block, x)),
         }
     }
@@ -229,7 +229,7 @@ impl Blocks {
         match (input, self.activations()) {
             (Input::OnHost(ticket), Some(mut activations)) => activations.restore(block, ticket),
             (Input::OnHost(_), None) => unreachable!("kept by the same blocks"),
-            (Input::OnDevice(x), _) => x,
+            (Input::OnDevice(x), _) => *x,
         }
     }
 

@@ -140,14 +140,17 @@ impl Offload {
         self.strategy != Strategy::None
     }
 
-    /// Slots for weights and gradients that hold memory at a time.
+    /// Slots for weights and gradients that hold memory all the time.
     pub fn slot_count(&self, device: DeviceId) -> u64 {
-        let gradients = match device {
-            // A slot takes memory only while it holds something.
-            DeviceId::Cpu => 1,
-            DeviceId::Cuda(_) => GRADIENT_SLOTS,
-        };
-        (self.buffers + gradients) as u64
+        match device {
+            DeviceId::Cpu => self.buffers as u64,
+            DeviceId::Cuda(_) => (self.buffers + GRADIENT_SLOTS) as u64,
+        }
+    }
+
+    /// Slots that take memory only while they hold gradients.
+    pub fn momentary_slots(&self, device: DeviceId) -> u64 {
+        u64::from(device == DeviceId::Cpu)
     }
 
     /// Slots for the inputs of blocks that hold memory at a time.

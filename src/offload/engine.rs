@@ -3,17 +3,19 @@
 //! One block has its turn at a time, between [`enter`](Engine::enter) and [`leave`](Engine::leave).
 //! Weights pass through as many slots as the strategy has buffers, gradients through two more.
 
+mod host_updates;
+
 use burn::backend::DispatchTensor;
 use burn::module::ParamId;
 use burn::tensor::{DType, Tensor};
 
 use super::config::{Offload, Strategy};
-use super::host_updates::HostUpdates;
 use super::layout::Layout;
 use crate::device::trace::Mark;
 use crate::device::{BlockStore, Side};
-use crate::optim::host::{Work, Worker};
+use crate::optim::host::Work;
 use crate::optim::{Optimizer, StepSize, squares};
+use host_updates::HostUpdates;
 
 /// Slots for gradients: one is computed while the other is sent.
 pub const GRADIENT_SLOTS: usize = 2;
@@ -175,30 +177,6 @@ impl Engine {
         }
     }
 
-    /// Hands updates to an optimizer on the host, which takes the weights as they are now.
-    pub fn adopt(&mut self, worker: &Worker) {
-        let mut updates = HostUpdates::new(worker.clone(), self.count);
-        for block in 0..self.count {
-            updates.adopt(&mut *self.store, block, self.ids[block], self.dtype);
-        }
-        self.updates = Some(updates);
-    }
-
-    /// From now on, and until [`update`](Self::update), gradients that are sent are the last of this step,
-    /// and their block's update on the host begins when they have arrived.
-    pub fn update_on_arrival(&mut self, work: Work) {
-        if let Some(updates) = &mut self.updates {
-            updates.begin_on_arrival(work);
-        }
-    }
-
-    /// Waits until the weights of all blocks that are updated on the host are there.
-    pub fn finish_updates(&mut self) {
-        for block in 0..self.count {
-            self.collect(block);
-        }
-    }
-
     /// Updates every block that has gradients, on the device or on the host, and begins the next step: its first
     /// gradients replace these. The slots are empty after an update: what they held is stale.
     pub fn update(&mut self, optimizer: &mut Optimizer, size: &StepSize) {
@@ -212,8 +190,10 @@ impl Engine {
         }
         let blocks = (0..self.count).filter(|block| summed[*block]);
         if let Some(updates) = &mut self.updates {
-            // Backward has left the last block's gradients here first.
-            blocks.rev().for_each(|block| updates.update(&mut *self.store, block, self.ids[block], size));
+            // Reads the norm where gradients are clipped: no update begins before it is known.
+            let work = Work::step(size);
+            // The gradients of the last block were here first.
+            blocks.rev().for_each(|block| updates.update(&mut *self.store, block, self.ids[block], work));
             updates.end_step();
             return;
         }
@@ -321,20 +301,6 @@ impl Engine {
     fn gradient_slot(&mut self) -> usize {
         self.gradients_sent += 1;
         self.offload.buffers + self.gradients_sent % GRADIENT_SLOTS
-    }
-
-    /// Takes a block's buffer back from the optimizer on the host, when it has it.
-    fn collect(&mut self, block: usize) {
-        if let Some(updates) = &mut self.updates {
-            updates.collect(&mut *self.store, block);
-        }
-    }
-
-    /// Before a buffer is read.
-    fn expect(&mut self, side: Side, block: usize) {
-        self.collect(block);
-        let overwritten = side == Side::Weights && self.summed[block] && !self.separate_gradients;
-        assert!(!overwritten, "the gradients of block {block} are in the place of its weights");
     }
 
     fn fill(&mut self, slot: usize, side: Side, block: usize) {

@@ -6,7 +6,6 @@ mod blocks;
 mod config;
 mod engine;
 mod floor;
-mod host_updates;
 mod layout;
 mod operator;
 

@@ -50,7 +50,7 @@ pub fn offloaded(blocks: &Blocks, block: usize, x: Tensor<2>, compute: Compute) 
         let parameters = blocks.enter(block, Pass::Forward);
         let y = compute(block, &blocks.source(block, parameters), x.clone());
         blocks.leave(block);
-        let input = if has_backward { blocks.keep(block, x) } else { Input::OnDevice(x) };
+        let input = if has_backward { blocks.keep(block, x) } else { Input::OnDevice(Box::new(x)) };
         let backward = move |gradient: Tensor<2>, _: [bool; 1]| {
             let leaves = Leaves::new(blocks.enter(block, Pass::Backward));
             let x = blocks.restore(block, input).autodiff().require_grad();

@@ -155,7 +155,7 @@ fn method_part(key: &str, value: Option<&Value>) -> Option<String> {
         return match key {
             "eval.every" => Some("no evaluation".into()),
             "train.clip_norm" => Some("no clipping".into()),
-            // Of a kind that this cell's is not, or of an evaluation that it does not have.
+            // Of a kind or a strategy that this cell's is not, or of an evaluation that it does not have.
             _ if ["eval.", "train.schedule.", "model.", "data.", "offload.", "precision.scaler."]
                 .iter()
                 .any(|section| key.starts_with(section)) =>
@@ -175,6 +175,7 @@ fn method_part(key: &str, value: Option<&Value>) -> Option<String> {
         }
         ("model.positions", _) => format!("{read} positions"),
         ("model.weights", _) => format!("{} weights", file_name(&read)),
+        ("offload.activations" | "offload.optimizer", _) => format!("{name} on {read}"),
         ("eval.every", _) => format!("evaluated every {read} steps"),
         ("eval.batches", _) => format!("{read} held-out batches"),
         ("data.k", _) => format!("k = {read}"),
@@ -272,6 +273,7 @@ mod tests {
                 ["learned positions", "sinusoidal positions"],
             ),
             ("\"model.tie_word_embeddings\" = [true, false]", ["tied embeddings", "untied embeddings"]),
+            ("\"offload.optimizer\" = [\"device\", \"host\"]", ["optimizer on device", "optimizer on host"]),
             ("\"train.optimizer.lr\" = [0.001, 0.01]", ["lr 0.001", "lr 0.01"]),
         ];
         for (grid, names) in methods {

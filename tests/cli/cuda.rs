@@ -42,6 +42,20 @@ fn language_models_equal_the_reference_in_every_precision() {
 }
 
 #[test]
+fn blocks_inputs_and_optimizer_on_the_host_equal_the_reference() {
+    if !gpu() {
+        return;
+    }
+    let place = Place::new(TINY);
+    let golden = format!("{}/tests/fixtures/qwen2", env!("CARGO_MANIFEST_DIR"));
+    for strategy in ["naive", "function", "overlap"] {
+        let memory = ["--activations", "host", "--optimizer", "host"];
+        let args = [&["verify", &golden, "--device", "cuda:0", "--offload", strategy], &memory[..]].concat();
+        place.runner_on_gpu(&args).exits(0).says(&["quantities pass"]);
+    }
+}
+
+#[test]
 fn a_run_measures_time_and_memory_and_says_its_paths() {
     if !gpu() {
         return;

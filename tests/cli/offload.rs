@@ -128,6 +128,14 @@ fn the_optimizer_on_the_host_trains_alike_without_accumulation() {
     equal_on_the_host(&on_the_host(&[once, ("clip_norm = 0.5\n", "")], HOST), 1e-4);
 }
 
+/// The weights that move are fp32, as those of the device are.
+#[test]
+fn the_optimizer_on_the_host_trains_alike_under_autocast() {
+    let autocast = ("[measure]", "[precision]\ncompute = \"bf16\"\nautocast = true\n[measure]");
+    let grid = "[grid]\n\"offload.strategy\" = [\"none\", \"overlap\"]\n\"offload.optimizer\" = [\"device\", \"host\"]\n";
+    equal_on_the_host(&on_the_host(&[autocast], grid), 1e-3);
+}
+
 /// Inputs of blocks on the host, in training, with micro-batches, and in evaluation between steps.
 #[test]
 fn activations_on_the_host_train_alike() {
@@ -196,6 +204,11 @@ fn the_host_holds_what_was_estimated() {
         let estimate = row["estimate"]["host"].as_f64().expect("bytes");
         let measured = row["measurement"]["memory"]["host"].as_f64().expect("bytes");
         assert!((0.97..1.03).contains(&(estimate / measured)), "{estimate} {measured} {}", row["cell"]);
+        let parts = ["weights", "gradients", "optimizer", "activations", "workspace"];
+        let estimate: f64 = parts.iter().map(|part| row["estimate"][part].as_f64().expect("bytes")).sum();
+        let measured = row["measurement"]["memory"]["live_peak"].as_f64().expect("bytes");
+        // Of a network this small the graph itself is an eighth.
+        assert!((0.75..1.25).contains(&(estimate / measured)), "{estimate} {measured} {}", row["cell"]);
         let update = &row["measurement"]["host_update"]["median"];
         assert_eq!(update.as_f64().is_some_and(|s| s > 0.0), row["cell"]["offload"]["optimizer"] == "host");
     }

@@ -190,15 +190,22 @@ impl Shape {
             ledger.take(moment);
             ledger.now.gradients += self.mlp_weights() * stored;
             ledger.give(moment);
+            // What the MLP kept is free, and then what attention kept.
+            let kept = if moves { &mut ledger.now.workspace } else { &mut ledger.now.activations };
+            *kept -= mlp_kept;
             // Attention: g, dq, dk and dv, and of a block Z, dP, P and dS.
             let moment = 2 * queries * compute + 2 * keys * 4 + scores * (8 + 2 * compute);
             ledger.take(moment);
             ledger.give(moment);
             ledger.now.gradients += gradients - self.mlp_weights() * stored;
             ledger.take(0);
-            ledger.now.activations -= if moves { input } else { layer_kept };
+            ledger.now.activations -= if moves { input } else { layer_kept - mlp_kept };
             if moves {
-                ledger.give(layer_kept);
+                ledger.give(layer_kept - mlp_kept);
+                // On their way to the host.
+                let slots = offload.momentary_slots(cell.device_id()) * gradients;
+                ledger.take(slots);
+                ledger.give(slots);
                 ledger.now.gradients -= gradients;
             }
         }

@@ -236,7 +236,9 @@ mod tests {
 
     #[test]
     fn bf16_rounds_to_the_nearest_and_keeps_infinities_and_nan() {
-        let values = [1.0, 1.00390625, 1.01171875, -1.0039063, 3.4e38, f32::INFINITY, f32::MIN_POSITIVE, 0.0];
+        // Half-way between two bf16 numbers, to the even one below and above; and beside such a place.
+        let (below, above) = (1.0 + 1.0 / 256.0, 1.0 + 3.0 / 256.0);
+        let values = [0.0, 1.0, below, above, -below * 1.000_001, 3.4e38, f32::INFINITY, f32::MIN_POSITIVE];
         for value in values {
             assert_eq!(bf16_bits(value), half::bf16::from_f32(value).to_bits(), "{value}");
         }

@@ -117,3 +117,48 @@ fn answer(
     }
     Ok(memory)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::alloc::Uncounted;
+    use burn::tensor::DType;
+
+    fn loan(values: &[f32], arrival: Result<(), String>) -> Loan {
+        let mut memory = Uncounted::new(4 * values.len()).unwrap();
+        memory.copy_from_slice(bytemuck::cast_slice(values));
+        Loan { memory: Box::new(memory), arrival: Box::new(|_| arrival) }
+    }
+
+    fn values(memory: &dyn HostMemory) -> Vec<f32> {
+        bytemuck::cast_slice(memory.bytes()).to_vec()
+    }
+
+    /// Two parameters, each with its own state: a step goes against the gradient's sign, lr far.
+    #[test]
+    fn buffers_come_back_with_their_own_weights() {
+        let worker = Worker::new(AdamW { lr: 0.5, weight_decay: 0.0, ..AdamW::default() });
+        let (one, other) = (ParamId::new(), ParamId::new());
+        let work = |id, values: &[f32], work| worker.submit(id, loan(values, Ok(())), work);
+        let adopt = Work::Adopt(DType::F32);
+        for pending in [work(one, &[1.0, 2.0], adopt), work(other, &[-3.0], adopt)] {
+            pending.wait();
+        }
+        assert_eq!(worker.take_seconds(), 0.0, "only steps count");
+        let step = Work::Step { rate: 1.0, clip: 1.0 };
+        let pending = [work(other, &[0.1], step), work(one, &[-0.1, 0.1], step)];
+        let [other, one] = pending.map(|pending| values(&*pending.wait()));
+        for (ours, exact) in other.iter().chain(&one).zip([-3.5, 1.5, 1.5]) {
+            assert!((ours - exact).abs() < 1e-5, "{other:?} {one:?}");
+        }
+        assert!(worker.take_seconds() > 0.0);
+    }
+
+    #[test]
+    #[should_panic(expected = "the device has not answered")]
+    fn a_buffer_that_does_not_arrive_ends_the_cell() {
+        let worker = Worker::new(AdamW::default());
+        let lost = Err("the device has not answered for 60 s".into());
+        worker.submit(ParamId::new(), loan(&[1.0], lost), Work::Adopt(DType::F32)).wait();
+    }
+}

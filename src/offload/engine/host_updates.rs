@@ -3,9 +3,49 @@
 use burn::module::ParamId;
 use burn::tensor::DType;
 
+use super::Engine;
 use crate::device::{BlockStore, Side};
-use crate::optim::StepSize;
 use crate::optim::host::{Pending, Work, Worker};
+
+impl Engine {
+    /// Hands updates to an optimizer on the host, which takes the weights as they are now.
+    pub fn adopt(&mut self, worker: &Worker) {
+        let mut updates = HostUpdates::new(worker.clone(), self.count);
+        for block in 0..self.count {
+            updates.adopt(&mut *self.store, block, self.ids[block], self.dtype);
+        }
+        self.updates = Some(updates);
+    }
+
+    /// From now on, and until [`update`](Self::update), gradients that are sent are the last of this step,
+    /// and their block's update on the host begins when they have arrived.
+    pub fn update_on_arrival(&mut self, work: Work) {
+        if let Some(updates) = &mut self.updates {
+            updates.begin_on_arrival(work);
+        }
+    }
+
+    /// Waits until the weights of all blocks that are updated on the host are there.
+    pub fn finish_updates(&mut self) {
+        for block in 0..self.count {
+            self.collect(block);
+        }
+    }
+
+    /// Takes a block's buffer back from the optimizer on the host, when it has it.
+    pub(super) fn collect(&mut self, block: usize) {
+        if let Some(updates) = &mut self.updates {
+            updates.collect(&mut *self.store, block);
+        }
+    }
+
+    /// Before a buffer is read.
+    pub(super) fn expect(&mut self, side: Side, block: usize) {
+        self.collect(block);
+        let overwritten = side == Side::Weights && self.summed[block] && !self.separate_gradients;
+        assert!(!overwritten, "the gradients of block {block} are in the place of its weights");
+    }
+}
 
 pub struct HostUpdates {
     worker: Worker,
@@ -39,9 +79,9 @@ impl HostUpdates {
     }
 
     /// Begins a block's update, unless its gradients have.
-    pub fn update(&mut self, store: &mut dyn BlockStore, block: usize, id: ParamId, size: &StepSize) {
+    pub fn update(&mut self, store: &mut dyn BlockStore, block: usize, id: ParamId, work: Work) {
         if !self.begun[block] {
-            self.begin(store, block, id, Work::step(size));
+            self.begin(store, block, id, work);
         }
     }
 
