@@ -1,18 +1,17 @@
 //! One cell from its settings to a [`Measurement`].
 
-use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::Instant;
 
-use burn::tensor::{Device, Tensor};
+use burn::tensor::Tensor;
 
+use super::clock::Clock;
+use super::outcome::{Trained, measurement, squares};
 use crate::device::{DeviceId, trace};
-use crate::measure::{Evaluation, Load, Loading, Measured, Measurement, Meter, Phase, Samples, Stop};
+use crate::measure::{Evaluation, Loading, Measurement, Meter, Phase, Stop};
 use crate::model::language::{Gpt2, Llama};
 use crate::model::{Model, Network, Steps, swiglu::SwigluStack};
 use crate::offload::Blocks;
-use crate::ops::Operator;
-use crate::optim::{GradientSet, Optimizer, OptimizerConfig, StepSize};
+use crate::optim::{GradientSet, Optimizer, StepSize};
 use crate::recipe::{Cell, Length};
 
 /// Runs a cell's warm-up and measured steps within `memory_limit` bytes of device memory;
@@ -255,89 +254,4 @@ impl<'a, N: Network> Training<'a, N> {
             eprintln!("no trace of this cell: {reason}");
         }
     }
-}
-
-/// The host's clock over a training run; it stands still outside of it.
-struct Clock<'a> {
-    device: &'a Device,
-    since: Instant,
-    seconds: f64,
-}
-
-impl<'a> Clock<'a> {
-    fn start(device: &'a Device) -> Self {
-        Self { device, since: Instant::now(), seconds: 0.0 }
-    }
-
-    /// Once the device has done what it was given.
-    fn stop(&mut self) {
-        self.device.sync().unwrap_or_else(|e| panic!("the device does not answer: {e:?}"));
-        self.seconds += self.since.elapsed().as_secs_f64();
-    }
-
-    fn without(&mut self, work: impl FnOnce()) {
-        self.stop();
-        work();
-        self.since = Instant::now();
-    }
-}
-
-/// What a cell's training came to.
-struct Trained {
-    measured: Measured,
-    evaluations: Vec<Evaluation>,
-    /// Of a cell with a sampler, with the squared lengths of its samples added up.
-    loading: Option<(Loading, f64)>,
-}
-
-fn squares(loads: &[Load]) -> f64 {
-    loads.iter().map(|load| load.counts.squares as f64).sum()
-}
-
-fn measurement(cell: &Cell, Trained { measured, evaluations, loading }: Trained) -> Measurement {
-    let Measured { seconds, losses, memory, prepare_seconds } = measured;
-    let steps = seconds[0].len();
-    let step = Samples::new((0..steps).map(|i| seconds.iter().map(|s| s[i]).sum()).collect());
-    let [forward, backward, optimizer] = seconds.map(Samples::new);
-    let (tokens_per_second, flops_per_second) = match (&loading, cell.model.decoder()) {
-        // Steps differ in size: means over all of them, of what was no padding.
-        (Some((loading, squares)), Some(shape)) => {
-            let flops = shape.flops_of(cell, loading.tokens() as f64, *squares);
-            let both: f64 = forward.seconds.iter().chain(&backward.seconds).sum();
-            (loading.tokens() as f64 / loading.run_seconds, (flops.forward + flops.backward) / both)
-        }
-        _ => {
-            let flops = cell.model.flops(cell);
-            let tokens = (cell.train.tokens() * cell.train.accumulation_steps) as f64;
-            let both = forward.median + backward.median;
-            (tokens / step.median, (flops.forward + flops.backward) / both)
-        }
-    };
-    Measurement {
-        tokens_per_second,
-        flops_per_second,
-        optimizer: (!matches!(cell.train.optimizer, OptimizerConfig::None(_))).then_some(optimizer),
-        forward,
-        backward,
-        step,
-        loss: losses,
-        evaluations,
-        memory,
-        paths: paths(cell),
-        prepare_seconds,
-        loading: loading.map(|(loading, _)| loading),
-    }
-}
-
-/// Which way each part of the work took.
-fn paths(cell: &Cell) -> BTreeMap<String, String> {
-    let mut paths = cell.device_id().paths();
-    for (name, operator) in cell.ops.of(&cell.model) {
-        let way = match operator {
-            Operator::Custom => "hand-written backward, fused element-wise passes",
-            Operator::Plain => "composed of Burn's operators",
-        };
-        paths.insert(name.into(), way.into());
-    }
-    paths
 }

@@ -141,7 +141,7 @@ impl Steps<LmBatch> for SampleFeed {
         });
         let (mut batches, mut load) = (Vec::new(), Load::default());
         for _ in 0..self.accumulation_steps {
-            let loaded = loader.next().unwrap_or_else(|e| panic!("{e}"));
+            let loaded = loader.load().unwrap_or_else(|e| panic!("{e}"));
             load.stall += loaded.stall;
             load.counts += loaded.batch.counts;
             batches.push(loaded.batch.upload(&mut self.staging));
