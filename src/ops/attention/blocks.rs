@@ -55,8 +55,8 @@ impl Split {
     /// The keys that a block's queries may see.
     fn keys(&self, block: &Range<usize>, past: usize, mask: &Mask) -> Range<usize> {
         let start = mask.starts.as_ref().map_or(0, |starts| starts[past + block.start] as usize);
-        // Aligned rows, and few different widths.
-        start / 64 * 64..past + block.end
+        // Few different widths; from 512 bytes on, CubeCL's alignment, the rest of the segments is no copy.
+        start / 128 * 128..past + block.end
     }
 
     fn rows<'a>(&self, block: &Range<usize>, keys: &Range<usize>, past: usize, mask: &'a Mask) -> Rows<'a> {
