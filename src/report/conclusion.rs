@@ -1,7 +1,7 @@
 //! The conclusion in plain words: what each method changes against the baseline, with the numbers.
 
 use super::table::{Comparison, Quantity};
-use super::{loading, quality};
+use super::{ladder, loading, quality};
 use crate::measure::{Measurement, Samples};
 use crate::row::Status;
 use crate::text::{and, percent, ratio, sentence};
@@ -16,6 +16,7 @@ pub fn sentences(comparison: &Comparison) -> Vec<String> {
     if measured == 0 {
         out.push("No cell ran to its end, so there is nothing to compare.".to_string());
     }
+    out.extend(ladder::sentence(comparison));
     for method in 0..comparison.methods.len() {
         out.extend(against_baseline(comparison, method));
     }

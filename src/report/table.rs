@@ -166,9 +166,10 @@ impl<'a> Comparison<'a> {
         Self { recipe, swept, sizes, label_sizes, shapes, methods, lines }
     }
 
-    /// Whether a measured cell has a sampler: its steps are not alike.
+    /// Whether all measured cells have a sampler: their steps are not alike.
     pub fn with_samplers(&self) -> bool {
-        self.lines.iter().filter_map(Line::measured).any(|m| m.loading.is_some())
+        let mut measured = self.lines.iter().filter_map(Line::measured).peekable();
+        measured.peek().is_some() && measured.all(|m| m.loading.is_some())
     }
 
     pub fn is_baseline(&self, line: usize) -> bool {
