@@ -13,19 +13,26 @@ pub struct Clock<'a> {
 }
 
 impl<'a> Clock<'a> {
+    /// Once the device has done what it was given.
     pub fn start(device: &'a Device) -> Self {
+        wait(device);
         Self { device, since: Instant::now(), seconds: 0.0 }
     }
 
     /// Once the device has done what it was given.
     pub fn stop(&mut self) {
-        self.device.sync().unwrap_or_else(|e| panic!("the device does not answer: {e:?}"));
+        wait(self.device);
         self.seconds += self.since.elapsed().as_secs_f64();
     }
 
+    /// Stands still while `work` runs.
     pub fn without(&mut self, work: impl FnOnce()) {
         self.stop();
         work();
         self.since = Instant::now();
     }
+}
+
+fn wait(device: &Device) {
+    device.sync().unwrap_or_else(|e| panic!("the device does not answer: {e:?}"));
 }
