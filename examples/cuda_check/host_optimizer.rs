@@ -57,7 +57,7 @@ pub fn fifty_steps(checks: &mut Checks) {
     for step in 0..50 {
         let g = random(1e-3 * f64::from(1 + step % 7));
         let clip = (step % 2 == 0).then(|| Tensor::<1>::from_floats([0.5], &device));
-        let size = StepSize { rate: 1.0 - f64::from(step) / 100.0, clip };
+        let size = StepSize { rate: 1.0 - f64::from(step) / 100.0, clip, ..StepSize::FULL };
         for place in &mut networks {
             let (network, mut optimizer) = place.take().expect("between steps");
             *place = Some((network.step(&mut optimizer, &g, &size), optimizer));

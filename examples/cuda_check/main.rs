@@ -2,7 +2,7 @@
 //! and memory of the SwiGLU study's shapes.
 //!
 //! ```text
-//! cargo run --release --example cuda_check -- [device] [matmul] [tuning] [streams] [slots] [offload] [swiglu] [kernels] [loss] [precision] [rates] [loop] [memory]
+//! cargo run --release --example cuda_check -- [device] [matmul] [tuning] [streams] [slots] [offload] [swiglu] [kernels] [loading] [loss] [precision] [rates] [loop] [memory]
 //! ```
 //! Without arguments everything runs. `shapes` alone measures all shapes in one process, whose
 //! memory pools one shape leaves to the next; `shapes fp32 4 1` measures one of them (compute type,
@@ -11,6 +11,7 @@
 mod host_optimizer;
 mod kernels;
 mod limits;
+mod loading;
 mod loss;
 mod offload;
 mod operator;
@@ -69,6 +70,10 @@ fn main() {
     }
     if wanted("kernels") {
         kernels::all(gpu, &mut checks);
+    }
+    if wanted("loading") {
+        loading::staging(gpu, &mut checks);
+        loading::packed_attention(gpu, &mut checks);
     }
     if wanted("loss") {
         loss::memory_and_time(gpu, &mut checks);

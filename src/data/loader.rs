@@ -75,7 +75,7 @@ impl<T: Send + 'static> Loader<T> {
     ///
     /// # Panics
     /// As the thread that should have made it did.
-    pub fn next(&mut self) -> Result<Loaded<T>, DataError> {
+    pub fn load(&mut self) -> Result<Loaded<T>, DataError> {
         let start = Instant::now();
         let (batch, last) = match &mut self.ways {
             Ways::Inline(maker) => maker.make()?,
@@ -203,7 +203,7 @@ mod tests {
         ] {
             let take = |num_workers| {
                 let (mut loader, _) = loader(num_workers, |batch| batch, change);
-                (0..40).map(|_| loader.next().map(|l| (l.batch, l.last)).unwrap()).collect::<Vec<_>>()
+                (0..40).map(|_| loader.load().map(|l| (l.batch, l.last)).unwrap()).collect::<Vec<_>>()
             };
             let inline = take(0);
             assert!(inline.iter().filter(|(_, last)| *last).count() >= 2);
@@ -216,7 +216,7 @@ mod tests {
     #[test]
     fn threads_end_with_the_loader() {
         let (mut loader, collator) = loader(2, |batch| batch, |_| ());
-        loader.next().unwrap();
+        loader.load().unwrap();
         assert_eq!(Arc::strong_count(&collator), 3);
         drop(loader);
         assert_eq!(Arc::strong_count(&collator), 1);
@@ -225,7 +225,7 @@ mod tests {
     #[test]
     fn what_stops_a_thread_reaches_the_training_loop() {
         let (mut loader, _) = loader(1, |batch: Collated| assert!(batch.rows < 4, "too many rows"), |_| ());
-        let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| loader.next().map(|_| ())));
+        let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| loader.load().map(|_| ())));
         let panic = panic.unwrap_err();
         assert!(panic.downcast_ref::<&str>().is_some_and(|text| text.contains("too many rows")));
     }
@@ -234,7 +234,7 @@ mod tests {
     fn a_wait_has_a_limit() {
         let (mut loader, _) = loader(1, |_| std::thread::sleep(Duration::from_millis(300)), |_| ());
         loader.limit = Duration::from_millis(5);
-        let message = loader.next().map(|_| ()).unwrap_err().to_string();
+        let message = loader.load().map(|_| ()).unwrap_err().to_string();
         assert!(message.contains("no batch came"), "{message}");
     }
 
@@ -242,7 +242,7 @@ mod tests {
     fn a_sampler_without_a_batch_says_so() {
         let all = |config: &mut SamplerConfig| config.drop_last = true;
         let (mut loader, _) = loader_of(60, 1, |batch| batch, all);
-        let message = loader.next().map(|_| ()).unwrap_err().to_string();
+        let message = loader.load().map(|_| ()).unwrap_err().to_string();
         assert!(message.contains("drop_last leaves out all"), "{message}");
     }
 }

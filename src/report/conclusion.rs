@@ -1,7 +1,7 @@
 //! The conclusion in plain words: what each method changes against the baseline, with the numbers.
 
 use super::table::{Comparison, Quantity};
-use super::{loading, quality};
+use super::{ladder, loading, quality};
 use crate::measure::{Measurement, Samples};
 use crate::row::Status;
 use crate::text::{and, percent, ratio, sentence};
@@ -16,6 +16,7 @@ pub fn sentences(comparison: &Comparison) -> Vec<String> {
     if measured == 0 {
         out.push("No cell ran to its end, so there is nothing to compare.".to_string());
     }
+    out.extend(ladder::sentence(comparison));
     for method in 0..comparison.methods.len() {
         out.extend(against_baseline(comparison, method));
     }
@@ -93,7 +94,8 @@ fn differs(own: &Measurement, base: &Measurement, quantity: Quantity) -> bool {
             let each = samples.seconds.iter().zip(&loading.step_tokens);
             let per_token: Vec<f64> = each.map(|(seconds, tokens)| seconds / *tokens as f64).collect();
             let mean = samples.seconds.iter().sum::<f64>() / loading.tokens() as f64;
-            quartile_range(&per_token) / mean
+            // A mean of many steps spreads less than they do.
+            quartile_range(&per_token) / mean / (per_token.len() as f64).sqrt()
         }
     };
     (ratio - 1.0).abs() > (relative(ours, own) * ratio).max(relative(theirs, base))
@@ -235,6 +237,10 @@ pub fn pareto_front(comparison: &Comparison, shape: usize) -> Vec<usize> {
 }
 
 fn pareto(comparison: &Comparison) -> Option<String> {
+    // Steps of samplers do unequal work.
+    if comparison.with_samplers() {
+        return None;
+    }
     let mut on_front = vec![0; comparison.methods.len()];
     let mut compared = 0;
     for shape in 0..comparison.shapes.len() {

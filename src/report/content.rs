@@ -118,7 +118,7 @@ fn results(comparison: &Comparison) -> Block {
         caption: format!(
             "Medians of the measured steps; × is the value over that of the baseline at the same sizes, \
              whose own is 1{}.{sizes}",
-            if comparison.lines.iter().filter_map(Line::measured).any(|m| m.loading.is_some()) {
+            if comparison.with_samplers() {
                 "; with a sampler it compares the time of all steps for each real token"
             } else {
                 ""

@@ -76,6 +76,14 @@ pub fn items(comparison: &Comparison) -> Vec<String> {
                 .into(),
         },
     ]);
+    if comparison.with_samplers() {
+        items.push(
+            "With a sampler, warm-up trains a network of its own on the largest batch, so that every sample of \
+             an epoch meets the measured steps alone. On a GPU the matrix products of the largest batch are \
+             tuned; those of other lengths take cuBLASLt's own choice."
+                .into(),
+        );
+    }
     items
 }
 

@@ -12,6 +12,8 @@ use crate::text::{percent, rate, ratio, seconds};
 
 /// Counts that differ by less than this share are not told as a change.
 const SAME: f64 = 0.05;
+/// Nor is a stall of less than this share of a step.
+const NEGLIGIBLE: f64 = 0.005;
 
 /// A stage that was measured.
 struct Rung<'a> {
@@ -33,14 +35,38 @@ impl Rung<'_> {
     }
 }
 
-/// Nothing without `[[report.ladder]]`.
-pub fn blocks(comparison: &Comparison, timelines: &Timelines) -> Vec<Block> {
+/// The stages that were measured.
+fn rungs<'a>(comparison: &'a Comparison, timelines: &'a Timelines) -> Vec<Rung<'a>> {
     let stages = comparison.recipe.report.ladder.iter().zip(&comparison.lines).enumerate();
-    let rungs: Vec<Rung> = stages
+    stages
         .filter_map(|(i, (stage, line))| {
             Some(Rung { number: i + 1, stage, measured: line.measured()?, trace: timelines.summary(i) })
         })
-        .collect();
+        .collect()
+}
+
+/// What all stages came to, for the conclusion; `None` without two of them.
+pub fn sentence(comparison: &Comparison) -> Option<String> {
+    let none = Timelines::default();
+    let rungs = rungs(comparison, &none);
+    let (first, last) = (rungs.first()?, rungs.last()?);
+    let gains = rungs.windows(2).map(|pair| (pair[1].gain(&pair[0]), &pair[1]));
+    let (gain, most) = gains.max_by(|a, b| a.0.total_cmp(&b.0))?;
+    Some(format!(
+        "All stages together train on {} the real tokens a second of {}, {} in place of {}; the largest gain \
+         of one stage is {} by {}.",
+        ratio(last.gain(first)),
+        first.stage.stage,
+        rate(last.measured.tokens_per_second),
+        rate(first.measured.tokens_per_second),
+        ratio(gain),
+        most.stage.stage
+    ))
+}
+
+/// Nothing without `[[report.ladder]]`.
+pub fn blocks(comparison: &Comparison, timelines: &Timelines) -> Vec<Block> {
+    let rungs = rungs(comparison, timelines);
     let Some(first) = rungs.first() else { return Vec::new() };
     let mut out = vec![Block::Heading { text: "The ladder".into() }, Block::Table(table(&rungs))];
     out.push(Block::Paragraph {
@@ -151,7 +177,10 @@ fn changes(before: &Rung, now: &Rung) -> Vec<String> {
     let [before, now] = [before, now].map(|rung| rung.measured);
     let loading = |m: &Measurement, f: fn(&crate::measure::Loading) -> f64| m.loading.as_ref().map(f);
     let stall = |m: &Measurement| loading(m, |l| l.stall.median);
-    tell("stall a step", stall(before), stall(now), &seconds);
+    // Microseconds of a queue are noise.
+    if [before, now].iter().any(|m| stall(m).is_some_and(|stall| stall > NEGLIGIBLE * m.step.median)) {
+        tell("stall a step", stall(before), stall(now), &seconds);
+    }
     let padding = |m: &Measurement| loading(m, |l| l.padding_share());
     tell("share of padding", padding(before), padding(now), &percent);
     let steps = |m: &Measurement| loading(m, |l| l.step_tokens.len() as f64);
@@ -192,8 +221,10 @@ why = "The loop waited."
             .zip(&recipe.cells)
             .map(|(seconds, cell)| loading_row(cell, *seconds, &[500, 500], 1000, 0))
             .collect();
-        let loading = rows[1].measurement.as_mut().and_then(|m| m.loading.as_mut()).expect("with a sampler");
-        loading.stall = crate::measure::Samples::new(vec![1e-5, 1e-5]);
+        for (row, stall) in rows.iter_mut().zip([0.1, 1e-5]) {
+            let loading = row.measurement.as_mut().and_then(|m| m.loading.as_mut()).expect("with a sampler");
+            loading.stall = crate::measure::Samples::new(vec![stall, stall]);
+        }
         let folder = tempfile::tempdir().expect("a temporary folder");
         std::fs::create_dir(folder.path().join("traces")).expect("a folder");
         let mut trace = step_trace();
@@ -211,12 +242,17 @@ why = "The loop waited."
             "1. plain: As one first writes it.",
             "2. prefetching: The loop waited. Counted before and after:",
             "copies to the device 2, then 1",
-            "stall a step 1.00 ms, then 10.0 µs",
+            "stall a step 100 ms, then 10.0 µs",
             "The run took 2.00 s in place of 4.00 s, 2.00x the real tokens",
         ] {
             assert!(text.contains(part), "{part} in {text}");
         }
         assert!(!text.contains("kernels a step 3"), "{text}");
+        let sentence = sentence(&comparison).expect("two stages");
+        assert!(
+            sentence.contains("2.00x the real tokens a second of plain, 500 in place of 250"),
+            "{sentence}"
+        );
         let untraced = super::super::ladder::blocks(&comparison, &Timelines::default());
         assert!(self::text(&untraced).contains("No stage was traced"));
     }

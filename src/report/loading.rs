@@ -55,7 +55,8 @@ pub fn table(comparison: &Comparison) -> Option<Table> {
         caption: "The whole run of the measured steps, without evaluation; real tokens are those of samples, \
                   padding is its share of all tokens that were computed with. A stall is the time in which the \
                   training loop waited for a batch to be ready on the host. Dropped samples and cut tokens \
-                  were not trained on; the held-out loss is that after the last step, in nats a token."
+                  were not trained on; the held-out loss is that after the last step, in nats a token. Text that is \
+                  tokenised once is so before the run."
             .into(),
         header,
         rows,
@@ -72,6 +73,10 @@ fn over_baseline(comparison: &Comparison, line: &Line) -> Option<f64> {
 
 /// One for each method with a sampler, the same samples against the baseline's run.
 pub fn sentences(comparison: &Comparison) -> Vec<String> {
+    // A ladder tells it stage by stage.
+    if !comparison.recipe.report.ladder.is_empty() {
+        return Vec::new();
+    }
     let of_line = |(i, line): (usize, &Line)| {
         let (_, own) = loading(line)?;
         let at = match comparison.shapes.len() {

@@ -122,7 +122,10 @@ impl<'a> Comparison<'a> {
         sizes.retain(|key| {
             settings.iter().all(|s| setting(s, key).is_some()) || !goes_with(key, "model.kind", &settings)
         });
-        let methods: Vec<String> = methods.into_iter().filter(|key| !goes_along(key, &settings)).collect();
+        let mut methods: Vec<String> =
+            methods.into_iter().filter(|key| !goes_along(key, &settings)).collect();
+        // Its name before its options.
+        methods.sort_by_key(|key| key != "data.sampler");
 
         let (shape_of, shape_first) = group(&settings, &sizes);
         let (method_of, method_first) = group(&settings, &methods);
@@ -161,6 +164,12 @@ impl<'a> Comparison<'a> {
             })
             .collect();
         Self { recipe, swept, sizes, label_sizes, shapes, methods, lines }
+    }
+
+    /// Whether all measured cells have a sampler: their steps are not alike.
+    pub fn with_samplers(&self) -> bool {
+        let mut measured = self.lines.iter().filter_map(Line::measured).peekable();
+        measured.peek().is_some() && measured.all(|m| m.loading.is_some())
     }
 
     pub fn is_baseline(&self, line: usize) -> bool {

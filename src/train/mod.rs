@@ -1,6 +1,7 @@
 //! Training: a cell's network, data and optimizer, stepped and measured.
 
 mod cell;
+mod clock;
 mod outcome;
 mod pipeline;
 mod training;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::device::DeviceId;
 use crate::measure::{Evaluation, Loading, Measured, Measurement, Samples};
 use crate::ops::Operator;
 use crate::optim::OptimizerConfig;
@@ -62,6 +63,14 @@ pub fn measurement(cell: &Cell, outcome: Outcome) -> Measurement {
 /// Which way each part of the work took.
 fn paths(cell: &Cell) -> BTreeMap<String, String> {
     let mut paths = cell.device_id().paths();
+    if let Some(sampler) = cell.data.sampler() {
+        let way = match (cell.device_id(), sampler.pinned) {
+            (DeviceId::Cpu, _) => "none, the CPU reads the host's memory",
+            (_, true) => "one copy from page-locked memory",
+            (_, false) => "a copy for each array from pageable memory",
+        };
+        paths.insert("batches".into(), way.into());
+    }
     for (name, operator) in cell.ops.of(&cell.model) {
         let way = match operator {
             Operator::Custom => "hand-written backward, fused element-wise passes",

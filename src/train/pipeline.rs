@@ -1,10 +1,8 @@
 //! One cell from its settings to a [`Measurement`]: preparation, warm-up, measured steps, evaluation.
 
 use std::path::Path;
-use std::time::Instant;
 
-use burn::tensor::Device;
-
+use super::clock::Clock;
 use super::outcome::{Outcome, measurement};
 use super::training::Training;
 use crate::device::{self, DeviceId};
@@ -130,29 +128,4 @@ fn measured_step<N: Network>(
         Some(Stop::Diverged { reason })
     });
     stop.map_or(Ok(()), Err)
-}
-
-/// The host's clock over a training run; it stands still outside of it.
-struct Clock<'a> {
-    device: &'a Device,
-    since: Instant,
-    seconds: f64,
-}
-
-impl<'a> Clock<'a> {
-    fn start(device: &'a Device) -> Self {
-        Self { device, since: Instant::now(), seconds: 0.0 }
-    }
-
-    /// Once the device has done what it was given.
-    fn stop(&mut self) {
-        self.device.sync().unwrap_or_else(|e| panic!("the device does not answer: {e:?}"));
-        self.seconds += self.since.elapsed().as_secs_f64();
-    }
-
-    fn without(&mut self, work: impl FnOnce()) {
-        self.stop();
-        work();
-        self.since = Instant::now();
-    }
 }

@@ -172,3 +172,46 @@ steps = 3
     let pinned = of("overlap")["memory"]["pinned"].as_u64().expect("pinned bytes");
     assert!((2 * bytes..2 * bytes * 105 / 100).contains(&pinned), "{pinned} of {bytes}");
 }
+
+/// Padding changes no loss, nor does the way in which a batch comes to the device.
+#[test]
+fn padding_and_staging_change_no_loss() {
+    if !gpu() {
+        return;
+    }
+    let recipe = r#"title = "samplers"
+device = "cuda:0"
+[model]
+kind = "gpt2"
+vocab_size = 300
+hidden_size = 64
+num_hidden_layers = 2
+num_attention_heads = 4
+max_position_embeddings = 256
+[data]
+corpus = "generated"
+size = "20 KiB"
+vocab_size = 300
+[train]
+batch_size = 8
+seq_len = 256
+optimizer = { kind = "adamw", lr = 1e-3 }
+[measure]
+warmup = 1
+epochs = 1
+[grid]
+"data.sampler" = ["padded", "standard"]
+"data.pinned" = [true, false]
+"#;
+    let place = Place::new(recipe);
+    place.runner_on_gpu(&["run", "recipe.toml"]).exits(0).says(&["4 measured"]);
+    let losses = |row: &serde_json::Value| -> Vec<f64> {
+        row["measurement"]["loss"].as_array().unwrap().iter().map(|loss| loss.as_f64().unwrap()).collect()
+    };
+    let rows: Vec<Vec<f64>> = place.rows().iter().map(losses).collect();
+    for other in &rows[1..] {
+        let worst = other.iter().zip(&rows[0]).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+        println!("losses of samplers differ by {worst:.1e}");
+        assert!(other.len() == rows[0].len() && worst < 1e-3, "{rows:?}");
+    }
+}

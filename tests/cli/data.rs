@@ -15,7 +15,7 @@ num_attention_heads = 2
 max_position_embeddings = 256
 [data]
 corpus = "generated"
-size = "20 KiB"
+size = "10 KiB"
 vocab_size = 300
 [train]
 batch_size = 4
@@ -113,7 +113,7 @@ fn keys_without_effect_are_refused_with_their_place() {
         &["lengths before it draws"],
     );
     refused(
-        "corpus = \"generated\"\nsize = \"20 KiB\"\nvocab_size = 300",
+        "corpus = \"generated\"\nsize = \"10 KiB\"\nvocab_size = 300",
         "corpus = \"random\"",
         &["`sampler` has no meaning"],
     );
@@ -131,4 +131,38 @@ fn a_sampler_that_leaves_out_everything_fails_the_cell() {
     let place =
         Place::new(&recipe.replace("batch_size = 4", "batch_size = 4000").replace("epochs = 1", "steps = 1"));
     place.runner(&["run", "recipe.toml"]).exits(1).says(&["drop_last leaves out all"]);
+}
+
+/// The ladder at sizes for a test: every stage runs, and its write-up names it with its gain.
+#[test]
+fn the_pipeline_ladder_runs_and_tells_its_stages() {
+    let recipe = include_str!("../../recipes/pipeline_ladder.toml")
+        .replace("vocab_size = 4096", "vocab_size = 300")
+        .replace("hidden_size = 512", "hidden_size = 16")
+        .replace("num_hidden_layers = 8", "num_hidden_layers = 1")
+        .replace("num_attention_heads = 8", "num_attention_heads = 2")
+        .replace("640 KiB", "8 KiB")
+        .replace("batch_size = 16", "batch_size = 2")
+        .replace("seq_len = 512", "seq_len = 64")
+        .replace("warmup = 2", "warmup = 1");
+    let place = Place::new(&recipe);
+    place.runner(&["run", "recipe.toml"]).exits(0).says(&["8 measured"]);
+    let report = std::fs::read_to_string(place.results().join("report.html")).unwrap();
+    for part in ["The ladder", "2. tokenised once", "8. packing", "share of padding", "those of the first"] {
+        assert!(report.contains(part), "{part}");
+    }
+    let losses: Vec<f64> = place
+        .rows()
+        .iter()
+        .filter(|row| row["cell"]["precision"]["compute"] == "fp32")
+        .map(|row| row["measurement"]["loss"][2].as_f64().unwrap())
+        .collect();
+    // Until the arithmetic changes, every stage computes the same.
+    assert_eq!(losses.len(), 6);
+    assert!(losses.iter().all(|loss| (loss - losses[0]).abs() < 1e-4), "{losses:?}");
+    place.write("short.toml", &recipe.replace("stage = \"packing\"", "step = \"packing\""));
+    place.runner(&["check", "short.toml"]).exits(2).says(&["unknown key `step`"]);
+    let last = recipe.rfind("[[report.ladder]]").unwrap();
+    place.write("short.toml", &recipe[..last]);
+    place.runner(&["check", "short.toml"]).exits(2).says(&["7 stages, and the grid 8 cells"]);
 }

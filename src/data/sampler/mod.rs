@@ -113,7 +113,7 @@ impl Plan {
         }
     }
 
-    /// One batch for each number of tokens in a row that the first epoch has after `width`, the widest
+    /// One batch of the first epoch for each number of tokens in a row, which `width` tells, the widest
     /// first.
     pub fn widths(&self, width: impl Fn(&[u32]) -> usize) -> Vec<Vec<u32>> {
         let mut of_width = std::collections::BTreeMap::new();

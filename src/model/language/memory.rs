@@ -226,7 +226,8 @@ impl Shape {
         let (batch, sequence) = (cell.train.batch_size, cell.train.seq_len);
         if packed(cell) {
             let tokens = cell.train.tokens();
-            let rows = packed_block(self.heads, sequence).min(tokens);
+            let launches = cell.device_id() != DeviceId::Cpu;
+            let rows = packed_block(self.heads, sequence, launches).min(tokens);
             return (self.heads * rows * (rows + sequence).min(tokens)) as u64;
         }
         let rows = block(batch, self.heads, sequence, sequence).min(sequence);

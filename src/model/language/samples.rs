@@ -16,6 +16,9 @@ use crate::ops::attention::Mask;
 use crate::ops::embedding::{Ids, ScatterPlan};
 use crate::recipe::Cell;
 
+/// Widths of batches that a device prepares for, besides the largest: beyond them one finds little new.
+const MOST_WIDTHS: usize = 32;
+
 /// A collated batch with all that the device needs of it.
 struct Prepared {
     /// [`Ids`] of the tokens and of their positions, four each, labels, and the segments' numbers.
@@ -141,7 +144,7 @@ impl Steps<LmBatch> for SampleFeed {
         });
         let (mut batches, mut load) = (Vec::new(), Load::default());
         for _ in 0..self.accumulation_steps {
-            let loaded = loader.next().unwrap_or_else(|e| panic!("{e}"));
+            let loaded = loader.load().unwrap_or_else(|e| panic!("{e}"));
             load.stall += loaded.stall;
             load.counts += loaded.batch.counts;
             batches.push(loaded.batch.upload(&mut self.staging));
@@ -167,8 +170,10 @@ impl Steps<LmBatch> for SampleFeed {
         let width = |samples: &[u32]| self.collator.width(longest(samples).unwrap_or(0) as usize);
         let largest = self.plan.largest();
         let first = width(&largest);
-        let others = self.plan.widths(width).into_iter().filter(|samples| width(samples) != first);
-        std::iter::once(largest.clone()).chain(others).map(step).collect()
+        let mut others = self.plan.widths(width);
+        others.retain(|samples| width(samples) != first);
+        let apart = others.len().div_ceil(MOST_WIDTHS).max(1);
+        std::iter::once(largest).chain(others.into_iter().step_by(apart)).map(step).collect()
     }
 
     fn of_epochs(&self, epochs: usize) -> Option<usize> {

@@ -6,6 +6,7 @@ use burn::tensor::{DType, Tensor};
 
 use super::softmax::{Rows, masked_softmax, masked_softmax_backward};
 use super::{Heads, Mask};
+use crate::ops::backend::on_cuda;
 use crate::ops::dense::Arithmetic;
 use crate::ops::narrow;
 use crate::ops::product::{plain, product, product_into, transpose};
@@ -41,7 +42,7 @@ impl Split {
         let heads = self.heads.kv_heads * self.heads.group;
         let size = self.block.unwrap_or_else(|| match mask.longest() {
             None => block(self.heads.batch, heads, sequence, keys),
-            Some(longest) => packed_block(heads, longest),
+            Some(longest) => packed_block(heads, longest, on_cuda(&self.q)),
         });
         (0..sequence).step_by(size).map(|first| first..sequence.min(first + size)).collect()
     }
@@ -54,8 +55,8 @@ impl Split {
     /// The keys that a block's queries may see.
     fn keys(&self, block: &Range<usize>, past: usize, mask: &Mask) -> Range<usize> {
         let start = mask.starts.as_ref().map_or(0, |starts| starts[past + block.start] as usize);
-        // Aligned rows, and few different widths.
-        start / 64 * 64..past + block.end
+        // Few different widths; from 512 bytes on, CubeCL's alignment, the rest of the segments is no copy.
+        start / 128 * 128..past + block.end
     }
 
     fn rows<'a>(&self, block: &Range<usize>, keys: &Range<usize>, past: usize, mask: &'a Mask) -> Rows<'a> {
@@ -95,15 +96,17 @@ pub fn block(batch: usize, heads: usize, sequence: usize, keys: usize) -> usize 
     if size > 64 { size / 64 * 64 } else { size }
 }
 
-/// Queries of a block of a packed sequence whose samples have up to `longest` tokens: it computes scores
-/// with as many keys more than it has queries, as many as are worth a launch.
-pub fn packed_block(heads: usize, longest: usize) -> usize {
+/// Queries of a block of a packed sequence whose samples have up to `longest` tokens. Its scores are with
+/// as many keys more than it has queries: small blocks compute least, where launches cost nothing.
+pub fn packed_block(heads: usize, longest: usize, device_launches: bool) -> usize {
     let longest = longest as f64;
     // s (s + longest) heads = elements
-    let size =
-        |elements: usize| ((longest * longest + 4.0 * elements as f64 / heads as f64).sqrt() - longest) / 2.0;
-    let fitting = size(BLOCK_BYTES / 4) as usize;
-    ((size(WORTH_A_LAUNCH) as usize).next_multiple_of(64)).min(fitting / 64 * 64).max(64)
+    let size = |elements: usize| {
+        let size = ((longest * longest + 4.0 * elements as f64 / heads as f64).sqrt() - longest) / 2.0;
+        size as usize
+    };
+    let worth = if device_launches { size(WORTH_A_LAUNCH).next_multiple_of(64) } else { 64 };
+    worth.min(size(BLOCK_BYTES / 4) / 64 * 64).max(64)
 }
 
 /// The result with a token a row, in the compute type. The first query's position is `past`.

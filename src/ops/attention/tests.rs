@@ -72,7 +72,8 @@ fn a_block_fits_its_bytes_and_is_worth_its_launches() {
     assert!(block(1, 32, 1, 100_000) >= 1);
     assert!(4 * 64 * 100_000 * block(2, 32, 100_000, 100_000) <= 192 << 20);
     // 12 heads and samples of 256: 12 · 1088 · 1344 scores are 67 MiB in fp32.
-    assert_eq!(packed_block(12, 256), 1088);
-    let most = packed_block(64, 100_000);
+    assert_eq!(packed_block(12, 256, true), 1088);
+    assert_eq!(packed_block(12, 256, false), 64);
+    let most = packed_block(64, 100_000, true);
     assert!(most == 64 || 4 * 64 * most * (most + 100_000) <= 192 << 20, "{most}");
 }

@@ -11,7 +11,7 @@ use super::canvas::{
     text_width, tint,
 };
 use super::legend::{Legend, Sign};
-use crate::measure::Measurement;
+use crate::measure::{Loading, Measurement, Samples};
 use crate::recipe::Bytes;
 use crate::text::{byte_unit, ratio, seconds, time_unit};
 use plotters::style::WHITE;
@@ -40,8 +40,32 @@ struct Bars<'c, 'a> {
     text: fn(f64) -> String,
 }
 
-/// Median seconds of forward, backward and optimizer, stacked.
+/// Seconds of forward, backward and optimizer, stacked: the medians of a step, or with samplers, whose
+/// steps are not alike, those of a thousand real tokens.
 pub fn time(comparison: &Comparison) -> Result<Chart> {
+    if comparison.with_samplers() {
+        let bars = Bars {
+            comparison,
+            title: "Time of a thousand real tokens",
+            quantity: "time",
+            parts: |m| {
+                let tokens = m.loading.as_ref().map_or(1, Loading::tokens) as f64;
+                let all = |samples: &Samples| samples.seconds.iter().sum::<f64>() * 1000.0 / tokens;
+                [Some(&m.forward), Some(&m.backward), m.optimizer.as_ref()]
+                    .into_iter()
+                    .flatten()
+                    .map(all)
+                    .collect()
+            },
+            estimate: false,
+            unit: time_unit,
+            text: seconds,
+        };
+        return bars.chart(
+            "time",
+            "Forward, backward and optimizer, stacked, of all measured steps for a thousand real tokens.",
+        );
+    }
     let bars = Bars {
         comparison,
         title: "Time of one step",

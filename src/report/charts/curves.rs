@@ -68,6 +68,16 @@ fn chart(comparison: &Comparison, lines: Vec<usize>, shape: Option<usize>) -> Re
     // The colours of the other charts, where those tell the cells apart.
     let one_shape = shape.is_some() || comparison.shapes.len() == 1;
     let by_method = one_shape && comparison.methods.len() <= MOST;
+    // Steps of samplers see unequal numbers of tokens.
+    let loading = |i: usize| trained(&comparison.lines[i]).and_then(|m| m.loading.as_ref());
+    let by_tokens = drawn.iter().all(|&i| loading(i).is_some());
+    let tokens = |i: usize| {
+        let mut seen = vec![0.0];
+        for tokens in &loading(i).filter(|_| by_tokens)?.step_tokens {
+            seen.push(seen[seen.len() - 1] + *tokens as f64);
+        }
+        Some(seen)
+    };
     let curves: Vec<Curve> = drawn
         .iter()
         .enumerate()
@@ -75,7 +85,7 @@ fn chart(comparison: &Comparison, lines: Vec<usize>, shape: Option<usize>) -> Re
             let line = &comparison.lines[i];
             let diverged = line.row.is_some_and(|row| row.status == Status::Diverged);
             let sign = if by_method { line.method } else { place };
-            Some(Curve { line: i, sign, measured: trained(line)?, diverged })
+            Some(Curve { line: i, sign, measured: trained(line)?, diverged, tokens: tokens(i) })
         })
         .collect();
     let mut legend = Legend::default();
@@ -147,7 +157,11 @@ fn caption(curves: &[Curve], at: &str, evaluated: bool, limit: f64) -> String {
     };
     let held_out =
         if evaluated { " and held-out loss (marks), and held-out perplexity and accuracy," } else { "" };
-    let mut caption = format!("Training loss{mean}{held_out} over the steps taken{at}.");
+    let over = match curves.iter().any(|curve| curve.tokens.is_some()) {
+        true => "the real tokens seen",
+        false => "the steps taken",
+    };
+    let mut caption = format!("Training loss{mean}{held_out} over {over}{at}.");
     let losses = |curve: &Curve| {
         let held_out = curve.measured.evaluations.iter().map(|e| e.loss);
         curve.measured.loss.iter().copied().chain(held_out).any(|loss| loss > limit)

@@ -24,8 +24,11 @@ struct Point {
     y: f64,
 }
 
-/// `None` when no shape has two measured methods, the baseline among them.
+/// `None` when no shape has two measured methods, the baseline among them, or where steps are not alike.
 pub fn scatter(comparison: &Comparison) -> Result<Option<Chart>> {
+    if comparison.with_samplers() {
+        return Ok(None);
+    }
     let relative = comparison.shapes.len() > 1;
     let points: Vec<Point> = (0..comparison.lines.len())
         .filter_map(|i| {

@@ -20,18 +20,28 @@ pub struct Curve<'c> {
     pub sign: usize,
     pub measured: &'c Measurement,
     pub diverged: bool,
+    /// Real tokens seen before each step and after the last; `None` where steps are counted.
+    pub tokens: Option<Vec<f64>>,
 }
 
 impl Curve<'_> {
+    /// Steps taken, or the real tokens in them.
+    fn at(&self, step: usize) -> f64 {
+        match &self.tokens {
+            None => step as f64,
+            Some(tokens) => tokens[step.min(tokens.len() - 1)],
+        }
+    }
+
     /// Steps of the running mean; 1 where there is none.
     pub fn window(&self) -> usize {
         let steps = self.measured.loss.len();
         if steps < MANY_STEPS { 1 } else { (steps / 50).max(10) / 2 * 2 + 1 }
     }
 
-    /// Steps taken before it, and the training loss.
+    /// What was seen before each step, and the training loss.
     fn losses(&self) -> Vec<(f64, f64)> {
-        self.measured.loss.iter().enumerate().map(|(step, loss)| (step as f64, *loss)).collect()
+        self.measured.loss.iter().enumerate().map(|(step, loss)| (self.at(step), *loss)).collect()
     }
 
     /// The mean over the window around each step, as much of it as there is.
@@ -39,13 +49,13 @@ impl Curve<'_> {
         let (losses, half) = (&self.measured.loss, self.window() / 2);
         let mean = |step: usize| {
             let around = &losses[step.saturating_sub(half)..(step + half + 1).min(losses.len())];
-            (step as f64, around.iter().sum::<f64>() / around.len() as f64)
+            (self.at(step), around.iter().sum::<f64>() / around.len() as f64)
         };
         (0..losses.len()).map(mean).collect()
     }
 
     fn held_out(&self, of: fn(&Evaluation) -> f64) -> Vec<(f64, f64)> {
-        self.measured.evaluations.iter().map(|e| (e.step as f64, of(e))).collect()
+        self.measured.evaluations.iter().map(|e| (self.at(e.step), of(e))).collect()
     }
 }
 
@@ -106,7 +116,9 @@ impl Panel {
             canvas.text(&tick_label(tick), (x.pixel(tick), bottom + 14), SMALL, MUTED, Anchor::Middle)?;
         }
         canvas.line(&[(left, bottom), (to, bottom)], MUTED, 1)?;
-        canvas.text("steps taken", ((left + to) / 2, bottom + 36), TEXT, INK, Anchor::Middle)?;
+        let by_tokens = curves.iter().any(|curve| curve.tokens.is_some());
+        let seen = if by_tokens { "real tokens seen" } else { "steps taken" };
+        canvas.text(seen, ((left + to) / 2, bottom + 36), TEXT, INK, Anchor::Middle)?;
 
         let place = |points: Vec<(f64, f64)>| -> Vec<(i32, i32)> {
             points.into_iter().map(|(step, value)| (x.pixel(step), y.pixel(value.min(limit)))).collect()

@@ -29,7 +29,7 @@ fn a_running_mean_and_its_window() {
     let rows = [learned_row(&recipe.cells[0], losses, &[])];
     let comparison = Comparison::new(&recipe, &rows);
     let measured = trained(&comparison.lines[0]).expect("a trained model");
-    let curve = Curve { line: 0, sign: 0, measured, diverged: false };
+    let curve = Curve { line: 0, sign: 0, measured, diverged: false, tokens: None };
     let means = curve.means();
     // 21 steps around step 500, 11 of them even; at the start the 11 that there are, 6 of them even.
     assert_eq!(
