@@ -4,11 +4,12 @@
 use burn::tensor::{Gradients, Tensor};
 
 use super::function::custom;
+use crate::precision::autocast::{autocast, region};
 
 /// y = f(x), of which only x is kept: `recompute` is f on a fresh leaf, run when the gradient of y
 /// arrives. Parameters that `recompute` uses must be leaves of its own; `gradients` then gets what
-/// backward left for them. No tensor of the graph around this operator may be used inside:
-/// backward would wait for itself.
+/// backward left for them. It runs in forward's autocast region. No tensor of the graph around this
+/// operator may be used inside: backward would wait for itself.
 pub fn checkpoint<const D: usize, State>(
     x: Tensor<D>,
     forward: impl FnOnce(Tensor<D>) -> Tensor<D>,
@@ -18,9 +19,13 @@ pub fn checkpoint<const D: usize, State>(
     custom([x.into_dispatch()], |[x]| {
         let x = Tensor::<D>::from_dispatch(x);
         let y = forward(x.clone());
+        let region = region();
         let backward = move |gradient: Tensor<D>, _: [bool; 1]| {
             let x = x.autodiff().require_grad();
-            let (y, state) = recompute(x.clone());
+            let (y, state) = {
+                let _region = autocast(region);
+                recompute(x.clone())
+            };
             let mut found = differentiate(y, gradient);
             let dx = x.grad_remove(&mut found);
             gradients(state, &mut found);

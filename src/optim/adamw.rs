@@ -4,7 +4,7 @@
 use burn::tensor::{DType, Tensor};
 use serde::{Deserialize, Serialize};
 
-use super::{StepSize, UpdateRule, clip_or_one, clipped};
+use super::{StepSize, UpdateRule, clipped};
 use crate::ops::backend::{cube, on_cuda, uncube};
 use crate::ops::kernels::adamw::{AdamWStep, adamw};
 use crate::ops::{narrow, wide};
@@ -96,9 +96,9 @@ impl UpdateRule for AdamW {
                 let zeros = || Tensor::zeros(p.shape(), (&p.device(), DType::F32));
                 (zeros(), zeros())
             });
-            let clip = cube(clip_or_one(size, &p.device()));
+            let clip = size.clip.clone().map(cube);
             let shared = size.applied.clone().map(cube);
-            let (p, m, v) = adamw(cube(p), &cube(g), cube(m), cube(v), &clip, shared.as_ref(), step);
+            let (p, m, v) = adamw(cube(p), &cube(g), cube(m), cube(v), clip.as_ref(), shared.as_ref(), step);
             state.moments = Some((uncube(m), uncube(v)));
             return uncube(p);
         }

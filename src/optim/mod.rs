@@ -9,7 +9,7 @@ mod sgd;
 use std::collections::HashMap;
 
 use burn::module::{Module, ModuleMapper, Param, ParamId};
-use burn::tensor::{DType, Device, Tensor};
+use burn::tensor::Tensor;
 use serde::{Deserialize, Serialize};
 
 pub use adamw::AdamW;
@@ -232,11 +232,6 @@ fn clipped(gradient: Tensor<1>, size: &StepSize) -> Tensor<1> {
         None => wide(gradient),
         Some(clip) => wide(gradient) * clip.clone(),
     }
-}
-
-/// The clipping factor as the fused kernels take it.
-fn clip_or_one(size: &StepSize, device: &Device) -> Tensor<1> {
-    size.clip.clone().unwrap_or_else(|| Tensor::ones([1], (device, DType::F32)))
 }
 
 #[cfg(test)]

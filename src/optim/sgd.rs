@@ -3,7 +3,7 @@
 use burn::tensor::{DType, Tensor};
 use serde::{Deserialize, Serialize};
 
-use super::{StepSize, UpdateRule, clip_or_one, clipped};
+use super::{StepSize, UpdateRule, clipped};
 use crate::ops::backend::{cube, on_cuda, uncube};
 use crate::ops::kernels::sgd::{Momentum, SgdStep, sgd};
 use crate::ops::{narrow, wide};
@@ -59,9 +59,9 @@ impl UpdateRule for Sgd {
                 }
                 (false, None) => Momentum::First,
             };
-            let clip = cube(clip_or_one(size, &p.device()));
+            let clip = size.clip.clone().map(cube);
             let applied = size.applied.clone().map(cube);
-            let (p, m) = sgd(cube(p), &cube(g), buffer, &clip, applied.as_ref(), step);
+            let (p, m) = sgd(cube(p), &cube(g), buffer, clip.as_ref(), applied.as_ref(), step);
             *state = m.map(uncube);
             return uncube(p);
         }

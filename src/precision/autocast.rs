@@ -85,6 +85,7 @@ pub fn weight(parameter: &Param<Tensor<2>>) -> Weight {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ops::checkpoint::checkpoint;
     use crate::ops::dense::{Arithmetic, WeightLayout, dense};
     use crate::ops::linear::Fp32Math;
     use crate::ops::testing::random;
@@ -150,6 +151,24 @@ mod tests {
             let mut gradients = narrow(y, DType::F32).square().sum().backward();
             drop(region);
             list(x.grad_remove(&mut gradients).unwrap())
+        };
+        assert_eq!(gradient(true), gradient(false));
+    }
+
+    /// Computed again in fp32 the gradient of the square would be that of a product that was not rounded.
+    #[test]
+    fn what_is_computed_again_is_computed_in_the_region_of_forward() {
+        let (x, w) = (random::<2>([3, 8], 1), random::<2>([8, 5], 2).inner());
+        let square = move |x: Tensor<2>| narrow(product(&x, w.clone()), DType::F32).square();
+        let gradient = |checkpointed: bool| {
+            let x = x.clone().require_grad();
+            let region = autocast(Some(DType::BF16));
+            let y = match (checkpointed, square.clone()) {
+                (false, square) => square(x.clone()),
+                (true, again) => checkpoint(x.clone(), square.clone(), move |x| (again(x), ()), |(), _| ()),
+            };
+            drop(region);
+            list(x.grad_remove(&mut y.sum().backward()).unwrap())
         };
         assert_eq!(gradient(true), gradient(false));
     }

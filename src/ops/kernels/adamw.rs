@@ -31,7 +31,7 @@ fn update<P: Float, G: Float, N: Size>(
     g: &[Vector<G, N>],
     m: &mut [Vector<f32, N>],
     v: &mut [Vector<f32, N>],
-    clip: &[f32],
+    clip: ComptimeOption<&[f32]>,
     shared: ComptimeOption<&[f32]>,
     decay: f32,
     beta1: f32,
@@ -55,7 +55,11 @@ fn update<P: Float, G: Float, N: Size>(
         correction *= shared[2].sqrt();
     }
     if ABSOLUTE_POS < end {
-        let gradient = Vector::<f32, N>::cast_from(g[ABSOLUTE_POS]) * Vector::new(clip[0]);
+        let mut gradient = Vector::<f32, N>::cast_from(g[ABSOLUTE_POS]);
+        #[comptime]
+        if let ComptimeOption::Some(clip) = clip {
+            gradient *= Vector::new(clip[0]);
+        }
         let mean = Vector::new(beta1) * m[ABSOLUTE_POS] + Vector::new(rest1) * gradient;
         let square = Vector::new(beta2) * v[ABSOLUTE_POS] + Vector::new(rest2) * gradient * gradient;
         let divisor = square.sqrt() / Vector::new(correction) + Vector::new(eps);
@@ -74,7 +78,7 @@ fn update<P: Float, G: Float, N: Size>(
 /// p ← p − rate · m / (√v / correction + eps)
 /// ```
 ///
-/// p, g, m and v of one shape, p and g of any float types, m and v f32; clip [1] f32. shared [3] f32 holds
+/// p, g, m and v of one shape, p and g of any float types, m and v f32; clip [1] f32, or 1 without it. shared [3] f32 holds
 /// whether the step is applied, 1 − β₁ᵗ and 1 − β₂ᵗ: with it rate is divided by the second and correction
 /// multiplied by the root of the third, and where the first is 0, p, m and v stay as they are. Returns p,
 /// m and v, each in its own memory where nobody else holds it.
@@ -83,7 +87,7 @@ pub fn adamw(
     g: &CubeTensor,
     m: CubeTensor,
     v: CubeTensor,
-    clip: &CubeTensor,
+    clip: Option<&CubeTensor>,
     shared: Option<&CubeTensor>,
     step: AdamWStep,
 ) -> (CubeTensor, CubeTensor, CubeTensor) {
@@ -93,7 +97,9 @@ pub fn adamw(
     expect(&g, g.dtype, elements, "g");
     expect(&m, DType::F32, elements, "m");
     expect(&v, DType::F32, elements, "v");
-    expect(clip, DType::F32, 1, "clip");
+    if let Some(clip) = clip {
+        expect(clip, DType::F32, 1, "clip");
+    }
     if let Some(shared) = shared {
         expect(shared, DType::F32, 3, "shared");
     }
@@ -111,7 +117,7 @@ pub fn adamw(
             buffer(&g),
             buffer(&m),
             buffer(&v),
-            buffer(clip),
+            clip.map(buffer).into(),
             shared.map(buffer).into(),
             decay,
             beta1,

@@ -31,7 +31,7 @@ fn update<P: Float, G: Float, N: Size>(
     p: &mut [Vector<P, N>],
     g: &[Vector<G, N>],
     m: ComptimeOption<&mut [Vector<f32, N>]>,
-    clip: &[f32],
+    clip: ComptimeOption<&[f32]>,
     applied: ComptimeOption<&[f32]>,
     lr: f32,
     momentum: f32,
@@ -49,7 +49,11 @@ fn update<P: Float, G: Float, N: Size>(
     }
     if ABSOLUTE_POS < end {
         let value = Vector::<f32, N>::cast_from(p[ABSOLUTE_POS]);
-        let gradient = Vector::<f32, N>::cast_from(g[ABSOLUTE_POS]) * Vector::new(clip[0]);
+        let mut gradient = Vector::<f32, N>::cast_from(g[ABSOLUTE_POS]);
+        #[comptime]
+        if let ComptimeOption::Some(clip) = clip {
+            gradient *= Vector::new(clip[0]);
+        }
         let mut step = gradient + Vector::new(weight_decay) * value;
         #[comptime]
         if let ComptimeOption::Some(m) = m {
@@ -70,14 +74,14 @@ fn update<P: Float, G: Float, N: Size>(
 /// p ← p − lr · m
 /// ```
 ///
-/// p and g of one shape and any float types, m f32, clip [1] f32. Where applied [1] f32 is 0, p and m
+/// p and g of one shape and any float types, m f32, clip [1] f32, or 1 without it. Where applied [1] f32 is 0, p and m
 /// stay as they are; a first step's m is then not defined. Returns p and m, each in its own memory where
 /// nobody else holds it.
 pub fn sgd(
     p: CubeTensor,
     g: &CubeTensor,
     m: Momentum,
-    clip: &CubeTensor,
+    clip: Option<&CubeTensor>,
     applied: Option<&CubeTensor>,
     step: SgdStep,
 ) -> (CubeTensor, Option<CubeTensor>) {
@@ -90,7 +94,9 @@ pub fn sgd(
         Momentum::Buffer(m) => Some(writable(m)),
     };
     expect(&g, g.dtype, elements, "g");
-    expect(clip, DType::F32, 1, "clip");
+    if let Some(clip) = clip {
+        expect(clip, DType::F32, 1, "clip");
+    }
     if let Some(applied) = applied {
         expect(applied, DType::F32, 1, "applied");
     }
@@ -109,7 +115,7 @@ pub fn sgd(
             buffer(&p),
             buffer(&g),
             m.as_ref().map(buffer).into(),
-            buffer(clip),
+            clip.map(buffer).into(),
             applied.map(buffer).into(),
             step.lr,
             step.momentum,

@@ -5,6 +5,7 @@ mod bars;
 mod basis;
 mod canvas;
 mod curves;
+mod growth;
 mod legend;
 mod lines;
 mod magnitudes;
@@ -29,8 +30,8 @@ pub struct Chart {
 }
 
 /// Every chart that the rows allow: bars, the scatter where methods were measured at equal sizes,
-/// lines where a size is swept, curves where language models trained, losses over static scales, and
-/// the sizes of gradients where they were counted. None when nothing was measured.
+/// lines where a size is swept, curves where language models trained, losses over static scales,
+/// dynamic ones over the steps, and the sizes of gradients where they were counted. None when nothing was measured.
 ///
 /// # Errors
 /// When Plotters cannot draw.
@@ -43,6 +44,7 @@ pub fn draw(comparison: &Comparison) -> miette::Result<Vec<Chart>> {
     charts.extend(lines::lines(comparison)?);
     charts.extend(curves::curves(comparison)?);
     charts.extend(scales::scales(comparison)?);
+    charts.extend(growth::growth(comparison)?);
     charts.extend(magnitudes::magnitudes(comparison)?);
     Ok(charts)
 }

@@ -200,7 +200,7 @@ fn labels_of_scales_and_gradients_never_meet() {
         *row = bad_row(cell, Status::Diverged, "every step was skipped");
     }
     let charts = draw(&Comparison::new(&recipe, &rows)).expect("charts");
-    for name in ["scales", "gradients"] {
+    for name in ["scales", "growth", "gradients"] {
         let chart = charts.iter().find(|chart| chart.name == name).expect("it is drawn");
         assert_labels_are_apart(chart, "scalers");
         keep(chart, "scalers");
