@@ -10,7 +10,7 @@ use burn::tensor::{DType, Device, Tensor};
 
 use super::activations::{Activations, Ticket};
 use super::config::{Memory, Offload, Placement, Strategy};
-use super::engine::{Engine, GRADIENT_SLOTS, Pass, Traffic};
+use super::engine::{Engine, GRADIENT_SLOTS, Pass};
 use super::layout::Layout;
 use super::operator::{checkpointed, offloaded};
 use crate::device::{Side, StoreSize};
@@ -182,11 +182,6 @@ impl Blocks {
     /// Forgets the gradients since the last update.
     pub fn discard_gradients(&self) {
         self.engine().discard_gradients();
-    }
-
-    /// Bytes of the copies issued so far.
-    pub fn traffic(&self) -> Traffic {
-        self.engine().traffic()
     }
 
     /// Refills a slot before its block is computed, from now on: a comparison of values must notice.

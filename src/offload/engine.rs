@@ -37,20 +37,11 @@ impl Pass {
     }
 }
 
-/// Bytes of the copies issued.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Traffic {
-    pub to_device: u64,
-    pub to_host: u64,
-}
-
 pub struct Engine {
     store: Box<dyn BlockStore>,
     layout: Layout,
     offload: Offload,
     count: usize,
-    /// Bytes of one copy.
-    bytes: u64,
     dtype: DType,
     /// By slot for weights: the block it holds or is being filled with.
     holds: Vec<Option<usize>>,
@@ -68,7 +59,6 @@ pub struct Engine {
     updates: Option<HostUpdates>,
     /// Whether gradients have buffers of their own; else they take the place of the weights.
     separate_gradients: bool,
-    traffic: Traffic,
     /// A slot is refilled while its block is still to be computed: for tests of the tests.
     refills_early: bool,
 }
@@ -83,7 +73,6 @@ impl Engine {
         separate_gradients: bool,
     ) -> Self {
         Self {
-            bytes: (layout.elements * dtype.size()) as u64,
             dtype,
             store,
             layout,
@@ -98,7 +87,6 @@ impl Engine {
             ids: (0..count).map(|_| ParamId::new()).collect(),
             updates: None,
             separate_gradients,
-            traffic: Traffic::default(),
             refills_early: false,
         }
     }
@@ -259,10 +247,6 @@ impl Engine {
         &self.layout
     }
 
-    pub fn traffic(&self) -> Traffic {
-        self.traffic
-    }
-
     /// Refills slots whose block is still to be computed, from now on: results are wrong.
     pub fn refill_early(&mut self) {
         self.refills_early = true;
@@ -306,12 +290,10 @@ impl Engine {
     fn fill(&mut self, slot: usize, side: Side, block: usize) {
         self.expect(side, block);
         self.store.fill(slot, side, block);
-        self.traffic.to_device += self.bytes;
     }
 
     fn send(&mut self, slot: usize, side: Side, block: usize) {
         self.collect(block);
         self.store.send(slot, side, block);
-        self.traffic.to_host += self.bytes;
     }
 }

@@ -11,7 +11,6 @@ mod operator;
 
 pub use blocks::{Blocks, Compute};
 pub use config::{Memory, Offload, Placement, Strategy};
-pub use engine::Traffic;
 
 #[cfg(test)]
 mod tests;

@@ -1,5 +1,6 @@
 //! What the report says of offload: what crossed the bus in each phase and how much of it behind
-//! computation, each cell against the floor of its copies, and where a strategy does not help.
+//! computation, each cell against the floor of its copies, where a strategy does not help, and what
+//! updates on the host took.
 
 use std::collections::BTreeSet;
 
@@ -29,7 +30,45 @@ pub fn blocks(comparison: &Comparison) -> Vec<Block> {
     if !out.is_empty() {
         out.insert(0, Block::Heading { text: "What crossed the bus".into() });
     }
+    if comparison.lines.iter().any(|line| line.measured().is_some_and(|m| m.host_update.is_some())) {
+        out.extend([Block::Heading { text: "Updates on the host".into() }, host_updates(comparison)]);
+    }
     out
+}
+
+/// A row a cell whose optimizer is on the host.
+fn host_updates(comparison: &Comparison) -> Block {
+    let (mut header, names) = naming(comparison);
+    let text_columns = (0..header.len()).collect();
+    header.extend(strings(&["step", "update", "after backward", "hidden", "ceiling", "of ceiling"]));
+    header.extend(strings(&["page-locked", "ordinary memory"]));
+    let row = |line: &Line| {
+        let m = line.measured()?;
+        let (update, (hidden, ceiling)) = (m.host_update.as_ref()?, m.hidden_update()?);
+        let bytes = |bytes: Option<u64>| or_dash(bytes.map(|bytes| Bytes(bytes).to_string()));
+        let mut row = names(line);
+        row.extend([
+            seconds(m.step.median),
+            seconds(update.median),
+            or_dash(m.optimizer.as_ref().map(|samples| seconds(samples.median))),
+            percent(hidden),
+            percent(ceiling),
+            percent(hidden / ceiling),
+            bytes(m.memory.pinned),
+            bytes(m.memory.host),
+        ]);
+        Some(row)
+    };
+    Block::Table(Table {
+        caption: "AdamW on the host: the time in which it worked, what of a step was left when backward had ended, \
+                  and the share of the update that backward hid beside the most that it can, min(1, backward / \
+                  update). Memory of the host: page-locked for copies, and ordinary for master weights and \
+                  moments."
+            .into(),
+        header,
+        rows: comparison.lines.iter().filter_map(row).collect(),
+        text_columns,
+    })
 }
 
 fn crossings<'a>(line: &'a Line) -> &'a [Crossing] {
@@ -164,7 +203,8 @@ mod tests {
     use super::*;
     use crate::device::Ceilings;
     use crate::device::trace::Direction;
-    use crate::measure::Phase;
+    use crate::measure::{Phase, Samples};
+    use crate::offload::Memory;
     use crate::row::Row;
 
     /// Naive, overlap and function at one shape; overlap takes half of the time, function as long.
@@ -228,6 +268,29 @@ mod tests {
             text,
             "Without gain: function takes 1.00 times as long as naive offload with the same settings."
         );
+    }
+
+    /// Of an update of 4 ms, 2.5 ms are left after 2 ms of backward: 38 % are hidden, of at most 50 %.
+    #[test]
+    fn updates_on_the_host_by_hand() {
+        let recipe = language_recipe("[grid]\n\"offload.optimizer\" = [\"host\", \"device\"]\n");
+        let row = |cell| {
+            let mut row = ok_row(cell, 0.001, 0.002, 1 << 20);
+            let m = row.measurement.as_mut().expect("a measured row");
+            if cell.offload().optimizer == Memory::Host {
+                m.host_update = Some(Samples::new(vec![0.004]));
+                m.optimizer = Some(Samples::new(vec![0.0025]));
+                (m.memory.pinned, m.memory.host) = (Some(2 << 20), Some(12 << 20));
+            }
+            row
+        };
+        let rows: Vec<Row> = recipe.cells.iter().map(row).collect();
+        let blocks = blocks(&Comparison::new(&recipe, &rows));
+        let [Block::Heading { .. }, Block::Table(table)] = blocks.as_slice() else {
+            panic!("{}", blocks.len())
+        };
+        let [only] = table.rows.as_slice() else { panic!("{:?}", table.rows) };
+        assert_eq!(only[2..], ["4.00 ms", "2.50 ms", "38 %", "50 %", "75 %", "2.00 MiB", "12.0 MiB"]);
     }
 
     #[test]

@@ -1,0 +1,95 @@
+//! Names of methods and shapes.
+
+use super::super::testing::language_recipe;
+use super::*;
+use serde_json::json;
+
+fn settings() -> Settings {
+    crate::recipe::flatten(&json!({
+        "train": { "batch_size": 16, "seq_len": 128 },
+        "model": { "kind": "swiglu", "hidden_size": 512 },
+        "checkpoint": { "level": 0.0 },
+        "ops": { "swiglu": "plain" },
+    }))
+}
+
+fn keys(names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| name.to_string()).collect()
+}
+
+/// Labels of the first two cells of a grid over a small language model.
+fn of_grid(grid: &str) -> [(String, String); 2] {
+    let recipe = language_recipe(grid);
+    let comparison = Comparison::new(&recipe, &[]);
+    [0, 1].map(|i| {
+        let line = &comparison.lines[i];
+        (comparison.shapes[line.shape].label.clone(), comparison.methods[line.method].clone())
+    })
+}
+
+#[test]
+fn language_models_have_readable_names() {
+    let methods = [
+        ("\"ops.norm\" = [\"custom\", \"plain\"]", ["custom norm", "plain norm"]),
+        (
+            "\"ops.norm\" = [\"plain\", \"custom\"]\n\"ops.gelu\" = [\"plain\", \"custom\"]",
+            ["plain operators", "plain norm"],
+        ),
+        (
+            "\"precision\" = [{ compute = \"fp32\" }, { compute = \"fp16\", autocast = true, \
+             scaler = { kind = \"static\", scale = 1024 } }]",
+            ["fp32", "autocast, fp16, static scale"],
+        ),
+        (
+            "precision.compute = \"fp16\"\n\"precision.scaler.kind\" = \"static\"\n\
+             \"precision.scaler.scale\" = [1000, 0.25]",
+            ["1000", "2^-2"],
+        ),
+        ("\"train.clip_norm\" = [1.5, 2]", ["clip norm 1.5", "clip norm 2"]),
+        (
+            "\"train.schedule\" = [{ kind = \"constant\" }, { kind = \"cosine\", warmup_steps = 5 }]",
+            ["constant schedule", "cosine schedule"],
+        ),
+        (
+            "\"model.positions\" = [\"learned\", \"sinusoidal\"]",
+            ["learned positions", "sinusoidal positions"],
+        ),
+        ("\"model.tie_word_embeddings\" = [true, false]", ["tied embeddings", "untied embeddings"]),
+        ("\"offload.optimizer\" = [\"device\", \"host\"]", ["optimizer on device", "optimizer on host"]),
+        ("\"train.optimizer.lr\" = [0.001, 0.01]", ["lr 0.001", "lr 0.01"]),
+    ];
+    for (grid, names) in methods {
+        assert_eq!(of_grid(&format!("[grid]\n{grid}")).map(|(_, method)| method), names, "{grid}");
+    }
+    let sizes = [
+        ("\"train.accumulation_steps\" = [1, 2]", ["accumulation steps 1", "accumulation steps 2"]),
+        ("\"data.size\" = [\"1 MiB\", \"2 MiB\"]", ["corpus size 1.00 MiB", "corpus size 2.00 MiB"]),
+    ];
+    for (grid, names) in sizes {
+        assert_eq!(of_grid(&format!("[grid]\n{grid}")).map(|(shape, _)| shape), names, "{grid}");
+    }
+}
+
+#[test]
+fn a_preset_stands_for_what_it_sets() {
+    let grid = "[[grid]]\n\"model\" = [{ kind = \"qwen2\", preset = \"qwen2.5-0.5b\" }, \
+                { kind = \"qwen2\", preset = \"qwen2.5-7b\" }]\n\"train.batch_size\" = [1, 2]\n";
+    let recipe = language_recipe(grid);
+    let comparison = Comparison::new(&recipe, &[]);
+    let shapes: Vec<&str> = comparison.shapes.iter().map(|shape| shape.label.as_str()).collect();
+    assert_eq!(shapes, ["1, qwen2.5-0.5b", "2, qwen2.5-0.5b", "1, qwen2.5-7b", "2, qwen2.5-7b"]);
+    // The smaller model ties its embeddings; that is no method of its own.
+    assert_eq!(comparison.methods.len(), 1);
+}
+
+#[test]
+fn shapes_and_methods() {
+    let sizes = keys(&["train.batch_size", "train.seq_len", "model.hidden_size"]);
+    assert_eq!(shape_label(&sizes, &settings()), "16×128, 512");
+    assert_eq!(size_legend(&sizes), "batch size × sequence length, hidden size");
+    assert_eq!(shape_label(&sizes[..1], &settings()), "batch size 16");
+    let methods = keys(&["checkpoint.level", "ops.swiglu"]);
+    assert_eq!(method_label(&methods, &settings()), "level 0, plain");
+    assert_eq!(short_method_label(&methods, &settings()), "plain");
+    assert_eq!(method_label(&keys(&["measure.memory_limit"]), &settings()), "no memory limit");
+}
