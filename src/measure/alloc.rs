@@ -6,6 +6,10 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+#[cfg(target_os = "linux")]
+use memmap2::Advice;
+use memmap2::MmapMut;
+
 use crate::recipe::Bytes;
 
 static LIVE: AtomicUsize = AtomicUsize::new(0);
@@ -106,13 +110,7 @@ pub fn uncounted() -> Option<u64> {
 }
 
 /// Bytes outside of the books: what on a GPU would be the host's memory, not the device's.
-pub struct Uncounted {
-    start: std::ptr::NonNull<u8>,
-    layout: Layout,
-}
-
-// SAFETY: plain memory with one owner.
-unsafe impl Send for Uncounted {}
+pub struct Uncounted(MmapMut);
 
 impl Uncounted {
     /// Zeros.
@@ -120,36 +118,34 @@ impl Uncounted {
     /// # Errors
     /// When the system has no more memory; says how much was asked for.
     pub fn new(bytes: usize) -> Result<Self, String> {
-        let refused =
-            || format!("the host has no {} of memory for what is not on the device", Bytes(bytes as u64));
-        let layout = Layout::from_size_align(bytes.max(1), 64).map_err(|_| refused())?;
-        // SAFETY: the layout is not empty.
-        let start = unsafe { System.alloc_zeroed(layout) };
-        let start = std::ptr::NonNull::new(start).ok_or_else(refused)?;
-        UNCOUNTED.fetch_add(layout.size(), Relaxed);
-        Ok(Self { start, layout })
+        let memory = MmapMut::map_anon(bytes.max(1)).map_err(|_| {
+            format!("the host has no {} of memory for what is not on the device", Bytes(bytes as u64))
+        })?;
+        // Master weights and moments of 7B are 22 million pages of 4 KiB, each a fault when it is first
+        // touched, or 44 thousand of 2 MiB. A system without large pages refuses, which costs time alone.
+        #[cfg(target_os = "linux")]
+        let _ = memory.advise(Advice::HugePage);
+        UNCOUNTED.fetch_add(memory.len(), Relaxed);
+        Ok(Self(memory))
     }
 }
 
 impl std::ops::Deref for Uncounted {
     type Target = [u8];
+
     fn deref(&self) -> &[u8] {
-        // SAFETY: initialised, and borrowed with `self`.
-        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.layout.size()) }
+        &self.0
     }
 }
 
 impl std::ops::DerefMut for Uncounted {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above, exclusively.
-        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.layout.size()) }
+        &mut self.0
     }
 }
 
 impl Drop for Uncounted {
     fn drop(&mut self) {
-        // SAFETY: allocated by `System` with this layout.
-        unsafe { System.dealloc(self.start.as_ptr(), self.layout) };
-        UNCOUNTED.fetch_sub(self.layout.size(), Relaxed);
+        UNCOUNTED.fetch_sub(self.0.len(), Relaxed);
     }
 }
