@@ -39,8 +39,12 @@ const METHODS: [RGBColor; 8] = [
     RGBColor(90, 90, 90),
 ];
 
+/// Each further round of colours is darker: from the second on to 55 %, 30 %, ... of the light.
 pub fn method_color(method: usize) -> RGBColor {
-    METHODS[method % METHODS.len()]
+    let light = 0.55f64.powi((method / METHODS.len()) as i32);
+    let RGBColor(r, g, b) = METHODS[method % METHODS.len()];
+    let dark = |c: u8| (f64::from(c) * light).round() as u8;
+    RGBColor(dark(r), dark(g), dark(b))
 }
 
 /// The colour mixed with white; 1 leaves it as it is.
