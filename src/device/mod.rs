@@ -129,6 +129,12 @@ impl DeviceId {
         })
     }
 
+    /// The same for a device that need not be here.
+    pub fn named(name: &str) -> Self {
+        let ordinal = name.strip_prefix("cuda:").and_then(|ordinal| ordinal.parse().ok());
+        ordinal.map_or_else(|| Self::resolve(name).unwrap_or(Self::Cpu), Self::Cuda)
+    }
+
     /// The Burn device.
     pub fn burn(self) -> Device {
         match self {

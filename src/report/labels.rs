@@ -105,7 +105,7 @@ pub fn method_label(keys: &[String], settings: &Settings) -> String {
     label(keys.iter().collect(), keys, settings)
 }
 
-/// The same without what goes without saying: our own operator is the rule, plain autodiff has no level,
+/// The same without what goes without saying: our own operator is the rule, nothing moves to the host by itself, plain autodiff has no level,
 /// and a compute type is alone without autocast. Empty when nothing is left.
 pub fn short_method_label(keys: &[String], settings: &Settings) -> String {
     let value = |key: &str| settings.get(key).and_then(Value::as_str);
@@ -116,6 +116,7 @@ pub fn short_method_label(keys: &[String], settings: &Settings) -> String {
         .iter()
         .filter(|key| !(is_operator(key) && value(key) == Some("custom")))
         .filter(|key| !(plain && *key == "checkpoint.level"))
+        .filter(|key| !stays_on_device(key, settings))
         .filter(|key| !(*key == "precision.autocast" && computes && !autocasts))
         .collect();
     label(kept, keys, settings)
@@ -142,6 +143,12 @@ fn label(mut shown: Vec<&String>, keys: &[String], settings: &Settings) -> Strin
         value => method_part(key, value.as_deref()),
     };
     shown.into_iter().filter_map(part).collect::<Vec<_>>().join(", ")
+}
+
+/// What is on the device unless said otherwise, and is.
+fn stays_on_device(key: &str, settings: &Settings) -> bool {
+    let moves = ["offload.activations", "offload.optimizer"].contains(&key);
+    moves && setting(settings, key).is_some_and(|value| *value == "device")
 }
 
 fn is_operator(key: &str) -> bool {

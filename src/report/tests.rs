@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::testing::{STUDY, bad_row, busy_trace, recipe, rows, step_trace};
+use super::testing::{STUDY, bad_row, busy_trace, ok_row, recipe, rows, step_trace};
 use super::*;
 use crate::device::trace::chrome_trace;
+use crate::recipe::{Cell, Source};
 use crate::row::Status;
 
 /// The name and the bytes of every file that `write` returned.
@@ -88,6 +89,34 @@ fn traces_become_timelines_in_files_and_documents() {
         assert!(html.contains(text), "{text} is missing in the report");
     }
     assert!(html.contains(&format!("traces/{}.json is missing", rows[2].key)));
+}
+
+/// The CPU's cell of a recipe for a GPU: its row is not taken for the GPU's with the same settings, nor
+/// the other way round, and both have the GPU's as their baseline.
+#[test]
+fn the_cpu_beside_a_gpu() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("recipes/methods.toml");
+    let recipe =
+        Recipe::parse_finished(&Source::read(&path).expect("a recipe"), false).expect("a valid recipe");
+    assert_eq!(recipe.cells.len(), 8);
+    let row = |(i, cell): (usize, &Cell)| {
+        let mut cell = cell.clone();
+        if cell.device.0 == "auto" {
+            cell.device.0 = "cuda:0".into();
+        }
+        ok_row(&cell, 0.001 * (i + 1) as f64, 0.002, 1 << 30)
+    };
+    let rows: Vec<Row> = recipe.cells.iter().enumerate().rev().map(row).collect();
+    let comparison = Comparison::new(&recipe, &rows);
+    for (i, line) in comparison.lines.iter().enumerate() {
+        let forward = line.measured().expect("its row").forward.median;
+        assert!((forward - 0.001 * (i + 1) as f64).abs() < 1e-9, "{i}: {forward}");
+        assert_eq!(line.baseline, Some(0));
+    }
+    let methods = comparison.methods.join("; ");
+    assert!(methods.starts_with("GPU, level 0, no offload; GPU, level 1, no offload;"), "{methods}");
+    assert!(methods.contains("; GPU, level 0, overlap, activations on host; "), "{methods}");
+    assert!(methods.ends_with("; CPU, level 0, no offload"), "{methods}");
 }
 
 #[test]
