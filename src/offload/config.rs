@@ -148,9 +148,10 @@ impl Offload {
         }
     }
 
-    /// Slots that take memory only while they hold gradients.
+    /// Slots that take memory only while they hold gradients: one, and what it becomes when the next
+    /// parameter's are put into it.
     pub fn momentary_slots(&self, device: DeviceId) -> u64 {
-        u64::from(device == DeviceId::Cpu)
+        2 * u64::from(device == DeviceId::Cpu)
     }
 
     /// Slots for the inputs of blocks that hold memory at a time.

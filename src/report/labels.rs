@@ -105,8 +105,9 @@ pub fn method_label(keys: &[String], settings: &Settings) -> String {
     label(keys.iter().collect(), keys, settings)
 }
 
-/// The same without what goes without saying: our own operator is the rule, nothing moves to the host by itself, plain autodiff has no level,
-/// and a compute type is alone without autocast. Empty when nothing is left.
+/// The same without what goes without saying: our own operator is the rule, nothing moves to the host by
+/// itself, plain autodiff has no level, and a compute type is alone without autocast. Empty when nothing is
+/// left.
 pub fn short_method_label(keys: &[String], settings: &Settings) -> String {
     let value = |key: &str| settings.get(key).and_then(Value::as_str);
     let computes = keys.iter().any(|key| key == "precision.compute");
