@@ -185,8 +185,14 @@ impl Shape {
                 // Computed again: what would have been kept is there for this block alone.
                 ledger.take(layer_kept);
             }
-            // The MLP: the gradients of what is inside it.
-            let moment = hidden * compute + (if self.gated { 3 } else { 2 }) * inner * compute;
+            // The MLP: the gradients of what is inside it. Those of a and b take the place of what was kept
+            // of them, but at level 1, which has to make them again.
+            let inside = match (self.gated, cell.checkpoint.level) {
+                (true, Level::Full) => 3,
+                (true, Level::Keep | Level::Elementwise) => 1,
+                (false, _) => 2,
+            };
+            let moment = (hidden + inside * inner) * compute;
             ledger.take(moment);
             ledger.now.gradients += self.mlp_weights() * stored;
             ledger.give(moment);
