@@ -100,6 +100,11 @@ impl Blas {
         self.measured.load(Relaxed)
     }
 
+    /// Whether cuBLASLt has an algorithm for the problem, where it was met before.
+    pub fn accepts(&self, problem: &Problem) -> Option<bool> {
+        locked(&self.plans).get(problem).map(Result::is_ok)
+    }
+
     /// Enqueues the product on `stream`; needs the device's context to be current.
     ///
     /// # Safety

@@ -7,7 +7,7 @@
 
 use burn::tensor::{DType, Shape};
 use burn_cubecl::tensor::CubeTensor;
-use cubecl::server::Handle;
+use cubecl::server::{BufferBinding, Handle};
 use cudarc::driver::result::{event, memcpy_dtoh_async, memcpy_htod_async, stream};
 use cudarc::driver::sys::{self, CUstream};
 
@@ -59,6 +59,11 @@ impl Slot {
         let handle = self.handle.clone().offset_start(start as u64).offset_end(rest as u64);
         let (client, device) = (self.gpu.client(), self.gpu.device.clone());
         CubeTensor::new_contiguous(client, device, shape, handle, dtype)
+    }
+
+    /// Keeps the slot's memory from being used for anything else.
+    pub(super) fn binding(&self) -> BufferBinding {
+        self.handle.clone().binding()
     }
 }
 

@@ -4,18 +4,22 @@ mod bias;
 mod view;
 
 use std::ops::Range;
+use std::sync::mpsc;
 
 use burn::backend::TensorMetadata;
 use burn::tensor::{DType, Shape};
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
 use burn_cubecl::tensor::CubeTensor;
+use cubecl::server::{BufferBinding, Handle};
+use cudarc::driver::sys::CUstream;
 
 use super::blas::{Addresses, Blas, Epilogue, Fp32Math, Problem};
-use super::{Gpu, address, memory};
+use super::stream::Buffers;
+use super::{Gpu, memory};
 
 pub use bias::{Gradient, matmul_bias, matmul_bias_gradient};
-use view::Matrix;
+use view::{Matrix, Place};
 pub use view::{Operand, View};
 
 /// Where the product goes.
@@ -60,8 +64,8 @@ impl Product {
         let rank = lhs.operand.tensor.rank();
         assert_eq!(rank, rhs.operand.tensor.rank(), "matmul: both sides must have one rank");
         let (lhs, rhs) = (Matrix::new(lhs), Matrix::new(rhs));
-        let (batch, dtype) = (lhs.batch, lhs.tensor.dtype);
-        assert_eq!(batch, rhs.batch, "matmul: both sides must hold as many matrices");
+        let (batch, dtype) = (lhs.place.batch, lhs.tensor.dtype);
+        assert_eq!(batch, rhs.place.batch, "matmul: both sides must hold as many matrices");
         assert_eq!(dtype, rhs.tensor.dtype, "matmul: both sides must have one dtype");
         assert!(
             matches!(dtype, DType::F32 | DType::BF16 | DType::F16),
@@ -87,7 +91,7 @@ impl Product {
         let whole = View::from(Operand { tensor: out, transposed: false });
         let out = Matrix::new(View { rows: part, ..whole });
         assert_eq!(
-            (out.batch, out.shape()),
+            (out.place.batch, out.shape()),
             (batch, [rows, columns]),
             "matmul: the shape of the tensor that is written into"
         );
@@ -96,85 +100,115 @@ impl Product {
 
     /// Enqueues the product.
     fn issue(&self) {
-        let gpu = self.begin();
-        let lane = gpu.lane();
-        lane.stream
-            .submit(|stream| {
-                let (problem, at, _guards) = self.resolve(Epilogue::None, None, lane.workspace)?;
-                // SAFETY: the layouts are those of the tensors at these addresses. The guards keep
-                // them in place until the product is in the stream, and CubeCL uses freed memory
-                // again in stream order.
-                unsafe { self.blas(gpu).matmul(&problem, &at, stream) }
-            })
-            .unwrap_or_else(|e| panic!("{e}"));
+        let (gpu, blas) = self.begin();
+        let call = self.call(gpu, Epilogue::None, None);
+        gpu.stream().enqueue(move |buffers, stream| call.run(buffers, blas, stream));
     }
 
     /// Enqueues the product and `epilogue` with its vector, in one kernel; without the epilogue where
-    /// cuBLASLt refuses it, and then returns false.
+    /// cuBLASLt refuses it, and then returns false. Waits for the answer when the problem is new.
     fn issue_with(&self, epilogue: Epilogue, vector: &CubeTensor) -> bool {
-        let gpu = self.begin();
-        let lane = gpu.lane();
-        lane.stream
-            .submit(|stream| {
-                let (problem, at, _guards) = self.resolve(epilogue, Some(vector), lane.workspace)?;
-                let blas = self.blas(gpu);
-                // SAFETY: as in `issue`, and the vector is as long as the epilogue needs it.
-                if unsafe { blas.matmul(&problem, &at, stream) }.is_ok() {
-                    return Ok(true);
-                }
-                let plain = Problem { epilogue: Epilogue::None, ..problem };
-                // SAFETY: as in `issue`.
-                unsafe { blas.matmul(&plain, &at, stream) }.map(|()| false)
-            })
-            .unwrap_or_else(|e: String| panic!("{e}"))
+        let (gpu, blas) = self.begin();
+        let call = self.call(gpu, epilogue, Some(&vector.handle));
+        // CubeCL's buffers begin at multiples of 256 bytes, so the parts' offsets tell their alignment.
+        match blas.accepts(&call.problem(self.offsets())) {
+            Some(true) => {
+                gpu.stream().enqueue(move |buffers, stream| call.run(buffers, blas, stream));
+                true
+            }
+            Some(false) => {
+                self.issue();
+                false
+            }
+            None => {
+                let (tell, told) = mpsc::channel();
+                gpu.stream().enqueue(move |buffers, stream| {
+                    let accepted = call.run(buffers, blas, stream).is_ok();
+                    let _ = tell.send(accepted);
+                    if accepted { Ok(()) } else { call.without_epilogue().run(buffers, blas, stream) }
+                });
+                // All that was enqueued has run, or this panics.
+                gpu.stream().submit(|_| ());
+                told.recv().expect("the call has run")
+            }
+        }
     }
 
-    fn begin(&self) -> &'static Gpu {
+    fn begin(&self) -> (&'static Gpu, &'static Blas) {
         let gpu = Gpu::of(&self.lhs.tensor).expect("a CUDA tensor");
         // A missing library is told on this thread, not on CubeCL's.
-        let _ = self.blas(gpu);
-        memory::observe(gpu);
-        gpu
-    }
-
-    fn blas(&self, gpu: &'static Gpu) -> &'static Blas {
-        gpu.blas.as_ref().unwrap_or_else(|reason| {
+        let blas = gpu.blas.as_ref().unwrap_or_else(|reason| {
             panic!(
                 "matrix products on CUDA need cuBLASLt: {reason}; install the CUDA libraries or set LD_LIBRARY_PATH"
             )
-        })
+        });
+        memory::observe(gpu);
+        (gpu, blas)
     }
 
-    /// The problem and where its parts lie, as long as the guards live.
-    fn resolve(
-        &self,
-        epilogue: Epilogue,
-        vector: Option<&CubeTensor>,
-        workspace: u64,
-    ) -> Result<(Problem, Addresses, impl Sized + use<>), String> {
-        let client = &self.out.tensor.client;
-        let lhs = address(client, &self.lhs.tensor.handle)?;
-        let rhs = address(client, &self.rhs.tensor.handle)?;
-        let out = address(client, &self.out.tensor.handle)?;
-        let vector = vector.map(|vector| address(client, &vector.handle)).transpose()?;
-        let problem = Problem {
-            lhs: self.lhs.layout(lhs.pointer),
-            rhs: self.rhs.layout(rhs.pointer),
-            out: self.out.layout(out.pointer),
-            batch: self.out.batch,
-            // The same problem whatever is asked for.
-            math: if self.lhs.tensor.dtype == DType::F32 { self.math } else { Fp32Math::Exact },
+    /// Bytes between the beginnings of the buffers and of the tensors in them.
+    fn offsets(&self) -> [u64; 3] {
+        [&self.lhs, &self.rhs, &self.out].map(|side| side.tensor.handle.offset_start.unwrap_or(0))
+    }
+
+    fn call(&self, gpu: &Gpu, epilogue: Epilogue, vector: Option<&Handle>) -> Call {
+        let sides = [&self.lhs, &self.rhs, &self.out];
+        Call {
+            places: sides.map(|side| side.place),
+            buffers: sides.map(|side| side.tensor.handle.clone().binding()),
+            vector: vector.map(|vector| vector.clone().binding()),
+            workspace: gpu.lane().workspace,
+            math: self.math,
             accumulate: self.accumulate,
             epilogue,
-        };
-        let addresses = Addresses {
-            lhs: self.lhs.address(lhs.pointer),
-            rhs: self.rhs.address(rhs.pointer),
-            out: self.out.address(out.pointer),
-            vector: vector.as_ref().map_or(0, |vector| vector.pointer),
-            workspace,
-        };
-        Ok((problem, addresses, (lhs, rhs, out, vector)))
+        }
+    }
+}
+
+/// A product as it waits in CubeCL's queue: left-hand side, right-hand side and output.
+#[derive(Clone)]
+struct Call {
+    places: [Place; 3],
+    buffers: [BufferBinding; 3],
+    vector: Option<BufferBinding>,
+    workspace: u64,
+    math: Fp32Math,
+    accumulate: bool,
+    epilogue: Epilogue,
+}
+
+impl Call {
+    fn without_epilogue(self) -> Self {
+        Self { epilogue: Epilogue::None, ..self }
+    }
+
+    /// With the tensors at `pointers`.
+    fn problem(&self, pointers: [u64; 3]) -> Problem {
+        let [lhs, rhs, out] = std::array::from_fn(|i| self.places[i].layout(pointers[i]));
+        Problem {
+            lhs,
+            rhs,
+            out,
+            batch: self.places[2].batch,
+            // The same problem whatever is asked for.
+            math: if lhs.dtype == DType::F32 { self.math } else { Fp32Math::Exact },
+            accumulate: self.accumulate,
+            epilogue: self.epilogue,
+        }
+    }
+
+    fn run(&self, buffers: &mut Buffers<'_>, blas: &Blas, stream: CUstream) -> Result<(), String> {
+        let [lhs, rhs, out] = self.buffers.clone();
+        let (lhs, rhs, out) = (buffers.locate(lhs)?, buffers.locate(rhs)?, buffers.locate(out)?);
+        let vector = self.vector.clone().map(|vector| buffers.locate(vector)).transpose()?;
+        let pointers = [lhs.pointer, rhs.pointer, out.pointer];
+        let [lhs, rhs, out] = std::array::from_fn(|i| self.places[i].address(pointers[i]));
+        let vector = vector.as_ref().map_or(0, |vector| vector.pointer);
+        let at = Addresses { lhs, rhs, out, vector, workspace: self.workspace };
+        // SAFETY: the layouts are those of the tensors at these addresses, and the vector is as long as
+        // the epilogue needs it. What was located stays in place until the product is in the stream, and
+        // CubeCL uses freed memory again in stream order.
+        unsafe { blas.matmul(&self.problem(pointers), &at, stream) }
     }
 }
 

@@ -53,10 +53,10 @@ impl Mirror for CudaMirror {
             let from = address(&tensor.client, &tensor.handle)?;
             // SAFETY: both sides hold as many bytes, checked above. Memory that the tensor gives back is
             // used again only behind this copy, on the same stream; the buffer is touched after its event.
-            unsafe { memcpy_dtoh_async(memory, from.pointer, stream) }.map_err(|e| e.to_string())
+            unsafe { memcpy_dtoh_async(memory, from.pointer, stream) }.map_err(|e| e.to_string())?;
+            Ok::<_, String>(Event::record_on(stream))
         });
-        copied.unwrap_or_else(|e| panic!("{e}"));
-        self.copied = Some(Arc::new(Event::record(self.gpu)));
+        self.copied = Some(Arc::new(copied.unwrap_or_else(|e| panic!("{e}"))));
     }
 
     fn lend(&mut self) -> Loan {
@@ -81,10 +81,10 @@ impl Mirror for CudaMirror {
             let to = address(&tensor.client, &tensor.handle)?;
             // SAFETY: both sides hold as many bytes, checked above; kernels that read the old values are
             // before this copy on the same stream; the buffer is touched after its event.
-            unsafe { memcpy_htod_async(to.pointer, memory, stream) }.map_err(|e| e.to_string())
+            unsafe { memcpy_htod_async(to.pointer, memory, stream) }.map_err(|e| e.to_string())?;
+            Ok::<_, String>(Event::record_on(stream))
         });
-        copied.unwrap_or_else(|e| panic!("{e}"));
-        self.copied = Some(Arc::new(Event::record(self.gpu)));
+        self.copied = Some(Arc::new(copied.unwrap_or_else(|e| panic!("{e}"))));
         // The rank of a tensor is a mark on its type alone.
         Tensor::<1>::from_primitive::<CubeBackend>(tensor).into_dispatch()
     }

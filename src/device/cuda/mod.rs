@@ -28,7 +28,7 @@ use burn::tensor::{Device, StreamId};
 use burn_cubecl::CubeDevice;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::client::Client;
-use cubecl::server::Handle;
+use cubecl::server::{Handle, ServerError};
 use cubecl_cuda::CudaRuntime;
 use cubecl_runtime::runtime::Runtime;
 
@@ -203,10 +203,13 @@ struct Address<Guard> {
 /// # Errors
 /// When the buffer could not be allocated or what should have filled it failed.
 fn address(client: &Client, handle: &Handle) -> Result<Address<impl Sized + use<>>, String> {
-    let resource = client
-        .get_resource::<Server>(handle.clone())
-        .map_err(|e| format!("out of device memory, or a kernel before this failed: {e:?}"))?;
+    let resource = client.get_resource::<Server>(handle.clone()).map_err(unusable)?;
     Ok(Address { pointer: resource.resource().ptr, _guard: resource })
+}
+
+/// Why a buffer has no address.
+fn unusable(error: ServerError) -> String {
+    format!("out of device memory, or a kernel before this failed: {error:?}")
 }
 
 /// Name, memory and versions of a device, without opening it.

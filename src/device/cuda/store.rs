@@ -11,7 +11,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cudarc::driver::result::{memcpy_dtod_async, memcpy_dtoh_async, memcpy_htod_async, memset_d8_async};
 
 use super::mirror::arrival;
-use super::{CopyStream, Event, Gpu, PinnedArena, Slot, address};
+use super::{CopyStream, Event, Gpu, PinnedArena, Slot};
 use crate::device::trace::Mark;
 use crate::device::{BlockStore, HostMemory, Loan, Side, StoreSize};
 
@@ -84,7 +84,10 @@ impl CudaStore {
     /// Kernels issued from now on run after the event.
     fn hold_compute(&self, event: &Option<Arc<Event>>) {
         if let Some(event) = event.clone() {
-            self.gpu.stream().submit(move |stream| event.hold(stream));
+            self.gpu.stream().enqueue(move |_, stream| {
+                event.hold(stream);
+                Ok(())
+            });
         }
     }
 }
@@ -181,13 +184,13 @@ impl BlockStore for CudaStore {
             values.dtype == self.size.dtype && first * self.size.dtype.size() + bytes <= self.size.bytes()
         );
         let to = self.places[slot].slot.pointer + (first * self.size.dtype.size()) as u64;
-        let copied = self.gpu.stream().submit(|stream| {
-            let from = address(&values.client, &values.handle)?;
-            // SAFETY: both sides hold `bytes` bytes, checked above; memory that a tensor gives back is
-            // used again only behind this copy, on the same stream.
+        let (from, slot) = (values.handle.binding(), self.places[slot].slot.binding());
+        self.gpu.stream().enqueue(move |buffers, stream| {
+            let (from, _to) = (buffers.locate(from)?, buffers.locate(slot)?);
+            // SAFETY: both sides hold `bytes` bytes, checked above; memory that either gives back is used
+            // again only behind this copy, on the same stream.
             unsafe { memcpy_dtod_async(to, from.pointer, bytes, stream) }.map_err(|e| e.to_string())
         });
-        copied.unwrap_or_else(|e| panic!("{e}"));
     }
 
     fn send(&mut self, slot: usize, side: Side, block: usize) {
@@ -213,7 +216,10 @@ impl BlockStore for CudaStore {
         self.gpu.context.bind();
         for stream in [&self.fills, &self.sends] {
             let event = Event::record_on(stream.stream.stream());
-            self.gpu.stream().submit(move |stream| event.hold(stream));
+            self.gpu.stream().enqueue(move |_, stream| {
+                event.hold(stream);
+                Ok(())
+            });
         }
     }
 

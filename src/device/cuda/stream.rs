@@ -7,16 +7,20 @@
 //! each of them, which is right but slow; [`Stream::path`] says which.
 
 use std::ffi::c_void;
-use std::sync::{Mutex, OnceLock};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use burn::tensor::StreamId;
 use cubecl::client::Client;
+use cubecl::device_handle::DeviceHandle;
+use cubecl::server::{BufferBinding, ServerStorage};
 use cudarc::cupti::sys as cupti;
 use cudarc::driver::result::stream as driver_stream;
 use cudarc::driver::sys::CUstream;
 use serde::{Deserialize, Serialize};
 
 use super::driver::Context;
+use super::{Address, Server};
 
 /// Streams announced so far, as addresses.
 static ANNOUNCED: Mutex<Vec<usize>> = Mutex::new(Vec::new());
@@ -84,6 +88,22 @@ pub struct Stream {
     raw: Raw,
     path: Path,
     client: Client,
+    /// CubeCL's own queue of work for the device, which its thread runs in order.
+    queue: DeviceHandle<Server>,
+    /// What went wrong in a call that nobody waited for.
+    failed: Arc<Mutex<Option<String>>>,
+}
+
+/// Where CubeCL's buffers lie, asked on its thread.
+pub struct Buffers<'a>(&'a mut Server);
+
+impl Buffers<'_> {
+    /// # Errors
+    /// When the buffer could not be allocated or what should have filled it failed.
+    pub fn locate(&mut self, buffer: BufferBinding) -> Result<Address<impl Sized + use<>>, String> {
+        let resource = self.0.get_resource(buffer, StreamId::current()).map_err(super::unusable)?;
+        Ok(Address { pointer: resource.resource().ptr, _guard: resource })
+    }
 }
 
 /// A stream that any thread may use, as CUDA allows.
@@ -122,16 +142,20 @@ impl Stream {
             Ok(()) => own("the stream was in use before the runner could learn its handle".into()),
             Err(reason) => own(reason),
         };
-        Self { raw: Raw(raw), path, client }
+        let queue = DeviceHandle::new(client.service_id().device);
+        Self { raw: Raw(raw), path, client, queue, failed: Arc::default() }
     }
 
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Calls `submit` with the stream, after everything that was issued to CubeCL on this stream
-    /// and before everything that will be. It runs on CubeCL's own thread, which has the device's
+    /// Calls `submit` with the stream, after everything that was issued on this stream, to CubeCL and
+    /// here, and before everything that will be. It runs on CubeCL's own thread, which has the device's
     /// context: one round trip, in which `submit` may ask CubeCL for addresses at no further cost.
+    ///
+    /// # Panics
+    /// When an earlier [`enqueue`](Self::enqueue) failed.
     pub fn submit<T: Send + 'static>(&self, submit: impl FnOnce(CUstream) -> T + Send) -> T {
         let raw = self.raw;
         if self.path != Path::Shared {
@@ -143,12 +167,50 @@ impl Stream {
             // SAFETY: the stream is ours and never destroyed.
             unsafe { driver_stream::synchronize(raw.stream()) }.expect("the device answers");
         }
+        self.check();
         result
     }
 
-    /// Waits until the device has done everything issued to CubeCL on this stream.
+    /// As [`submit`](Self::submit), but this thread goes on at once. An error of `call` is raised by the
+    /// next `submit` or [`synchronize`](Self::synchronize).
+    ///
+    /// Buffers go in as bindings, which keep their memory from being used again, as the handles do, and
+    /// leave the tensors free to be written in place.
+    pub fn enqueue<F>(&self, call: F)
+    where
+        F: FnOnce(&mut Buffers<'_>, CUstream) -> Result<(), String> + Send + 'static,
+    {
+        if self.path != Path::Shared {
+            self.synchronize();
+        }
+        let (raw, failed) = (self.raw, self.failed.clone());
+        self.queue.submit(move |server| {
+            // A panic would end CubeCL's thread.
+            let called = catch_unwind(AssertUnwindSafe(|| call(&mut Buffers(server), raw.stream())));
+            let called = called.unwrap_or_else(|_| Err("a call on the device's thread panicked".into()));
+            if let (Err(e), Ok(mut failed)) = (called, failed.lock()) {
+                failed.get_or_insert(e);
+            }
+        });
+        if self.path != Path::Shared {
+            self.submit(|_| ());
+        }
+    }
+
+    /// Waits until the device has done everything issued on this stream.
+    ///
+    /// # Panics
+    /// As [`submit`](Self::submit).
     pub fn synchronize(&self) {
         cubecl::future::block_on(self.client.sync()).expect("the device answers");
+        self.check();
+    }
+
+    fn check(&self) {
+        let failed = self.failed.lock().ok().and_then(|mut failed| failed.take());
+        if let Some(e) = failed {
+            panic!("{e}");
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use std::ops::Range;
 use burn::tensor::{DType, Shape};
 use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
 use burn_cubecl::tensor::CubeTensor;
+use cudarc::driver::DriverError;
 use cudarc::driver::result::memcpy_htod_async;
 
 use super::{Event, Gpu, PinnedArena, PinnedSlice, address};
@@ -64,10 +65,11 @@ impl Uploader {
             let issued = gpu.stream().submit(|stream| {
                 // SAFETY: the tensor holds these bytes; the piece stays unchanged until the event after
                 // the copy has been waited for.
-                unsafe { memcpy_htod_async(to, &piece.bytes()[..bytes], stream) }
+                unsafe { memcpy_htod_async(to, &piece.bytes()[..bytes], stream) }?;
+                Ok::<_, DriverError>(Event::record_on(stream))
             });
-            issued.map_err(|e| format!("the device refused a copy of {bytes} bytes: {e}"))?;
-            self.under_way.push_back((piece, Event::record(gpu)));
+            let copied = issued.map_err(|e| format!("the device refused a copy of {bytes} bytes: {e}"))?;
+            self.under_way.push_back((piece, copied));
         }
         Ok(tensor)
     }

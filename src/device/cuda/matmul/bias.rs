@@ -39,7 +39,7 @@ pub fn matmul_bias(
         return product.out.tensor;
     }
     let ones = ones(&bias, rows, bias.dtype);
-    let batch = product.out.batch;
+    let batch = product.out.place.batch;
     let bias = Product {
         lhs: Matrix::row(ones, rows, batch).transpose(),
         rhs: Matrix::row(bias, columns, batch),
@@ -64,7 +64,7 @@ pub fn matmul_bias_gradient(
     math: Fp32Math,
 ) -> (CubeTensor, CubeTensor) {
     let product = Product::new(lhs.into(), rhs.into(), output, math);
-    assert_eq!(product.out.batch, 1, "matmul: the gradient of a bias is that of one product");
+    assert_eq!(product.out.place.batch, 1, "matmul: the gradient of a bias is that of one product");
     let ([rows, columns], [_, inner]) = (product.out.shape(), product.lhs.shape());
     let (length, epilogue) = match of {
         Gradient::Lhs => (rows, Epilogue::LhsSums),

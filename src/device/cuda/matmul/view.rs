@@ -4,6 +4,7 @@
 use std::ops::Range;
 
 use burn::backend::TensorMetadata;
+use burn::tensor::DType;
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 
@@ -63,15 +64,22 @@ impl From<Operand> for View {
 /// A batch of matrices whose memory is row-major.
 pub struct Matrix {
     pub tensor: CubeTensor,
+    pub place: Place,
+}
+
+/// Where in a tensor's memory a batch of matrices lies.
+#[derive(Clone, Copy)]
+pub struct Place {
+    dtype: DType,
     /// Elements before the first matrix.
-    pub offset: usize,
+    offset: usize,
     /// As it lies in memory.
-    pub rows: usize,
-    pub columns: usize,
-    pub stride: usize,
+    rows: usize,
+    columns: usize,
+    stride: usize,
     pub batch: usize,
-    pub batch_stride: usize,
-    pub transposed: bool,
+    batch_stride: usize,
+    transposed: bool,
 }
 
 impl Matrix {
@@ -112,35 +120,23 @@ impl Matrix {
         let [batch_stride, down, right] = places;
         let offset = r.start * down + c.start * right;
         let batch_stride = if batch > 1 { batch_stride } else { 0 };
-        match by_rows(places) {
-            true => Self {
-                tensor,
-                offset,
-                rows: r.len(),
-                columns: c.len(),
-                stride: down,
-                batch,
-                batch_stride,
-                transposed,
-            },
-            false => Self {
-                tensor,
-                offset,
-                rows: c.len(),
-                columns: r.len(),
-                stride: right,
-                batch,
-                batch_stride,
-                transposed: !transposed,
-            },
+        let (rows, columns, stride, transposed) = match by_rows(places) {
+            true => (r.len(), c.len(), down, transposed),
+            false => (c.len(), r.len(), right, !transposed),
+        };
+        let dtype = tensor.dtype;
+        Self {
+            tensor,
+            place: Place { dtype, offset, rows, columns, stride, batch, batch_stride, transposed },
         }
     }
 
     /// The first elements of a packed tensor of any shape as a row [1, columns], the same in every
     /// product of a batch.
     pub fn row(tensor: CubeTensor, columns: usize, batch: usize) -> Self {
-        Self {
-            tensor,
+        let dtype = tensor.dtype;
+        let lies = Place {
+            dtype,
             offset: 0,
             rows: 1,
             columns,
@@ -148,30 +144,35 @@ impl Matrix {
             batch,
             batch_stride: 0,
             transposed: false,
-        }
+        };
+        Self { tensor, place: lies }
     }
 
     /// Its transpose.
-    pub fn transpose(self) -> Self {
-        Self { transposed: !self.transposed, ..self }
+    pub fn transpose(mut self) -> Self {
+        self.place.transposed = !self.place.transposed;
+        self
     }
 
     /// Rows and columns of the matrix that is multiplied.
     pub fn shape(&self) -> [usize; 2] {
-        if self.transposed { [self.columns, self.rows] } else { [self.rows, self.columns] }
+        let Place { rows, columns, transposed, .. } = self.place;
+        if transposed { [columns, rows] } else { [rows, columns] }
     }
+}
 
+impl Place {
     /// Where the first matrix lies in a tensor that lies at `pointer`.
     pub fn address(&self, pointer: u64) -> u64 {
-        pointer + (self.offset * self.tensor.dtype.size()) as u64
+        pointer + (self.offset * self.dtype.size()) as u64
     }
 
     pub fn layout(&self, pointer: u64) -> Layout {
         // The matrices after the first must be as aligned as it is; 0 is aligned to anything.
-        let step = (self.batch_stride * self.tensor.dtype.size()) as u64;
+        let step = (self.batch_stride * self.dtype.size()) as u64;
         let zeros = self.address(pointer).trailing_zeros().min(step.trailing_zeros()).min(8);
         Layout {
-            dtype: self.tensor.dtype,
+            dtype: self.dtype,
             rows: self.rows,
             columns: self.columns,
             stride: self.stride,
