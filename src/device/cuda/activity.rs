@@ -76,10 +76,11 @@ impl Gpu {
         if RECORDING.load(Relaxed) {
             let lane = self.lane();
             let (scratch, code) = (lane.workspace, mark.code());
-            // SAFETY: the scratch memory is this stream's and lives as long as the process.
-            let set =
-                lane.stream.submit(move |stream| unsafe { sys::cuMemsetD8Async(scratch, code, 1, stream) });
-            set.result().expect("a byte of memory can be set");
+            lane.stream.enqueue(move |_, stream| {
+                // SAFETY: the scratch memory is this stream's and lives as long as the process.
+                let set = unsafe { sys::cuMemsetD8Async(scratch, code, 1, stream) };
+                set.result().map_err(|e| format!("a byte of memory could not be set: {e}"))
+            });
         }
     }
 }
