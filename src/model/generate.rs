@@ -1,7 +1,7 @@
 //! Generation: continues prompts token by token, greedily or by sampling, with a cache of keys and
 //! values; prompts of different lengths are padded on the left.
 
-use burn::tensor::{Device, Tensor};
+use burn::tensor::Device;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -151,17 +151,6 @@ fn argmax(logits: &[f32]) -> u32 {
         }
     }
     best as u32
-}
-
-/// How many of the counted labels are the most probable token: the numerator of `LMAccuracy`. The
-/// logits of `rows` tokens exist at a time.
-pub fn correct<N: LanguageNetwork>(network: &N, hidden: Tensor<2>, labels: &[i32], rows: usize) -> usize {
-    let right = |(i, labels): (usize, &[i32])| {
-        let logits = network.logits(hidden.clone().narrow(0, i * rows, labels.len()));
-        let best: Vec<i64> = logits.argmax(1).into_data().iter::<i64>().collect();
-        labels.iter().zip(best).filter(|(label, best)| i64::from(**label) == *best).count()
-    };
-    labels.chunks(rows).enumerate().map(right).sum()
 }
 
 #[cfg(test)]

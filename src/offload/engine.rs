@@ -150,7 +150,7 @@ impl Engine {
             gradients = sums.collect();
         }
         if self.wants_squares {
-            let sum = gradients.iter().cloned().map(squares).reduce(|sum, more| sum + more);
+            let sum = (!gradients.is_empty()).then(|| squares(gradients.to_vec()));
             self.squares[block] = sum;
         }
         for (part, gradient) in self.layout.parts.iter().zip(gradients) {

@@ -52,6 +52,23 @@ pub fn linear_cross_entropy(
     chunked(h, weight, labels.clone(), total, arithmetic, chunk)
 }
 
+/// Over the counted tokens of a batch, outside of autodiff: the sum of their losses, and how many labels have
+/// the largest logit of all tokens, [2] in fp32. As [`linear_cross_entropy`] otherwise.
+pub fn evaluate(
+    h: Tensor<2>,
+    weight: Tensor<2>,
+    labels: &Tensor<1, Int>,
+    arithmetic: Arithmetic,
+) -> Tensor<1> {
+    let arithmetic = arithmetic.in_region();
+    let dtype = arithmetic.dtype;
+    let chunk = chunk(h.dims()[0], weight.dims()[0]);
+    let (h, weight) = (narrow(h, dtype), narrow(weight, dtype));
+    let found = Head { h, weight, labels: labels.clone(), arithmetic, chunk }.look();
+    let right = found.target.greater_equal(found.largest).float() * counted(labels);
+    Tensor::cat(vec![sum(found.losses), sum(right)], 0)
+}
+
 /// The operator with chunks of this many of the vocabulary's entries.
 fn chunked(
     h: Tensor<2>,
@@ -68,7 +85,7 @@ fn chunked(
         let (h_dtype, weight_dtype) = (h.dtype(), stored.dtype());
         let weight = Weight { stored, cast }.narrow(dtype);
         let head = Head { h: narrow(h, dtype), weight, labels, arithmetic, chunk };
-        let (losses, lse) = head.losses();
+        let Found { losses, lse, .. } = head.look();
         (sum(losses) / total, move |g: Tensor<1>, wanted| {
             let (dh, dweight) = head.backward(lse, wide(g) / total, weight_dtype, wanted);
             [dh.map(|dh| narrow(dh, h_dtype).into_dispatch()), dweight.map(Tensor::into_dispatch)]
@@ -102,6 +119,17 @@ struct Head {
     chunk: usize,
 }
 
+/// What is known of each token after all chunks, [tokens] each, in fp32.
+struct Found {
+    /// 0 for tokens not counted.
+    losses: Tensor<1>,
+    /// log Σ exp(logits)
+    lse: Tensor<1>,
+    largest: Tensor<1>,
+    /// The label's logit.
+    target: Tensor<1>,
+}
+
 /// What the chunks so far say of each token, [tokens] each, in fp32.
 struct Statistics {
     /// The largest logit, Σ exp(logit − largest), and the label's logit.
@@ -122,8 +150,8 @@ impl Head {
         product(plain(self.h.clone()), rows, DType::F32, self.arithmetic.math)
     }
 
-    /// Each token's loss, 0 for those not counted, and its log Σ exp(logits), [tokens] each in fp32.
-    fn losses(&self) -> (Tensor<1>, Tensor<1>) {
+    /// Walks over the vocabulary.
+    fn look(&self) -> Found {
         let [tokens, _] = self.h.dims();
         if on_cuda(&self.h) {
             let labels = cube_int(&self.labels);
@@ -132,13 +160,16 @@ impl Head {
                 kernels::observe_chunk(&cube(self.logits(&chunk)), &labels, chunk.start, &mut state);
             }
             let (losses, lse) = kernels::token_losses(&state, &labels);
-            return (uncube(losses), uncube(lse));
+            let kernels::LossState { maximum, target, .. } = state;
+            let [losses, lse, largest, target] = [losses, lse, maximum, target].map(uncube);
+            return Found { losses, lse, largest, target };
         }
         let mut statistics = Statistics::new(tokens, &self.h);
         for chunk in self.chunks() {
             statistics.observe(self.logits(&chunk), &self.labels, chunk.start);
         }
-        (statistics.losses(&self.labels), statistics.lse())
+        let (losses, lse) = (statistics.losses(&self.labels), statistics.lse());
+        Found { losses, lse, largest: statistics.largest, target: statistics.target }
     }
 
     /// dh in fp32 and dW, from each token's log Σ exp and the factor [1] of every token's loss.
@@ -262,6 +293,19 @@ mod tests {
             list(h.grad_remove(&mut gradients).unwrap()),
             list(weight.grad_remove(&mut gradients).unwrap()),
         ]
+    }
+
+    /// Token 0 has its label's logit largest, token 1 does not, and token 2 is not counted.
+    #[test]
+    fn evaluation_counts_the_labels_with_the_largest_logit() {
+        let device = Device::flex();
+        let h = Tensor::<2>::from_floats([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]], &device);
+        let weight = Tensor::<2>::from_floats([[0.0, 2.0], [3.0, 1.0], [1.0, 1.0]], &device);
+        let labels = Tensor::<1, Int>::from_ints([1, 2, -100], &device);
+        let found: Vec<f64> = evaluate(h, weight, &labels, EXACT).into_data().iter::<f64>().collect();
+        let loss =
+            |logits: [f64; 3], label: usize| logits.map(f64::exp).iter().sum::<f64>().ln() - logits[label];
+        assert_close(&found, &[loss([0.0, 3.0, 1.0], 1) + loss([2.0, 1.0, 1.0], 2), 1.0], 1e-6);
     }
 
     #[test]

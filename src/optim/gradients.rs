@@ -33,9 +33,10 @@ impl GradientSet {
     /// Σ g² over all gradients, [1] in fp32, on the device; not finite where a gradient is not.
     /// `others`: the sum of the squares of gradients that are not in the set.
     pub fn squares(&self, others: Option<Tensor<1>>, device: &Device) -> Tensor<1> {
-        let others = others.unwrap_or_else(|| Tensor::<1>::zeros([1], (device, DType::F32)));
-        let gradients = self.order.iter().filter_map(|id| self.gradients.get(id));
-        gradients.fold(others, |sum, gradient| sum + squares(gradient.clone()))
+        let gradients: Vec<_> = self.order.iter().filter_map(|id| self.gradients.get(id).cloned()).collect();
+        let ours = (!gradients.is_empty()).then(|| squares(gradients));
+        let sums = ours.into_iter().chain(others).reduce(|a, b| a + b);
+        sums.unwrap_or_else(|| Tensor::<1>::zeros([1], (device, DType::F32)))
     }
 }
 
@@ -45,14 +46,18 @@ pub fn clip_factor(norm: Tensor<1>, limit: f64) -> Tensor<1> {
     (norm + 1e-6).recip().mul_scalar(limit).clamp_max(1.0)
 }
 
-/// Σ g², [1] in fp32, of a gradient of any shape.
-pub fn squares(gradient: DispatchTensor) -> Tensor<1> {
-    let gradient = Tensor::<1>::from_dispatch(gradient);
-    if on_cuda(&gradient) {
-        return uncube(sum_of_squares(&cube(gradient)));
+/// Σ g², [1] in fp32, over gradients of any shapes on one device, of which there is one at least.
+pub fn squares(gradients: Vec<DispatchTensor>) -> Tensor<1> {
+    let gradients: Vec<Tensor<1>> = gradients.into_iter().map(Tensor::<1>::from_dispatch).collect();
+    if on_cuda(&gradients[0]) {
+        let gradients: Vec<_> = gradients.into_iter().map(cube).collect();
+        return uncube(sum_of_squares(&gradients));
     }
-    let size = gradient.shape().num_elements();
-    wide(gradient.reshape([size])).square().sum()
+    let of_one = |gradient: Tensor<1>| {
+        let size = gradient.shape().num_elements();
+        wide(gradient.reshape([size])).square().sum()
+    };
+    gradients.into_iter().map(of_one).reduce(|a, b| a + b).expect("a gradient")
 }
 
 struct Collect<'a> {

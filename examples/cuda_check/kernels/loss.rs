@@ -22,16 +22,23 @@ pub fn sums(bench: &mut Bench) {
             let expected: f64 = x.values.iter().map(|x| x * x).sum();
             bench.compare(
                 &format!("sum_of_squares of {n} {dtype:?}"),
-                &sum_of_squares(&x.tensor),
+                &sum_of_squares(std::slice::from_ref(&x.tensor)),
                 &[expected],
             );
         }
     }
+    let all: Vec<_> = [DType::F32, DType::BF16, DType::F16]
+        .into_iter()
+        .flat_map(|dtype| SIZES.map(|n| normal(&[n], dtype, 12)))
+        .collect();
+    let expected: f64 = all.iter().flat_map(|x| &x.values).map(|x| x * x).sum();
+    let tensors: Vec<_> = all.iter().map(|x| x.tensor.clone()).collect();
+    bench.compare("sum_of_squares of many tensors", &sum_of_squares(&tensors), &[expected]);
     for (value, name) in [(f64::INFINITY, "infinity"), (f64::NAN, "NaN")] {
         let mut values = vec![1.0; 5000];
         values[4321] = value;
         let x = known(&values, &[5000], DType::BF16);
-        let got = download(&sum_of_squares(&x.tensor))[0];
+        let got = download(&sum_of_squares(std::slice::from_ref(&x.tensor)))[0];
         bench.holds(&format!("sum_of_squares carries {name} over"), !got.is_finite());
     }
 }
@@ -133,7 +140,9 @@ pub fn rates(bench: &mut Bench) {
     });
     bench.rate("sum of 67 M f32", elements * 4, || drop(sum(&logits)));
     let narrow = large(&[tokens, 2 * width], DType::BF16);
-    bench.rate("sum_of_squares of 134 M bf16", elements * 4, || drop(sum_of_squares(&narrow)));
+    bench.rate("sum_of_squares of 134 M bf16", elements * 4, || {
+        drop(sum_of_squares(std::slice::from_ref(&narrow)))
+    });
     let other = narrow.copy();
     bench.rate("mean_square_difference of 134 M bf16", elements * 8, || {
         drop(mean_square_difference(&narrow, &other));

@@ -8,13 +8,10 @@ use super::samples::SampleFeed;
 use super::{Computation, Gpt2, LanguageNetwork, Llama, LmBatch, Tokens, source};
 use crate::data::{Batches, Dataset, Position};
 use crate::measure::Evaluation;
-use crate::model::generate::correct;
 use crate::model::{Model, Network, Steps};
 use crate::offload::{Blocks, Placement};
+use crate::ops::cross_entropy;
 use crate::recipe::Cell;
-
-/// Rows of logits that evaluation makes at a time: 512 x 152k in fp32 are 311 MB.
-const ROWS: usize = 512;
 
 impl Network for Llama {
     type Batch = LmBatch;
@@ -91,15 +88,13 @@ fn steps(cell: &Cell, device: &Device) -> Box<dyn Steps<LmBatch>> {
 
 /// Mean loss and accuracy over the batch's counted tokens, on a network outside of autodiff.
 fn evaluate<N: LanguageNetwork>(network: &N, batch: &LmBatch) -> Evaluation {
-    let loss: f32 = LanguageNetwork::loss(network, batch).into_scalar();
-    let labels: Vec<i32> = batch.labels.to_data().iter::<i32>().collect();
-    let hidden = network.hidden(&batch.tokens, None);
-    let right = correct(network, hidden, &labels, ROWS);
-    Evaluation {
-        loss: f64::from(loss),
-        accuracy: right as f64 / batch.total.max(1.0),
-        ..Evaluation::default()
-    }
+    let hidden = network.hidden(&batch.tokens, None).inner();
+    let head = network.head().val().inner();
+    let sums = cross_entropy::evaluate(hidden, head, &batch.labels, network.computation().arithmetic);
+    let [loss, right]: [f64; 2] =
+        sums.into_data().iter::<f64>().collect::<Vec<_>>().try_into().expect("two sums");
+    let total = batch.total.max(1.0);
+    Evaluation { loss: loss / total, accuracy: right / total, ..Evaluation::default() }
 }
 
 /// Micro-batches of a data set's blocks, each token's label the token after it.

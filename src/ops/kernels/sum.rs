@@ -9,6 +9,8 @@ use super::row::{row_sum, scratch};
 
 /// Blocks of the first kernel: a few on each multiprocessor.
 const BLOCKS: usize = 1024;
+/// The same where many tensors follow one another, and one block adds the parts of all.
+const SHARED_BLOCKS: usize = 256;
 
 /// What is added for each element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -17,11 +19,12 @@ enum Term {
     Square,
 }
 
-/// out[block] = factor · Σ term(x) over the elements that the block takes.
+/// out[first + block] = factor · Σ term(x) over the elements that the block takes.
 #[cube(launch_unchecked)]
 fn add_terms<F: Float, N: Size>(
     x: &[Vector<F, N>],
     out: &mut [f32],
+    first: u32,
     factor: f32,
     #[comptime] squared: bool,
     #[define(F)] _type: ElemType,
@@ -40,7 +43,7 @@ fn add_terms<F: Float, N: Size>(
     }
     let total = row_sum(sum.vector_sum(), &mut scratch, THREADS);
     if UNIT_POS == 0 {
-        out[CUBE_POS_X as usize] = total * factor;
+        out[(first + CUBE_POS_X) as usize] = total * factor;
     }
 }
 
@@ -85,12 +88,16 @@ fn difference<A: Float, B: Float, N: Size>(
 /// Σ x: x f32 of any shape → [1] f32.
 pub fn sum(x: &CubeTensor) -> CubeTensor {
     expect(x, DType::F32, x.meta.num_elements(), "x");
-    reduce(x, Term::Value)
+    reduce(std::slice::from_ref(x), Term::Value, BLOCKS)
 }
 
-/// Σ x²: x of any float type and shape → [1] f32. Infinities and NaN carry over.
-pub fn sum_of_squares(x: &CubeTensor) -> CubeTensor {
-    reduce(x, Term::Square)
+/// Σ x² over all of `tensors`, of any float types and shapes → [1] f32. Infinities and NaN carry over.
+///
+/// # Panics
+/// Without a tensor.
+pub fn sum_of_squares(tensors: &[CubeTensor]) -> CubeTensor {
+    let blocks = if tensors.len() == 1 { BLOCKS } else { SHARED_BLOCKS };
+    reduce(tensors, Term::Square, blocks)
 }
 
 /// Σ (y − target)² / n: y and target of one shape → [1] f32.
@@ -114,7 +121,7 @@ pub fn mean_square_difference(y: &CubeTensor, target: &CubeTensor) -> CubeTensor
             [float(y.dtype), float(target.dtype)],
         );
     }
-    block_sums(&partial, 1, 1.0 / elements as f32, Term::Value)
+    total(&partial, 1.0 / elements as f32)
 }
 
 /// 2 (y − target) / n · scale: the gradient of [`mean_square_difference`] by y for the upstream
@@ -149,17 +156,30 @@ pub fn mean_square_difference_backward(
     dy
 }
 
-fn reduce(x: &CubeTensor, term: Term) -> CubeTensor {
-    let x = contiguous(x);
-    let blocks = x.meta.num_elements().div_ceil(THREADS * 4).min(BLOCKS);
-    let partial = block_sums(&x, blocks, 1.0, term);
-    if blocks == 1 { partial } else { block_sums(&partial, 1, 1.0, Term::Value) }
+/// [1] f32, with at most `most` blocks for each tensor.
+fn reduce(tensors: &[CubeTensor], term: Term, most: usize) -> CubeTensor {
+    let blocks = |x: &CubeTensor| x.meta.num_elements().div_ceil(THREADS * 4).min(most);
+    let parts = empty(&tensors[0], [tensors.iter().map(blocks).sum::<usize>()], DType::F32);
+    let mut first = 0;
+    for x in tensors {
+        add(x, &parts, first, blocks(x), 1.0, term);
+        first += blocks(x);
+    }
+    if first == 1 { parts } else { total(&parts, 1.0) }
 }
 
-/// [blocks] f32
-fn block_sums(x: &CubeTensor, blocks: usize, factor: f32, term: Term) -> CubeTensor {
+/// factor · Σ parts: [1] f32
+fn total(parts: &CubeTensor, factor: f32) -> CubeTensor {
+    let out = empty(parts, [1], DType::F32);
+    add(parts, &out, 0, 1, factor, Term::Value);
+    out
+}
+
+/// out[first..first + blocks] = the parts of factor · Σ term(x).
+fn add(x: &CubeTensor, out: &CubeTensor, first: usize, blocks: usize, factor: f32, term: Term) {
+    assert!(first + blocks <= out.meta.num_elements(), "a place for every block");
+    let x = contiguous(x);
     let vector = vector(x.dtype, &[x.meta.num_elements()]);
-    let out = empty(x, [blocks], DType::F32);
     // SAFETY: the kernel stays within the elements of `x` and writes one sum for each block.
     unsafe {
         add_terms::launch_unchecked(
@@ -167,12 +187,12 @@ fn block_sums(x: &CubeTensor, blocks: usize, factor: f32, term: Term) -> CubeTen
             CubeCount::Static(blocks as u32, 1, 1),
             CubeDim::new_1d(THREADS as u32),
             vector,
-            buffer(x),
-            buffer(&out),
+            buffer(&x),
+            buffer(out),
+            first as u32,
             factor,
             term == Term::Square,
             float(x.dtype),
         );
     }
-    out
 }
