@@ -128,7 +128,8 @@ impl Shape {
         let mlp_kept = match (self.gated, cell.ops.gelu) {
             (true, _) => mlp.kept(cell.checkpoint.level, cell.ops.swiglu),
             (false, Operator::Custom) => 2 * inner * compute,
-            (false, Operator::Plain) => 8 * inner * compute,
+            // x, x², tanh and tanh + 1 in fp32, and the result.
+            (false, Operator::Plain) => inner * (4 * 4 + compute),
         };
         let scores = self.scores(cell);
         let attention_kept = match cell.ops.attention {
@@ -199,8 +200,9 @@ impl Shape {
             // What the MLP kept is free, and then what attention kept.
             let kept = if moves { &mut ledger.now.workspace } else { &mut ledger.now.activations };
             *kept -= mlp_kept;
-            // Attention: g, dq, dk and dv, and of a block Z, dP, P and dS.
-            let moment = 2 * queries * compute + 2 * keys * 4 + scores * (8 + 2 * compute);
+            // Attention: g, dq, dk and dv, and of a block Z and dP in fp32, P and dS; in fp32 P takes the place
+            // of Z.
+            let moment = 2 * queries * compute + 2 * keys * 4 + scores * 12;
             ledger.take(moment);
             ledger.give(moment);
             ledger.now.gradients += gradients - self.mlp_weights() * stored;
