@@ -74,11 +74,10 @@ impl Gpu {
     /// nothing reads before it is written, is set to the mark's code. Nobody else sets a single byte.
     pub fn mark(&self, mark: Mark) {
         if RECORDING.load(Relaxed) {
-            let lane = self.lane();
-            let (scratch, code) = (lane.workspace, mark.code());
+            let (scratch, code) = (self.lane().workspace, mark.code());
             // SAFETY: the scratch memory is this stream's and lives as long as the process.
             let set =
-                lane.stream.submit(move |stream| unsafe { sys::cuMemsetD8Async(scratch, code, 1, stream) });
+                self.stream().submit(move |stream| unsafe { sys::cuMemsetD8Async(scratch, code, 1, stream) });
             set.result().expect("a byte of memory can be set");
         }
     }
