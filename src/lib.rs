@@ -16,6 +16,7 @@ pub mod offload;
 pub mod ops;
 pub mod optim;
 pub mod precision;
+pub mod program;
 pub mod recipe;
 pub mod report;
 pub mod row;

@@ -1,0 +1,94 @@
+//! The flow of the program: a recipe is loaded and checked, planned, run and reported.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::Parser;
+use miette::Result;
+
+use crate::cli::{Cli, Command, RunArgs};
+use crate::commands::{devices, generate, plan, recipes, run};
+use crate::recipe::{Recipe, RecipeError};
+use crate::run::{Build, Results, Store};
+use crate::{report, train, verify};
+
+/// What `runner` and `runner-fused` do.
+pub fn main() -> ExitCode {
+    match execute(Cli::parse().command) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("{error:?}");
+            // 2: the recipe is wrong; 1: everything else.
+            ExitCode::from(if error.is::<RecipeError>() { 2 } else { 1 })
+        }
+    }
+}
+
+fn execute(command: Command) -> Result<ExitCode> {
+    match command {
+        Command::Run(args) => return run_recipe(&args),
+        Command::Plan(args) => println!("{}", plan::plan(&Recipe::load(&args.recipe)?)),
+        Command::Check { recipes } => check(&recipes)?,
+        Command::Report { folder } => {
+            let results = Store::open_folder(&folder)?;
+            for notice in &results.notices {
+                eprintln!("{notice}");
+            }
+            write_report(&folder, &results)?;
+        }
+        Command::Compare { a, b } => println!("{}", compare(&a, &b)?),
+        Command::Verify(args) => {
+            let checks = verify::verify(&args.folder, &args.options()?)?;
+            println!("{}", verify::table(&checks));
+            return Ok(ExitCode::from(u8::from(!checks.iter().all(verify::Check::passes))));
+        }
+        Command::Generate(args) => println!("{}", generate::run(&args)?),
+        Command::Devices => println!("{}", devices::list()),
+        Command::Recipes { folder } => println!("{}", recipes::list(&folder)?),
+        Command::Ceilings { device, compute } => println!("{}", devices::ceilings(&device, &compute)?),
+        Command::Build => println!("{}", Build::own()),
+        Command::Cell => return Ok(train::serve()),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn run_recipe(args: &RunArgs) -> Result<ExitCode> {
+    let recipe = Recipe::load(&args.recipe)?;
+    let options = run::options(args, &recipe)?;
+    if args.dry_run {
+        println!("{}\n{}", plan::plan(&recipe), run::dry_run(&args.results, &recipe, &options)?);
+        return Ok(ExitCode::SUCCESS);
+    }
+    let store = Store::open(&args.results, &recipe, &recipe.device().info())?;
+    eprintln!("{}", plan::plan(&recipe));
+    let summary = run::run_cells(&recipe, &store, &options, args.trace)?;
+    if !summary.interrupted {
+        write_report(store.folder(), &store.results(&recipe)?)?;
+    }
+    eprintln!("{summary}");
+    Ok(ExitCode::from(summary.exit_code()))
+}
+
+fn check(recipes: &[std::path::PathBuf]) -> Result<()> {
+    for path in recipes {
+        let recipe = Recipe::load(path)?;
+        println!("{}: {} cells, all valid", path.display(), recipe.cells.len());
+    }
+    Ok(())
+}
+
+/// Writes the tables, charts and documents of a results folder and prints its table.
+fn write_report(folder: &Path, results: &Results) -> Result<()> {
+    let files = report::write(folder, &results.recipe, &results.rows)?;
+    println!("{}", report::terminal_table(&results.recipe, &results.rows));
+    for file in files {
+        println!("{}", file.display());
+    }
+    Ok(())
+}
+
+fn compare(a: &Path, b: &Path) -> Result<String> {
+    let (left, right) = (Store::open_folder(a)?, Store::open_folder(b)?);
+    let (name_a, name_b) = (a.display().to_string(), b.display().to_string());
+    report::compare((&name_a, &left.recipe, &left.rows), (&name_b, &right.recipe, &right.rows))
+}
