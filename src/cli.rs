@@ -53,6 +53,9 @@ pub enum Command {
     /// Print the device's measured rates as JSON
     #[command(hide = true)]
     Ceilings { device: String, compute: Vec<Compute> },
+    /// Print which build this is
+    #[command(hide = true)]
+    Build,
     /// Run one cell, as asked on standard input
     #[command(hide = true)]
     Cell,

@@ -5,13 +5,14 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use miette::Result;
+
 use runner::cli::{Cli, Command, RunArgs};
 use runner::commands::{devices, generate, plan, recipes, run};
 use runner::recipe::{Recipe, RecipeError};
-use runner::run::{Results, Store};
+use runner::run::{Build, Results, Store};
 use runner::{report, train, verify};
 
-fn main() -> ExitCode {
+pub fn main() -> ExitCode {
     match execute(Cli::parse().command) {
         Ok(code) => code,
         Err(error) => {
@@ -44,6 +45,7 @@ fn execute(command: Command) -> Result<ExitCode> {
         Command::Devices => println!("{}", devices::list()),
         Command::Recipes { folder } => println!("{}", recipes::list(&folder)?),
         Command::Ceilings { device, compute } => println!("{}", devices::ceilings(&device, &compute)?),
+        Command::Build => println!("{}", Build::own()),
         Command::Cell => return Ok(train::serve()),
     }
     Ok(ExitCode::SUCCESS)

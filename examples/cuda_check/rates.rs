@@ -4,10 +4,9 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Instant;
 
 use burn::tensor::{DType, Distribution, Tensor};
-use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
 use runner::device::DeviceId;
-use runner::device::cuda::{Event, Fp32Math, Gpu, Operand, Output, matmul};
+use runner::device::cuda::{Event, Fp32Math, Gpu, Operand, Output, buffer, matmul};
 use runner::recipe::Compute;
 
 use crate::TYPES;
@@ -58,7 +57,7 @@ fn attention(gpu: &'static Gpu) {
     let random = |shape: [usize; 3]| {
         let normal = Distribution::Normal(0.0, 1.0);
         let random = Tensor::<3>::random(shape, normal, (&gpu.burn(), DType::F32)).cast(float(Compute::Bf16));
-        random.try_into_primitive::<CubeBackend>().expect("a CUDA tensor")
+        buffer(random)
     };
     let (q, k, scores) =
         (random([heads, tokens, width]), random([heads, tokens, width]), random([heads, tokens, tokens]));

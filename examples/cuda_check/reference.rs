@@ -1,8 +1,8 @@
 //! Tensors that are the same on every device, products in f64, and how far a result is from them.
 
 use burn::tensor::{DType, Device, FloatDType, Tensor, TensorData};
-use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
+use runner::device::cuda;
 use runner::recipe::Compute;
 
 /// Relative rounding of a product whose operands are rounded as `compute` rounds them, with room
@@ -17,11 +17,11 @@ pub fn tolerance(compute: Compute) -> f64 {
 }
 
 pub fn primitive(tensor: Tensor<2>) -> CubeTensor {
-    tensor.try_into_primitive::<CubeBackend>().expect("a CUDA tensor")
+    cuda::buffer(tensor)
 }
 
 pub fn tensor(primitive: CubeTensor) -> Tensor<2> {
-    Tensor::from_primitive::<CubeBackend>(primitive)
+    cuda::tensor(primitive)
 }
 
 pub fn host(tensor: Tensor<2>) -> Vec<f64> {

@@ -2,16 +2,16 @@
 //! layout and type against f64; and that tuning changes no result.
 
 use burn::tensor::{DType, Shape, Tensor};
-use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
 use runner::device::cuda::{
-    Fp32Math, Gpu, Gradient, Operand, Output, Recording, View, matmul, matmul_bias, matmul_bias_gradient,
+    Fp32Math, Gpu, Gradient, Operand, Output, Recording, View, buffer, matmul, matmul_bias,
+    matmul_bias_gradient,
 };
 use runner::device::dtype;
 use runner::device::trace::ActivityKind;
 use runner::recipe::Compute;
 
-use crate::reference::{error, host, on, primitive, product, random, tolerance};
+use crate::reference::{error, host, on, primitive, product, random, tensor, tolerance};
 use crate::{Checks, TYPES};
 
 /// A batch of row-major matrices on the device, and what it holds.
@@ -30,7 +30,7 @@ impl Matrices {
         let values = host(flat.clone());
         let tensor = match batch {
             1 => primitive(flat),
-            _ => flat.reshape(shape).try_into_primitive::<CubeBackend>().expect("a CUDA tensor"),
+            _ => buffer(flat.reshape(shape)),
         };
         Self { shape, tensor, values }
     }
@@ -47,11 +47,11 @@ impl Matrices {
 }
 
 /// What a tensor of any shape holds.
-fn values(tensor: CubeTensor) -> Vec<f64> {
-    let count = tensor.meta.shape().num_elements();
-    let CubeTensor { client, device, handle, dtype, .. } = tensor;
+fn values(matrices: CubeTensor) -> Vec<f64> {
+    let count = matrices.meta.shape().num_elements();
+    let CubeTensor { client, device, handle, dtype, .. } = matrices;
     let flat = CubeTensor::new_contiguous(client, device, Shape::from([1, count]), handle, dtype);
-    host(Tensor::<2>::from_primitive::<CubeBackend>(flat))
+    host(tensor(flat))
 }
 
 /// Relative rounding of a product into `out`: into fp32 only the sums are rounded.
@@ -114,7 +114,7 @@ fn ones(gpu: &Gpu, batch: usize, rows: usize, columns: usize, dtype: DType) -> C
     let flat = Tensor::<2>::ones([batch * rows, columns], (&gpu.burn(), dtype));
     match batch {
         1 => primitive(flat),
-        _ => flat.reshape([batch, rows, columns]).try_into_primitive::<CubeBackend>().expect("a CUDA tensor"),
+        _ => buffer(flat.reshape([batch, rows, columns])),
     }
 }
 
@@ -148,7 +148,7 @@ fn columns_and_heads(gpu: &Gpu, compute: Compute, checks: &mut Checks) {
     let (q, keys) = (joined(3), joined(4));
     let split = |t: &Tensor<2>| {
         let split = t.clone().reshape([m, heads, k]).swap_dims(0, 1);
-        split.try_into_primitive::<CubeBackend>().expect("a CUDA tensor")
+        buffer(split)
     };
     let (hq, hk) = (host(q.clone()), host(keys.clone()));
     let head = |t: &[f64], i: usize| -> Vec<f64> {

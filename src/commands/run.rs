@@ -12,7 +12,7 @@ use crate::run::{self, DeviceLock, Options, ProcessExecutor, Session, Shard, Sto
 /// Runs the chosen cells; the summary holds the exit code.
 ///
 /// # Errors
-/// When the results cannot be written or the device stays busy.
+/// When a program is missing that a cell needs, the results cannot be written or the device stays busy.
 pub fn run_cells(recipe: &Recipe, store: &Store, options: &Options, trace: bool) -> Result<Summary> {
     if trace {
         if recipe.device() == DeviceId::Cpu {
@@ -23,12 +23,14 @@ pub fn run_cells(recipe: &Recipe, store: &Store, options: &Options, trace: bool)
         }
         store.keep_traces().into_diagnostic()?;
     }
+    let executor = ProcessExecutor::this_program()?;
+    executor.check(options.choose(recipe.cells.len())?.into_iter().map(|i| &recipe.cells[i]))?;
     let device = recipe.device();
     run::run_cells(
         &Session {
             recipe,
             store,
-            executor: &ProcessExecutor::this_program()?,
+            executor: &executor,
             progress: &*run::console(),
             lock: &DeviceLock::new(&device.to_string()),
             environment: &|device| run::measure_environment(recipe, device),

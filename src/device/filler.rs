@@ -3,7 +3,6 @@
 use std::ops::Range;
 
 use burn::tensor::{DType, Device, Shape, Tensor, TensorData};
-use burn_cubecl::CubeBackend;
 
 use super::{DeviceId, cuda};
 
@@ -46,7 +45,7 @@ impl Filler {
             }
             Self::Cuda(uploader) => {
                 let tensor = uploader.tensor(Shape::from(shape), dtype, fill);
-                Tensor::from_primitive::<CubeBackend>(tensor.unwrap_or_else(|e| panic!("{e}")))
+                cuda::tensor(tensor.unwrap_or_else(|e| panic!("{e}")))
             }
         }
     }

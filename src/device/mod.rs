@@ -239,6 +239,11 @@ impl DeviceId {
                 "tf32 is a format of NVIDIA's tensor cores; the CPU has none",
                 "use compute = \"fp32\" on the CPU, or device = \"cuda:0\"",
             )),
+            Self::Cpu if cell.ops.fusion => Err(Rule::new(
+                &["ops.fusion"],
+                "ops.fusion joins kernels of a GPU, and this cell runs on the CPU",
+                "remove ops.fusion, or use device = \"cuda:0\"",
+            )),
             Self::Cuda(_) if cell.measure.warmup == 0 => Err(Rule::new(
                 &["measure.warmup"],
                 "a cell on CUDA needs a warm-up step: kernels are compiled and memory is observed in it",

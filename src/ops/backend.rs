@@ -1,10 +1,13 @@
 //! Between tensors whose backend is known only when the program runs and each backend's own tensors.
 //! All but the question where a tensor lives are for tensors outside of autodiff's graph.
 
-use burn::backend::{Backend, DispatchKindConversion, DispatchTensor, DispatchTensorKind};
-use burn::tensor::{Float, Int, Tensor};
-use burn_cubecl::CubeBackend as Cube;
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Backend, DispatchTensorKind, Flex};
+use burn::tensor::{Int, Tensor};
+use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
+
+use crate::device::cuda;
 
 /// Whether a tensor lives on a CUDA device.
 pub fn on_cuda<const D: usize>(tensor: &Tensor<D>) -> bool {
@@ -14,38 +17,48 @@ pub fn on_cuda<const D: usize>(tensor: &Tensor<D>) -> bool {
     }
 }
 
-/// A tensor as its backend's own.
-pub fn lower<B: Backend, const D: usize>(tensor: Tensor<D>) -> B::FloatTensorPrimitive
-where
-    DispatchTensor: DispatchKindConversion<B>,
-{
-    tensor
-        .try_into_primitive::<B>()
-        .unwrap_or_else(|e| panic!("the inputs of an operator must be on one device: {e:?}"))
+/// Backends that operators compute on.
+pub trait Computes: Backend {
+    /// A tensor as the backend's own.
+    fn lower<const D: usize>(tensor: Tensor<D>) -> FloatTensor<Self>;
+
+    /// The inverse of [`lower`](Self::lower).
+    fn lift<const D: usize>(tensor: FloatTensor<Self>) -> Tensor<D>;
 }
 
-/// The inverse of [`lower`].
-pub fn lift<B: Backend, const D: usize>(tensor: B::FloatTensorPrimitive) -> Tensor<D>
-where
-    DispatchTensor: DispatchKindConversion<B>,
-{
-    Tensor::<D, Float>::from_primitive::<B>(tensor)
+impl Computes for Flex {
+    fn lower<const D: usize>(tensor: Tensor<D>) -> FloatTensor<Self> {
+        tensor
+            .try_into_primitive::<Self>()
+            .unwrap_or_else(|e| panic!("the inputs of an operator must be on one device: {e:?}"))
+    }
+
+    fn lift<const D: usize>(tensor: FloatTensor<Self>) -> Tensor<D> {
+        Tensor::from_primitive::<Self>(tensor)
+    }
+}
+
+impl Computes for CubeBackend {
+    fn lower<const D: usize>(tensor: Tensor<D>) -> CubeTensor {
+        cuda::buffer(tensor)
+    }
+
+    fn lift<const D: usize>(tensor: CubeTensor) -> Tensor<D> {
+        cuda::tensor(tensor)
+    }
 }
 
 /// A tensor of the CUDA device.
 pub fn cube<const D: usize>(tensor: Tensor<D>) -> CubeTensor {
-    lower::<Cube, D>(tensor)
+    cuda::buffer(tensor)
 }
 
 /// Integers of the CUDA device.
 pub fn cube_int<const D: usize>(tensor: &Tensor<D, Int>) -> CubeTensor {
-    tensor
-        .clone()
-        .try_into_primitive::<Cube>()
-        .unwrap_or_else(|e| panic!("the inputs of an operator must be on one device: {e:?}"))
+    cuda::int_buffer(tensor.clone())
 }
 
 /// The inverse of [`cube`].
 pub fn uncube<const D: usize>(tensor: CubeTensor) -> Tensor<D> {
-    lift::<Cube, D>(tensor)
+    cuda::tensor(tensor)
 }

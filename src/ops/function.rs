@@ -18,7 +18,7 @@ use burn::backend::{
     DispatchTensorKind, Flex,
 };
 use burn::tensor::{Float, Tensor};
-use burn_cubecl::CubeBackend as Cube;
+use burn_cubecl::Cube;
 
 /// The gradient of each input; `None` where it is not wanted.
 pub type InputGradients<const N: usize> = [Option<DispatchTensor>; N];

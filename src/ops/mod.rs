@@ -124,6 +124,9 @@ pub struct Ops {
     pub norm: Operator,
     pub rope: Operator,
     pub gelu: Operator,
+    /// Whether Burn joins element-wise operators and reductions of its own into one kernel (CUDA).
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub fusion: bool,
 }
 
 /// An operator of our own, or the same formula composed of Burn's operators and differentiated by Burn.
@@ -170,6 +173,14 @@ impl Ops {
                 format!("remove ops.{name}"),
             ));
         }
+        if self.fusion && cell.offload().moves() {
+            return Err(Rule::new(
+                &["ops.fusion", "offload.strategy"],
+                "ops.fusion does not go with offload: an operator that waits to be fused could read its block \
+                 after the next one has taken the place",
+                "remove ops.fusion, or use offload.strategy = \"none\"",
+            ));
+        }
         if self.swiglu == Operator::Plain && cell.checkpoint.level != Level::Keep {
             return Err(Rule::new(
                 &["checkpoint.level", "ops.swiglu"],
@@ -197,6 +208,8 @@ pub fn narrow<const D: usize>(tensor: Tensor<D>, dtype: DType) -> Tensor<D> {
     if tensor.dtype() == dtype { tensor } else { tensor.cast(FloatDType::from(dtype)) }
 }
 
+#[cfg(test)]
+mod section_tests;
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]

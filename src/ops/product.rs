@@ -3,11 +3,11 @@
 
 use std::ops::Range;
 
-use burn::backend::{Backend, DispatchKindConversion, DispatchTensor, Flex};
+use burn::backend::Flex;
 use burn::tensor::{DType, Tensor};
-use burn_cubecl::CubeBackend as Cube;
+use burn_cubecl::CubeBackend;
 
-use super::backend::{lift, lower, on_cuda};
+use super::backend::{Computes, on_cuda};
 use super::function::custom;
 use super::linear::{self, Fp32Math, Gradient, Matmul, Output, Side};
 
@@ -35,11 +35,8 @@ impl<const D: usize> Factor<D> {
         Self { rows: Some(rows), ..self }
     }
 
-    fn side<B: Backend>(self) -> Side<B>
-    where
-        DispatchTensor: DispatchKindConversion<B>,
-    {
-        let tensor = lower::<B, D>(self.tensor);
+    fn side<B: Computes>(self) -> Side<B> {
+        let tensor = B::lower(self.tensor);
         let side = if self.transposed { linear::transpose(tensor) } else { linear::plain(tensor) };
         self.rows.into_iter().fold(side, Side::rows)
     }
@@ -49,7 +46,7 @@ impl<const D: usize> Factor<D> {
 macro_rules! on_backend {
     ($tensor:expr, $B:ident => $result:expr) => {
         if on_cuda(&$tensor) {
-            type $B = Cube;
+            type $B = CubeBackend;
             $result
         } else {
             type $B = Flex;
@@ -60,7 +57,7 @@ macro_rules! on_backend {
 
 /// lhs · rhs of operands of one dtype, accumulated in fp32, as a new tensor of `dtype`.
 pub fn product<const D: usize>(lhs: Factor<D>, rhs: Factor<D>, dtype: DType, math: Fp32Math) -> Tensor<D> {
-    on_backend!(lhs.tensor, B => lift::<B, D>(B::matmul(lhs.side(), rhs.side(), dtype, math)))
+    on_backend!(lhs.tensor, B => B::lift::<D>(B::matmul(lhs.side(), rhs.side(), dtype, math)))
 }
 
 /// sum + lhs · rhs, in the memory of `sum` where nobody else holds it.
@@ -70,7 +67,7 @@ pub fn product_add<const D: usize>(
     rhs: Factor<D>,
     math: Fp32Math,
 ) -> Tensor<D> {
-    on_backend!(sum, B => lift::<B, D>(B::matmul_add(lower::<B, D>(sum), lhs.side(), rhs.side(), math)))
+    on_backend!(sum, B => B::lift::<D>(B::matmul_add(B::lower::<D>(sum), lhs.side(), rhs.side(), math)))
 }
 
 /// Writes lhs · rhs into a range of rows of every matrix of `target`, or adds it to them, in place
@@ -84,8 +81,8 @@ pub fn product_into<const D: usize>(
     math: Fp32Math,
 ) -> Tensor<D> {
     on_backend!(target, B => {
-        let output = Output::Into { tensor: lower::<B, D>(target), rows, accumulate };
-        lift::<B, D>(B::batch_matmul(lhs.side(), rhs.side(), output, math))
+        let output = Output::Into { tensor: B::lower::<D>(target), rows, accumulate };
+        B::lift::<D>(B::batch_matmul(lhs.side(), rhs.side(), output, math))
     })
 }
 
@@ -98,8 +95,8 @@ pub fn product_bias(
     math: Fp32Math,
 ) -> Tensor<2> {
     on_backend!(bias, B => {
-        let bias = lower::<B, 1>(bias);
-        lift::<B, 2>(B::matmul_bias(lhs.side(), rhs.side(), bias, Output::New(dtype), math))
+        let bias = B::lower::<1>(bias);
+        B::lift::<2>(B::matmul_bias(lhs.side(), rhs.side(), bias, Output::New(dtype), math))
     })
 }
 
@@ -115,7 +112,7 @@ pub fn product_bias_gradient(
     on_backend!(lhs.tensor, B => {
         let output = Output::New(dtype);
         let (weight, bias) = B::matmul_bias_gradient(lhs.side(), rhs.side(), of, output, math);
-        (lift::<B, 2>(weight), lift::<B, 1>(bias))
+        (B::lift::<2>(weight), B::lift::<1>(bias))
     })
 }
 

@@ -160,7 +160,7 @@ pub fn setting<'s>(settings: &'s Settings, key: &str) -> Option<Cow<'s, Value>> 
         "train.accumulation_steps" => || 1.into(),
         "train.schedule.kind" => || "constant".into(),
         "data.corpus" => || "random".into(),
-        "precision.autocast" => || false.into(),
+        "precision.autocast" | "ops.fusion" => || false.into(),
         "offload.strategy" => || "none".into(),
         "offload.activations" | "offload.optimizer" => || "device".into(),
         "precision.scaler.kind" => || "none".into(),

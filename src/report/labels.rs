@@ -4,6 +4,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use super::operators;
 use super::table::Comparison;
 use crate::recipe::{Bytes, Settings, setting};
 use crate::text;
@@ -105,20 +106,22 @@ pub fn method_label(keys: &[String], settings: &Settings) -> String {
     label(keys.iter().collect(), keys, settings)
 }
 
-/// The same without what goes without saying: our own operator is the rule, nothing moves to the host by
-/// itself, plain autodiff has no level, and a compute type is alone without autocast. Empty when nothing is
-/// left.
+/// The same without what goes without saying: our own operator is the rule, nothing moves to the host or is
+/// fused by itself, plain autodiff has no level, and a compute type is alone without autocast. Empty when
+/// nothing is left.
 pub fn short_method_label(keys: &[String], settings: &Settings) -> String {
     let value = |key: &str| settings.get(key).and_then(Value::as_str);
     let computes = keys.iter().any(|key| key == "precision.compute");
     let autocasts = settings.get("precision.autocast").and_then(Value::as_bool) == Some(true);
+    let fuses = settings.get("ops.fusion").and_then(Value::as_bool) == Some(true);
     let plain = keys.iter().any(|key| key == "ops.swiglu") && value("ops.swiglu") == Some("plain");
     let kept = keys
         .iter()
-        .filter(|key| !(is_operator(key) && value(key) == Some("custom")))
+        .filter(|key| !((is_operator(key) || *key == operators::KEY) && value(key) == Some("custom")))
         .filter(|key| !(plain && *key == "checkpoint.level"))
         .filter(|key| !stays_on_device(key, settings))
         .filter(|key| !(*key == "precision.autocast" && computes && !autocasts))
+        .filter(|key| *key != "ops.fusion" || fuses)
         .collect();
     label(kept, keys, settings)
 }
@@ -152,8 +155,9 @@ fn stays_on_device(key: &str, settings: &Settings) -> bool {
     moves && setting(settings, key).is_some_and(|value| *value == "device")
 }
 
-fn is_operator(key: &str) -> bool {
-    key.starts_with("ops.")
+/// Whether a key says which implementation of an operator runs.
+pub fn is_operator(key: &str) -> bool {
+    key.starts_with("ops.") && key != "ops.fusion"
 }
 
 /// `None` where there is nothing to say.
@@ -184,6 +188,10 @@ fn method_part(key: &str, value: Option<&Value>) -> Option<String> {
         ("model.positions", _) => format!("{read} positions"),
         ("model.weights", _) => format!("{} weights", file_name(&read)),
         ("offload.activations" | "offload.optimizer", _) => format!("{name} on {read}"),
+        (operators::KEY, _) => format!("{read} operators"),
+        ("ops.fusion", Value::Bool(fuses)) => {
+            if *fuses { "kernel fusion" } else { "no kernel fusion" }.into()
+        }
         ("eval.every", _) => format!("evaluated every {read} steps"),
         ("eval.batches", _) => format!("{read} held-out batches"),
         ("data.k", _) => format!("k = {read}"),

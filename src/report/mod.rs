@@ -16,6 +16,7 @@ mod ladder;
 mod learning;
 mod loading;
 mod offload;
+mod operators;
 mod pdf;
 mod precision;
 mod quality;

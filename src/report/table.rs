@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use super::labels;
+use super::{labels, operators};
 use crate::measure::{Measurement, Samples};
 use crate::recipe::{Cell, Recipe, Settings, goes_with, is_size, matches, setting};
 use crate::row::{Row, Status};
@@ -127,8 +127,10 @@ impl<'a> Comparison<'a> {
         // Its name before its options.
         methods.sort_by_key(|key| key != "data.sampler");
 
+        let mut of_methods = settings.clone();
+        operators::as_one(&mut methods, &recipe.cells, &mut of_methods);
         let (shape_of, shape_first) = group(&settings, &sizes);
-        let (method_of, method_first) = group(&settings, &methods);
+        let (method_of, method_first) = group(&of_methods, &methods);
         let label_sizes =
             label_sizes(&sizes, &settings[0], shape_first.len(), |keys| group(&settings, keys).1.len());
         let shapes = shape_first
@@ -142,7 +144,7 @@ impl<'a> Comparison<'a> {
         let methods = if !ladder.is_empty() && method_first.len() == ladder.len() {
             ladder.iter().map(|stage| stage.stage.clone()).collect()
         } else {
-            method_labels(&methods, method_first.iter().map(|&i| &settings[i]))
+            method_labels(&methods, method_first.iter().map(|&i| &of_methods[i]))
         };
 
         let found = find_rows(recipe, rows);

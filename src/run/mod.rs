@@ -1,6 +1,7 @@
 //! Running cells: each in a process of its own, each leaving one row.
 
 mod bars;
+mod build;
 mod environment;
 mod executor;
 mod hearing;
@@ -18,6 +19,7 @@ mod shard;
 mod store;
 mod verdict;
 
+pub use build::Build;
 pub use environment::measure_environment;
 pub use executor::{Advance, Executor, Job, Outcome, memory_limit};
 pub use interrupt::install as install_interrupt;

@@ -13,10 +13,12 @@ use miette::{IntoDiagnostic, Result, WrapErr};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
+use super::build::Build;
 use super::executor::{Advance, Executor, Job, Outcome};
 use super::hearing::{Heard, Hearing};
 use super::protocol::{Event, Request};
 use super::verdict::{self, Ending};
+use crate::recipe::Cell;
 
 /// How often the process, the clock and Ctrl-C are looked at.
 const POLL: Duration = Duration::from_millis(50);
@@ -24,7 +26,8 @@ const POLL: Duration = Duration::from_millis(50);
 /// arrive after its end (another process may hold its pipes open).
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Runs `program args…` for each cell and speaks [`super::protocol`] with it.
+/// Runs `program args…` for each cell, or the [`Build`] beside it that the cell needs, and speaks
+/// [`super::protocol`] with it.
 #[derive(Clone, Debug)]
 pub struct ProcessExecutor {
     pub program: PathBuf,
@@ -42,9 +45,18 @@ impl ProcessExecutor {
         Ok(Self { program, args: vec!["cell".into()] })
     }
 
-    fn spawn(&self) -> std::io::Result<Child> {
-        Command::new(&self.program)
-            .args(&self.args)
+    /// Checks that every program is there which these cells need.
+    ///
+    /// # Errors
+    /// Which one is missing, and how it is built.
+    pub fn check<'c>(&self, cells: impl IntoIterator<Item = &'c Cell>) -> Result<()> {
+        let other = cells.into_iter().map(Build::of).find(|build| *build != Build::own());
+        other.map_or(Ok(()), |build| build.check(&build.beside(&self.program)))
+    }
+
+    fn spawn(program: &Path, args: &[OsString]) -> std::io::Result<Child> {
+        Command::new(program)
+            .args(args)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -96,9 +108,10 @@ impl Executor for ProcessExecutor {
     fn run(&self, job: Job, on_advance: &mut dyn FnMut(Advance), cancel: &AtomicBool) -> Outcome {
         let Job { cell, memory_limit, timeout, trace } = job;
         let oom_kills = verdict::oom_kills();
-        let mut child = match self.spawn() {
+        let program = Build::of(cell).beside(&self.program);
+        let mut child = match Self::spawn(&program, &self.args) {
             Ok(child) => child,
-            Err(e) => return Outcome::failed(format!("cannot start {}: {e}", self.program.display())),
+            Err(e) => return Outcome::failed(format!("cannot start {}: {e}", program.display())),
         };
         let (stdout, stderr) = (child.stdout.take().expect("piped"), child.stderr.take().expect("piped"));
         let mut stdin = child.stdin.take().expect("piped");

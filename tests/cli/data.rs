@@ -137,29 +137,31 @@ fn a_sampler_that_leaves_out_everything_fails_the_cell() {
 #[test]
 fn the_pipeline_ladder_runs_and_tells_its_stages() {
     let recipe = include_str!("../../recipes/pipeline_ladder.toml")
-        .replace("vocab_size = 4096", "vocab_size = 300")
-        .replace("hidden_size = 512", "hidden_size = 16")
-        .replace("num_hidden_layers = 8", "num_hidden_layers = 1")
-        .replace("num_attention_heads = 8", "num_attention_heads = 2")
-        .replace("640 KiB", "8 KiB")
-        .replace("batch_size = 16", "batch_size = 2")
-        .replace("seq_len = 512", "seq_len = 64")
+        .replace("vocab_size = 512", "vocab_size = 300")
+        .replace("hidden_size = 64", "hidden_size = 16")
+        .replace("num_hidden_layers = 2", "num_hidden_layers = 1")
+        .replace("64 KiB", "8 KiB")
+        .replace("batch_size = 8", "batch_size = 2")
+        .replace("seq_len = 128", "seq_len = 64")
         .replace("warmup = 2", "warmup = 1");
     let place = Place::new(&recipe);
     place.runner(&["run", "recipe.toml"]).exits(0).says(&["8 measured"]);
     let report = std::fs::read_to_string(place.results().join("report.html")).unwrap();
-    for part in ["The ladder", "2. tokenised once", "8. packing", "share of padding", "those of the first"] {
+    for part in ["The ladder", "2. fused operators", "5. packing", "share of padding", "those of the first"] {
         assert!(report.contains(part), "{part}");
     }
-    let losses: Vec<f64> = place
-        .rows()
-        .iter()
-        .filter(|row| row["cell"]["precision"]["compute"] == "fp32")
-        .map(|row| row["measurement"]["loss"][2].as_f64().unwrap())
-        .collect();
-    // Until the arithmetic changes, every stage computes the same.
-    assert_eq!(losses.len(), 6);
-    assert!(losses.iter().all(|loss| (loss - losses[0]).abs() < 1e-4), "{losses:?}");
+    // Stages with one arithmetic and one sampler compute the same.
+    let losses = |compute: &str, sampler: &str| -> Vec<f64> {
+        let rows = place.rows().into_iter().filter(|row| {
+            row["cell"]["precision"]["compute"] == compute && row["cell"]["data"]["sampler"] == sampler
+        });
+        rows.map(|row| row["measurement"]["loss"][2].as_f64().unwrap()).collect()
+    };
+    for (compute, sampler, stages) in [("fp32", "padded", 2), ("bf16", "padded", 2), ("bf16", "packed", 4)] {
+        let losses = losses(compute, sampler);
+        assert_eq!(losses.len(), stages, "{compute} {sampler}");
+        assert!(losses.iter().all(|loss| (loss - losses[0]).abs() < 1e-4), "{losses:?}");
+    }
     place.write("short.toml", &recipe.replace("stage = \"packing\"", "step = \"packing\""));
     place.runner(&["check", "short.toml"]).exits(2).says(&["unknown key `step`"]);
     let last = recipe.rfind("[[report.ladder]]").unwrap();

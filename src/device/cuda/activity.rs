@@ -74,9 +74,8 @@ impl Gpu {
     /// nothing reads before it is written, is set to the mark's code. Nobody else sets a single byte.
     pub fn mark(&self, mark: Mark) {
         if RECORDING.load(Relaxed) {
-            let lane = self.lane();
-            let (scratch, code) = (lane.workspace, mark.code());
-            lane.stream.enqueue(move |_, stream| {
+            let (scratch, code) = (self.lane().workspace, mark.code());
+            self.stream().enqueue(move |_, stream| {
                 // SAFETY: the scratch memory is this stream's and lives as long as the process.
                 let set = unsafe { sys::cuMemsetD8Async(scratch, code, 1, stream) };
                 set.result().map_err(|e| format!("a byte of memory could not be set: {e}"))

@@ -4,12 +4,11 @@ use std::ffi::c_void;
 use std::time::Instant;
 
 use burn::tensor::{Distribution, Tensor};
-use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
 use cudarc::driver::sys;
 
 use super::block::Block;
-use super::{CopyStream, Event, Gpu, Operand, Output, PinnedArena, Slot, matmul};
+use super::{CopyStream, Event, Gpu, Operand, Output, PinnedArena, Slot, buffer, matmul};
 use crate::device::{Ceilings, dtype};
 use crate::recipe::Compute;
 
@@ -27,7 +26,7 @@ pub fn ceilings(gpu: &'static Gpu, types: &[Compute]) -> Ceilings {
         let n = MATMUL_SIZE;
         let random = || {
             let spread = Distribution::Normal(0.0, 1.0);
-            primitive(Tensor::<2>::random([n, n], spread, (&gpu.burn(), dtype(*compute))))
+            buffer(Tensor::<2>::random([n, n], spread, (&gpu.burn(), dtype(*compute))))
         };
         let (a, b) = (random(), random());
         let side = |tensor: &CubeTensor| Operand { tensor: tensor.clone(), transposed: false };
@@ -109,8 +108,4 @@ fn fastest(gpu: &'static Gpu, mut run: impl FnMut()) -> f64 {
             Event::record(gpu).seconds_since(&start)
         })
         .fold(f64::INFINITY, f64::min)
-}
-
-fn primitive(tensor: Tensor<2>) -> CubeTensor {
-    tensor.try_into_primitive::<CubeBackend>().expect("a tensor of a CUDA device")
 }

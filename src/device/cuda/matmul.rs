@@ -102,7 +102,7 @@ impl Product {
     fn issue(&self) {
         let (gpu, blas) = self.begin();
         let call = self.call(gpu, Epilogue::None, None);
-        gpu.stream().enqueue(move |buffers, stream| call.run(buffers, blas, stream));
+        gpu.lane().stream.enqueue(move |buffers, stream| call.run(buffers, blas, stream));
     }
 
     /// Enqueues the product and `epilogue` with its vector, in one kernel; without the epilogue where
@@ -113,7 +113,7 @@ impl Product {
         // CubeCL's buffers begin at multiples of 256 bytes, so the parts' offsets tell their alignment.
         match blas.accepts(&call.problem(self.offsets())) {
             Some(true) => {
-                gpu.stream().enqueue(move |buffers, stream| call.run(buffers, blas, stream));
+                gpu.lane().stream.enqueue(move |buffers, stream| call.run(buffers, blas, stream));
                 true
             }
             Some(false) => {
@@ -122,13 +122,13 @@ impl Product {
             }
             None => {
                 let (tell, told) = mpsc::channel();
-                gpu.stream().enqueue(move |buffers, stream| {
+                gpu.lane().stream.enqueue(move |buffers, stream| {
                     let accepted = call.run(buffers, blas, stream).is_ok();
                     let _ = tell.send(accepted);
                     if accepted { Ok(()) } else { call.without_epilogue().run(buffers, blas, stream) }
                 });
                 // All that was enqueued has run, or this panics.
-                gpu.stream().submit(|_| ());
+                gpu.lane().stream.submit(|_| ());
                 told.recv().expect("the call has run")
             }
         }

@@ -10,13 +10,11 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use burn::tensor::Tensor;
-use burn_cubecl::CubeBackend;
-use burn_cubecl::tensor::CubeTensor;
 use cubecl::bytes::Bytes;
 use cubecl::client::Client;
 
 use super::pinned::pinned;
-use super::{Event, Gpu, PeakObservation, Usage, out_of_memory};
+use super::{Event, Gpu, PeakObservation, Usage, buffer, out_of_memory};
 use crate::measure::{Measured, Meter, Phase, Stop, alloc, divergence, process_peak_rss};
 
 /// The device's answer to a read: it arrives in page-locked memory without the host waiting.
@@ -80,8 +78,9 @@ impl CudaMeter {
     /// Notes the memory of a phase that has just been issued.
     fn note(&mut self, phase: Phase) {
         let Some(observation) = &self.observation else { return };
-        let (live, reserved) = observation.take_peaks();
+        // First, since it has the phase issued to its end.
         let now = Usage::now(self.gpu);
+        let (live, reserved) = observation.take_peaks();
         let above = |bytes: u64, base: u64| bytes.saturating_sub(base);
         let memory = &mut self.result.memory;
         let peak = above(live.max(now.live), self.base.live);
@@ -116,9 +115,7 @@ impl CudaMeter {
 
     /// Reads fp32 numbers without waiting for them.
     fn read(&mut self, numbers: Tensor<1>) -> Read {
-        let numbers: CubeTensor =
-            numbers.try_into_primitive::<CubeBackend>().expect("numbers on a CUDA device");
-        let read = self.client.read_async(vec![numbers.handle]);
+        let read = self.client.read_async(vec![buffer(numbers).handle]);
         if self.since.is_some() {
             // The copy belongs to no phase.
             self.since = Some(self.mark());

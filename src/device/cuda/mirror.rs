@@ -6,12 +6,11 @@ use std::time::Duration;
 
 use burn::backend::DispatchTensor;
 use burn::tensor::Tensor;
-use burn_cubecl::CubeBackend;
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use cudarc::driver::result::{memcpy_dtoh_async, memcpy_htod_async};
 
-use super::{Event, Gpu, PinnedArena, address};
+use super::{Event, Gpu, PinnedArena, address, buffer};
 use crate::device::host::{Arrival, HostMemory, Loan};
 use crate::device::mirror::Mirror;
 
@@ -86,7 +85,7 @@ impl Mirror for CudaMirror {
         });
         self.copied = Some(Arc::new(copied.unwrap_or_else(|e| panic!("{e}"))));
         // The rank of a tensor is a mark on its type alone.
-        Tensor::<1>::from_primitive::<CubeBackend>(tensor).into_dispatch()
+        super::tensor::<1>(tensor).into_dispatch()
     }
 }
 
@@ -97,7 +96,7 @@ impl Drop for CudaMirror {
 }
 
 fn primitive(tensor: DispatchTensor) -> CubeTensor {
-    Tensor::<1>::from_dispatch(tensor).try_into_primitive::<CubeBackend>().expect("a tensor of the device")
+    buffer(Tensor::<1>::from_dispatch(tensor))
 }
 
 /// Waits for these events, on whichever thread.

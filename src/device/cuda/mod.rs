@@ -19,6 +19,7 @@ mod ranges;
 mod staging;
 mod store;
 mod stream;
+mod tensors;
 mod upload;
 
 use std::collections::HashMap;
@@ -50,6 +51,7 @@ pub use ranges::Range;
 pub use staging::Staging;
 pub use store::CudaStore;
 pub use stream::Path as StreamPath;
+pub use tensors::{FUSED, buffer, int_buffer, int_tensor, tensor};
 pub use upload::Uploader;
 
 /// An opened device.
@@ -117,7 +119,9 @@ impl Gpu {
             Ok(version) => format!("cuBLASLt {version}"),
             Err(reason) => format!("CubeCL ({reason})"),
         };
-        vec![("matmul", matmul), ("stream", stream), ("time", "device events".into())]
+        let mut paths = vec![("matmul", matmul), ("stream", stream), ("time", "device events".into())];
+        paths.extend(FUSED.then(|| ("fusion", "Burn's kernel fusion".into())));
+        paths
     }
 
     /// The Burn device.
@@ -127,7 +131,7 @@ impl Gpu {
 
     /// How products on this thread's stream are ordered with Burn's kernels.
     pub fn stream_path(&self) -> &StreamPath {
-        self.stream().path()
+        self.lane().stream.path()
     }
 
     /// The version of cuBLASLt, or why there is none: products then take Burn's own kernels.
@@ -157,7 +161,14 @@ impl Gpu {
         self.device.client()
     }
 
+    /// Issues what Burn keeps back of this thread's operators to fuse it with later ones.
+    fn issue(&self) {
+        tensors::issue(&self.device);
+    }
+
+    /// This thread's stream, all that Burn was given issued on it.
     fn stream(&self) -> &'static stream::Stream {
+        self.issue();
         &self.lane().stream
     }
 

@@ -1,10 +1,9 @@
 //! [`Staging`]: a batch's arrays in one copy from page-locked memory.
 
 use burn::tensor::{DType, Int, Shape, Tensor};
-use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
 
-use super::{Gpu, Uploader};
+use super::{Gpu, Uploader, int_tensor};
 
 /// Arrays begin at multiples of so many numbers, 512 bytes.
 const ALIGNMENT: usize = 128;
@@ -46,8 +45,7 @@ impl Staging {
             let handle = whole.handle.clone().offset_start(bytes(*start)).offset_end(bytes(rest));
             let (client, device) = (whole.client.clone(), whole.device.clone());
             let shape = Shape::from([array.len()]);
-            let part = CubeTensor::new_contiguous(client, device, shape, handle, DType::I32);
-            Tensor::from_primitive::<CubeBackend>(part)
+            int_tensor(CubeTensor::new_contiguous(client, device, shape, handle, DType::I32))
         };
         Ok(arrays.iter().zip(&starts).map(part).collect())
     }

@@ -5,13 +5,11 @@ use std::sync::Arc;
 
 use burn::backend::DispatchTensor;
 use burn::tensor::{Shape, Tensor};
-use burn_cubecl::CubeBackend;
 use burn_cubecl::kernel::into_contiguous;
-use burn_cubecl::tensor::CubeTensor;
 use cudarc::driver::result::{memcpy_dtod_async, memcpy_dtoh_async, memcpy_htod_async, memset_d8_async};
 
 use super::mirror::arrival;
-use super::{CopyStream, Event, Gpu, PinnedArena, Slot};
+use super::{CopyStream, Event, Gpu, PinnedArena, Slot, buffer as memory, tensor};
 use crate::device::trace::Mark;
 use crate::device::{BlockStore, HostMemory, Loan, Side, StoreSize};
 
@@ -169,16 +167,13 @@ impl BlockStore for CudaStore {
         let StoreSize { dtype, .. } = self.size;
         let part = self.places[slot].slot.part(first * dtype.size(), Shape::from(shape.to_vec()), dtype);
         // The rank of a tensor is a mark on its type alone.
-        Tensor::<1>::from_primitive::<CubeBackend>(part).into_dispatch()
+        tensor::<1>(part).into_dispatch()
     }
 
     fn write(&mut self, slot: usize, first: usize, values: DispatchTensor) {
         self.hold_compute(&self.places[slot].sent);
         self.places[slot].sent = None;
-        let values: CubeTensor = Tensor::<1>::from_dispatch(values)
-            .try_into_primitive::<CubeBackend>()
-            .expect("values of the device");
-        let values = into_contiguous(values);
+        let values = into_contiguous(memory(Tensor::<1>::from_dispatch(values)));
         let bytes = values.meta.shape().num_elements() * self.size.dtype.size();
         assert!(
             values.dtype == self.size.dtype && first * self.size.dtype.size() + bytes <= self.size.bytes()

@@ -26,12 +26,12 @@ mod gate_cpu;
 mod gate_cuda;
 pub mod memory;
 
-use burn::backend::{DispatchKindConversion, DispatchTensor, Flex};
+use burn::backend::Flex;
 use burn::tensor::{Tensor, activation};
-use burn_cubecl::CubeBackend as Cube;
+use burn_cubecl::CubeBackend;
 
 use self::gate::Gate;
-use super::backend::{lift, lower, on_cuda};
+use super::backend::{Computes, on_cuda};
 use super::dense::{Arithmetic, Weight, WeightLayout};
 use super::function::{InputGradients, custom};
 use super::linear::Matmul;
@@ -74,7 +74,7 @@ pub fn swiglu(
     custom([x, w.stored, v.stored, u.stored].map(Tensor::into_dispatch), |inputs| {
         let inputs = inputs.map(Tensor::<2>::from_dispatch);
         if on_cuda(&inputs[0]) {
-            on::<Cube>(inputs, casts, layout, level, arithmetic)
+            on::<CubeBackend>(inputs, casts, layout, level, arithmetic)
         } else {
             on::<Flex>(inputs, casts, layout, level, arithmetic)
         }
@@ -83,34 +83,31 @@ pub fn swiglu(
 
 type BackwardCall = Box<dyn FnOnce(Tensor<2>, [bool; 4]) -> InputGradients<4> + Send>;
 
-fn on<B: Gate + Matmul>(
+fn on<B: Computes + Gate + Matmul>(
     inputs: [Tensor<2>; 4],
     casts: [Option<Tensor<2>>; 3],
     layout: WeightLayout,
     level: Level,
     arithmetic: Arithmetic,
-) -> (Tensor<2>, BackwardCall)
-where
-    DispatchTensor: DispatchKindConversion<B>,
-{
+) -> (Tensor<2>, BackwardCall) {
     let [x_dtype, weight_dtype, ..] = inputs.each_ref().map(|t| t.dtype());
     let [x, w, v, u] = inputs;
-    let x = lower::<B, 2>(narrow(x, arithmetic.dtype));
+    let x = B::lower::<2>(narrow(x, arithmetic.dtype));
     let mut casts = casts.into_iter();
     let [w, v, u] = [w, v, u].map(|stored| {
         let weight = Weight { stored, cast: casts.next().flatten() };
-        lower::<B, 2>(weight.narrow(arithmetic.dtype))
+        B::lower::<2>(weight.narrow(arithmetic.dtype))
     });
     let (y, kept) =
         formula::forward::<B>(x.clone(), w.clone(), v.clone(), u.clone(), layout, level, arithmetic);
     let backward = move |g: Tensor<2>, wanted: [bool; 4]| {
-        let g = lower::<B, 2>(narrow(g, arithmetic.dtype));
+        let g = B::lower::<2>(narrow(g, arithmetic.dtype));
         let inputs = formula::Inputs { x, w, v, u, kept, g };
         let gradients = formula::backward::<B>(inputs, wanted, weight_dtype, layout, arithmetic);
-        let [dx, dw, dv, du] = gradients.map(|gradient| gradient.map(lift::<B, 2>));
+        let [dx, dw, dv, du] = gradients.map(|gradient| gradient.map(B::lift::<2>));
         [dx.map(|dx| narrow(dx, x_dtype)), dw, dv, du].map(|gradient| gradient.map(Tensor::into_dispatch))
     };
-    (lift::<B, 2>(y), Box::new(backward))
+    (B::lift::<2>(y), Box::new(backward))
 }
 
 #[cfg(test)]

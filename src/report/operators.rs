@@ -1,0 +1,51 @@
+//! [`as_one`]: operators that are swept together, as one method key over networks with different ones.
+
+use super::labels::is_operator;
+use crate::ops::Operator;
+use crate::recipe::{Cell, Settings};
+
+/// The key that stands for all swept operators.
+pub const KEY: &str = "ops";
+
+/// Where networks have different operators and each cell has all of its own in one way, "all plain" is
+/// one method, whichever they are: [`KEY`] then takes the place of theirs in `methods` and `settings`.
+pub fn as_one(methods: &mut Vec<String>, cells: &[Cell], settings: &mut [Settings]) {
+    let swept: Vec<&str> =
+        methods.iter().filter(|key| is_operator(key)).filter_map(|key| key.strip_prefix("ops.")).collect();
+    let of_cell = |cell: &Cell| -> Vec<Operator> {
+        let has = cell.ops.of(&cell.model).into_iter();
+        has.filter(|(name, _)| swept.contains(name)).map(|(_, way)| way).collect()
+    };
+    let ways: Vec<Vec<Operator>> = cells.iter().map(of_cell).collect();
+    let alike = |ways: &Vec<Operator>| ways.first().is_some_and(|first| ways.iter().all(|way| way == first));
+    if !ways.iter().all(alike) || ways.iter().all(|ways| ways.len() == swept.len()) {
+        return;
+    }
+    for (settings, ways) in settings.iter_mut().zip(ways) {
+        settings.insert(KEY.into(), serde_json::to_value(ways[0]).expect("a word"));
+    }
+    methods.retain(|key| !is_operator(key));
+    methods.push(KEY.into());
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::recipe::{Recipe, Source};
+    use crate::report::table::Comparison;
+
+    #[test]
+    fn networks_with_different_operators_share_methods() {
+        let text = include_str!("../../recipes/fusion.toml").replace("\"auto\"", "\"cuda:0\"");
+        let source = Source { path: "recipes/fusion.toml".into(), text };
+        let recipe = Recipe::parse_finished(&source, false).expect("a valid recipe");
+        let comparison = Comparison::new(&recipe, &[]);
+        assert_eq!(
+            comparison.methods,
+            ["plain operators", "plain operators, kernel fusion", "custom operators, no kernel fusion"]
+        );
+        let methods: Vec<usize> = comparison.lines.iter().map(|line| line.method).collect();
+        assert_eq!(methods, [0, 1, 2, 0, 1, 2]);
+        let baselines: Vec<Option<usize>> = comparison.lines.iter().map(|line| line.baseline).collect();
+        assert_eq!(baselines, [0, 0, 0, 3, 3, 3].map(Some));
+    }
+}
