@@ -28,6 +28,10 @@ pub fn sentences(comparison: &Comparison) -> Vec<String> {
     }
     out.extend(estimates(comparison));
     out.extend(incomplete(comparison));
+    if comparison.sizes == ["seed"] {
+        // What is told of shapes is then told of seeds.
+        out = out.iter().map(|sentence| sentence.replace(" shape", " seed")).collect();
+    }
     out
 }
 

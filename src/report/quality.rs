@@ -69,15 +69,22 @@ impl Change {
     /// `lr 0.01 (18.2, 9 % lower)`, of several shapes `lr 0.01 (9 % lower, 7 to 11 % over 3 shapes)`.
     fn text(&self, comparison: &Comparison) -> String {
         let value = self.value.map_or(String::new(), |value| format!("{}, ", perplexity(value)));
-        let side = if self.median() < 0.0 { "lower" } else { "higher" };
+        let median = self.median();
+        let change = match median {
+            ..0.0 => format!("{} lower", percent(median)),
+            ..9.0 => format!("{} higher", percent(median)),
+            _ => format!("{:.0} times as high", 1.0 + median),
+        };
         let mut ends = [self.shares[0], self.shares[self.shares.len() - 1]];
         ends.sort_by(|a, b| a.abs().total_cmp(&b.abs()));
         let [from, to] = ends.map(percent);
         let range = match self.shares.len() {
-            1 => String::new(),
-            n => format!(", {} to {to} over {n} shapes", from.trim_end_matches(" %")),
+            n if n > 1 && median < 9.0 => {
+                format!(", {} to {to} over {n} shapes", from.trim_end_matches(" %"))
+            }
+            _ => String::new(),
         };
-        format!("{} ({value}{} {side}{range})", comparison.methods[self.method], percent(self.median()))
+        format!("{} ({value}{change}{range})", comparison.methods[self.method])
     }
 }
 

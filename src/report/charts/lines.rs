@@ -31,7 +31,9 @@ struct Sweep {
 
 /// One chart for each swept numeric size with a group of at least two values.
 pub fn lines(comparison: &Comparison) -> Result<Vec<Chart>> {
-    let sweeps = comparison.sizes.iter().filter_map(|key| sweep(comparison, key));
+    // A seed is a number without more and less.
+    let sizes = comparison.sizes.iter().filter(|key| *key != "seed");
+    let sweeps = sizes.filter_map(|key| sweep(comparison, key));
     sweeps.map(|sweep| chart(comparison, &sweep)).collect()
 }
 
