@@ -29,6 +29,9 @@ struct Sweep {
     points: Vec<(f64, usize)>,
 }
 
+/// The other sizes, by name, and the cells along the axis as in [`Sweep`].
+type Group = (Vec<String>, Vec<(f64, usize)>);
+
 /// One chart for each swept numeric size with a group of at least two values.
 pub fn lines(comparison: &Comparison) -> Result<Vec<Chart>> {
     // A seed is a number without more and less.
@@ -40,7 +43,7 @@ pub fn lines(comparison: &Comparison) -> Result<Vec<Chart>> {
 /// The group with the most measured values along `key`; the first of equals.
 fn sweep(comparison: &Comparison, key: &str) -> Option<Sweep> {
     let others: Vec<&String> = comparison.sizes.iter().filter(|other| *other != key).collect();
-    let mut groups: Vec<(String, Vec<(f64, usize)>)> = Vec::new();
+    let mut groups: Vec<Group> = Vec::new();
     for (i, line) in comparison.lines.iter().enumerate() {
         let x = setting(&line.settings, key)?.as_f64()?;
         let named = |other: &&String| {
@@ -48,7 +51,6 @@ fn sweep(comparison: &Comparison, key: &str) -> Option<Sweep> {
             format!("{} {value}", size_name(other))
         };
         let held: Vec<String> = others.iter().map(named).collect();
-        let held = held.join(", ");
         match groups.iter_mut().find(|(name, _)| *name == held) {
             Some((_, points)) => points.push((x, i)),
             None => groups.push((held, vec![(x, i)])),
@@ -67,6 +69,9 @@ fn sweep(comparison: &Comparison, key: &str) -> Option<Sweep> {
     // max_by_key takes the last of equals.
     let (held, mut points) = groups.into_iter().rev().max_by_key(|(_, points)| measured(points))?;
     points.sort_by(|a, b| a.0.total_cmp(&b.0));
+    // A preset stands for its dimensions.
+    let told = held.into_iter().zip(&others).filter(|(_, size)| comparison.label_sizes.contains(size));
+    let held = told.map(|(named, _)| named).collect::<Vec<_>>().join(", ");
     (measured(&points) >= 2).then(|| Sweep { key: key.into(), held, points })
 }
 
