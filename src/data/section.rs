@@ -249,7 +249,6 @@ mod tests {
             ("corpus = \"wiki\"\nsampler = \"balanced\"", "needs `k`"),
             ("corpus = \"wiki\"\nsampler = \"standard\"\nk = 4", "`k` is of sampler = \"balanced\""),
             ("corpus = \"wiki\"\nsampler = \"padded\"\nlongest_first = true", "equally large"),
-            ("corpus = \"wiki\"\nsampler = \"packed\"\npad_to_multiple_of = 8", "equally large"),
             ("corpus = \"wiki\"\nsampler = \"packed\"\ntokenize = \"every_step\"", "lengths before it draws"),
             (
                 "corpus = \"wiki\"\nsampler = \"padded\"\nnum_workers = 0\nprefetch_factor = 2",

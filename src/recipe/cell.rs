@@ -116,6 +116,7 @@ impl Cell {
                  \"packed\"",
             ));
         }
+        self.data.sampler().map_or(Ok(()), |sampler| sampler.check(self.train.seq_len))?;
         self.model.check(self)
     }
 

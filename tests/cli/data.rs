@@ -107,6 +107,7 @@ fn keys_without_effect_are_refused_with_their_place() {
     };
     refused("\"data.k\" = 4", "\"data.prefetch_factor\" = 2", &["needs `k`"]);
     refused("epochs = 1", "epochs = 1\nsteps = 2", &["`steps` and `epochs`"]);
+    refused("size = \"10 KiB\"", "size = \"10 KiB\"\npad_to_multiple_of = 7", &["not a multiple of 7"]);
     refused(
         "\"data.tokenize\" = \"once\"",
         "\"data.tokenize\" = \"every_step\"",

@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use crate::data::samples::{SampleUnit, Tokenize};
 use crate::data::section::RawData;
+use crate::recipe::Rule;
 
 const NUM_WORKERS: usize = 1;
 /// Enough to bridge one batch that takes twice as long.
@@ -79,6 +80,22 @@ impl SamplerConfig {
         }
     }
 
+    /// Refuses rows of `seq_len` tokens that are not what the recipe asks rows to be.
+    pub(crate) fn check(&self, seq_len: usize) -> Result<(), Rule> {
+        let (multiple, equal) =
+            (self.pad_to_multiple_of, matches!(self.sampler, Sampler::Padded | Sampler::Packed { .. }));
+        if !equal || seq_len.is_multiple_of(multiple) {
+            return Ok(());
+        }
+        Err(Rule::new(
+            &["data.pad_to_multiple_of", "train.seq_len"],
+            format!(
+                "this sampler makes rows of train.seq_len = {seq_len} tokens, not a multiple of {multiple}"
+            ),
+            format!("make train.seq_len a multiple of {multiple}, or remove data.pad_to_multiple_of"),
+        ))
+    }
+
     /// From the keys as written; `None` without a sampler.
     pub(in crate::data) fn from_keys(raw: &RawData) -> Result<Option<Self>, String> {
         let Some(name) = raw.sampler else {
@@ -97,16 +114,12 @@ impl SamplerConfig {
             return Err("`last_sample` is of sampler = \"packed\"; remove it".into());
         }
         let equal = matches!(name, SamplerName::Padded | SamplerName::Packed);
-        for (key, on) in [
-            ("longest_first", raw.longest_first == Some(true)),
-            ("pad_to_multiple_of", raw.pad_to_multiple_of.is_some()),
-        ] {
-            if equal && on {
-                return Err(format!(
-                    "`{key}` has no effect: the batches of this sampler are equally large; remove it, or use \
-                     sampler = \"standard\" or \"balanced\""
-                ));
-            }
+        if equal && raw.longest_first == Some(true) {
+            return Err(
+                "`longest_first` has no effect: the batches of this sampler are equally large; remove it, \
+                 or use sampler = \"standard\" or \"balanced\""
+                    .into(),
+            );
         }
         let tokenize = raw.tokenize.unwrap_or_default();
         let longest_first = raw.longest_first.unwrap_or(false);
