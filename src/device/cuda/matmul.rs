@@ -101,8 +101,7 @@ impl Product {
     /// Enqueues the product.
     fn issue(&self) {
         let (gpu, blas) = self.begin();
-        let call = self.call(gpu, Epilogue::None, None);
-        gpu.lane().stream.enqueue(move |buffers, stream| call.run(buffers, blas, stream));
+        self.call(gpu, Epilogue::None, None).enqueue(gpu, blas);
     }
 
     /// Enqueues the product and `epilogue` with its vector, in one kernel; without the epilogue where
@@ -113,7 +112,7 @@ impl Product {
         // CubeCL's buffers begin at multiples of 256 bytes, so the parts' offsets tell their alignment.
         match blas.accepts(&call.problem(self.offsets())) {
             Some(true) => {
-                gpu.lane().stream.enqueue(move |buffers, stream| call.run(buffers, blas, stream));
+                call.enqueue(gpu, blas);
                 true
             }
             Some(false) => {
@@ -166,7 +165,6 @@ impl Product {
 }
 
 /// A product as it waits in CubeCL's queue: left-hand side, right-hand side and output.
-#[derive(Clone)]
 struct Call {
     places: [Place; 3],
     buffers: [BufferBinding; 3],
@@ -195,6 +193,10 @@ impl Call {
             accumulate: self.accumulate,
             epilogue: self.epilogue,
         }
+    }
+
+    fn enqueue(self, gpu: &Gpu, blas: &'static Blas) {
+        gpu.lane().stream.enqueue(move |buffers, stream| self.run(buffers, blas, stream));
     }
 
     fn run(&self, buffers: &mut Buffers<'_>, blas: &Blas, stream: CUstream) -> Result<(), String> {

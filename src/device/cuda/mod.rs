@@ -29,9 +29,10 @@ use burn::tensor::{Device, StreamId};
 use burn_cubecl::CubeDevice;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::client::Client;
-use cubecl::server::{Handle, ServerError};
+use cubecl::server::{Handle, ServerError, ServerStorage};
 use cubecl_cuda::CudaRuntime;
 use cubecl_runtime::runtime::Runtime;
+use cubecl_runtime::storage::{ComputeStorage, ManagedResource};
 
 use super::DeviceInfo;
 use crate::recipe::Bytes;
@@ -214,13 +215,17 @@ struct Address<Guard> {
 /// # Errors
 /// When the buffer could not be allocated or what should have filled it failed.
 fn address(client: &Client, handle: &Handle) -> Result<Address<impl Sized + use<>>, String> {
-    let resource = client.get_resource::<Server>(handle.clone()).map_err(unusable)?;
-    Ok(Address { pointer: resource.resource().ptr, _guard: resource })
+    located(client.get_resource::<Server>(handle.clone()))
 }
 
-/// Why a buffer has no address.
-fn unusable(error: ServerError) -> String {
-    format!("out of device memory, or a kernel before this failed: {error:?}")
+/// What CubeCL says of a buffer that lies still.
+type Located = ManagedResource<<<Server as ServerStorage>::Storage as ComputeStorage>::Resource>;
+
+/// The address in CubeCL's answer, or why there is none.
+fn located(answer: Result<Located, ServerError>) -> Result<Address<Located>, String> {
+    let resource =
+        answer.map_err(|e| format!("out of device memory, or a kernel before this failed: {e:?}"))?;
+    Ok(Address { pointer: resource.resource().ptr, _guard: resource })
 }
 
 /// Name, memory and versions of a device, without opening it.

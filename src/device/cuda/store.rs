@@ -210,11 +210,7 @@ impl BlockStore for CudaStore {
     fn settle(&mut self) {
         self.gpu.context.bind();
         for stream in [&self.fills, &self.sends] {
-            let event = Event::record_on(stream.stream.stream());
-            self.gpu.stream().enqueue(move |_, stream| {
-                event.hold(stream);
-                Ok(())
-            });
+            self.hold_compute(&Some(Arc::new(Event::record_on(stream.stream.stream()))));
         }
     }
 

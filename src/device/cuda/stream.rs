@@ -101,8 +101,7 @@ impl Buffers<'_> {
     /// # Errors
     /// When the buffer could not be allocated or what should have filled it failed.
     pub fn locate(&mut self, buffer: BufferBinding) -> Result<Address<impl Sized + use<>>, String> {
-        let resource = self.0.get_resource(buffer, StreamId::current()).map_err(super::unusable)?;
-        Ok(Address { pointer: resource.resource().ptr, _guard: resource })
+        super::located(self.0.get_resource(buffer, StreamId::current()))
     }
 }
 
