@@ -1,6 +1,6 @@
 //! The flow of the program: a recipe is loaded and checked, planned, run and reported.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -13,21 +13,14 @@ use runner::run::{Build, Results, Store};
 use runner::{report, train, verify};
 
 pub fn main() -> ExitCode {
-    match execute(Cli::parse().command) {
-        Ok(code) => code,
-        Err(error) => {
-            eprintln!("{error:?}");
-            // 2: the recipe is wrong; 1: everything else.
-            ExitCode::from(if error.is::<RecipeError>() { 2 } else { 1 })
-        }
-    }
+    execute(Cli::parse().command).unwrap_or_else(|error| failure(&error))
 }
 
 fn execute(command: Command) -> Result<ExitCode> {
     match command {
         Command::Run(args) => return run_recipe(&args),
         Command::Plan(args) => println!("{}", plan::plan(&Recipe::load(&args.recipe)?)),
-        Command::Check { recipes } => check(&recipes)?,
+        Command::Check { recipes } => return Ok(check(&recipes)),
         Command::Report { folder } => {
             let results = Store::open_folder(&folder)?;
             for notice in &results.notices {
@@ -68,12 +61,22 @@ fn run_recipe(args: &RunArgs) -> Result<ExitCode> {
     Ok(ExitCode::from(summary.exit_code()))
 }
 
-fn check(recipes: &[std::path::PathBuf]) -> Result<()> {
+/// Every recipe is checked, also after a wrong one.
+fn check(recipes: &[PathBuf]) -> ExitCode {
+    let mut code = ExitCode::SUCCESS;
     for path in recipes {
-        let recipe = Recipe::load(path)?;
-        println!("{}: {} cells, all valid", path.display(), recipe.cells.len());
+        match Recipe::load(path) {
+            Ok(recipe) => println!("{}: {} cells, all valid", path.display(), recipe.cells.len()),
+            Err(error) => code = failure(&error.into()),
+        }
     }
-    Ok(())
+    code
+}
+
+/// Prints an error; 2: a recipe is wrong; 1: everything else.
+fn failure(error: &miette::Report) -> ExitCode {
+    eprintln!("{error:?}");
+    ExitCode::from(if error.is::<RecipeError>() { 2 } else { 1 })
 }
 
 /// Writes the tables, charts and documents of a results folder and prints its table.

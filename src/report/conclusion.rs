@@ -28,10 +28,6 @@ pub fn sentences(comparison: &Comparison) -> Vec<String> {
     }
     out.extend(estimates(comparison));
     out.extend(incomplete(comparison));
-    if comparison.sizes == ["seed"] {
-        // What is told of shapes is then told of seeds.
-        out = out.iter().map(|sentence| sentence.replace(" shape", " seed")).collect();
-    }
     out
 }
 
@@ -41,14 +37,16 @@ struct Change {
     shares: Vec<f64>,
     /// Whether the change is larger than the samples' spread at most shapes.
     measurable: bool,
+    /// What the changes are over, see [`Comparison::repeated`].
+    repeated: &'static str,
 }
 
 impl Change {
-    fn new(pairs: &[(&Measurement, &Measurement)], quantity: Quantity) -> Self {
+    fn new(pairs: &[(&Measurement, &Measurement)], quantity: Quantity, repeated: &'static str) -> Self {
         let mut shares: Vec<f64> = pairs.iter().map(|(own, base)| quantity.ratio(own, base) - 1.0).collect();
         shares.sort_by(f64::total_cmp);
         let clear = pairs.iter().filter(|(own, base)| differs(own, base, quantity)).count();
-        Self { shares, measurable: 2 * clear > pairs.len() }
+        Self { shares, measurable: 2 * clear > pairs.len(), repeated }
     }
 
     fn median(&self) -> f64 {
@@ -71,9 +69,9 @@ impl Change {
         };
         let same = range == percent(self.median());
         match (same, times) {
-            (true, true) => format!(" (at each of {n} shapes)"),
+            (true, true) => format!(" (at each of {n} {}s)", self.repeated),
             (true, false) => String::new(),
-            (false, true) => format!(" ({range} over {n} shapes)"),
+            (false, true) => format!(" ({range} over {n} {}s)", self.repeated),
             (false, false) => format!(" ({range})"),
         }
     }
@@ -141,8 +139,9 @@ fn against_baseline(comparison: &Comparison, method: usize) -> Vec<String> {
         format!(" against {}", and(&bases))
     };
 
-    let memory = Change::new(&pairs, Quantity::Peak);
-    let backward = Change::new(&pairs, Quantity::Backward);
+    let [memory, backward, forward, step] =
+        [Quantity::Peak, Quantity::Backward, Quantity::Forward, Quantity::Step]
+            .map(|quantity| Change::new(&pairs, quantity, comparison.repeated()));
     let (m, b) = (memory.median(), backward.median());
     let first = match (memory.measurable, m < 0.0) {
         (false, _) => format!("{name} needs about the same peak memory{against}"),
@@ -165,7 +164,6 @@ fn against_baseline(comparison: &Comparison, method: usize) -> Vec<String> {
             format!(" {joint} {} less backward time{}", percent(b), backward.range(!memory.measurable))
         }
     };
-    let [forward, step] = [Quantity::Forward, Quantity::Step].map(|q| Change::new(&pairs, q));
     let rest = if forward.measurable || step.measurable {
         format!("{}; {}", time_change("forward", &forward), time_change("the whole step", &step))
     } else {
@@ -191,10 +189,11 @@ fn fits(comparison: &Comparison) -> Option<String> {
         of_method.filter(|line| test(line.row.map(|row| row.status))).count()
     };
     let methods = 0..comparison.methods.len();
+    let repeated = comparison.repeated();
     let at = |n: usize, of: usize| match (n == of, of) {
         (true, 1) => String::new(),
-        (true, _) => format!(" at any of {of} shapes"),
-        (false, _) => format!(" at {n} of {of} shapes"),
+        (true, _) => format!(" at any of {of} {repeated}s"),
+        (false, _) => format!(" at {n} of {of} {repeated}s"),
     };
     let name = |method: usize| comparison.methods[method].clone();
     let mut parts = Vec::new();
@@ -267,7 +266,7 @@ fn pareto(comparison: &Comparison) -> Option<String> {
         .filter(|(_, n)| **n > 0)
         .map(|(name, n)| match compared {
             1 => name.clone(),
-            _ => format!("{name} ({n} of {compared} shapes)"),
+            _ => format!("{name} ({n} of {compared} {}s)", comparison.repeated()),
         })
         .collect();
     Some(format!("On the Pareto front of step time and peak memory: {}.", and(&names)))

@@ -80,7 +80,7 @@ impl Change {
         let [from, to] = ends.map(percent);
         let range = match self.shares.len() {
             n if n > 1 && median < 9.0 => {
-                format!(", {} to {to} over {n} shapes", from.trim_end_matches(" %"))
+                format!(", {} to {to} over {n} {}s", from.trim_end_matches(" %"), comparison.repeated())
             }
             _ => String::new(),
         };
@@ -126,7 +126,10 @@ fn against_baseline(comparison: &Comparison, ends: &[Option<&Evaluation>], chang
     }
     if !unclear.is_empty() {
         let names = sentence(&and(&unclear));
-        let sides = if comparison.shapes.len() > 1 { ", or not to one side at every shape" } else { "" };
+        let sides = match comparison.shapes.len() {
+            1 => String::new(),
+            _ => format!(", or not to one side at every {}", comparison.repeated()),
+        };
         out.push_str(&format!(" {names} differed from it by less than {}{sides}.", percent(BOUND)));
     }
     out
@@ -233,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn shapes_that_disagree_are_no_difference() {
+    fn seeds_that_disagree_are_no_difference() {
         let recipe = language_recipe("[grid]\n\"seed\" = [1, 2]\n\"train.optimizer.lr\" = [1e-3, 2e-3]\n");
         let base = |i: usize| recipe.cells[i].settings()["train.optimizer.lr"] == 1e-3;
         let ends = |change: [f64; 2]| -> Vec<f64> {
@@ -243,7 +246,7 @@ mod tests {
         assert!(of(&recipe, &ends([-0.1, 0.1]))[0].starts_with("No method ended with a clearly lower"));
         let told = of(&recipe, &ends([-0.1, -0.2]));
         // e^-0.1 = 0.905, e^-0.2 = 0.819.
-        assert!(told[0].starts_with("Lr 0.002 (14 % lower, 10 to 18 % over 2 shapes) reached"), "{told:?}");
+        assert!(told[0].starts_with("Lr 0.002 (14 % lower, 10 to 18 % over 2 seeds) reached"), "{told:?}");
         assert!(told[1].starts_with("The perplexities are of 2 seeds"), "{told:?}");
     }
 

@@ -174,6 +174,11 @@ impl<'a> Comparison<'a> {
         measured.peek().is_some() && measured.all(|m| m.loading.is_some())
     }
 
+    /// What sentences count: `seed` where the seed alone is repeated, `shape` otherwise.
+    pub fn repeated(&self) -> &'static str {
+        if self.sizes == ["seed"] { "seed" } else { "shape" }
+    }
+
     pub fn is_baseline(&self, line: usize) -> bool {
         self.lines[line].baseline == Some(line)
     }

@@ -38,6 +38,13 @@ fn the_shipped_recipes_are_valid() {
 }
 
 #[test]
+fn check_goes_on_after_a_wrong_recipe() {
+    let place = Place::new(TINY);
+    place.write("wrong.toml", &TINY.replace("steps = 3", "stepps = 3"));
+    place.runner(&["check", "wrong.toml", "recipe.toml"]).exits(2).says(&["stepps", "4 cells, all valid"]);
+}
+
+#[test]
 fn devices_lists_the_cpu_with_measured_rates() {
     let place = Place::new(TINY);
     let ended = place.runner(&["devices"]).exits(0).says(&["cpu", "GFLOP/s", "copy GB/s"]);

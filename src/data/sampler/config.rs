@@ -64,6 +64,13 @@ pub enum SamplerName {
     Packed,
 }
 
+impl SamplerName {
+    /// Whether every batch has rows of `train.seq_len` tokens.
+    fn rows_are_equal(self) -> bool {
+        matches!(self, Self::Padded | Self::Packed)
+    }
+}
+
 impl SamplerConfig {
     /// With the default of every option.
     pub fn of(sampler: Sampler) -> Self {
@@ -82,9 +89,8 @@ impl SamplerConfig {
 
     /// Refuses rows of `seq_len` tokens that are not what the recipe asks rows to be.
     pub(crate) fn check(&self, seq_len: usize) -> Result<(), Rule> {
-        let (multiple, equal) =
-            (self.pad_to_multiple_of, matches!(self.sampler, Sampler::Padded | Sampler::Packed { .. }));
-        if !equal || seq_len.is_multiple_of(multiple) {
+        let multiple = self.pad_to_multiple_of;
+        if !self.sampler.name().rows_are_equal() || seq_len.is_multiple_of(multiple) {
             return Ok(());
         }
         Err(Rule::new(
@@ -113,8 +119,7 @@ impl SamplerConfig {
         if raw.last_sample.is_some() && name != SamplerName::Packed {
             return Err("`last_sample` is of sampler = \"packed\"; remove it".into());
         }
-        let equal = matches!(name, SamplerName::Padded | SamplerName::Packed);
-        if equal && raw.longest_first == Some(true) {
+        if name.rows_are_equal() && raw.longest_first == Some(true) {
             return Err(
                 "`longest_first` has no effect: the batches of this sampler are equally large; remove it, \
                  or use sampler = \"standard\" or \"balanced\""
