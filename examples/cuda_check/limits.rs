@@ -85,8 +85,8 @@ pub fn trace_holds_every_product(gpu: &Gpu, checks: &mut Checks) {
     );
 }
 
-/// An allocation beyond the device, and one beyond a limit, end in an error at the next product,
-/// and the device computes on.
+/// A product with a factor beyond the device's memory, and one beyond a limit, ends in an error where
+/// its result is read and once more at the next wait, and the device computes on.
 pub fn out_of_memory_is_reported(gpu: &'static Gpu, checks: &mut Checks) {
     let device = gpu.burn();
     let attempt = |rows: usize, columns: usize| {
@@ -105,8 +105,12 @@ pub fn out_of_memory_is_reported(gpu: &'static Gpu, checks: &mut Checks) {
     let is_oom =
         |result: &Result<usize, String>| result.as_ref().is_err_and(|m| m.contains("out of device memory"));
 
+    let raised = || catch_unwind(AssertUnwindSafe(|| gpu.synchronize())).is_err();
+
     let beyond = attempt(500_000, 200_000);
     checks.verdict("200 GB are out of memory", is_oom(&beyond), &shorten(&beyond));
+    let waits = [raised(), raised()];
+    checks.verdict("the next wait says so, once", waits == [true, false], &format!("{waits:?}"));
     let after = attempt(1000, 1000);
     checks.verdict("the device computes on", after == Ok(8000), &shorten(&after));
 
@@ -116,7 +120,11 @@ pub fn out_of_memory_is_reported(gpu: &'static Gpu, checks: &mut Checks) {
         Err(reason) => checks.verdict("a limit of 4 GiB", false, &reason),
         Ok(ballast) => {
             let beyond = attempt(100_000, 30_000);
-            checks.verdict("6 GB are beyond a limit of 4 GiB", is_oom(&beyond), &shorten(&beyond));
+            checks.verdict(
+                "6 GB are beyond a limit of 4 GiB",
+                is_oom(&beyond) && raised(),
+                &shorten(&beyond),
+            );
             let within = attempt(30_000, 30_000);
             checks.verdict("1.8 GB are within it", within == Ok(240_000), &shorten(&within));
             drop(ballast);

@@ -75,7 +75,7 @@ impl Gpu {
     pub fn mark(&self, mark: Mark) {
         if RECORDING.load(Relaxed) {
             let (scratch, code) = (self.lane().workspace, mark.code());
-            self.stream().enqueue(move |_, stream| {
+            self.stream().enqueue(None, move |_, stream| {
                 // SAFETY: the scratch memory is this stream's and lives as long as the process.
                 let set = unsafe { sys::cuMemsetD8Async(scratch, code, 1, stream) };
                 set.result().map_err(|e| format!("a byte of memory could not be set: {e}"))

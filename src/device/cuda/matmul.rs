@@ -121,7 +121,7 @@ impl Product {
             }
             None => {
                 let (tell, told) = mpsc::channel();
-                gpu.lane().stream.enqueue(move |buffers, stream| {
+                gpu.lane().stream.enqueue(Some(call.out()), move |buffers, stream| {
                     let accepted = call.run(buffers, blas, stream).is_ok();
                     let _ = tell.send(accepted);
                     if accepted { Ok(()) } else { call.without_epilogue().run(buffers, blas, stream) }
@@ -196,7 +196,11 @@ impl Call {
     }
 
     fn enqueue(self, gpu: &Gpu, blas: &'static Blas) {
-        gpu.lane().stream.enqueue(move |buffers, stream| self.run(buffers, blas, stream));
+        gpu.lane().stream.enqueue(Some(self.out()), move |buffers, stream| self.run(buffers, blas, stream));
+    }
+
+    fn out(&self) -> BufferBinding {
+        self.buffers[2].clone()
     }
 
     fn run(&self, buffers: &mut Buffers<'_>, blas: &Blas, stream: CUstream) -> Result<(), String> {

@@ -82,7 +82,7 @@ impl CudaStore {
     /// Kernels issued from now on run after the event.
     fn hold_compute(&self, event: &Option<Arc<Event>>) {
         if let Some(event) = event.clone() {
-            self.gpu.stream().enqueue(move |_, stream| {
+            self.gpu.stream().enqueue(None, move |_, stream| {
                 event.hold(stream);
                 Ok(())
             });
@@ -180,7 +180,7 @@ impl BlockStore for CudaStore {
         );
         let to = self.places[slot].slot.pointer + (first * self.size.dtype.size()) as u64;
         let (from, slot) = (values.handle.binding(), self.places[slot].slot.binding());
-        self.gpu.stream().enqueue(move |buffers, stream| {
+        self.gpu.stream().enqueue(Some(slot.clone()), move |buffers, stream| {
             let (from, _to) = (buffers.locate(from)?, buffers.locate(slot)?);
             // SAFETY: both sides hold `bytes` bytes, checked above; memory that either gives back is used
             // again only behind this copy, on the same stream.

@@ -13,7 +13,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 use burn::tensor::StreamId;
 use cubecl::client::Client;
 use cubecl::device_handle::DeviceHandle;
-use cubecl::server::{BufferBinding, ServerStorage};
+use cubecl::server::{BufferBinding, ServerError, ServerStorage};
+use cubecl_server::stream::ExecuteScope;
 use cudarc::cupti::sys as cupti;
 use cudarc::driver::result::stream as driver_stream;
 use cudarc::driver::sys::CUstream;
@@ -171,11 +172,12 @@ impl Stream {
     }
 
     /// As [`submit`](Self::submit), but this thread goes on at once. An error of `call` is raised by the
-    /// next `submit` or [`synchronize`](Self::synchronize).
+    /// next `submit` or [`synchronize`](Self::synchronize), and by reading `written`, the buffer that
+    /// `call` should have filled, or anything computed from it.
     ///
     /// Buffers go in as bindings, which keep their memory from being used again, as the handles do, and
     /// leave the tensors free to be written in place.
-    pub fn enqueue<F>(&self, call: F)
+    pub fn enqueue<F>(&self, written: Option<BufferBinding>, call: F)
     where
         F: FnOnce(&mut Buffers<'_>, CUstream) -> Result<(), String> + Send + 'static,
     {
@@ -185,11 +187,16 @@ impl Stream {
         let (raw, failed) = (self.raw, self.failed.clone());
         self.queue.submit(move |server| {
             // A panic would end CubeCL's thread.
-            let called = catch_unwind(AssertUnwindSafe(|| call(&mut Buffers(server), raw.stream())));
+            let called = catch_unwind(AssertUnwindSafe(|| call(&mut Buffers(&mut *server), raw.stream())));
             let called = called.unwrap_or_else(|_| Err("a call on the device's thread panicked".into()));
-            if let (Err(e), Ok(mut failed)) = (called, failed.lock()) {
-                failed.get_or_insert(e);
+            let Err(reason) = called else { return };
+            if let Ok(mut failed) = failed.lock() {
+                failed.get_or_insert(reason.clone());
             }
+            // CubeCL marks what work leaves unwritten when that work fails.
+            let error = ServerError::Generic { reason, backtrace: Default::default() };
+            let scope = ExecuteScope::over(server, StreamId::current(), written.into_iter().collect());
+            let _ = scope.execute(|_| Err::<(), _>(error));
         });
         if self.path != Path::Shared {
             self.submit(|_| ());
