@@ -83,6 +83,18 @@ impl Row {
         }
     }
 
+    /// Of a cell that ran to its end. Where batches differ in size, the estimate becomes that of the largest
+    /// one that there was; beforehand only its bounds are known.
+    #[must_use]
+    pub fn measured(mut self, cell: &Cell, measurement: Measurement) -> Self {
+        if let Some([batch_size, seq_len]) = measurement.loading.as_ref().and_then(|l| l.largest_batch) {
+            let mut largest = cell.clone();
+            (largest.train.batch_size, largest.train.seq_len) = (batch_size, seq_len);
+            self.estimate = largest.model.estimate(&largest);
+        }
+        Self { measurement: Some(measurement), ..self }
+    }
+
     /// Dotted settings of the cell.
     pub fn settings(&self) -> Settings {
         crate::recipe::flatten(&self.cell)

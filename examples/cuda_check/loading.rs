@@ -4,7 +4,7 @@ use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 use runner::device::DeviceId;
 use runner::device::cuda::Gpu;
 use runner::ops::Operator;
-use runner::ops::attention::{Heads, Mask, attention};
+use runner::ops::attention::{Buckets, Grain, Heads, Mask, Packing, attention};
 use runner::ops::dense::Arithmetic;
 use runner::recipe::Compute;
 
@@ -33,34 +33,44 @@ pub fn staging(gpu: &'static Gpu, checks: &mut Checks) {
     checks.verdict("pinned staging of 20 batches", wrong == 0, &format!("{wrong} of 80 arrays differ"));
 }
 
-/// Keys before a block's first sample are left out: the same results and gradients as with all of them.
+/// Samples as batches of their own give the results and gradients that the mask of their segments gives.
 pub fn packed_attention(gpu: &'static Gpu, checks: &mut Checks) {
     let device = gpu.burn();
-    // Several blocks, none of which begins with a sample.
     let heads = Heads { batch: 1, sequence: 5000, kv_heads: 2, group: 2, head_dim: 64 };
-    let (mut numbers, mut starts) = (Vec::new(), Vec::new());
-    for number in 0.. {
-        let start = numbers.len();
-        let length = (37 + number * 53 % 71).min(heads.sequence - start);
-        if length == 0 {
-            break;
-        }
+    let (mut numbers, mut lengths) = (Vec::new(), Vec::new());
+    while numbers.len() < heads.sequence {
+        let number = lengths.len();
+        let length = (3 + number * 153 % 471).min(heads.sequence - numbers.len());
         numbers.extend(vec![number as i32; length]);
-        starts.extend(vec![start as u32; length]);
+        lengths.push(length);
     }
+    // As CUDA divides them, and finer.
+    let grains = [Grain::CUDA, Grain::CPU];
     let segments =
         Tensor::<1, Int>::from_data(TensorData::new(numbers, [heads.sequence]), (&device, DType::I32))
             .reshape([1, heads.sequence]);
     for (compute, tolerance) in [(Compute::Fp32, 1e-5), (Compute::Bf16, 2e-2)] {
-        let run = |starts: Option<Vec<u32>>| {
-            let mask = Mask { segments: Some(segments.clone()), starts: starts.map(Into::into) };
+        let run = |grain: Option<Grain>| {
+            let packing = grain.map(|grain| {
+                let Buckets { buckets, tokens } = Buckets::of(&lengths, grain);
+                let count = tokens.len();
+                Packing::new(
+                    buckets,
+                    Tensor::from_data(TensorData::new(tokens, [count]), (&device, DType::I32)),
+                )
+            });
+            let mask = Mask { segments: Some(segments.clone()), packing };
             results(&device, heads, &mask, Arithmetic::of(compute))
         };
-        let (packed, whole) = (run(Some(starts.clone())), run(None));
-        for (name, (packed, whole)) in ["o", "dq", "dk", "dv"].into_iter().zip(packed.iter().zip(&whole)) {
-            let largest = whole.iter().fold(0.0f64, |most, x| most.max(x.abs()));
-            let worst = packed.iter().zip(whole).map(|(a, b)| (a - b).abs()).fold(0.0f64, f64::max);
-            checks.below(&format!("packed attention {}, {name}", compute.name()), worst / largest, tolerance);
+        let whole = run(None);
+        for (grain, packed) in grains.map(|grain| (grain, run(Some(grain)))) {
+            for (name, (packed, whole)) in ["o", "dq", "dk", "dv"].into_iter().zip(packed.iter().zip(&whole))
+            {
+                let largest = whole.iter().fold(0.0f64, |most, x| most.max(x.abs()));
+                let worst = packed.iter().zip(whole).map(|(a, b)| (a - b).abs()).fold(0.0f64, f64::max);
+                let name = format!("packed attention {}, {grain:?}, {name}", compute.name());
+                checks.below(&name, worst / largest, tolerance);
+            }
         }
     }
 }

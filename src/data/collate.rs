@@ -28,10 +28,10 @@ pub struct Collated {
 /// Which sample each token of a packed row belongs to.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Segments {
-    /// The sample's number; padding has the last one.
+    /// The sample's number; padding has the last ones.
     pub numbers: Vec<i32>,
-    /// Where the sample of each token begins.
-    pub starts: Vec<u32>,
+    /// Tokens of each sample, and of each piece of padding.
+    pub lengths: Vec<usize>,
 }
 
 /// What a batch came to.
@@ -109,22 +109,22 @@ impl Collator {
     fn packed(&self, samples: &[Sample], width: usize) -> Collated {
         let mut batch = Collated { rows: 1, width, ..Collated::default() };
         let mut segments = Segments::default();
-        let mut mark = |number: usize, start: usize, length: usize| {
+        let mut mark = |number: usize, length: usize| {
             segments.numbers.extend(std::iter::repeat_n(number as i32, length));
-            segments.starts.extend(std::iter::repeat_n(start as u32, length));
+            segments.lengths.push(length);
         };
         for (number, sample) in samples.iter().enumerate() {
             let start = batch.ids.len();
             let length = sample.tokens.len().min(width - start);
             batch.append(&sample.tokens[..length], sample.cut + sample.tokens.len() - length);
-            mark(number, start, length);
+            mark(number, length);
         }
         let start = batch.ids.len();
         // In pieces as long as a sample may be: positions and attention know no longer ones.
         for (piece, start) in (start..width).step_by(self.max_length).enumerate() {
             let length = self.max_length.min(width - start);
             batch.pad(self.samples.padding(), 0..length);
-            mark(samples.len() + piece, start, length);
+            mark(samples.len() + piece, length);
         }
         batch.segments = Some(segments);
         batch
@@ -206,7 +206,7 @@ mod tests {
         assert_eq!(batch.positions, [0, 1, 2, 3, 0, 1, 0, 1, 2, 3]);
         let segments = batch.segments.as_ref().unwrap();
         assert_eq!(segments.numbers, [0, 0, 0, 0, 1, 1, 2, 2, 2, 2]);
-        assert_eq!(segments.starts, [0, 0, 0, 0, 4, 4, 6, 6, 6, 6]);
+        assert_eq!(segments.lengths, [4, 2, 4]);
         // 4 of the last sample's 7 tokens fit.
         let counts = Counts { samples: 3, tokens: 10, cut: 3, squares: 16 + 4 + 16, ..Counts::default() };
         assert_eq!(batch.counts, counts);

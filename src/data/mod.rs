@@ -23,7 +23,7 @@ use rand_chacha::ChaCha8Rng;
 pub use blocks::{Batches, Blocks, Position};
 pub use collate::{Collated, Collator, Counts};
 pub use corpus::{Corpus, Split};
-pub use loader::{Loaded, Loader};
+pub use loader::{Finish, Loaded, Loader};
 pub use sampler::{Draws, LastSample, Plan, Sampler, SamplerConfig};
 pub use samples::{SampleUnit, Samples, Tokenize};
 pub use section::{Data, TextSource, TokenizerSource};

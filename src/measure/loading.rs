@@ -30,6 +30,9 @@ pub struct Loading {
     pub cut_tokens: u64,
     /// Seconds each step waited for its batch to be ready on the host.
     pub stall: Samples,
+    /// Rows and their tokens of the largest batch that the sampler makes of this text; warm-up trained on it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub largest_batch: Option<[usize; 2]>,
 }
 
 impl Loading {
@@ -45,6 +48,7 @@ impl Loading {
             padding_tokens: sum(|c| c.padding),
             cut_tokens: sum(|c| c.cut),
             stall: Samples::new(loads.iter().map(|load| load.stall).collect()),
+            largest_batch: None,
         }
     }
 

@@ -107,7 +107,7 @@ fn tokens(
         positions: Ids::new(cells(&|_, pad, c| c.saturating_sub(pad) as i32, columns.clone()), device),
         batch,
         sequence: columns.len(),
-        mask: Mask { segments, starts: None },
+        mask: Mask { segments, packing: None },
     }
 }
 

@@ -67,6 +67,11 @@ pub trait Steps<Batch> {
         Vec::new()
     }
 
+    /// Rows and tokens of a row of the largest micro-batch, where they differ in size.
+    fn largest(&self) -> Option<[usize; 2]> {
+        None
+    }
+
     /// Steps of so many passes over the samples; `None` where there are no samples.
     fn of_epochs(&self, _epochs: usize) -> Option<usize> {
         None

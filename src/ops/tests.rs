@@ -154,7 +154,7 @@ fn attention_with_grouped_queries_and_segments() {
         let heads = Heads { batch: 2, sequence, kv_heads: 2, group, head_dim: 4 };
         let ids: Vec<i64> = (0..2 * sequence as i64).map(|i| i / 40 - i64::from(i < 3)).collect();
         let mask = Mask {
-            starts: None,
+            packing: None,
             segments: segmented
                 .then(|| Tensor::<1, Int>::from_ints(ids.as_slice(), &Device::flex()).reshape([2, sequence])),
         };

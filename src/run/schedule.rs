@@ -201,7 +201,11 @@ impl<'a> Run<'a> {
             Outcome::Cancelled => return Ok(Step::Cancelled),
         };
         let environment = Environment { date: now(), ..environment.clone() };
-        let row = Row { measurement, ..Row::new(cell, &environment, status, reason) };
+        let row = Row::new(cell, &environment, status, reason);
+        let row = match measurement {
+            Some(measurement) => row.measured(cell, measurement),
+            None => row,
+        };
         self.save(&row)?;
         progress.cell_ended(label, &row);
         self.rows[position] = Some(row);

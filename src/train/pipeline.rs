@@ -94,7 +94,11 @@ fn run<N: Network>(
     }
     let loads = training.loads();
     let squares = |loads: &[crate::measure::Load]| loads.iter().map(|load| load.counts.squares as f64).sum();
-    let loading = sampled.then(|| (Loading::new(clock.seconds, &loads[..steps]), squares(&loads[..steps])));
+    let loading = sampled.then(|| {
+        let largest_batch = training.largest();
+        let loading = Loading { largest_batch, ..Loading::new(clock.seconds, &loads[..steps]) };
+        (loading, squares(&loads[..steps]))
+    });
     // What crossed the bus belongs to the row of a cell whose blocks move.
     let recorded = cell.offload().moves() && id != DeviceId::Cpu;
     let crossings = if trace.is_some() || recorded { training.record(trace) } else { Vec::new() };

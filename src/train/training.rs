@@ -100,6 +100,11 @@ impl<'a, N: Network> Training<'a, N> {
         self.data.loads().to_vec()
     }
 
+    /// As [`Steps::largest`](crate::model::Steps::largest).
+    pub fn largest(&self) -> Option<[usize; 2]> {
+        self.data.largest()
+    }
+
     fn network(&self) -> &N {
         self.network.as_ref().expect("between steps")
     }

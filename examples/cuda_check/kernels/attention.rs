@@ -75,7 +75,7 @@ pub fn heads(bench: &mut Bench) {
                 let start = token * columns + before;
                 kept.extend_from_slice(&x.values[start..start + width]);
             }
-            let split = split_heads(&x.tensor, before, dims);
+            let split = split_heads(&x.tensor, before, dims, None);
             bench.compare_within(&format!("split_heads {name}"), &split, &expected, 0.0);
             let merged = merge_heads(&split, dims, DType::BF16);
             bench.compare(&format!("merge_heads {name}"), &merged, &kept);
@@ -85,7 +85,7 @@ pub fn heads(bench: &mut Bench) {
                 expected[token * columns + before..token * columns + before + width]
                     .copy_from_slice(&kept[token * width..(token + 1) * width]);
             }
-            let merged = merge_heads_into(&split, dims, target.tensor, before);
+            let merged = merge_heads_into(&split, dims, None, target.tensor, before);
             bench.compare(&format!("merge_heads_into {name}"), &merged, &expected);
         }
     }
@@ -176,7 +176,7 @@ pub fn rates(bench: &mut Bench) {
         drop(rope(x.clone(), &cos, &sin, &positions, false));
     });
     let dims = Heads { batch: 16, sequence: 4096, kv_heads: 8, group: 4, head_dim: d };
-    bench.rate("split_heads [16*4096, 32*128] bf16", bytes, || drop(split_heads(&x, 0, dims)));
+    bench.rate("split_heads [16*4096, 32*128] bf16", bytes, || drop(split_heads(&x, 0, dims, None)));
     let matrices = large(&[128, 4 * 4096, d], DType::F32);
     bench.rate("merge_heads [128, 16384, 128] f32 to bf16", 6 * tokens * heads * d, || {
         drop(merge_heads(&matrices, dims, DType::BF16));

@@ -5,7 +5,7 @@ use crate::device::DeviceId;
 use crate::measure::{Estimate, Ledger};
 use crate::model::Flops;
 use crate::offload::Memory;
-use crate::ops::attention::{block, packed_block};
+use crate::ops::attention::block;
 use crate::ops::cross_entropy::chunk;
 use crate::ops::swiglu::memory::Sizes;
 use crate::ops::{Level, Operator};
@@ -229,15 +229,10 @@ impl Shape {
         ledger.peak()
     }
 
-    /// Elements of one block's scores at most.
+    /// Elements of one block's scores at most. Packed samples are attended as batches of their own, with as
+    /// many scores as full rows have at most.
     fn scores(&self, cell: &Cell) -> u64 {
         let (batch, sequence) = (cell.train.batch_size, cell.train.seq_len);
-        if packed(cell) {
-            let tokens = cell.train.tokens();
-            let launches = cell.device_id() != DeviceId::Cpu;
-            let rows = packed_block(self.heads, sequence, launches).min(tokens);
-            return (self.heads * rows * (rows + sequence).min(tokens)) as u64;
-        }
         let rows = block(batch, self.heads, sequence, sequence).min(sequence);
         (batch * self.heads * rows * sequence) as u64
     }

@@ -37,7 +37,7 @@ fn collate(sampler: Sampler, samples: &[u32]) -> Collated {
 }
 
 fn batch(collated: Collated) -> LmBatch {
-    Prepared::new(collated).upload(&mut Staging::plain(&DeviceId::Cpu.burn()))
+    Prepared::on_cpu(collated).upload(&mut Staging::plain(&DeviceId::Cpu.burn()))
 }
 
 /// The packed batch, with the labels of one sample alone.

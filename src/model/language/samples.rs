@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
-use burn::tensor::{Device, Int, Tensor};
+use burn::tensor::Device;
 
 use super::{LmBatch, Tokens};
 use crate::data::{
-    Collated, Collator, Counts, DataError, Dataset, Draws, LastSample, Loader, Plan, Position, Sampler,
-    SamplerConfig, Samples, Tokenize,
+    Collated, Collator, Counts, DataError, Dataset, Draws, Finish, LastSample, Loader, Plan, Position,
+    Sampler, SamplerConfig, Samples, Tokenize,
 };
-use crate::device::Staging;
+use crate::device::{DeviceId, Staging};
 use crate::measure::Load;
 use crate::model::Steps;
-use crate::ops::attention::Mask;
+use crate::ops::attention::{Bucket, Buckets, Grain, Mask, Packing};
 use crate::ops::embedding::{Ids, ScatterPlan};
 use crate::recipe::Cell;
 
@@ -21,18 +21,27 @@ const MOST_WIDTHS: usize = 32;
 
 /// A collated batch with all that the device needs of it.
 struct Prepared {
-    /// [`Ids`] of the tokens and of their positions, four each, labels, and the segments' numbers.
+    /// [`Ids`] of the tokens and of their positions, four each, labels, and of packed samples the segments'
+    /// numbers and the buckets' tokens.
     arrays: Vec<Vec<i32>>,
     rows: usize,
     width: usize,
-    starts: Option<Arc<[u32]>>,
+    buckets: Option<Vec<Bucket>>,
     /// Labels that count.
     counted: usize,
     counts: Counts,
 }
 
 impl Prepared {
-    fn new(batch: Collated) -> Self {
+    fn on_cpu(batch: Collated) -> Self {
+        Self::new(batch, Grain::CPU)
+    }
+
+    fn on_cuda(batch: Collated) -> Self {
+        Self::new(batch, Grain::CUDA)
+    }
+
+    fn new(batch: Collated, grain: Grain) -> Self {
         let counted = batch.counted();
         // What predicts nothing is padding, or the last token of a sample: no token looks back at either.
         let plan = |ids: &[i32]| ScatterPlan::of(ids, |token| batch.labels[token] >= 0);
@@ -41,22 +50,25 @@ impl Prepared {
         let mut arrays = Ids::arrays(batch.ids, ids).to_vec();
         arrays.extend(Ids::arrays(batch.positions, positions));
         arrays.push(batch.labels);
-        let starts = batch.segments.map(|segments| {
-            arrays.push(segments.numbers);
-            segments.starts.into()
+        let buckets = batch.segments.map(|segments| {
+            let Buckets { buckets, tokens } = Buckets::of(&segments.lengths, grain);
+            arrays.extend([segments.numbers, tokens]);
+            buckets
         });
-        Self { arrays, rows, width, starts, counted, counts }
+        Self { arrays, rows, width, buckets, counted, counts }
     }
 
     fn upload(self, staging: &mut Staging) -> LmBatch {
-        let Self { arrays, rows, width, starts, counted, .. } = self;
+        let Self { arrays, rows, width, buckets, counted, .. } = self;
         let mut tensors = staging.upload(arrays).into_iter();
         let mut next = || tensors.next().expect("one for each array");
         let mut ids = || Ids::from_tensors([next(), next(), next(), next()]);
         let (ids, positions) = (ids(), ids());
         let labels = next();
-        let segments = starts.is_some().then(|| -> Tensor<2, Int> { next().reshape([rows, width]) });
-        let mask = Mask { segments, starts };
+        let mask = buckets.map_or_else(Mask::default, |buckets| Mask {
+            segments: Some(next().reshape([rows, width])),
+            packing: Some(Packing::new(buckets, next())),
+        });
         let tokens = Tokens { ids, positions, batch: rows, sequence: width, mask };
         LmBatch { tokens, labels, total: counted as f64 }
     }
@@ -70,6 +82,7 @@ pub struct SampleFeed {
     loader: Option<Loader<Prepared>>,
     eval: Held,
     accumulation_steps: usize,
+    finish: Finish<Prepared>,
     staging: Staging,
     plain: Device,
     loads: Vec<Load>,
@@ -93,6 +106,7 @@ impl SampleFeed {
             loader: None,
             eval,
             accumulation_steps: cell.train.accumulation_steps,
+            finish: if cell.device_id() == DeviceId::Cpu { Prepared::on_cpu } else { Prepared::on_cuda },
             staging: cell.device_id().staging(sampler.pinned),
             plain: device.clone(),
             loads: Vec::new(),
@@ -130,18 +144,24 @@ impl SampleFeed {
         batches
     }
 
+    /// Tokens of a row of a batch.
+    fn width(&self, samples: &[u32]) -> usize {
+        let longest = samples.iter().map(|i| self.plan.lengths[*i as usize]).max();
+        self.collator.width(longest.unwrap_or(0) as usize)
+    }
+
     /// A batch outside of the run.
     fn alone(&self, collator: &Collator, samples: &[u32]) -> LmBatch {
         let collated = collator.collate(samples).unwrap_or_else(|e| panic!("{e}"));
-        Prepared::new(collated).upload(&mut Staging::plain(&self.plain))
+        (self.finish)(collated).upload(&mut Staging::plain(&self.plain))
     }
 }
 
 impl Steps<LmBatch> for SampleFeed {
     fn next(&mut self) -> Vec<LmBatch> {
-        let loader = self.loader.get_or_insert_with(|| {
-            Loader::new(&self.plan, &self.collator, Position::default(), Prepared::new)
-        });
+        let loader = self
+            .loader
+            .get_or_insert_with(|| Loader::new(&self.plan, &self.collator, Position::default(), self.finish));
         let (mut batches, mut load) = (Vec::new(), Load::default());
         for _ in 0..self.accumulation_steps {
             let loaded = loader.load().unwrap_or_else(|e| panic!("{e}"));
@@ -161,13 +181,20 @@ impl Steps<LmBatch> for SampleFeed {
         Some(self.alone(&self.eval.collator, &draw.samples))
     }
 
+    fn largest(&self) -> Option<[usize; 2]> {
+        let samples = self.plan.largest();
+        Some(match self.plan.config.sampler.is_packed() {
+            true => [self.plan.batch_size, self.plan.max_length],
+            false => [samples.len(), self.width(&samples)],
+        })
+    }
+
     fn rehearsals(&self) -> Vec<Vec<LmBatch>> {
         let step = |samples: Vec<u32>| {
             let batch = self.alone(&self.collator, &samples);
             Self::weigh(vec![batch; self.accumulation_steps])
         };
-        let longest = |samples: &[u32]| samples.iter().map(|i| self.plan.lengths[*i as usize]).max();
-        let width = |samples: &[u32]| self.collator.width(longest(samples).unwrap_or(0) as usize);
+        let width = |samples: &[u32]| self.width(samples);
         let largest = self.plan.largest();
         let first = width(&largest);
         let mut others = self.plan.widths(width);

@@ -5,10 +5,8 @@ use std::ops::Range;
 use burn::tensor::{DType, Tensor};
 
 use super::softmax::{Rows, masked_softmax, masked_softmax_backward};
-use super::{Heads, Mask};
-use crate::ops::backend::on_cuda;
+use super::{Columns, Heads, Mask, Places};
 use crate::ops::dense::Arithmetic;
-use crate::ops::narrow;
 use crate::ops::product::{plain, product, product_into, transpose};
 
 /// Bytes of one block's fp32 scores.
@@ -27,24 +25,23 @@ pub struct Split {
 }
 
 impl Split {
-    /// From tensors with a token a row and the column each begins at.
-    pub fn new(parts: [(Tensor<2>, usize); 3], heads: Heads, arithmetic: Arithmetic) -> Self {
-        let [q, k, v] = parts;
+    /// From tensors with a token a row, in the compute type: the tensor and the column where q, k and v each
+    /// begin. With `places` of these tokens alone.
+    pub fn new(inputs: &[Tensor<2>], columns: Columns, heads: Heads, places: Option<&Places>) -> Self {
+        let part = |heads: &Heads, i: usize| {
+            let (tensor, column) = columns[i];
+            heads.split(inputs[tensor].clone(), column, places)
+        };
         let keys = heads.of_keys();
-        let part =
-            |heads: &Heads, (x, offset): (Tensor<2>, usize)| heads.split(narrow(x, arithmetic.dtype), offset);
-        Self { q: part(&heads, q), k: part(&keys, k), v: part(&keys, v), heads, block: None }
+        Self { q: part(&heads, 0), k: part(&keys, 1), v: part(&keys, 2), heads, block: None }
     }
 
     /// The queries' blocks, in rows of the sequence.
-    fn blocks(&self, mask: &Mask) -> Vec<Range<usize>> {
+    fn blocks(&self) -> impl DoubleEndedIterator<Item = Range<usize>> + use<> {
         let (sequence, keys) = (self.heads.sequence, self.k.dims()[1]);
         let heads = self.heads.kv_heads * self.heads.group;
-        let size = self.block.unwrap_or_else(|| match mask.longest() {
-            None => block(self.heads.batch, heads, sequence, keys),
-            Some(longest) => packed_block(heads, longest, on_cuda(&self.q)),
-        });
-        (0..sequence).step_by(size).map(|first| first..sequence.min(first + size)).collect()
+        let size = self.block.unwrap_or_else(|| block(self.heads.batch, heads, sequence, keys));
+        (0..sequence.div_ceil(size)).map(move |i| i * size..sequence.min((i + 1) * size))
     }
 
     /// Rows of q of a block of positions.
@@ -52,21 +49,8 @@ impl Split {
         block.start * self.heads.group..block.end * self.heads.group
     }
 
-    /// The keys that a block's queries may see.
-    fn keys(&self, block: &Range<usize>, past: usize, mask: &Mask) -> Range<usize> {
-        let start = mask.starts.as_ref().map_or(0, |starts| starts[past + block.start] as usize);
-        // Few different widths; from 512 bytes on, CubeCL's alignment, the rest of the segments is no copy.
-        start / 128 * 128..past + block.end
-    }
-
-    fn rows<'a>(&self, block: &Range<usize>, keys: &Range<usize>, past: usize, mask: &'a Mask) -> Rows<'a> {
-        Rows {
-            first: past + block.start,
-            first_key: keys.start,
-            group: self.heads.group,
-            kv_heads: self.heads.kv_heads,
-            mask,
-        }
+    fn rows<'a>(&self, block: &Range<usize>, past: usize, mask: &'a Mask) -> Rows<'a> {
+        Rows { first: past + block.start, group: self.heads.group, kv_heads: self.heads.kv_heads, mask }
     }
 
     fn scale(&self) -> f64 {
@@ -96,52 +80,33 @@ pub fn block(batch: usize, heads: usize, sequence: usize, keys: usize) -> usize 
     if size > 64 { size / 64 * 64 } else { size }
 }
 
-/// Queries of a block of a packed sequence whose samples have up to `longest` tokens. Its scores are with
-/// as many keys more than it has queries: small blocks compute least, where launches cost nothing.
-pub fn packed_block(heads: usize, longest: usize, device_launches: bool) -> usize {
-    let longest = longest as f64;
-    // s (s + longest) heads = elements
-    let size = |elements: usize| {
-        let size = ((longest * longest + 4.0 * elements as f64 / heads as f64).sqrt() - longest) / 2.0;
-        size as usize
-    };
-    let worth = if device_launches { size(WORTH_A_LAUNCH).next_multiple_of(64) } else { 64 };
-    worth.min(size(BLOCK_BYTES / 4) / 64 * 64).max(64)
-}
-
-/// The result with a token a row, in the compute type. The first query's position is `past`.
-pub fn attend(split: &Split, mask: &Mask, past: usize, arithmetic: Arithmetic) -> Tensor<2> {
+/// The result, shaped as q. The first query's position is `past`.
+pub fn attend(split: &Split, mask: &Mask, past: usize, arithmetic: Arithmetic) -> Tensor<3> {
     let mut o = split.q.empty_like();
-    for block in split.blocks(mask) {
-        let keys = split.keys(&block, past, mask);
+    for block in split.blocks() {
+        let keys = 0..past + block.end;
         let scores = split.scores(&block, &keys, arithmetic);
-        let rows = split.rows(&block, &keys, past, mask);
+        let rows = split.rows(&block, past, mask);
         let p = masked_softmax(scores, &rows, split.scale(), arithmetic.dtype);
         let v = plain(split.v.clone()).rows(keys);
         o = product_into(o, split.query_rows(&block), false, plain(p), v, arithmetic.math);
     }
-    split.heads.merge(o, arithmetic.dtype)
+    o
 }
 
-/// dq in the compute type, dk and dv in fp32, shaped as in `split`.
-pub fn attend_backward(split: Split, g: Tensor<2>, mask: &Mask, arithmetic: Arithmetic) -> [Tensor<3>; 3] {
+/// From the gradient of the result: dq in the compute type, dk and dv in fp32, shaped as in `split`.
+pub fn attend_backward(split: Split, g: Tensor<3>, mask: &Mask, arithmetic: Arithmetic) -> [Tensor<3>; 3] {
     let Arithmetic { dtype, math } = arithmetic;
-    let g = split.heads.split(narrow(g, dtype), 0);
     let mut dq = split.q.empty_like();
-    let blocks = split.blocks(mask);
-    // The last block may see every key: then it writes dk and dv, and the others add to them.
-    let all = blocks.last().is_some_and(|last| split.keys(last, 0, mask).start == 0);
-    let fp32 = || {
-        let options = (&split.k.device(), DType::F32);
-        if all { Tensor::<3>::empty(split.k.dims(), options) } else { Tensor::zeros(split.k.dims(), options) }
-    };
+    let fp32 = || Tensor::<3>::empty(split.k.dims(), (&split.k.device(), DType::F32));
     let (mut dk, mut dv) = (fp32(), fp32());
-    for (i, block) in blocks.into_iter().rev().enumerate() {
-        let (keys, queries, add) = (split.keys(&block, 0, mask), split.query_rows(&block), i > 0 || !all);
+    // The last block sees every key: it writes dk and dv, and the others add to them.
+    for (i, block) in split.blocks().rev().enumerate() {
+        let (keys, queries, add) = (0..block.end, split.query_rows(&block), i > 0);
         let scores = split.scores(&block, &keys, arithmetic);
         let g = || plain(g.clone()).rows(queries.clone());
         let dp = product(g(), transpose(split.v.clone()).rows(keys.clone()), DType::F32, math);
-        let rows = split.rows(&block, &keys, 0, mask);
+        let rows = split.rows(&block, 0, mask);
         let (p, ds) = masked_softmax_backward(scores, dp, &rows, split.scale(), dtype);
         dv = product_into(dv, keys.clone(), add, transpose(p), g(), math);
         let k = plain(split.k.clone()).rows(keys.clone());

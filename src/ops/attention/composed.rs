@@ -22,7 +22,7 @@ pub fn attention(
     let (q, k, v) = (heads.split_composed(q, 0), keys.split_composed(k, 0), keys.split_composed(v, 0));
     let scale = 1.0 / (heads.head_dim as f64).sqrt();
     let scores = wide(composed_product(q, k.swap_dims(1, 2), arithmetic.math)) * scale;
-    let rows = Rows { first: 0, first_key: 0, group: heads.group, kv_heads: heads.kv_heads, mask };
+    let rows = Rows { first: 0, group: heads.group, kv_heads: heads.kv_heads, mask };
     let hidden = rows.hidden(scores.dims(), &scores.clone().inner()).expand(scores.dims());
     let p = activation::softmax(scores.mask_fill(hidden, f32::NEG_INFINITY), 2);
     let o = composed_product(narrow(p, arithmetic.dtype), v, arithmetic.math);

@@ -1,8 +1,9 @@
 //! [`Heads`]: how the columns of q, k and v divide into heads, and their order for batched products.
 
-use burn::tensor::{DType, Tensor};
+use burn::tensor::{DType, IndexingUpdateOp, Tensor};
 
-use crate::ops::backend::{cube, on_cuda, uncube};
+use super::Places;
+use crate::ops::backend::{cube, cube_int, on_cuda, uncube};
 use crate::ops::kernels::heads as kernels;
 use crate::ops::narrow;
 
@@ -18,6 +19,11 @@ pub struct Heads {
 }
 
 impl Heads {
+    /// Tokens, or places of them.
+    pub fn tokens(&self) -> usize {
+        self.batch * self.sequence
+    }
+
     /// Columns of this tensor with a token a row.
     pub fn columns(&self) -> usize {
         self.kv_heads * self.group * self.head_dim
@@ -30,11 +36,19 @@ impl Heads {
 
     /// Columns from `offset` of x [batch · sequence, columns] → [batch · kv_heads, sequence · group,
     /// head_dim]: the queries of one key head are the rows of one matrix, and a range of positions is a
-    /// range of rows.
-    pub fn split(&self, x: Tensor<2>, offset: usize) -> Tensor<3> {
+    /// range of rows. With `places`, x has the tokens they name, and what is none becomes 0.
+    pub fn split(&self, x: Tensor<2>, offset: usize, places: Option<&Places>) -> Tensor<3> {
         if on_cuda(&x) {
-            return uncube(kernels::split_heads(&cube(x), offset, *self));
+            return uncube(kernels::split_heads(&cube(x), offset, *self, device_places(places).as_ref()));
         }
+        let x = match places {
+            None => x,
+            Some(places) => {
+                let (tokens, none) = places.composed(self.tokens());
+                let rows = x.narrow(1, offset, self.columns()).select(0, tokens);
+                rows.mask_fill(none.expand([self.tokens(), self.columns()]), 0.0)
+            }
+        };
         self.split_composed(x, offset)
     }
 
@@ -64,17 +78,34 @@ impl Heads {
         narrow(x.reshape([batch * sequence, self.columns()]), dtype)
     }
 
-    /// q, k and v merged side by side.
-    pub fn merge_packed(&self, q: Tensor<3>, k: Tensor<3>, v: Tensor<3>, dtype: DType) -> Tensor<2> {
-        let keys = self.of_keys();
-        if on_cuda(&q) {
-            let (queries, part) = (self.columns(), keys.columns());
-            let options = (&q.device(), dtype);
-            let all = Tensor::<2>::empty([self.batch * self.sequence, queries + 2 * part], options);
-            let all = kernels::merge_heads_into(&cube(q), *self, cube(all), 0);
-            let all = kernels::merge_heads_into(&cube(k), keys, all, queries);
-            return uncube(kernels::merge_heads_into(&cube(v), keys, all, queries + part));
+    /// Writes them over the columns of `target` from `offset` on, in its memory where nobody else holds it.
+    /// With `places` the target's rows are the tokens that they name.
+    pub fn merge_into(
+        &self,
+        x: Tensor<3>,
+        places: Option<&Places>,
+        target: Tensor<2>,
+        offset: usize,
+    ) -> Tensor<2> {
+        if on_cuda(&x) {
+            let places = device_places(places);
+            return uncube(kernels::merge_heads_into(&cube(x), *self, places.as_ref(), cube(target), offset));
         }
-        Tensor::cat(vec![self.merge(q, dtype), keys.merge(k, dtype), keys.merge(v, dtype)], 1)
+        let rows = self.merge_composed(x, target.dtype());
+        let [tokens, columns] = [target.dims()[0], self.columns()];
+        let part = match places {
+            None => rows,
+            Some(places) => {
+                let (into, none) = places.composed(self.tokens());
+                let rows = rows.mask_fill(none.expand([self.tokens(), columns]), 0.0);
+                let whole = target.clone().narrow(1, offset, columns);
+                whole.select_assign(0, into, rows, IndexingUpdateOp::Add)
+            }
+        };
+        target.slice_assign([0..tokens, offset..offset + columns], part)
     }
+}
+
+fn device_places(places: Option<&Places>) -> Option<kernels::Places> {
+    places.map(|places| kernels::Places { tokens: cube_int(&places.tokens), first: places.first })
 }

@@ -8,27 +8,30 @@
 //! dV = Pᵀ dO     dP = dO Vᵀ     dS = P ⊙ (dP − rowsum(P ⊙ dP)) / √d     dQ = dS K     dK = dSᵀ Q
 //! ```
 //!
-//! Of packed samples a block reads the keys from the beginning of its first query's sample on.
+//! Packed samples are attended as batches of their own, see [`Packing`].
 //!
 //! The products are in the type of the autocast region around the call, else in that of the arithmetic
-//! given; softmax is in fp32. Kept for backward: Q, K and V. Z and P of a block are made again in backward; Z, P, dP and dS are
-//! [batch · kv_heads, queries · group, keys] of one block, and dK and dV are summed in fp32.
+//! given; softmax is in fp32. Kept for backward: Q, K and V. Z and P of a block are made again in backward;
+//! Z, P, dP and dS are [batch · kv_heads, queries · group, keys] of one block, and dK and dV are summed in
+//! fp32.
 
 mod blocks;
 mod composed;
 mod heads;
+mod packing;
 mod softmax;
 
-use std::sync::Arc;
-
-use burn::tensor::{Int, Tensor};
+use burn::tensor::{DType, Int, Tensor};
 
 use super::Operator;
+use super::backend::on_cuda;
 use super::dense::Arithmetic;
 use super::function::custom;
+use super::narrow;
+pub use blocks::block;
 use blocks::{Split, attend, attend_backward};
-pub use blocks::{block, packed_block};
 pub use heads::Heads;
+pub use packing::{Bucket, Buckets, Grain, Packing, Places};
 
 /// Which keys a query sees: those that are not after it and lie in its segment.
 #[derive(Clone, Debug, Default)]
@@ -36,17 +39,8 @@ pub struct Mask {
     /// [batch, sequence]: tokens see each other only within one number. Padding has a number of its
     /// own, and packed samples have one each; `None`: one segment.
     pub segments: Option<Tensor<2, Int>>,
-    /// Of one packed sequence: where the segment of each token begins. Keys before it are not even
-    /// multiplied.
-    pub starts: Option<Arc<[u32]>>,
-}
-
-impl Mask {
-    /// Tokens of the longest segment of a packed sequence.
-    fn longest(&self) -> Option<usize> {
-        let length = |(token, start): (usize, &u32)| token + 1 - *start as usize;
-        self.starts.as_ref()?.iter().enumerate().map(length).max()
-    }
+    /// Of one packed sequence: the same samples as batches of their own.
+    pub packing: Option<Packing>,
 }
 
 /// q [batch · sequence, heads · head_dim], k and v [batch · sequence, kv_heads · head_dim] → the heads'
@@ -61,25 +55,10 @@ pub fn attention(
     operator: Operator,
 ) -> Tensor<2> {
     let arithmetic = arithmetic.in_region();
-    if operator == Operator::Plain {
-        return composed::attention(q, k, v, heads, mask, arithmetic);
+    match operator {
+        Operator::Plain => composed::attention(q, k, v, heads, mask, arithmetic),
+        _ => with_backward([q, k, v], [(0, 0), (1, 0), (2, 0)], heads, mask, arithmetic),
     }
-    let mask = mask.clone();
-    custom([q.into_dispatch(), k.into_dispatch(), v.into_dispatch()], |inputs| {
-        let [q, k, v] = inputs.map(Tensor::<2>::from_dispatch);
-        let dtypes = [q.dtype(), k.dtype(), v.dtype()];
-        let split = Split::new([(q, 0), (k, 0), (v, 0)], heads, arithmetic);
-        let o = attend(&split, &mask, 0, arithmetic);
-        (o, move |g: Tensor<2>, _| {
-            let [dq, dk, dv] = attend_backward(split, g, &mask, arithmetic);
-            let kv = heads.of_keys();
-            [
-                Some(heads.merge(dq, dtypes[0]).into_dispatch()),
-                Some(kv.merge(dk, dtypes[1]).into_dispatch()),
-                Some(kv.merge(dv, dtypes[2]).into_dispatch()),
-            ]
-        })
-    })
 }
 
 /// The same for q, k and v side by side in one tensor [batch · sequence, (heads + 2 kv_heads) · head_dim].
@@ -97,18 +76,84 @@ pub fn attention_packed(
         let (q, k, v) = (part(0, queries), part(queries, keys), part(queries + keys, keys));
         return composed::attention(q, k, v, heads, mask, arithmetic);
     }
+    with_backward([qkv], [(0, 0), (0, queries), (0, queries + keys)], heads, mask, arithmetic)
+}
+
+/// Where q, k and v are: in which tensor, and from which column on.
+type Columns = [(usize, usize); 3];
+
+/// What is kept for backward.
+enum Kept {
+    Whole(Box<Split>),
+    /// The inputs in the compute type; a bucket's part of them is split again.
+    Packed(Vec<Tensor<2>>, Box<Packing>),
+}
+
+fn with_backward<const N: usize>(
+    inputs: [Tensor<2>; N],
+    columns: Columns,
+    heads: Heads,
+    mask: &Mask,
+    arithmetic: Arithmetic,
+) -> Tensor<2> {
     let mask = mask.clone();
-    custom([qkv.into_dispatch()], |[qkv]| {
-        let qkv = Tensor::<2>::from_dispatch(qkv);
-        let dtype = qkv.dtype();
-        let parts = [(qkv.clone(), 0), (qkv.clone(), queries), (qkv, queries + keys)];
-        let split = Split::new(parts, heads, arithmetic);
-        let o = attend(&split, &mask, 0, arithmetic);
+    custom(inputs.map(Tensor::into_dispatch), |inputs| {
+        let inputs = inputs.map(Tensor::<2>::from_dispatch);
+        let like = inputs.each_ref().map(|x| (x.dims(), x.dtype()));
+        let inputs = inputs.map(|x| narrow(x, arithmetic.dtype));
+        let (kept, o) = match mask.packing.clone() {
+            None => {
+                let split = Split::new(&inputs, columns, heads, None);
+                drop(inputs);
+                let o = heads.merge(attend(&split, &mask, 0, arithmetic), arithmetic.dtype);
+                (Kept::Whole(Box::new(split)), o)
+            }
+            Some(packing) => {
+                let rows = [inputs[0].dims()[0], heads.columns()];
+                let mut o = target(rows, arithmetic.dtype, &inputs[0]);
+                for (heads, places) in packing.parts(heads) {
+                    let split = Split::new(&inputs, columns, heads, Some(&places));
+                    let part = attend(&split, &Mask::default(), 0, arithmetic);
+                    o = heads.merge_into(part, Some(&places), o, 0);
+                }
+                (Kept::Packed(inputs.into(), Box::new(packing)), o)
+            }
+        };
         (o, move |g: Tensor<2>, _| {
-            let [dq, dk, dv] = attend_backward(split, g, &mask, arithmetic);
-            [Some(heads.merge_packed(dq, dk, dv, dtype).into_dispatch())]
+            let g = narrow(g, arithmetic.dtype);
+            let mut gradients = [const { None }; N];
+            let mut merge = |heads: Heads, parts: [Tensor<3>; 3], places: Option<&Places>| {
+                let of = [heads, heads.of_keys(), heads.of_keys()];
+                for ((part, heads), (tensor, column)) in parts.into_iter().zip(of).zip(columns) {
+                    let (dims, dtype) = like[tensor];
+                    let whole = gradients[tensor].take().unwrap_or_else(|| target(dims, dtype, &part));
+                    gradients[tensor] = Some(heads.merge_into(part, places, whole, column));
+                }
+            };
+            match kept {
+                Kept::Whole(split) => {
+                    let g = heads.split(g, 0, None);
+                    merge(heads, attend_backward(*split, g, &mask, arithmetic), None);
+                }
+                Kept::Packed(inputs, packing) => {
+                    for (heads, places) in packing.parts(heads) {
+                        let split = Split::new(&inputs, columns, heads, Some(&places));
+                        let g = heads.split(g.clone(), 0, Some(&places));
+                        let parts = attend_backward(split, g, &Mask::default(), arithmetic);
+                        merge(heads, parts, Some(&places));
+                    }
+                }
+            }
+            gradients.map(|gradient| gradient.map(Tensor::into_dispatch))
         })
     })
+}
+
+/// A tensor beside `like` that parts are merged into until they fill it.
+fn target<const D: usize>(dims: [usize; 2], dtype: DType, like: &Tensor<D>) -> Tensor<2> {
+    let options = (&like.device(), dtype);
+    // The CPU adds to what is there.
+    if on_cuda(like) { Tensor::empty(dims, options) } else { Tensor::zeros(dims, options) }
 }
 
 /// Attention of `queries` new tokens a sequence over the keys and values of all tokens so far, without
@@ -125,8 +170,9 @@ pub fn attend_cached(
     let arithmetic = arithmetic.in_region();
     let past = keys - heads.sequence;
     let all = Heads { sequence: keys, ..heads.of_keys() };
-    let split = Split { q: heads.split(q, 0), k: all.split(k, 0), v: all.split(v, 0), heads, block: None };
-    attend(&split, mask, past, arithmetic)
+    let of = |heads: Heads, x: Tensor<2>| heads.split(narrow(x, arithmetic.dtype), 0, None);
+    let split = Split { q: of(heads, q), k: of(all, k), v: of(all, v), heads, block: None };
+    heads.merge(attend(&split, mask, past, arithmetic), arithmetic.dtype)
 }
 
 #[cfg(test)]

@@ -10,9 +10,8 @@ use crate::ops::narrow;
 /// Which queries the rows of a block are.
 #[derive(Clone, Copy)]
 pub struct Rows<'a> {
-    /// Position of the first row's query in its sequence, and of the first key.
+    /// Position of the first row's query in its sequence.
     pub first: usize,
-    pub first_key: usize,
     /// Rows a position has.
     pub group: usize,
     /// Matrices a sequence has.
@@ -30,13 +29,11 @@ impl Rows<'_> {
             .reshape([positions, 1])
             .repeat_dim(1, self.group)
             .reshape([rows, 1]);
-        let key: Tensor<2, Int> =
-            Tensor::<1, Int>::arange(self.first_key as i64..(self.first_key + keys) as i64, &device)
-                .reshape([1, keys]);
+        let key: Tensor<2, Int> = Tensor::<1, Int>::arange(0..keys as i64, &device).reshape([1, keys]);
         let later = key.expand([rows, keys]).greater(query.expand([rows, keys])).unsqueeze::<3>();
         let Some(segments) = &self.mask.segments else { return later };
         let [batch, _] = segments.dims();
-        let of_keys = segments.clone().narrow(1, self.first_key, keys).reshape([batch, 1, 1, keys]);
+        let of_keys = segments.clone().narrow(1, 0, keys).reshape([batch, 1, 1, keys]);
         let of_queries = segments
             .clone()
             .narrow(1, self.first, positions)
@@ -52,22 +49,8 @@ impl Rows<'_> {
 
 impl From<&Rows<'_>> for kernels::Mask {
     fn from(rows: &Rows) -> Self {
-        let segments = rows.mask.segments.as_ref().map(|segments| match rows.first_key {
-            0 => cube_int(segments),
-            // Of one dimension, so that the rest of it is no copy.
-            first => {
-                let [batch, total] = segments.dims();
-                assert_eq!(batch, 1, "only packed samples have a first key");
-                let rest = segments.clone().reshape([total]).narrow(0, first, total - first);
-                cube_int(&rest.reshape([1, total - first]))
-            }
-        });
-        Self {
-            query_start: rows.first - rows.first_key,
-            group: rows.group,
-            kv_heads: rows.kv_heads,
-            segments,
-        }
+        let segments = rows.mask.segments.as_ref().map(cube_int);
+        Self { query_start: rows.first, group: rows.group, kv_heads: rows.kv_heads, segments }
     }
 }
 

@@ -3,7 +3,8 @@
 use burn::tensor::{DType, Int, Tensor};
 
 use super::blocks::{Split, attend, attend_backward};
-use super::{Heads, Mask, block, packed_block};
+use super::{Buckets, Grain, Heads, Mask, Packing, attention, attention_packed, block};
+use crate::ops::Operator;
 use crate::ops::dense::Arithmetic;
 use crate::ops::linear::Fp32Math;
 use crate::ops::testing::{assert_close, random};
@@ -17,11 +18,11 @@ fn blocks_of_any_size_give_the_same() {
     let arithmetic = Arithmetic { dtype: DType::F32, math: Fp32Math::Exact };
     let heads = Heads { batch: 2, sequence: 50, kv_heads: 2, group: 3, head_dim: 4 };
     let run = |block: usize| {
-        let part = |columns: usize, seed: u64| (random([100, columns], seed).inner(), 0);
-        let mut split = Split::new([part(24, 1), part(8, 2), part(8, 3)], heads, arithmetic);
+        let inputs = [(24, 1), (8, 2), (8, 3)].map(|(columns, seed)| random([100, columns], seed).inner());
+        let mut split = Split::new(&inputs, [(0, 0), (1, 0), (2, 0)], heads, None);
         split.block = Some(block);
         let o = attend(&split, &Mask::default(), 0, arithmetic);
-        let g = random([100, 24], 4).inner();
+        let g = heads.split(random([100, 24], 4).inner(), 0, None);
         let [dq, dk, dv] = attend_backward(split, g, &Mask::default(), arithmetic);
         [list(o), list(dq), list(dk), list(dv)]
     };
@@ -33,31 +34,44 @@ fn blocks_of_any_size_give_the_same() {
     }
 }
 
-/// Samples of 90, 71 and 39 tokens: what lies before a block's first sample is not computed, and nothing
-/// changes.
+/// Samples of 90, 3, 71 and 36 tokens as batches of their own, in rows of up to 128, give what the mask of
+/// their segments gives.
 #[test]
-fn packed_samples_need_no_keys_before_their_own() {
+fn packed_samples_are_batches_of_their_own() {
     let arithmetic = Arithmetic { dtype: DType::F32, math: Fp32Math::Exact };
     let heads = Heads { batch: 1, sequence: 200, kv_heads: 2, group: 2, head_dim: 4 };
-    let lengths = [90u32, 71, 39];
-    let numbers: Vec<i32> = (0..).zip(lengths).flat_map(|(n, length)| vec![n; length as usize]).collect();
-    let starts: Vec<u32> =
-        [0, 90, 161].into_iter().zip(lengths).flat_map(|(s, n)| vec![s; n as usize]).collect();
+    let lengths = [90, 3, 71, 36];
+    let numbers: Vec<i32> = (0..).zip(lengths).flat_map(|(n, length)| vec![n; length]).collect();
     let device = burn::tensor::Device::flex();
     let segments = Tensor::<1, Int>::from_ints(numbers.as_slice(), &device).reshape([1, 200]);
-    let run = |starts: Option<Vec<u32>>, block: Option<usize>| {
-        let mask = Mask { segments: Some(segments.clone()), starts: starts.map(Into::into) };
-        let part = |columns: usize, seed: u64| (random([200, columns], seed).inner(), 0);
-        let mut split = Split::new([part(16, 1), part(8, 2), part(8, 3)], heads, arithmetic);
-        split.block = block;
-        let o = attend(&split, &mask, 0, arithmetic);
-        let [dq, dk, dv] = attend_backward(split, random([200, 16], 4).inner(), &mask, arithmetic);
-        [list(o), list(dq), list(dk), list(dv)]
+    let run = |grain: Option<Grain>, together: bool| {
+        let packing = grain.map(|grain| {
+            let Buckets { buckets, tokens } = Buckets::of(&lengths, grain);
+            Packing::new(buckets, Tensor::from_ints(tokens.as_slice(), &device))
+        });
+        let mask = Mask { segments: Some(segments.clone()), packing };
+        let inputs =
+            [(16, 1), (8, 2), (8, 3)].map(|(columns, seed)| random([200, columns], seed).require_grad());
+        let o = match together {
+            true => {
+                let qkv = Tensor::cat(inputs.to_vec(), 1);
+                attention_packed(qkv, heads, &mask, arithmetic, Operator::Custom)
+            }
+            false => {
+                let [q, k, v] = inputs.clone();
+                attention(q, k, v, heads, &mask, arithmetic, Operator::Custom)
+            }
+        };
+        let gradients = (o.clone() * random([200, 16], 4)).sum().backward();
+        let gradients = inputs.map(|input| list(input.grad(&gradients).expect("a gradient")));
+        std::iter::once(list(o.inner())).chain(gradients).collect::<Vec<_>>()
     };
-    let whole = run(None, Some(200));
-    for block in [None, Some(16), Some(64), Some(100)] {
-        for (part, whole) in run(Some(starts.clone()), block).iter().zip(&whole) {
-            assert_close(part, whole, 1e-5);
+    let whole = run(None, false);
+    for together in [false, true] {
+        for grain in [Grain::CPU, Grain::CUDA] {
+            for (part, whole) in run(Some(grain), together).iter().zip(&whole) {
+                assert_close(part, whole, 1e-5);
+            }
         }
     }
 }
@@ -71,9 +85,4 @@ fn a_block_fits_its_bytes_and_is_worth_its_launches() {
     // One token after a hundred thousand.
     assert!(block(1, 32, 1, 100_000) >= 1);
     assert!(4 * 64 * 100_000 * block(2, 32, 100_000, 100_000) <= 192 << 20);
-    // 12 heads and samples of 256: 12 · 1088 · 1344 scores are 67 MiB in fp32.
-    assert_eq!(packed_block(12, 256, true), 1088);
-    assert_eq!(packed_block(12, 256, false), 64);
-    let most = packed_block(64, 100_000, true);
-    assert!(most == 64 || 4 * 64 * most * (most + 100_000) <= 192 << 20, "{most}");
 }

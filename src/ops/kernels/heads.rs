@@ -10,10 +10,6 @@ use crate::ops::attention::Heads;
 use super::launch::{Grid, buffer, contiguous, empty, expect, float, sizes, vector, wider, writable};
 
 impl Heads {
-    fn tokens(&self) -> usize {
-        self.batch * self.sequence
-    }
-
     /// [B · K, S · G, d]
     fn matrices(&self) -> [usize; 3] {
         [self.batch * self.kv_heads, self.sequence * self.group, self.head_dim]
@@ -24,74 +20,108 @@ impl Heads {
     }
 }
 
-/// Where the vector at `place` of the matrices [B · K, S · G, d] lies in the rows of tokens.
+/// Which token each place of the rows is: those of `tokens` [places] i32 from `first` on; -1: none.
+pub struct Places {
+    pub tokens: CubeTensor,
+    pub first: usize,
+}
+
+impl Places {
+    /// As a kernel's arguments.
+    fn arguments(places: Option<&Self>, count: usize) -> (Option<CubeTensor>, usize) {
+        places.map_or((None, 0), |Self { tokens, first }| {
+            let [all] = sizes(tokens, "the places' tokens");
+            expect(tokens, DType::I32, all, "the places' tokens");
+            assert!(first + count <= all, "{count} places from {first} of {all}");
+            (Some(contiguous(tokens)), *first)
+        })
+    }
+}
+
+/// How rows of tokens hold the matrices [B · K, S · G, d], in vectors.
+#[derive(CubeType, CubeLaunch, Clone, Copy)]
+pub struct Shape {
+    pub sequence: usize,
+    pub kv_heads: usize,
+    pub group: usize,
+    /// Of a head.
+    pub vectors: usize,
+    /// Of a token.
+    pub columns: usize,
+    pub offset: usize,
+    /// Before the first place.
+    pub first: usize,
+}
+
+/// The token of the vector at `index` of the matrices, -1 for none, and its column.
 #[cube]
-#[allow(clippy::too_many_arguments)]
-fn in_tokens(
-    place: usize,
-    sequence: usize,
-    kv_heads: usize,
-    group: usize,
-    vectors: usize,
-    columns: usize,
-    offset: usize,
-) -> usize {
-    let within = place % vectors;
-    let row = place / vectors;
-    let member = row % group;
-    let rest = row / group;
-    let position = rest % sequence;
-    let matrix = rest / sequence;
-    let token = (matrix / kv_heads) * sequence + position;
-    let head = (matrix % kv_heads) * group + member;
-    token * columns + offset + head * vectors + within
+fn in_tokens(index: usize, shape: &Shape, tokens: &ComptimeOption<&[i32]>) -> (i32, usize) {
+    let within = index % shape.vectors;
+    let row = index / shape.vectors;
+    let member = row % shape.group;
+    let rest = row / shape.group;
+    let position = rest % shape.sequence;
+    let matrix = rest / shape.sequence;
+    let place = (matrix / shape.kv_heads) * shape.sequence + position;
+    let head = (matrix % shape.kv_heads) * shape.group + member;
+    #[comptime]
+    let token = match tokens {
+        ComptimeOption::Some(tokens) => tokens[shape.first + place],
+        ComptimeOption::None => place as i32,
+    };
+    (token, shape.offset + head * shape.vectors + within)
 }
 
 #[cube(launch_unchecked)]
-#[allow(clippy::too_many_arguments)]
 fn split<F: Float, N: Size>(
     x: &[Vector<F, N>],
+    tokens: ComptimeOption<&[i32]>,
     out: &mut [Vector<F, N>],
-    sequence: usize,
-    kv_heads: usize,
-    group: usize,
-    vectors: usize,
-    columns: usize,
-    offset: usize,
+    shape: Shape,
     #[define(F)] _type: ElemType,
 ) {
     if ABSOLUTE_POS < out.len() {
-        out[ABSOLUTE_POS] = x[in_tokens(ABSOLUTE_POS, sequence, kv_heads, group, vectors, columns, offset)];
+        let (token, column) = in_tokens(ABSOLUTE_POS, &shape, &tokens);
+        let mut value = Vector::<F, N>::new(F::new(0.0));
+        if token >= 0 {
+            value = x[token as usize * shape.columns + column];
+        }
+        out[ABSOLUTE_POS] = value;
     }
 }
 
 #[cube(launch_unchecked)]
-#[allow(clippy::too_many_arguments)]
 fn merge<A: Float, B: Float, N: Size>(
     x: &[Vector<A, N>],
+    tokens: ComptimeOption<&[i32]>,
     out: &mut [Vector<B, N>],
-    sequence: usize,
-    kv_heads: usize,
-    group: usize,
-    vectors: usize,
-    columns: usize,
-    offset: usize,
+    shape: Shape,
     #[define(A, B)] _types: [ElemType; 2],
 ) {
     if ABSOLUTE_POS < x.len() {
-        let place = in_tokens(ABSOLUTE_POS, sequence, kv_heads, group, vectors, columns, offset);
-        out[place] = Vector::cast_from(x[ABSOLUTE_POS]);
+        let (token, column) = in_tokens(ABSOLUTE_POS, &shape, &tokens);
+        if token >= 0 {
+            out[token as usize * shape.columns + column] = Vector::cast_from(x[ABSOLUTE_POS]);
+        }
     }
 }
 
-/// x [B · S, columns] → [B · K, S · G, d], read from column `column_offset` on.
-pub fn split_heads(x: &CubeTensor, column_offset: usize, heads: Heads) -> CubeTensor {
+/// x [tokens, columns] → [B · K, S · G, d], read from column `column_offset` on; 0 where a place has no
+/// token. Without places the tokens are the rows in their order.
+pub fn split_heads(
+    x: &CubeTensor,
+    column_offset: usize,
+    heads: Heads,
+    places: Option<&Places>,
+) -> CubeTensor {
     let x = contiguous(x);
-    let columns = checked_columns(&x, column_offset, heads);
+    let (tokens, first) = Places::arguments(places, heads.tokens());
+    let columns = checked_columns(&x, column_offset, heads, places);
     let out = empty(&x, heads.matrices(), x.dtype);
     let vector = vector(x.dtype, &[heads.head_dim, columns, column_offset]);
     let grid = Grid::of(heads.elements() / vector);
-    // SAFETY: the kernel checks the end of `out`; the heads lie within the columns of `x`.
+    // SAFETY: the kernel checks the end of `out`; the heads lie within the columns of `x`, and places name
+    // rows of it.
     unsafe {
         split::launch_unchecked(
             &x.client,
@@ -99,13 +129,9 @@ pub fn split_heads(x: &CubeTensor, column_offset: usize, heads: Heads) -> CubeTe
             grid.dim,
             vector,
             buffer(&x),
+            tokens.as_ref().map(buffer).into(),
             buffer(&out),
-            heads.sequence,
-            heads.kv_heads,
-            heads.group,
-            heads.head_dim / vector,
-            columns / vector,
-            column_offset / vector,
+            shape(heads, vector, columns, column_offset, first),
             float(x.dtype),
         );
     }
@@ -115,23 +141,26 @@ pub fn split_heads(x: &CubeTensor, column_offset: usize, heads: Heads) -> CubeTe
 /// x [B · K, S · G, d] → [B · S, K · G · d] of type `out`, the inverse of [`split_heads`].
 pub fn merge_heads(x: &CubeTensor, heads: Heads, out: DType) -> CubeTensor {
     let target = empty(x, [heads.tokens(), heads.columns()], out);
-    merge_heads_into(x, heads, target, 0)
+    merge_heads_into(x, heads, None, target, 0)
 }
 
-/// Writes x [B · K, S · G, d] into the columns of `target` [B · S, columns] from `column_offset`
-/// on, in target's memory where nobody else holds it.
+/// Writes x [B · K, S · G, d] into the columns of `target` [tokens, columns] from `column_offset`
+/// on, in target's memory where nobody else holds it, and nothing for a place without a token.
 pub fn merge_heads_into(
     x: &CubeTensor,
     heads: Heads,
+    places: Option<&Places>,
     target: CubeTensor,
     column_offset: usize,
 ) -> CubeTensor {
     let (x, target) = (contiguous(x), writable(target));
     expect(&x, x.dtype, heads.elements(), "x");
-    let columns = checked_columns(&target, column_offset, heads);
+    let (tokens, first) = Places::arguments(places, heads.tokens());
+    let columns = checked_columns(&target, column_offset, heads, places);
     let vector = vector(wider(x.dtype, target.dtype), &[heads.head_dim, columns, column_offset]);
     let grid = Grid::of(heads.elements() / vector);
-    // SAFETY: the kernel checks the end of `x`; the heads lie within the columns of `target`.
+    // SAFETY: the kernel checks the end of `x`; the heads lie within the columns of `target`, and places
+    // name rows of it.
     unsafe {
         merge::launch_unchecked(
             &x.client,
@@ -139,23 +168,37 @@ pub fn merge_heads_into(
             grid.dim,
             vector,
             buffer(&x),
+            tokens.as_ref().map(buffer).into(),
             buffer(&target),
-            heads.sequence,
-            heads.kv_heads,
-            heads.group,
-            heads.head_dim / vector,
-            columns / vector,
-            column_offset / vector,
+            shape(heads, vector, columns, column_offset, first),
             [float(x.dtype), float(target.dtype)],
         );
     }
     target
 }
 
+/// As the kernels take it, with sizes in vectors.
+fn shape(heads: Heads, vector: usize, columns: usize, offset: usize, first: usize) -> ShapeLaunch {
+    ShapeLaunch::new(
+        heads.sequence,
+        heads.kv_heads,
+        heads.group,
+        heads.head_dim / vector,
+        columns / vector,
+        offset / vector,
+        first,
+    )
+}
+
 /// The columns of a tensor of tokens that holds the heads from `column_offset` on.
-fn checked_columns(tokens: &CubeTensor, column_offset: usize, heads: Heads) -> usize {
+fn checked_columns(
+    tokens: &CubeTensor,
+    column_offset: usize,
+    heads: Heads,
+    places: Option<&Places>,
+) -> usize {
     let [rows, columns] = sizes(tokens, "the tensor of tokens");
-    assert_eq!(rows, heads.tokens(), "tokens of {heads:?}");
+    assert!(places.is_some() || rows == heads.tokens(), "{rows} tokens of {heads:?}");
     assert!(
         column_offset + heads.columns() <= columns,
         "{heads:?} from {column_offset} in {columns} columns"
