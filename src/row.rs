@@ -100,3 +100,22 @@ impl Row {
         crate::recipe::flatten(&self.cell)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::{Load, Loading};
+    use crate::run::mock;
+
+    #[test]
+    fn the_estimate_is_of_the_largest_batch_there_was() {
+        let cells = mock::recipe().cells;
+        let row = |i: usize| Row::new(&cells[i], &mock::environment(), Status::Ok, String::new());
+        let seq_len = cells[2].train.seq_len;
+        let loading = Loading { largest_batch: Some([1, seq_len]), ..Loading::new(1.0, &[Load::default()]) };
+        let measurement = Measurement { loading: Some(loading), ..mock::measurement(1.0) };
+        assert_eq!(row(2).measured(&cells[2], measurement).estimate, row(0).estimate);
+        let steady = row(2).measured(&cells[2], mock::measurement(1.0));
+        assert!(steady.estimate == row(2).estimate && steady.estimate != row(0).estimate);
+    }
+}

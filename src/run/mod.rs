@@ -8,7 +8,7 @@ mod hearing;
 mod interrupt;
 mod lock;
 #[cfg(test)]
-mod mock;
+pub(crate) mod mock;
 mod options;
 mod process;
 mod progress;
