@@ -6,6 +6,8 @@ use crate::measure::{Measurement, Samples};
 use crate::row::Status;
 use crate::text::{and, percent, ratio, sentence};
 
+/// Ten times as much is told in times, not in percent more.
+const MANY: f64 = 9.0;
 /// Less than this is nobody's reason to choose a method.
 const NEGLIGIBLE: f64 = 0.002;
 
@@ -62,6 +64,7 @@ impl Change {
         }
         let number = |share: f64| percent(share).trim_end_matches(" %").to_string();
         let range = match (low < 0.0, high < 0.0) {
+            _ if self.median() >= MANY => format!("{:.0} to {:.0} times", 1.0 + low, 1.0 + high),
             (true, false) => format!("{} less to {} more", percent(low), percent(high)),
             // A saving is told from its smallest to its largest.
             (true, true) => from_to(number(high), percent(low)),
@@ -149,7 +152,7 @@ fn against_baseline(comparison: &Comparison, method: usize) -> Vec<String> {
             format!("{name} saves {} of peak memory{against}{}", percent(m), memory.range(true))
         }
         (true, false) => {
-            format!("{name} needs {} more peak memory{against}{}", percent(m), memory.range(true))
+            format!("{name} needs {}{against}{}", more(m, "peak memory"), memory.range(true))
         }
     };
     let gives = memory.measurable && m < 0.0;
@@ -157,7 +160,7 @@ fn against_baseline(comparison: &Comparison, method: usize) -> Vec<String> {
         (false, _) => ", with no measurable difference in backward time".to_string(),
         (true, true) => {
             let joint = if gives { "for" } else { "and takes" };
-            format!(" {joint} {} more backward time{}", percent(b), backward.range(!memory.measurable))
+            format!(" {joint} {}{}", more(b, "backward time"), backward.range(!memory.measurable))
         }
         (true, false) => {
             let joint = if gives || !memory.measurable { "and takes" } else { "but takes" };
@@ -172,12 +175,21 @@ fn against_baseline(comparison: &Comparison, method: usize) -> Vec<String> {
     vec![format!("{first}{second}. {}.", sentence(&rest))]
 }
 
+/// `20 % more time`; `171 times the time` where a percentage would be hard to read.
+fn more(share: f64, what: &str) -> String {
+    if share < MANY {
+        format!("{} more {what}", percent(share))
+    } else {
+        format!("{:.0} times the {what}", 1.0 + share)
+    }
+}
+
 /// `the whole step takes 20 % more time (16 to 23 %)`
 fn time_change(what: &str, change: &Change) -> String {
     let (share, range) = (percent(change.median()), change.range(false));
     match (change.measurable, change.median() > 0.0) {
         (false, _) => format!("{what} shows no measurable difference"),
-        (true, true) => format!("{what} takes {share} more time{range}"),
+        (true, true) => format!("{what} takes {}{range}", more(change.median(), "time")),
         (true, false) => format!("{what} takes {share} less time{range}"),
     }
 }

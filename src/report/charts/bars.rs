@@ -26,6 +26,10 @@ const MOST: i32 = 940;
 /// Below this distance a bar has no room for a line of text.
 const READABLE: i32 = 13;
 
+/// A bar this many times as long as the median one is broken off, a little beyond the longest other one.
+const FAR: f64 = 8.0;
+const BROKEN: f64 = 1.2;
+
 /// One kind of bars.
 struct Bars<'c, 'a> {
     comparison: &'c Comparison<'a>,
@@ -116,7 +120,7 @@ impl Bars<'_, '_> {
             |texts: &[String], size: i32| texts.iter().map(|t| text_width(t, size)).max().unwrap_or(0);
         let left = MARGIN + 10 + widest(&labels, TEXT);
         let right = WIDTH - MARGIN - if pitch < READABLE { 0 } else { widest(&values, SMALL) + 8 };
-        let range = self.range(&basis);
+        let (range, broken) = self.range(&basis);
         let (unit, unit_scale) = if basis.relative { ("", 1.0) } else { (self.unit)(range.1) };
 
         let svg = svg(bottom + 56, |canvas| {
@@ -142,22 +146,32 @@ impl Bars<'_, '_> {
                 canvas.text(label, (left - 10, middle), TEXT, INK, Anchor::Right)?;
                 for (row, i) in lines_of(shape).enumerate() {
                     let at = (y + row as i32 * pitch, pitch);
-                    self.bar(canvas, i, &scale, basis.divisor(shape), at, &values[i])?;
+                    self.bar(canvas, i, (&scale, range.1), basis.divisor(shape), at, &values[i])?;
                 }
                 y += height_of(shape);
             }
             canvas.line(&[(left, top), (left, bottom)], MUTED, 1)
         })?;
-        Ok(Chart { name: name.into(), caption: format!("{caption}{}", basis.note()), svg })
+        let longer = if broken { " A broken bar is longer than the axis." } else { "" };
+        Ok(Chart { name: name.into(), caption: format!("{caption}{}{longer}", basis.note()), svg })
     }
 
-    /// From zero to the largest bar or estimate of a measured cell.
-    fn range(&self, basis: &Basis) -> (f64, f64) {
+    /// From zero to the largest bar or estimate of a measured cell, and whether bars reach beyond: those that
+    /// would hide the differences of most others.
+    fn range(&self, basis: &Basis) -> ((f64, f64), bool) {
         let largest = self.comparison.lines.iter().enumerate().filter_map(|(i, line)| {
             let estimate = if self.estimate { line.estimate() as f64 } else { 0.0 };
             Some(self.total(i)?.max(estimate) / basis.divisor(line.shape)?)
         });
-        from_zero(largest)
+        let mut values: Vec<f64> = largest.collect();
+        values.sort_by(f64::total_cmp);
+        let far = values.get(values.len() / 2).map_or(0.0, |median| FAR * median);
+        let near = values.partition_point(|value| *value <= far);
+        let (low, high) = from_zero(values[..near].iter().copied());
+        match near < values.len() {
+            true => ((low, BROKEN * high), true),
+            false => ((low, high), false),
+        }
     }
 
     /// What stands at the end of a bar, or in its place.
@@ -180,7 +194,7 @@ impl Bars<'_, '_> {
         &self,
         canvas: &Canvas,
         i: usize,
-        scale: &Scale,
+        (scale, high): (&Scale, f64),
         divisor: Option<f64>,
         (y, pitch): (i32, i32),
         text: &str,
@@ -193,11 +207,17 @@ impl Bars<'_, '_> {
             for (part, (_, strength)) in parts.iter().zip(PHASES) {
                 let from = end;
                 sum += part / divisor;
-                end = scale.pixel(sum);
+                end = scale.pixel(sum.min(high));
                 canvas.rect((from, y), (end, bottom), tint(method_color(line.method), strength))?;
             }
-            if self.estimate && line.estimate() > 0 {
-                let x = scale.pixel(line.estimate() as f64 / divisor);
+            if sum > high {
+                for x in [end - 12, end - 6] {
+                    canvas.line(&[(x - 3, bottom), (x + 3, y)], WHITE, 2)?;
+                }
+            }
+            let estimate = line.estimate() as f64 / divisor;
+            if self.estimate && estimate > 0.0 && estimate <= high {
+                let x = scale.pixel(estimate);
                 canvas.rect((x - 1, y - 1), (x + 1, bottom + 1), INK)?;
                 // A text before the stroke would run through it.
                 end = end.max(x);

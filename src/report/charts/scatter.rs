@@ -15,6 +15,8 @@ use plotters::style::RGBColor;
 const TOP: i32 = 48;
 const PLOT: i32 = 400;
 const MARGIN: i32 = 20;
+/// Times this far apart stand on a logarithmic axis.
+const FAR: f64 = 20.0;
 const FRONT: RGBColor = RGBColor(150, 150, 150);
 
 /// A measured cell: seconds and bytes, or shares of the baseline's.
@@ -56,8 +58,11 @@ pub fn scatter(comparison: &Comparison) -> Result<Option<Chart>> {
     let key_top = bottom + 64;
     let key_rows = shape_key.iter().map(|(_, row, _)| row + 1).max().unwrap_or(0);
 
-    let range = |of: fn(&Point) -> f64| padded(&points.iter().map(of).collect::<Vec<_>>(), false);
-    let (x_range, y_range) = (range(|p| p.x), range(|p| p.y));
+    let values = |of: fn(&Point) -> f64| points.iter().map(of).collect::<Vec<_>>();
+    let (times, memory) = (values(|p| p.x), values(|p| p.y));
+    let slowest = times.iter().copied().fold(0.0, f64::max);
+    let log_x = times.iter().any(|time| *time > 0.0 && FAR * time < slowest);
+    let (x_range, y_range) = (padded(&times, log_x), padded(&memory, false));
     let ((x_unit, x_scale), (y_unit, y_scale)) = match relative {
         true => (("", 1.0), ("", 1.0)),
         false => (time_unit(x_range.1), byte_unit(y_range.1)),
@@ -81,7 +86,7 @@ pub fn scatter(comparison: &Comparison) -> Result<Option<Chart>> {
             canvas.line(&[(left, *pixel), (right, *pixel)], GRID, 1)?;
             canvas.text(text, (left - 6, *pixel), SMALL, MUTED, Anchor::Right)?;
         }
-        let x = Scale::new((x_range.0 / x_scale, x_range.1 / x_scale), (left, right), false);
+        let x = Scale::new((x_range.0 / x_scale, x_range.1 / x_scale), (left, right), log_x);
         for tick in x.ticks(8) {
             let pixel = x.pixel(tick);
             canvas.line(&[(pixel, top), (pixel, bottom)], GRID, 1)?;
@@ -93,7 +98,8 @@ pub fn scatter(comparison: &Comparison) -> Result<Option<Chart>> {
                 Anchor::Middle,
             )?;
         }
-        canvas.text(&titles[0], ((left + right) / 2, bottom + 38), TEXT, INK, Anchor::Middle)?;
+        let title = format!("{}{}", titles[0], if log_x { ", logarithmic" } else { "" });
+        canvas.text(&title, ((left + right) / 2, bottom + 38), TEXT, INK, Anchor::Middle)?;
         let place = |p: &Point| (x.pixel(p.x / x_scale), y.pixel(p.y / y_scale));
 
         for shape in 0..comparison.shapes.len() {

@@ -250,3 +250,19 @@ fn bars_say_what_was_measured() {
     }
     assert!(charts[1].svg.contains("100 MiB"));
 }
+
+#[test]
+fn a_bar_far_longer_than_the_others_is_broken_off() {
+    let recipe = recipe("[grid]\n\"checkpoint.level\" = [0, 0.5, 1]\n");
+    let of = |slowest: f64| {
+        let row = |(i, cell): (usize, &crate::recipe::Cell)| {
+            ok_row(cell, if i == 2 { slowest } else { 0.1 }, 0.1, 1 << 30)
+        };
+        let rows: Vec<Row> = recipe.cells.iter().enumerate().map(row).collect();
+        let chart = bars::time(&Comparison::new(&recipe, &rows)).expect("a chart");
+        assert_labels_are_apart(&chart, "broken");
+        (chart.caption.contains("A broken bar is longer"), chart.svg.contains("33.1 s"))
+    };
+    assert_eq!(of(30.0), (true, true));
+    assert_eq!(of(1.0), (false, false));
+}

@@ -1,6 +1,6 @@
 //! One panel of learning curves: the values of every cell over its steps.
 
-use super::super::axis::{Scale, padded, tick_label};
+use super::super::axis::{Scale, from_zero, padded, tick_label};
 use super::super::canvas::{
     ALARM, Anchor, Canvas, GRID, INK, MUTED, Result, SMALL, TEXT, method_color, text_width, tint,
 };
@@ -91,8 +91,11 @@ impl Panel {
             points().map(|(_, value)| value.min(limit)).filter(|v| v.is_finite()).collect();
         let low = values.iter().copied().fold(f64::INFINITY, f64::min);
         let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        let log = low > 0.0 && high > 10.0 * low;
-        let range = padded(&values, log);
+        let log = low > 0.0 && high > 10.0 * low && self.values != Values::Accuracy;
+        let range = match self.values {
+            Values::Accuracy => from_zero(values.iter().copied()),
+            _ => padded(&values, log),
+        };
         let marks = curves.iter().any(|curve| !curve.measured.evaluations.is_empty());
         let title = match self.values {
             Values::Loss if marks => "loss in nats: lines training, marks held-out",
