@@ -34,6 +34,9 @@ pub struct Blas {
     handle: sys::cublasLtHandle_t,
     /// An error is kept too: cuBLASLt is not asked again for what it has refused.
     plans: Mutex<HashMap<Problem, Result<Arc<Plan>, CublasError>>>,
+    /// The algorithm last chosen for a problem whatever its batch. Batches of samples have ever new numbers,
+    /// and to ask anew and load another kernel takes milliseconds.
+    any_batch: Mutex<HashMap<Problem, Algorithm>>,
     remembered: Remembered,
     /// While tuning is allowed: what is told how many problems have been tuned.
     tuning: Mutex<Option<fn(usize)>>,
@@ -75,6 +78,7 @@ impl Blas {
         Ok(Self {
             handle,
             plans: Mutex::default(),
+            any_batch: Mutex::default(),
             remembered,
             tuning: Mutex::default(),
             tuned: AtomicUsize::new(0),
@@ -147,6 +151,9 @@ impl Blas {
         }
         // SAFETY: as the caller says.
         let plan = unsafe { self.choose(problem, at, told, stream) }.map(Arc::new);
+        if let Ok(plan) = &plan {
+            locked(&self.any_batch).insert(Problem { batch: 0, ..*problem }, plan.algorithm);
+        }
         plans.insert(*problem, plan.clone());
         plan
     }
@@ -170,7 +177,11 @@ impl Blas {
             }
         }
         let Some(told) = told.filter(|_| worth) else {
-            let algorithm = descriptors.candidates(self.handle, 1)?[0];
+            let of_another = locked(&self.any_batch).get(&Problem { batch: 0, ..*problem }).copied();
+            let algorithm = match of_another.filter(|known| descriptors.accept(self.handle, known)) {
+                Some(known) => known,
+                None => descriptors.candidates(self.handle, 1)?[0],
+            };
             return Ok(Plan { descriptors, algorithm, open: worth });
         };
         let candidates = descriptors.candidates(self.handle, tuning::CANDIDATES)?;
