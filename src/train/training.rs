@@ -178,7 +178,10 @@ impl<'a, N: Network> Training<'a, N> {
         let told = self.scaler.as_mut().zip(size.applied).map(|(scaler, applied)| scaler.update(applied));
         drop(range);
         end(Phase::Optimizer, None);
-        losses.into_iter().for_each(|loss| drop(loss.into_data()));
+        for loss in losses {
+            // Data alone are read when they are looked at.
+            let _: f32 = loss.into_scalar();
+        }
         told
     }
 

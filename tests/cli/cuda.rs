@@ -1,6 +1,8 @@
 //! The same program on an NVIDIA GPU. Without one these tests say so and pass; on a GPU machine they
 //! run with `cargo test --release --test cli cuda -- --nocapture --test-threads 1`.
 
+use std::path::Path;
+
 use crate::place::{Ended, Place, TINY, files};
 use runner::device::DeviceId;
 
@@ -173,9 +175,10 @@ steps = 3
     assert!((2 * bytes..2 * bytes * 105 / 100).contains(&pinned), "{pinned} of {bytes}");
 }
 
-/// Padding changes no loss, nor does the way in which a batch comes to the device.
+/// Padding changes no loss, nor does the way in which a batch comes to the device; the loss of a step is read
+/// in it where the recipe asks for that alone.
 #[test]
-fn padding_and_staging_change_no_loss() {
+fn padding_staging_and_reading_change_no_loss() {
     if !gpu() {
         return;
     }
@@ -199,12 +202,21 @@ optimizer = { kind = "adamw", lr = 1e-3 }
 [measure]
 warmup = 1
 epochs = 1
-[grid]
+[[grid]]
 "data.sampler" = ["padded", "standard"]
 "data.pinned" = [true, false]
+[[grid]]
+"data.sampler" = "standard"
+"train.sync_each_step" = true
 "#;
     let place = Place::new(recipe);
-    place.runner_on_gpu(&["run", "recipe.toml"]).exits(0).says(&["4 measured"]);
+    place.runner_on_gpu(&["run", "recipe.toml", "--trace"]).exits(0).says(&["5 measured"]);
+    for (file, row) in place.row_files().iter().zip(place.rows()) {
+        let traces = file.parent().and_then(Path::parent).expect("the results").join("traces");
+        let trace = std::fs::read_to_string(traces.join(file.file_name().expect("a name"))).expect("a trace");
+        let reads = row["cell"]["train"]["sync_each_step"] == true;
+        assert_eq!(trace.contains("copy to the host"), reads, "{}", row["cell"]);
+    }
     let losses = |row: &serde_json::Value| -> Vec<f64> {
         row["measurement"]["loss"].as_array().unwrap().iter().map(|loss| loss.as_f64().unwrap()).collect()
     };
