@@ -26,8 +26,10 @@ const MOST: i32 = 940;
 /// Below this distance a bar has no room for a line of text.
 const READABLE: i32 = 13;
 
-/// A bar this many times as long as the median one is broken off, a little beyond the longest other one.
+/// A bar this many times as long as the median one is broken off, a little beyond the longest other one, where
+/// that one leaves a gap.
 const FAR: f64 = 8.0;
+const GAP: f64 = 3.0;
 const BROKEN: f64 = 1.2;
 
 /// One kind of bars.
@@ -168,9 +170,9 @@ impl Bars<'_, '_> {
         let far = values.get(values.len() / 2).map_or(0.0, |median| FAR * median);
         let near = values.partition_point(|value| *value <= far);
         let (low, high) = from_zero(values[..near].iter().copied());
-        match near < values.len() {
+        match values.get(near).is_some_and(|first| *first > GAP * high) {
             true => ((low, BROKEN * high), true),
-            false => ((low, high), false),
+            false => (from_zero(values.into_iter()), false),
         }
     }
 
