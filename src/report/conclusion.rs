@@ -1,7 +1,7 @@
 //! The conclusion in plain words: what each method changes against the baseline, with the numbers.
 
 use super::table::{Comparison, Quantity};
-use super::{ladder, loading, quality};
+use super::{ladder, loading, pareto, quality};
 use crate::measure::{Measurement, Samples};
 use crate::row::Status;
 use crate::text::{and, percent, ratio, sentence};
@@ -26,7 +26,7 @@ pub fn sentences(comparison: &Comparison) -> Vec<String> {
     out.extend(quality::sentences(comparison));
     out.extend(fits(comparison));
     if comparison.methods.len() > 1 {
-        out.extend(pareto(comparison));
+        out.extend(pareto::sentence(comparison));
     }
     out.extend(estimates(comparison));
     out.extend(incomplete(comparison));
@@ -227,61 +227,6 @@ fn fits(comparison: &Comparison) -> Option<String> {
         parts.push(format!("{} {verb}{all}", and(&names)));
     }
     Some(format!("{}.", sentence(&parts.join("; "))))
-}
-
-/// The methods that no other one at the same shape beats in step time and peak memory at once.
-pub fn pareto_front(comparison: &Comparison, shape: usize) -> Vec<usize> {
-    let mut points: Vec<(f64, f64, usize)> = comparison
-        .lines
-        .iter()
-        .enumerate()
-        .filter(|(_, line)| line.shape == shape)
-        .filter_map(|(i, line)| {
-            let m = line.measured()?;
-            Some((Quantity::Step.of(m), Quantity::Peak.of(m), i))
-        })
-        .collect();
-    points.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
-    let mut least = f64::INFINITY;
-    points.retain(|point| {
-        let better = point.1 < least;
-        least = least.min(point.1);
-        better
-    });
-    points.into_iter().map(|(_, _, i)| i).collect()
-}
-
-fn pareto(comparison: &Comparison) -> Option<String> {
-    // Steps of samplers do unequal work.
-    if comparison.with_samplers() {
-        return None;
-    }
-    let mut on_front = vec![0; comparison.methods.len()];
-    let mut compared = 0;
-    for shape in 0..comparison.shapes.len() {
-        let ran = comparison.lines.iter().filter(|l| l.shape == shape && l.measured().is_some()).count();
-        if ran < 2 {
-            continue;
-        }
-        compared += 1;
-        for line in pareto_front(comparison, shape) {
-            on_front[comparison.lines[line].method] += 1;
-        }
-    }
-    if compared == 0 {
-        return None;
-    }
-    let names: Vec<String> = comparison
-        .methods
-        .iter()
-        .zip(&on_front)
-        .filter(|(_, n)| **n > 0)
-        .map(|(name, n)| match compared {
-            1 => name.clone(),
-            _ => format!("{name} ({n} of {compared} {}s)", comparison.repeated()),
-        })
-        .collect();
-    Some(format!("On the Pareto front of step time and peak memory: {}.", and(&names)))
 }
 
 fn estimates(comparison: &Comparison) -> Option<String> {

@@ -17,6 +17,7 @@ mod learning;
 mod loading;
 mod offload;
 mod operators;
+mod pareto;
 mod pdf;
 mod precision;
 mod quality;

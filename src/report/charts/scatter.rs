@@ -3,7 +3,7 @@
 //! With several shapes both axes are relative to the shape's baseline: sizes differ by more than
 //! methods do, and only within a shape can one method replace another.
 
-use super::super::conclusion::pareto_front;
+use super::super::pareto;
 use super::super::table::{Comparison, Quantity};
 use super::Chart;
 use super::axis::{Scale, padded, tick_label};
@@ -103,7 +103,7 @@ pub fn scatter(comparison: &Comparison) -> Result<Option<Chart>> {
         let place = |p: &Point| (x.pixel(p.x / x_scale), y.pixel(p.y / y_scale));
 
         for shape in 0..comparison.shapes.len() {
-            let front = pareto_front(comparison, shape);
+            let front = pareto::front(comparison, shape);
             let front: Vec<(i32, i32)> =
                 front.iter().filter_map(|line| points.iter().find(|p| p.line == *line)).map(place).collect();
             canvas.line(&staircase(&front), FRONT, if relative { 1 } else { 2 })?;
