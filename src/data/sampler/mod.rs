@@ -20,6 +20,9 @@ pub use config::{LastSample, Sampler, SamplerConfig, SamplerName, default_of};
 use packed::Packed;
 use shuffled::Shuffled;
 
+/// Packed batches that a device prepares for.
+const MOST_PACKED: usize = 8;
+
 /// The batches of one epoch, as numbers of samples.
 pub trait Epoch: Iterator<Item = Vec<u32>> + Send {
     /// Samples left out so far.
@@ -113,9 +116,13 @@ impl Plan {
         }
     }
 
-    /// One batch of the first epoch for each number of tokens in a row, which `width` tells, the widest
-    /// first.
-    pub fn widths(&self, width: impl Fn(&[u32]) -> usize) -> Vec<Vec<u32>> {
+    /// Batches of the first epoch whose sizes are not those of the [`largest`](Self::largest), for a device to
+    /// prepare for: one for each other number of tokens in a row, which `width` tells, the widest first. Packed
+    /// batches are all of one width and differ in their samples; of these the first few.
+    pub fn others(&self, width: impl Fn(&[u32]) -> usize) -> Vec<Vec<u32>> {
+        if self.config.sampler.is_packed() {
+            return self.epoch(0).take(MOST_PACKED).collect();
+        }
         let mut of_width = std::collections::BTreeMap::new();
         for samples in self.epoch(0) {
             let batch: &mut Vec<u32> = of_width.entry(width(&samples)).or_default();
@@ -123,6 +130,7 @@ impl Plan {
                 *batch = samples;
             }
         }
+        of_width.remove(&width(&self.largest()));
         of_width.into_values().rev().collect()
     }
 }

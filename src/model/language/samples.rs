@@ -18,8 +18,6 @@ use crate::recipe::Cell;
 
 /// Widths of batches that a device prepares for, besides the largest: beyond them one finds little new.
 const MOST_WIDTHS: usize = 32;
-/// Packed batches that a device prepares for.
-const MOST_PACKED: usize = 8;
 
 /// A collated batch with all that the device needs of it.
 struct Prepared {
@@ -196,19 +194,9 @@ impl Steps<LmBatch> for SampleFeed {
             let batch = self.alone(&self.collator, &samples);
             Self::weigh(vec![batch; self.accumulation_steps])
         };
-        let width = |samples: &[u32]| self.width(samples);
-        let largest = self.plan.largest();
-        let others = if self.plan.config.sampler.is_packed() {
-            // All of one width, in buckets of many.
-            self.plan.epoch(0).take(MOST_PACKED).collect()
-        } else {
-            let first = width(&largest);
-            let mut others = self.plan.widths(width);
-            others.retain(|samples| width(samples) != first);
-            others
-        };
+        let others = self.plan.others(|samples| self.width(samples));
         let apart = others.len().div_ceil(MOST_WIDTHS).max(1);
-        std::iter::once(largest).chain(others.into_iter().step_by(apart)).map(step).collect()
+        std::iter::once(self.plan.largest()).chain(others.into_iter().step_by(apart)).map(step).collect()
     }
 
     fn of_epochs(&self, epochs: usize) -> Option<usize> {

@@ -44,9 +44,8 @@ impl Heads {
         let x = match places {
             None => x,
             Some(places) => {
-                let (tokens, none) = places.composed(self.tokens());
-                let rows = x.narrow(1, offset, self.columns()).select(0, tokens);
-                rows.mask_fill(none.expand([self.tokens(), self.columns()]), 0.0)
+                let (tokens, none) = places.composed(self.tokens(), self.columns());
+                x.narrow(1, offset, self.columns()).select(0, tokens).mask_fill(none, 0.0)
             }
         };
         self.split_composed(x, offset)
@@ -96,10 +95,9 @@ impl Heads {
         let part = match places {
             None => rows,
             Some(places) => {
-                let (into, none) = places.composed(self.tokens());
-                let rows = rows.mask_fill(none.expand([self.tokens(), columns]), 0.0);
+                let (into, none) = places.composed(self.tokens(), columns);
                 let whole = target.clone().narrow(1, offset, columns);
-                whole.select_assign(0, into, rows, IndexingUpdateOp::Add)
+                whole.select_assign(0, into, rows.mask_fill(none, 0.0), IndexingUpdateOp::Add)
             }
         };
         target.slice_assign([0..tokens, offset..offset + columns], part)

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use burn::tensor::{Int, Tensor};
+use burn::tensor::{Bool, Int, Tensor};
 
 use super::Heads;
 
@@ -141,10 +141,10 @@ pub struct Places {
 }
 
 impl Places {
-    /// The first `count` places: their tokens, 0 for none, and as a column whether there is none.
-    pub fn composed(&self, count: usize) -> (Tensor<1, Int>, Tensor<2, burn::tensor::Bool>) {
+    /// The tokens of the first `count` places, 0 for none, and whether each of a row's `columns` is of none.
+    pub fn composed(&self, count: usize, columns: usize) -> (Tensor<1, Int>, Tensor<2, Bool>) {
         let tokens = self.tokens.clone().narrow(0, self.first, count);
-        let none = tokens.clone().lower_elem(0).reshape([count, 1]);
+        let none = tokens.clone().lower_elem(0).reshape([count, 1]).expand([count, columns]);
         (tokens.clamp_min(0), none)
     }
 }
