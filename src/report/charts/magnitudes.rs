@@ -44,7 +44,8 @@ pub fn magnitudes(comparison: &Comparison) -> Result<Option<Chart>> {
         let x = Scale::new((f64::from(FIRST), f64::from(end)), (left, right), false);
         let y = Scale::new(
             from_zero(drawn.iter().flat_map(|(_, histogram)| shares(histogram))),
-            (bottom, top),
+            // Above the highest curve the limits' names have a line of their own.
+            (bottom, top + 18),
             false,
         );
         let title = "share of the gradients of activations in %, by power of two";
