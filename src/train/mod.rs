@@ -1,10 +1,12 @@
 //! Training: a cell's network, data and optimizer, stepped and measured.
 
 mod cell;
+mod change;
 mod clock;
 mod outcome;
 mod pipeline;
 mod training;
 
 pub use cell::serve;
+pub use change::{Change, Damage, change};
 pub use pipeline::train;

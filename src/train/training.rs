@@ -4,9 +4,11 @@ use std::path::Path;
 
 use burn::tensor::{Gradients, Tensor};
 
+use super::change::Damage;
 use crate::device::DeviceId;
 use crate::device::trace::{self, Crossing, Mark};
 use crate::measure::{Evaluation, Load, Meter, Phase};
+use crate::model::named::{self, Named};
 use crate::model::{Network, Steps};
 use crate::offload::Blocks;
 use crate::ops::checkpoint::differentiate;
@@ -80,13 +82,18 @@ impl<'a, N: Network> Training<'a, N> {
     pub fn prepare(&mut self, meter: &mut dyn Meter, told: fn(usize)) {
         let mut rehearsals = self.data.rehearsals().into_iter();
         self.batches = rehearsals.next().unwrap_or_else(|| self.data.next());
-        meter.prepare(&|| drop(self.backward(self.loss())), told);
+        meter.prepare(&|| self.rehearse(), told);
         for batches in rehearsals {
             let largest = std::mem::replace(&mut self.batches, batches);
-            meter.compile(&|| drop(self.backward(self.loss())));
+            meter.compile(&|| self.rehearse());
             self.batches = largest;
         }
-        // The first step does not add to the gradients of the preparation.
+    }
+
+    /// Forward and backward of the next step's first micro-batch, which leave nothing behind: no other
+    /// rehearsal and no step adds to its gradients, nor finds them in the place of a block's weights.
+    fn rehearse(&self) {
+        drop(self.backward(self.loss()));
         self.network().offloaded().inspect(|blocks| blocks.discard_gradients());
     }
 
@@ -103,6 +110,28 @@ impl<'a, N: Network> Training<'a, N> {
     /// As [`Steps::largest`](crate::model::Steps::largest).
     pub fn largest(&self) -> Option<[usize; 2]> {
         self.data.largest()
+    }
+
+    /// Whether steps follow the samples of a text.
+    pub fn follows_samples(&self) -> bool {
+        self.data.of_epochs(1).is_some()
+    }
+
+    /// Every parameter by name, those of blocks on the host as well.
+    pub fn parameters(&self) -> Named {
+        let offloaded = self.network().offloaded().map(Blocks::parameters);
+        named::parameters(self.network()).into_iter().chain(offloaded.into_iter().flatten()).collect()
+    }
+
+    /// Does the next step wrong.
+    pub fn damage(&mut self, damage: Option<Damage>) {
+        match damage {
+            Some(Damage::DroppedMicroBatch) => drop(self.batches.pop()),
+            Some(Damage::StaleSlot) => {
+                self.network().offloaded().inspect(|blocks| blocks.refill_early());
+            }
+            Some(Damage::SkippedUpdate) | None => {}
+        }
     }
 
     fn network(&self) -> &N {

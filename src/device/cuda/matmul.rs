@@ -8,7 +8,6 @@ use std::sync::mpsc;
 
 use burn::backend::TensorMetadata;
 use burn::tensor::{DType, Shape};
-use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::server::{BufferBinding, Handle};
@@ -16,7 +15,7 @@ use cudarc::driver::sys::CUstream;
 
 use super::blas::{Addresses, Blas, Epilogue, Fp32Math, Problem};
 use super::stream::Buffers;
-use super::{Gpu, memory};
+use super::{Gpu, memory, writable};
 
 pub use bias::{Gradient, matmul_bias, matmul_bias_gradient};
 use view::{Matrix, Place};
@@ -84,8 +83,8 @@ impl Product {
                 };
                 (empty_device_contiguous_dtype(client, device, shape, dtype), None, false)
             }
-            Output::AddTo(tensor) => (ours(tensor), None, true),
-            Output::Into { tensor, rows, accumulate } => (ours(tensor), Some(rows), accumulate),
+            Output::AddTo(tensor) => (writable(tensor), None, true),
+            Output::Into { tensor, rows, accumulate } => (writable(tensor), Some(rows), accumulate),
         };
         assert_eq!(out.rank(), rank, "matmul: the rank of the tensor that is written into");
         let whole = View::from(Operand { tensor: out, transposed: false });
@@ -215,14 +214,5 @@ impl Call {
         // the epilogue needs it. What was located stays in place until the product is in the stream, and
         // CubeCL uses freed memory again in stream order.
         unsafe { blas.matmul(&self.problem(pointers), &at, stream) }
-    }
-}
-
-/// The tensor, or a copy where somebody else holds it, packed.
-fn ours(tensor: CubeTensor) -> CubeTensor {
-    match (tensor.is_contiguous(), tensor.can_mut()) {
-        (true, true) => tensor,
-        (true, false) => tensor.copy(),
-        (false, _) => into_contiguous(tensor),
     }
 }

@@ -52,7 +52,7 @@ pub use ranges::Range;
 pub use staging::Staging;
 pub use store::CudaStore;
 pub use stream::Path as StreamPath;
-pub use tensors::{FUSED, buffer, int_buffer, int_tensor, tensor};
+pub use tensors::{FUSED, buffer, int_buffer, int_tensor, tensor, writable};
 pub use upload::Uploader;
 
 /// An opened device.

@@ -4,8 +4,9 @@
 //! that one kernel can compute with them, and a tensor is the promise of a result. Whoever needs its
 //! memory has the queue issued first; memory that is given to Burn becomes a promise that is kept already.
 
-use burn::tensor::{Int, Tensor};
+use burn::tensor::{Int, Shape, Tensor};
 use burn_cubecl::Cube;
+use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 
 pub(super) use queue::issue;
@@ -35,6 +36,21 @@ pub fn tensor<const D: usize>(buffer: CubeTensor) -> Tensor<D> {
 /// The inverse of [`int_buffer`].
 pub fn int_tensor<const D: usize>(buffer: CubeTensor) -> Tensor<D, Int> {
     Tensor::from_primitive::<Cube>(promise(buffer))
+}
+
+/// A tensor that may be written: `tensor` itself where nobody else holds it, else a copy, in row-major order
+/// without gaps.
+pub fn writable(tensor: CubeTensor) -> CubeTensor {
+    let tensor = into_contiguous(tensor);
+    if tensor.can_mut() {
+        return tensor;
+    }
+    let CubeTensor { client, device, dtype, .. } = tensor.clone();
+    let packed =
+        |handle, shape| CubeTensor::new_contiguous(client.clone(), device.clone(), shape, handle, dtype);
+    // CubeCL aligns the rows of what it makes; a vector has none.
+    let flat = packed(tensor.handle.clone(), Shape::from([tensor.meta.num_elements()]));
+    packed(flat.copy().handle, tensor.meta.shape().clone())
 }
 
 #[cfg(not(feature = "fusion"))]

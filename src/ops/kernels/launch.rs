@@ -7,6 +7,8 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::ir::FloatKind;
 use cubecl::prelude::*;
 
+pub use crate::device::cuda::writable;
+
 /// Threads in a block: enough blocks fit on a multiprocessor to hide the memory's latency.
 pub const THREADS: usize = 256;
 /// The widest load of a thread.
@@ -61,19 +63,17 @@ pub fn contiguous(tensor: &CubeTensor) -> CubeTensor {
     burn_cubecl::kernel::into_contiguous(tensor.clone())
 }
 
-/// A tensor that may be written: `tensor` itself where nobody else holds it, else a copy.
-pub fn writable(tensor: CubeTensor) -> CubeTensor {
-    let tensor = burn_cubecl::kernel::into_contiguous(tensor);
-    if tensor.can_mut() { tensor } else { tensor.copy() }
-}
-
 /// The argument for the whole of a contiguous tensor.
 pub fn buffer(tensor: &CubeTensor) -> BufferArg {
     let elements = tensor.meta.num_elements();
     assert!(tensor.is_contiguous(), "kernels take contiguous tensors, not {:?}", tensor.meta);
     assert!(u32::try_from(elements).is_ok(), "kernels count elements in 32 bits: {elements} are too many");
+    // A kernel has a buffer's length from the size of its memory, and Burn rounds that up: 896 elements of
+    // bf16 lie in 2048 bytes. What is behind the elements must be neither read nor the measure of the others.
+    let handle = tensor.handle.clone();
+    let behind = handle.size_in_used() - (elements * tensor.dtype.size()) as u64;
     // SAFETY: a contiguous tensor holds as many elements as its shape says.
-    unsafe { BufferArg::from_raw_parts(tensor.handle.clone(), elements) }
+    unsafe { BufferArg::from_raw_parts(handle.offset_end(behind), elements) }
 }
 
 /// A new tensor on the device of `like`.

@@ -1,0 +1,69 @@
+//! [`change`]: what a cell's steps do to its weights, by which one way of training is compared with another.
+
+use burn::tensor::Tensor;
+
+use super::training::Training;
+use crate::measure::Phase;
+use crate::model::language::{Gpt2, Llama};
+use crate::model::named::Named;
+use crate::model::{Model, Network, swiglu::SwigluStack};
+use crate::recipe::Cell;
+
+/// Every weight before the first of a cell's measured steps and after the last, and the loss of each.
+pub struct Change {
+    pub losses: Vec<f64>,
+    pub before: Named,
+    pub after: Named,
+}
+
+/// A fault that a comparison must notice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Damage {
+    /// The second step does not happen.
+    SkippedUpdate,
+    /// The last micro-batch of each step is left out.
+    DroppedMicroBatch,
+    /// Blocks are computed from a slot that holds another block already.
+    StaleSlot,
+}
+
+/// Trains a cell for `measure.steps` steps after the preparation that a run makes, without measuring.
+///
+/// # Panics
+/// As a run's process; and for a cell that counts epochs.
+pub fn change(cell: &Cell, damage: Option<Damage>) -> Change {
+    match &cell.model {
+        Model::Swiglu(_) => of::<SwigluStack>(cell, damage),
+        Model::Qwen2(_) | Model::Llama(_) => of::<Llama>(cell, damage),
+        Model::Gpt2(_) => of::<Gpt2>(cell, damage),
+    }
+}
+
+fn of<N: Network>(cell: &Cell, damage: Option<Damage>) -> Change {
+    let id = cell.device_id();
+    let steps = cell.measure.length.steps().expect("the cell counts steps");
+    let mut training = Training::<N>::new(cell, N::steps(cell, &id.burn()), steps);
+    training.prepare(&mut *id.meter(), |_| ());
+    training.begin(steps);
+    if training.follows_samples() {
+        // The preparation's batch was made for it.
+        training.load();
+    }
+    let before = training.parameters();
+    let mut losses = Vec::new();
+    for step in 0..steps {
+        training.damage(damage);
+        if step == 1 && damage == Some(Damage::SkippedUpdate) {
+            continue;
+        }
+        let mut parts: Vec<Tensor<1>> = Vec::new();
+        training.step(&mut |phase, loss| {
+            if phase == Phase::Forward {
+                parts.extend(loss);
+            }
+        });
+        losses.push(parts.into_iter().map(|part| f64::from(part.into_scalar::<f32>())).sum());
+        training.load();
+    }
+    Change { losses, before, after: training.parameters() }
+}

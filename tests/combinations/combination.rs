@@ -1,0 +1,113 @@
+//! [`Combination`]: a choice of each factor, the recipe it makes, and the plain ways it is compared with.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use runner::recipe::{Cell, Recipe, RecipeError, Source};
+
+use crate::factors::{Choice, FACTORS, factor};
+
+/// By factor, the number of its choice.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Combination(pub Vec<usize>);
+
+impl Combination {
+    pub fn choice(&self, name: &str) -> &'static str {
+        self.of(factor(name)).0
+    }
+
+    fn of(&self, factor: usize) -> &'static Choice {
+        &FACTORS[factor].choices[self.0[factor]]
+    }
+
+    pub fn is(&self, name: &str, choice: &str) -> bool {
+        self.choice(name) == choice
+    }
+
+    /// The same with the first choice of these factors.
+    #[must_use]
+    pub fn plain(&self, names: &[&str]) -> Self {
+        let mut plain = self.clone();
+        names.iter().for_each(|name| plain.0[factor(name)] = 0);
+        plain
+    }
+
+    /// The same work without anything that only moves data.
+    pub fn at_rest(&self) -> Self {
+        self.plain(&["strategy", "activations", "loader", "waiting"])
+    }
+
+    /// The same work by operators composed of Burn's, nothing recomputed, nothing moved. The optimizer runs on
+    /// the device unless weights are stored in half precision: on the host they have fp32 masters.
+    pub fn by_hand(&self) -> Self {
+        let mut plain = self.at_rest().plain(&["level"]);
+        let ops = match self.choice("model") {
+            "swiglu" => &["swiglu"][..],
+            "gpt2" | "gpt2 with sinusoids" => &["attention", "loss", "norm", "gelu"],
+            _ => &["swiglu", "attention", "loss", "norm", "rope"],
+        };
+        // Packed samples are one sequence to the composed attention: that is another test's.
+        ops.iter().for_each(|name| plain.0[factor(name)] = 1);
+        match self.stores_half() {
+            true => plain,
+            false => plain.plain(&["optimizer's place"]),
+        }
+    }
+
+    /// Whether every sum has one order wherever the blocks are. The norm over gradients has not, nor have the
+    /// gradients that Burn adds up where a composed operator uses a tensor several times.
+    pub fn adds_in_one_order(&self) -> bool {
+        let in_blocks = ["swiglu", "attention", "norm", "rope", "gelu"];
+        !self.is("clip", "hard") && in_blocks.iter().all(|operator| self.is(operator, "custom"))
+    }
+
+    /// Whether weights are stored in 16 bits.
+    pub fn stores_half(&self) -> bool {
+        matches!(self.choice("precision"), "bf16" | "fp16") && self.is("autocast", "off")
+    }
+
+    /// The recipe, on a device.
+    pub fn recipe(&self, device: &str) -> String {
+        let mut lines = vec!["title = 'combination'".to_string(), format!("device = '{device}'")];
+        let kind = self.choice("model");
+        for place in 0..FACTORS.len() {
+            for (key, value) in self.of(place).1 {
+                let key = match (*key, kind) {
+                    ("heads" | "kv_heads", "swiglu") => continue,
+                    ("heads", _) => "model.num_attention_heads",
+                    ("kv_heads", "llama" | "qwen2") => "model.num_key_value_heads",
+                    ("kv_heads", _) => continue,
+                    ("model.vocab_size" | "model.tie_word_embeddings", "swiglu") => continue,
+                    (key, _) => key,
+                };
+                lines.push(format!("{key} = {value}"));
+            }
+        }
+        if kind != "swiglu" {
+            lines.push("model.max_position_embeddings = 64".into());
+        }
+        if !self.is("data", "random") {
+            // A tokenizer of few tokens: every model knows them.
+            lines.push("data.size = '24 KiB'".into());
+            lines.push("data.vocab_size = 300".into());
+        }
+        lines.push(format!("measure.warmup = {}", if device == "cpu" { 0 } else { 2 }));
+        lines.push("measure.steps = 3".into());
+        lines.join("\n")
+    }
+
+    pub fn cell(&self, device: &str) -> Result<Cell, RecipeError> {
+        let source = Source { path: PathBuf::from("combination.toml"), text: self.recipe(device) };
+        Recipe::parse(&source).map(|recipe| recipe.cells.into_iter().next().expect("a recipe has a cell"))
+    }
+}
+
+/// What is not plain.
+impl fmt::Display for Combination {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let chosen = FACTORS.iter().zip(&self.0).filter(|(_, choice)| **choice > 0);
+        let words: Vec<String> =
+            chosen.map(|(factor, choice)| format!("{} {}", factor.name, factor.choices[*choice].0)).collect();
+        f.write_str(&words.join(", "))
+    }
+}

@@ -1,0 +1,84 @@
+//! How two [`Change`]s compare: bit by bit, or as far as rounding allows.
+
+use runner::train::Change;
+
+use crate::combination::Combination;
+
+/// What rounding may do to the change Δ of a weight matrix: rms(Δ − Δ') ≤ of_change · rms(Δ') + of_weight · rms(w).
+#[derive(Clone, Copy)]
+pub struct Allowed {
+    of_change: f64,
+    of_weight: f64,
+}
+
+/// What three steps of a small network round: of the gradients in `of_change`, of the stored weights in
+/// `of_weight`, a unit in the last place a step.
+pub fn allowed(combination: &Combination) -> Allowed {
+    let of_change = match combination.choice("precision") {
+        "fp32" => 2e-4,
+        "tf32" | "fp16" => 1e-1,
+        _ => 2e-1,
+    };
+    let unit = match (combination.stores_half(), combination.choice("precision")) {
+        (false, _) => 2f64.powi(-24),
+        (true, "fp16") => 2f64.powi(-11),
+        (true, _) => 2f64.powi(-8),
+    };
+    Allowed { of_change, of_weight: 3.0 * unit }
+}
+
+pub fn equal_bits(ours: &Change, reference: &Change) -> Result<(), String> {
+    if ours.losses.iter().zip(&reference.losses).any(|(a, b)| a.to_bits() != b.to_bits()) {
+        return Err(format!("losses {:?} are not {:?}", ours.losses, reference.losses));
+    }
+    for (name, values) in &ours.after {
+        let other = find(reference, name)?;
+        let differing = values.iter().zip(other).filter(|(a, b)| a.to_bits() != b.to_bits()).count();
+        if differing > 0 {
+            return Err(format!("{differing} of {} elements of {name} differ", values.len()));
+        }
+    }
+    Ok(())
+}
+
+pub fn within_rounding(ours: &Change, reference: &Change, allowed: Allowed) -> Result<(), String> {
+    if ours.losses.len() != reference.losses.len() {
+        return Err(format!("{} steps in place of {}", ours.losses.len(), reference.losses.len()));
+    }
+    let (ours, theirs) = (moved(ours)?, moved(reference)?);
+    // A matrix that hardly moves is held to a share of how far the others do.
+    let typical = theirs.iter().map(|(_, change, _)| rms(change)).fold(0.0, f64::max);
+    for (name, change, weight) in &ours {
+        let (_, other, _) = theirs.iter().find(|(other, ..)| other == name).ok_or(format!("no {name}"))?;
+        let difference: Vec<f64> = change.iter().zip(other).map(|(a, b)| a - b).collect();
+        let scale = rms(other).max(1e-3 * typical);
+        let bound = allowed.of_change * scale + allowed.of_weight * weight;
+        // Written so that NaN fails.
+        if !(rms(&difference) <= bound) {
+            let share = rms(&difference) / scale;
+            return Err(format!(
+                "the change of {name} is off by {share:.1e} of itself, allowed {:.1e}",
+                bound / scale
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// By weight matrix: its change, and the root mean square of its elements.
+fn moved(change: &Change) -> Result<Vec<(String, Vec<f64>, f64)>, String> {
+    let of = |(name, before): &(String, Vec<f64>)| {
+        let (_, after) = change.after.iter().find(|(other, _)| other == name).ok_or(format!("no {name}"))?;
+        Ok((name.clone(), before.iter().zip(after).map(|(b, a)| a - b).collect(), rms(before)))
+    };
+    change.before.iter().map(of).collect()
+}
+
+fn find<'a>(change: &'a Change, name: &str) -> Result<&'a Vec<f64>, String> {
+    let found = change.after.iter().find(|(other, _)| other == name);
+    found.map(|(_, values)| values).ok_or(format!("no {name}"))
+}
+
+fn rms(values: &[f64]) -> f64 {
+    (values.iter().map(|x| x * x).sum::<f64>() / values.len() as f64).sqrt()
+}

@@ -1,0 +1,143 @@
+//! [`FACTORS`]: what a recipe may choose, as factors with their options. The first option of a factor is the
+//! plain one. Sizes are multiples of nothing.
+
+/// A choice: a name for messages, and the recipe's lines as TOML, a dotted key each.
+pub type Choice = (&'static str, &'static [(&'static str, &'static str)]);
+
+pub struct Factor {
+    pub name: &'static str,
+    pub choices: &'static [Choice],
+}
+
+macro_rules! factor {
+    ($name:literal, $([$choice:literal $(, $key:literal = $value:literal)*]),+ $(,)?) => {
+        Factor { name: $name, choices: &[$(($choice, &[$(($key, $value)),*])),+] }
+    };
+}
+
+/// Hidden size, heads, heads of keys, and the MLP's inner size: head sizes 10, 14, 12, 20, 34 and 36.
+const WIDTHS: Factor = factor!(
+    "width",
+    ["40", "model.hidden_size" = "40", "heads" = "4", "kv_heads" = "2", "model.intermediate_size" = "100"],
+    ["56", "model.hidden_size" = "56", "heads" = "4", "kv_heads" = "1", "model.intermediate_size" = "77"],
+    ["72", "model.hidden_size" = "72", "heads" = "6", "kv_heads" = "3", "model.intermediate_size" = "333"],
+    ["100", "model.hidden_size" = "100", "heads" = "5", "kv_heads" = "5", "model.intermediate_size" = "1408"],
+    ["136", "model.hidden_size" = "136", "heads" = "4", "kv_heads" = "2", "model.intermediate_size" = "152"],
+    ["108", "model.hidden_size" = "108", "heads" = "3", "kv_heads" = "3", "model.intermediate_size" = "1536"],
+);
+
+pub const FACTORS: &[Factor] = &[
+    factor!(
+        "model",
+        ["llama", "model.kind" = "'llama'"],
+        ["qwen2", "model.kind" = "'qwen2'"],
+        ["gpt2", "model.kind" = "'gpt2'"],
+        ["gpt2 with sinusoids", "model.kind" = "'gpt2'", "model.positions" = "'sinusoidal'"],
+        ["swiglu", "model.kind" = "'swiglu'"],
+    ),
+    WIDTHS,
+    factor!(
+        "tied",
+        ["no", "model.tie_word_embeddings" = "false"],
+        ["yes", "model.tie_word_embeddings" = "true"],
+    ),
+    factor!(
+        "vocabulary",
+        ["311", "model.vocab_size" = "311"],
+        ["353", "model.vocab_size" = "353"],
+        ["1003", "model.vocab_size" = "1003"],
+    ),
+    factor!(
+        "layers",
+        ["3", "model.num_hidden_layers" = "3"],
+        ["2", "model.num_hidden_layers" = "2"],
+        ["5", "model.num_hidden_layers" = "5"],
+    ),
+    factor!(
+        "batch",
+        ["3 x 33", "train.batch_size" = "3", "train.seq_len" = "33"],
+        ["2 x 7", "train.batch_size" = "2", "train.seq_len" = "7"],
+        ["1 x 61", "train.batch_size" = "1", "train.seq_len" = "61"],
+        ["5 x 12", "train.batch_size" = "5", "train.seq_len" = "12"],
+    ),
+    factor!(
+        "level",
+        ["0", "checkpoint.level" = "0"],
+        ["0.5", "checkpoint.level" = "0.5"],
+        ["1", "checkpoint.level" = "1"],
+    ),
+    factor!(
+        "strategy",
+        ["none"],
+        ["naive", "offload.strategy" = "'naive'"],
+        ["checkpointed", "offload.strategy" = "'checkpointed'"],
+        ["function", "offload.strategy" = "'function'"],
+        ["overlap 1", "offload.strategy" = "'overlap'", "offload.buffers" = "1"],
+        ["overlap 2", "offload.strategy" = "'overlap'", "offload.buffers" = "2"],
+        ["overlap 3", "offload.strategy" = "'overlap'"],
+        ["overlap 4", "offload.strategy" = "'overlap'", "offload.buffers" = "4"],
+    ),
+    factor!("optimizer's place", ["device"], ["host", "offload.optimizer" = "'host'"]),
+    factor!("activations", ["device"], ["host", "offload.activations" = "'host'"]),
+    factor!(
+        "precision",
+        ["fp32", "precision.compute" = "'fp32'"],
+        ["bf16", "precision.compute" = "'bf16'"],
+        ["fp16", "precision.compute" = "'fp16'"],
+        ["tf32", "precision.compute" = "'tf32'"],
+    ),
+    factor!("autocast", ["off"], ["on", "precision.autocast" = "true"]),
+    factor!(
+        "scaler",
+        ["none"],
+        ["static", "precision.scaler" = "{ kind = 'static', scale = 256 }"],
+        ["dynamic", "precision.scaler" = "{ kind = 'dynamic', init_scale = 1024, growth_interval = 2 }"],
+    ),
+    factor!(
+        "data",
+        ["random"],
+        ["blocks", "data.corpus" = "'generated'"],
+        ["padded", "data.corpus" = "'generated'", "data.sampler" = "'padded'"],
+        ["standard", "data.corpus" = "'generated'", "data.sampler" = "'standard'"],
+        ["balanced", "data.corpus" = "'generated'", "data.sampler" = "'balanced'", "data.k" = "5"],
+        ["packed", "data.corpus" = "'generated'", "data.sampler" = "'packed'"],
+    ),
+    factor!(
+        "loader",
+        ["default"],
+        ["none", "data.num_workers" = "0"],
+        ["two", "data.num_workers" = "2", "data.prefetch_factor" = "3", "data.pinned" = "false"],
+    ),
+    factor!("tokenize", ["once"], ["every step", "data.tokenize" = "'every_step'"]),
+    factor!("rows", ["any"], ["of 8", "data.pad_to_multiple_of" = "8"]),
+    factor!(
+        "accumulation",
+        ["1"],
+        ["2", "train.accumulation_steps" = "2"],
+        ["3", "train.accumulation_steps" = "3"],
+    ),
+    factor!("clip", ["none"], ["hard", "train.clip_norm" = "0.05"], ["far", "train.clip_norm" = "1e3"]),
+    factor!(
+        "schedule",
+        ["constant"],
+        ["cosine", "train.schedule" = "{ kind = 'cosine', warmup_steps = 1, final_fraction = 0.5 }"],
+    ),
+    factor!(
+        "optimizer",
+        ["adamw", "train.optimizer" = "{ kind = 'adamw', lr = 0.02, epsilon = 1e-3, weight_decay = 0.1 }"],
+        ["sgd", "train.optimizer" = "{ kind = 'sgd', lr = 0.5 }"],
+        ["momentum", "train.optimizer" = "{ kind = 'sgd', lr = 0.5, momentum = 0.9, weight_decay = 0.01 }"],
+    ),
+    factor!("waiting", ["no"], ["each step", "train.sync_each_step" = "true"]),
+    factor!("swiglu", ["custom"], ["plain", "ops.swiglu" = "'plain'"]),
+    factor!("attention", ["custom"], ["plain", "ops.attention" = "'plain'"]),
+    factor!("loss", ["custom"], ["plain", "ops.loss" = "'plain'"]),
+    factor!("norm", ["custom"], ["plain", "ops.norm" = "'plain'"]),
+    factor!("rope", ["custom"], ["plain", "ops.rope" = "'plain'"]),
+    factor!("gelu", ["custom"], ["plain", "ops.gelu" = "'plain'"]),
+];
+
+/// The place of a factor in [`FACTORS`].
+pub fn factor(name: &str) -> usize {
+    FACTORS.iter().position(|factor| factor.name == name).unwrap_or_else(|| panic!("no factor {name}"))
+}

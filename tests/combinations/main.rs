@@ -1,0 +1,158 @@
+//! Any two settings that a recipe accepts together: three steps change the weights as the plain way does.
+//!
+//! ```text
+//! cargo test --test combinations
+//! cargo test --release --test combinations -- --ignored --nocapture gpu      # RUNNER_COMBINATIONS=2000
+//! ```
+//!
+//! Settings that only move data must give the same bits; the others are held to the rounding of their
+//! precision, in units of how far the steps moved each weight.
+
+mod combination;
+mod compare;
+mod draw;
+mod factors;
+mod refusals;
+
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard};
+
+use runner::train::{Change, Damage, change};
+
+use combination::Combination;
+use compare::{equal_bits, within_rounding};
+use draw::draw;
+use refusals::REFUSALS;
+
+/// Every pair of choices is met long before.
+const ON_THE_CPU: usize = 160;
+
+static GPU: AtomicBool = AtomicBool::new(false);
+/// Random numbers of a device come from one seed: cells train one after the other.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+fn on_gpu() -> bool {
+    GPU.load(Ordering::Relaxed)
+}
+
+fn alone() -> MutexGuard<'static, ()> {
+    ONE_AT_A_TIME.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// The changes of the plain ways, which many combinations share.
+struct Plain {
+    device: &'static str,
+    known: HashMap<Combination, Change>,
+}
+
+impl Plain {
+    fn of(&mut self, combination: &Combination) -> Result<&Change, String> {
+        if !self.known.contains_key(combination) {
+            let change = trained(combination, self.device, None)?;
+            self.known.insert(combination.clone(), change);
+        }
+        Ok(&self.known[combination])
+    }
+}
+
+fn trained(combination: &Combination, device: &str, damage: Option<Damage>) -> Result<Change, String> {
+    let cell =
+        combination.cell(device).map_err(|e| format!("refused: {e}\n{}", combination.recipe(device)))?;
+    catch_unwind(AssertUnwindSafe(|| change(&cell, damage))).map_err(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string)).unwrap_or("a panic".into())
+    })
+}
+
+/// What is wrong with a combination.
+fn compared(combination: &Combination, plain: &mut Plain, damage: Option<Damage>) -> Result<(), String> {
+    let ours = trained(combination, plain.device, damage)?;
+    let (at_rest, allowed) = (combination.at_rest(), compare::allowed(combination));
+    if at_rest != *combination || damage.is_some() {
+        let reference = plain.of(&at_rest).map_err(|e| format!("at rest: {e}"))?;
+        match combination.adds_in_one_order() {
+            true => equal_bits(&ours, reference),
+            false => within_rounding(&ours, reference, allowed),
+        }
+        .map_err(|e| format!("against the same at rest: {e}"))?;
+    }
+    let by_hand = combination.by_hand();
+    let reference = plain.of(&by_hand).map_err(|e| format!("the plain way ({by_hand}): {e}"))?;
+    within_rounding(&ours, reference, allowed).map_err(|e| format!("against the plain way: {e}"))
+}
+
+fn all(device: &'static str, count: usize) {
+    let _alone = alone();
+    let mut wrong: Vec<String> = Vec::new();
+    let mut check = |combination: &Combination| {
+        let text = combination.cell(device).err().map(|e| e.to_string());
+        let listed: Vec<&str> =
+            REFUSALS.iter().filter(|r| (r.refused)(combination)).map(|r| r.message).collect();
+        if !text.as_ref().is_some_and(|text| listed.iter().any(|message| text.contains(message))) {
+            wrong.push(format!("{combination}\n  should be refused ({listed:?}) and gives {text:?}"));
+        }
+    };
+    let drawn = draw(7, count, &mut check);
+    let mut plain = Plain { device, known: HashMap::new() };
+    for (number, combination) in drawn.iter().enumerate() {
+        if number % 100 == 99 {
+            eprintln!("{} of {count}", number + 1);
+        }
+        if let Err(e) = compared(combination, &mut plain, None) {
+            eprintln!("{number}: {combination}\n  {e}");
+            wrong.push(format!("{combination}\n  {e}"));
+        }
+    }
+    let trained = drawn.len() + plain.known.len();
+    eprintln!("{count} combinations, {trained} trainings, {} wrong", wrong.len());
+    assert!(wrong.is_empty(), "{} of {count} are wrong:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+#[test]
+fn every_combination_trains_as_the_plain_way_does() {
+    all("cpu", ON_THE_CPU);
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn gpu_every_combination_trains_as_the_plain_way_does() {
+    GPU.store(true, Ordering::Relaxed);
+    let count = std::env::var("RUNNER_COMBINATIONS").map_or(2000, |n| n.parse().expect("a number"));
+    all("cuda:0", count);
+}
+
+/// A combination that a fault is done to.
+fn example(choices: &[(&str, &str)]) -> Combination {
+    let mut combination = Combination(vec![0; factors::FACTORS.len()]);
+    for (name, choice) in choices {
+        let place = factors::factor(name);
+        let number = factors::FACTORS[place].choices.iter().position(|(known, _)| known == choice);
+        combination.0[place] = number.unwrap_or_else(|| panic!("{name} has no choice {choice}"));
+    }
+    combination
+}
+
+#[test]
+fn every_fault_is_noticed() {
+    let _alone = alone();
+    let accumulated = ("accumulation", "3");
+    let faults = [
+        (Damage::SkippedUpdate, example(&[("model", "qwen2")])),
+        (
+            Damage::SkippedUpdate,
+            example(&[("model", "gpt2"), ("strategy", "overlap 2"), ("precision", "bf16")]),
+        ),
+        (Damage::DroppedMicroBatch, example(&[accumulated])),
+        (Damage::DroppedMicroBatch, example(&[accumulated, ("precision", "bf16"), ("autocast", "on")])),
+        (Damage::StaleSlot, example(&[("strategy", "overlap 2"), ("layers", "5")])),
+        (Damage::StaleSlot, example(&[("strategy", "overlap 3"), ("layers", "5"), ("clip", "hard")])),
+    ];
+    let mut plain = Plain { device: "cpu", known: HashMap::new() };
+    for (damage, combination) in faults {
+        compared(&combination, &mut plain, None).unwrap_or_else(|e| panic!("{combination}: {e}"));
+        let found = compared(&combination, &mut plain, Some(damage));
+        assert!(found.is_err(), "{damage:?} is not noticed in: {combination}");
+    }
+}

@@ -1,0 +1,112 @@
+//! [`REFUSALS`]: which choices do not go together, and what the recipe says of them.
+
+use crate::combination::Combination;
+
+pub struct Refusal {
+    pub refused: fn(&Combination) -> bool,
+    /// Part of the error's message.
+    pub message: &'static str,
+    /// The factor whose first choice mends it.
+    pub mend: &'static str,
+}
+
+const fn refusal(mend: &'static str, refused: fn(&Combination) -> bool, message: &'static str) -> Refusal {
+    Refusal { refused, message, mend }
+}
+
+fn gpt2(c: &Combination) -> bool {
+    c.choice("model").starts_with("gpt2")
+}
+
+fn swiglu(c: &Combination) -> bool {
+    c.is("model", "swiglu")
+}
+
+fn moves(c: &Combination) -> bool {
+    !c.is("strategy", "none")
+}
+
+fn sampled(c: &Combination) -> bool {
+    !matches!(c.choice("data"), "random" | "blocks")
+}
+
+/// Whether an operator is plain in a network that does not have it.
+fn lacks(c: &Combination, operator: &str, has: bool) -> bool {
+    c.is(operator, "plain") && !has
+}
+
+const NO_OPERATOR: &str = "this network does not have that operator";
+
+/// In the order in which they are mended.
+pub const REFUSALS: &[Refusal] = &[
+    refusal(
+        "precision",
+        |c| c.is("precision", "tf32") && !crate::on_gpu(),
+        "tf32 is a format of NVIDIA's tensor cores",
+    ),
+    refusal(
+        "autocast",
+        |c| c.is("autocast", "on") && matches!(c.choice("precision"), "fp32" | "tf32"),
+        "autocast has no effect",
+    ),
+    refusal(
+        "autocast",
+        |c| c.is("autocast", "on") && swiglu(c),
+        "`precision.autocast` is for language models",
+    ),
+    refusal(
+        "scaler",
+        |c| !c.is("scaler", "none") && !c.is("precision", "fp16"),
+        "a gradient scaler has no effect",
+    ),
+    refusal(
+        "scaler",
+        |c| !c.is("scaler", "none") && (moves(c) || c.is("optimizer's place", "host")),
+        "a gradient scaler skips whole updates on the device",
+    ),
+    refusal("data", |c| !c.is("data", "random") && swiglu(c), "`data` is for language models"),
+    refusal("loader", |c| !c.is("loader", "default") && !sampled(c), "data.sampler"),
+    refusal("tokenize", |c| !c.is("tokenize", "once") && !sampled(c), "data.sampler"),
+    refusal(
+        "tokenize",
+        |c| !c.is("tokenize", "once") && matches!(c.choice("data"), "balanced" | "packed"),
+        "a sampler that needs the samples' lengths",
+    ),
+    refusal("rows", |c| !c.is("rows", "any") && !sampled(c), "data.sampler"),
+    refusal(
+        "rows",
+        |c| !c.is("rows", "any") && matches!(c.choice("data"), "padded" | "packed"),
+        "not a multiple of 8",
+    ),
+    refusal(
+        "strategy",
+        |c| moves(c) && swiglu(c),
+        "offload moves the transformer blocks of a language model",
+    ),
+    refusal(
+        "activations",
+        |c| c.is("activations", "host") && matches!(c.choice("strategy"), "none" | "checkpointed"),
+        "offload.activations = \"host\" does not go with",
+    ),
+    refusal(
+        "optimizer's place",
+        |c| c.is("optimizer's place", "host") && !c.is("optimizer", "adamw"),
+        "offload.optimizer = \"host\" runs AdamW",
+    ),
+    refusal("swiglu", |c| lacks(c, "swiglu", !gpt2(c)), NO_OPERATOR),
+    refusal("attention", |c| lacks(c, "attention", !swiglu(c)), NO_OPERATOR),
+    refusal("loss", |c| lacks(c, "loss", !swiglu(c)), NO_OPERATOR),
+    refusal("norm", |c| lacks(c, "norm", !swiglu(c)), NO_OPERATOR),
+    refusal("rope", |c| lacks(c, "rope", !swiglu(c) && !gpt2(c)), NO_OPERATOR),
+    refusal("gelu", |c| lacks(c, "gelu", gpt2(c)), NO_OPERATOR),
+    refusal(
+        "level",
+        |c| !c.is("level", "0") && c.is("swiglu", "plain"),
+        "has no effect with ops.swiglu = \"plain\"",
+    ),
+    refusal(
+        "level",
+        |c| !c.is("level", "0") && gpt2(c),
+        "checkpoint.level is a choice of the SwiGLU operator",
+    ),
+];
