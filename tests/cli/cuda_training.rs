@@ -48,8 +48,11 @@ optimizer = "host"
 [measure]
 warmup = 1
 steps = 2
-[grid]
-"data.sampler" = ["packed", "standard", "balanced"]
+[[grid]]
+"data.sampler" = ["packed", "standard"]
+[[grid]]
+"data.sampler" = "balanced"
+"data.k" = 8
 "#;
 
 /// More blocks than slots, and gradients in the place of weights: each width that the device prepares for is
@@ -138,8 +141,12 @@ optimizer = { kind = "adamw", lr = 3e-3 }
 [measure]
 warmup = 1
 steps = 7
-[grid]
-"data.sampler" = ["standard", "balanced"]
+[[grid]]
+"data.sampler" = "standard"
+"ops.attention" = ["custom", "plain"]
+[[grid]]
+"data.sampler" = "balanced"
+"data.k" = 8
 "ops.attention" = ["custom", "plain"]
 "#;
 
