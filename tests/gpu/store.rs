@@ -109,8 +109,11 @@ impl Rig {
     }
 }
 
-/// Each hold, and a use of the store whose values depend on it alone: whether they are right.
-const USES: [(Hold, fn(&mut Rig) -> bool); 8] = [
+/// Uses a store; whether the values that come of it are right.
+type Use = fn(&mut Rig) -> bool;
+
+/// Each hold, and a use whose values depend on it alone.
+const USES: [(Hold, Use); 8] = [
     (Hold::FillForKernels, |rig| {
         rig.delay_kernels();
         let sums = rig.read(0);
