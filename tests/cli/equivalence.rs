@@ -83,7 +83,7 @@ seq_len = 32
 "train.optimizer" = [{ kind = "adamw" }, { kind = "sgd", momentum = 0.9 }]
 "#;
 
-/// Rows that differ in `measure` alone, as `grid` has it, tell the same memory, to a hundredth.
+/// Rows that differ in `measure` alone, as `grid` has it, tell the same memory, to 3 %.
 pub fn peaks_are_equal(device: &str, grid: &str) {
     let place = Place::new(&format!("device = \"{device}\"\n{STATES}{grid}\n"));
     place.runner_on_gpu(&["run", "recipe.toml"]).exits(0).says(&["8 measured"]);
@@ -98,7 +98,7 @@ pub fn peaks_are_equal(device: &str, grid: &str) {
         for peak in ["forward_peak", "backward_peak", "optimizer_peak", "after_forward", "live_peak"] {
             let [ours, other] =
                 [row, reference].map(|row| row["measurement"]["memory"][peak].as_f64().expect("bytes"));
-            assert!((ours / other - 1.0).abs() < 0.01, "{peak} {ours} {other} {}", row["cell"]);
+            assert!((ours / other - 1.0).abs() < 0.03, "{peak} {ours} {other} {}", row["cell"]);
         }
     }
 }

@@ -26,7 +26,7 @@ fn order_on_every_path() {
                 &figures,
             );
         };
-        check("first thread", true, gpu.stream_path().clone(), wrong_elements_of_a_chain(gpu));
+        check("the test's thread", true, gpu.stream_path().clone(), wrong_elements_of_a_chain(gpu));
         let run = move |burn_first: bool| {
             if burn_first {
                 let _ = Tensor::<1>::ones([8], &gpu.burn()).into_data();
@@ -36,7 +36,7 @@ fn order_on_every_path() {
         let on_thread =
             |burn_first| std::thread::spawn(move || run(burn_first)).join().expect("the thread ends");
         let (path, wrong) = on_thread(false);
-        check("second thread", true, path, wrong);
+        check("another thread", true, path, wrong);
         let (path, wrong) = on_thread(true);
         check("a stream without a handle", false, path, wrong);
     });
