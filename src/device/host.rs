@@ -1,8 +1,6 @@
 //! [`HostMemory`]: buffers on the host that copies to and from a device reach, and how they are lent to
 //! other threads.
 
-use std::time::Duration;
-
 use super::DeviceId;
 use crate::measure::alloc::Uncounted;
 use crate::recipe::Bytes;
@@ -23,9 +21,9 @@ impl HostMemory for Uncounted {
     }
 }
 
-/// Waits until the copies to and from a buffer are done, no longer than a limit; the error says that
-/// they are not.
-pub type Arrival = Box<dyn FnOnce(Duration) -> Result<(), String> + Send>;
+/// Waits until the copies to and from a buffer are done; the error says why they never will be. A device
+/// may have minutes of work before them: what ends a cell that hangs is its own limit, `measure.timeout`.
+pub type Arrival = Box<dyn FnOnce() -> Result<(), String> + Send>;
 
 /// A buffer in the hands of another thread, which touches it after its arrival only.
 pub struct Loan {

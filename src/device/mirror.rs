@@ -52,7 +52,7 @@ impl Mirror for CpuMirror {
     }
 
     fn lend(&mut self) -> Loan {
-        Loan { memory: self.memory.take().expect("the buffer is here"), arrival: Box::new(|_| Ok(())) }
+        Loan { memory: self.memory.take().expect("the buffer is here"), arrival: Box::new(|| Ok(())) }
     }
 
     fn give_back(&mut self, memory: Box<dyn HostMemory>) {

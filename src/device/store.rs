@@ -54,8 +54,8 @@ pub trait BlockStore: Send {
     /// the place of the one lent.
     fn give_back(&mut self, block: usize, memory: Box<dyn HostMemory>);
 
-    /// Copies a buffer into a slot.
-    fn fill(&mut self, slot: usize, side: Side, block: usize);
+    /// Copies the first elements of a buffer into a slot.
+    fn fill(&mut self, slot: usize, side: Side, block: usize, elements: usize);
 
     /// What is computed from now on finds the slot filled.
     fn filled(&mut self, slot: usize);
@@ -69,8 +69,8 @@ pub trait BlockStore: Send {
     /// Computed values become elements of a slot, from `first` on.
     fn write(&mut self, slot: usize, first: usize, values: DispatchTensor);
 
-    /// Copies a slot into a buffer; the slot's content is lost where memory is scarce.
-    fn send(&mut self, slot: usize, side: Side, block: usize);
+    /// Copies the first elements of a slot into a buffer; the slot's content is lost where memory is scarce.
+    fn send(&mut self, slot: usize, side: Side, block: usize, elements: usize);
 
     /// The slot's content is no longer wanted.
     fn clear(&mut self, slot: usize);
@@ -139,7 +139,7 @@ impl BlockStore for CpuStore {
 
     fn lend(&mut self, side: Side, block: usize) -> Loan {
         let memory = self.buffer(side, block).take().expect("the buffer is not lent");
-        Loan { memory, arrival: Box::new(|_| Ok(())) }
+        Loan { memory, arrival: Box::new(|| Ok(())) }
     }
 
     fn give_back(&mut self, block: usize, memory: Box<dyn HostMemory>) {
@@ -148,11 +148,12 @@ impl BlockStore for CpuStore {
         }
     }
 
-    fn fill(&mut self, slot: usize, side: Side, block: usize) {
+    fn fill(&mut self, slot: usize, side: Side, block: usize, elements: usize) {
         // The memory of what the slot held is free first.
         self.slots[slot] = None;
-        let StoreSize { elements, dtype, .. } = self.size;
-        let data = TensorData::from_bytes_vec(self.host(side, block).to_vec(), [elements], dtype);
+        let dtype = self.size.dtype;
+        let bytes = self.host(side, block)[..elements * dtype.size()].to_vec();
+        let data = TensorData::from_bytes_vec(bytes, [elements], dtype);
         self.slots[slot] = Some(Tensor::from_data(data, (&self.device, dtype)));
     }
 
@@ -184,9 +185,10 @@ impl BlockStore for CpuStore {
         self.slots[slot] = Some(content.slice_assign(first..first + count, values));
     }
 
-    fn send(&mut self, slot: usize, side: Side, block: usize) {
+    fn send(&mut self, slot: usize, side: Side, block: usize, elements: usize) {
         let content = self.slots[slot].take().expect("a slot that is sent holds something").into_data();
-        self.host(side, block).copy_from_slice(content.as_bytes());
+        let bytes = elements * self.size.dtype.size();
+        self.host(side, block)[..bytes].copy_from_slice(&content.as_bytes()[..bytes]);
     }
 
     fn clear(&mut self, slot: usize) {
@@ -208,10 +210,10 @@ mod tests {
         let mut store = DeviceId::Cpu.block_store(size).unwrap();
         let values = Tensor::<1>::from_floats([1.0, 2.0, 3.0, 4.0], &DeviceId::Cpu.burn());
         store.write(0, 2, values.into_dispatch());
-        store.send(0, Side::Gradients, 1);
+        store.send(0, Side::Gradients, 1, 6);
         let host: &[f32] = bytemuck::cast_slice(store.host(Side::Gradients, 1));
         assert_eq!(host, [0.0, 0.0, 1.0, 2.0, 3.0, 4.0]);
-        store.fill(1, Side::Gradients, 1);
+        store.fill(1, Side::Gradients, 1, 6);
         let view = Tensor::<2>::from_dispatch(store.view(1, 2, &[2, 2]));
         assert_eq!(view.into_data().try_to_vec::<f32>().unwrap(), [1.0, 2.0, 3.0, 4.0]);
     }

@@ -19,19 +19,19 @@ pub struct Ticket(u64);
 pub struct Activations {
     placement: Placement,
     count: usize,
-    /// Made for the first input, whose shape and type are those of all.
+    /// Made for the largest input so far.
     store: Option<Kept>,
     /// Given so far.
     tickets: u64,
 }
 
-/// Inputs of one shape.
+/// Buffers and slots, of which an input takes the first elements.
 struct Kept {
     store: Box<dyn BlockStore>,
-    shape: [usize; 2],
+    elements: usize,
     dtype: DType,
-    /// By block: whose input its buffer holds.
-    tickets: Vec<Option<Ticket>>,
+    /// By block: the input that its buffer holds, and its shape.
+    inputs: Vec<Option<(Ticket, [usize; 2])>>,
     sent: usize,
     /// By slot for inputs that come: the block it holds or is being filled with.
     coming: [Option<usize>; SLOTS],
@@ -42,22 +42,30 @@ impl Activations {
         Self { placement, count, store: None, tickets: 0 }
     }
 
-    /// Sends a block's input, [tokens, hidden_size], to the host.
+    /// Makes buffers for inputs of up to `elements` elements, unless there are such: between steps, since
+    /// it takes time to lock memory.
     ///
     /// # Panics
     /// When the host or the device has not enough memory.
-    pub fn keep(&mut self, block: usize, x: Tensor<2>) -> Ticket {
-        let Self { placement, count, store, tickets } = self;
-        let (shape, dtype) = (x.dims(), x.dtype());
-        if store.as_ref().is_none_or(|kept| (kept.shape, kept.dtype) != (shape, dtype)) {
+    pub fn make_room(&mut self, elements: usize, dtype: DType) {
+        if self.store.as_ref().is_none_or(|kept| kept.dtype != dtype || kept.elements < elements) {
             // The memory of the old ones is free first.
-            *store = None;
+            self.store = None;
+            self.store = Some(Kept::new(self.placement, self.count, elements, dtype));
         }
-        let kept = store.get_or_insert_with(|| Kept::new(*placement, *count, shape, dtype));
-        *tickets += 1;
-        let ticket = Ticket(*tickets);
+    }
+
+    /// Sends a block's input, [tokens, hidden_size], to the host.
+    ///
+    /// # Panics
+    /// As [`make_room`](Self::make_room), for an input that is larger than all before.
+    pub fn keep(&mut self, block: usize, x: Tensor<2>) -> Ticket {
+        self.make_room(x.shape().num_elements(), x.dtype());
+        self.tickets += 1;
+        let ticket = Ticket(self.tickets);
+        let kept = self.store.as_mut().expect("there is room");
         kept.keep(block, x, ticket);
-        if block + 1 == *count && placement.offload.strategy == Strategy::Overlap {
+        if block + 1 == self.count && self.placement.offload.strategy == Strategy::Overlap {
             // Backward begins with it.
             kept.fill(block);
         }
@@ -72,7 +80,8 @@ impl Activations {
     pub fn restore(&mut self, block: usize, ticket: Ticket) -> Tensor<2> {
         let overlap = self.placement.offload.strategy == Strategy::Overlap;
         let kept = self.store.as_mut().expect("inputs were kept");
-        assert_eq!(kept.tickets[block], Some(ticket), "a forward is followed by its backward");
+        let current = kept.inputs[block].map(|(ticket, _)| ticket);
+        assert_eq!(current, Some(ticket), "a forward is followed by its backward");
         kept.fill(block);
         if overlap && let Some(next) = block.checked_sub(1) {
             kept.fill(next);
@@ -102,11 +111,10 @@ impl Activations {
 }
 
 impl Kept {
-    fn new(placement: Placement, count: usize, shape: [usize; 2], dtype: DType) -> Self {
-        let elements = shape.iter().product();
+    fn new(placement: Placement, count: usize, elements: usize, dtype: DType) -> Self {
         let size = StoreSize { blocks: count, elements, dtype, slots: 2 * SLOTS, gradients: false };
         let store = placement.device.block_store(size).unwrap_or_else(|e| panic!("{e}"));
-        Self { store, shape, dtype, tickets: vec![None; count], sent: 0, coming: [None; SLOTS] }
+        Self { store, elements, dtype, inputs: vec![None; count], sent: 0, coming: [None; SLOTS] }
     }
 
     fn keep(&mut self, block: usize, x: Tensor<2>, ticket: Ticket) {
@@ -114,9 +122,10 @@ impl Kept {
         self.forget(block);
         self.sent += 1;
         let slot = SLOTS + self.sent % SLOTS;
+        let shape = x.dims();
         self.store.write(slot, 0, x.into_dispatch());
-        self.store.send(slot, Side::Weights, block);
-        self.tickets[block] = Some(ticket);
+        self.store.send(slot, Side::Weights, block, shape.iter().product());
+        self.inputs[block] = Some((ticket, shape));
     }
 
     /// Begins to bring a block's input in, unless it is there or on its way.
@@ -125,18 +134,23 @@ impl Kept {
             return;
         }
         let free = self.slot_with(None).expect("one input is read and one comes");
-        self.store.fill(free, Side::Weights, block);
+        let elements = self.shape(block).iter().product();
+        self.store.fill(free, Side::Weights, block, elements);
         self.coming[free] = Some(block);
     }
 
     fn view(&mut self, block: usize) -> Tensor<2> {
         let slot = self.slot(block).expect("it was filled");
         self.store.filled(slot);
-        Tensor::from_dispatch(self.store.view(slot, 0, &self.shape))
+        Tensor::from_dispatch(self.store.view(slot, 0, &self.shape(block)))
+    }
+
+    fn shape(&self, block: usize) -> [usize; 2] {
+        self.inputs[block].expect("its input was kept").1
     }
 
     fn release(&mut self, block: usize) {
-        self.tickets[block] = None;
+        self.inputs[block] = None;
         self.forget(block);
     }
 
@@ -189,6 +203,29 @@ mod tests {
                     let held = activations.store.as_ref().unwrap().coming.iter().flatten().count();
                     assert_eq!(held, usize::from(strategy == Strategy::Overlap && block > 0));
                 }
+            }
+        }
+    }
+
+    /// Smaller and larger inputs by turns: the buffers of the largest serve all of them.
+    #[test]
+    fn inputs_of_other_shapes_take_the_same_buffers() {
+        for strategy in [Strategy::Naive, Strategy::Function, Strategy::Overlap] {
+            let mut activations = activations(strategy);
+            activations.make_room(10, DType::F32);
+            let buffer = |activations: &mut Activations| {
+                activations.store.as_mut().unwrap().store.host(Side::Weights, 2).as_ptr()
+            };
+            let first = buffer(&mut activations);
+            for (graph, rows) in [3, 1, 5, 2, 5].into_iter().enumerate() {
+                let input = |block: usize| input(block, graph).repeat_dim(0, 2).narrow(0, 0, rows);
+                let tickets: Vec<_> = (0..4).map(|i| activations.keep(i, input(i))).collect();
+                for block in (0..4).rev() {
+                    let x = activations.restore(block, tickets[block]);
+                    assert_eq!(x.into_data(), input(block).into_data(), "{strategy:?} {block}");
+                    activations.release(block);
+                }
+                assert_eq!(buffer(&mut activations), first, "{strategy:?}");
             }
         }
     }

@@ -77,7 +77,7 @@ impl Blocks {
             for (part, values) in layout.parts.iter().zip(layout.values(&block)) {
                 store.write(0, part.first, values.into_dispatch());
             }
-            store.send(0, Side::Weights, i);
+            store.send(0, Side::Weights, i, layout.elements);
         }
         let (layout, store) = made.expect("a network has a block");
         let engine = Mutex::new(Engine::new(store, layout, count, dtype, offload, gradients));
@@ -140,6 +140,11 @@ impl Blocks {
         found
     }
 
+    /// Makes the optimizer's states of all blocks, where the device keeps them.
+    pub fn make_states(&self, optimizer: &mut Optimizer) {
+        self.engine().make_states(optimizer, &self.0.device);
+    }
+
     /// Hands the updates of all blocks to an optimizer on the host.
     pub fn adopt(&self, worker: &Worker) {
         self.engine().adopt(worker);
@@ -176,6 +181,16 @@ impl Blocks {
         self.engine().settle();
         if let Some(mut activations) = self.activations() {
             activations.settle();
+        }
+    }
+
+    /// Makes the buffers that inputs of up to `elements` elements wait in, where they wait on the host.
+    ///
+    /// # Panics
+    /// When the host or the device has not enough memory.
+    pub fn make_room(&self, elements: usize) {
+        if let Some(mut activations) = self.activations() {
+            activations.make_room(elements, self.0.dtype);
         }
     }
 

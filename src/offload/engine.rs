@@ -7,7 +7,7 @@ mod host_updates;
 
 use burn::backend::DispatchTensor;
 use burn::module::ParamId;
-use burn::tensor::{DType, Tensor};
+use burn::tensor::{DType, Device, Tensor};
 
 use super::config::{Offload, Strategy};
 use super::layout::Layout;
@@ -205,6 +205,11 @@ impl Engine {
         }
     }
 
+    /// Makes the states of all blocks that the device keeps.
+    pub fn make_states(&self, optimizer: &mut Optimizer, device: &Device) {
+        self.ids.iter().for_each(|id| optimizer.make_state(*id, self.layout.elements, device));
+    }
+
     /// The sum of all blocks' squared gradients, [1] in fp32; `None` where none were wanted or came.
     pub fn squares(&self) -> Option<Tensor<1>> {
         self.squares.iter().flatten().cloned().reduce(|sum, more| sum + more)
@@ -289,11 +294,11 @@ impl Engine {
 
     fn fill(&mut self, slot: usize, side: Side, block: usize) {
         self.expect(side, block);
-        self.store.fill(slot, side, block);
+        self.store.fill(slot, side, block, self.layout.elements);
     }
 
     fn send(&mut self, slot: usize, side: Side, block: usize) {
         self.collect(block);
-        self.store.send(slot, side, block);
+        self.store.send(slot, side, block, self.layout.elements);
     }
 }

@@ -54,14 +54,14 @@ impl BlockStore for Recorder {
     fn lend(&mut self, side: Side, block: usize) -> Loan {
         self.note(Act::Lend { side, block });
         let bytes = 4 * Layout::of(&one(3), DType::F32).elements;
-        Loan { memory: Box::new(Uncounted::new(bytes).unwrap()), arrival: Box::new(|_| Ok(())) }
+        Loan { memory: Box::new(Uncounted::new(bytes).unwrap()), arrival: Box::new(|| Ok(())) }
     }
 
     fn give_back(&mut self, block: usize, _: Box<dyn HostMemory>) {
         self.note(Act::GiveBack(block));
     }
 
-    fn fill(&mut self, slot: usize, _: Side, block: usize) {
+    fn fill(&mut self, slot: usize, _: Side, block: usize, _: usize) {
         self.note(Act::Fill { slot, block });
     }
 
@@ -79,7 +79,7 @@ impl BlockStore for Recorder {
 
     fn write(&mut self, _: usize, _: usize, _: DispatchTensor) {}
 
-    fn send(&mut self, _: usize, side: Side, block: usize) {
+    fn send(&mut self, _: usize, side: Side, block: usize, _: usize) {
         self.note(Act::Send { side, block });
     }
 

@@ -1,10 +1,10 @@
 //! AdamW (Loshchilov and Hutter 2019, "Decoupled Weight Decay Regularization"), as
 //! `torch.optim.AdamW`.
 
-use burn::tensor::{DType, Tensor};
+use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 
-use super::{StepSize, UpdateRule, clipped};
+use super::{StepSize, UpdateRule, clipped, zeros};
 use crate::ops::backend::{cube, on_cuda, uncube};
 use crate::ops::kernels::adamw::{AdamWStep, adamw};
 use crate::ops::{narrow, wide};
@@ -65,14 +65,18 @@ impl AdamW {
 }
 
 /// First and second moment and the number of steps taken.
-#[derive(Default)]
 pub struct State {
+    /// `None` only while an update writes over them.
     moments: Option<(Tensor<1>, Tensor<1>)>,
     steps: i32,
 }
 
 impl UpdateRule for AdamW {
     type State = State;
+
+    fn state(&self, elements: usize, device: &Device) -> State {
+        State { moments: Some((zeros(elements, device), zeros(elements, device))), steps: 0 }
+    }
 
     /// The flag, 1 − beta_1ᵗ and 1 − beta_2ᵗ for t applied steps, [3]: c ← c + applied (1 − beta) (1 − c)
     /// is the moments' own average, of ones, and loses no digits where t is small.
@@ -90,12 +94,9 @@ impl UpdateRule for AdamW {
 
     fn update(&self, p: Tensor<1>, g: Tensor<1>, state: &mut State, size: &StepSize) -> Tensor<1> {
         state.steps += 1;
+        let (m, v) = state.moments.take().expect("between updates");
         if on_cuda(&p) {
             let step = self.step(size.applied.is_none().then_some(state.steps), size.rate);
-            let (m, v) = state.moments.take().unwrap_or_else(|| {
-                let zeros = || Tensor::zeros(p.shape(), (&p.device(), DType::F32));
-                (zeros(), zeros())
-            });
             let clip = size.clip.clone().map(cube);
             let shared = size.applied.clone().map(cube);
             let (p, m, v) = adamw(cube(p), &cube(g), cube(m), cube(v), clip.as_ref(), shared.as_ref(), step);
@@ -105,12 +106,8 @@ impl UpdateRule for AdamW {
         let lr = self.lr * size.rate;
         let (correction_1, correction_2) = self.corrections(Some(state.steps));
         let (dtype, p, g) = (p.dtype(), wide(p), clipped(g, size));
-        let (m, v) = match state.moments.take() {
-            Some((m, v)) => (m * self.beta_1, v * self.beta_2),
-            None => (g.zeros_like(), g.zeros_like()),
-        };
-        let m = m + g.clone() * (1.0 - self.beta_1);
-        let v = v + g.square() * (1.0 - self.beta_2);
+        let m = m * self.beta_1 + g.clone() * (1.0 - self.beta_1);
+        let v = v * self.beta_2 + g.square() * (1.0 - self.beta_2);
         state.moments = Some((m.clone(), v.clone()));
         let denominator = v.sqrt() / correction_2 + self.epsilon;
         narrow(p * (1.0 - lr * self.weight_decay) - m / denominator * (lr / correction_1), dtype)
@@ -120,7 +117,6 @@ impl UpdateRule for AdamW {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use burn::tensor::Device;
 
     /// The recurrence in f64, written out separately from the tensor code.
     #[test]
@@ -130,7 +126,7 @@ mod tests {
         let gradients = [0.5, -0.25, 1e-4, 3.0, -0.7];
         let (mut p, mut m, mut v) = (1.0f64, 0.0, 0.0);
         let mut tensor = Tensor::<1>::ones([1], &device);
-        let mut state = State::default();
+        let mut state = adamw.state(1, &device);
         for (i, g) in gradients.into_iter().enumerate() {
             let t = i as i32 + 1;
             p *= 1.0 - 0.01 * 0.01;

@@ -8,8 +8,8 @@ mod sgd;
 
 use std::collections::HashMap;
 
-use burn::module::{Module, ModuleMapper, Param, ParamId};
-use burn::tensor::Tensor;
+use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
+use burn::tensor::{DType, Device, Tensor};
 use serde::{Deserialize, Serialize};
 
 pub use adamw::AdamW;
@@ -87,7 +87,10 @@ impl StepSize {
 
 /// One parameter's update on flat views: `(parameter, gradient, state) → parameter`.
 pub trait UpdateRule {
-    type State: Default;
+    type State;
+
+    /// Of a parameter of `elements` elements before its first update.
+    fn state(&self, elements: usize, device: &Device) -> Self::State;
 
     /// What the updates of one step share on a device whose flag [`StepSize::applied`] the host does not
     /// wait for, from that flag and the same of the step before; it takes the flag's place.
@@ -142,6 +145,22 @@ impl Optimizer {
         if let Self::Host(host) = self {
             blocks.inspect(|blocks| blocks.adopt(host.worker()));
             host.adopt(module);
+        }
+    }
+
+    /// Makes the states that the device keeps, so that the first step has them from its beginning, as every
+    /// other has. A parameter without one gets it in its first update.
+    pub fn make_states<M: Module>(&mut self, module: &M, blocks: Option<&Blocks>) {
+        blocks.inspect(|blocks| blocks.make_states(self));
+        module.visit(&mut MakeStates(self));
+    }
+
+    /// The same of one parameter, whose state is kept under `id`.
+    pub fn make_state(&mut self, id: ParamId, elements: usize, device: &Device) {
+        match self {
+            Self::None | Self::Host(_) => {}
+            Self::Sgd(stateful) => _ = stateful.state(id, elements, device),
+            Self::AdamW(stateful) => _ = stateful.state(id, elements, device),
         }
     }
 
@@ -201,7 +220,22 @@ impl<R: UpdateRule> Stateful<R> {
     }
 
     fn update(&mut self, id: ParamId, flat: Tensor<1>, gradient: Tensor<1>, size: &StepSize) -> Tensor<1> {
-        self.rule.update(flat, gradient, self.states.entry(id).or_default(), size)
+        let (rule, state) = self.state(id, flat.dims()[0], &flat.device());
+        rule.update(flat, gradient, state, size)
+    }
+
+    fn state(&mut self, id: ParamId, elements: usize, device: &Device) -> (&R, &mut R::State) {
+        let Self { rule, states, .. } = self;
+        (rule, states.entry(id).or_insert_with(|| rule.state(elements, device)))
+    }
+}
+
+struct MakeStates<'a>(&'a mut Optimizer);
+
+impl ModuleVisitor for MakeStates<'_> {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        let tensor = param.val().inner();
+        self.0.make_state(param.id, tensor.shape().num_elements(), &tensor.device());
     }
 }
 
@@ -226,6 +260,11 @@ impl<R: UpdateRule> ModuleMapper for Update<'_, R> {
     }
 }
 
+/// What moments are before the first step, in fp32 whatever the parameter's type is.
+fn zeros(elements: usize, device: &Device) -> Tensor<1> {
+    Tensor::zeros([elements], (device, DType::F32))
+}
+
 /// The gradient times the step's factor, in fp32.
 fn clipped(gradient: Tensor<1>, size: &StepSize) -> Tensor<1> {
     match &size.clip {
@@ -237,7 +276,6 @@ fn clipped(gradient: Tensor<1>, size: &StepSize) -> Tensor<1> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use burn::tensor::Device;
 
     #[derive(Module, Debug)]
     struct One {

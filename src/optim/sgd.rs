@@ -1,11 +1,11 @@
 //! Stochastic gradient descent, as `torch.optim.SGD`.
 
-use burn::tensor::{DType, Tensor};
+use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 
-use super::{StepSize, UpdateRule, clipped};
+use super::{StepSize, UpdateRule, clipped, zeros};
 use crate::ops::backend::{cube, on_cuda, uncube};
-use crate::ops::kernels::sgd::{Momentum, SgdStep, sgd};
+use crate::ops::kernels::sgd::{SgdStep, sgd};
 use crate::ops::{narrow, wide};
 use crate::recipe::values;
 
@@ -13,7 +13,7 @@ use crate::recipe::values;
 ///
 /// ```text
 /// g ← g + weight_decay · p
-/// m ← momentum · m + g          (m = g at the first step; without momentum m = g)
+/// m ← momentum · m + g          (m = 0 before the first step; without momentum m = g)
 /// p ← p − lr · m
 /// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -40,7 +40,12 @@ impl Sgd {
 }
 
 impl UpdateRule for Sgd {
+    /// Without momentum there is none.
     type State = Option<Tensor<1>>;
+
+    fn state(&self, elements: usize, device: &Device) -> Self::State {
+        (self.momentum > 0.0).then(|| zeros(elements, device))
+    }
 
     fn update(&self, p: Tensor<1>, g: Tensor<1>, state: &mut Self::State, size: &StepSize) -> Tensor<1> {
         let lr = self.lr * size.rate;
@@ -50,30 +55,16 @@ impl UpdateRule for Sgd {
                 momentum: self.momentum as f32,
                 weight_decay: self.weight_decay as f32,
             };
-            let buffer = match (self.momentum == 0.0, state.take()) {
-                (true, _) => Momentum::Without,
-                (false, Some(m)) => Momentum::Buffer(cube(m)),
-                // A first step that is skipped leaves zeros, of which the formula makes m = g.
-                (false, None) if size.applied.is_some() => {
-                    Momentum::Buffer(cube(Tensor::<1>::zeros(p.shape(), (&p.device(), DType::F32))))
-                }
-                (false, None) => Momentum::First,
-            };
-            let clip = size.clip.clone().map(cube);
-            let applied = size.applied.clone().map(cube);
-            let (p, m) = sgd(cube(p), &cube(g), buffer, clip.as_ref(), applied.as_ref(), step);
+            let (clip, applied) = (size.clip.clone().map(cube), size.applied.clone().map(cube));
+            let m = state.take().map(cube);
+            let (p, m) = sgd(cube(p), &cube(g), m, clip.as_ref(), applied.as_ref(), step);
             *state = m.map(uncube);
             return uncube(p);
         }
         let (dtype, p, g) = (p.dtype(), wide(p), clipped(g, size));
         let g = if self.weight_decay > 0.0 { g + p.clone() * self.weight_decay } else { g };
-        if self.momentum == 0.0 {
-            return narrow(p - g * lr, dtype);
-        }
-        let m = match state.take() {
-            Some(m) => m * self.momentum + g,
-            None => g,
-        };
+        let Some(m) = state.take() else { return narrow(p - g * lr, dtype) };
+        let m = m * self.momentum + g;
         *state = Some(m.clone());
         narrow(p - m * lr, dtype)
     }
@@ -82,7 +73,6 @@ impl UpdateRule for Sgd {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use burn::tensor::Device;
 
     /// By hand: p0 = 1, g = 0.5 each step, lr 0.1, momentum 0.9, weight decay 0.1.
     /// step 1: m = 0.5 + 0.1·1 = 0.6, p = 1 − 0.06 = 0.94
@@ -91,7 +81,7 @@ mod tests {
     fn momentum_and_weight_decay_follow_torch() {
         let sgd = Sgd { lr: 0.1, momentum: 0.9, weight_decay: 0.1 };
         let device = Device::flex();
-        let mut state = None;
+        let mut state = sgd.state(1, &device);
         let mut p = Tensor::<1>::ones([1], &device);
         for expected in [0.94, 0.8266] {
             p = sgd.update(p, Tensor::full([1], 0.5, &device), &mut state, &StepSize::FULL);

@@ -162,7 +162,7 @@ impl Executor for ProcessExecutor {
         match (outcome, exit) {
             (Some(outcome), _) => outcome,
             (None, None) => Outcome::failed(format!(
-                "exceeded its time limit of {} s (measure.timeout)",
+                "exceeded its time limit of {} s: raise measure.timeout, or measure fewer steps",
                 timeout.as_secs_f64()
             )),
             (None, Some(exit)) => verdict::of_ending(&Ending {

@@ -62,6 +62,7 @@ fn run<N: Network>(
     on_step(0, warmup + steps);
     training.prepare(&mut *meter, told);
     let _limit = early.unwrap_or_else(limit);
+    training.make_states();
 
     let mut first = 0;
     if sampled {
@@ -72,6 +73,7 @@ fn run<N: Network>(
             on_step(step + 1, warmup + steps);
         }
         training.begin(steps);
+        training.make_states();
         first = warmup;
     }
     let mut clock = Clock::start(&plain);

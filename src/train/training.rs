@@ -74,8 +74,15 @@ impl<'a, N: Network> Training<'a, N> {
         if let (Some(blocks), Some(_)) = (network.offloaded(), cell.train.clip_norm) {
             blocks.want_squares();
         }
+        network.offloaded().inspect(|blocks| blocks.make_room(self.largest_input()));
         self.optimizer.adopt(&network, network.offloaded());
         self.network = Some(network);
+    }
+
+    /// Elements of a block's input, of the largest micro-batch.
+    fn largest_input(&self) -> usize {
+        let tokens = self.data.largest().map_or(self.cell.train.tokens(), |[rows, width]| rows * width);
+        tokens * self.cell.model.decoder().map_or(0, |shape| shape.hidden_size)
     }
 
     /// Lets the device compile and tune for every shape of batch that comes. The largest is the next.
@@ -95,6 +102,13 @@ impl<'a, N: Network> Training<'a, N> {
     fn rehearse(&self) {
         drop(self.backward(self.loss()));
         self.network().offloaded().inspect(|blocks| blocks.discard_gradients());
+    }
+
+    /// Makes what the optimizer keeps on the device, before the steps and after the preparation, whose
+    /// trials of kernels want memory too.
+    pub fn make_states(&mut self) {
+        let network = self.network.as_ref().expect("between steps");
+        self.optimizer.make_states(network, network.offloaded());
     }
 
     /// Takes the next step's batches.

@@ -1,6 +1,6 @@
 //! Bad input through the binary: a clear error, the right exit code, and nothing lost.
 
-use crate::place::{Ended, Place, TINY};
+use crate::place::{Ended, Place, TINY, runner};
 
 /// Exit code 2, the message, and no trace of a run.
 #[track_caller]
@@ -79,7 +79,7 @@ fn a_full_disk_is_an_error_and_keeps_earlier_rows() {
     let output = std::process::Command::new("bash")
         .arg("-c")
         .arg("trap '' XFSZ; ulimit -f 1; exec \"$0\" run recipe.toml")
-        .arg(assert_cmd::cargo::cargo_bin!("runner"))
+        .arg(runner())
         .current_dir(place.path())
         .env("TMPDIR", place.path())
         .output()

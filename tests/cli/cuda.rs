@@ -1,27 +1,22 @@
-//! The same program on an NVIDIA GPU. Without one these tests say so and pass; on a GPU machine they
-//! run with `cargo test --release --test cli cuda -- --nocapture --test-threads 1`.
+//! The same program on an NVIDIA GPU: `cargo test --release --test cli cuda -- --ignored --test-threads 1`.
 
 use std::path::Path;
 
-use crate::place::{Ended, Place, TINY, files};
-use runner::device::DeviceId;
+use crate::place::{Ended, Place, TINY, files, fixture, losses, runner};
+use runner::device::cuda;
 
-/// Whether there is a GPU; says so when there is none.
-fn gpu() -> bool {
-    let found = DeviceId::all().len() > 1;
-    if !found {
-        println!("skipped: this test needs an NVIDIA GPU, and the driver reports none");
-    }
-    found
+/// A test that needs a GPU fails where there is none.
+#[track_caller]
+pub fn need_gpu() {
+    assert!(cuda::count() > 0, "this test needs an NVIDIA GPU, and the driver reports none");
 }
 
 #[test]
+#[ignore = "needs an NVIDIA GPU"]
 fn verify_passes_in_every_precision() {
-    if !gpu() {
-        return;
-    }
+    need_gpu();
     let place = Place::new(TINY);
-    let golden = format!("{}/tests/fixtures/swiglu", env!("CARGO_MANIFEST_DIR"));
+    let golden = fixture("swiglu");
     for compute in ["fp32", "tf32", "bf16", "fp16"] {
         let args = ["verify", &golden, "--device", "cuda:0", "--compute", compute];
         place.runner_on_gpu(&args).exits(0).says(&["20 of 20 quantities pass"]);
@@ -29,13 +24,12 @@ fn verify_passes_in_every_precision() {
 }
 
 #[test]
+#[ignore = "needs an NVIDIA GPU"]
 fn language_models_equal_the_reference_in_every_precision() {
-    if !gpu() {
-        return;
-    }
+    need_gpu();
     let place = Place::new(TINY);
     for name in ["qwen2", "gpt2"] {
-        let golden = format!("{}/tests/fixtures/{name}", env!("CARGO_MANIFEST_DIR"));
+        let golden = fixture(name);
         for compute in ["fp32", "tf32", "bf16", "fp16"] {
             let args = ["verify", &golden, "--device", "cuda:0", "--compute", compute];
             place.runner_on_gpu(&args).exits(0).says(&["quantities pass"]);
@@ -44,12 +38,11 @@ fn language_models_equal_the_reference_in_every_precision() {
 }
 
 #[test]
+#[ignore = "needs an NVIDIA GPU"]
 fn blocks_inputs_and_optimizer_on_the_host_equal_the_reference() {
-    if !gpu() {
-        return;
-    }
+    need_gpu();
     let place = Place::new(TINY);
-    let golden = format!("{}/tests/fixtures/qwen2", env!("CARGO_MANIFEST_DIR"));
+    let golden = fixture("qwen2");
     for strategy in ["naive", "function", "overlap"] {
         let memory = ["--activations", "host", "--optimizer", "host"];
         let args = [&["verify", &golden, "--device", "cuda:0", "--offload", strategy], &memory[..]].concat();
@@ -58,10 +51,9 @@ fn blocks_inputs_and_optimizer_on_the_host_equal_the_reference() {
 }
 
 #[test]
+#[ignore = "needs an NVIDIA GPU"]
 fn a_run_measures_time_and_memory_and_says_its_paths() {
-    if !gpu() {
-        return;
-    }
+    need_gpu();
     let place = Place::new(TINY);
     place.runner_on_gpu(&["run", "recipe.toml", "--trace"]).exits(0).says(&["4 measured"]);
     for row in place.rows() {
@@ -81,10 +73,9 @@ fn a_run_measures_time_and_memory_and_says_its_paths() {
 }
 
 #[test]
+#[ignore = "needs an NVIDIA GPU"]
 fn out_of_memory_is_a_row_and_the_others_run() {
-    if !gpu() {
-        return;
-    }
+    need_gpu();
     let recipe = TINY
         .replace("hidden_size = 32", "hidden_size = 1024")
         .replace("intermediate_size = 64", "intermediate_size = 4096")
@@ -96,13 +87,12 @@ fn out_of_memory_is_a_row_and_the_others_run() {
 }
 
 #[test]
+#[ignore = "needs an NVIDIA GPU"]
 fn offloaded_models_equal_the_reference() {
-    if !gpu() {
-        return;
-    }
+    need_gpu();
     let place = Place::new(TINY);
     for name in ["qwen2", "gpt2"] {
-        let golden = format!("{}/tests/fixtures/{name}", env!("CARGO_MANIFEST_DIR"));
+        let golden = fixture(name);
         for strategy in ["naive", "checkpointed", "function", "overlap"] {
             let args = ["verify", &golden, "--device", "cuda:0", "--offload", strategy];
             place.runner_on_gpu(&args).exits(0).says(&["quantities pass"]);
@@ -112,10 +102,9 @@ fn offloaded_models_equal_the_reference() {
 
 /// Eight blocks of 2 MB each through three slots: the device's own records tell what crossed the bus.
 #[test]
+#[ignore = "needs an NVIDIA GPU"]
 fn rows_say_what_crossed_the_bus() {
-    if !gpu() {
-        return;
-    }
+    need_gpu();
     const RECIPE: &str = r#"title = "offload"
 [model]
 kind = "qwen2"
@@ -178,10 +167,9 @@ steps = 3
 /// Padding changes no loss, nor does the way in which a batch comes to the device; the loss of a step is read
 /// in it where the recipe asks for that alone.
 #[test]
+#[ignore = "needs an NVIDIA GPU"]
 fn padding_staging_and_reading_change_no_loss() {
-    if !gpu() {
-        return;
-    }
+    need_gpu();
     let recipe = r#"title = "samplers"
 device = "cuda:0"
 [model]
@@ -217,9 +205,6 @@ epochs = 1
         let reads = row["cell"]["train"]["sync_each_step"] == true;
         assert_eq!(trace.contains("copy to the host"), reads, "{}", row["cell"]);
     }
-    let losses = |row: &serde_json::Value| -> Vec<f64> {
-        row["measurement"]["loss"].as_array().unwrap().iter().map(|loss| loss.as_f64().unwrap()).collect()
-    };
     let rows: Vec<Vec<f64>> = place.rows().iter().map(losses).collect();
     for other in &rows[1..] {
         let worst = other.iter().zip(&rows[0]).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
@@ -254,13 +239,12 @@ ops = [
 "#;
 
 #[test]
+#[ignore = "needs an NVIDIA GPU"]
 fn without_the_fused_program_nothing_runs() {
-    if !gpu() {
-        return;
-    }
+    need_gpu();
     let place = Place::new(FUSION);
     let alone = place.path().join("runner");
-    std::fs::copy(assert_cmd::cargo::cargo_bin!("runner"), &alone).expect("the binary can be copied");
+    std::fs::copy(runner(), &alone).expect("the binary can be copied");
     let run =
         |args: &[&str]| Ended::from(place.command_of(&alone, args).output().expect("the binary starts"));
     run(&["plan", "recipe.toml"]).exits(0);
@@ -270,19 +254,13 @@ fn without_the_fused_program_nothing_runs() {
 }
 
 #[test]
+#[ignore = "needs an NVIDIA GPU"]
 fn fused_kernels_change_no_loss() {
-    let fused = assert_cmd::cargo::cargo_bin!("runner").with_file_name("runner-fused");
-    if !gpu() || !fused.exists() {
-        println!("skipped: this test needs {} too", fused.display());
-        return;
-    }
+    need_gpu();
     let place = Place::new(FUSION);
     place.runner_on_gpu(&["run", "recipe.toml"]).exits(0).says(&["3 measured"]);
     let mut rows = place.rows();
     rows.sort_by_key(|row| row["cell"]["ops"]["fusion"].as_bool());
-    let losses = |row: &serde_json::Value| -> Vec<f64> {
-        row["measurement"]["loss"].as_array().unwrap().iter().map(|loss| loss.as_f64().unwrap()).collect()
-    };
     assert!(rows[0]["measurement"]["paths"]["fusion"].is_null());
     for row in &rows[1..] {
         assert!(row["measurement"]["paths"]["fusion"].is_string(), "{}", row["measurement"]["paths"]);

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use runner::verify::Golden;
 
-use crate::place::Place;
+use crate::place::{Place, fixture};
 
 /// 2 layers on generated text, well under a second.
 const SMALL: &str = r#"title = "small"
@@ -28,16 +28,12 @@ warmup = 1
 steps = 2
 "#;
 
-fn fixture(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
-}
-
 /// A copy of a fixture's files below `place`.
 fn copied(place: &Place, name: &str) -> PathBuf {
     let folder = place.path().join(name);
     std::fs::create_dir(&folder).unwrap();
     for file in ["config.json", "model.safetensors", "golden.safetensors"] {
-        std::fs::copy(fixture(name).join(file), folder.join(file)).unwrap();
+        std::fs::copy(Path::new(&fixture(name)).join(file), folder.join(file)).unwrap();
     }
     folder
 }
@@ -111,7 +107,7 @@ fn accumulation_changes_nothing_but_memory() {
 fn references_are_verified_and_a_changed_weight_is_noticed() {
     let place = Place::new(SMALL);
     for name in ["qwen2", "gpt2"] {
-        place.runner(&["verify", fixture(name).to_str().unwrap()]).exits(0).says(&["quantities pass"]);
+        place.runner(&["verify", &fixture(name)]).exits(0).says(&["quantities pass"]);
     }
     let folder = copied(&place, "gpt2");
     let weights = folder.join("model.safetensors");
@@ -146,7 +142,7 @@ fn weights_of_a_folder_train_and_generate() {
     );
     place.runner(&["run", "tuned.toml"]).exits(0).says(&["1 measured"]);
     place.runner(&["generate", "qwen2", "--prompt", "a"]).exits(1).says(&["tokenizer.json", "--ids"]);
-    let golden = Golden::load(&fixture("qwen2")).unwrap();
+    let golden = Golden::load(Path::new(&fixture("qwen2"))).unwrap();
     let ids = |name: &str| {
         let ids: Vec<String> = golden.get(name).data.iter().map(|id| format!("{id}")).collect();
         ids.join(",")

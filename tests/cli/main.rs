@@ -3,7 +3,9 @@
 mod bad_input;
 mod commands;
 mod cuda;
+mod cuda_training;
 mod data;
+mod equivalence;
 mod language;
 mod offload;
 mod place;

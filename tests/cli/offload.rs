@@ -1,6 +1,6 @@
 //! Blocks on the host: the same training by every strategy, and what is refused.
 
-use crate::place::Place;
+use crate::place::{Place, fixture};
 use serde_json::Value;
 
 const RECIPE: &str = r#"title = "offload"
@@ -217,7 +217,7 @@ fn the_host_holds_what_was_estimated() {
 #[test]
 fn verify_takes_a_strategy() {
     let place = Place::new(RECIPE);
-    let folder = format!("{}/tests/fixtures/gpt2", env!("CARGO_MANIFEST_DIR"));
+    let folder = fixture("gpt2");
     let args = ["verify", &folder, "--device", "cpu", "--offload", "overlap", "--optimizer", "host"];
     place.runner(&args).exits(0).says(&["quantities pass"]);
     let args = ["verify", &folder, "--device", "cpu", "--activations", "host"];

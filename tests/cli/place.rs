@@ -51,7 +51,7 @@ impl Place {
     }
 
     pub fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(assert_cmd::cargo::cargo_bin!("runner"));
+        let mut command = Command::new(runner());
         command
             .args(args)
             .current_dir(self.path())
@@ -125,6 +125,26 @@ impl Place {
             std::thread::sleep(Duration::from_millis(20));
         }
     }
+}
+
+/// The program under test: cargo's, or `RUNNER_BIN` where the tests were taken to another machine.
+pub fn runner() -> PathBuf {
+    let elsewhere = std::env::var_os("RUNNER_BIN");
+    let path = elsewhere.map_or_else(|| assert_cmd::cargo::cargo_bin!("runner").into(), PathBuf::from);
+    std::path::absolute(path).expect("there is a current directory")
+}
+
+/// A folder of `tests/fixtures`: of the sources, or of the current directory where there are none.
+pub fn fixture(name: &str) -> String {
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = if sources.is_dir() { sources.into() } else { std::env::current_dir().expect("a folder") };
+    format!("{}/tests/fixtures/{name}", root.display())
+}
+
+/// The loss of every step of a row.
+pub fn losses(row: &Value) -> Vec<f64> {
+    let losses = row["measurement"]["loss"].as_array().unwrap_or_else(|| panic!("no losses in {row}"));
+    losses.iter().map(|loss| loss.as_f64().expect("a number")).collect()
 }
 
 /// The files of a folder, sorted; a folder that is not there yet has none.

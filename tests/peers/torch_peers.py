@@ -4,7 +4,7 @@
     python3 tests/peers/torch_peers.py shapes [compile]
 
 One JSON object a line. Times are medians between device events. Absolute times differ from machine
-to machine: run this and `cuda_check` one after the other on the same GPU and compare ratios.
+to machine: run this and `cuda_rates` one after the other on the same GPU and compare ratios.
 """
 import gc
 import json

@@ -3,13 +3,13 @@
 use std::ffi::c_void;
 use std::time::Instant;
 
-use burn::tensor::{Distribution, Tensor};
+use burn::tensor::{DType, Distribution, Tensor};
 use burn_cubecl::tensor::CubeTensor;
 use cudarc::driver::sys;
 
 use super::block::Block;
-use super::{CopyStream, Event, Gpu, Operand, Output, PinnedArena, Slot, buffer, matmul};
-use crate::device::{Ceilings, dtype};
+use super::{CudaStore, Event, Gpu, Operand, Output, PinnedArena, buffer, matmul};
+use crate::device::{BlockStore, Ceilings, Side, StoreSize, dtype};
 use crate::recipe::Compute;
 
 /// Side of the square matrices whose product is timed: 2·8192³ = 1.1 TFLOP, milliseconds on the
@@ -80,17 +80,17 @@ fn copies(gpu: &'static Gpu, ceilings: &mut Ceilings) {
 /// Bytes per second each way, copied from and to blocks of their own; `None` where there is no memory
 /// for them.
 fn both_ways(gpu: &'static Gpu) -> Option<f64> {
-    let locked = || PinnedArena::new(gpu, COPY_BYTES).ok()?.take(COPY_BYTES);
-    let (mut up, mut down) = (locked()?, locked()?);
-    let slot = || Slot::new(gpu, COPY_BYTES).ok();
-    let (to, from) = (slot()?, slot()?);
-    let (upload, download) = (CopyStream::new(gpu).ok()?, CopyStream::new(gpu).ok()?);
+    let dtype = DType::F32;
+    let elements = COPY_BYTES / dtype.size();
+    let size = StoreSize { blocks: 2, elements, dtype, slots: 2, gradients: false };
+    let mut store = CudaStore::new(gpu, size).ok()?;
     let mut best = f64::INFINITY;
     for _ in 0..REPEATS {
-        gpu.synchronize();
+        store.wait();
         let start = Instant::now();
-        let both = (upload.upload(up, &to), download.download(&from, down));
-        (up, down) = (both.0.wait(), both.1.wait());
+        store.fill(0, Side::Weights, 0, elements);
+        store.send(1, Side::Weights, 1, elements);
+        store.wait();
         best = best.min(start.elapsed().as_secs_f64());
     }
     Some(COPY_BYTES as f64 / best)

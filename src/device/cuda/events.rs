@@ -1,6 +1,6 @@
 //! Events in the device's stream: times without the host waiting inside what is timed.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cudarc::driver::DriverError;
 use cudarc::driver::sys::{self, CUevent, CUresult, CUstream};
@@ -60,22 +60,23 @@ impl Event {
         unsafe { sys::cuEventSynchronize(self.0) }.result()
     }
 
-    /// As [`wait`](Self::wait), but no longer than `limit`; looks every [`PAUSE`], since the driver's own
-    /// wait has no limit.
+    /// As [`wait`](Self::wait), but the thread sleeps and looks every [`PAUSE`]: the driver's own wait takes a
+    /// core, which others have work for.
     ///
     /// # Errors
-    /// When the limit has passed, or something before the event failed.
-    pub(super) fn wait_within(&self, limit: Duration) -> Result<(), String> {
-        let start = Instant::now();
+    /// When something before the event failed.
+    pub(super) fn arrived(&self) -> Result<(), String> {
         loop {
             // SAFETY: the event was recorded and is destroyed only by `drop`.
             match unsafe { sys::cuEventQuery(self.0) } {
                 CUresult::CUDA_SUCCESS => return Ok(()),
-                CUresult::CUDA_ERROR_NOT_READY if start.elapsed() < limit => std::thread::sleep(PAUSE),
-                CUresult::CUDA_ERROR_NOT_READY => {
-                    return Err(format!("the device has not answered for {} s", limit.as_secs()));
+                CUresult::CUDA_ERROR_NOT_READY => std::thread::sleep(PAUSE),
+                error => {
+                    return Err(format!(
+                        "the device failed before a copy that is waited for ({error:?}): run this again, and \
+                         without offload.optimizer if it fails again"
+                    ));
                 }
-                error => return Err(format!("the device failed: {error:?}")),
             }
         }
     }

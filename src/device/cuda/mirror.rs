@@ -2,7 +2,6 @@
 //! where nothing is left to hide them behind, and need no event to be in order.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use burn::backend::DispatchTensor;
 use burn::tensor::Tensor;
@@ -102,8 +101,8 @@ fn primitive(tensor: DispatchTensor) -> CubeTensor {
 /// Waits for these events, on whichever thread.
 pub(super) fn arrival(gpu: &'static Gpu, events: impl IntoIterator<Item = Arc<Event>>) -> Arrival {
     let events: Vec<Arc<Event>> = events.into_iter().collect();
-    Box::new(move |limit: Duration| {
+    Box::new(move || {
         gpu.context.bind();
-        events.iter().try_for_each(|event| event.wait_within(limit))
+        events.iter().try_for_each(|event| event.arrived())
     })
 }

@@ -40,17 +40,17 @@ use crate::recipe::Bytes;
 pub use activity::Recording;
 pub use blas::{Fp32Math, TuningAllowed};
 pub use ceilings::ceilings;
-pub use copies::{CopyStream, Slot, Transfer};
+use copies::{CopyStream, Slot};
 pub use driver::count;
 pub use events::Event;
 pub use matmul::{Gradient, Operand, Output, View, has_blas, matmul, matmul_bias, matmul_bias_gradient};
 pub use memory::{Ballast, PeakObservation, Usage};
 pub use meter::CudaMeter;
 pub use mirror::CudaMirror;
-pub use pinned::{PinnedArena, PinnedSlice};
+use pinned::{PinnedArena, PinnedSlice};
 pub use ranges::Range;
 pub use staging::Staging;
-pub use store::CudaStore;
+pub use store::{CudaStore, Hold};
 pub use stream::Path as StreamPath;
 pub use tensors::{FUSED, buffer, int_buffer, int_tensor, tensor, writable};
 pub use upload::Uploader;
@@ -223,8 +223,7 @@ type Located = ManagedResource<<<Server as ServerStorage>::Storage as ComputeSto
 
 /// The address in CubeCL's answer, or why there is none.
 fn located(answer: Result<Located, ServerError>) -> Result<Address<Located>, String> {
-    let resource =
-        answer.map_err(|e| format!("out of device memory, or a kernel before this failed: {e:?}"))?;
+    let resource = answer.map_err(|e| format!("a buffer of the device holds nothing: {e:?}"))?;
     Ok(Address { pointer: resource.resource().ptr, _guard: resource })
 }
 
@@ -246,5 +245,31 @@ pub fn info(ordinal: usize) -> DeviceInfo {
             "{}.{}",
             properties.compute_capability.0, properties.compute_capability.1
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// CubeCL tells of any failure in the same place: only a refused allocation is a lack of memory.
+    #[test]
+    fn only_a_refused_allocation_is_out_of_memory() {
+        let failure = |reason: String| {
+            let error: Result<Located, _> =
+                Err(ServerError::Generic { reason, backtrace: Default::default() });
+            located(error).err().map(|e| format!("panicked: {e}")).expect("an error")
+        };
+        for words in
+            ["out of device memory allocating 3221225472 bytes", "can't allocate buffer of size: 3221225472"]
+        {
+            let told = out_of_memory(&failure(words.into())).expect("a lack of memory");
+            assert!(told.contains("3221225472 bytes (3.00 GiB)"), "{told}");
+        }
+        for other in ["the product was refused: CUBLAS_STATUS_NOT_SUPPORTED", "CUDA_ERROR_ILLEGAL_ADDRESS"] {
+            let error = failure(other.into());
+            assert_eq!(out_of_memory(&error), None);
+            assert!(!error.contains("out of"), "{error}");
+        }
     }
 }

@@ -5,7 +5,6 @@ use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use cubecl::bytes::{AccessError, AccessPolicy, AllocationController, AllocationProperty, Bytes};
 use cudarc::driver::sys;
 
 use super::Gpu;
@@ -111,13 +110,6 @@ impl PinnedSlice {
         // SAFETY: as above, and `self` is borrowed exclusively.
         unsafe { std::slice::from_raw_parts_mut(self.start(), self.length) }
     }
-
-    /// The slice as CubeCL's bytes: an upload from it goes straight to the copy engine.
-    pub fn into_cubecl(self) -> Bytes {
-        let length = self.length;
-        // SAFETY: all `length` bytes are initialised.
-        unsafe { Bytes::from_controller(Box::new(self), length) }
-    }
 }
 
 impl HostMemory for PinnedSlice {
@@ -127,25 +119,5 @@ impl HostMemory for PinnedSlice {
 
     fn bytes_mut(&mut self) -> &mut [u8] {
         self.bytes_mut()
-    }
-}
-
-impl AllocationController for PinnedSlice {
-    fn alloc_align(&self) -> usize {
-        ALIGNMENT
-    }
-
-    fn property(&self) -> AllocationProperty {
-        AllocationProperty::Pinned
-    }
-
-    unsafe fn memory_mut(&mut self, _: AccessPolicy) -> Result<&mut [MaybeUninit<u8>], AccessError> {
-        // SAFETY: as `bytes_mut`; the caller writes initialised data only.
-        Ok(unsafe { std::slice::from_raw_parts_mut(self.start().cast(), self.length) })
-    }
-
-    fn memory(&self, _: AccessPolicy) -> Result<&[MaybeUninit<u8>], AccessError> {
-        // SAFETY: as `bytes`.
-        Ok(unsafe { std::slice::from_raw_parts(self.start().cast(), self.length) })
     }
 }

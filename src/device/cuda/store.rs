@@ -7,6 +7,7 @@ use burn::backend::DispatchTensor;
 use burn::tensor::{Shape, Tensor};
 use burn_cubecl::kernel::into_contiguous;
 use cudarc::driver::result::{memcpy_dtod_async, memcpy_dtoh_async, memcpy_htod_async, memset_d8_async};
+use cudarc::driver::sys::CUstream;
 
 use super::mirror::arrival;
 use super::{CopyStream, Event, Gpu, PinnedArena, Slot, buffer as memory, tensor};
@@ -32,10 +33,34 @@ struct Place {
     sent: Option<Arc<Event>>,
 }
 
+/// What a copy or a kernel waits for on the device. A store keeps all of them; tests leave one out, to see
+/// that values are wrong without it.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hold {
+    /// A fill waits for the kernels that read or wrote its slot,
+    FillForKernels,
+    /// for the copy that sends what the slot holds,
+    FillForSend,
+    /// and for the copy that writes its buffer.
+    FillForBuffer,
+    /// Kernels that read a slot wait for its fill,
+    KernelsForFill,
+    /// and those that write it for the copy that sends what it holds.
+    KernelsForSend,
+    /// A send waits for the kernels that wrote its slot,
+    SendForKernels,
+    /// for the copy that fills the slot,
+    SendForFill,
+    /// and for the copy that reads its buffer.
+    SendForBuffer,
+}
+
 /// Buffers and slots of one GPU, for the thread that made it.
 pub struct CudaStore {
     gpu: &'static Gpu,
     size: StoreSize,
+    left_out: Option<Hold>,
     weights: Vec<Buffer>,
     gradients: Vec<Buffer>,
     places: Vec<Place>,
@@ -72,7 +97,16 @@ impl CudaStore {
             sends: CopyStream::new(gpu)?,
             gpu,
             size,
+            left_out: None,
         })
+    }
+
+    /// The same store without one of its holds, whose values are wrong.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn without(mut self, hold: Hold) -> Self {
+        self.left_out = Some(hold);
+        self
     }
 
     fn buffer(&mut self, side: Side, block: usize) -> &mut Buffer {
@@ -80,8 +114,8 @@ impl CudaStore {
     }
 
     /// Kernels issued from now on run after the event.
-    fn hold_compute(&self, event: &Option<Arc<Event>>) {
-        if let Some(event) = event.clone() {
+    fn hold_compute(&self, event: Option<Arc<Event>>) {
+        if let Some(event) = event {
             self.gpu.stream().enqueue(None, move |_, stream| {
                 event.hold(stream);
                 Ok(())
@@ -106,9 +140,10 @@ fn buffer<'a>(
     }
 }
 
-/// Everything issued to a stream from now on runs after these events.
-fn hold<'a>(stream: &CopyStream, events: impl IntoIterator<Item = &'a Option<Arc<Event>>>) {
-    events.into_iter().flatten().for_each(|event| event.hold(stream.stream.stream()));
+/// Copies issued to a stream from now on run after these events.
+fn hold(stream: CUstream, left_out: Option<Hold>, events: [(Hold, &Option<Arc<Event>>); 3]) {
+    let kept = events.into_iter().filter(|(hold, _)| Some(*hold) != left_out);
+    kept.filter_map(|(_, event)| event.as_ref()).for_each(|event| event.hold(stream));
 }
 
 impl BlockStore for CudaStore {
@@ -138,25 +173,31 @@ impl BlockStore for CudaStore {
         }
     }
 
-    fn fill(&mut self, slot: usize, side: Side, block: usize) {
+    fn fill(&mut self, slot: usize, side: Side, block: usize, elements: usize) {
         self.gpu.context.bind();
-        let Self { size, weights, gradients, places, fills, .. } = self;
+        let Self { size, left_out, weights, gradients, places, fills, .. } = self;
         let buffer = buffer(*size, weights, gradients, side, block);
-        let memory = buffer.memory.as_ref().expect(HERE).bytes();
+        let memory = &buffer.memory.as_ref().expect(HERE).bytes()[..elements * size.dtype.size()];
         let place = &mut places[slot];
-        hold(fills, [&place.used, &place.sent, &buffer.written]);
-        let stream = fills.stream.stream();
-        // SAFETY: the slot holds as many bytes, and both sides live as long as the store, which waits
+        let stream = fills.stream();
+        let events = [
+            (Hold::FillForKernels, &place.used),
+            (Hold::FillForSend, &place.sent),
+            (Hold::FillForBuffer, &buffer.written),
+        ];
+        hold(stream, *left_out, events);
+        // SAFETY: the slot holds no fewer bytes, and both sides live as long as the store, which waits
         // for its copies before it ends; `host` waits for this copy before anyone changes the buffer.
         unsafe { memcpy_htod_async(place.slot.pointer, memory, stream) }
-            .unwrap_or_else(|e| panic!("the device refused a copy of {} bytes: {e}", place.slot.bytes));
+            .unwrap_or_else(|e| panic!("the device refused a copy of {} bytes: {e}", memory.len()));
         let done = Arc::new(Event::record_on(stream));
         buffer.read = Some(done.clone());
         place.filled = Some(done);
     }
 
     fn filled(&mut self, slot: usize) {
-        self.hold_compute(&self.places[slot].filled);
+        let filled = self.places[slot].filled.clone();
+        self.hold_compute(filled.filter(|_| self.left_out != Some(Hold::KernelsForFill)));
     }
 
     fn used(&mut self, slot: usize) {
@@ -171,8 +212,8 @@ impl BlockStore for CudaStore {
     }
 
     fn write(&mut self, slot: usize, first: usize, values: DispatchTensor) {
-        self.hold_compute(&self.places[slot].sent);
-        self.places[slot].sent = None;
+        let sent = self.places[slot].sent.take();
+        self.hold_compute(sent.filter(|_| self.left_out != Some(Hold::KernelsForSend)));
         let values = into_contiguous(memory(Tensor::<1>::from_dispatch(values)));
         let bytes = values.meta.shape().num_elements() * self.size.dtype.size();
         assert!(
@@ -188,18 +229,23 @@ impl BlockStore for CudaStore {
         });
     }
 
-    fn send(&mut self, slot: usize, side: Side, block: usize) {
+    fn send(&mut self, slot: usize, side: Side, block: usize, elements: usize) {
         self.used(slot);
         self.gpu.context.bind();
-        let Self { size, weights, gradients, places, sends, .. } = self;
+        let Self { size, left_out, weights, gradients, places, sends, .. } = self;
         let buffer = buffer(*size, weights, gradients, side, block);
-        let memory = buffer.memory.as_mut().expect(HERE).bytes_mut();
+        let memory = &mut buffer.memory.as_mut().expect(HERE).bytes_mut()[..elements * size.dtype.size()];
         let place = &mut places[slot];
-        hold(sends, [&place.used, &place.filled, &buffer.read]);
-        let stream = sends.stream.stream();
+        let stream = sends.stream();
+        let events = [
+            (Hold::SendForKernels, &place.used),
+            (Hold::SendForFill, &place.filled),
+            (Hold::SendForBuffer, &buffer.read),
+        ];
+        hold(stream, *left_out, events);
         // SAFETY: as in `fill`; `host` waits for this copy before anyone reads the buffer.
         unsafe { memcpy_dtoh_async(memory, place.slot.pointer, stream) }
-            .unwrap_or_else(|e| panic!("the device refused a copy of {} bytes: {e}", place.slot.bytes));
+            .unwrap_or_else(|e| panic!("the device refused a copy of {} bytes: {e}", memory.len()));
         let done = Arc::new(Event::record_on(stream));
         buffer.written = Some(done.clone());
         place.sent = Some(done);
@@ -210,7 +256,7 @@ impl BlockStore for CudaStore {
     fn settle(&mut self) {
         self.gpu.context.bind();
         for stream in [&self.fills, &self.sends] {
-            self.hold_compute(&Some(Arc::new(Event::record_on(stream.stream.stream()))));
+            self.hold_compute(Some(Arc::new(Event::record_on(stream.stream()))));
         }
     }
 
@@ -222,7 +268,7 @@ impl BlockStore for CudaStore {
         self.gpu.synchronize();
         for stream in [&self.fills, &self.sends] {
             self.gpu.context.bind();
-            Event::record_on(stream.stream.stream()).wait();
+            Event::record_on(stream.stream()).wait();
         }
     }
 }

@@ -4,7 +4,7 @@ use burn::tensor::DType;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::launch::{Grid, buffer, contiguous, expect, float, like, vector, writable};
+use super::launch::{Grid, buffer, contiguous, expect, float, vector, writable};
 
 /// What one step of SGD multiplies by.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -12,17 +12,6 @@ pub struct SgdStep {
     pub lr: f32,
     pub momentum: f32,
     pub weight_decay: f32,
-}
-
-/// The momentum buffer of a parameter.
-#[expect(clippy::large_enum_variant, reason = "made for one call and taken apart in it")]
-pub enum Momentum {
-    /// Plain gradient descent: there is none.
-    Without,
-    /// The first step makes it.
-    First,
-    /// Of the step before.
-    Buffer(CubeTensor),
 }
 
 #[cube(launch_unchecked)]
@@ -36,7 +25,6 @@ fn update<P: Float, G: Float, N: Size>(
     lr: f32,
     momentum: f32,
     weight_decay: f32,
-    #[comptime] first: bool,
     #[define(P, G)] _types: [ElemType; 2],
 ) {
     let mut end = p.len();
@@ -57,9 +45,7 @@ fn update<P: Float, G: Float, N: Size>(
         let mut step = gradient + Vector::new(weight_decay) * value;
         #[comptime]
         if let ComptimeOption::Some(m) = m {
-            if comptime!(!first) {
-                step = Vector::new(momentum) * m[ABSOLUTE_POS] + step;
-            }
+            step = Vector::new(momentum) * m[ABSOLUTE_POS] + step;
             m[ABSOLUTE_POS] = step;
         }
         p[ABSOLUTE_POS] = Vector::cast_from(value - Vector::new(lr) * step);
@@ -70,29 +56,23 @@ fn update<P: Float, G: Float, N: Size>(
 ///
 /// ```text
 /// g ← clip · g + weight_decay · p
-/// m ← momentum · m + g          (m = g at the first step; without momentum m = g)
+/// m ← momentum · m + g          (without m: m = g)
 /// p ← p − lr · m
 /// ```
 ///
 /// p and g of one shape and any float types, m f32, clip [1] f32, or 1 without it. Where applied [1] f32 is 0, p and m
-/// stay as they are; a first step's m is then not defined. Returns p and m, each in its own memory where
-/// nobody else holds it.
+/// stay as they are. Returns p and m, each in its own memory where nobody else holds it.
 pub fn sgd(
     p: CubeTensor,
     g: &CubeTensor,
-    m: Momentum,
+    m: Option<CubeTensor>,
     clip: Option<&CubeTensor>,
     applied: Option<&CubeTensor>,
     step: SgdStep,
 ) -> (CubeTensor, Option<CubeTensor>) {
     let (p, g) = (writable(p), contiguous(g));
     let elements = p.meta.num_elements();
-    let first = matches!(m, Momentum::First);
-    let m = match m {
-        Momentum::Without => None,
-        Momentum::First => Some(like(&p, DType::F32)),
-        Momentum::Buffer(m) => Some(writable(m)),
-    };
+    let m = m.map(writable);
     expect(&g, g.dtype, elements, "g");
     if let Some(clip) = clip {
         expect(clip, DType::F32, 1, "clip");
@@ -120,7 +100,6 @@ pub fn sgd(
             step.lr,
             step.momentum,
             step.weight_decay,
-            first,
             [float(p.dtype), float(g.dtype)],
         );
     }

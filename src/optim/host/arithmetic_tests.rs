@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::optim::UpdateRule;
-use crate::optim::adamw;
 use burn::tensor::{Device, Distribution, Tensor};
 
 fn buffer(bytes: &[u8]) -> Uncounted {
@@ -30,7 +29,7 @@ fn fifty_steps_equal_the_device_optimizer() {
     let mut host = State::new(ELEMENTS, DType::F32).unwrap();
     host.apply(&rule, Work::Adopt(DType::F32), &mut ours);
     let before = list(&p);
-    let mut theirs = adamw::State::default();
+    let mut theirs = rule.state(ELEMENTS, &device);
     for step in 0..50 {
         let g = random(1e-3 * f64::from(1 + step % 7));
         let rate = 1.0 - f64::from(step) / 100.0;

@@ -2,7 +2,6 @@
 
 use burn::tensor::{DType, Shape, TensorData, bf16, f16};
 use burn_cubecl::CubeDevice;
-use burn_cubecl::ops::numeric::ones_client;
 use burn_cubecl::tensor::CubeTensor;
 
 use crate::reference::random;
@@ -46,12 +45,6 @@ pub fn integers(values: &[i32], shape: &[usize]) -> CubeTensor {
 /// One value that a kernel reads on the device.
 pub fn scalar(value: f64) -> CubeTensor {
     known(&[value], &[1], DType::F32).tensor
-}
-
-/// A large tensor whose values do not matter.
-pub fn large(shape: &[usize], dtype: DType) -> CubeTensor {
-    let device = device();
-    ones_client(device.client(), device, Shape::from(shape.to_vec()), dtype)
 }
 
 pub fn download(tensor: &CubeTensor) -> Vec<f64> {

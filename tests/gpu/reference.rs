@@ -5,6 +5,8 @@ use burn_cubecl::tensor::CubeTensor;
 use runner::device::cuda;
 use runner::recipe::Compute;
 
+pub const TYPES: [Compute; 4] = [Compute::Fp32, Compute::Tf32, Compute::Bf16, Compute::Fp16];
+
 /// Relative rounding of a product whose operands are rounded as `compute` rounds them, with room
 /// for the sums.
 pub fn tolerance(compute: Compute) -> f64 {

@@ -11,8 +11,9 @@ use runner::device::dtype;
 use runner::device::trace::ActivityKind;
 use runner::recipe::Compute;
 
+use crate::reference::TYPES;
 use crate::reference::{error, host, on, primitive, product, random, tensor, tolerance};
-use crate::{Checks, TYPES};
+use crate::{Checks, on_gpu};
 
 /// A batch of row-major matrices on the device, and what it holds.
 #[derive(Clone)]
@@ -69,45 +70,57 @@ const LAYOUTS: [(&str, bool, bool); 4] =
 const BEFORE: usize = 8;
 const BEHIND: usize = 24;
 
-pub fn views_against_f64(gpu: &Gpu, checks: &mut Checks) {
-    let sizes @ [m, n, k] = [96, 80, 64];
-    let part = |rows: usize| BEFORE..BEFORE + rows;
-    for compute in TYPES {
-        for batch in [1, 3] {
-            for (name, ta, tb) in LAYOUTS {
-                let ([ra, ca], [rb, cb]) =
-                    (if ta { [k, m] } else { [m, k] }, if tb { [n, k] } else { [k, n] });
-                let a = Matrices::new(gpu, [batch, ra + BEFORE + BEHIND, ca], 1, compute);
-                let b = Matrices::new(gpu, [batch, rb + BEFORE + BEHIND, cb], 2, compute);
-                let one = |i| product(a.part(i, part(ra)), b.part(i, part(rb)), sizes, ta, tb);
-                let expected: Vec<f64> = (0..batch).flat_map(one).collect();
-                for out in [dtype(compute), DType::F32] {
-                    let run = |output| {
-                        let (lhs, rhs) = (a.side(ta).rows(part(ra)), b.side(tb).rows(part(rb)));
-                        values(matmul(lhs, rhs, output, compute.fp32_math()))
-                    };
-                    let what = format!("{batch} x rows, {} {name} into {out:?}", compute.name());
-                    let mut below = |form: &str, got: Vec<f64>, expected: &[f64]| {
-                        checks.below(&format!("{what}, {form}"), error(&got, expected), limit(compute, out));
-                    };
-                    below("new", run(Output::New(out)), &expected);
-                    let whole = ones(gpu, batch, m + BEFORE + BEHIND, n, out);
-                    for accumulate in [false, true] {
-                        let output = Output::Into { tensor: whole.clone(), rows: part(m), accumulate };
-                        let in_place = embed(&expected, [batch, m, n], f64::from(u8::from(accumulate)));
-                        below(if accumulate { "added to rows" } else { "into rows" }, run(output), &in_place);
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn views_against_f64() {
+    on_gpu(|gpu, checks| {
+        let sizes @ [m, n, k] = [96, 80, 64];
+        let part = |rows: usize| BEFORE..BEFORE + rows;
+        for compute in TYPES {
+            for batch in [1, 3] {
+                for (name, ta, tb) in LAYOUTS {
+                    let ([ra, ca], [rb, cb]) =
+                        (if ta { [k, m] } else { [m, k] }, if tb { [n, k] } else { [k, n] });
+                    let a = Matrices::new(gpu, [batch, ra + BEFORE + BEHIND, ca], 1, compute);
+                    let b = Matrices::new(gpu, [batch, rb + BEFORE + BEHIND, cb], 2, compute);
+                    let one = |i| product(a.part(i, part(ra)), b.part(i, part(rb)), sizes, ta, tb);
+                    let expected: Vec<f64> = (0..batch).flat_map(one).collect();
+                    for out in [dtype(compute), DType::F32] {
+                        let run = |output| {
+                            let (lhs, rhs) = (a.side(ta).rows(part(ra)), b.side(tb).rows(part(rb)));
+                            values(matmul(lhs, rhs, output, compute.fp32_math()))
+                        };
+                        let what = format!("{batch} x rows, {} {name} into {out:?}", compute.name());
+                        let mut below = |form: &str, got: Vec<f64>, expected: &[f64]| {
+                            checks.below(
+                                &format!("{what}, {form}"),
+                                error(&got, expected),
+                                limit(compute, out),
+                            );
+                        };
+                        below("new", run(Output::New(out)), &expected);
+                        let whole = ones(gpu, batch, m + BEFORE + BEHIND, n, out);
+                        for accumulate in [false, true] {
+                            let output = Output::Into { tensor: whole.clone(), rows: part(m), accumulate };
+                            let in_place = embed(&expected, [batch, m, n], f64::from(u8::from(accumulate)));
+                            below(
+                                if accumulate { "added to rows" } else { "into rows" },
+                                run(output),
+                                &in_place,
+                            );
+                        }
+                        let added: Vec<f64> = expected.iter().map(|x| x + 1.0).collect();
+                        below("added", run(Output::AddTo(ones(gpu, batch, m, n, out))), &added);
                     }
-                    let added: Vec<f64> = expected.iter().map(|x| x + 1.0).collect();
-                    below("added", run(Output::AddTo(ones(gpu, batch, m, n, out))), &added);
                 }
             }
+            columns_and_heads(gpu, compute, checks);
+            for batch in [1, 3] {
+                bias(gpu, batch, compute, checks);
+            }
+            bias_gradients(gpu, compute, checks);
         }
-        columns_and_heads(gpu, compute, checks);
-        for batch in [1, 3] {
-            bias(gpu, batch, compute, checks);
-        }
-        bias_gradients(gpu, compute, checks);
-    }
+    });
 }
 
 fn ones(gpu: &Gpu, batch: usize, rows: usize, columns: usize, dtype: DType) -> CubeTensor {
@@ -222,41 +235,46 @@ fn kernels(gpu: &Gpu, work: impl FnOnce()) -> String {
 }
 
 /// Every form of a product that is large enough to be tuned, before and after its tuning.
-pub fn tuning_changes_no_result(gpu: &Gpu, checks: &mut Checks) {
-    let n = 1024;
-    for compute in TYPES {
-        let [a, b] = [1, 2].map(|seed| Matrices::new(gpu, [1, n, n], seed, compute));
-        let bias = primitive(on(&gpu.burn(), random([1, n], 3), Compute::Fp32));
-        let sides = || (View::from(a.side(true)), View::from(b.side(false)));
-        let math: Fp32Math = compute.fp32_math();
-        let whole = || ones(gpu, 1, n, n, DType::F32);
-        let all = || {
-            let form = |output| {
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn tuning_changes_no_result() {
+    on_gpu(|gpu, checks| {
+        let n = 1024;
+        for compute in TYPES {
+            let [a, b] = [1, 2].map(|seed| Matrices::new(gpu, [1, n, n], seed, compute));
+            let bias = primitive(on(&gpu.burn(), random([1, n], 3), Compute::Fp32));
+            let sides = || (View::from(a.side(true)), View::from(b.side(false)));
+            let math: Fp32Math = compute.fp32_math();
+            let whole = || ones(gpu, 1, n, n, DType::F32);
+            let all = || {
+                let form = |output| {
+                    let (lhs, rhs) = sides();
+                    matmul(lhs, rhs, output, math)
+                };
                 let (lhs, rhs) = sides();
-                matmul(lhs, rhs, output, math)
+                let biased = matmul_bias(lhs, rhs, bias.clone(), Output::New(DType::F32), math);
+                let (lhs, rhs) = sides();
+                let (dw, db) = matmul_bias_gradient(lhs, rhs, Gradient::Lhs, Output::New(DType::F32), math);
+                let rows = Output::Into {
+                    tensor: ones(gpu, 1, n + 64, n, DType::F32),
+                    rows: 32..n + 32,
+                    accumulate: true,
+                };
+                [form(Output::New(DType::F32)), form(Output::AddTo(whole())), form(rows), biased, dw, db]
+                    .map(values)
             };
-            let (lhs, rhs) = sides();
-            let biased = matmul_bias(lhs, rhs, bias.clone(), Output::New(DType::F32), math);
-            let (lhs, rhs) = sides();
-            let (dw, db) = matmul_bias_gradient(lhs, rhs, Gradient::Lhs, Output::New(DType::F32), math);
-            let rows = Output::Into {
-                tensor: ones(gpu, 1, n + 64, n, DType::F32),
-                rows: 32..n + 32,
-                accumulate: true,
+            let before = all();
+            let guard = gpu.allow_tuning(|_| ());
+            let during = all();
+            drop(guard);
+            let after = all();
+            // Against each other: algorithms differ in the order of their sums.
+            let worst = |other: &[Vec<f64>; 6]| {
+                before.iter().zip(other).map(|(a, b)| error(a, b)).fold(0.0, f64::max)
             };
-            [form(Output::New(DType::F32)), form(Output::AddTo(whole())), form(rows), biased, dw, db]
-                .map(values)
-        };
-        let before = all();
-        let guard = gpu.allow_tuning(|_| ());
-        let during = all();
-        drop(guard);
-        let after = all();
-        // Against each other: algorithms differ in the order of their sums.
-        let worst =
-            |other: &[Vec<f64>; 6]| before.iter().zip(other).map(|(a, b)| error(a, b)).fold(0.0, f64::max);
-        let what = format!("results before and after tuning, {}", compute.name());
-        checks.below(&what, worst(&during).max(worst(&after)), 1e-4);
-    }
-    println!("     {}", gpu.paths()[0].1);
+            let what = format!("results before and after tuning, {}", compute.name());
+            checks.below(&what, worst(&during).max(worst(&after)), 1e-4);
+        }
+        println!("     {}", gpu.paths()[0].1);
+    });
 }

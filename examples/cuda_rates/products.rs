@@ -9,8 +9,7 @@ use runner::device::DeviceId;
 use runner::device::cuda::{Event, Fp32Math, Gpu, Operand, Output, buffer, matmul};
 use runner::recipe::Compute;
 
-use crate::TYPES;
-use crate::reference::{float, median, primitive};
+use crate::reference::{TYPES, float, median, primitive};
 
 /// Seconds between two events, so that the host stays ahead of the device.
 const SPAN: f64 = 0.03;

@@ -1,0 +1,128 @@
+//! AdamW on the host against AdamW on the GPU, and language models with everything on the host against
+//! their references.
+
+use std::path::Path;
+
+use burn::module::{Module, Param, ParamId};
+use burn::tensor::{Device, Distribution, Tensor};
+use runner::device::DeviceId;
+use runner::offload::{Memory, Offload, Strategy};
+use runner::optim::{AdamW, GradientSet, Optimizer, OptimizerConfig, StepSize};
+use runner::recipe::Compute;
+use runner::verify::{self, Check};
+
+use crate::on_gpu;
+
+const DEVICE: DeviceId = DeviceId::Cuda(0);
+const ELEMENTS: usize = (1 << 20) + 3;
+
+#[derive(Module, Debug)]
+struct One {
+    weight: Param<Tensor<1>>,
+}
+
+impl One {
+    fn new(weight: Tensor<1>) -> Self {
+        Self { weight: Param::initialized(ParamId::new(), weight.autodiff().require_grad()) }
+    }
+
+    /// The gradient of Σ w g is g.
+    fn step(self, optimizer: &mut Optimizer, g: &Tensor<1>, size: &StepSize) -> Self {
+        let gradients = (self.weight.val() * g.clone()).sum().backward();
+        let mut set = GradientSet::default();
+        set.add(&self, gradients);
+        optimizer.step(self, set, size)
+    }
+
+    fn values(&self) -> Vec<f32> {
+        self.weight.val().inner().into_data().try_to_vec().expect("fp32")
+    }
+}
+
+/// Both fed the same gradients, with and without clipping, for 50 steps.
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn fifty_steps() {
+    on_gpu(|_, checks| {
+        let device: Device = DEVICE.burn();
+        device.seed(11);
+        let random =
+            |deviation| Tensor::<1>::random([ELEMENTS], Distribution::Normal(0.0, deviation), &device);
+        let rule = OptimizerConfig::AdamW(AdamW { lr: 1e-2, weight_decay: 0.1, ..AdamW::default() });
+        let start = random(0.5);
+        let mut networks = [Memory::Device, Memory::Host].map(|memory| {
+            // Each in memory of its own: an update on the host is written over the parameter.
+            let network = One::new(start.clone() * 1.0);
+            let mut optimizer = Optimizer::new(&rule, memory, DEVICE);
+            optimizer.adopt(&network, None);
+            Some((network, optimizer))
+        });
+        let before = start.into_data().try_to_vec::<f32>().expect("fp32");
+        for step in 0..50 {
+            let g = random(1e-3 * f64::from(1 + step % 7));
+            let clip = (step % 2 == 0).then(|| Tensor::<1>::from_floats([0.5], &device));
+            let size = StepSize { rate: 1.0 - f64::from(step) / 100.0, clip, ..StepSize::FULL };
+            for place in &mut networks {
+                let (network, mut optimizer) = place.take().expect("between steps");
+                *place = Some((network.step(&mut optimizer, &g, &size), optimizer));
+            }
+        }
+        let [on_device, on_host] = networks.map(|place| place.expect("between steps").0.values());
+        let largest =
+            |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from((a - b).abs())).fold(0.0, f64::max);
+        checks.below("50 steps of AdamW on the host and on the device", largest(&on_device, &on_host), 1e-5);
+        let moved = largest(&before, &on_host);
+        checks.verdict("they change the parameters", moved > 0.1, &format!("{moved:.2e}"));
+    });
+}
+
+/// Runs where the repository's fixtures are.
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn against_references() {
+    on_gpu(|_, checks| {
+        let host = Memory::Host;
+        for (name, offload) in [
+            ("optimizer", Offload { optimizer: host, ..Offload::default() }),
+            (
+                "checkpointed and optimizer",
+                Offload { optimizer: host, ..Offload::of(Strategy::Checkpointed) },
+            ),
+            ("naive and activations", Offload { activations: host, ..Offload::of(Strategy::Naive) }),
+            ("overlap and optimizer", Offload { optimizer: host, ..Offload::of(Strategy::Overlap) }),
+            (
+                "overlap and both",
+                Offload { optimizer: host, activations: host, ..Offload::of(Strategy::Overlap) },
+            ),
+        ] {
+            for model in ["qwen2", "gpt2"] {
+                let options = verify::Options {
+                    device: DEVICE,
+                    level: None,
+                    compute: Compute::Fp32,
+                    atol: None,
+                    offload,
+                };
+                let compared = verify::verify(Path::new("tests/fixtures").join(model).as_path(), &options);
+                let (holds, figures) = match compared {
+                    Ok(compared) => {
+                        let failed: Vec<Check> = compared.iter().filter(|c| !c.passes()).cloned().collect();
+                        (
+                            failed.is_empty(),
+                            format!("{} quantities\n{}", compared.len(), verify::table(&failed)),
+                        )
+                    }
+                    Err(error) => (false, format!("{error:?}")),
+                };
+                checks.verdict(
+                    &format!("{model}, on the host: {name}"),
+                    holds,
+                    figures.lines().next().unwrap_or(""),
+                );
+                if !holds {
+                    println!("{figures}");
+                }
+            }
+        }
+    });
+}

@@ -1,0 +1,182 @@
+//! Rotary embeddings, head layouts and masked softmax.
+
+use burn::tensor::DType;
+use runner::ops::attention::Heads;
+use runner::ops::kernels::heads::{merge_heads, merge_heads_into, split_heads};
+use runner::ops::kernels::rope::rope;
+use runner::ops::kernels::softmax::{Mask, masked_softmax, masked_softmax_backward};
+
+use super::bench;
+use super::data::{integers, known, normal};
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn rope_values() {
+    bench(|bench| {
+        for (tokens, heads, d) in [(1, 1, 2), (7, 3, 6), (5, 2, 64), (33, 4, 128)] {
+            let (half, table) = (d / 2, tokens + 3);
+            let angles: Vec<f64> = (0..table * half).map(|i| (i * 7 % 100) as f64 * 0.063).collect();
+            let cosines: Vec<f64> = angles.iter().map(|a| a.cos()).collect();
+            let sines: Vec<f64> = angles.iter().map(|a| a.sin()).collect();
+            let cos = known(&cosines, &[table, half], DType::F32);
+            let sin = known(&sines, &[table, half], DType::F32);
+            let positions: Vec<i32> = (0..tokens).map(|t| ((t * 5) % table) as i32).collect();
+            for dtype in [DType::F32, DType::BF16, DType::F16] {
+                for inverse in [false, true] {
+                    let x = normal(&[tokens, heads * d], dtype, 5);
+                    let mut expected = x.values.clone();
+                    for (t, position) in positions.iter().enumerate() {
+                        for pair in 0..heads * half {
+                            let first = t * heads * d + pair / half * d + pair % half;
+                            let at = *position as usize * half + pair % half;
+                            let s = sin.values[at] * if inverse { -1.0 } else { 1.0 };
+                            let (x1, x2, c) = (x.values[first], x.values[first + half], cos.values[at]);
+                            expected[first] = x1 * c - x2 * s;
+                            expected[first + half] = x2 * c + x1 * s;
+                        }
+                    }
+                    let name = format!("rope [{tokens}, {heads}*{d}] {dtype:?} inverse {inverse}");
+                    let places = integers(&positions, &[tokens]);
+                    let shared = x.tensor.clone();
+                    let got = rope(x.tensor.clone(), &cos.tensor, &sin.tensor, &places, inverse);
+                    bench.compare(&format!("{name}, input kept"), &got, &expected);
+                    bench.compare_within(&format!("{name}, the input"), &shared, &x.values, 0.0);
+                    drop((shared, got));
+                    let got = rope(x.tensor, &cos.tensor, &sin.tensor, &places, inverse);
+                    bench.compare(&format!("{name}, in place"), &got, &expected);
+                }
+            }
+        }
+    });
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn heads() {
+    bench(|bench| {
+        for (batch, sequence, kv_heads, group, head_dim, before, after) in [
+            (1, 1, 1, 1, 1, 0, 0),
+            (2, 5, 2, 3, 6, 6, 3),
+            (2, 7, 2, 1, 64, 128, 0),
+            (3, 17, 4, 2, 64, 0, 512),
+            (1, 9, 1, 8, 128, 0, 0),
+        ] {
+            let dims = Heads { batch, sequence, kv_heads, group, head_dim };
+            let (tokens, width) = (batch * sequence, kv_heads * group * head_dim);
+            let columns = before + width + after;
+            for dtype in [DType::F32, DType::BF16] {
+                let name = format!("{dims:?} columns {columns} {dtype:?}");
+                let x = normal(&[tokens, columns], dtype, 6);
+                let mut expected = Vec::new();
+                let mut kept = Vec::new();
+                for matrix in 0..batch * kv_heads {
+                    for row in 0..sequence * group {
+                        let token = matrix / kv_heads * sequence + row / group;
+                        let head = matrix % kv_heads * group + row % group;
+                        for i in 0..head_dim {
+                            expected.push(x.values[token * columns + before + head * head_dim + i]);
+                        }
+                    }
+                }
+                for token in 0..tokens {
+                    let start = token * columns + before;
+                    kept.extend_from_slice(&x.values[start..start + width]);
+                }
+                let split = split_heads(&x.tensor, before, dims, None);
+                bench.compare_within(&format!("split_heads {name}"), &split, &expected, 0.0);
+                let merged = merge_heads(&split, dims, DType::BF16);
+                bench.compare(&format!("merge_heads {name}"), &merged, &kept);
+                let target = normal(&[tokens, columns], DType::BF16, 7);
+                let mut expected = target.values.clone();
+                for token in 0..tokens {
+                    expected[token * columns + before..token * columns + before + width]
+                        .copy_from_slice(&kept[token * width..(token + 1) * width]);
+                }
+                let merged = merge_heads_into(&split, dims, None, target.tensor, before);
+                bench.compare(&format!("merge_heads_into {name}"), &merged, &expected);
+            }
+        }
+    });
+}
+
+/// A block of scores: batch, kv_heads, group, positions, first query, keys, positions of a sequence.
+const BLOCKS: [[usize; 7]; 8] = [
+    [1, 1, 1, 1, 0, 1, 1],
+    [2, 1, 1, 3, 0, 3, 5],
+    [2, 2, 3, 5, 4, 9, 11],
+    [1, 2, 2, 16, 16, 32, 64],
+    [2, 2, 1, 8, 120, 128, 128],
+    [1, 1, 4, 4, 600, 608, 1024],
+    [1, 2, 1, 3, 3000, 3003, 4000],
+    [1, 1, 2, 2, 9000, 9004, 9004],
+];
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn softmax() {
+    bench(|bench| {
+        for [batch, kv_heads, group, positions, query_start, keys, total] in BLOCKS {
+            let (matrices, rows) = (batch * kv_heads, positions * group);
+            let shape = [matrices, rows, keys];
+            // Samples of growing length, and padding at the end of each sequence.
+            let segment = |b: usize, j: usize| match () {
+                () if j + 1 == total && total > keys => -1,
+                () => ((j + 3 * b) as f64).sqrt() as i32 / 3,
+            };
+            let ids: Vec<i32> = (0..batch * total).map(|i| segment(i / total, i % total)).collect();
+            let scale = 0.3;
+            for packed in [false, true] {
+                let segments = packed.then(|| integers(&ids, &[batch, total]));
+                let mask = Mask { query_start, group, kv_heads, segments };
+                let scores = normal(&shape, DType::F32, 8);
+                let scores = known(
+                    &scores.values.iter().map(|x| 4.0 * x + 50.0).collect::<Vec<_>>(),
+                    &shape,
+                    DType::F32,
+                );
+                let dp = normal(&shape, DType::F32, 9);
+                let (mut p, mut ds) = (Vec::new(), Vec::new());
+                for row in 0..matrices * rows {
+                    let position = query_start + row % rows / group;
+                    let sequence = row / rows / kv_heads * total;
+                    let visible = |j: usize| {
+                        j <= position && (!packed || ids[sequence + j] == ids[sequence + position])
+                    };
+                    let at = row * keys;
+                    let scaled = |j: usize| scale * scores.values[at + j];
+                    let top = (0..keys).filter(|j| visible(*j)).map(scaled).fold(f64::NEG_INFINITY, f64::max);
+                    let terms: Vec<f64> =
+                        (0..keys).map(|j| if visible(j) { (scaled(j) - top).exp() } else { 0.0 }).collect();
+                    let sum: f64 = terms.iter().sum();
+                    let mean: f64 = (0..keys).map(|j| terms[j] / sum * dp.values[at + j]).sum();
+                    p.extend(terms.iter().map(|x| x / sum));
+                    ds.extend((0..keys).map(|j| scale * terms[j] / sum * (dp.values[at + j] - mean)));
+                }
+                for out in [DType::F32, DType::BF16] {
+                    let name =
+                        format!("masked_softmax {shape:?} group {group} from {query_start} packed {packed}");
+                    let allowed = super::tolerance(out).max(2e-5);
+                    let got = masked_softmax(scores.tensor.clone(), &mask, scale as f32, out);
+                    bench.compare_within(&name, &got, &p, allowed);
+                    let (got, got_ds) = masked_softmax_backward(
+                        scores.tensor.clone(),
+                        dp.tensor.clone(),
+                        &mask,
+                        scale as f32,
+                        out,
+                    );
+                    bench.compare_within(&format!("{name} backward P"), &got, &p, allowed);
+                    bench.compare_within(&format!("{name} dS"), &got_ds, &ds, allowed);
+                }
+                let name = format!("masked_softmax {shape:?} packed {packed}, in place");
+                let scores_again = known(&scores.values, &shape, DType::F32);
+                let (got, got_ds) =
+                    masked_softmax_backward(scores_again.tensor, dp.tensor, &mask, scale as f32, DType::F32);
+                bench.compare_within(&format!("{name}, backward P"), &got, &p, 2e-5);
+                bench.compare_within(&format!("{name}, dS"), &got_ds, &ds, 2e-5);
+                let got = masked_softmax(scores.tensor, &mask, scale as f32, DType::F32);
+                bench.compare_within(&name, &got, &p, 2e-5);
+            }
+        }
+    });
+}

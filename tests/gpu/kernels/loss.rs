@@ -1,0 +1,134 @@
+//! Cross entropy in chunks, sums, and the mean square difference.
+
+use burn::tensor::DType;
+use runner::ops::kernels::cross_entropy::{LossState, chunk_gradient, observe_chunk, token_losses};
+use runner::ops::kernels::sum::{
+    mean_square_difference, mean_square_difference_backward, sum, sum_of_squares,
+};
+
+use super::bench;
+use super::data::{download, integers, known, normal, scalar};
+
+const SIZES: [usize; 7] = [1, 7, 256, 1000, 4097, 300_000, 3_000_001];
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn sums() {
+    bench(|bench| {
+        for n in SIZES {
+            let x = normal(&[n], DType::F32, 10);
+            let shifted: Vec<f64> = x.values.iter().map(|x| x + 1.0).collect();
+            let x = known(&shifted, &[n], DType::F32);
+            bench.compare(&format!("sum of {n}"), &sum(&x.tensor), &[x.values.iter().sum()]);
+            for dtype in [DType::F32, DType::BF16, DType::F16] {
+                let x = normal(&[n], dtype, 11);
+                let expected: f64 = x.values.iter().map(|x| x * x).sum();
+                bench.compare(
+                    &format!("sum_of_squares of {n} {dtype:?}"),
+                    &sum_of_squares(std::slice::from_ref(&x.tensor)),
+                    &[expected],
+                );
+            }
+        }
+        let all: Vec<_> = [DType::F32, DType::BF16, DType::F16]
+            .into_iter()
+            .flat_map(|dtype| SIZES.map(|n| normal(&[n], dtype, 12)))
+            .collect();
+        let expected: f64 = all.iter().flat_map(|x| &x.values).map(|x| x * x).sum();
+        let tensors: Vec<_> = all.iter().map(|x| x.tensor.clone()).collect();
+        bench.compare("sum_of_squares of many tensors", &sum_of_squares(&tensors), &[expected]);
+        for (value, name) in [(f64::INFINITY, "infinity"), (f64::NAN, "NaN")] {
+            let mut values = vec![1.0; 5000];
+            values[4321] = value;
+            let x = known(&values, &[5000], DType::BF16);
+            let got = download(&sum_of_squares(std::slice::from_ref(&x.tensor)))[0];
+            bench.holds(&format!("sum_of_squares carries {name} over"), !got.is_finite());
+        }
+    });
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn mean_square() {
+    bench(|bench| {
+        for n in SIZES {
+            for (y, target) in
+                [(DType::F32, DType::F32), (DType::BF16, DType::F32), (DType::BF16, DType::BF16)]
+            {
+                let name = format!("mean_square_difference of {n} {y:?} {target:?}");
+                let (y, target) = (normal(&[n], y, 12), normal(&[n], target, 13));
+                let differences: Vec<f64> = y.values.iter().zip(&target.values).map(|(a, b)| a - b).collect();
+                let loss = differences.iter().map(|d| d * d).sum::<f64>() / n as f64;
+                bench.compare(&name, &mean_square_difference(&y.tensor, &target.tensor), &[loss]);
+                let expected: Vec<f64> = differences.iter().map(|d| 2.0 * d / n as f64 * 3.0).collect();
+                let got = mean_square_difference_backward(&y.tensor, &target.tensor, &scalar(3.0));
+                bench.compare(&format!("{name} backward"), &got, &expected);
+            }
+        }
+    });
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn cross_entropy() {
+    bench(|bench| {
+        for (tokens, vocab, chunk) in
+            [(1, 1, 1), (5, 10, 4), (3, 33, 33), (40, 1000, 256), (17, 5000, 1023), (6, 20_001, 8192)]
+        {
+            let name = format!("cross entropy of {tokens} tokens, {vocab} entries by {chunk}");
+            let logits = normal(&[tokens, vocab], DType::F32, 14);
+            let values: Vec<f64> = logits.values.iter().map(|x| f64::from((x * 5.0 - 40.0) as f32)).collect();
+            // The edges of the chunks, entries between them, and ignored tokens.
+            let labels: Vec<i32> = (0..tokens)
+                .map(|t| match t % 5 {
+                    0 => (vocab - 1) as i32,
+                    1 => (chunk.min(vocab) - 1) as i32,
+                    2 => -100,
+                    3 => (chunk % vocab) as i32,
+                    _ => (t * 37 % vocab) as i32,
+                })
+                .collect();
+            let on_device = integers(&labels, &[tokens]);
+            let part = |first: usize, last: usize| {
+                let columns: Vec<f64> =
+                    (0..tokens).flat_map(|t| values[t * vocab + first..t * vocab + last].to_vec()).collect();
+                known(&columns, &[tokens, last - first], DType::F32).tensor
+            };
+            let starts: Vec<usize> = (0..vocab).step_by(chunk).collect();
+            let mut state = LossState::new(&on_device, tokens);
+            for first in &starts {
+                observe_chunk(&part(*first, (first + chunk).min(vocab)), &on_device, *first, &mut state);
+            }
+            let (losses, lse) = token_losses(&state, &on_device);
+            let expected_lse: Vec<f64> = values
+                .chunks(vocab)
+                .map(|row| {
+                    let top = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+                    top + row.iter().map(|x| (x - top).exp()).sum::<f64>().ln()
+                })
+                .collect();
+            let target = |t: usize| values[t * vocab + labels[t] as usize];
+            let expected: Vec<f64> =
+                (0..tokens).map(|t| if labels[t] < 0 { 0.0 } else { expected_lse[t] - target(t) }).collect();
+            bench.compare_within(&format!("{name}, lse"), &lse, &expected_lse, 1e-5);
+            bench.compare_within(&format!("{name}, losses"), &losses, &expected, 1e-5);
+            let scale = scalar(0.25);
+            for first in starts {
+                let last = (first + chunk).min(vocab);
+                let mut expected = Vec::new();
+                for t in 0..tokens {
+                    for entry in first..last {
+                        let hit = f64::from(u8::from(labels[t] == entry as i32));
+                        let p = (values[t * vocab + entry] - expected_lse[t]).exp();
+                        expected.push(if labels[t] < 0 { 0.0 } else { (p - hit) * 0.25 });
+                    }
+                }
+                for out in [DType::F32, DType::BF16] {
+                    let got = chunk_gradient(part(first, last), &lse, &on_device, first, &scale, out);
+                    let allowed = super::tolerance(out).max(2e-5);
+                    bench.compare_within(&format!("{name}, gradient from {first}"), &got, &expected, allowed);
+                }
+            }
+        }
+    });
+}

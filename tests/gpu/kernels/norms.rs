@@ -1,0 +1,127 @@
+//! RMSNorm and LayerNorm.
+
+use burn::tensor::DType;
+use runner::ops::kernels::norm::{layer_norm, layer_norm_backward, rms_norm, rms_norm_backward};
+
+use super::bench;
+use super::data::{Known, known, normal};
+
+/// Rows and columns: rows of one plane and of several, with and without vectors.
+const SHAPES: [[usize; 2]; 8] =
+    [[1, 1], [1, 64], [7, 33], [300, 128], [70, 514], [33, 2047], [9, 4096], [3, 20000]];
+/// Types of x, weight, y and g.
+const TYPES: [[DType; 4]; 4] = [
+    [DType::F32, DType::F32, DType::F32, DType::F32],
+    [DType::F32, DType::F32, DType::BF16, DType::BF16],
+    [DType::BF16, DType::BF16, DType::BF16, DType::BF16],
+    [DType::F16, DType::F32, DType::F16, DType::F16],
+];
+const EPS: f64 = 1e-5;
+
+struct Case {
+    name: String,
+    x: Known,
+    weight: Known,
+    g: Known,
+    out: DType,
+}
+
+fn cases(kind: &str) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for [tokens, width] in SHAPES {
+        for [x, weight, out, g] in TYPES {
+            // A mean far from zero tells a two-pass variance from one that cancels.
+            let mut values = normal(&[tokens, width], DType::F32, 1).values;
+            values.iter_mut().for_each(|value| *value = 0.5 * *value + 2.0);
+            cases.push(Case {
+                name: format!("{kind} [{tokens}, {width}] x {x:?} weight {weight:?} g {g:?}"),
+                x: known(&values, &[tokens, width], x),
+                weight: normal(&[width], weight, 2),
+                g: normal(&[tokens, width], g, 3),
+                out,
+            });
+        }
+    }
+    cases
+}
+
+/// y, dx, dweight, dbias in f64, without a mean when there is no bias.
+fn reference(case: &Case, bias: Option<&[f64]>) -> [Vec<f64>; 6] {
+    let width = case.weight.values.len();
+    let weight = &case.weight.values;
+    let [mut y, mut dx, mut means, mut rstds] = std::array::from_fn(|_| Vec::new());
+    let (mut dweight, mut dbias) = (vec![0.0; width], vec![0.0; width]);
+    for (x, g) in case.x.values.chunks(width).zip(case.g.values.chunks(width)) {
+        let n = width as f64;
+        let mean = bias.map_or(0.0, |_| x.iter().sum::<f64>() / n);
+        let variance = x.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / n;
+        let rstd = 1.0 / (variance + EPS).sqrt();
+        let normal: Vec<f64> = x.iter().map(|x| (x - mean) * rstd).collect();
+        let upstream: Vec<f64> = g.iter().zip(weight).map(|(g, w)| g * w).collect();
+        let along = normal.iter().zip(&upstream).map(|(a, b)| a * b).sum::<f64>() / n;
+        let level = bias.map_or(0.0, |_| upstream.iter().sum::<f64>() / n);
+        for i in 0..width {
+            y.push(normal[i] * weight[i] + bias.map_or(0.0, |bias| bias[i]));
+            dx.push(rstd * (upstream[i] - level - normal[i] * along));
+            dweight[i] += g[i] * normal[i];
+            dbias[i] += g[i];
+        }
+        means.push(mean);
+        rstds.push(rstd);
+    }
+    [y, dx, dweight, dbias, means, rstds]
+}
+
+/// dx is a difference of larger terms when a row is short, and rounded in x's type.
+const GRADIENT: f64 = 1e-4;
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn rms() {
+    bench(|bench| {
+        for case in cases("rms_norm") {
+            let [y, dx, dweight, _, _, rstd] = reference(&case, None);
+            let (got, got_rstd) = rms_norm(&case.x.tensor, &case.weight.tensor, EPS as f32, case.out);
+            bench.compare(&format!("{} y", case.name), &got, &y);
+            bench.compare(&format!("{} rstd", case.name), &got_rstd, &rstd);
+            let (got, got_weight) =
+                rms_norm_backward(&case.x.tensor, &case.weight.tensor, &got_rstd, &case.g.tensor);
+            let allowed = super::tolerance(got.dtype).max(GRADIENT);
+            if case.weight.values.len() > 1 {
+                bench.compare_within(&format!("{} dx", case.name), &got, &dx, allowed);
+            }
+            bench.compare_within(&format!("{} dweight", case.name), &got_weight, &dweight, 1e-5);
+        }
+    });
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn layer() {
+    bench(|bench| {
+        for case in cases("layer_norm") {
+            let width = case.weight.values.len();
+            let bias = normal(&[width], case.weight.tensor.dtype, 4);
+            let [y, dx, dweight, dbias, mean, rstd] = reference(&case, Some(&bias.values));
+            let (got, got_mean, got_rstd) =
+                layer_norm(&case.x.tensor, &case.weight.tensor, &bias.tensor, EPS as f32, case.out);
+            let allowed = super::tolerance(got.dtype).max(1e-5);
+            bench.compare_within(&format!("{} y", case.name), &got, &y, allowed);
+            bench.compare(&format!("{} mean", case.name), &got_mean, &mean);
+            bench.compare_within(&format!("{} rstd", case.name), &got_rstd, &rstd, 1e-5);
+            let (got, got_weight, got_bias) = layer_norm_backward(
+                &case.x.tensor,
+                &case.weight.tensor,
+                &got_mean,
+                &got_rstd,
+                &case.g.tensor,
+            );
+            let allowed = super::tolerance(got.dtype).max(GRADIENT);
+            if width > 1 {
+                bench.compare_within(&format!("{} dx", case.name), &got, &dx, allowed);
+            }
+            bench.compare_within(&format!("{} dweight", case.name), &got_weight, &dweight, 1e-4);
+            bench.compare_within(&format!("{} dbias", case.name), &got_bias, &dbias, 1e-5);
+        }
+    });
+}

@@ -1,0 +1,109 @@
+//! Conversions and sums, GELU, and the embedding.
+
+use burn::tensor::DType;
+use runner::ops::kernels::elementwise::{add, cast};
+use runner::ops::kernels::embedding::{DevicePlan, ScatterPlan, gather, scatter};
+use runner::ops::kernels::gelu as kernel;
+
+use super::bench;
+use super::data::{integers, normal};
+
+const FLOATS: [DType; 3] = [DType::F32, DType::BF16, DType::F16];
+const SIZES: [usize; 5] = [1, 7, 4096, 5000, 100_003];
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn elementwise() {
+    bench(|bench| {
+        for n in SIZES {
+            for a in FLOATS {
+                for b in FLOATS {
+                    let (x, y) = (normal(&[n], a, 15), normal(&[n], b, 16));
+                    bench.compare(&format!("cast {n} {a:?}"), &cast(x.tensor.clone(), b), &x.values);
+                    let expected: Vec<f64> = x.values.iter().zip(&y.values).map(|(x, y)| x + y).collect();
+                    let got = add(x.tensor.clone(), &y.tensor);
+                    bench.compare(&format!("add {n} {a:?} {b:?}"), &got, &expected);
+                    drop(got);
+                    let got = add(x.tensor, &y.tensor);
+                    bench.compare(&format!("add {n} {a:?} {b:?}, in place"), &got, &expected);
+                }
+            }
+        }
+    });
+}
+
+/// GELU and its derivative.
+fn gelu_at(x: f64) -> (f64, f64) {
+    let slope = (2.0 / std::f64::consts::PI).sqrt();
+    let t = (slope * (x + 0.044715 * x * x * x)).tanh();
+    let inner = slope * (1.0 + 3.0 * 0.044715 * x * x);
+    (0.5 * x * (1.0 + t), 0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * inner)
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn gelu() {
+    bench(|bench| {
+        for n in SIZES {
+            for (x, g) in [
+                (DType::F32, DType::F32),
+                (DType::BF16, DType::BF16),
+                (DType::BF16, DType::F32),
+                (DType::F16, DType::F16),
+            ] {
+                let name = format!("gelu {n} {x:?} {g:?}");
+                let (x, g) = (normal(&[n], x, 17), normal(&[n], g, 18));
+                let expected: Vec<f64> = x.values.iter().map(|x| gelu_at(*x).0).collect();
+                bench.compare(&name, &kernel::gelu(x.tensor.clone()), &expected);
+                let expected: Vec<f64> =
+                    x.values.iter().zip(&g.values).map(|(x, g)| g * gelu_at(*x).1).collect();
+                let got = kernel::gelu_backward(&x.tensor, g.tensor.clone());
+                bench.compare(&format!("{name} backward"), &got, &expected);
+                drop(got);
+                let got = kernel::gelu_backward(&x.tensor, g.tensor);
+                bench.compare(&format!("{name} backward in place"), &got, &expected);
+            }
+        }
+    });
+}
+
+fn uploaded(plan: &ScatterPlan) -> DevicePlan {
+    let upload = |values: &[i32]| integers(values, &[values.len()]);
+    DevicePlan { order: upload(&plan.order), unique: upload(&plan.unique), starts: upload(&plan.starts) }
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn embedding() {
+    bench(|bench| {
+        for (vocab, width, tokens) in [(1, 1, 1), (10, 7, 25), (50, 64, 3), (100, 1030, 77)] {
+            // Several tokens of one id, ids without a token, the first and the last entry.
+            let ids: Vec<i32> =
+                (0..tokens).map(|t| if t % 3 == 0 { vocab - 1 } else { (t * t % 7) % vocab }).collect();
+            let (vocab, tokens) = (vocab as usize, tokens as usize);
+            let on_device = integers(&ids, &[tokens]);
+            let plan = uploaded(&ScatterPlan::new(&ids));
+            for (from, to) in [
+                (DType::F32, DType::F32),
+                (DType::F32, DType::BF16),
+                (DType::BF16, DType::BF16),
+                (DType::BF16, DType::F32),
+            ] {
+                let name = format!("[{vocab}, {width}] {tokens} tokens {from:?}");
+                let weight = normal(&[vocab, width], from, 19);
+                let expected: Vec<f64> = ids
+                    .iter()
+                    .flat_map(|id| weight.values[*id as usize * width..][..width].to_vec())
+                    .collect();
+                bench.compare(&format!("gather {name}"), &gather(&weight.tensor, &on_device, to), &expected);
+                let g = normal(&[tokens, width], from, 20);
+                let mut expected = vec![0.0; vocab * width];
+                for (id, row) in ids.iter().zip(g.values.chunks(width)) {
+                    let sums = &mut expected[*id as usize * width..][..width];
+                    sums.iter_mut().zip(row).for_each(|(sum, x)| *sum += x);
+                }
+                bench.compare(&format!("scatter {name}"), &scatter(&g.tensor, &plan, vocab, to), &expected);
+            }
+        }
+    });
+}

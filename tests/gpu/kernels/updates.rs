@@ -1,0 +1,159 @@
+//! The optimizers' steps.
+
+use burn::tensor::DType;
+use burn_cubecl::tensor::CubeTensor;
+use runner::ops::kernels::adamw::adamw;
+use runner::ops::kernels::sgd::{SgdStep, sgd};
+use runner::optim::AdamW;
+
+use super::bench;
+use super::data::{Known, download, known, normal, scalar, tolerance};
+
+const SIZES: [usize; 4] = [1, 7, 4096, 5001];
+/// Types of the parameter and the gradient.
+const TYPES: [(DType, DType); 4] = [
+    (DType::F32, DType::F32),
+    (DType::F32, DType::BF16),
+    (DType::BF16, DType::BF16),
+    (DType::F16, DType::F32),
+];
+/// A factor of the gradient that f32 holds exactly.
+const CLIP: f64 = 0.625;
+
+fn widen(x: f32) -> f64 {
+    f64::from(x)
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn adamw_steps() {
+    bench(|bench| {
+        for n in SIZES {
+            for (p_type, g_type) in TYPES {
+                let name = format!("adamw {n} {p_type:?} {g_type:?}");
+                let (p, g) = (normal(&[n], p_type, 21), normal(&[n], g_type, 22));
+                let m = normal(&[n], DType::F32, 23);
+                let squares: Vec<f64> = m.values.iter().map(|x| 0.5 + x * x).collect();
+                let v = known(&squares, &[n], DType::F32);
+                let rule = AdamW { lr: 0.01, beta_2: 0.95, weight_decay: 0.1, ..AdamW::default() };
+                let step = rule.step(Some(3), 1.0);
+                let [b1, b2, rest1, rest2] = [step.beta1, step.beta2, step.rest1, step.rest2].map(widen);
+                let [mut new_p, mut new_m, mut new_v] = std::array::from_fn(|_| Vec::new());
+                for i in 0..n {
+                    let g = CLIP * g.values[i];
+                    let (m, v) = (b1 * m.values[i] + rest1 * g, b2 * v.values[i] + rest2 * g * g);
+                    let divisor = v.sqrt() / widen(step.correction) + widen(step.eps);
+                    new_p.push(p.values[i] * widen(step.decay) - widen(step.rate) * m / divisor);
+                    new_m.push(m);
+                    new_v.push(v);
+                }
+                let clip = scalar(CLIP);
+                let kept = p.tensor.clone();
+                let (got_p, got_m, got_v) =
+                    adamw(p.tensor, &g.tensor, m.tensor.clone(), v.tensor.clone(), Some(&clip), None, step);
+                bench.compare(&format!("{name} p"), &got_p, &new_p);
+                bench.compare(&format!("{name} m"), &got_m, &new_m);
+                bench.compare(&format!("{name} v"), &got_v, &new_v);
+                bench.compare_within(&format!("{name}, the old p is kept"), &kept, &p.values, 0.0);
+                drop(got_p);
+                let (got_p, ..) = adamw(kept, &g.tensor, m.tensor, v.tensor, Some(&clip), None, step);
+                bench.compare(&format!("{name} in place"), &got_p, &new_p);
+            }
+        }
+    });
+}
+
+/// The same steps where whether they are applied, and AdamW's corrections, are numbers on the device.
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn guarded_steps() {
+    bench(|bench| {
+        let rule = AdamW { lr: 0.01, beta_2: 0.95, weight_decay: 0.1, ..AdamW::default() };
+        let (host_knows, device_knows) = (rule.step(Some(3), 1.0), rule.step(None, 1.0));
+        let (c1, c2) = (1.0 - 0.9f64.powi(3), 1.0 - 0.95f64.powi(3));
+        let clip = scalar(CLIP);
+        for n in SIZES {
+            for (p_type, g_type) in TYPES {
+                let name = format!("guarded {n} {p_type:?} {g_type:?}");
+                let (p, g) = (normal(&[n], p_type, 27), normal(&[n], g_type, 28));
+                let lost = known(&vec![f64::INFINITY; n], &[n], g_type);
+                let m = normal(&[n], DType::F32, 29);
+                let squares: Vec<f64> = m.values.iter().map(|x| 0.5 + x * x).collect();
+                let v = known(&squares, &[n], DType::F32);
+                let fresh = || [&p.tensor, &m.tensor, &v.tensor].map(CubeTensor::copy);
+
+                let [a, b, c] = fresh();
+                let plain = adamw(a, &g.tensor, b, c, Some(&clip), None, host_knows);
+                let [a, b, c] = fresh();
+                let shared = known(&[1.0, c1, c2], &[3], DType::F32).tensor;
+                let same = adamw(a, &g.tensor, b, c, Some(&clip), Some(&shared), device_knows);
+                for (part, got, expected) in
+                    [("p", same.0, plain.0), ("m", same.1, plain.1), ("v", same.2, plain.2)]
+                {
+                    bench.compare(&format!("{name} adamw applied {part}"), &got, &download(&expected));
+                }
+                let [a, b, c] = fresh();
+                let shared = known(&[0.0, 0.0, 0.0], &[3], DType::F32).tensor;
+                let (a, b, c) = adamw(a, &lost.tensor, b, c, Some(&clip), Some(&shared), device_knows);
+                for (part, got, before) in [("p", a, &p), ("m", b, &m), ("v", c, &v)] {
+                    bench.compare_within(&format!("{name} adamw skipped {part}"), &got, &before.values, 0.0);
+                }
+
+                let rule = SgdStep { lr: 0.125, momentum: 0.9, weight_decay: 0.0625 };
+                let run = |g: &CubeTensor, applied: Option<f64>| {
+                    let [p, m, _] = fresh();
+                    let applied = applied.map(scalar);
+                    let (p, m) = sgd(p, g, Some(m), Some(&clip), applied.as_ref(), rule);
+                    (p, m.expect("there is momentum"))
+                };
+                let (plain, same) = (run(&g.tensor, None), run(&g.tensor, Some(1.0)));
+                bench.compare_within(&format!("{name} sgd applied p"), &same.0, &download(&plain.0), 0.0);
+                bench.compare_within(&format!("{name} sgd applied m"), &same.1, &download(&plain.1), 0.0);
+                let (got_p, got_m) = run(&lost.tensor, Some(0.0));
+                bench.compare_within(&format!("{name} sgd skipped p"), &got_p, &p.values, 0.0);
+                bench.compare_within(&format!("{name} sgd skipped m"), &got_m, &m.values, 0.0);
+            }
+        }
+    });
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn sgd_steps() {
+    bench(|bench| {
+        let step = SgdStep { lr: 0.125, momentum: 0.9, weight_decay: 0.0625 };
+        for n in SIZES {
+            for (p_type, g_type) in TYPES {
+                let name = format!("sgd {n} {p_type:?} {g_type:?}");
+                let (p, g) = (normal(&[n], p_type, 24), normal(&[n], g_type, 25));
+                let m = normal(&[n], DType::F32, 26);
+                let direction = |old: Option<&Known>| -> Vec<f64> {
+                    let new = |i: usize| {
+                        let old = old.map_or(0.0, |m| widen(step.momentum) * m.values[i]);
+                        old + CLIP * g.values[i] + 0.0625 * p.values[i]
+                    };
+                    (0..n).map(new).collect()
+                };
+                let moved =
+                    |m: &[f64]| -> Vec<f64> { p.values.iter().zip(m).map(|(p, m)| p - 0.125 * m).collect() };
+                let mut check = |what: &str, buffer: Option<CubeTensor>, expected: Vec<f64>| {
+                    let (got_p, got_m) =
+                        sgd(p.tensor.clone(), &g.tensor, buffer, Some(&scalar(CLIP)), None, step);
+                    bench.compare_within(
+                        &format!("{name} {what} p"),
+                        &got_p,
+                        &moved(&expected),
+                        tolerance(got_p.dtype),
+                    );
+                    if let Some(got_m) = got_m {
+                        bench.compare(&format!("{name} {what} m"), &got_m, &expected);
+                    }
+                };
+                check("without momentum", None, direction(None));
+                let zeros = known(&vec![0.0; n], &[n], DType::F32);
+                check("first step", Some(zeros.tensor), direction(None));
+                check("next step", Some(m.tensor.clone()), direction(Some(&m)));
+            }
+        }
+    });
+}

@@ -1,0 +1,71 @@
+//! SwiGLU: gradients against the CPU, and the memory of a long loop.
+
+use burn::tensor::{DType, Device, Tensor};
+use runner::device::cuda::Usage;
+use runner::ops::dense::{Arithmetic, WeightLayout};
+use runner::ops::swiglu::swiglu;
+use runner::ops::{Level, Operator};
+use runner::recipe::Compute;
+
+use crate::on_gpu;
+use crate::reference::{TYPES, error, float, host, random, tolerance};
+use crate::stack::Stack;
+
+/// y, dx, dW, dV and dU of one operator for the loss Σ y ⊙ t.
+fn gradients(device: &Device, [n, h, i]: [usize; 3], level: Level, compute: Compute) -> [Vec<f64>; 5] {
+    let device = device.clone().autodiff();
+    let scaled = |shape: [usize; 2], seed| {
+        let t = Tensor::<2>::from_data(random(shape, seed), (&device, DType::F32));
+        (t / (shape[0] as f64).sqrt()).cast(float(compute)).require_grad()
+    };
+    let x =
+        Tensor::<2>::from_data(random([n, h], 5), (&device, DType::F32)).cast(float(compute)).require_grad();
+    let (w, v, u) = (scaled([h, i], 6), scaled([h, i], 7), scaled([i, h], 8));
+    let target = Tensor::<2>::from_data(random([n, h], 9), (&device, DType::F32)).cast(float(compute));
+    let arithmetic = Arithmetic::of(compute);
+    let (x_in, w_in, v_in, u_in) = (x.clone(), w.clone(), v.clone(), u.clone());
+    let y = swiglu(x_in, w_in, v_in, u_in, WeightLayout::InOut, level, Operator::Custom, arithmetic);
+    let gradients = (y.clone() * target).sum().backward();
+    let of = |t: &Tensor<2>| host(t.grad(&gradients).expect("a gradient"));
+    [host(y.inner()), of(&x), of(&w), of(&v), of(&u)]
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn swiglu_against_cpu() {
+    on_gpu(|gpu, checks| {
+        let shape = [1024, 768, 2304];
+        let expected = gradients(&Device::flex(), shape, Level::Keep, Compute::Fp32);
+        for compute in TYPES {
+            for level in Level::ALL {
+                let got = gradients(&gpu.burn(), shape, level, compute);
+                for (name, (got, expected)) in
+                    ["y", "dx", "dW", "dV", "dU"].iter().zip(got.iter().zip(&expected))
+                {
+                    let what = format!("swiglu {} level {level} {name}", compute.name());
+                    // Three products deep, and the largest of millions of elements.
+                    let limit = if compute == Compute::Fp32 { 5e-5 } else { 20.0 * tolerance(compute) };
+                    checks.below(&what, error(got, expected), limit);
+                }
+            }
+        }
+    });
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn memory_of_a_long_loop() {
+    on_gpu(|gpu, checks| {
+        let stack = Stack::new(gpu, [2048, 512, 2048, 2], Compute::Bf16);
+        let step = || drop(stack.forward(Level::Full).sum().backward());
+        (0..20).for_each(|_| step());
+        gpu.synchronize();
+        let early = Usage::now(gpu);
+        (0..200).for_each(|_| step());
+        gpu.synchronize();
+        let late = Usage::now(gpu);
+        let steady =
+            late.live == early.live && late.reserved == early.reserved && late.driver == early.driver;
+        checks.verdict("200 steps leave the memory as it was", steady, &format!("{early:?} then {late:?}"));
+    });
+}
