@@ -36,10 +36,7 @@ pub struct Samples {
 
 enum Content {
     /// The samples' tokens, uncut, one after the other, and where each one ends.
-    Tokens {
-        tokens: Vec<u32>,
-        ends: Vec<usize>,
-    },
+    Tokens { tokens: Vec<u32>, ends: Vec<usize> },
     Texts {
         texts: Vec<String>,
         /// Of each text in tokens, uncut.

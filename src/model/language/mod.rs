@@ -167,8 +167,9 @@ pub(crate) fn check(cell: &Cell, positions: usize) -> Result<(), Rule> {
             "set train.seq_len to 2 or more",
         ));
     }
-    let gated = cell.model.decoder().is_some_and(|shape| shape.gated);
-    if !gated && cell.checkpoint.level != Level::Keep {
+    let shape = cell.model.decoder().expect("a language model");
+    shape.check(cell)?;
+    if !shape.gated && cell.checkpoint.level != Level::Keep {
         return Err(Rule::new(
             &["checkpoint.level"],
             "checkpoint.level is a choice of the SwiGLU operator, which GPT-2 does not have",
