@@ -4,6 +4,7 @@ mod bad_input;
 mod commands;
 mod cuda;
 mod data;
+mod inputs;
 mod language;
 mod offload;
 mod place;
