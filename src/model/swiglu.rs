@@ -206,7 +206,8 @@ impl Network for SwigluStack {
             count: cell.train.accumulation_steps,
             dtype: dtype(cell.precision.compute),
             device: device.clone(),
-            drawn: Vec::new(),
+            // Before memory is counted: the tensors alone are the cell's.
+            drawn: Vec::with_capacity(cell.train.accumulation_steps),
         })
     }
 
