@@ -102,7 +102,6 @@ impl Cell {
 
     /// Rules over more than one key. Each technique checks its own.
     fn check(&self) -> Result<(), Rule> {
-        self.train.check()?;
         self.precision.check(self)?;
         self.ops.check(self)?;
         self.offload().check(self)?;
@@ -117,6 +116,7 @@ impl Cell {
                  \"packed\"",
             ));
         }
+        self.train.check()?;
         self.data.check(self)?;
         self.model.check(self)
     }

@@ -54,9 +54,9 @@ impl Shape {
     pub(crate) fn check(&self, cell: &Cell) -> Result<(), Rule> {
         let Self { vocab_size, hidden_size, intermediate_size, layers, heads, head_dim, .. } = *self;
         let Train { batch_size, seq_len, accumulation_steps, .. } = cell.train;
-        let keys = if packed(cell) { [batch_size, seq_len] } else { [1, seq_len] };
-        // Only composed attention keeps the scores of every layer.
-        let squares = if cell.ops.attention == Operator::Plain { layers } else { 1 };
+        // Only composed attention holds the scores of all tokens.
+        let squares = if cell.ops.attention == Operator::Plain { layers } else { 0 };
+        let rows = if packed(cell) { batch_size } else { 1 };
         let elements = elements(&[
             &[self.parameters as usize],
             &[batch_size, seq_len, accumulation_steps],
@@ -64,7 +64,7 @@ impl Shape {
             &[batch_size, seq_len, layers, hidden_size],
             &[batch_size, seq_len, layers, intermediate_size],
             &[batch_size, seq_len, layers, heads, head_dim],
-            &[batch_size, seq_len, squares, heads, keys[0], keys[1]],
+            &[batch_size, seq_len, squares, heads, rows, seq_len],
         ]);
         let sizes = [
             ("model.vocab_size", vocab_size),
