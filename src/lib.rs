@@ -17,6 +17,7 @@ pub mod ops;
 pub mod optim;
 pub mod precision;
 pub mod recipe;
+pub mod refusal;
 pub mod report;
 pub mod row;
 pub mod run;

@@ -64,11 +64,11 @@ pub fn run(args: &GenerateArgs) -> Result<String> {
         Architecture::Qwen2(c) | Architecture::Llama(c) => (c.vocab_size, c.max_position_embeddings),
         Architecture::Gpt2(c) => (c.vocab_size, c.max_position_embeddings),
     };
-    let longest = text.prompts.iter().map(Vec::len).max().unwrap_or(0) + args.tokens;
+    let longest = text.prompts.iter().map(Vec::len).max().unwrap_or(0).saturating_add(args.tokens);
     if longest > positions {
         return Err(miette!(
             help = "make --tokens smaller",
-            "prompt and continuation are {longest} tokens long, and the model has {positions} positions"
+            "prompt and continuation would be {longest} tokens long, and the model has {positions} positions"
         ));
     }
     if let Some(id) = text.prompts.iter().flatten().find(|id| **id as usize >= vocab) {

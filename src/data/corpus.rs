@@ -116,18 +116,21 @@ impl Corpus {
                 for (_, path) in files.iter().filter(|(of, _)| *of == split) {
                     read(path, &mut documents)?;
                 }
-                if documents.is_empty() {
-                    let names: Vec<_> = files.iter().map(|(_, path)| path.display().to_string()).collect();
-                    let name = split.name();
-                    return Err(DataError::new(format!(
-                        "the corpus {} has no text for \"{name}\"; a file belongs to it when its name says \
-                         so, as wiki.{name}.tokens does. Its files: {}",
-                        root.display(),
-                        names.join(", ")
-                    )));
-                }
-                Ok(documents)
+                if documents.is_empty() { Err(no_text(root, files, split)) } else { Ok(documents) }
             }
+        }
+    }
+
+    /// Whether there is something to read for a split.
+    ///
+    /// # Errors
+    /// A split without files.
+    pub fn require(&self, split: Split) -> Result<(), DataError> {
+        match self {
+            Self::Files { root, files } if !files.iter().any(|(of, _)| *of == split) => {
+                Err(no_text(root, files, split))
+            }
+            Self::Files { .. } | Self::Generated { .. } => Ok(()),
         }
     }
 }
@@ -150,6 +153,17 @@ impl Corpus {
                 .collect(),
         })
     }
+}
+
+fn no_text(root: &Path, files: &[(Split, PathBuf)], split: Split) -> DataError {
+    let name = split.name();
+    let names: Vec<_> = files.iter().map(|(_, path)| path.display().to_string()).collect();
+    DataError::new(format!(
+        "the corpus {} has no text for \"{name}\"; a file belongs to it when its name says so, as \
+         wiki.{name}.tokens does. Its files: {}",
+        root.display(),
+        names.join(", ")
+    ))
 }
 
 /// Adds a file's documents.

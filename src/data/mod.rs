@@ -6,6 +6,7 @@
 //! and a loader has it ready in time.
 
 pub mod blocks;
+mod check;
 pub mod collate;
 pub mod corpus;
 mod generated;
@@ -66,7 +67,7 @@ impl Dataset {
     /// # Errors
     /// Missing or damaged files, and a tokenizer with more tokens than the model has.
     pub fn open(data: &Data, seed: u64, vocab_size: usize) -> Result<Self, DataError> {
-        let Data::Text { corpus, tokenizer, train_split, eval_split, .. } = data else {
+        let Data::Text { corpus, tokenizer: source, train_split, eval_split, .. } = data else {
             return Ok(Self::Random { seed, vocab_size });
         };
         let (train_split, eval_split) = (*train_split, *eval_split);
@@ -74,16 +75,23 @@ impl Dataset {
             TextSource::Generated { size } => Corpus::generated(seed, size.0),
             TextSource::Path(path) => Corpus::open(path)?,
         };
-        let tokenizer = match tokenizer {
+        let tokenizer = match source {
             TokenizerSource::Train { vocab_size } => {
                 Tokenizer::train(&corpus.documents(train_split)?, *vocab_size)?
             }
             TokenizerSource::Path(path) => Tokenizer::load(path)?,
         };
         if tokenizer.vocab_size() > vocab_size {
+            let advice = match source {
+                TokenizerSource::Train { .. } => {
+                    "make data.vocab_size smaller or model.vocab_size larger".into()
+                }
+                TokenizerSource::Path(path) => {
+                    format!("{} is not the model's: name its own in data.tokenizer", path.display())
+                }
+            };
             return Err(DataError::new(format!(
-                "the tokenizer has {} tokens, but model.vocab_size is {vocab_size}; make data.vocab_size \
-                 smaller, model.vocab_size larger, or name the model's own tokenizer",
+                "the tokenizer has {} tokens, but model.vocab_size is {vocab_size}; {advice}",
                 tokenizer.vocab_size()
             )));
         }
@@ -120,7 +128,8 @@ impl TextDataset {
     /// A split without text, or with less than one block of it.
     pub fn blocks(&self, split: Split, seq_len: usize) -> Result<Blocks, DataError> {
         let tokens = self.tokenizer.encode_batch(&self.corpus.documents(split)?)?;
-        Blocks::new(tokens, self.tokenizer.end_of_text()?, seq_len)
+        let blocks = Blocks::new(tokens, self.tokenizer.end_of_text()?, seq_len);
+        blocks.map_err(|e| DataError::new(format!("the split \"{}\": {e}", split.name())))
     }
 
     /// The samples of a split, cut to `max_length` tokens.
@@ -172,6 +181,7 @@ mod tests {
         assert!(text.is_ascii() && text.contains(' '), "{text}");
         let message = Dataset::open(&data, 42, 300).unwrap_err().to_string();
         assert!(message.contains("the tokenizer has 512 tokens, but model.vocab_size is 300"), "{message}");
+        assert!(message.contains("make data.vocab_size smaller"), "{message}");
     }
 
     #[test]

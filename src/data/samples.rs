@@ -36,12 +36,11 @@ pub struct Samples {
 
 enum Content {
     /// The samples' tokens, uncut, one after the other, and where each one ends.
-    Tokens {
-        tokens: Vec<u32>,
-        ends: Vec<usize>,
-    },
+    Tokens { tokens: Vec<u32>, ends: Vec<usize> },
     Texts {
         texts: Vec<String>,
+        /// Of each text in tokens, uncut.
+        lengths: Vec<usize>,
         tokenizer: Box<Tokenizer>,
     },
 }
@@ -64,11 +63,17 @@ impl Samples {
         tokenize: Tokenize,
     ) -> Result<Self, DataError> {
         let end_of_text = tokenizer.end_of_text()?;
+        let encoded = tokenizer.encode_batch(&texts)?;
         let content = match tokenize {
-            Tokenize::EveryStep => Content::Texts { texts, tokenizer: Box::new(tokenizer.clone()) },
+            // The lengths alone are kept: they tell how large a batch can be.
+            Tokenize::EveryStep => Content::Texts {
+                lengths: encoded.iter().map(|text| text.len() + 1).collect(),
+                texts,
+                tokenizer: Box::new(tokenizer.clone()),
+            },
             Tokenize::Once => {
                 let (mut tokens, mut ends) = (Vec::new(), Vec::new());
-                for text in tokenizer.encode_batch(&texts)? {
+                for text in encoded {
                     tokens.extend(text);
                     tokens.push(end_of_text);
                     ends.push(tokens.len());
@@ -99,8 +104,7 @@ impl Samples {
         self.end_of_text
     }
 
-    /// The length of every sample, cut. Where text is tokenised again in every step it is the length in
-    /// bytes, which only puts the samples in order.
+    /// The length of every sample in tokens, cut.
     pub fn lengths(&self) -> Vec<u32> {
         let cut = |length: usize| length.min(self.max_length) as u32;
         match &self.content {
@@ -108,7 +112,7 @@ impl Samples {
                 let starts = std::iter::once(&0).chain(ends);
                 starts.zip(ends).map(|(start, end)| cut(end - start)).collect()
             }
-            Content::Texts { texts, .. } => texts.iter().map(|text| text.len() as u32).collect(),
+            Content::Texts { lengths, .. } => lengths.iter().map(|length| cut(*length)).collect(),
         }
     }
 
@@ -123,7 +127,7 @@ impl Samples {
                 let start = if index == 0 { 0 } else { ends[index - 1] };
                 (&tokens[start..ends[index]]).into()
             }
-            Content::Texts { texts, tokenizer } => {
+            Content::Texts { texts, tokenizer, .. } => {
                 let mut tokens = tokenizer.encode(&texts[index])?;
                 tokens.push(self.end_of_text);
                 tokens.into()
@@ -150,6 +154,8 @@ mod tests {
         let tokenizer = Tokenizer::train(&texts, 260).unwrap();
         let samples = |tokenize| Samples::new(texts.clone(), &tokenizer, 12, tokenize).unwrap();
         let (once, late) = (samples(Tokenize::Once), samples(Tokenize::EveryStep));
+        // What plans the batches, and with them their widths and their memory.
+        assert_eq!(once.lengths(), late.lengths());
         let (mut longest, mut cut) = (0, 0);
         for (i, length) in once.lengths().into_iter().enumerate() {
             let (a, b) = (once.get(i).unwrap(), late.get(i).unwrap());

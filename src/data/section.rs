@@ -15,6 +15,8 @@ use crate::recipe::values::{self, Bytes};
 const GENERATED: Bytes = Bytes(4 << 20);
 /// Tokens of a trained tokenizer where no number is written.
 const VOCAB_SIZE: usize = 4096;
+/// What is held out where no split is named.
+pub(super) const EVAL_SPLIT: Split = Split::Valid;
 
 /// `[data]`: what the model is trained and evaluated on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -164,7 +166,7 @@ impl TryFrom<RawData> for Data {
             Some(path) => TokenizerSource::Path(path.into()),
         };
         let train_split = raw.train_split.unwrap_or(Split::Train);
-        let eval_split = raw.eval_split.unwrap_or(Split::Valid);
+        let eval_split = raw.eval_split.unwrap_or(EVAL_SPLIT);
         Ok(Self::Text { corpus, tokenizer, train_split, eval_split, sampler })
     }
 }

@@ -4,7 +4,33 @@
 use serde::{Deserialize, Serialize};
 
 use crate::device::DeviceId;
-use crate::recipe::Compute;
+use crate::recipe::{Compute, Rule};
+
+/// More elements than any machine can address. Below it the arithmetic of estimates stays within 64 bits:
+/// none holds an element in as many as 2^8 bytes.
+const MOST_ELEMENTS: u128 = 1 << 54;
+
+/// Elements of tensors of these sizes, at most `u128::MAX`.
+pub fn elements(tensors: &[&[usize]]) -> u128 {
+    let of_one = |sizes: &&[usize]| sizes.iter().fold(1u128, |product, n| product.saturating_mul(*n as u128));
+    tensors.iter().map(of_one).fold(0, u128::saturating_add)
+}
+
+/// Refuses a cell whose tensors are too large for arithmetic with them. `sizes`: the keys that they follow from.
+pub(crate) fn check_elements(elements: u128, sizes: &[(&'static str, usize)]) -> Result<(), Rule> {
+    if elements <= MOST_ELEMENTS {
+        return Ok(());
+    }
+    let mut sizes = sizes.to_vec();
+    sizes.sort_by_key(|(_, size)| std::cmp::Reverse(*size));
+    let keys: Vec<&str> = sizes.iter().map(|(key, _)| *key).collect();
+    let (key, size) = sizes[0];
+    Err(Rule::new(
+        &keys,
+        "the cell needs more memory than any machine can address",
+        format!("make its sizes smaller; the largest is {key} = {size}"),
+    ))
+}
 
 /// Bytes at the cell's highest moment, by what holds them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

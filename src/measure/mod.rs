@@ -14,7 +14,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::device::trace::Crossing;
 pub use cpu::{CpuMeter, process_peak_rss};
-pub use estimate::{Estimate, Ledger};
+pub(crate) use estimate::check_elements;
+pub use estimate::{Estimate, Ledger, elements};
 pub use evaluation::Evaluation;
 pub use loading::{Load, Loading};
 pub use meter::{Measured, MemoryUse, Meter, Phase, Stop, divergence};

@@ -7,6 +7,8 @@ pub mod named;
 pub mod source;
 pub mod swiglu;
 
+use std::path::Path;
+
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
@@ -14,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::measure::{Estimate, Evaluation, Load};
 use crate::offload::Blocks;
 use crate::recipe::{Cell, Rule};
-use config::{Gpt2Config, LanguageModel, LlamaConfig};
+use config::{Gpt2Config, LanguageModel, LlamaConfig, WeightsFrom};
 use language::memory::Shape;
 use swiglu::SwigluConfig;
 
@@ -122,6 +124,19 @@ impl Model {
     /// Tokens a language model knows.
     pub fn vocab_size(&self) -> Option<usize> {
         self.decoder().map(|shape| shape.vocab_size)
+    }
+
+    /// The folder that its weights are loaded from.
+    pub fn weights_folder(&self) -> Option<&Path> {
+        let weights = match self {
+            Self::Swiglu(_) => return None,
+            Self::Qwen2(model) | Self::Llama(model) => &model.weights,
+            Self::Gpt2(model) => &model.weights,
+        };
+        match weights {
+            WeightsFrom::Random => None,
+            WeightsFrom::Folder(folder) => Some(folder),
+        }
     }
 
     /// The sizes of a language model.

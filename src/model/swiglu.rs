@@ -7,13 +7,13 @@ use serde::{Deserialize, Serialize};
 
 use super::{Flops, Network, Steps};
 use crate::device::dtype;
-use crate::measure::{Estimate, Evaluation, Ledger};
+use crate::measure::{Estimate, Evaluation, Ledger, check_elements, elements};
 use crate::model::Model;
 use crate::ops::dense::{Arithmetic, WeightLayout};
 use crate::ops::mean_square::mean_square;
 use crate::ops::swiglu::{memory::Sizes, swiglu};
 use crate::ops::{Level, Operator};
-use crate::recipe::{Cell, Rule, values};
+use crate::recipe::{Cell, Rule, Train, values};
 
 /// `[model] kind = "swiglu"`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -23,7 +23,7 @@ pub struct SwigluConfig {
     pub hidden_size: usize,
     #[serde(deserialize_with = "values::count")]
     pub intermediate_size: usize,
-    #[serde(deserialize_with = "values::count")]
+    #[serde(deserialize_with = "values::layers")]
     pub num_hidden_layers: usize,
 }
 
@@ -52,6 +52,8 @@ pub struct SwigluStack {
 pub struct Regression {
     pub x: Tensor<2>,
     pub target: Tensor<2>,
+    /// The micro-batch's part of the step's mean loss.
+    pub part: f64,
 }
 
 impl SwigluConfig {
@@ -62,10 +64,11 @@ impl SwigluConfig {
             .saturating_mul(self.intermediate_size as u64)
     }
 
-    /// Three matmuls of N·H·I multiply-adds a layer forward and six backward; level 1 repeats two.
+    /// Three matmuls of N·H·I multiply-adds a layer forward and six backward; level 1 repeats two. N are the
+    /// tokens of all micro-batches.
     pub fn flops(&self, cell: &Cell) -> Flops {
-        let matmul =
-            2.0 * cell.train.tokens() as f64 * self.hidden_size as f64 * self.intermediate_size as f64;
+        let tokens = (cell.train.tokens() * cell.train.accumulation_steps) as f64;
+        let matmul = 2.0 * tokens * self.hidden_size as f64 * self.intermediate_size as f64;
         let layers = self.num_hidden_layers as f64;
         let repeated = match cell.checkpoint.level {
             Level::Full => 2.0,
@@ -78,7 +81,7 @@ impl SwigluConfig {
         }
     }
 
-    /// Walks through one step: batch, forward, loss, backward, optimizer.
+    /// Walks through the last micro-batch of one step: batch, forward, loss, backward, optimizer.
     pub fn estimate(&self, cell: &Cell) -> Estimate {
         let sizes = self.sizes(cell);
         let (level, operator) = (cell.checkpoint.level, cell.ops.swiglu);
@@ -92,8 +95,12 @@ impl SwigluConfig {
         let fp32 = |bytes: u64| bytes / cell.precision.compute.bytes() * 4;
         ledger.now.optimizer = optimizer.state_tensors(memory) * fp32(weights);
         ledger.now.host = cell.offload().host_bytes(cell);
-        // Input and target.
-        ledger.take(2 * sizes.x);
+        if cell.train.accumulation_steps > 1 {
+            // Those of earlier micro-batches, to which more are added.
+            ledger.now.gradients = weights;
+        }
+        // Input and target of every micro-batch.
+        ledger.take(2 * sizes.x * cell.train.accumulation_steps as u64);
         for _ in 0..layers {
             sizes.forward(&mut ledger, level, operator);
             // y is the next layer's input; after the last layer it becomes the difference to the
@@ -125,36 +132,42 @@ impl SwigluConfig {
     }
 
     pub fn check(&self, cell: &Cell) -> Result<(), Rule> {
-        // 2^62 bytes: the arithmetic of the estimate stays within 64 bits below this.
-        let largest = [self.hidden_size as u128, cell.train.tokens() as u128]
-            .into_iter()
-            .map(|rows| rows * self.intermediate_size as u128 * 8 * self.num_hidden_layers as u128)
-            .max()
-            .unwrap_or(0);
-        if largest > 1 << 62 {
-            return Err(Rule::new(
-                &["model.intermediate_size", "model.hidden_size", "train.batch_size"],
-                "the cell needs more memory than any machine can address",
-                "make the sizes smaller",
-            ));
-        }
-        Ok(())
+        let (hidden, inner, layers) = (self.hidden_size, self.intermediate_size, self.num_hidden_layers);
+        let Train { batch_size, seq_len, accumulation_steps, .. } = cell.train;
+        let elements = elements(&[
+            &[layers, hidden, inner],
+            &[batch_size, seq_len, accumulation_steps, hidden],
+            &[batch_size, seq_len, layers, hidden],
+            &[batch_size, seq_len, layers, inner],
+        ]);
+        let sizes = [
+            ("model.hidden_size", hidden),
+            ("model.intermediate_size", inner),
+            ("model.num_hidden_layers", layers),
+            ("train.batch_size", batch_size),
+            ("train.seq_len", seq_len),
+            ("train.accumulation_steps", accumulation_steps),
+        ];
+        check_elements(elements, &sizes)
     }
 }
 
-/// One fixed problem, drawn when the first step asks for it.
-struct Problem {
+/// One fixed problem for each micro-batch, drawn when the first step asks for them.
+struct Problems {
     shape: [usize; 2],
+    count: usize,
     dtype: DType,
     device: Device,
-    drawn: Option<Regression>,
+    drawn: Vec<Regression>,
 }
 
-impl Steps<Regression> for Problem {
+impl Steps<Regression> for Problems {
     fn next(&mut self) -> Vec<Regression> {
-        let Self { shape, dtype, device, drawn } = self;
+        let Self { shape, count, dtype, device, drawn } = self;
         let random = || Tensor::random(*shape, Distribution::Normal(0.0, 1.0), (&*device, *dtype));
-        vec![drawn.get_or_insert_with(|| Regression { x: random(), target: random() }).clone()]
+        let part = 1.0 / *count as f64;
+        drawn.resize_with(*count, || Regression { x: random(), target: random(), part });
+        drawn.clone()
     }
 
     fn held_out(&mut self) -> Option<Regression> {
@@ -185,22 +198,25 @@ impl Network for SwigluStack {
         }
     }
 
-    /// One fixed problem, so that the loss must fall.
+    /// The same problems in every step, so that the loss must fall.
     fn steps(cell: &Cell, device: &Device) -> Box<dyn Steps<Regression>> {
         let Model::Swiglu(config) = &cell.model else { unreachable!("checked by kind") };
-        Box::new(Problem {
+        Box::new(Problems {
             shape: [cell.train.tokens(), config.hidden_size],
+            count: cell.train.accumulation_steps,
             dtype: dtype(cell.precision.compute),
             device: device.clone(),
-            drawn: None,
+            // Before memory is counted: the tensors alone are the cell's.
+            drawn: Vec::with_capacity(cell.train.accumulation_steps),
         })
     }
 
-    /// The mean squared distance to the target.
+    /// The mean squared distance to the target, times the micro-batch's part.
     fn loss(&self, batch: &Regression) -> Tensor<1> {
         // Inside a larger network the layer below wants this gradient too, so it is computed here.
         let y = self.forward(batch.x.clone().autodiff().require_grad());
-        mean_square(y, batch.target.clone())
+        let loss = mean_square(y, batch.target.clone());
+        if batch.part == 1.0 { loss } else { loss * batch.part }
     }
 
     fn evaluate(&self, _batch: &Regression) -> Evaluation {
@@ -217,3 +233,7 @@ impl SwigluStack {
         })
     }
 }
+
+#[cfg(test)]
+#[path = "swiglu_tests.rs"]
+mod tests;

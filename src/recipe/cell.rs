@@ -116,7 +116,8 @@ impl Cell {
                  \"packed\"",
             ));
         }
-        self.data.sampler().map_or(Ok(()), |sampler| sampler.check(self.train.seq_len))?;
+        self.train.check()?;
+        self.data.check(self)?;
         self.model.check(self)
     }
 
@@ -224,16 +225,25 @@ pub(super) fn from_table<'i>(
         let top = e.message().contains("`train`") && e.message().contains("`measure`");
         source.toml_error(&e, if top { &also } else { &[] })
     })?;
+    let place = |key: &str| find(places.get_ref(), key);
     let rule_error = |rule: Rule| {
-        let span = rule.keys.iter().find_map(|key| find(places.get_ref(), key));
+        let span = rule.keys.iter().find_map(|key| place(key));
         source.at(span, rule.message, rule.help)
     };
+    if let Some(folder) = cell.model.weights_folder()
+        && place("data.tokenizer").is_none()
+    {
+        cell.data.take_tokenizer_of(folder, place("data.vocab_size").is_some()).map_err(rule_error)?;
+    }
     if run == Run::Here {
         let device = DeviceId::resolve(&cell.device.0).map_err(rule_error)?;
         cell.device = DeviceName(device.to_string());
         device.check(&cell).map_err(rule_error)?;
     }
     cell.check().map_err(rule_error)?;
+    if run == Run::Here {
+        cell.data.check_files(&cell).map_err(rule_error)?;
+    }
     Ok(cell)
 }
 

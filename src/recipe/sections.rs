@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Deserializer, Serialize};
 
+use super::diagnostic::Rule;
 use super::values::{self, Bytes};
 use crate::optim::{OptimizerConfig, Schedule};
 
@@ -74,6 +75,21 @@ fn batches() -> usize {
 }
 
 impl Train {
+    /// Refuses what changes updates where there are none.
+    pub(super) fn check(&self) -> Result<(), Rule> {
+        let of_updates =
+            [("train.clip_norm", self.clip_norm.is_some()), ("train.schedule", !is_default(&self.schedule))];
+        let has_updates = !matches!(self.optimizer, OptimizerConfig::None(_));
+        match of_updates.into_iter().find(|(_, written)| *written && !has_updates) {
+            None => Ok(()),
+            Some((key, _)) => Err(Rule::new(
+                &[key],
+                format!("{key} has no effect without an optimizer: there is no update that it could change"),
+                format!("remove {key}, or write train.optimizer = {{ kind = \"adamw\", lr = 1e-3 }}"),
+            )),
+        }
+    }
+
     /// Tokens of one micro-batch.
     pub fn tokens(&self) -> usize {
         self.batch_size * self.seq_len

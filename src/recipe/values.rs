@@ -7,20 +7,28 @@ use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 
 /// Largest size a recipe may name: 2^31 - 1, the index range of a tensor dimension on CUDA.
-const MAX_COUNT: i64 = i32::MAX as i64;
+pub const MAX_COUNT: i64 = i32::MAX as i64;
+
+/// Most layers of a network. Each has tensors with names of their own, which are listed.
+pub const MAX_LAYERS: i64 = 1 << 16;
 
 /// A whole number of at least one: batch sizes, dimensions, steps.
 pub fn count<'de, D: Deserializer<'de>>(d: D) -> Result<usize, D::Error> {
-    whole(d, 1)
+    whole(d, 1, MAX_COUNT)
 }
 
 /// A whole number of at least zero: warm-up steps.
 pub fn count_or_zero<'de, D: Deserializer<'de>>(d: D) -> Result<usize, D::Error> {
-    whole(d, 0)
+    whole(d, 0, MAX_COUNT)
 }
 
-fn whole<'de, D: Deserializer<'de>>(d: D, least: i64) -> Result<usize, D::Error> {
-    struct Whole(i64);
+/// A number of layers.
+pub fn layers<'de, D: Deserializer<'de>>(d: D) -> Result<usize, D::Error> {
+    whole(d, 1, MAX_LAYERS)
+}
+
+fn whole<'de, D: Deserializer<'de>>(d: D, least: i64, most: i64) -> Result<usize, D::Error> {
+    struct Whole(i64, i64);
     impl Visitor<'_> for Whole {
         type Value = usize;
         fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
@@ -30,8 +38,8 @@ fn whole<'de, D: Deserializer<'de>>(d: D, least: i64) -> Result<usize, D::Error>
             if n < self.0 {
                 return Err(E::custom(format!("must be at least {}, not {n}", self.0)));
             }
-            if n > MAX_COUNT {
-                return Err(E::custom(format!("must be at most {MAX_COUNT}, not {n}")));
+            if n > self.1 {
+                return Err(E::custom(format!("must be at most {}, not {n}", self.1)));
             }
             Ok(n as usize)
         }
@@ -39,7 +47,7 @@ fn whole<'de, D: Deserializer<'de>>(d: D, least: i64) -> Result<usize, D::Error>
             self.visit_i64(i64::try_from(n).unwrap_or(i64::MAX))
         }
     }
-    d.deserialize_any(Whole(least))
+    d.deserialize_any(Whole(least, most))
 }
 
 /// A finite number above zero: learning rates, time limits.

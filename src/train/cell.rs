@@ -1,5 +1,6 @@
 //! The process of one cell: reads a [`Request`], trains, reports [`Event`]s.
 
+use std::any::Any;
 use std::io::{self, BufRead, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
@@ -8,6 +9,7 @@ use super::train;
 use crate::device;
 use crate::measure::Stop;
 use crate::recipe::Cell;
+use crate::refusal::Refusal;
 use crate::run::protocol::{Event, Request};
 
 /// `runner cell`: serves the one request on standard input.
@@ -44,18 +46,25 @@ fn answer(request: Request) -> Event {
         Ok(Ok(measurement)) => Event::Done { measurement: Box::new(measurement) },
         Ok(Err(Stop::Diverged { reason })) => Event::Diverged { reason },
         Ok(Err(Stop::OutOfMemory { reason })) => Event::OutOfMemory { reason },
-        Err(panic) => {
-            let reason = message(&*panic);
-            match device::out_of_memory(&reason) {
-                Some(reason) => Event::OutOfMemory { reason },
-                None => Event::Failed { reason },
-            }
-        }
+        Err(panic) => ended_by(panic),
+    }
+}
+
+/// The last event of a cell that ended with a panic.
+fn ended_by(panic: Box<dyn Any + Send>) -> Event {
+    let panic = match panic.downcast::<Refusal>() {
+        Ok(refusal) => return Event::Failed { reason: refusal.0 },
+        Err(panic) => panic,
+    };
+    let reason = message(&*panic);
+    match device::out_of_memory(&reason) {
+        Some(reason) => Event::OutOfMemory { reason },
+        None => Event::Failed { reason },
     }
 }
 
 /// What a panic said.
-fn message(panic: &(dyn std::any::Any + Send)) -> String {
+fn message(panic: &(dyn Any + Send)) -> String {
     let text = panic
         .downcast_ref::<String>()
         .map(String::as_str)
@@ -80,4 +89,23 @@ fn end_with_the_runner() {
         while matches!(io::stdin().lock().read_line(&mut rest), Ok(n) if n > 0) {}
         std::process::exit(1);
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::refusal::refuse;
+
+    fn reason(work: fn()) -> String {
+        match ended_by(catch_unwind(work).expect_err("it panics")) {
+            Event::Failed { reason } => reason,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn what_is_refused_is_told_as_it_is_and_a_fault_as_a_panic() {
+        assert_eq!(reason(|| refuse("there is no text; name a file")), "there is no text; name a file");
+        assert_eq!(reason(|| panic!("index out of bounds")), "panicked: index out of bounds");
+    }
 }

@@ -87,3 +87,71 @@ fn paths(cell: &Cell) -> BTreeMap<String, String> {
     }
     paths
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::Counts;
+    use crate::measure::{Load, MemoryUse};
+    use crate::recipe::{Recipe, Source};
+
+    /// Two measured steps of 0.5 s forward, 1.5 s backward and 0.25 s optimizer in the median.
+    fn outcome() -> Outcome {
+        let seconds = [vec![0.375, 0.625], vec![1.5, 1.5], vec![0.25, 0.25]];
+        let measured = Measured { seconds, memory: MemoryUse::default(), ..Measured::default() };
+        Outcome {
+            measured,
+            evaluations: Vec::new(),
+            host_updates: Vec::new(),
+            loading: None,
+            gradient_histogram: None,
+        }
+    }
+
+    fn cell(model: &str, more: &str) -> Cell {
+        let text = format!(
+            "title = \"t\"\ndevice = \"cpu\"\n[model]\n{model}[train]\nbatch_size = 3\nseq_len = 5\n\
+             accumulation_steps = 4\n{more}"
+        );
+        let source = Source { path: "r.toml".into(), text };
+        Recipe::parse(&source).expect("a recipe").cells.remove(0)
+    }
+
+    const SWIGLU: &str =
+        "kind = \"swiglu\"\nhidden_size = 7\nintermediate_size = 13\nnum_hidden_layers = 2\n";
+    const GPT2: &str = "kind = \"gpt2\"\nvocab_size = 300\nhidden_size = 8\nnum_hidden_layers = 2\n\
+                        num_attention_heads = 2\nmax_position_embeddings = 16\n";
+
+    /// Four micro-batches of 15 tokens in a step of 2.25 s, of which forward and backward take 2 s.
+    #[test]
+    fn rates_are_those_of_whole_steps() {
+        let swiglu = measurement(&cell(SWIGLU, ""), outcome());
+        assert_eq!(swiglu.tokens_per_second, 60.0 / 2.25);
+        assert_eq!(swiglu.step.median, 2.25);
+        // Three products forward and six backward, a multiply-add counted as two.
+        assert_eq!(swiglu.flops_per_second, f64::from(2 * 9 * 60 * 7 * 13 * 2) / 2.0);
+
+        let gpt2 = measurement(&cell(GPT2, ""), outcome());
+        assert_eq!(gpt2.tokens_per_second, 60.0 / 2.25);
+        // 12 matrices of 8 x 8 in a layer, the head, and 4 · 5 · 8 a token for attention, half of it masked.
+        let forward = 60 * (2 * (12 * 64 * 2 + 300 * 8) + 2 * 5 * 8 * 2);
+        assert_eq!(gpt2.flops_per_second, f64::from(3 * forward) / 2.0);
+    }
+
+    /// With samples the rates are of the real tokens: 40 and 20 of them in 5 s.
+    #[test]
+    fn rates_of_samples_leave_padding_out() {
+        let data = "[data]\ncorpus = \"generated\"\nvocab_size = 300\nsampler = \"standard\"\n";
+        let load = |tokens, squares| Load {
+            counts: Counts { tokens, squares, padding: 1000, ..Counts::default() },
+            stall: 0.0,
+        };
+        let loading = Loading::new(5.0, &[load(40, 200), load(20, 100)]);
+        let outcome = Outcome { loading: Some((loading, 300.0)), ..outcome() };
+        let measured = measurement(&cell(GPT2, data), outcome);
+        assert_eq!(measured.tokens_per_second, 12.0);
+        let forward = 60 * 2 * (12 * 64 * 2 + 300 * 8) + 2 * 300 * 8 * 2;
+        // Both steps together: 1 s forward and 3 s backward.
+        assert_eq!(measured.flops_per_second, f64::from(3 * forward) / 4.0);
+    }
+}

@@ -12,6 +12,34 @@ const EMBEDDINGS: [&str; 2] = ["embed_tokens.weight", "wte.weight"];
 /// Endings of constants that older files carry along: causal masks and rotary frequencies.
 const BUFFERS: [&str; 3] = [".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq"];
 
+/// The keys of config.json that give the sizes of a tensor, by a part of its name; the first counts.
+const SIZED_BY: [(&str, &str); 9] = [
+    ("embed_tokens.", "vocab_size, hidden_size"),
+    ("lm_head.", "vocab_size, hidden_size"),
+    (".wte.", "vocab_size, n_embd"),
+    (".wpe.", "n_positions, n_embd"),
+    (".self_attn.", "num_attention_heads, num_key_value_heads, head_dim, hidden_size"),
+    (".mlp.c_", "n_inner, n_embd"),
+    (".mlp.", "intermediate_size, hidden_size"),
+    ("transformer.", "n_embd"),
+    ("model.", "hidden_size"),
+];
+
+/// The keys of config.json that say whether there is such a tensor.
+fn named_by(name: &str) -> &'static str {
+    match name {
+        HEAD => " (tie_word_embeddings)",
+        _ if name.contains("layers.") => " (num_hidden_layers)",
+        _ if name.contains(".h.") || name.starts_with("h.") => " (n_layer)",
+        _ => "",
+    }
+}
+
+fn sized_by(name: &str) -> String {
+    let found = SIZED_BY.iter().find(|(part, _)| name.contains(part));
+    found.map_or_else(String::new, |(_, keys)| format!(" ({keys})"))
+}
+
 impl Weights {
     /// Compares with the tensors of a model, as name and shape.
     ///
@@ -25,11 +53,12 @@ impl Weights {
         let mut used = BTreeSet::new();
         for (name, shape) in expected {
             let Some(view) = self.find(name) else {
-                problems.push(format!("  missing: {name} {shape:?}"));
+                problems.push(format!("  missing: {name} {shape:?}{}", named_by(name)));
                 continue;
             };
             if view.shape != *shape {
-                problems.push(format!("  wrong shape: {name} is {:?}, expected {shape:?}", view.shape));
+                let (found, keys) = (view.shape, sized_by(name));
+                problems.push(format!("  wrong shape: {name} is {found:?}, expected {shape:?}{keys}"));
             } else if Float::of(view.dtype).is_none() {
                 problems
                     .push(format!("  wrong dtype: {name} is {:?}, expected F32, F16 or BF16", view.dtype));
@@ -51,7 +80,7 @@ impl Weights {
                         ));
                     }
                 }
-                _ => problems.push(format!("  unexpected: {name}")),
+                _ => problems.push(format!("  unexpected: {name}{}", named_by(name))),
             }
         }
         if problems.is_empty() {

@@ -27,8 +27,23 @@ pub enum WeightsError {
     Damaged { path: PathBuf, message: String },
     #[error("{}: {message}", .path.display())]
     Index { path: PathBuf, message: String },
-    #[error("the weights in {} do not fit the model:\n{}", .folder.display(), .problems.join("\n"))]
+    #[error(
+        "the weights in {} do not fit the model that its config.json describes:\n{}\ncorrect the keys of {}, or \
+         take the config.json that belongs to the weights",
+        .folder.display(), shortened(.problems), .folder.join("config.json").display()
+    )]
     Mismatch { folder: PathBuf, problems: Vec<String> },
     #[error("{0}")]
     Tensor(String),
+}
+
+/// Problems that an error lists.
+const MOST_PROBLEMS: usize = 20;
+
+/// The first problems, one a line, and how many more there are.
+fn shortened(problems: &[String]) -> String {
+    let mut lines = problems[..problems.len().min(MOST_PROBLEMS)].to_vec();
+    let more = problems.len() - lines.len();
+    lines.extend((more > 0).then(|| format!("  and {more} more")));
+    lines.join("\n")
 }

@@ -193,6 +193,25 @@ fn one_error_names_every_mismatch() {
     }
 }
 
+/// Which key of config.json gives each size, and no more than a page of them.
+#[test]
+fn mismatches_name_the_keys_of_the_config() {
+    let embedding: (&str, &[usize], &[f32]) = ("model.embed_tokens.weight", &[2], &[1.0, 2.0]);
+    let many: Vec<String> = (0..100).map(|n| format!("model.layers.{n}.input_layernorm.weight")).collect();
+    let mut expected: Vec<(&str, &[usize])> = vec![("model.embed_tokens.weight", &[3])];
+    expected.extend(many.iter().map(|name| (name.as_str(), [4].as_slice())));
+    let message = check(&[embedding], &expected).unwrap_err();
+    for part in [
+        "model.embed_tokens.weight is [2], expected [3] (vocab_size, hidden_size)",
+        "missing: model.layers.0.input_layernorm.weight [4] (num_hidden_layers)",
+        "and 81 more",
+        "correct the keys of",
+    ] {
+        assert!(message.contains(part), "{message}");
+    }
+    assert!(message.lines().count() < 30, "{message}");
+}
+
 #[test]
 fn a_tied_head_may_stand_in_the_file_if_it_is_the_embedding() {
     let expected: &[(&str, &[usize])] = &[("model.embed_tokens.weight", &[2])];

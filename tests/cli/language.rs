@@ -7,7 +7,7 @@ use runner::verify::Golden;
 use crate::place::{Place, fixture};
 
 /// 2 layers on generated text, well under a second.
-const SMALL: &str = r#"title = "small"
+pub const SMALL: &str = r#"title = "small"
 [model]
 kind = "gpt2"
 vocab_size = 300
@@ -29,7 +29,7 @@ steps = 2
 "#;
 
 /// A copy of a fixture's files below `place`.
-fn copied(place: &Place, name: &str) -> PathBuf {
+pub fn copied(place: &Place, name: &str) -> PathBuf {
     let folder = place.path().join(name);
     std::fs::create_dir(&folder).unwrap();
     for file in ["config.json", "model.safetensors", "golden.safetensors"] {

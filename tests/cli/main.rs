@@ -6,6 +6,7 @@ mod cuda;
 mod cuda_training;
 mod data;
 mod equivalence;
+mod inputs;
 mod language;
 mod offload;
 mod place;

@@ -157,13 +157,15 @@ steps = 2
 [[grid]]
 "ops.swiglu" = "plain"
 [[grid]]
+"train.accumulation_steps" = [2, 5]
+[[grid]]
 "precision.compute" = "bf16"
 "train.optimizer" = [{ kind = "sgd" }, { kind = "none" }]
 "#;
     let place = Place::new(recipe);
     place.runner(&["run", "recipe.toml"]).exits(0);
     let rows = place.rows();
-    assert_eq!(rows.len(), 9);
+    assert_eq!(rows.len(), 11);
     for row in rows {
         let parts = ["weights", "gradients", "optimizer", "activations", "workspace"];
         let estimate: u64 = parts.iter().map(|part| row["estimate"][part].as_u64().expect("bytes")).sum();

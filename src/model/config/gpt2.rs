@@ -3,8 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::section::{WeightsFrom, count, positive};
-use super::{ConfigError, NamedShape, Required, elements, head_dim};
+use super::section::{WeightsFrom, count, layers, positive};
+use super::{ConfigError, NamedShape, Required, head_dim, parameters};
 
 /// Dimensions of a GPT-2 decoder.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -49,7 +49,7 @@ pub struct Gpt2Keys {
     pub hidden_size: Option<usize>,
     #[serde(deserialize_with = "count")]
     pub intermediate_size: Option<usize>,
-    #[serde(deserialize_with = "count")]
+    #[serde(deserialize_with = "layers")]
     pub num_hidden_layers: Option<usize>,
     #[serde(deserialize_with = "count")]
     pub num_attention_heads: Option<usize>,
@@ -101,7 +101,15 @@ impl Gpt2Config {
 
     /// Number of parameters; a tied head counts once.
     pub fn parameters(&self) -> u64 {
-        elements(&self.tensors())
+        let (vocab, hidden, inner) = (self.vocab_size, self.hidden_size, self.intermediate_size);
+        let tables = if self.tie_word_embeddings { 1 } else { 2 };
+        let positions = usize::from(self.positions == Positions::Learned) * self.max_position_embeddings;
+        parameters(
+            &[&[tables, vocab, hidden], &[positions, hidden], &[2, hidden]],
+            self.num_hidden_layers,
+            // Attention's weights and biases, the MLP's, and those of two norms.
+            &[&[4, hidden, hidden], &[4, hidden], &[2, hidden, inner], &[inner], &[hidden], &[4, hidden]],
+        )
     }
 
     /// Every parameter by its Hugging Face name, with its shape; the layers' weights are

@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 use super::gpt2::Gpt2Keys;
 use super::llama::LlamaKeys;
 use super::{Architecture, ConfigError};
+use crate::recipe::values::{MAX_COUNT, MAX_LAYERS};
 
 /// Reads `folder/config.json` of model_type qwen2, llama or gpt2.
 ///
@@ -67,7 +68,7 @@ impl ConfigFile {
             vocab_size: self.required("vocab_size")?,
             hidden_size: self.required("hidden_size")?,
             intermediate_size: self.required("intermediate_size")?,
-            num_hidden_layers: self.required("num_hidden_layers")?,
+            num_hidden_layers: self.layers("num_hidden_layers")?,
             num_attention_heads: self.required("num_attention_heads")?,
             num_key_value_heads: key_value_heads,
             head_dim: self.count("head_dim")?,
@@ -91,7 +92,7 @@ impl ConfigFile {
             vocab_size: self.required("vocab_size")?,
             hidden_size: self.required("n_embd")?,
             intermediate_size: self.count("n_inner")?,
-            num_hidden_layers: self.required("n_layer")?,
+            num_hidden_layers: self.layers("n_layer")?,
             num_attention_heads: self.required("n_head")?,
             max_position_embeddings: self.count("n_positions")?,
             layer_norm_eps: number(&self.0, "layer_norm_epsilon")?,
@@ -144,20 +145,24 @@ impl ConfigFile {
     }
 
     fn required(&self, key: &str) -> Result<Option<usize>, ConfigError> {
-        match self.count(key)? {
-            None => Err(ConfigError::new(format!("the key `{key}` is missing"))),
-            some => Ok(some),
-        }
+        present(key, self.count(key)?)
     }
 
-    /// A whole number of at least one.
+    fn layers(&self, key: &str) -> Result<Option<usize>, ConfigError> {
+        present(key, self.whole(key, MAX_LAYERS)?)
+    }
+
     fn count(&self, key: &str) -> Result<Option<usize>, ConfigError> {
+        self.whole(key, MAX_COUNT)
+    }
+
+    /// A whole number from one to `most`.
+    fn whole(&self, key: &str, most: i64) -> Result<Option<usize>, ConfigError> {
         match self.0.get(key) {
             None | Some(Value::Null) => Ok(None),
-            // The largest dimension of a tensor on CUDA.
-            Some(value) => match value.as_u64() {
-                Some(n) if (1..=i32::MAX as u64).contains(&n) => Ok(Some(n as usize)),
-                _ => Err(wrong_type(key, value, "a whole number from 1 to 2147483647")),
+            Some(value) => match value.as_i64() {
+                Some(n) if (1..=most).contains(&n) => Ok(Some(n as usize)),
+                _ => Err(wrong_type(key, value, &format!("a whole number from 1 to {most}"))),
             },
         }
     }
@@ -168,6 +173,13 @@ impl ConfigFile {
             Some(Value::Bool(flag)) => Ok(Some(*flag)),
             Some(other) => Err(wrong_type(key, other, "true or false")),
         }
+    }
+}
+
+fn present(key: &str, count: Option<usize>) -> Result<Option<usize>, ConfigError> {
+    match count {
+        None => Err(ConfigError::new(format!("the key `{key}` is missing"))),
+        some => Ok(some),
     }
 }
 

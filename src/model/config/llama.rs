@@ -3,8 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::section::{WeightsFrom, count, positive};
-use super::{ConfigError, NamedShape, Required, elements, head_dim};
+use super::section::{WeightsFrom, count, layers, positive};
+use super::{ConfigError, NamedShape, Required, head_dim, parameters};
 
 /// Dimensions of a Llama-like decoder.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -46,7 +46,7 @@ pub struct LlamaKeys {
     pub hidden_size: Option<usize>,
     #[serde(deserialize_with = "count")]
     pub intermediate_size: Option<usize>,
-    #[serde(deserialize_with = "count")]
+    #[serde(deserialize_with = "layers")]
     pub num_hidden_layers: Option<usize>,
     #[serde(deserialize_with = "count")]
     pub num_attention_heads: Option<usize>,
@@ -119,7 +119,22 @@ impl LlamaKeys {
 impl LlamaConfig {
     /// Number of parameters; a tied head counts once.
     pub fn parameters(&self) -> u64 {
-        elements(&self.tensors())
+        let (vocab, hidden, inner) = (self.vocab_size, self.hidden_size, self.intermediate_size);
+        let (queries, keys) = (self.num_attention_heads, self.num_key_value_heads);
+        let tables = if self.tie_word_embeddings { 1 } else { 2 };
+        let biases = usize::from(self.attention_bias);
+        parameters(
+            &[&[tables, vocab, hidden], &[hidden]],
+            self.num_hidden_layers,
+            &[
+                &[2, hidden],
+                &[2, queries, self.head_dim, hidden],
+                &[2, keys, self.head_dim, hidden],
+                &[biases, queries, self.head_dim],
+                &[biases, 2, keys, self.head_dim],
+                &[3, hidden, inner],
+            ],
+        )
     }
 
     /// Every parameter by its Hugging Face name, with its shape; weights are [out, in].

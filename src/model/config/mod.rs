@@ -15,6 +15,8 @@ pub use hugging_face::from_hugging_face;
 pub use llama::LlamaConfig;
 pub use section::{LanguageModel, WeightsFrom};
 
+use crate::measure::elements;
+
 /// A tensor's name in Hugging Face's spelling, and its shape.
 pub type NamedShape = (String, Vec<usize>);
 
@@ -57,9 +59,10 @@ impl ConfigError {
     }
 }
 
-/// Number of elements of all tensors.
-fn elements(tensors: &[NamedShape]) -> u64 {
-    tensors.iter().map(|(_, shape)| shape.iter().map(|n| *n as u64).product::<u64>()).sum()
+/// Elements of these tensors outside of the layers and of those in each layer, at most `u64::MAX`.
+fn parameters(outside: &[&[usize]], layers: usize, inside: &[&[usize]]) -> u64 {
+    let all = elements(inside).saturating_mul(layers as u128).saturating_add(elements(outside));
+    u64::try_from(all).unwrap_or(u64::MAX)
 }
 
 /// Takes required keys out of their options and names all that are missing at once.

@@ -183,6 +183,11 @@ pub(super) fn count<'de, D: Deserializer<'de>>(d: D) -> Result<Option<usize>, D:
     values::count(d).map(Some)
 }
 
+/// [`values::layers`] for a key that may be absent.
+pub(super) fn layers<'de, D: Deserializer<'de>>(d: D) -> Result<Option<usize>, D::Error> {
+    values::layers(d).map(Some)
+}
+
 /// [`values::positive`] for a key that may be absent.
 pub(super) fn positive<'de, D: Deserializer<'de>>(d: D) -> Result<Option<f64>, D::Error> {
     values::positive(d).map(Some)

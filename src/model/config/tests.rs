@@ -52,6 +52,36 @@ fn presets_have_the_published_numbers_of_parameters() {
     }
 }
 
+/// What is counted is what is listed, without the list.
+#[test]
+fn parameters_are_those_of_the_tensors() {
+    let llama = "vocab_size = 7\nhidden_size = 12\nintermediate_size = 10\nnum_hidden_layers = 3\n\
+                 num_attention_heads = 6\nnum_key_value_heads = 2\nhead_dim = 4\n";
+    let gpt2 = "vocab_size = 7\nhidden_size = 12\nintermediate_size = 10\nnum_hidden_layers = 3\n\
+                num_attention_heads = 6\nmax_position_embeddings = 5\n";
+    for (kind, keys) in [("qwen2", llama), ("llama", llama), ("gpt2", gpt2)] {
+        for more in ["tie_word_embeddings = true", "tie_word_embeddings = false"] {
+            let model = parse(&format!("[{kind}]\n{keys}{more}")).unwrap();
+            let tensors = match &model {
+                Model::Qwen2(model) | Model::Llama(model) => model.config.tensors(),
+                Model::Gpt2(model) => model.config.tensors(),
+            };
+            let listed: usize = tensors.iter().map(|(_, shape)| shape.iter().product::<usize>()).sum();
+            assert_eq!(parameters(&model), listed as u64, "{kind} {more}");
+        }
+    }
+}
+
+/// No product of sizes wraps: what no 64 bits count is as many as they can.
+#[test]
+fn counting_does_not_wrap() {
+    let most = "vocab_size = 2147483647\nhidden_size = 2147483646\nintermediate_size = 2147483647\n\
+                num_hidden_layers = 65536\nnum_attention_heads = 2147483646\n";
+    for (kind, more) in [("qwen2", "head_dim = 2147483646"), ("gpt2", "")] {
+        assert_eq!(parameters(&parse(&format!("[{kind}]\n{most}{more}")).unwrap()), u64::MAX, "{kind}");
+    }
+}
+
 #[test]
 fn a_written_key_overrides_the_presets() {
     let Model::Qwen2(model) =
@@ -99,6 +129,10 @@ fn impossible_sections_say_what_to_change() {
         ("[gpt2]\npreset = \"gpt2\"\nhidden_size = 0".into(), "must be at least 1"),
         ("[gpt2]\npreset = \"gpt2\"\nnum_attention_heads = 7".into(), "not a multiple"),
         ("[qwen2]\npreset = \"qwen2.5-0.5b\"\nnum_key_value_heads = 3".into(), "not a multiple"),
+        (
+            "[gpt2]\npreset = \"gpt2\"\nnum_hidden_layers = 2000000000".into(),
+            "must be at most 65536, not 2000000000",
+        ),
         ("[qwen2]\npreset = \"qwen2.5-0.5b\"\nhead_dim = 7".into(), "head_dim 7 is odd"),
         ("[llama]\npreset = \"smollm2-135m\"\nattention_bias = true".into(), "attention_bias is false"),
         ("[qwen2]\nweights = \"no/such\"".into(), "cannot read no/such/config.json"),
@@ -199,6 +233,16 @@ fn keys_that_would_change_the_model_are_refused() {
         (llama(), json!({ "model_type": "mistral" }), "model_type mistral is not supported"),
         (llama(), json!({ "hidden_size": null }), "the key `hidden_size` is missing"),
         (llama(), json!({ "hidden_size": -4 }), "hidden_size must be a whole number"),
+        (llama(), json!({ "hidden_size": 0 }), "hidden_size must be a whole number from 1"),
+        (llama(), json!({ "vocab_size": 1e300 }), "vocab_size must be a whole number"),
+        (llama(), json!({ "vocab_size": u64::MAX }), "vocab_size must be a whole number"),
+        (llama(), json!({ "num_attention_heads": 5 }), "not a multiple"),
+        (
+            llama(),
+            json!({ "num_hidden_layers": 2_000_000_000 }),
+            "num_hidden_layers must be a whole number from 1 to 65536, not 2000000000",
+        ),
+        (gpt2(), json!({ "n_layer": 2_000_000_000 }), "n_layer must be a whole number from 1 to 65536"),
         (llama(), json!({ "rms_norm_eps": "small" }), "rms_norm_eps must be a number above 0"),
         (gpt2(), json!({ "activation_function": "relu" }), "only \"gelu_new\" is"),
         (gpt2(), json!({ "scale_attn_weights": false }), "scale_attn_weights"),

@@ -2,14 +2,14 @@
 //! order in which the operators allocate and free.
 
 use crate::device::DeviceId;
-use crate::measure::{Estimate, Ledger};
+use crate::measure::{Estimate, Ledger, check_elements, elements};
 use crate::model::Flops;
 use crate::offload::Memory;
 use crate::ops::attention::block;
 use crate::ops::cross_entropy::chunk;
 use crate::ops::swiglu::memory::Sizes;
 use crate::ops::{Level, Operator};
-use crate::recipe::Cell;
+use crate::recipe::{Cell, Rule, Train};
 
 /// The sizes that decide a decoder's memory and arithmetic.
 #[derive(Clone, Copy, Debug)]
@@ -48,6 +48,36 @@ impl Shape {
     pub fn block_bytes(&self, cell: &Cell) -> u64 {
         let stored = if cell.precision.autocast { 4 } else { cell.precision.compute.bytes() };
         (self.attention_weights() + self.mlp_weights()) * stored
+    }
+
+    /// Refuses sizes that are too large for the arithmetic below.
+    pub(crate) fn check(&self, cell: &Cell) -> Result<(), Rule> {
+        let Self { vocab_size, hidden_size, intermediate_size, layers, heads, head_dim, .. } = *self;
+        let Train { batch_size, seq_len, accumulation_steps, .. } = cell.train;
+        // Only composed attention holds the scores of all tokens.
+        let squares = if cell.ops.attention == Operator::Plain { layers } else { 0 };
+        let rows = if packed(cell) { batch_size } else { 1 };
+        let elements = elements(&[
+            &[self.parameters as usize],
+            &[batch_size, seq_len, accumulation_steps],
+            &[batch_size, seq_len, vocab_size],
+            &[batch_size, seq_len, layers, hidden_size],
+            &[batch_size, seq_len, layers, intermediate_size],
+            &[batch_size, seq_len, layers, heads, head_dim],
+            &[batch_size, seq_len, squares, heads, rows, seq_len],
+        ]);
+        let sizes = [
+            ("model.vocab_size", vocab_size),
+            ("model.hidden_size", hidden_size),
+            ("model.intermediate_size", intermediate_size),
+            ("model.num_hidden_layers", layers),
+            ("model.num_attention_heads", heads),
+            ("model.head_dim", head_dim),
+            ("train.batch_size", batch_size),
+            ("train.seq_len", seq_len),
+            ("train.accumulation_steps", accumulation_steps),
+        ];
+        check_elements(elements, &sizes)
     }
 
     fn head_weights(&self) -> u64 {

@@ -25,6 +25,7 @@ use crate::ops::embedding::{Ids, integers};
 use crate::ops::{Level, Ops};
 use crate::precision::autocast::weight;
 use crate::recipe::{Cell, Rule};
+use crate::refusal::refuse;
 
 /// How a network computes: the same weights, other arithmetic or other operators.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -166,8 +167,9 @@ pub(crate) fn check(cell: &Cell, positions: usize) -> Result<(), Rule> {
             "set train.seq_len to 2 or more",
         ));
     }
-    let gated = cell.model.decoder().is_some_and(|shape| shape.gated);
-    if !gated && cell.checkpoint.level != Level::Keep {
+    let shape = cell.model.decoder().expect("a language model");
+    shape.check(cell)?;
+    if !shape.gated && cell.checkpoint.level != Level::Keep {
         return Err(Rule::new(
             &["checkpoint.level"],
             "checkpoint.level is a choice of the SwiGLU operator, which GPT-2 does not have",
@@ -177,7 +179,7 @@ pub(crate) fn check(cell: &Cell, positions: usize) -> Result<(), Rule> {
     Ok(())
 }
 
-/// The source of a cell's parameters.
+/// The source of a cell's parameters. Weights that cannot be used end the cell.
 fn source(cell: &Cell, from: &super::config::WeightsFrom, expected: &[super::config::NamedShape]) -> Source {
-    Source::open(from, expected, cell.device_id(), cell.precision.stored()).unwrap_or_else(|e| panic!("{e}"))
+    Source::open(from, expected, cell.device_id(), cell.precision.stored()).unwrap_or_else(|e| refuse(e))
 }

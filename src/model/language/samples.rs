@@ -15,6 +15,7 @@ use crate::model::Steps;
 use crate::ops::attention::{Bucket, Buckets, Grain, Mask, Packing};
 use crate::ops::embedding::{Ids, ScatterPlan};
 use crate::recipe::Cell;
+use crate::refusal::refuse;
 
 /// Widths of batches that a device prepares for, besides the largest: beyond them one finds little new.
 const MOST_WIDTHS: usize = 32;
@@ -80,7 +81,8 @@ pub struct SampleFeed {
     collator: Arc<Collator>,
     /// `None` until the first step is asked for, so that no time before it is saved.
     loader: Option<Loader<Prepared>>,
-    eval: Held,
+    /// `None` where nothing is evaluated.
+    eval: Option<Held>,
     accumulation_steps: usize,
     finish: Finish<Prepared>,
     staging: Staging,
@@ -95,11 +97,10 @@ struct Held {
 }
 
 impl SampleFeed {
-    /// # Panics
-    /// When the corpus or the tokenizer cannot be used; the row then says why.
+    /// A corpus or a tokenizer that cannot be used ends the cell.
     pub fn open(cell: &Cell, device: &Device) -> Self {
         let sampler = *cell.data.sampler().expect("chosen by it");
-        let (plan, collator, eval) = Self::samples(cell, sampler).unwrap_or_else(|e| panic!("{e}"));
+        let (plan, collator, eval) = Self::samples(cell, sampler).unwrap_or_else(|e| refuse(e));
         Self {
             plan,
             collator: Arc::new(collator),
@@ -113,7 +114,7 @@ impl SampleFeed {
         }
     }
 
-    fn samples(cell: &Cell, config: SamplerConfig) -> Result<(Plan, Collator, Held), DataError> {
+    fn samples(cell: &Cell, config: SamplerConfig) -> Result<(Plan, Collator, Option<Held>), DataError> {
         let (seed, max_length) = (u64::from(cell.seed), cell.train.seq_len);
         let vocab = cell.model.vocab_size().expect("a language model");
         let Dataset::Text(data) = Dataset::open(&cell.data, seed, vocab)? else {
@@ -127,6 +128,9 @@ impl SampleFeed {
         };
         let train = data.samples(data.train_split, config.samples, max_length, config.tokenize)?;
         let (plan, collator) = of(train, config);
+        if cell.eval.is_none() {
+            return Ok((plan, collator, None));
+        }
         let held_out = data.samples(data.eval_split, config.samples, max_length, Tokenize::Once)?;
         let packed = Sampler::Packed { last_sample: LastSample::Cut };
         let tokens: u32 = held_out.lengths().iter().sum();
@@ -134,7 +138,7 @@ impl SampleFeed {
         let drop_last = tokens as usize >= cell.train.tokens();
         let (eval_plan, eval) = of(held_out, SamplerConfig { sampler: packed, drop_last, ..config });
         let draws = Draws::new(eval_plan, Position::default());
-        Ok((plan, collator, Held { collator: eval, draws }))
+        Ok((plan, collator, Some(Held { collator: eval, draws })))
     }
 
     /// The step's losses add up to the mean over its real tokens.
@@ -151,9 +155,9 @@ impl SampleFeed {
     }
 
     /// A batch outside of the run.
-    fn alone(&self, collator: &Collator, samples: &[u32]) -> LmBatch {
-        let collated = collator.collate(samples).unwrap_or_else(|e| panic!("{e}"));
-        (self.finish)(collated).upload(&mut Staging::plain(&self.plain))
+    fn alone(collator: &Collator, samples: &[u32], finish: Finish<Prepared>, device: &Device) -> LmBatch {
+        let collated = collator.collate(samples).unwrap_or_else(|e| refuse(e));
+        finish(collated).upload(&mut Staging::plain(device))
     }
 }
 
@@ -164,7 +168,7 @@ impl Steps<LmBatch> for SampleFeed {
             .get_or_insert_with(|| Loader::new(&self.plan, &self.collator, Position::default(), self.finish));
         let (mut batches, mut load) = (Vec::new(), Load::default());
         for _ in 0..self.accumulation_steps {
-            let loaded = loader.load().unwrap_or_else(|e| panic!("{e}"));
+            let loaded = loader.load().unwrap_or_else(|e| refuse(e));
             load.stall += loaded.stall;
             load.counts += loaded.batch.counts;
             batches.push(loaded.batch.upload(&mut self.staging));
@@ -177,8 +181,9 @@ impl Steps<LmBatch> for SampleFeed {
     }
 
     fn held_out(&mut self) -> Option<LmBatch> {
-        let draw = self.eval.draws.next()?;
-        Some(self.alone(&self.eval.collator, &draw.samples))
+        let held = self.eval.as_mut()?;
+        let draw = held.draws.next()?;
+        Some(Self::alone(&held.collator, &draw.samples, self.finish, &self.plain))
     }
 
     fn largest(&self) -> Option<[usize; 2]> {
@@ -191,7 +196,7 @@ impl Steps<LmBatch> for SampleFeed {
 
     fn rehearsals(&self) -> Vec<Vec<LmBatch>> {
         let step = |samples: Vec<u32>| {
-            let batch = self.alone(&self.collator, &samples);
+            let batch = Self::alone(&self.collator, &samples, self.finish, &self.plain);
             Self::weigh(vec![batch; self.accumulation_steps])
         };
         let others = self.plan.others(|samples| self.width(samples));

@@ -6,12 +6,13 @@ use burn::tensor::{Device, Tensor};
 
 use super::samples::SampleFeed;
 use super::{Computation, Gpt2, LanguageNetwork, Llama, LmBatch, Tokens, source};
-use crate::data::{Batches, Dataset, Position};
+use crate::data::{Batches, DataError, Dataset, Position};
 use crate::measure::Evaluation;
 use crate::model::{Model, Network, Steps};
 use crate::offload::{Blocks, Placement};
 use crate::ops::cross_entropy;
 use crate::recipe::Cell;
+use crate::refusal::refuse;
 
 impl Network for Llama {
     type Batch = LmBatch;
@@ -100,32 +101,30 @@ fn evaluate<N: LanguageNetwork>(network: &N, batch: &LmBatch) -> Evaluation {
 /// Micro-batches of a data set's blocks, each token's label the token after it.
 struct Feed {
     train: Batches,
-    eval: Batches,
+    /// `None` where nothing is evaluated.
+    eval: Option<Batches>,
     batch_size: usize,
     accumulation_steps: usize,
     device: Device,
 }
 
 impl Feed {
-    /// # Panics
-    /// When the corpus or the tokenizer cannot be used; the row then says why.
+    /// A corpus or a tokenizer that cannot be used ends the cell.
     fn open(cell: &Cell, device: &Device) -> Self {
         let seed = u64::from(cell.seed);
         let vocab = cell.model.vocab_size().expect("a language model");
         let open = || {
             let data = Dataset::open(&cell.data, seed, vocab)?;
-            Ok::<_, crate::data::DataError>((
-                data.train_blocks(cell.train.seq_len)?,
-                data.eval_blocks(cell.train.seq_len)?,
-            ))
+            let eval = cell.eval.map(|_| data.eval_blocks(cell.train.seq_len)).transpose()?;
+            Ok::<_, DataError>((data.train_blocks(cell.train.seq_len)?, eval))
         };
-        let (train, eval) = open().unwrap_or_else(|e| panic!("{e}"));
+        let (train, eval) = open().unwrap_or_else(|e| refuse(e));
         let batches = |blocks| {
             Batches::new(Arc::new(blocks), cell.train.batch_size, seed, Position { epoch: 0, index: 0 })
         };
         Self {
             train: batches(train),
-            eval: batches(eval),
+            eval: eval.map(batches),
             batch_size: cell.train.batch_size,
             accumulation_steps: cell.train.accumulation_steps,
             device: device.clone(),
@@ -148,7 +147,7 @@ impl Steps<LmBatch> for Feed {
     }
 
     fn held_out(&mut self) -> Option<LmBatch> {
-        let ids = self.eval.next()?;
+        let ids = self.eval.as_mut()?.next()?;
         Some(self.batch(&ids))
     }
 }
