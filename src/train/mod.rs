@@ -8,3 +8,4 @@ mod training;
 
 pub use cell::serve;
 pub use pipeline::train;
+pub use training::{BeforeUpdate, Training};

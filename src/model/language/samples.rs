@@ -24,6 +24,8 @@ struct Prepared {
     /// [`Ids`] of the tokens and of their positions, four each, labels, and of packed samples the segments'
     /// numbers and the buckets' tokens.
     arrays: Vec<Vec<i32>>,
+    /// What the ids of tokens and of positions are below.
+    bounds: [usize; 2],
     rows: usize,
     width: usize,
     buckets: Option<Vec<Bucket>>,
@@ -46,6 +48,7 @@ impl Prepared {
         // What predicts nothing is padding, or the last token of a sample: no token looks back at either.
         let plan = |ids: &[i32]| ScatterPlan::of(ids, |token| batch.labels[token] >= 0);
         let (ids, positions) = (plan(&batch.ids), plan(&batch.positions));
+        let bounds = [&batch.ids, &batch.positions].map(|ids| Ids::bound(ids));
         let Collated { rows, width, counts, .. } = batch;
         let mut arrays = Ids::arrays(batch.ids, ids).to_vec();
         arrays.extend(Ids::arrays(batch.positions, positions));
@@ -55,15 +58,15 @@ impl Prepared {
             arrays.extend([segments.numbers, tokens]);
             buckets
         });
-        Self { arrays, rows, width, buckets, counted, counts }
+        Self { arrays, bounds, rows, width, buckets, counted, counts }
     }
 
     fn upload(self, staging: &mut Staging) -> LmBatch {
-        let Self { arrays, rows, width, buckets, counted, .. } = self;
+        let Self { arrays, bounds, rows, width, buckets, counted, .. } = self;
         let mut tensors = staging.upload(arrays).into_iter();
         let mut next = || tensors.next().expect("one for each array");
-        let mut ids = || Ids::from_tensors([next(), next(), next(), next()]);
-        let (ids, positions) = (ids(), ids());
+        let [ids, positions] =
+            bounds.map(|below| Ids::from_tensors([next(), next(), next(), next()], below));
         let labels = next();
         let mask = buckets.map_or_else(Mask::default, |buckets| Mask {
             segments: Some(next().reshape([rows, width])),
