@@ -69,7 +69,8 @@ impl Source {
             lines.retain(|earlier| earlier.key != setting.key);
             lines.push(setting);
         }
-        self.text = format!("{}\n\n# From --set: in place of what stands above.\n[[{SET}]]\n", self.text.trim_end());
+        self.text =
+            format!("{}\n\n# From --set: in place of what stands above.\n[[{SET}]]\n", self.text.trim_end());
         for Setting { key, value } in lines {
             let key = toml::Value::String(key.clone());
             self.text += &format!("{key} = {value}\n");
@@ -108,4 +109,81 @@ pub(super) fn apply(source: &Source) -> Result<(Spanned<DeTable<'_>>, Combinatio
         }
     }
     Ok((root, of_cells))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::recipe::Recipe;
+
+    const RECIPE: &str = "title = \"t\"\ndevice = \"cpu\"\n[model]\nkind = \"swiglu\"\nhidden_size = 8\n\
+        intermediate_size = 8\nnum_hidden_layers = 1\n[train]\nbatch_size = 1\nseq_len = 4\n";
+
+    fn with(more: &str, settings: &[&str]) -> Result<Recipe, String> {
+        let settings: Vec<Setting> = settings.iter().map(|text| text.parse().unwrap()).collect();
+        let source = Source { path: "r.toml".into(), text: format!("{RECIPE}{more}") }.with(&settings);
+        Recipe::parse(&source).map_err(|e| format!("{:?}", miette::Report::new(e)))
+    }
+
+    #[test]
+    fn a_value_is_toml_and_else_text() {
+        for (text, value) in [
+            ("a.b=3", "3"),
+            ("a.b = true", "true"),
+            ("a.b=1e-3", "1e-3"),
+            ("a.b=\"x\"", "\"x\""),
+            ("a.b={ kind = \"none\" }", "{ kind = \"none\" }"),
+            ("a.b=overlap", "\"overlap\""),
+            ("a.b=models/x=y", "\"models/x=y\""),
+            ("a.b=", "\"\""),
+            ("a.b=11 GiB", "\"11 GiB\""),
+            ("a.b=1\nc = 2", "\"\"\"\n1\nc = 2\"\"\""),
+        ] {
+            assert_eq!(text.parse(), Ok(Setting { key: "a.b".into(), value: value.into() }), "{text}");
+        }
+        for text in ["a.b", "=3", "a..b=3"] {
+            assert!(text.parse::<Setting>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn settings_stand_over_the_recipe_and_its_grid() {
+        let grid = "[grid]\n\"train.batch_size\" = [1, 2]\n\"checkpoint.level\" = [0, 1]\n";
+        let sizes = |settings: &[&str]| -> Vec<usize> {
+            with(grid, settings).unwrap().cells.iter().map(|cell| cell.train.batch_size).collect()
+        };
+        assert_eq!(sizes(&[]), [1, 1, 2, 2]);
+        assert_eq!(sizes(&["train.batch_size=7"]), [7, 7]);
+        assert_eq!(sizes(&["train.batch_size=7", "checkpoint.level=1", "train.batch_size=8"]), [8]);
+        assert_eq!(sizes(&["train={batch_size = 3, seq_len = 2}"]), [3, 3]);
+        assert_eq!(sizes(&["grid.train.batch_size=[4, 5]", "checkpoint.level=0"]), [4, 5]);
+        let other = with("", &["title=other", "measure.steps=3"]).unwrap();
+        assert_eq!((other.title.as_str(), other.cells[0].measure.length.steps()), ("other", Some(3)));
+        // The text says all: a copy of it is the same recipe, to which more can be set.
+        let again = Recipe::parse(&Source { path: "r.toml".into(), text: other.text }).unwrap();
+        assert_eq!(again.cells, other.cells);
+    }
+
+    #[test]
+    fn settings_on_a_cpu_stand_over_its_sections() {
+        let small = "[on_cpu]\ntrain = { batch_size = 2, seq_len = 8 }\n";
+        let cells = with(small, &["train.batch_size=5"]).unwrap().cells;
+        assert_eq!((cells[0].train.batch_size, cells[0].train.seq_len), (5, 8));
+    }
+
+    #[test]
+    fn errors_are_the_recipes_own_and_show_the_setting() {
+        for (setting, parts) in [
+            ("train.batchsize=4", ["unknown key `batchsize`", "did you mean `batch_size`?"]),
+            ("trian.batch_size=4", ["unknown key `trian`", "did you mean `train`?"]),
+            ("train.batch_size=0", ["must be at least 1, not 0", "\"train.batch_size\" = 0"]),
+            ("precision.compute=int3", ["unknown value `int3`", "fp32"]),
+            ("device=cuda:9", ["the device \"cuda:9\" is not there", "\"device\" = \"cuda:9\""]),
+            ("model.kind=swigul", ["unknown value `swigul`", "did you mean `swiglu`?"]),
+            ("train.batch_size.x=4", ["goes through `batch_size`", "not a table"]),
+        ] {
+            let error = with("", &[setting]).unwrap_err();
+            assert!(parts.iter().all(|part| error.contains(part)), "{setting}: {error}");
+        }
+    }
 }

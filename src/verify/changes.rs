@@ -41,7 +41,8 @@ impl Changes<'_> {
         golden: &Golden,
         comparison: Comparison,
     ) -> Result<Difference, String> {
-        let (Some(before), Some(after)) = (find(&self.before, parameter), find(&self.after, parameter)) else {
+        let (Some(before), Some(after)) = (find(&self.before, parameter), find(&self.after, parameter))
+        else {
             return Err("the model has no parameter of this name".into());
         };
         let of = |prefix: &str| golden.find(&format!("{prefix}.{parameter}")).map(|values| &values.data);
@@ -52,7 +53,9 @@ impl Changes<'_> {
         let sizes = [before.len(), after.len(), first.len(), last.len(), ours.len()];
         if sizes != [reference.data.len(); 5] {
             let shape = &reference.shape;
-            return Err(format!("the reference has the shape {shape:?}, which ours or its gradients have not"));
+            return Err(format!(
+                "the reference has the shape {shape:?}, which ours or its gradients have not"
+            ));
         }
         let above = |bound: f64| {
             // A row of the embedding that no token reads has no gradient on either side.

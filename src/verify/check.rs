@@ -115,13 +115,19 @@ fn largest_of(values: &[f64]) -> f64 {
     values.iter().fold(0.0, |largest, value| value.abs().max(largest))
 }
 
-/// A gradient whose reference stays below this is rounding alone, as that of every bias of keys: its exact
-/// value is 0, and its norm says nothing.
+/// A gradient whose reference stays below this is rounding alone, as that of a bias of keys that are not
+/// rotated: its exact value is 0, and its norm says nothing.
 pub const ROUNDING_LEVEL: f64 = 1e-7;
 
-/// What such a gradient may differ by, in every precision. In fp32 on the CPU the committed references'
-/// are below 2e-8 and ours within 2e-8 of them, where the table's bound for gradients is 1e-4.
-const ROUNDING_ALLOWED: f64 = 1e-6;
+/// What such a gradient may differ by: as much as rounding makes of 0. For the keys' biases of the committed
+/// GPT-2 that is 3.5e-9 in fp32 on the CPU, where the table allows other gradients 1e-4, and 5e-5 in bf16.
+fn rounding_allowed(compute: Compute) -> f64 {
+    match compute {
+        Compute::Fp32 => 1e-6,
+        Compute::Tf32 | Compute::Fp16 => 2e-5,
+        Compute::Bf16 => 1e-4,
+    }
+}
 
 /// In which precision and where values are computed that are compared.
 #[derive(Clone, Copy, Debug)]
@@ -140,7 +146,8 @@ impl Comparison {
     pub fn check(&self, name: &str, kind: Kind, ours: &[f64], reference: &Values) -> Check {
         if ours.len() != reference.data.len() {
             let shape = &reference.shape;
-            let reason = format!("the reference has the shape {shape:?}, and ours has {} elements", ours.len());
+            let reason =
+                format!("the reference has the shape {shape:?}, and ours has {} elements", ours.len());
             return Check::failed(name, reason);
         }
         let difference = self.difference(kind, ours, &reference.data, &reference.rounding());
@@ -157,7 +164,7 @@ impl Comparison {
         let largest = largest_of(reference);
         if kind == Kind::ModelGradient && largest > 0.0 && largest < ROUNDING_LEVEL {
             difference.relative_allowed = f64::INFINITY;
-            difference.absolute_allowed = self.atol.unwrap_or(ROUNDING_ALLOWED);
+            difference.absolute_allowed = self.atol.unwrap_or(rounding_allowed(self.compute));
         }
         let norm = |values: &[f64]| values.iter().map(|x| x * x).sum::<f64>().sqrt();
         if norm(rounding) > 0.0 {
@@ -208,12 +215,11 @@ mod tests {
     /// A gradient that is rounding alone has no norm to hold it, so its absolute bound is as small as it is.
     #[test]
     fn a_gradient_where_none_should_be_fails_in_every_precision() {
-        for compute in [Compute::Fp32, Compute::Fp16, Compute::Bf16] {
+        for (compute, wrong) in [(Compute::Fp32, 5e-6), (Compute::Fp16, 1e-4), (Compute::Bf16, 5e-4)] {
             let comparison = Comparison { compute, device: DeviceId::Cpu, atol: None };
-            let passes = |ours: f64| {
-                comparison.difference(Kind::ModelGradient, &[ours], &[2e-8], &[0.0]).passes()
-            };
-            assert!(passes(-3e-8) && !passes(5e-6), "{compute:?}");
+            let passes =
+                |ours: f64| comparison.difference(Kind::ModelGradient, &[ours], &[2e-8], &[0.0]).passes();
+            assert!(passes(-3e-8) && !passes(wrong), "{compute:?}");
         }
     }
 }

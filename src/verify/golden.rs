@@ -30,7 +30,7 @@ impl Values {
     /// What storing each element may have changed, where the type is coarser than fp32: half of its last bit.
     pub fn rounding(&self) -> Vec<f64> {
         let (bits, least) = match self.dtype {
-            DType::BF16 => (-9, 0.0),
+            DType::BF16 => (-8, 0.0),
             // Below its smallest normal number fp16 has a fixed step of 2^-24.
             DType::F16 => (-11, 2f64.powi(-25)),
             _ => return vec![0.0; self.data.len()],

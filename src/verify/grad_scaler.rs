@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn a_damaged_trace_is_an_error() {
         let error = |text: &str, settings: &[&str], part: &str| {
-            let error = format!("{:?}", verified(text, settings).unwrap_err());
+            let error = verified(text, settings).unwrap_err().to_string();
             assert!(error.contains(part), "{error}");
         };
         error("{", &[], "is not a gradient scaler's trace");

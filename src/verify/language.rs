@@ -15,7 +15,7 @@ use super::{Check, Golden, Kind, Options, Outcome, Tolerance, Values};
 use crate::model::Model;
 use crate::model::config::{Architecture, from_hugging_face};
 use crate::model::generate::{Choice, Request, generate};
-use crate::model::language::{Gpt2, LanguageNetwork, Llama};
+use crate::model::language::{Gpt2, Llama};
 use crate::model::named::Named;
 use crate::precision::autocast;
 use crate::recipe::{Cell, Compute};
@@ -23,12 +23,13 @@ use crate::train::Training;
 use crate::weights::Weights;
 
 /// Settings under which at least logits, loss and gradients are the reference's.
-const VERIFIED: [&str; 10] = [
+const VERIFIED: [&str; 11] = [
     "device",
     "precision",
     "checkpoint",
     "ops",
     "offload",
+    "data",
     "train.accumulation_steps",
     "train.clip_norm",
     "train.optimizer",
@@ -58,7 +59,9 @@ pub fn verify(folder: &Path, golden: &Golden, options: &Options) -> Result<Vec<C
         Architecture::Qwen2(c) | Architecture::Llama(c) => (c.vocab_size, c.max_position_embeddings),
         Architecture::Gpt2(c) => (c.vocab_size, c.max_position_embeddings),
     };
-    Weights::open(folder).and_then(|weights| weights.check(&architecture.tensors())).map_err(|e| miette!("{e}"))?;
+    Weights::open(folder)
+        .and_then(|weights| weights.check(&architecture.tensors()))
+        .map_err(|e| miette!("{e}"))?;
     let reference = Reference::read(golden, vocab, positions)?;
     // A folder may be called `random`, which as weights means others.
     let weights = quoted(&Path::new(".").join(folder).display().to_string());
@@ -117,6 +120,10 @@ fn compare<N: Trained>(
         let name = format!("{} steps that precision.scaler skipped", observed.skipped);
         checks.push(Check::not_compared(name, "their gradients overflowed, and were computed again"));
     }
+    if !cell.data.is_random() {
+        let reason = "the reference has a batch of its own, which data.sampler joins";
+        checks.push(Check::not_compared("the text of data.corpus", reason));
+    }
     if let Some(expected) = golden.find("loss") {
         checks.push(comparison.check("loss", Kind::Loss, &observed.losses[..1], expected));
     }
@@ -131,7 +138,7 @@ fn compare<N: Trained>(
 /// [batch, sequence, vocab]
 fn logits<N: Trained>(network: &N, cell: &Cell, reference: &Reference) -> Vec<f64> {
     let _region = autocast(cell.precision.region());
-    let hidden = network.hidden(&reference.batch(cell.device_id()).tokens, None).inner();
+    let hidden = network.hidden(&reference.batch(cell).tokens, None).inner();
     let logits: Tensor<2> = network.logits(hidden);
     logits.into_data().iter::<f64>().collect()
 }
@@ -169,8 +176,7 @@ fn clipping(observed: &Observed, cell: &Cell, golden: &Golden, comparison: Compa
     }
     let squares = reference.iter().flat_map(|(_, values)| &values.data).map(|g| g * g);
     let expected = (limit / (squares.sum::<f64>().sqrt() + 1e-6)).min(1.0);
-    let difference =
-        comparison.difference(Kind::ModelGradient, &observed.clipping[..1], &[expected], &[0.0]);
+    let difference = comparison.difference(Kind::ModelGradient, &observed.clipping[..1], &[expected], &[0.0]);
     Some(Check { name: name.into(), outcome: Outcome::Compared(difference) })
 }
 
@@ -206,10 +212,12 @@ fn after_updates<N: Trained>(
         let groups = [last, after].map(|prefix| (format!("{prefix}.*"), golden.under(prefix).len()));
         let losses = (name, usize::from(golden.has(&["losses"])));
         let there = [losses].into_iter().chain(groups).filter(|(_, count)| *count > 0);
-        return there.map(|(name, count)| match count {
-            1 => Check::not_compared(name, reason.clone()),
-            _ => Check::not_compared(format!("{name}, {count} tensors"), reason.clone()),
-        }).collect();
+        return there
+            .map(|(name, count)| match count {
+                1 => Check::not_compared(name, reason.clone()),
+                _ => Check::not_compared(format!("{name}, {count} tensors"), reason.clone()),
+            })
+            .collect();
     }
     let mut checks = Vec::new();
     let parameters_after = golden.under(after);
@@ -220,7 +228,9 @@ fn after_updates<N: Trained>(
             Err(reason) => checks.push(Check::failed(name, reason)),
             Ok(losses) => {
                 let reference = golden.find("losses");
-                checks.extend(reference.map(|reference| comparison.check(&name, Kind::Loss, &losses, reference)));
+                checks.extend(
+                    reference.map(|reference| comparison.check(&name, Kind::Loss, &losses, reference)),
+                );
                 let after_steps = parameters(training.network());
                 let ours = Changes { before, after: after_steps, last: &observed.gradients[1] };
                 let change = |(parameter, reference): (&str, &Values)| {

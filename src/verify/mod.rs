@@ -45,6 +45,9 @@ pub enum Kind {
     Change,
 }
 
+#[cfg(test)]
+mod reference_tests;
+
 /// Compares everything the folder has reference values for; what it has beside them fails.
 ///
 /// # Errors
@@ -70,7 +73,10 @@ pub fn verify(folder: &Path, options: &Options) -> Result<Vec<Check>> {
     let unknown = golden.names().into_iter().filter(|name| !known(&golden, name));
     checks.extend(unknown.map(|name| Check::failed(name, "this version knows no quantity of this name")));
     checks.extend(golden.unread().iter().map(|(name, dtype)| {
-        Check::failed(name, format!("its values are {dtype:?}; store them as F32, F64, BF16, F16, I64 or I32"))
+        Check::failed(
+            name,
+            format!("its values are {dtype:?}; store them as F32, F64, BF16, F16, I64 or I32"),
+        )
     }));
     if trace {
         let reason = "beside golden.safetensors this version reads nothing of it";

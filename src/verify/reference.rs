@@ -3,7 +3,6 @@
 use miette::{Result, miette};
 
 use super::{Golden, Values};
-use crate::device::DeviceId;
 use crate::model::Steps;
 use crate::model::language::{LmBatch, Tokens};
 use crate::recipe::Cell;
@@ -57,7 +56,11 @@ impl Reference {
                 (self::ids(CONTINUATION[0], prompt, vocab)?, self::ids(CONTINUATION[1], tokens, vocab)?);
             let fits = rows == results && rows > 0 && (1..end).contains(&start);
             if fits {
-                prompts = prompt.chunks(start).map(<[_]>::to_vec).zip(tokens.chunks(end).map(<[_]>::to_vec)).collect();
+                prompts = prompt
+                    .chunks(start)
+                    .map(<[_]>::to_vec)
+                    .zip(tokens.chunks(end).map(<[_]>::to_vec))
+                    .collect();
             }
             if !fits || prompts.iter().any(|(prompt, tokens)| !tokens.starts_with(prompt)) {
                 return Err(miette!("each row of generate.tokens must be a row of generate.prompt and more"));
@@ -90,13 +93,21 @@ impl Reference {
         generated.fold(self.sequence, usize::max)
     }
 
-    pub fn batch(&self, device: DeviceId) -> LmBatch {
-        LmBatch::new(Tokens::new(&self.ids, self.batch, &device.burn()), &self.labels)
+    /// The sequences as the cell trains on them: blocks of text, or samples.
+    pub fn batch(&self, cell: &Cell) -> LmBatch {
+        let device = cell.device_id();
+        match cell.data.sampler() {
+            None => LmBatch::new(Tokens::new(&self.ids, self.batch, &device.burn()), &self.labels),
+            Some(config) => {
+                let packed = config.sampler.is_packed();
+                LmBatch::sampled(&self.ids, &self.labels, self.batch, packed, device)
+            }
+        }
     }
 
     /// The batch as each of a step's micro-batches: their mean is the batch's own.
     pub fn steps(&self, cell: &Cell) -> Box<dyn Steps<LmBatch>> {
-        let mut batch = self.batch(cell.device_id());
+        let mut batch = self.batch(cell);
         batch.total *= cell.train.accumulation_steps as f64;
         Box::new(Repeated { batch, times: cell.train.accumulation_steps })
     }

@@ -23,9 +23,9 @@ pub fn variants(recipe: String, verified: &[&str], settings: &[Setting]) -> Resu
     let original = Recipe::parse_finished(&source, false)?.cells[0].settings();
     let recipe = Recipe::parse(&source.with(settings))?;
     let is_verified = |key: &str| {
-        verified.iter().any(|known| {
-            key.strip_prefix(known).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-        })
+        verified
+            .iter()
+            .any(|known| key.strip_prefix(known).is_some_and(|rest| rest.is_empty() || rest.starts_with('.')))
     };
     for cell in &recipe.cells {
         let settings = cell.settings();
@@ -33,9 +33,8 @@ pub fn variants(recipe: String, verified: &[&str], settings: &[Setting]) -> Resu
         let changed = |key: &&&String| settings.get(**key) != original.get(**key) && !is_verified(key);
         if let Some(key) = keys.iter().find(changed) {
             return Err(miette!(
-                help = "this reference is verified with settings of {}",
-                "`{key}` is fixed by this reference, or has no part in it",
-                verified.join(", ")
+                help = format!("this reference is verified with settings of {}", verified.join(", ")),
+                "`{key}` is fixed by this reference, or has no part in it"
             ));
         }
     }

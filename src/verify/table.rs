@@ -17,6 +17,9 @@ pub fn table(checks: &[Check]) -> String {
         match outcome {
             Outcome::Compared(difference) => {
                 left_out += difference.left_out;
+                if !difference.passes() {
+                    rest += &format!("FAIL: {name} differs by more than is allowed\n");
+                }
                 let allowed = difference.relative_allowed;
                 lines.push(vec![
                     name.clone(),
@@ -35,8 +38,8 @@ pub fn table(checks: &[Check]) -> String {
     let table = text::table(&header, lines, 2);
     if left_out > 0 {
         rest += &format!(
-            "{left_out} elements of parameters are compared by their gradients alone: AdamW makes whole steps \
-             of gradients, and these are too small to be more than rounding\n"
+            "{left_out} elements of parameters are compared by their gradients alone: AdamW makes a whole step of \
+             a gradient however small, and these are so small that rounding changes them\n"
         );
     }
     let judged: Vec<bool> = checks
@@ -45,5 +48,6 @@ pub fn table(checks: &[Check]) -> String {
         .map(Check::passes)
         .collect();
     let passed = judged.iter().filter(|passes| **passes).count();
-    format!("{table}\n{rest}{passed} of {} quantities pass", judged.len())
+    let legend = "a: computed here; b: the reference; ‖·‖: the norm over the whole tensor";
+    format!("{table}\n{legend}\n{rest}{passed} of {} quantities pass", judged.len())
 }

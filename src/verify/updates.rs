@@ -3,9 +3,9 @@
 use burn::tensor::Tensor;
 
 use crate::measure::Phase;
+use crate::model::Network;
 use crate::model::language::{LanguageNetwork, LmBatch};
 use crate::model::named::{self, Named};
-use crate::model::Network;
 use crate::offload::Blocks;
 use crate::optim::{AdamW, OptimizerConfig};
 use crate::recipe::{Cell, Compute};
@@ -14,8 +14,9 @@ use crate::train::{BeforeUpdate, Training};
 /// Updates of a reference.
 pub const STEPS: usize = 3;
 
-/// Steps that a scaler may skip before it has found its scale.
-const MOST_SKIPPED: usize = 64;
+/// Steps that a scaler may skip before it has found its scale: from fp32's largest to the least there are 142
+/// halvings.
+const MOST_SKIPPED: usize = 200;
 
 /// What is to be seen of the steps before their updates.
 #[derive(Default)]
@@ -82,8 +83,9 @@ fn steps<N: Trained>(
         let mut end = |_: Phase, loss: Option<Tensor<1>>| parts.extend(loss);
         let told = match &mut look {
             None => training.step(&mut end),
-            Some(look) => training
-                .observed_step(&mut end, Some(&mut |before: BeforeUpdate<'_, N>| look(step, before))),
+            Some(look) => {
+                training.observed_step(&mut end, Some(&mut |before: BeforeUpdate<'_, N>| look(step, before)))
+            }
         };
         let told: Option<Vec<f64>> = told.map(|told| told.into_data().iter::<f64>().collect());
         match told.as_deref() {
@@ -131,5 +133,7 @@ pub fn differ(cell: &Cell, clipping: &[f64]) -> Option<String> {
     let least = clipping.iter().fold(1.0f64, |least, factor| least.min(*factor));
     // A scale and its inverse are rounded.
     let limit = cell.train.clip_norm.filter(|_| least < 1.0 - 1e-6)?;
-    Some(format!("train.clip_norm = {limit} clips gradients, by {least:.3} at most, and the reference's are not"))
+    Some(format!(
+        "train.clip_norm = {limit} clips gradients, by {least:.3} at most, and the reference's are not"
+    ))
 }

@@ -45,13 +45,18 @@ fn settings_of_the_command_line_take_the_place_of_the_recipes() {
     // An axis of the grid becomes one value.
     set("check", "train.batch_size=3").exits(0).says(&["2 cells, all valid"]);
     set("plan", "precision.compute=bf16").exits(0).says(&["4 cells"]);
-    set("check", "train.batchsize=3").exits(2).says(&["unknown key `batchsize`", "did you mean `batch_size`?"]);
-    set("check", "train.batch_size=0").exits(2).says(&["must be at least 1, not 0", "\"train.batch_size\" = 0"]);
+    set("check", "train.batchsize=3")
+        .exits(2)
+        .says(&["unknown key `batchsize`", "did you mean `batch_size`?"]);
+    set("check", "train.batch_size=0")
+        .exits(2)
+        .says(&["must be at least 1, not 0", "\"train.batch_size\" = 0"]);
     set("check", "precision.compute=int3").exits(2).says(&["unknown value `int3`"]);
     set("check", "device=cuda:9").exits(2).says(&["the device \"cuda:9\" is not there"]);
     set("check", "train.batch_size").exits(2).says(&["write key=value"]);
     set("check", "train.batch_size.x=1").exits(2).says(&["goes through `batch_size`, which is not a table"]);
-    let set = ["--set", "train.batch_size=3", "--set", "train.optimizer={kind=\"none\"}", "--set", "title=other"];
+    let set =
+        ["--set", "train.batch_size=3", "--set", "train.optimizer={kind=\"none\"}", "--set", "title=other"];
     place.runner(&[&["run", "recipe.toml"][..], &set].concat()).exits(0).says(&["2 measured"]);
     for row in place.rows() {
         assert_eq!(row["cell"]["train"]["batch_size"], 3);
@@ -109,12 +114,17 @@ fn verify_passes_on_the_reference_in_every_precision() {
     for compute in ["bf16", "fp16"] {
         set(&format!("precision.compute={compute}")).exits(0).says(&["20 of 20 quantities pass"]);
     }
-    set("train.accumulation_steps=2").exits(1).says(&["`train.accumulation_steps` is fixed", "checkpoint.level"]);
+    set("train.accumulation_steps=2")
+        .exits(1)
+        .says(&["`train.accumulation_steps` is fixed", "checkpoint.level"]);
     set("checkpoint.levle=1").exits(2).says(&["unknown key `levle`", "did you mean `level`?"]);
     place.runner(&["verify", &golden, "--atol", "1e-12"]).exits(1).says(&["FAIL"]);
     place.runner(&["verify", &golden, "--device", "cuda:9"]).exits(2).says(&["is not there"]);
     let trace = format!("{ROOT}/tests/fixtures/grad_scaler");
-    place.runner(&["verify", &trace]).exits(0).says(&["scale after each of 40 steps", "2 of 2 quantities pass"]);
+    place
+        .runner(&["verify", &trace])
+        .exits(0)
+        .says(&["scale after each of 40 steps", "2 of 2 quantities pass"]);
     place.runner(&["verify", "."]).exits(1).says(&["golden.safetensors"]);
 }
 

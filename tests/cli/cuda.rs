@@ -53,7 +53,8 @@ fn blocks_inputs_and_optimizer_on_the_host_equal_the_reference() {
     let place = Place::new(TINY);
     let golden = format!("{}/tests/fixtures/qwen2", env!("CARGO_MANIFEST_DIR"));
     for strategy in ["naive", "function", "overlap"] {
-        let offload = format!("offload={{strategy=\"{strategy}\", activations=\"host\", optimizer=\"host\"}}");
+        let offload =
+            format!("offload={{strategy=\"{strategy}\", activations=\"host\", optimizer=\"host\"}}");
         let args = ["verify", &golden, "--device", "cuda:0", "--set", &offload];
         place.runner_on_gpu(&args).exits(0).says(&["quantities pass"]);
     }
