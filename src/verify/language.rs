@@ -109,7 +109,9 @@ fn compare<N: Trained>(
         checks.push(comparison.check("logits", Kind::Logits, &ours, expected));
     }
     let continuation = continuation(training.network(), cell, reference);
-    let observed = match updates::observe(&mut training) {
+    // Steps after the first are for values after updates alone, and of a large model they take long.
+    let updated = golden.has(&["losses"]) || OF_PARAMETERS[1..].iter().any(|p| !golden.under(p).is_empty());
+    let observed = match updates::observe(&mut training, if updated { STEPS } else { 1 }) {
         Ok(observed) => observed,
         Err(reason) => {
             checks.push(Check::failed("loss, gradients and steps", reason));
@@ -131,7 +133,9 @@ fn compare<N: Trained>(
     checks.extend(without_reference(&observed.gradients[0], golden));
     checks.extend(clipping(&observed, cell, golden, comparison));
     checks.extend(continuation);
-    checks.extend(after_updates(&mut training, cell, golden, comparison, &observed));
+    if updated {
+        checks.extend(after_updates(&mut training, cell, golden, comparison, &observed));
+    }
     checks
 }
 

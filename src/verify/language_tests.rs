@@ -87,7 +87,7 @@ fn samplers_are_verified() {
 #[test]
 fn what_settings_change_is_named_and_not_compared() {
     for (settings, reason) in [
-        (&["train.clip_norm=0.5"][..], "train.clip_norm = 0.5 clips gradients"),
+        (&["train.clip_norm=0.5"][..], "train.clip_norm = 0.5 scales gradients by 0.0"),
         (
             &["train.clip_norm=0.5", "offload.strategy=overlap", "train.accumulation_steps=2"],
             "train.clip_norm",

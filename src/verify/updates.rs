@@ -35,12 +35,12 @@ pub trait Trained: LanguageNetwork + Network<Batch = LmBatch> {}
 
 impl<N: LanguageNetwork + Network<Batch = LmBatch>> Trained for N {}
 
-/// Looks at the gradients of every step.
+/// Looks at the gradients of the first `count` steps.
 ///
 /// # Errors
 /// When gradients overflow in every step.
-pub fn observe<N: Trained>(training: &mut Training<'_, N>) -> Result<Observed, String> {
-    let mut observed = Observed { clipping: vec![1.0; STEPS], ..Observed::default() };
+pub fn observe<N: Trained>(training: &mut Training<'_, N>, count: usize) -> Result<Observed, String> {
+    let mut observed = Observed { clipping: vec![1.0; count], ..Observed::default() };
     let Observed { gradients, clipping, .. } = &mut observed;
     let mut look = |step: usize, before: BeforeUpdate<'_, N>| {
         let scale = before.scale.map_or(1.0, number);
@@ -56,28 +56,30 @@ pub fn observe<N: Trained>(training: &mut Training<'_, N>) -> Result<Observed, S
         found.iter_mut().flat_map(|(_, values)| values).for_each(|value| *value /= scale);
         gradients[place] = found;
     };
-    (observed.losses, observed.skipped) = steps(training, Some(&mut look))?;
+    (observed.losses, observed.skipped) = steps(training, count, Some(&mut look))?;
     Ok(observed)
 }
 
-/// Losses of the steps as they are timed, and how many more were skipped.
+/// Losses of all steps as they are timed.
 ///
 /// # Errors
 /// As [`observe`].
 pub fn run<N: Trained>(training: &mut Training<'_, N>) -> Result<Vec<f64>, String> {
-    steps(training, None).map(|(losses, _)| losses)
+    steps(training, STEPS, None).map(|(losses, _)| losses)
 }
 
 /// Hears of a step that is not over, by its number.
 type Look<'l, N> = &'l mut dyn FnMut(usize, BeforeUpdate<'_, N>);
 
+/// Losses of so many steps that are applied, and how many more were skipped.
 fn steps<N: Trained>(
     training: &mut Training<'_, N>,
+    count: usize,
     mut look: Option<Look<'_, N>>,
 ) -> Result<(Vec<f64>, usize), String> {
     let mut losses: Vec<Vec<Tensor<1>>> = Vec::new();
     let mut skipped = 0;
-    while losses.len() < STEPS {
+    while losses.len() < count {
         training.load();
         let (step, mut parts) = (losses.len(), Vec::new());
         let mut end = |_: Phase, loss: Option<Tensor<1>>| parts.extend(loss);
@@ -134,6 +136,6 @@ pub fn differ(cell: &Cell, clipping: &[f64]) -> Option<String> {
     // A scale and its inverse are rounded.
     let limit = cell.train.clip_norm.filter(|_| least < 1.0 - 1e-6)?;
     Some(format!(
-        "train.clip_norm = {limit} clips gradients, by {least:.3} at most, and the reference's are not"
+        "train.clip_norm = {limit} scales gradients by {least:.3}, and the reference's are not clipped"
     ))
 }

@@ -55,8 +55,14 @@ fn settings_of_the_command_line_take_the_place_of_the_recipes() {
     set("check", "device=cuda:9").exits(2).says(&["the device \"cuda:9\" is not there"]);
     set("check", "train.batch_size").exits(2).says(&["write key=value"]);
     set("check", "train.batch_size.x=1").exits(2).says(&["goes through `batch_size`, which is not a table"]);
-    let set =
-        ["--set", "train.batch_size=3", "--set", "train.optimizer={kind=\"none\"}", "--set", "title=other"];
+    let set = [
+        "--set",
+        "train.batch_size=3",
+        "--set",
+        "train.optimizer={kind=\"none\"}",
+        "--set",
+        "title=renamed_study",
+    ];
     place.runner(&[&["run", "recipe.toml"][..], &set].concat()).exits(0).says(&["2 measured"]);
     for row in place.rows() {
         assert_eq!(row["cell"]["train"]["batch_size"], 3);
@@ -66,7 +72,9 @@ fn settings_of_the_command_line_take_the_place_of_the_recipes() {
     let copy = std::fs::read_to_string(place.results().join("recipe.toml")).expect("a recipe");
     assert!(copy.contains("[[set]]\n\"train.batch_size\" = 3\n"), "{copy}");
     let folder = place.results().to_str().expect("UTF-8").to_string();
-    place.runner(&["report", &folder]).exits(0).says(&["other"]);
+    place.runner(&["report", &folder]).exits(0).says(&["3×16"]);
+    let report = std::fs::read_to_string(place.results().join("report.html")).expect("a report");
+    assert!(report.contains("<title>renamed_study"), "its title is the one that was set");
     place.runner(&[&["run", "recipe.toml"][..], &set].concat()).exits(0).says(&["2 finished earlier"]);
 }
 
