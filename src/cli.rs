@@ -3,13 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
-use miette::miette;
 
 use crate::commands::generate::GenerateArgs;
-use crate::device::DeviceId;
-use crate::offload::{Memory, Offload, Strategy};
-use crate::ops::Level;
-use crate::recipe::{Compute, Rule};
+use crate::recipe::{Compute, Setting};
 use crate::verify;
 
 /// Answers which way of training a large language model in little memory is worth its price.
@@ -31,6 +27,8 @@ pub enum Command {
         /// Recipes (TOML files)
         #[arg(required = true)]
         recipes: Vec<PathBuf>,
+        #[command(flatten)]
+        settings: SetArgs,
     },
     /// Write tables, charts and report again from the rows of a results folder
     Report {
@@ -65,12 +63,16 @@ pub enum Command {
 pub struct RecipeArgs {
     /// The recipe (a TOML file)
     pub recipe: PathBuf,
+    #[command(flatten)]
+    pub settings: SetArgs,
 }
 
 #[derive(Debug, Args)]
 pub struct RunArgs {
     /// The recipe (a TOML file)
     pub recipe: PathBuf,
+    #[command(flatten)]
+    pub settings: SetArgs,
     /// Folder that holds the results of every recipe
     #[arg(long, default_value = "results")]
     pub results: PathBuf,
@@ -98,46 +100,31 @@ pub struct RunArgs {
     pub dry_run: bool,
 }
 
+/// Settings of recipe keys
+#[derive(Debug, Args)]
+pub struct SetArgs {
+    /// Use this value for a recipe key, in every cell, as train.batch_size=4; may be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<Setting>,
+}
+
 #[derive(Debug, Args)]
 pub struct VerifyArgs {
-    /// Folder with golden.safetensors
+    /// Folder with golden.safetensors, or golden.json of a gradient scaler
     pub folder: PathBuf,
     #[arg(long, default_value = "auto")]
     pub device: String,
-    /// Checkpoint level: 0, 0.5 or 1; all three when left out
-    #[arg(long)]
-    pub checkpoint: Option<Level>,
-    #[arg(long, default_value = "fp32")]
-    pub compute: Compute,
+    #[command(flatten)]
+    pub settings: SetArgs,
     /// Largest absolute difference allowed, instead of the table's
     #[arg(long)]
     pub atol: Option<f64>,
-    /// How the blocks of a language model come to the device
-    #[arg(long, value_name = "STRATEGY", default_value = "none")]
-    pub offload: Strategy,
-    /// Where the inputs of blocks wait for backward
-    #[arg(long, value_name = "MEMORY", default_value = "device")]
-    pub activations: Memory,
-    /// Where AdamW runs and keeps its state
-    #[arg(long, value_name = "MEMORY", default_value = "device")]
-    pub optimizer: Memory,
 }
 
 impl VerifyArgs {
-    /// # Errors
-    /// When the device is not there, or the options do not go together.
-    pub fn options(&self) -> miette::Result<verify::Options> {
-        let refused = |rule: Rule| miette!(help = rule.help, "{}", rule.message);
-        let device = DeviceId::resolve(&self.device).map_err(refused)?;
-        let Self { activations, optimizer, .. } = *self;
-        let offload = Offload { activations, optimizer, ..Offload::of(self.offload) };
-        offload.check_alone().map_err(refused)?;
-        Ok(verify::Options {
-            device,
-            level: self.checkpoint,
-            compute: self.compute,
-            atol: self.atol,
-            offload,
-        })
+    pub fn options(&self) -> verify::Options {
+        let mut settings = vec![Setting::new("device", self.device.as_str())];
+        settings.extend(self.settings.set.iter().cloned());
+        verify::Options { settings, atol: self.atol }
     }
 }

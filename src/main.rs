@@ -8,7 +8,7 @@ use miette::Result;
 
 use runner::cli::{Cli, Command, RunArgs};
 use runner::commands::{devices, generate, plan, recipes, run};
-use runner::recipe::{Recipe, RecipeError};
+use runner::recipe::{Recipe, RecipeError, Setting};
 use runner::run::{Build, Results, Store};
 use runner::{report, train, verify};
 
@@ -19,8 +19,8 @@ pub fn main() -> ExitCode {
 fn execute(command: Command) -> Result<ExitCode> {
     match command {
         Command::Run(args) => return run_recipe(&args),
-        Command::Plan(args) => println!("{}", plan::plan(&Recipe::load(&args.recipe)?)),
-        Command::Check { recipes } => return Ok(check(&recipes)),
+        Command::Plan(args) => println!("{}", plan::plan(&Recipe::load(&args.recipe, &args.settings.set)?)),
+        Command::Check { recipes, settings } => return Ok(check(&recipes, &settings.set)),
         Command::Report { folder } => {
             let results = Store::open_folder(&folder)?;
             for notice in &results.notices {
@@ -30,9 +30,9 @@ fn execute(command: Command) -> Result<ExitCode> {
         }
         Command::Compare { a, b } => println!("{}", compare(&a, &b)?),
         Command::Verify(args) => {
-            let checks = verify::verify(&args.folder, &args.options()?)?;
+            let checks = verify::verify(&args.folder, &args.options())?;
             println!("{}", verify::table(&checks));
-            return Ok(ExitCode::from(u8::from(!checks.iter().all(verify::Check::passes))));
+            return Ok(ExitCode::from(u8::from(!verify::passes(&checks))));
         }
         Command::Generate(args) => println!("{}", generate::run(&args)?),
         Command::Devices => println!("{}", devices::list()),
@@ -45,7 +45,7 @@ fn execute(command: Command) -> Result<ExitCode> {
 }
 
 fn run_recipe(args: &RunArgs) -> Result<ExitCode> {
-    let recipe = Recipe::load(&args.recipe)?;
+    let recipe = Recipe::load(&args.recipe, &args.settings.set)?;
     let options = run::options(args, &recipe)?;
     if args.dry_run {
         println!("{}\n{}", plan::plan(&recipe), run::dry_run(&args.results, &recipe, &options)?);
@@ -62,10 +62,10 @@ fn run_recipe(args: &RunArgs) -> Result<ExitCode> {
 }
 
 /// Every recipe is checked, also after a wrong one.
-fn check(recipes: &[PathBuf]) -> ExitCode {
+fn check(recipes: &[PathBuf], settings: &[Setting]) -> ExitCode {
     let mut code = ExitCode::SUCCESS;
     for path in recipes {
-        match Recipe::load(path) {
+        match Recipe::load(path, settings) {
             Ok(recipe) => println!("{}: {} cells, all valid", path.display(), recipe.cells.len()),
             Err(error) => code = failure(&error.into()),
         }

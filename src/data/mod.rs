@@ -22,7 +22,7 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
 pub use blocks::{Batches, Blocks, Position};
-pub use collate::{Collated, Collator, Counts};
+pub use collate::{Collated, Collator, Counts, Segments};
 pub use corpus::{Corpus, Split};
 pub use loader::{Finish, Loaded, Loader};
 pub use sampler::{Draws, LastSample, Plan, Sampler, SamplerConfig};

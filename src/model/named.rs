@@ -4,29 +4,42 @@
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::{Gradients, Tensor};
 
+use crate::optim::GradientSet;
+
 /// Values in f64, row-major.
 pub type Named = Vec<(String, Vec<f64>)>;
 
 /// Every parameter.
 pub fn parameters<M: Module>(module: &M) -> Named {
-    collect(module, None)
+    collect(module, Of::Parameters)
 }
 
 /// The gradient of every parameter that has one.
 pub fn gradients<M: Module>(module: &M, gradients: &Gradients) -> Named {
-    collect(module, Some(gradients))
+    collect(module, Of::Backward(gradients))
 }
 
-fn collect<M: Module>(module: &M, gradients: Option<&Gradients>) -> Named {
-    let mut collector = Collector { path: Vec::new(), gradients, found: Vec::new() };
+/// As [`gradients`], summed over micro-batches.
+pub fn sums<M: Module>(module: &M, gradients: &GradientSet) -> Named {
+    collect(module, Of::Sums(gradients))
+}
+
+/// What is collected of each parameter.
+enum Of<'a> {
+    Parameters,
+    Backward(&'a Gradients),
+    Sums(&'a GradientSet),
+}
+
+fn collect<M: Module>(module: &M, of: Of<'_>) -> Named {
+    let mut collector = Collector { path: Vec::new(), of, found: Vec::new() };
     module.visit(&mut collector);
     collector.found
 }
 
 struct Collector<'a> {
     path: Vec<String>,
-    /// `None`: the parameters themselves.
-    gradients: Option<&'a Gradients>,
+    of: Of<'a>,
     found: Named,
 }
 
@@ -40,9 +53,10 @@ impl ModuleVisitor for Collector<'_> {
     }
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        let tensor = match self.gradients {
-            None => Some(param.val().inner()),
-            Some(gradients) => param.val().grad(gradients),
+        let tensor = match self.of {
+            Of::Parameters => Some(param.val().inner()),
+            Of::Backward(gradients) => param.val().grad(gradients),
+            Of::Sums(gradients) => gradients.get(param.id),
         };
         if let Some(tensor) = tensor {
             self.found.push((self.path.join("."), tensor.into_data().iter::<f64>().collect()));

@@ -44,9 +44,8 @@ impl Placement {
 }
 
 /// Which memory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-#[value(rename_all = "lowercase")]
 pub enum Memory {
     #[default]
     Device,
@@ -54,9 +53,8 @@ pub enum Memory {
 }
 
 /// How blocks come to the device and leave it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-#[value(rename_all = "lowercase")]
 pub enum Strategy {
     /// They stay on the device.
     #[default]
@@ -185,7 +183,7 @@ impl Offload {
     }
 
     /// Rules over the section alone.
-    pub(crate) fn check_alone(&self) -> Result<(), Rule> {
+    fn check_alone(&self) -> Result<(), Rule> {
         if !(1..=4).contains(&self.buffers) {
             return Err(Rule::new(
                 &["offload.buffers"],

@@ -13,6 +13,8 @@ use super::{narrow, wide};
 #[derive(Clone, Debug)]
 pub struct Ids {
     pub ids: Tensor<1, Int>,
+    /// Every id is below this.
+    below: usize,
     /// Positions sorted by id, each id once, and where it begins in the order.
     order: Tensor<1, Int>,
     unique: Tensor<1, Int>,
@@ -21,8 +23,21 @@ pub struct Ids {
 
 impl Ids {
     pub fn new(ids: Vec<i32>, device: &Device) -> Self {
-        let plan = ScatterPlan::new(&ids);
-        Self::from_tensors(Self::arrays(ids, plan).map(|v| integers(v, device)))
+        let (plan, below) = (ScatterPlan::new(&ids), Self::bound(&ids));
+        Self::from_tensors(Self::arrays(ids, plan).map(|v| integers(v, device)), below)
+    }
+
+    /// What all ids are below; beyond every table where one is negative.
+    pub fn bound(ids: &[i32]) -> usize {
+        ids.iter().map(|id| *id as u32 as usize + 1).max().unwrap_or(0)
+    }
+
+    /// Checks on the host that each id is a row of a table: on a device nobody would notice.
+    ///
+    /// # Panics
+    /// When one is not.
+    pub fn expect_rows(&self, rows: usize, table: &str) {
+        assert!(self.below <= rows, "id {} is beyond the {rows} rows of {table}", self.below - 1);
     }
 
     /// What [`Ids::from_tensors`] takes, on the host.
@@ -31,9 +46,9 @@ impl Ids {
         [ids, order, unique, starts]
     }
 
-    /// From the tensors of [`Ids::arrays`].
-    pub fn from_tensors([ids, order, unique, starts]: [Tensor<1, Int>; 4]) -> Self {
-        Self { ids, order, unique, starts }
+    /// From the tensors of [`Ids::arrays`] and the [`bound`](Ids::bound) of the ids.
+    pub fn from_tensors([ids, order, unique, starts]: [Tensor<1, Int>; 4], below: usize) -> Self {
+        Self { ids, below, order, unique, starts }
     }
 }
 
@@ -44,11 +59,15 @@ pub fn integers(values: Vec<i32>, device: &Device) -> Tensor<1, Int> {
 }
 
 /// Rows of weight [vocab, hidden] for ids [tokens], as `out`.
+///
+/// # Panics
+/// When an id is beyond the table.
 pub fn embedding(weight: Tensor<2>, ids: &Ids, out: DType) -> Tensor<2> {
     let ids = ids.clone();
     custom([weight.into_dispatch()], |[weight]| {
         let weight = Tensor::<2>::from_dispatch(weight);
         let (dtype, [vocab, _]) = (weight.dtype(), weight.dims());
+        ids.expect_rows(vocab, "the embedding");
         (rows(weight, &ids.ids, out), move |g: Tensor<2>, _| {
             [Some(sums(g, &ids, vocab, dtype).into_dispatch())]
         })

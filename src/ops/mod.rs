@@ -73,13 +73,6 @@ impl fmt::Display for Level {
     }
 }
 
-impl std::str::FromStr for Level {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        Self::from_number(text.parse().map_err(|_| format!("a checkpoint level is a number, not {text}"))?)
-    }
-}
-
 impl Serialize for Level {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
         // As typed: 0 and 1 are whole numbers.

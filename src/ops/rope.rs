@@ -6,6 +6,7 @@
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 
 use super::backend::{cube, cube_int, on_cuda, uncube};
+use super::embedding::Ids;
 use super::function::custom;
 use super::kernels::rope as kernels;
 use super::{Operator, narrow, wide};
@@ -34,7 +35,12 @@ impl Rotation {
 }
 
 /// x [tokens, heads · head_dim] turned by each token's position [tokens].
-pub fn rope(x: Tensor<2>, rotation: &Rotation, positions: &Tensor<1, Int>, operator: Operator) -> Tensor<2> {
+///
+/// # Panics
+/// When a position is beyond the rotation's.
+pub fn rope(x: Tensor<2>, rotation: &Rotation, positions: &Ids, operator: Operator) -> Tensor<2> {
+    positions.expect_rows(rotation.cosine.dims()[0], "positions");
+    let positions = &positions.ids;
     if operator == Operator::Plain {
         return turn(x, rotation, positions, false);
     }

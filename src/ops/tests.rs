@@ -1,5 +1,7 @@
 //! Every operator with hand-written backward against the same formula differentiated by Burn.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use burn::tensor::{DType, Device, Int, Tensor};
 
 use super::attention::{Heads, Mask, attention, attention_packed};
@@ -60,7 +62,7 @@ fn norms() {
 fn gelu_and_rope() {
     let device = Device::flex();
     let rotation = Rotation::new(32, 8, 1e4, &device);
-    let positions = Tensor::<1, Int>::from_ints([0, 1, 2, 31, 7], &device);
+    let positions = Ids::new(vec![0, 1, 2, 31, 7], &device);
     let run = |operator| {
         [
             gradients([random([5, 24], 1)], |[x]| gelu(x, operator)),
@@ -75,7 +77,7 @@ fn gelu_and_rope() {
 fn rope_keeps_lengths_and_turns_by_the_position() {
     let device = Device::flex();
     let x = Tensor::<2>::from_floats([[1.0, 2.0, 0.0, 0.0]], &device);
-    let positions = Tensor::<1, Int>::from_ints([3], &device);
+    let positions = Ids::new(vec![3], &device);
     let y = list(rope(x, &Rotation::new(8, 4, 100.0, &device), &positions, Operator::Custom));
     // Pairs (0, 2) and (1, 3) turned by 3 and 3/√100.
     let expected = [3f64.cos(), 2.0 * 0.3f64.cos(), 3f64.sin(), 2.0 * 0.3f64.sin()];
@@ -115,6 +117,25 @@ fn embedding_sums_the_gradients_of_equal_tokens() {
     let ours = gradients([random([5, 6], 1)], |[w]| embedding(w, &ids, DType::F32));
     let plain = gradients([random([5, 6], 1)], |[w]| w.select(0, ids.ids.clone()));
     assert_all_close(&ours, &plain, 1e-6);
+}
+
+/// A kernel would read whatever lies behind the table.
+#[test]
+fn ids_beyond_a_table_are_refused_on_the_host() {
+    let refused = |run: &dyn Fn(&Ids)| {
+        let of = |ids: Vec<i32>| {
+            let ids = Ids::new(ids, &Device::flex());
+            catch_unwind(AssertUnwindSafe(|| run(&ids))).map_err(|panic| *panic.downcast::<String>().unwrap())
+        };
+        assert_eq!(of(vec![0, 4]), Ok(()));
+        assert!(of(vec![0, 5]).unwrap_err().starts_with("id 5 is beyond the 5 rows of"));
+        assert!(of(vec![-1, 0]).is_err());
+    };
+    refused(&|ids| drop(embedding(random([5, 6], 1), ids, DType::F32)));
+    let rotation = Rotation::new(5, 4, 1e4, &Device::flex());
+    for operator in [Operator::Custom, Operator::Plain] {
+        refused(&|positions| drop(rope(random([2, 8], 1), &rotation, positions, operator)));
+    }
 }
 
 /// Attention by its definition, a loop over sequences, heads and queries.

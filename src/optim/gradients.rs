@@ -30,6 +30,11 @@ impl GradientSet {
         self.gradients.remove(&id).map(|gradient| Tensor::<1>::from_dispatch(gradient).reshape([size]))
     }
 
+    /// A parameter's gradient, in the parameter's shape.
+    pub fn get<const D: usize>(&self, id: ParamId) -> Option<Tensor<D>> {
+        self.gradients.get(&id).cloned().map(Tensor::from_dispatch)
+    }
+
     /// Σ g² over all gradients, [1] in fp32, on the device; not finite where a gradient is not.
     /// `others`: the sum of the squares of gradients that are not in the set.
     pub fn squares(&self, others: Option<Tensor<1>>, device: &Device) -> Tensor<1> {

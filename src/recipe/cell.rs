@@ -248,7 +248,7 @@ pub(super) fn from_table<'i>(
 }
 
 /// Sets a dotted path, making tables on the way.
-fn set<'i>(
+pub(super) fn set<'i>(
     table: &mut DeTable<'i>,
     key: &Spanned<String>,
     path: &str,

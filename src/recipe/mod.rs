@@ -9,6 +9,7 @@ mod diagnostic;
 mod grid;
 mod report;
 mod sections;
+mod set;
 mod tagged;
 pub mod values;
 
@@ -24,9 +25,11 @@ use crate::device::DeviceId;
 pub use crate::precision::{Compute, Precision};
 pub use cell::{Cell, Settings, flatten, goes_with, is_size, setting};
 pub use diagnostic::{RecipeError, Rule, Source, nearest};
+use grid::Combination;
 pub use grid::MAX_CELLS;
 pub use report::{Published, ReportConfig, Stage, matches};
 pub use sections::{DeviceName, Eval, Length, Measure, Train};
+pub use set::Setting;
 pub use values::Bytes;
 
 /// A recipe whose cells are all resolved and checked.
@@ -67,13 +70,13 @@ const ON_CPU: &str = "on_cpu";
 const CPU: &str = "cpu";
 
 impl Recipe {
-    /// Reads and checks a recipe file.
+    /// Reads and checks a recipe file, with settings in place of its own.
     ///
     /// # Errors
     /// A [`RecipeError`] that points at the place in the file.
-    pub fn load(path: &Path) -> Result<Self, RecipeError> {
+    pub fn load(path: &Path, settings: &[Setting]) -> Result<Self, RecipeError> {
         let source = Source::read(path)?;
-        Self::parse(&source)
+        Self::parse(&source.with(settings))
     }
 
     /// Checks a recipe that is already in memory.
@@ -81,7 +84,7 @@ impl Recipe {
     /// # Errors
     /// As [`Recipe::load`].
     pub fn parse(source: &Source) -> Result<Self, RecipeError> {
-        let root = DeTable::parse(&source.text).map_err(|e| source.toml_error(&e, &[]))?;
+        let (root, _) = set::apply(source)?;
         let asked = root.get_ref().get("device").and_then(|value| value.get_ref().as_str()).unwrap_or("auto");
         // A device that is not there is told of with its place, later.
         let on_cpu = DeviceId::resolve(asked).is_ok_and(|device| device == DeviceId::Cpu);
@@ -100,9 +103,9 @@ impl Recipe {
     /// What stands under `[on_cpu]` takes the place of the recipe's own sections there. Both sides are
     /// checked wherever the recipe is read.
     fn checked(source: &Source, run: Run, on_cpu: bool) -> Result<Self, RecipeError> {
-        let mut root = DeTable::parse(&source.text).map_err(|e| source.toml_error(&e, &[]))?;
+        let (mut root, set) = set::apply(source)?;
         let Some((name, small)) = root.get_mut().remove_entry(ON_CPU) else {
-            return Self::built(root, source, run);
+            return Self::built(root, &set, source, run);
         };
         let DeValue::Table(small) = small.into_inner() else {
             return Err(source.at(
@@ -114,11 +117,17 @@ impl Recipe {
         let mut replaced = root.clone();
         replaced.get_mut().extend(small);
         let (ours, other) = if on_cpu { (replaced, root) } else { (root, replaced) };
-        Self::built(other, source, Run::Elsewhere)?;
-        Self::built(ours, source, run)
+        Self::built(other, &set, source, Run::Elsewhere)?;
+        Self::built(ours, &set, source, run)
     }
 
-    fn built(mut root: Spanned<DeTable<'_>>, source: &Source, run: Run) -> Result<Self, RecipeError> {
+    /// `set`: what every cell takes, whatever the grid says.
+    fn built(
+        mut root: Spanned<DeTable<'_>>,
+        set: &Combination<'_>,
+        source: &Source,
+        run: Run,
+    ) -> Result<Self, RecipeError> {
         let table = root.get_mut();
         if table.is_empty() {
             return Err(source.plain(
@@ -137,9 +146,14 @@ impl Recipe {
         let combinations = grid::expand(grid, source)?;
         let mut cells: Vec<Cell> = Vec::with_capacity(combinations.len());
         let mut seen = HashMap::new();
-        for overrides in &combinations {
-            let cell = cell::from_table(root.clone(), overrides, source, run)?;
+        for mut overrides in combinations {
+            overrides.extend_from_slice(set);
+            let cell = cell::from_table(root.clone(), &overrides, source, run)?;
             if let Some(i) = seen.insert(cell.to_json().to_string(), cells.len()) {
+                // What is set takes the place of an axis: cells that differed in it are one.
+                if !set.is_empty() {
+                    continue;
+                }
                 let span = overrides.first().map(|(key, _)| key.span());
                 return Err(source.at(
                     span,

@@ -10,3 +10,4 @@ mod training;
 pub use cell::serve;
 pub use change::{Change, Damage, change};
 pub use pipeline::train;
+pub use training::{BeforeUpdate, Training};

@@ -18,6 +18,16 @@ use crate::precision::autocast::{autocast, keep_casts};
 use crate::precision::{GradScaler, GradientHistogram, Unscaled, gradient_histogram};
 use crate::recipe::Cell;
 
+/// What a step has computed when its update comes.
+pub struct BeforeUpdate<'s, N> {
+    pub network: &'s N,
+    /// Of what is not in blocks on the host; times the scale where there is one.
+    pub gradients: &'s GradientSet,
+    pub size: &'s StepSize,
+    /// Of the loss, [1] in fp32; `None`: 1.
+    pub scale: Option<Tensor<1>>,
+}
+
 pub struct Training<'a, N: Network> {
     cell: &'a Cell,
     device: DeviceId,
@@ -148,7 +158,9 @@ impl<'a, N: Network> Training<'a, N> {
         }
     }
 
-    fn network(&self) -> &N {
+    /// # Panics
+    /// Within a step.
+    pub fn network(&self) -> &N {
         self.network.as_ref().expect("between steps")
     }
 
@@ -179,6 +191,15 @@ impl<'a, N: Network> Training<'a, N> {
     /// Forward and backward of every micro-batch and the update; `end` hears of the end of each phase,
     /// and after a forward of its loss. Gives what the scaler tells of the step, where there is one.
     pub fn step(&mut self, end: &mut dyn FnMut(Phase, Option<Tensor<1>>)) -> Option<Tensor<1>> {
+        self.observed_step(end, None)
+    }
+
+    /// A [`step`](Self::step) whose gradients are looked at before the update.
+    pub fn observed_step(
+        &mut self,
+        end: &mut dyn FnMut(Phase, Option<Tensor<1>>),
+        look: Option<&mut dyn FnMut(BeforeUpdate<'_, N>)>,
+    ) -> Option<Tensor<1>> {
         let network = self.network.take().expect("between steps");
         let train = &self.cell.train;
         self.updates += 1;
@@ -195,9 +216,11 @@ impl<'a, N: Network> Training<'a, N> {
             end(Phase::Forward, Some(loss.clone().inner()));
             losses.extend(train.sync_each_step.then(|| loss.clone().inner()));
             let range = self.device.range(c"backward");
-            // No update may use the norm of gradients that are still to come.
+            // No update may use the norm of gradients that are still to come, nor take the place of those
+            // that are looked at.
             if let (Some(blocks), None) = (network.offloaded(), train.clip_norm)
                 && i + 1 == self.batches.len()
+                && look.is_none()
             {
                 blocks.update_on_arrival(Work::Step { rate, clip: 1.0 });
             }
@@ -211,6 +234,10 @@ impl<'a, N: Network> Training<'a, N> {
         drop(casts);
         let range = self.device.range(c"optimizer");
         let size = self.step_size(&network, &sum, rate);
+        if let Some(look) = look {
+            let scale = self.scaler.as_ref().map(GradScaler::scale);
+            look(BeforeUpdate { network: &network, gradients: &sum, size: &size, scale });
+        }
         if let Some(blocks) = network.offloaded() {
             blocks.update(&mut self.optimizer, &size);
             blocks.settle();

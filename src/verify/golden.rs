@@ -3,67 +3,96 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use burn::tensor::{DType, TensorData};
 use miette::{Result, miette};
 use safetensors::{Dtype, SafeTensors};
+
+pub const FILE: &str = "golden.safetensors";
 
 /// A reference tensor in f64.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Values {
     pub shape: Vec<usize>,
     pub data: Vec<f64>,
+    /// What it is stored in.
+    pub dtype: DType,
 }
 
 /// The tensors of a reference folder by name.
 #[derive(Clone, Debug)]
 pub struct Golden {
     tensors: BTreeMap<String, Values>,
+    /// Names and types of those that cannot be read.
+    unread: Vec<(String, Dtype)>,
+}
+
+impl Values {
+    /// What storing each element may have changed, where the type is coarser than fp32: half of its last bit.
+    pub fn rounding(&self) -> Vec<f64> {
+        let (bits, least) = match self.dtype {
+            DType::BF16 => (-8, 0.0),
+            // Below its smallest normal number fp16 has a fixed step of 2^-24.
+            DType::F16 => (-11, 2f64.powi(-25)),
+            _ => return vec![0.0; self.data.len()],
+        };
+        self.data.iter().map(|value| (value.abs() * 2f64.powi(bits)).max(least)).collect()
+    }
 }
 
 impl Golden {
     /// Reads `folder/golden.safetensors`.
     ///
     /// # Errors
-    /// A missing, damaged or unsupported file, named.
+    /// A missing or damaged file, named.
     pub fn load(folder: &Path) -> Result<Self> {
-        let path = folder.join("golden.safetensors");
+        let path = folder.join(FILE);
         let bytes = std::fs::read(&path).map_err(|e| {
             miette!(
-                help = "name a folder that holds golden.safetensors",
+                help = "name a folder that holds golden.safetensors, or golden.json of a gradient scaler",
                 "cannot read {}: {e}",
                 path.display()
             )
         })?;
         let file = SafeTensors::deserialize(&bytes)
             .map_err(|e| miette!("{} is not a safetensors file: {e}", path.display()))?;
-        let mut tensors = BTreeMap::new();
+        let (mut tensors, mut unread) = (BTreeMap::new(), Vec::new());
         for (name, view) in file.iter() {
-            // Token ids are exact in f64.
-            let data = match view.dtype() {
-                Dtype::F32 => {
-                    view.data().chunks_exact(4).map(|b| f64::from(f32::from_le_bytes(fixed(b)))).collect()
-                }
-                Dtype::F64 => view.data().chunks_exact(8).map(|b| f64::from_le_bytes(fixed(b))).collect(),
-                Dtype::I64 => {
-                    view.data().chunks_exact(8).map(|b| i64::from_le_bytes(fixed(b)) as f64).collect()
-                }
-                _ => continue,
+            let Some(dtype) = readable(view.dtype()) else {
+                unread.push((name.to_string(), view.dtype()));
+                continue;
             };
-            tensors.insert(name.to_string(), Values { shape: view.shape().to_vec(), data });
+            let shape = view.shape().to_vec();
+            // Token ids are exact in f64.
+            let data = TensorData::from_bytes_vec(view.data().to_vec(), shape.clone(), dtype);
+            let data = data.iter::<f64>().collect();
+            tensors.insert(name.to_string(), Values { shape, data, dtype });
         }
-        Ok(Self { tensors })
+        unread.sort_by(|a, b| a.0.cmp(&b.0));
+        Ok(Self { tensors, unread })
     }
 
     pub fn has(&self, names: &[&str]) -> bool {
         names.iter().all(|name| self.tensors.contains_key(*name))
     }
 
-    /// A tensor's elements, where there is one of this name.
-    pub fn find(&self, name: &str) -> Option<&[f64]> {
-        self.tensors.get(name).map(|values| values.data.as_slice())
+    /// A tensor, where there is one of this name.
+    pub fn find(&self, name: &str) -> Option<&Values> {
+        self.tensors.get(name)
     }
 
+    /// All that could be read.
     pub fn names(&self) -> Vec<&str> {
         self.tensors.keys().map(String::as_str).collect()
+    }
+
+    /// Names that begin with `prefix` and a dot, without these.
+    pub fn under<'s>(&'s self, prefix: &str) -> Vec<(&'s str, &'s Values)> {
+        let rest = |name: &'s String| name.strip_prefix(prefix)?.strip_prefix('.');
+        self.tensors.iter().filter_map(|(name, values)| Some((rest(name)?, values))).collect()
+    }
+
+    pub fn unread(&self) -> &[(String, Dtype)] {
+        &self.unread
     }
 
     /// # Panics
@@ -73,6 +102,14 @@ impl Golden {
     }
 }
 
-fn fixed<const N: usize>(bytes: &[u8]) -> [u8; N] {
-    bytes.try_into().expect("chunks_exact gives chunks of this size")
+fn readable(dtype: Dtype) -> Option<DType> {
+    Some(match dtype {
+        Dtype::F64 => DType::F64,
+        Dtype::F32 => DType::F32,
+        Dtype::F16 => DType::F16,
+        Dtype::BF16 => DType::BF16,
+        Dtype::I64 => DType::I64,
+        Dtype::I32 => DType::I32,
+        _ => return None,
+    })
 }

@@ -1,223 +1,256 @@
 //! A language model against what PyTorch computes from the same weights: logits, loss, every
-//! gradient, three AdamW steps and the greedy continuation.
+//! gradient, three AdamW steps and the greedy continuation. The steps are those that `runner run` times.
 
 use std::path::Path;
 
-use burn::tensor::{Gradients, Tensor};
+use burn::tensor::Tensor;
 use miette::{Result, miette};
 
-use super::{Check, Golden, Kind, Options, tolerance};
-use crate::device::dtype;
-use crate::model::config::{Architecture, WeightsFrom, from_hugging_face};
+use super::changes::{Changes, find};
+use super::check::Comparison;
+use super::reference::{CONTINUATION, Reference};
+use super::settings::{Variant, quoted, variants};
+use super::updates::{self, Observed, STEPS, Trained, parameters};
+use super::{Check, Golden, Kind, Options, Outcome, Tolerance, Values};
+use crate::model::Model;
+use crate::model::config::{Architecture, from_hugging_face};
 use crate::model::generate::{Choice, Request, generate};
-use crate::model::language::{Computation, Gpt2, LanguageNetwork, Llama, LmBatch, Tokens};
-use crate::model::named::{self, Named};
-use crate::model::source::Source;
-use crate::offload::{Blocks, Placement};
-use crate::ops::dense::Arithmetic;
-use crate::ops::{Level, Ops};
-use crate::optim::host::Work;
-use crate::optim::{AdamW, GradientSet, Optimizer, OptimizerConfig, StepSize};
-use crate::recipe::Compute;
+use crate::model::language::{Gpt2, Llama};
+use crate::model::named::Named;
+use crate::precision::autocast;
+use crate::recipe::{Cell, Compute};
+use crate::train::Training;
+use crate::weights::Weights;
 
-/// Whether the reference is a language model's: token ids, and what was computed from them.
-pub fn knows(golden: &Golden) -> bool {
-    golden.has(&["input_ids"]) && (golden.has(&["logits"]) || golden.has(&["loss"]))
+/// Settings under which at least logits, loss and gradients are the reference's.
+const VERIFIED: [&str; 11] = [
+    "device",
+    "precision",
+    "checkpoint",
+    "ops",
+    "offload",
+    "data",
+    "train.accumulation_steps",
+    "train.clip_norm",
+    "train.optimizer",
+    "train.schedule",
+    "train.sync_each_step",
+];
+
+/// What names of a parameter's values begin with: its gradient, its gradient at the last step, and itself
+/// after that step.
+const OF_PARAMETERS: [&str; 3] = ["grad", "step3_grad", "step3"];
+
+/// Whether there is a quantity of this name.
+pub fn knows(golden: &Golden, name: &str) -> bool {
+    let of_parameter = |prefix: &&str| name.strip_prefix(*prefix).is_some_and(|rest| rest.starts_with('.'));
+    ["input_ids", "labels", "logits", "loss", "losses"].contains(&name)
+        || OF_PARAMETERS.iter().any(of_parameter)
+        || (CONTINUATION.contains(&name) && golden.has(&CONTINUATION))
 }
-
-/// Gradients below this are rounding alone: AdamW divides by their size, so the parameter they move is
-/// not determined.
-const ROUNDING: f64 = super::ROUNDING_LEVEL;
-
-/// Of the largest gradient of its tensor. fp32 rounds a gradient by about 1e-6 of that, which for a
-/// smaller one is more than 1e-3 of itself, and AdamW's step follows: such elements are held to the
-/// absolute bound alone.
-const SMALL: f64 = 1e-3;
 
 /// Compares everything the reference holds.
 ///
 /// # Errors
-/// When the folder's model cannot be read.
+/// When the folder's model or its batch cannot be read, or settings do not go with them.
 pub fn verify(folder: &Path, golden: &Golden, options: &Options) -> Result<Vec<Check>> {
     let architecture = from_hugging_face(folder).map_err(|e| miette!("{e}"))?;
-    let levels = options.level.map_or_else(|| vec![Level::Keep, Level::Full], |level| vec![level]);
+    let (vocab, positions) = match &architecture {
+        Architecture::Qwen2(c) | Architecture::Llama(c) => (c.vocab_size, c.max_position_embeddings),
+        Architecture::Gpt2(c) => (c.vocab_size, c.max_position_embeddings),
+    };
+    Weights::open(folder)
+        .and_then(|weights| weights.check(&architecture.tensors()))
+        .map_err(|e| miette!("{e}"))?;
+    let reference = Reference::read(golden, vocab, positions)?;
+    // A folder may be called `random`, which as weights means others.
+    let weights = quoted(&Path::new(".").join(folder).display().to_string());
+    let mut recipe = format!(
+        "title = \"reference\"\n[model]\nkind = \"{}\"\nweights = {weights}\n[train]\nbatch_size = {}\n\
+         seq_len = {}\noptimizer = {{ kind = \"adamw\" }}\n",
+        architecture.kind(),
+        reference.batch,
+        reference.positions(),
+    );
+    let is_set = options.settings.iter().any(|s| s.concerns("checkpoint.level") || s.concerns("ops.swiglu"));
+    // GPT-2's MLP keeps the same whatever the level.
+    if !is_set && !matches!(architecture, Architecture::Gpt2(_)) {
+        recipe += "[grid]\n\"checkpoint.level\" = [0, 1]\n";
+    }
     let mut checks = Vec::new();
-    for level in levels {
-        let computation =
-            Computation { arithmetic: Arithmetic::of(options.compute), ops: Ops::default(), level };
-        let from = WeightsFrom::Folder(folder.to_path_buf());
-        let source = Source::open(&from, &architecture.tensors(), options.device, dtype(options.compute))
-            .map_err(|e| miette!("{e}"))?;
-        let generated = golden.find("generate.tokens").map_or(0, <[f64]>::len);
-        let positions = golden.get("input_ids").shape[1].max(generated);
-        let placement = Some(placement(options));
-        let quantities = match &architecture {
-            Architecture::Qwen2(config) | Architecture::Llama(config) => {
-                compare(Llama::new(config, positions, &source, computation, placement), golden, options)
+    for Variant { label, cell } in variants(recipe, &VERIFIED, &options.settings)? {
+        let comparison = Comparison::new(&cell, options.atol);
+        let steps = reference.steps(&cell);
+        let compared = match &cell.model {
+            Model::Qwen2(_) | Model::Llama(_) => {
+                compare(Training::<Llama>::new(&cell, steps, STEPS), &cell, golden, &reference, comparison)
             }
-            Architecture::Gpt2(config) => {
-                compare(Gpt2::new(config, positions, &source, computation, placement), golden, options)
+            Model::Gpt2(_) => {
+                compare(Training::<Gpt2>::new(&cell, steps, STEPS), &cell, golden, &reference, comparison)
             }
+            Model::Swiglu(_) => unreachable!("its kind is config.json's"),
         };
-        let label = format!("level {level}");
-        checks.extend(
-            quantities.into_iter().map(|check| Check { name: format!("{label}: {}", check.name), ..check }),
-        );
-        // GPT-2's MLP keeps the same whatever the level.
-        if matches!(architecture, Architecture::Gpt2(_)) {
-            break;
-        }
+        checks.extend(compared.into_iter().map(|check| check.labelled(&label)));
     }
     Ok(checks)
 }
 
-fn placement(options: &Options) -> Placement {
-    Placement { offload: options.offload, device: options.device, accumulates: false }
-}
-
-fn compare<N: LanguageNetwork>(network: N, golden: &Golden, options: &Options) -> Vec<Check> {
-    let adamw = OptimizerConfig::AdamW(AdamW::default());
-    let mut optimizer = Optimizer::new(&adamw, options.offload.optimizer, options.device);
-    optimizer.adopt(&network, network.offloaded());
-    let device = options.device.burn();
-    let ids = golden.get("input_ids");
-    let values: Vec<u32> = ids.data.iter().map(|id| *id as u32).collect();
-    let labels = if golden.has(&["labels"]) { golden.get("labels") } else { ids };
-    let labels: Vec<i64> = labels.data.iter().map(|label| *label as i64).collect();
-    let batch = LmBatch::new(Tokens::new(&values, ids.shape[0], &device), &labels);
-    let check = |name: &str, kind: Kind, ours: &[f64], reference: &[f64]| {
-        let mut allowed = tolerance(kind, options.compute, options.device);
-        if let Some(atol) = options.atol {
-            (allowed.absolute, allowed.of_largest) = (atol, 0.0);
-        }
-        Check::new(name.to_string(), ours, reference, allowed)
-    };
-
+/// `training` has made no step.
+fn compare<N: Trained>(
+    mut training: Training<'_, N>,
+    cell: &Cell,
+    golden: &Golden,
+    reference: &Reference,
+    comparison: Comparison,
+) -> Vec<Check> {
     let mut checks = Vec::new();
-    if golden.has(&["logits"]) {
-        let hidden = network.hidden(&batch.tokens, None).inner();
-        let logits = list(network.logits(hidden));
-        checks.push(check("logits", Kind::Logits, &logits, &golden.get("logits").data));
+    if let Some(expected) = golden.find("logits") {
+        let ours = logits(training.network(), cell, reference);
+        checks.push(comparison.check("logits", Kind::Logits, &ours, expected));
     }
-    let loss = network.loss(&batch);
-    if golden.has(&["loss"]) {
-        checks.push(check("loss", Kind::Loss, &list(loss.clone().inner()), &golden.get("loss").data));
-    }
-    if golden.names().iter().any(|name| name.starts_with("grad.")) {
-        checks.extend(gradients("grad", &all_gradients(&network, &loss.backward()), golden, &check));
-        if let Some(blocks) = network.offloaded() {
-            blocks.discard_gradients();
+    let continuation = continuation(training.network(), cell, reference);
+    // Steps after the first are for values after updates alone, and of a large model they take long.
+    let updated = golden.has(&["losses"]) || OF_PARAMETERS[1..].iter().any(|p| !golden.under(p).is_empty());
+    let observed = match updates::observe(&mut training, if updated { STEPS } else { 1 }) {
+        Ok(observed) => observed,
+        Err(reason) => {
+            checks.push(Check::failed("loss, gradients and steps", reason));
+            return checks;
         }
+    };
+    if observed.skipped > 0 {
+        let name = format!("{} steps that precision.scaler skipped", observed.skipped);
+        checks.push(Check::not_compared(name, "their gradients overflowed, and were computed again"));
     }
-    checks.extend(continuation(&network, golden, options));
-    // Half-precision weights cannot hold what a step of 1e-3 · the moments' ratio changes.
-    if matches!(options.compute, Compute::Fp32 | Compute::Tf32) && golden.has(&["losses"]) {
-        checks.extend(training(network, optimizer, &batch, golden, &check));
+    if !cell.data.is_random() {
+        let reason = "the reference has a batch of its own, which data.sampler joins";
+        checks.push(Check::not_compared("the text of data.corpus", reason));
+    }
+    if let Some(expected) = golden.find("loss") {
+        checks.push(comparison.check("loss", Kind::Loss, &observed.losses[..1], expected));
+    }
+    checks.extend(gradients(OF_PARAMETERS[0], &observed.gradients[0], golden, comparison));
+    checks.extend(without_reference(&observed.gradients[0], golden));
+    checks.extend(clipping(&observed, cell, golden, comparison));
+    checks.extend(continuation);
+    if updated {
+        checks.extend(after_updates(&mut training, cell, golden, comparison, &observed));
     }
     checks
+}
+
+/// [batch, sequence, vocab]
+fn logits<N: Trained>(network: &N, cell: &Cell, reference: &Reference) -> Vec<f64> {
+    let _region = autocast(cell.precision.region());
+    let hidden = network.hidden(&reference.batch(cell).tokens, None).inner();
+    let logits: Tensor<2> = network.logits(hidden);
+    logits.into_data().iter::<f64>().collect()
 }
 
 /// Every gradient that the reference holds under `prefix`; one that we do not have fails.
-fn gradients(
-    prefix: &str,
-    ours: &Named,
-    golden: &Golden,
-    check: &impl Fn(&str, Kind, &[f64], &[f64]) -> Check,
-) -> Vec<Check> {
-    let of_prefix = |name: &&str| name.strip_prefix(prefix).is_some_and(|rest| rest.starts_with('.'));
-    let compare = |name: &str| {
-        let reference = golden.find(name).expect("one of its names");
-        let ours = ours.iter().find(|(ours, _)| name[prefix.len() + 1..] == **ours);
-        let missing = vec![f64::NAN; reference.len()];
-        let ours = ours.map_or(&missing, |(_, values)| values);
-        check(name, Kind::ModelGradient, ours, reference).of_rounding(reference)
+fn gradients(prefix: &str, ours: &Named, golden: &Golden, comparison: Comparison) -> Vec<Check> {
+    let compare = |(parameter, reference): (&str, &Values)| {
+        let name = format!("{prefix}.{parameter}");
+        match find(ours, parameter) {
+            Some(ours) => comparison.check(&name, Kind::ModelGradient, ours, reference),
+            None => Check::failed(name, "the model has no gradient of this name"),
+        }
     };
-    golden.names().into_iter().filter(of_prefix).map(compare).collect()
+    golden.under(prefix).into_iter().map(compare).collect()
 }
 
-/// Losses of three AdamW steps on one batch, and gradients and parameters at the third.
-fn training<N: LanguageNetwork>(
-    mut network: N,
-    mut optimizer: Optimizer,
-    batch: &LmBatch,
-    golden: &Golden,
-    check: &impl Fn(&str, Kind, &[f64], &[f64]) -> Check,
-) -> Vec<Check> {
-    let mut losses = Vec::new();
-    let mut third: Named = Vec::new();
-    for step in 0..3 {
-        let loss = network.loss(batch);
-        losses.extend(list(loss.clone().inner()));
-        // Gradients that are compared must not become weights before.
-        if let Some(blocks) = network.offloaded().filter(|_| step < 2) {
-            blocks.update_on_arrival(Work::step(&StepSize::FULL));
-        }
-        let gradients = loss.backward();
-        if step == 2 {
-            third = all_gradients(&network, &gradients);
-        }
-        let mut set = GradientSet::default();
-        set.add(&network, gradients);
-        if let Some(blocks) = network.offloaded() {
-            blocks.update(&mut optimizer, &StepSize::FULL);
-        }
-        network = optimizer.step(network, set, &StepSize::FULL);
+/// Names the gradients that a reference with gradients lacks.
+fn without_reference(ours: &Named, golden: &Golden) -> Option<Check> {
+    let known = golden.under(OF_PARAMETERS[0]);
+    let lacking = ours.iter().filter(|(name, _)| !known.iter().any(|(known, _)| known == name));
+    let lacking: Vec<&str> = lacking.map(|(name, _)| name.as_str()).collect();
+    (!known.is_empty() && !lacking.is_empty()).then(|| {
+        let name = format!("gradients of {} parameters", lacking.len());
+        Check::not_compared(name, format!("the reference has none of {}", lacking.join(", ")))
+    })
+}
+
+/// What the norm of the first step's gradients makes of `train.clip_norm`.
+fn clipping(observed: &Observed, cell: &Cell, golden: &Golden, comparison: Comparison) -> Option<Check> {
+    let limit = cell.train.clip_norm?;
+    let name = "factor that clips the first gradients";
+    let reference = golden.under(OF_PARAMETERS[0]);
+    if reference.len() != observed.gradients[0].len() {
+        return Some(Check::not_compared(name, "without all gradients the reference has no norm of them"));
     }
-    let mut checks = vec![check("losses of three steps", Kind::Loss, &losses, &golden.get("losses").data)];
-    checks.extend(gradients("step3_grad", &third, golden, check));
-    for ((name, ours), (_, our_third)) in all_parameters(&network).into_iter().zip(&third) {
-        let of = |what: &str| golden.find(&format!("{what}.{name}"));
-        let (Some(reference), Some(first), Some(third)) = (of("step3"), of("grad"), of("step3_grad")) else {
-            continue;
-        };
-        let above = |bound: f64| {
-            // A row of the embedding that no token reads has no gradient on either side.
-            let absent = |i: usize| first[i] == 0.0 && third[i] == 0.0 && our_third[i] == 0.0;
-            move |i: &usize| absent(*i) || (first[*i].abs() >= bound && third[*i].abs() >= bound)
-        };
-        let name = format!("step3.{name}");
-        let compared = |keep: &dyn Fn(&usize) -> bool| {
-            let kept: Vec<usize> = (0..ours.len()).filter(keep).collect();
-            let pick = |values: &[f64]| kept.iter().map(|i| values[*i]).collect::<Vec<f64>>();
-            check(&name, Kind::Parameter, &pick(&ours), &pick(reference))
-        };
-        let largest = first.iter().chain(third).fold(0.0f64, |m, g| m.max(g.abs()));
-        let relative = compared(&above(ROUNDING.max(SMALL * largest))).relative;
-        let left_out = (0..ours.len()).filter(|i| !above(ROUNDING)(i)).count();
-        checks.push(Check { relative, left_out, ..compared(&above(ROUNDING)) });
-    }
-    checks
+    let squares = reference.iter().flat_map(|(_, values)| &values.data).map(|g| g * g);
+    let expected = (limit / (squares.sum::<f64>().sqrt() + 1e-6)).min(1.0);
+    let difference = comparison.difference(Kind::ModelGradient, &observed.clipping[..1], &[expected], &[0.0]);
+    Some(Check { name: name.into(), outcome: Outcome::Compared(difference) })
 }
 
 /// The greedy continuation: the number of tokens that differ, which must be none.
-fn continuation<N: LanguageNetwork>(network: &N, golden: &Golden, options: &Options) -> Option<Check> {
-    if !golden.has(&["generate.prompt", "generate.tokens"]) || options.compute != Compute::Fp32 {
-        return None;
-    }
-    let tokens = |name: &str| golden.get(name).data.iter().map(|id| *id as u32).collect::<Vec<u32>>();
-    let (prompt, expected) = (tokens("generate.prompt"), tokens("generate.tokens"));
+fn continuation<N: Trained>(network: &N, cell: &Cell, reference: &Reference) -> Option<Check> {
+    let prompts: Vec<Vec<u32>> = reference.prompts.iter().map(|(prompt, _)| prompt.clone()).collect();
+    let (prompt, expected) = reference.prompts.first()?;
     let request = Request { tokens: expected.len() - prompt.len(), choice: Choice::Greedy, end: None };
-    let ours = generate(network, &[prompt], &request, &options.device.burn()).remove(0);
-    let differing: Vec<f64> = ours.iter().zip(&expected).map(|(a, b)| f64::from(u8::from(a != b))).collect();
-    let none = super::Tolerance { absolute: 0.0, of_largest: 0.0, relative: 0.0 };
     let name = format!("greedy continuation, {} tokens", request.tokens);
-    Some(Check::new(name, &differing, &vec![0.0; differing.len()], none))
+    let compute = cell.precision.compute;
+    if compute != Compute::Fp32 {
+        let reason = format!("where two tokens are nearly as likely, rounding to {} decides", compute.name());
+        return Some(Check::not_compared(name, reason));
+    }
+    let ours = generate(network, &prompts, &request, &cell.device_id().burn()).concat();
+    let expected: Vec<u32> = reference.prompts.iter().flat_map(|(_, tokens)| tokens.clone()).collect();
+    let differing: Vec<f64> = ours.iter().zip(&expected).map(|(a, b)| f64::from(u8::from(a != b))).collect();
+    let none = Tolerance { absolute: 0.0, of_largest: 0.0, relative: 0.0 };
+    Some(Check::new(name, &differing, &vec![0.0; expected.len()], none))
 }
 
-/// Those of the module, and those of the blocks on the host.
-fn all_gradients<N: LanguageNetwork>(network: &N, gradients: &Gradients) -> Named {
-    let offloaded = network.offloaded().map(Blocks::gradients);
-    named::gradients(network, gradients).into_iter().chain(offloaded.into_iter().flatten()).collect()
-}
-
-/// As [`all_gradients`].
-fn all_parameters<N: LanguageNetwork>(network: &N) -> Named {
-    let offloaded = network.offloaded().map(Blocks::parameters);
-    named::parameters(network).into_iter().chain(offloaded.into_iter().flatten()).collect()
-}
-
-fn list<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
-    tensor.into_data().iter::<f64>().collect()
+/// Losses of the steps, gradients at the last one and what they changed of every parameter.
+fn after_updates<N: Trained>(
+    training: &mut Training<'_, N>,
+    cell: &Cell,
+    golden: &Golden,
+    comparison: Comparison,
+    observed: &Observed,
+) -> Vec<Check> {
+    let name = format!("losses of {STEPS} steps");
+    let [_, last, after] = OF_PARAMETERS;
+    if let Some(reason) = updates::differ(cell, &observed.clipping) {
+        let groups = [last, after].map(|prefix| (format!("{prefix}.*"), golden.under(prefix).len()));
+        let losses = (name, usize::from(golden.has(&["losses"])));
+        let there = [losses].into_iter().chain(groups).filter(|(_, count)| *count > 0);
+        return there
+            .map(|(name, count)| match count {
+                1 => Check::not_compared(name, reason.clone()),
+                _ => Check::not_compared(format!("{name}, {count} tensors"), reason.clone()),
+            })
+            .collect();
+    }
+    let mut checks = Vec::new();
+    let parameters_after = golden.under(after);
+    if golden.has(&["losses"]) || !parameters_after.is_empty() {
+        training.begin(STEPS);
+        let before = parameters(training.network());
+        match updates::run(training) {
+            Err(reason) => checks.push(Check::failed(name, reason)),
+            Ok(losses) => {
+                let reference = golden.find("losses");
+                checks.extend(
+                    reference.map(|reference| comparison.check(&name, Kind::Loss, &losses, reference)),
+                );
+                let after_steps = parameters(training.network());
+                let ours = Changes { before, after: after_steps, last: &observed.gradients[1] };
+                let change = |(parameter, reference): (&str, &Values)| {
+                    let name = format!("{after}.{parameter}");
+                    match ours.compare(parameter, reference, golden, comparison) {
+                        Ok(difference) => Check { name, outcome: Outcome::Compared(difference) },
+                        Err(reason) => Check::failed(name, reason),
+                    }
+                };
+                checks.extend(parameters_after.into_iter().map(change));
+            }
+        }
+    }
+    let place = checks.len().min(1);
+    checks.splice(place..place, gradients(last, &observed.gradients[1], golden, comparison));
+    checks
 }
 
 #[cfg(test)]

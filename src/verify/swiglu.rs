@@ -3,16 +3,20 @@
 use burn::tensor::{Device, Tensor, TensorData};
 use miette::{Result, miette};
 
-use super::{Check, Golden, Kind, Options, Values, tolerance};
+use super::check::Comparison;
+use super::settings::{Variant, variants};
+use super::{Check, Golden, Kind, Options, Values};
 use crate::device::dtype;
 use crate::ops::dense::{Arithmetic, WeightLayout};
 use crate::ops::swiglu::swiglu;
-use crate::ops::{Level, Operator};
+use crate::recipe::Cell;
 
 /// The tensors a SwiGLU reference holds.
 pub const NAMES: [&str; 10] = ["x", "W", "V", "U", "y", "grad_y", "dx", "dW", "dV", "dU"];
 
-/// y, dx, dW, dV, dU at every asked level, and of the plain composition.
+const VERIFIED: [&str; 4] = ["device", "precision.compute", "checkpoint.level", "ops.swiglu"];
+
+/// y, dx, dW, dV, dU at every level and of the plain composition, or of those that are set.
 pub fn verify(golden: &Golden, options: &Options) -> Result<Vec<Check>> {
     let shapes = NAMES.map(|name| golden.get(name).shape.clone());
     let [x, w, v, u, ..] = &shapes;
@@ -30,43 +34,41 @@ pub fn verify(golden: &Golden, options: &Options) -> Result<Vec<Check>> {
             "the shapes of the reference do not belong to one SwiGLU: {shapes:?}"
         ));
     }
-    let levels = options.level.map_or_else(|| Level::ALL.to_vec(), |level| vec![level]);
-    let plain = ("plain".to_string(), Level::Keep, Operator::Plain);
-    let variants =
-        levels.into_iter().map(|level| (format!("level {level}"), level, Operator::Custom)).chain([plain]);
+    let tokens: usize = x[..x.len() - 1].iter().product();
+    let mut recipe = format!(
+        "title = \"SwiGLU\"\n[model]\nkind = \"swiglu\"\nhidden_size = {}\nintermediate_size = {}\n\
+         num_hidden_layers = 1\n[train]\nbatch_size = 1\nseq_len = {tokens}\n",
+        w[0], w[1],
+    );
+    if !options.settings.iter().any(|s| s.concerns("checkpoint.level") || s.concerns("ops.swiglu")) {
+        recipe += "[[grid]]\n\"checkpoint.level\" = [0, 0.5, 1]\n[[grid]]\n\"ops.swiglu\" = \"plain\"\n";
+    }
     let mut checks = Vec::new();
-    for (label, level, operator) in variants {
-        for (name, ours) in compute(golden, options, level, operator) {
+    for Variant { label, cell } in variants(recipe, &VERIFIED, &options.settings)? {
+        let comparison = Comparison::new(&cell, options.atol);
+        for (name, ours) in compute(golden, &cell) {
             let kind = if name == "y" { Kind::Output } else { Kind::Gradient };
-            let mut allowed = tolerance(kind, options.compute, options.device);
-            if let Some(atol) = options.atol {
-                (allowed.absolute, allowed.of_largest) = (atol, 0.0);
-            }
-            checks.push(Check::new(format!("{label}: {name}"), &ours, &golden.get(name).data, allowed));
+            checks.push(comparison.check(name, kind, &ours, golden.get(name)).labelled(&label));
         }
     }
     Ok(checks)
 }
 
 /// The five quantities as this machine computes them.
-fn compute(
-    golden: &Golden,
-    options: &Options,
-    level: Level,
-    operator: Operator,
-) -> Vec<(&'static str, Vec<f64>)> {
-    let plain = options.device.burn();
+fn compute(golden: &Golden, cell: &Cell) -> Vec<(&'static str, Vec<f64>)> {
+    let plain = cell.device_id().burn();
     let device = plain.clone().autodiff();
+    let compute = cell.precision.compute;
     let load = |name: &str, device: &Device| {
-        let Values { shape, data } = golden.get(name);
+        let Values { shape, data, .. } = golden.get(name);
         let columns = shape[shape.len() - 1];
         let data = TensorData::new(data.clone(), [data.len() / columns, columns]);
-        Tensor::<2>::from_data(data, (device, dtype(options.compute)))
+        Tensor::<2>::from_data(data, (device, dtype(compute)))
     };
     let [x, w, v, u] = ["x", "W", "V", "U"].map(|name| load(name, &device).require_grad());
     let inputs = [x.clone(), w.clone(), v.clone(), u.clone()];
     let [x_in, w_in, v_in, u_in] = inputs;
-    let arithmetic = Arithmetic::of(options.compute);
+    let (level, operator, arithmetic) = (cell.checkpoint.level, cell.ops.swiglu, Arithmetic::of(compute));
     let y = swiglu(x_in, w_in, v_in, u_in, WeightLayout::InOut, level, operator, arithmetic);
     let output = values(y.clone().inner());
     // d(y ⊙ grad_y)/dy = grad_y: the sum sends exactly the reference's gradient into y.

@@ -20,17 +20,23 @@ pub struct Tolerance {
 /// a thousand tokens fp32 rounds it by some ten units of its largest value, which passes 1e-4 once
 /// that value passes 60.
 ///
+/// What three AdamW steps of 1e-3 change is compared where the gradient determines it: a step that is left out
+/// is a third of it, and the weight decay of weights of size 1 a hundredth. The committed references change
+/// alike within 6e-6 in fp32, and under autocast within 6e-3 in fp16 and 4e-2 in bf16, on the CPU.
+///
 /// The CPU's fp32 logits are held to a tenth of what the GPU's are: its sums run in the reference's
 /// order of magnitude of partial sums, a GPU's over other blocks.
-const TABLE: [(Kind, Compute, Tolerance); 22] = [
+const TABLE: [(Kind, Compute, Tolerance); 24] = [
     (Kind::Output, Compute::Fp32, Tolerance { absolute: 1e-4, of_largest: 0.0, relative: 1e-4 }),
     (Kind::Gradient, Compute::Fp32, Tolerance { absolute: 1e-4, of_largest: 4e-6, relative: 1e-4 }),
     (Kind::Logits, Compute::Fp32, Tolerance { absolute: 1e-4, of_largest: 1e-6, relative: 1e-4 }),
     (Kind::Loss, Compute::Fp32, Tolerance { absolute: 1e-5, of_largest: 0.0, relative: 1e-5 }),
-    (Kind::Parameter, Compute::Fp32, Tolerance { absolute: 1e-4, of_largest: 0.0, relative: 1e-4 }),
+    (Kind::Change, Compute::Fp32, Tolerance { absolute: 1e-4, of_largest: 0.0, relative: 1e-3 }),
     (Kind::Output, Compute::Tf32, Tolerance { absolute: 0.0, of_largest: 5e-3, relative: 2e-3 }),
     (Kind::Gradient, Compute::Tf32, Tolerance { absolute: 0.0, of_largest: 5e-3, relative: 3e-3 }),
-    (Kind::Parameter, Compute::Tf32, Tolerance { absolute: 6e-3, of_largest: 0.0, relative: 2e-2 }),
+    (Kind::Change, Compute::Tf32, Tolerance { absolute: 5e-4, of_largest: 0.0, relative: 5e-2 }),
+    (Kind::Change, Compute::Fp16, Tolerance { absolute: 5e-4, of_largest: 0.0, relative: 5e-2 }),
+    (Kind::Change, Compute::Bf16, Tolerance { absolute: 5e-4, of_largest: 0.0, relative: 1e-1 }),
     (Kind::Output, Compute::Fp16, Tolerance { absolute: 0.0, of_largest: 5e-3, relative: 2e-3 }),
     (Kind::Gradient, Compute::Fp16, Tolerance { absolute: 0.0, of_largest: 5e-3, relative: 3e-3 }),
     (Kind::Output, Compute::Bf16, Tolerance { absolute: 0.0, of_largest: 4e-2, relative: 1.5e-2 }),

@@ -38,6 +38,47 @@ fn the_shipped_recipes_are_valid() {
 }
 
 #[test]
+fn settings_of_the_command_line_take_the_place_of_the_recipes() {
+    let place = Place::new(TINY);
+    let set = |command: &str, setting: &str| place.runner(&[command, "recipe.toml", "--set", setting]);
+    set("check", "train.seq_len=8").exits(0).says(&["4 cells"]);
+    // An axis of the grid becomes one value.
+    set("check", "train.batch_size=3").exits(0).says(&["2 cells, all valid"]);
+    set("plan", "precision.compute=bf16").exits(0).says(&["4 cells"]);
+    set("check", "train.batchsize=3")
+        .exits(2)
+        .says(&["unknown key `batchsize`", "did you mean `batch_size`?"]);
+    set("check", "train.batch_size=0")
+        .exits(2)
+        .says(&["must be at least 1, not 0", "\"train.batch_size\" = 0"]);
+    set("check", "precision.compute=int3").exits(2).says(&["unknown value `int3`"]);
+    set("check", "device=cuda:9").exits(2).says(&["the device \"cuda:9\" is not there"]);
+    set("check", "train.batch_size").exits(2).says(&["write key=value"]);
+    set("check", "train.batch_size.x=1").exits(2).says(&["goes through `batch_size`, which is not a table"]);
+    let set = [
+        "--set",
+        "train.batch_size=3",
+        "--set",
+        "train.optimizer={kind=\"none\"}",
+        "--set",
+        "title=renamed_study",
+    ];
+    place.runner(&[&["run", "recipe.toml"][..], &set].concat()).exits(0).says(&["2 measured"]);
+    for row in place.rows() {
+        assert_eq!(row["cell"]["train"]["batch_size"], 3);
+        assert_eq!(row["cell"]["train"]["optimizer"]["kind"], "none");
+    }
+    // The copy beside the rows says what was run: its report and another run find them.
+    let copy = std::fs::read_to_string(place.results().join("recipe.toml")).expect("a recipe");
+    assert!(copy.contains("[[set]]\n\"train.batch_size\" = 3\n"), "{copy}");
+    let folder = place.results().to_str().expect("UTF-8").to_string();
+    place.runner(&["report", &folder]).exits(0).says(&["3×16"]);
+    let report = std::fs::read_to_string(place.results().join("report.html")).expect("a report");
+    assert!(report.contains("<title>renamed_study"), "its title is the one that was set");
+    place.runner(&[&["run", "recipe.toml"][..], &set].concat()).exits(0).says(&["2 finished earlier"]);
+}
+
+#[test]
 fn check_goes_on_after_a_wrong_recipe() {
     let place = Place::new(TINY);
     place.write("wrong.toml", &TINY.replace("steps = 3", "stepps = 3"));
@@ -75,12 +116,23 @@ fn verify_passes_on_the_reference_in_every_precision() {
     let place = Place::new(TINY);
     let golden = format!("{ROOT}/tests/fixtures/swiglu");
     place.runner(&["verify", &golden]).exits(0).says(&["level 0.5: dW", "20 of 20 quantities pass"]);
-    place.runner(&["verify", &golden, "--checkpoint", "1"]).exits(0).says(&["10 of 10 quantities pass"]);
+    let set = |setting: &str| place.runner(&["verify", &golden, "--set", setting]);
+    set("checkpoint.level=1").exits(0).says(&["5 of 5 quantities pass"]);
+    set("ops.swiglu=plain").exits(0).says(&["5 of 5 quantities pass"]);
     for compute in ["bf16", "fp16"] {
-        place.runner(&["verify", &golden, "--compute", compute]).exits(0).says(&["20 of 20 quantities pass"]);
+        set(&format!("precision.compute={compute}")).exits(0).says(&["20 of 20 quantities pass"]);
     }
+    set("train.accumulation_steps=2")
+        .exits(1)
+        .says(&["`train.accumulation_steps` is fixed", "checkpoint.level"]);
+    set("checkpoint.levle=1").exits(2).says(&["unknown key `levle`", "did you mean `level`?"]);
     place.runner(&["verify", &golden, "--atol", "1e-12"]).exits(1).says(&["FAIL"]);
-    place.runner(&["verify", &golden, "--device", "cuda:9"]).exits(1).says(&["is not there"]);
+    place.runner(&["verify", &golden, "--device", "cuda:9"]).exits(2).says(&["is not there"]);
+    let trace = format!("{ROOT}/tests/fixtures/grad_scaler");
+    place
+        .runner(&["verify", &trace])
+        .exits(0)
+        .says(&["scale after each of 40 steps", "2 of 2 quantities pass"]);
     place.runner(&["verify", "."]).exits(1).says(&["golden.safetensors"]);
 }
 

@@ -18,7 +18,8 @@ fn verify_passes_in_every_precision() {
     let place = Place::new(TINY);
     let golden = fixture("swiglu");
     for compute in ["fp32", "tf32", "bf16", "fp16"] {
-        let args = ["verify", &golden, "--device", "cuda:0", "--compute", compute];
+        let compute = format!("precision.compute={compute}");
+        let args = ["verify", &golden, "--device", "cuda:0", "--set", &compute];
         place.runner_on_gpu(&args).exits(0).says(&["20 of 20 quantities pass"]);
     }
 }
@@ -31,7 +32,8 @@ fn language_models_equal_the_reference_in_every_precision() {
     for name in ["qwen2", "gpt2"] {
         let golden = fixture(name);
         for compute in ["fp32", "tf32", "bf16", "fp16"] {
-            let args = ["verify", &golden, "--device", "cuda:0", "--compute", compute];
+            let compute = format!("precision.compute={compute}");
+            let args = ["verify", &golden, "--device", "cuda:0", "--set", &compute];
             place.runner_on_gpu(&args).exits(0).says(&["quantities pass"]);
         }
     }
@@ -44,8 +46,9 @@ fn blocks_inputs_and_optimizer_on_the_host_equal_the_reference() {
     let place = Place::new(TINY);
     let golden = fixture("qwen2");
     for strategy in ["naive", "function", "overlap"] {
-        let memory = ["--activations", "host", "--optimizer", "host"];
-        let args = [&["verify", &golden, "--device", "cuda:0", "--offload", strategy], &memory[..]].concat();
+        let offload =
+            format!("offload={{strategy=\"{strategy}\", activations=\"host\", optimizer=\"host\"}}");
+        let args = ["verify", &golden, "--device", "cuda:0", "--set", &offload];
         place.runner_on_gpu(&args).exits(0).says(&["quantities pass"]);
     }
 }
@@ -94,7 +97,8 @@ fn offloaded_models_equal_the_reference() {
     for name in ["qwen2", "gpt2"] {
         let golden = fixture(name);
         for strategy in ["naive", "checkpointed", "function", "overlap"] {
-            let args = ["verify", &golden, "--device", "cuda:0", "--offload", strategy];
+            let strategy = format!("offload.strategy={strategy}");
+            let args = ["verify", &golden, "--device", "cuda:0", "--set", &strategy];
             place.runner_on_gpu(&args).exits(0).says(&["quantities pass"]);
         }
     }

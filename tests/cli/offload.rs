@@ -218,8 +218,8 @@ fn the_host_holds_what_was_estimated() {
 fn verify_takes_a_strategy() {
     let place = Place::new(RECIPE);
     let folder = fixture("gpt2");
-    let args = ["verify", &folder, "--device", "cpu", "--offload", "overlap", "--optimizer", "host"];
-    place.runner(&args).exits(0).says(&["quantities pass"]);
-    let args = ["verify", &folder, "--device", "cpu", "--activations", "host"];
-    place.runner(&args).exits(1).says(&["keep more than their input"]);
+    let overlap = ["verify", &folder, "--set", "offload.strategy=overlap", "--set", "offload.optimizer=host"];
+    place.runner(&overlap).exits(0).says(&["quantities pass"]);
+    let args = ["verify", &folder, "--set", "offload.activations=host"];
+    place.runner(&args).exits(2).says(&["keep more than their input"]);
 }

@@ -6,9 +6,8 @@ use std::path::Path;
 use burn::module::{Module, Param, ParamId};
 use burn::tensor::{Device, Distribution, Tensor};
 use runner::device::DeviceId;
-use runner::offload::{Memory, Offload, Strategy};
+use runner::offload::Memory;
 use runner::optim::{AdamW, GradientSet, Optimizer, OptimizerConfig, StepSize};
-use runner::recipe::Compute;
 use runner::verify::{self, Check};
 
 use crate::on_gpu;
@@ -81,44 +80,28 @@ fn fifty_steps() {
 #[ignore = "needs an NVIDIA GPU"]
 fn against_references() {
     on_gpu(|_, checks| {
-        let host = Memory::Host;
-        for (name, offload) in [
-            ("optimizer", Offload { optimizer: host, ..Offload::default() }),
-            (
-                "checkpointed and optimizer",
-                Offload { optimizer: host, ..Offload::of(Strategy::Checkpointed) },
-            ),
-            ("naive and activations", Offload { activations: host, ..Offload::of(Strategy::Naive) }),
-            ("overlap and optimizer", Offload { optimizer: host, ..Offload::of(Strategy::Overlap) }),
-            (
-                "overlap and both",
-                Offload { optimizer: host, activations: host, ..Offload::of(Strategy::Overlap) },
-            ),
+        for offload in [
+            "optimizer=\"host\"",
+            "strategy=\"checkpointed\", optimizer=\"host\"",
+            "strategy=\"naive\", activations=\"host\"",
+            "strategy=\"overlap\", optimizer=\"host\"",
+            "strategy=\"overlap\", optimizer=\"host\", activations=\"host\"",
         ] {
             for model in ["qwen2", "gpt2"] {
-                let options = verify::Options {
-                    device: DEVICE,
-                    level: None,
-                    compute: Compute::Fp32,
-                    atol: None,
-                    offload,
-                };
+                let settings = ["device=cuda:0".to_string(), format!("offload={{{offload}}}")];
+                let settings = settings.map(|setting| setting.parse().expect("a setting"));
+                let options = verify::Options { settings: settings.to_vec(), atol: None };
                 let compared = verify::verify(Path::new("tests/fixtures").join(model).as_path(), &options);
                 let (holds, figures) = match compared {
                     Ok(compared) => {
                         let failed: Vec<Check> = compared.iter().filter(|c| !c.passes()).cloned().collect();
-                        (
-                            failed.is_empty(),
-                            format!("{} quantities\n{}", compared.len(), verify::table(&failed)),
-                        )
+                        let figures = format!("{} quantities\n{}", compared.len(), verify::table(&failed));
+                        (verify::passes(&compared), figures)
                     }
                     Err(error) => (false, format!("{error:?}")),
                 };
-                checks.verdict(
-                    &format!("{model}, on the host: {name}"),
-                    holds,
-                    figures.lines().next().unwrap_or(""),
-                );
+                let name = format!("{model}, {offload}");
+                checks.verdict(&name, holds, figures.lines().next().unwrap_or(""));
                 if !holds {
                     println!("{figures}");
                 }

@@ -1,7 +1,7 @@
 //! GPT-2 (Radford et al. 2019): LayerNorm, absolute positions, multi-head attention and a GELU MLP.
 
 use burn::module::{Module, Param};
-use burn::tensor::{DType, Device, Int, Tensor, TensorData};
+use burn::tensor::{DType, Device, Tensor, TensorData};
 
 use super::memory::Shape;
 use super::parts::{Conv1d, Embedding, LayerNorm, Linear};
@@ -11,6 +11,7 @@ use crate::model::config::{Gpt2Config, Positions};
 use crate::model::source::Source;
 use crate::offload::{Blocks, Placement};
 use crate::ops::attention::{Heads, attention_packed};
+use crate::ops::embedding::Ids;
 use crate::ops::gelu::gelu;
 use crate::ops::residual::residual;
 
@@ -95,7 +96,7 @@ impl Gpt2 {
         let x = if self.sinusoids.is_some() { x * (self.config.hidden_size as f64).sqrt() } else { x };
         match (&self.transformer.wpe, &self.sinusoids) {
             (Some(learned), _) => residual(x, learned.forward(&tokens.positions)),
-            (None, Some(table)) => residual(x, table.forward(&tokens.positions.ids)),
+            (None, Some(table)) => residual(x, table.forward(&tokens.positions)),
             (None, None) => unreachable!("positions are learned or sinusoidal"),
         }
     }
@@ -220,7 +221,8 @@ impl PositionalEncoding {
     }
 
     /// [tokens, hidden_size]
-    pub fn forward(&self, positions: &Tensor<1, Int>) -> Tensor<2> {
-        self.table.clone().select(0, positions.clone())
+    pub fn forward(&self, positions: &Ids) -> Tensor<2> {
+        positions.expect_rows(self.table.dims()[0], "positions");
+        self.table.clone().select(0, positions.ids.clone())
     }
 }

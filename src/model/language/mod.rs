@@ -83,14 +83,17 @@ impl LmBatch {
     /// From each token's own label, as a data set holds them: the label of the token that follows is
     /// what a token predicts.
     pub fn new(tokens: Tokens, labels: &[i64]) -> Self {
-        let shifted: Vec<i32> = labels
-            .chunks(tokens.sequence)
-            .flat_map(|row| row[1..].iter().map(|label| *label as i32).chain([-100]))
-            .collect();
+        let shifted = next_labels(labels, tokens.sequence);
         let total = shifted.iter().filter(|label| **label >= 0).count() as f64;
         let labels = integers(shifted, &tokens.ids.ids.device());
         Self { tokens, labels, total }
     }
+}
+
+/// At each token the label of the next one of its sequence; -100 where there is none.
+fn next_labels(labels: &[i64], sequence: usize) -> Vec<i32> {
+    let row = |row: &[i64]| row[1..].iter().map(|label| *label as i32).chain([-100]).collect::<Vec<i32>>();
+    labels.chunks(sequence).flat_map(row).collect()
 }
 
 /// A decoder that predicts the next token.

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use burn::tensor::Device;
 
-use super::{LmBatch, Tokens};
+use super::{LmBatch, Tokens, next_labels};
 use crate::data::{
     Collated, Collator, Counts, DataError, Dataset, Draws, Finish, LastSample, Loader, Plan, Position,
-    Sampler, SamplerConfig, Samples, Tokenize,
+    Sampler, SamplerConfig, Samples, Segments, Tokenize,
 };
 use crate::device::{DeviceId, Staging};
 use crate::measure::Load;
@@ -25,6 +25,8 @@ struct Prepared {
     /// [`Ids`] of the tokens and of their positions, four each, labels, and of packed samples the segments'
     /// numbers and the buckets' tokens.
     arrays: Vec<Vec<i32>>,
+    /// What the ids of tokens and of positions are below.
+    bounds: [usize; 2],
     rows: usize,
     width: usize,
     buckets: Option<Vec<Bucket>>,
@@ -47,6 +49,7 @@ impl Prepared {
         // What predicts nothing is padding, or the last token of a sample: no token looks back at either.
         let plan = |ids: &[i32]| ScatterPlan::of(ids, |token| batch.labels[token] >= 0);
         let (ids, positions) = (plan(&batch.ids), plan(&batch.positions));
+        let bounds = [&batch.ids, &batch.positions].map(|ids| Ids::bound(ids));
         let Collated { rows, width, counts, .. } = batch;
         let mut arrays = Ids::arrays(batch.ids, ids).to_vec();
         arrays.extend(Ids::arrays(batch.positions, positions));
@@ -56,15 +59,14 @@ impl Prepared {
             arrays.extend([segments.numbers, tokens]);
             buckets
         });
-        Self { arrays, rows, width, buckets, counted, counts }
+        Self { arrays, bounds, rows, width, buckets, counted, counts }
     }
 
     fn upload(self, staging: &mut Staging) -> LmBatch {
-        let Self { arrays, rows, width, buckets, counted, .. } = self;
+        let Self { arrays, bounds, rows, width, buckets, counted, .. } = self;
         let mut tensors = staging.upload(arrays).into_iter();
         let mut next = || tensors.next().expect("one for each array");
-        let mut ids = || Ids::from_tensors([next(), next(), next(), next()]);
-        let (ids, positions) = (ids(), ids());
+        let [ids, positions] = bounds.map(|below| Ids::from_tensors([next(), next(), next(), next()], below));
         let labels = next();
         let mask = buckets.map_or_else(Mask::default, |buckets| Mask {
             segments: Some(next().reshape([rows, width])),
@@ -72,6 +74,34 @@ impl Prepared {
         });
         let tokens = Tokens { ids, positions, batch: rows, sequence: width, mask };
         LmBatch { tokens, labels, total: counted as f64 }
+    }
+}
+
+/// How a batch becomes what a device needs of it.
+fn finish(device: DeviceId) -> Finish<Prepared> {
+    if device == DeviceId::Cpu { Prepared::on_cpu } else { Prepared::on_cuda }
+}
+
+impl LmBatch {
+    /// As [`LmBatch::new`], of `samples` of equal length, as a sampler hands them over: packed into one row, or
+    /// a row each.
+    pub fn sampled(ids: &[u32], labels: &[i64], samples: usize, packed: bool, device: DeviceId) -> Self {
+        let length = ids.len() / samples;
+        let each = |value: fn(usize, usize) -> usize| -> Vec<i32> {
+            (0..samples).flat_map(|sample| (0..length).map(move |i| value(sample, i) as i32)).collect()
+        };
+        let segments =
+            packed.then(|| Segments { numbers: each(|sample, _| sample), lengths: vec![length; samples] });
+        let batch = Collated {
+            rows: if packed { 1 } else { samples },
+            width: if packed { ids.len() } else { length },
+            ids: ids.iter().map(|id| *id as i32).collect(),
+            positions: each(|_, i| i),
+            labels: next_labels(labels, length),
+            segments,
+            counts: Counts::default(),
+        };
+        finish(device)(batch).upload(&mut Staging::plain(&device.burn()))
     }
 }
 
@@ -107,7 +137,7 @@ impl SampleFeed {
             loader: None,
             eval,
             accumulation_steps: cell.train.accumulation_steps,
-            finish: if cell.device_id() == DeviceId::Cpu { Prepared::on_cpu } else { Prepared::on_cuda },
+            finish: finish(cell.device_id()),
             staging: cell.device_id().staging(sampler.pinned),
             plain: device.clone(),
             loads: Vec::new(),

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use burn::module::Module;
-use burn::tensor::{Int, Tensor};
+use burn::tensor::Tensor;
 
 use super::{Cache, Computation, Tokens};
 use crate::model::source::Source;
 use crate::offload::{Blocks, Compute, Placement};
 use crate::ops::attention::{Heads, Mask};
+use crate::ops::embedding::Ids;
 use crate::ops::rope::Rotation;
 use crate::precision::autocast::{autocast, region};
 
@@ -20,7 +21,7 @@ pub struct Context<Config> {
     pub heads: Heads,
     pub mask: Mask,
     /// Of each token within its sample, [batch · sequence].
-    pub positions: Tensor<1, Int>,
+    pub positions: Ids,
     /// Where positions enter in every block.
     pub rotation: Option<Rotation>,
 }
@@ -38,7 +39,7 @@ impl<Config: Clone> Context<Config> {
             computation,
             heads,
             mask: tokens.mask.clone(),
-            positions: tokens.positions.ids.clone(),
+            positions: tokens.positions.clone(),
             rotation: rotation.cloned(),
         }
     }

@@ -7,7 +7,7 @@ use burn_cubecl::ops::numeric::zeros_client;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::launch::{Grid, buffer, contiguous, empty, expect, float, sizes, vector, wider};
+use super::launch::{Grid, at_most, buffer, contiguous, empty, expect, float, sizes, vector, wider};
 
 /// Threads of a block that adds the gradients of one table row.
 const SCATTER_THREADS: usize = 128;
@@ -18,10 +18,11 @@ fn pick<W: Float, O: Float, N: Size>(
     ids: &[i32],
     out: &mut [Vector<O, N>],
     columns: usize,
+    last: usize,
     #[define(W, O)] _types: [ElemType; 2],
 ) {
     if ABSOLUTE_POS < out.len() {
-        let id = ids[ABSOLUTE_POS / columns] as usize;
+        let id = at_most(ids[ABSOLUTE_POS / columns], last);
         out[ABSOLUTE_POS] = Vector::cast_from(weight[id * columns + ABSOLUTE_POS % columns]);
     }
 }
@@ -36,19 +37,21 @@ fn add_rows<G: Float, O: Float, N: Size>(
     starts: &[i32],
     out: &mut [Vector<O, N>],
     columns: usize,
+    tokens: usize,
+    last: usize,
     #[define(G, O)] _types: [ElemType; 2],
 ) {
     let which = CUBE_POS_X as usize;
     let column = (CUBE_POS_Y * CUBE_DIM_X + UNIT_POS_X) as usize;
     if column < columns {
         let mut place = starts[which] as usize;
-        let end = starts[which + 1] as usize;
+        let end = at_most(starts[which + 1], tokens);
         let mut sum = Vector::<f32, N>::new(0.0f32);
         while place < end {
-            sum += Vector::cast_from(g[order[place] as usize * columns + column]);
+            sum += Vector::cast_from(g[at_most(order[place], tokens - 1) * columns + column]);
             place += 1;
         }
-        out[unique[which] as usize * columns + column] = Vector::cast_from(sum);
+        out[at_most(unique[which], last) * columns + column] = Vector::cast_from(sum);
     }
 }
 
@@ -94,16 +97,18 @@ pub struct DevicePlan {
     pub starts: CubeTensor,
 }
 
-/// weight [V, H], ids [T] i32 below V → [T, H] of type `out`.
+/// weight [V, H], ids [T] i32 below V → [T, H] of type `out`. An id beyond the table gets its last row:
+/// who makes ids checks them ([`Ids`](crate::ops::embedding::Ids)).
 pub fn gather(weight: &CubeTensor, ids: &CubeTensor, out: DType) -> CubeTensor {
     let (weight, ids) = (contiguous(weight), contiguous(ids));
-    let [_, width] = sizes(&weight, "weight");
+    let [vocab, width] = sizes(&weight, "weight");
+    assert!(vocab > 0, "a table has a row");
     let [tokens] = sizes(&ids, "ids");
     expect(&ids, DType::I32, tokens, "ids");
     let rows = empty(&weight, [tokens, width], out);
     let vector = vector(wider(weight.dtype, out), &[width]);
     let grid = Grid::of(tokens * width / vector);
-    // SAFETY: the kernel checks the end of the rows; ids lie within the table.
+    // SAFETY: the kernel checks the end of the rows, and keeps ids within the table.
     unsafe {
         pick::launch_unchecked(
             &weight.client,
@@ -114,6 +119,7 @@ pub fn gather(weight: &CubeTensor, ids: &CubeTensor, out: DType) -> CubeTensor {
             buffer(&ids),
             buffer(&rows),
             width / vector,
+            vocab - 1,
             [float(weight.dtype), float(out)],
         );
     }
@@ -125,6 +131,7 @@ pub fn gather(weight: &CubeTensor, ids: &CubeTensor, out: DType) -> CubeTensor {
 pub fn scatter(g: &CubeTensor, plan: &DevicePlan, vocab: usize, out: DType) -> CubeTensor {
     let g = contiguous(g);
     let [tokens, width] = sizes(&g, "g");
+    assert!(vocab > 0, "a table has a row");
     let [unique] = sizes(&plan.unique, "unique");
     expect(&plan.order, DType::I32, tokens, "order");
     expect(&plan.unique, DType::I32, unique, "unique");
@@ -136,7 +143,7 @@ pub fn scatter(g: &CubeTensor, plan: &DevicePlan, vocab: usize, out: DType) -> C
     let vector = vector(wider(g.dtype, out), &[width]);
     let columns = width / vector;
     let parts = columns.div_ceil(SCATTER_THREADS);
-    // SAFETY: the kernel checks the column; the plan's tokens lie within `g`, its ids in the table.
+    // SAFETY: the kernel checks the column, and keeps the plan's tokens within `g` and its ids in the table.
     unsafe {
         add_rows::launch_unchecked(
             &g.client,
@@ -149,6 +156,8 @@ pub fn scatter(g: &CubeTensor, plan: &DevicePlan, vocab: usize, out: DType) -> C
             buffer(&plan.starts),
             buffer(&table),
             columns,
+            tokens,
+            vocab - 1,
             [float(g.dtype), float(out)],
         );
     }

@@ -30,6 +30,16 @@ impl Grid {
     }
 }
 
+/// An index as a kernel may use it, whatever it is: `last` where it is larger or negative.
+#[cube]
+pub fn at_most(index: i32, last: usize) -> usize {
+    let mut within = last;
+    if index >= 0 && (index as usize) < last {
+        within = index as usize;
+    }
+    within
+}
+
 /// Elements that a thread reads at once: as many of `widest` as one load holds, and a divisor of
 /// every length.
 pub fn vector(widest: DType, lengths: &[usize]) -> usize {

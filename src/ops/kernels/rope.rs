@@ -4,7 +4,7 @@ use burn::tensor::DType;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::launch::{Grid, buffer, contiguous, expect, float, over, sizes, vector};
+use super::launch::{Grid, at_most, buffer, contiguous, expect, float, over, sizes, vector};
 
 /// The most heads that a thread turns by the angles it has loaded.
 const MOST_HEADS: usize = 4;
@@ -22,13 +22,14 @@ fn rotate<F: Float, N: Size>(
     groups: usize,
     half: usize,
     sign: f32,
+    last: usize,
     #[comptime] shared: usize,
     #[define(F)] _type: ElemType,
 ) {
     if ABSOLUTE_POS < y.len() / comptime!(2 * shared) {
         let pair = ABSOLUTE_POS % half;
         let group = ABSOLUTE_POS / half;
-        let angle = positions[group / groups] as usize * half + pair;
+        let angle = at_most(positions[group / groups], last) * half + pair;
         let c = cos[angle];
         let s = sin[angle] * Vector::new(sign);
         let first = group * shared * half * 2 + pair;
@@ -53,7 +54,7 @@ fn rotate<F: Float, N: Size>(
 /// backward pass.
 ///
 /// x [T, heads · d], cos and sin [P, d/2] f32, positions [T] i32 below P → [T, heads · d], in
-/// x's memory where nobody else holds it.
+/// x's memory where nobody else holds it. A position beyond the table gets its last row.
 pub fn rope(
     x: CubeTensor,
     cos: &CubeTensor,
@@ -65,6 +66,7 @@ pub fn rope(
     let (cos, sin) = (contiguous(cos), contiguous(sin));
     let [tokens, columns] = sizes(&x, "x");
     let [table, half] = sizes(&cos, "cos");
+    assert!(table > 0, "a table has a row");
     expect(&cos, DType::F32, table * half, "cos");
     expect(&sin, DType::F32, table * half, "sin");
     expect(&positions, DType::I32, tokens, "positions");
@@ -77,7 +79,7 @@ pub fn rope(
     }
     let grid = Grid::of(tokens * columns / 2 / vector / shared);
     let (y, y_argument) = over(&x, 0, x.dtype);
-    // SAFETY: the kernel checks the end of `y`; positions lie within the table.
+    // SAFETY: the kernel checks the end of `y`, and keeps positions within the table.
     unsafe {
         rotate::launch_unchecked(
             &x.client,
@@ -92,6 +94,7 @@ pub fn rope(
             heads / shared,
             half / vector,
             if inverse { -1.0 } else { 1.0 },
+            table - 1,
             shared,
             float(x.dtype),
         );

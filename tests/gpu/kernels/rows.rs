@@ -105,5 +105,10 @@ fn embedding() {
                 bench.compare(&format!("scatter {name}"), &scatter(&g.tensor, &plan, vocab, to), &expected);
             }
         }
+        let weight = normal(&[10, 8], DType::F32, 19);
+        let beyond = [10, -1, i32::MAX];
+        let got = gather(&weight.tensor, &integers(&beyond, &[beyond.len()]), DType::F32);
+        let last = weight.values[72..].repeat(beyond.len());
+        bench.compare("gather beyond the table: its last row", &got, &last);
     });
 }

@@ -1,0 +1,189 @@
+//! `--set key=value`: settings that take the place of a recipe's own in every cell.
+//!
+//! They are written at the end of the recipe's text as tables `[[set]]`, one for each command line, so that
+//! an error shows them with their place and the copy beside the results says all that was run.
+
+use std::str::FromStr;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::cell::set;
+use super::diagnostic::{RecipeError, Source};
+use super::grid::{Combination, Override};
+use super::{HEADER_KEYS, ON_CPU};
+
+const SET: &str = "set";
+const GRID: &str = "grid";
+
+/// One `key=value` of the command line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setting {
+    /// Dotted, as in a grid.
+    key: String,
+    /// As TOML writes it.
+    value: String,
+}
+
+impl Setting {
+    pub fn new(key: &str, value: impl Into<toml::Value>) -> Self {
+        Self { key: key.into(), value: value.into().to_string() }
+    }
+
+    /// Whether this sets a key, something in it or what it is in.
+    pub fn concerns(&self, key: &str) -> bool {
+        let within = |inner: &str, outer: &str| {
+            inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
+        within(&self.key, key) || within(key, &self.key)
+    }
+}
+
+impl FromStr for Setting {
+    type Err = String;
+
+    /// `key=value`; a value that is not TOML is text.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (key, value) =
+            text.split_once('=').ok_or("write key=value, such as train.batch_size=4".to_string())?;
+        let (key, value) = (key.trim(), value.trim());
+        if key.split('.').any(|part| part.trim().is_empty()) {
+            return Err(format!("`{key}` is not a dotted key: write section.key=value"));
+        }
+        match DeValue::parse(value) {
+            Ok(_) => Ok(Self { key: key.into(), value: value.into() }),
+            Err(_) => Ok(Self::new(key, value)),
+        }
+    }
+}
+
+impl Source {
+    /// This recipe with settings in place of its own; of several for one key the last counts.
+    #[must_use]
+    pub fn with(mut self, settings: &[Setting]) -> Self {
+        if settings.is_empty() {
+            return self;
+        }
+        let mut lines: Vec<&Setting> = Vec::new();
+        for setting in settings {
+            lines.retain(|earlier| earlier.key != setting.key);
+            lines.push(setting);
+        }
+        self.text =
+            format!("{}\n\n# From --set: in place of what stands above.\n[[{SET}]]\n", self.text.trim_end());
+        for Setting { key, value } in lines {
+            let key = toml::Value::String(key.clone());
+            self.text += &format!("{key} = {value}\n");
+        }
+        self
+    }
+}
+
+/// The recipe's root with all settings in place, and those that each cell of the grid takes again.
+///
+/// # Errors
+/// Text that is not TOML, or a setting whose key goes through a value.
+pub(super) fn apply(source: &Source) -> Result<(Spanned<DeTable<'_>>, Combination<'_>), RecipeError> {
+    let mut root = DeTable::parse(&source.text).map_err(|e| source.toml_error(&e, &[]))?;
+    let mut of_cells = Combination::new();
+    let Some((name, tables)) = root.get_mut().remove_entry(SET) else { return Ok((root, of_cells)) };
+    let wrong = |span| {
+        let help = "write [[set]] followed by lines such as \"train.batch_size\" = 4";
+        source.at(Some(span), format!("`{SET}` must be a list of tables"), help.into())
+    };
+    let DeValue::Array(tables) = tables.into_inner() else { return Err(wrong(name.span())) };
+    for table in tables {
+        let span = table.span();
+        let DeValue::Table(table) = table.into_inner() else { return Err(wrong(span)) };
+        let mut settings: Vec<(Spanned<String>, Override<'_>)> = table
+            .into_iter()
+            .map(|(key, value)| (Spanned::new(key.span(), key.get_ref().to_string()), value))
+            .collect();
+        settings.sort_by_key(|(key, _)| key.span().start);
+        for (key, value) in settings {
+            set(root.get_mut(), &key, key.get_ref(), &value, source)?;
+            let section = key.get_ref().split('.').next().unwrap_or_default();
+            if !HEADER_KEYS.contains(&section) && ![ON_CPU, GRID].contains(&section) {
+                of_cells.push((key, value));
+            }
+        }
+    }
+    Ok((root, of_cells))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::recipe::Recipe;
+
+    const RECIPE: &str = "title = \"t\"\ndevice = \"cpu\"\n[model]\nkind = \"swiglu\"\nhidden_size = 8\n\
+        intermediate_size = 8\nnum_hidden_layers = 1\n[train]\nbatch_size = 1\nseq_len = 4\n";
+
+    fn with(more: &str, settings: &[&str]) -> Result<Recipe, String> {
+        let settings: Vec<Setting> = settings.iter().map(|text| text.parse().unwrap()).collect();
+        let source = Source { path: "r.toml".into(), text: format!("{RECIPE}{more}") }.with(&settings);
+        Recipe::parse(&source).map_err(|e| format!("{:?}", miette::Report::new(e)))
+    }
+
+    #[test]
+    fn a_value_is_toml_and_else_text() {
+        for (text, value) in [
+            ("a.b=3", "3"),
+            ("a.b = true", "true"),
+            ("a.b=1e-3", "1e-3"),
+            ("a.b=\"x\"", "\"x\""),
+            ("a.b={ kind = \"none\" }", "{ kind = \"none\" }"),
+            ("a.b=overlap", "\"overlap\""),
+            ("a.b=models/x=y", "\"models/x=y\""),
+            ("a.b=", "\"\""),
+            ("a.b=11 GiB", "\"11 GiB\""),
+            ("a.b=1\nc = 2", "\"\"\"\n1\nc = 2\"\"\""),
+        ] {
+            assert_eq!(text.parse(), Ok(Setting { key: "a.b".into(), value: value.into() }), "{text}");
+        }
+        for text in ["a.b", "=3", "a..b=3"] {
+            assert!(text.parse::<Setting>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn settings_stand_over_the_recipe_and_its_grid() {
+        let grid = "[grid]\n\"train.batch_size\" = [1, 2]\n\"checkpoint.level\" = [0, 1]\n";
+        let sizes = |settings: &[&str]| -> Vec<usize> {
+            with(grid, settings).unwrap().cells.iter().map(|cell| cell.train.batch_size).collect()
+        };
+        assert_eq!(sizes(&[]), [1, 1, 2, 2]);
+        assert_eq!(sizes(&["train.batch_size=7"]), [7, 7]);
+        assert_eq!(sizes(&["train.batch_size=7", "checkpoint.level=1", "train.batch_size=8"]), [8]);
+        assert_eq!(sizes(&["train={batch_size = 3, seq_len = 2}"]), [3, 3]);
+        assert_eq!(sizes(&["grid.train.batch_size=[4, 5]", "checkpoint.level=0"]), [4, 5]);
+        let other = with("", &["title=other", "measure.steps=3"]).unwrap();
+        assert_eq!((other.title.as_str(), other.cells[0].measure.length.steps()), ("other", Some(3)));
+        // The text says all: a copy of it is the same recipe, to which more can be set.
+        let again = Recipe::parse(&Source { path: "r.toml".into(), text: other.text }).unwrap();
+        assert_eq!(again.cells, other.cells);
+    }
+
+    #[test]
+    fn settings_on_a_cpu_stand_over_its_sections() {
+        let small = "[on_cpu]\ntrain = { batch_size = 2, seq_len = 8 }\n";
+        let cells = with(small, &["train.batch_size=5"]).unwrap().cells;
+        assert_eq!((cells[0].train.batch_size, cells[0].train.seq_len), (5, 8));
+    }
+
+    #[test]
+    fn errors_are_the_recipes_own_and_show_the_setting() {
+        for (setting, parts) in [
+            ("train.batchsize=4", ["unknown key `batchsize`", "did you mean `batch_size`?"]),
+            ("trian.batch_size=4", ["unknown key `trian`", "did you mean `train`?"]),
+            ("train.batch_size=0", ["must be at least 1, not 0", "\"train.batch_size\" = 0"]),
+            ("precision.compute=int3", ["unknown value `int3`", "fp32"]),
+            ("device=cuda:9", ["the device \"cuda:9\" is not there", "\"device\" = \"cuda:9\""]),
+            ("model.kind=swigul", ["unknown value `swigul`", "did you mean `swiglu`?"]),
+            ("train.batch_size.x=4", ["goes through `batch_size`", "not a table"]),
+        ] {
+            let error = with("", &[setting]).unwrap_err();
+            assert!(parts.iter().all(|part| error.contains(part)), "{setting}: {error}");
+        }
+    }
+}

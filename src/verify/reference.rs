@@ -1,0 +1,160 @@
+//! [`Reference`]: the batch and the prompts that a language model's values were computed from.
+
+use miette::{Result, miette};
+
+use super::{Golden, Values};
+use crate::model::Steps;
+use crate::model::language::{LmBatch, Tokens};
+use crate::recipe::Cell;
+
+/// A label that does not count.
+const NO_LABEL: i64 = -100;
+
+/// Whether a reference is a language model's: token ids, and what was computed from them.
+pub fn is_known(golden: &Golden) -> bool {
+    golden.has(&["input_ids"]) && (golden.has(&["logits"]) || golden.has(&["loss"]))
+}
+
+pub struct Reference {
+    pub batch: usize,
+    /// Tokens of each sequence.
+    pub sequence: usize,
+    ids: Vec<u32>,
+    labels: Vec<i64>,
+    /// Each with its greedy continuation.
+    pub prompts: Vec<(Vec<u32>, Vec<u32>)>,
+}
+
+impl Reference {
+    /// For a model of `vocab` tokens and so many `positions`.
+    ///
+    /// # Errors
+    /// When the batch or the prompts cannot be the model's.
+    pub fn read(golden: &Golden, vocab: usize, positions: usize) -> Result<Self> {
+        let ids = golden.get("input_ids");
+        let [batch, sequence] = matrix("input_ids", ids)?;
+        if batch == 0 || sequence < 2 {
+            return Err(miette!(
+                "input_ids of the reference are {batch} sequences of {sequence} tokens: there must be one at \
+                 least, of two tokens or more"
+            ));
+        }
+        let labels = golden.find("labels").unwrap_or(ids);
+        if labels.shape != ids.shape {
+            return Err(miette!(
+                "labels of the reference have the shape {:?}, and input_ids {:?}: they must be equal",
+                labels.shape,
+                ids.shape
+            ));
+        }
+        let mut prompts = Vec::new();
+        if golden.has(&CONTINUATION) {
+            let [prompt, tokens] = CONTINUATION.map(|name| golden.get(name));
+            let [rows, start] = matrix(CONTINUATION[0], prompt)?;
+            let [results, end] = matrix(CONTINUATION[1], tokens)?;
+            let (prompt, tokens) =
+                (self::ids(CONTINUATION[0], prompt, vocab)?, self::ids(CONTINUATION[1], tokens, vocab)?);
+            let fits = rows == results && rows > 0 && (1..end).contains(&start);
+            if fits {
+                prompts = prompt
+                    .chunks(start)
+                    .map(<[_]>::to_vec)
+                    .zip(tokens.chunks(end).map(<[_]>::to_vec))
+                    .collect();
+            }
+            if !fits || prompts.iter().any(|(prompt, tokens)| !tokens.starts_with(prompt)) {
+                return Err(miette!("each row of generate.tokens must be a row of generate.prompt and more"));
+            }
+        }
+        let reference = Self {
+            batch,
+            sequence,
+            ids: self::ids("input_ids", ids, vocab)?,
+            labels: whole("labels", labels, |label| label == NO_LABEL || is_id(label, vocab), vocab)?,
+            prompts,
+        };
+        // A sequence's first label is no token's next one.
+        let predicts = |row: &[i64]| row[1..].iter().any(|label| *label != NO_LABEL);
+        if !reference.labels.chunks(sequence).any(predicts) {
+            return Err(miette!("no label of the reference counts: all are -100"));
+        }
+        if reference.positions() > positions {
+            let needed = reference.positions();
+            return Err(miette!(
+                "the reference has sequences of {needed} tokens, and config.json {positions} positions"
+            ));
+        }
+        Ok(reference)
+    }
+
+    /// Of the longest sequence.
+    pub fn positions(&self) -> usize {
+        let generated = self.prompts.iter().map(|(_, tokens)| tokens.len());
+        generated.fold(self.sequence, usize::max)
+    }
+
+    /// The sequences as the cell trains on them: blocks of text, or samples.
+    pub fn batch(&self, cell: &Cell) -> LmBatch {
+        let device = cell.device_id();
+        match cell.data.sampler() {
+            None => LmBatch::new(Tokens::new(&self.ids, self.batch, &device.burn()), &self.labels),
+            Some(config) => {
+                let packed = config.sampler.is_packed();
+                LmBatch::sampled(&self.ids, &self.labels, self.batch, packed, device)
+            }
+        }
+    }
+
+    /// The batch as each of a step's micro-batches: their mean is the batch's own.
+    pub fn steps(&self, cell: &Cell) -> Box<dyn Steps<LmBatch>> {
+        let mut batch = self.batch(cell);
+        batch.total *= cell.train.accumulation_steps as f64;
+        Box::new(Repeated { batch, times: cell.train.accumulation_steps })
+    }
+}
+
+/// Names of the prompts and of what follows them.
+pub const CONTINUATION: [&str; 2] = ["generate.prompt", "generate.tokens"];
+
+struct Repeated {
+    batch: LmBatch,
+    times: usize,
+}
+
+impl Steps<LmBatch> for Repeated {
+    fn next(&mut self) -> Vec<LmBatch> {
+        vec![self.batch.clone(); self.times]
+    }
+
+    fn held_out(&mut self) -> Option<LmBatch> {
+        None
+    }
+}
+
+fn matrix(name: &str, values: &Values) -> Result<[usize; 2]> {
+    values.shape.as_slice().try_into().map_err(|_| {
+        miette!("{name} of the reference must be [sequences, tokens], not of the shape {:?}", values.shape)
+    })
+}
+
+fn is_id(value: i64, vocab: usize) -> bool {
+    usize::try_from(value).is_ok_and(|id| id < vocab)
+}
+
+fn ids(name: &str, values: &Values, vocab: usize) -> Result<Vec<u32>> {
+    let ids = whole(name, values, |id| is_id(id, vocab), vocab)?;
+    Ok(ids.into_iter().map(|id| id as u32).collect())
+}
+
+/// Whole numbers of which each is `valid`.
+fn whole(name: &str, values: &Values, valid: impl Fn(i64) -> bool, vocab: usize) -> Result<Vec<i64>> {
+    let wrong = values.data.iter().find(|value| value.fract() != 0.0 || !valid(**value as i64));
+    match wrong {
+        Some(value) => Err(miette!(
+            help = "the reference and config.json beside it must be of one model",
+            "{name} of the reference holds {value}, and the model has the {vocab} tokens from 0 to {}",
+            vocab - 1
+        )),
+        None => Ok(values.data.iter().map(|value| *value as i64).collect()),
+    }
+}
