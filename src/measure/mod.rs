@@ -11,16 +11,18 @@ mod samples;
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::device::trace::Crossing;
 pub use cpu::{CpuMeter, process_peak_rss};
 pub use estimate::{Estimate, Ledger};
 pub use evaluation::Evaluation;
 pub use loading::{Load, Loading};
-pub use meter::{Measured, MemoryUse, Meter, Phase, Stop, divergence};
+pub use meter::{Measured, MemoryUse, Meter, Phase, Stop, after_last_update, diverged, divergence};
 pub use samples::Samples;
 
 use crate::precision::{GradientHistogram, ScalerRecord};
+use crate::recipe::flatten;
 
 /// What the measured steps of a cell cost.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -37,9 +39,13 @@ pub struct Measurement {
     pub host_update: Option<Samples>,
     /// The three phases together.
     pub step: Samples,
-    /// Tokens of one step over the median step; with a sampler the real tokens of all measured steps over
-    /// the time of the whole run.
+    /// Tokens of all measured steps, without padding, over the time of the whole run. Rows without a time of the
+    /// run have tokens of one step over the median step.
     pub tokens_per_second: f64,
+    /// Seconds of all measured steps by the host's clock, the device's queue empty at both ends, without
+    /// evaluation; of cells without a sampler, whose `loading` has it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub run_seconds: Option<f64>,
     /// Loss of every step, warm-up included.
     pub loss: Vec<f64>,
     /// Quality on data that is not trained on, as often as the recipe asks.
@@ -69,6 +75,20 @@ pub struct Measurement {
 }
 
 impl Measurement {
+    /// The dotted key of a number that is not finite, which no row could hold.
+    pub fn not_finite(&self) -> Option<String> {
+        fn has_null(value: &Value) -> bool {
+            match value {
+                Value::Array(items) => items.iter().any(has_null),
+                Value::Object(items) => items.values().any(has_null),
+                value => value.is_null(),
+            }
+        }
+        // JSON has no such numbers: they are null there, and nothing else is.
+        let value = serde_json::to_value(self).expect("a measurement is plain data");
+        flatten(&value).into_iter().find(|(_, value)| has_null(value)).map(|(key, _)| key)
+    }
+
     /// The share of the update on the host that backward hid, and the most that it could have hidden:
     /// 1 − optimizer / update and min(1, backward / update), of medians. What is left of a step after
     /// backward counts as the update's, copies included.

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::measure::{Estimate, Evaluation, Load};
 use crate::offload::Blocks;
 use crate::recipe::{Cell, Rule};
-use config::{Gpt2Config, LanguageModel, LlamaConfig};
+use config::{Gpt2Config, LanguageModel, LlamaConfig, WeightsFrom};
 use language::memory::Shape;
 use swiglu::SwigluConfig;
 
@@ -116,6 +116,15 @@ impl Model {
             (Self::Swiglu(config), _) => config.estimate(cell),
             (_, Some(shape)) => shape.estimate(cell),
             (_, None) => unreachable!("every other model is a decoder"),
+        }
+    }
+
+    /// Where a language model's weights come from.
+    pub fn weights(&self) -> Option<&WeightsFrom> {
+        match self {
+            Self::Swiglu(_) => None,
+            Self::Qwen2(model) | Self::Llama(model) => Some(&model.weights),
+            Self::Gpt2(model) => Some(&model.weights),
         }
     }
 

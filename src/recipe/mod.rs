@@ -19,7 +19,7 @@ use serde::Deserialize;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, Deserializer};
 
-use crate::device::DeviceId;
+use crate::device::{DeviceId, Target};
 
 pub use crate::precision::{Compute, Precision};
 pub use cell::{Cell, Settings, flatten, goes_with, is_size, setting};
@@ -43,13 +43,6 @@ pub struct Recipe {
     pub report: ReportConfig,
 }
 
-/// Whether the cells are to run on this machine.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Run {
-    Here,
-    Elsewhere,
-}
-
 /// The keys of a recipe that do not belong to a cell.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -67,25 +60,32 @@ const ON_CPU: &str = "on_cpu";
 const CPU: &str = "cpu";
 
 impl Recipe {
-    /// Reads and checks a recipe file.
+    /// Reads a recipe file and checks it for this machine or another.
     ///
     /// # Errors
     /// A [`RecipeError`] that points at the place in the file.
-    pub fn load(path: &Path) -> Result<Self, RecipeError> {
-        let source = Source::read(path)?;
-        Self::parse(&source)
+    pub fn load(path: &Path, target: &Target) -> Result<Self, RecipeError> {
+        Self::parse_for(&Source::read(path)?, target)
+    }
+
+    /// Checks a recipe that is already in memory, for this machine.
+    ///
+    /// # Errors
+    /// As [`Recipe::load`].
+    pub fn parse(source: &Source) -> Result<Self, RecipeError> {
+        Self::parse_for(source, &Target::Here)
     }
 
     /// Checks a recipe that is already in memory.
     ///
     /// # Errors
     /// As [`Recipe::load`].
-    pub fn parse(source: &Source) -> Result<Self, RecipeError> {
+    pub fn parse_for(source: &Source, target: &Target) -> Result<Self, RecipeError> {
         let root = DeTable::parse(&source.text).map_err(|e| source.toml_error(&e, &[]))?;
         let asked = root.get_ref().get("device").and_then(|value| value.get_ref().as_str()).unwrap_or("auto");
         // A device that is not there is told of with its place, later.
-        let on_cpu = DeviceId::resolve(asked).is_ok_and(|device| device == DeviceId::Cpu);
-        Self::checked(source, Run::Here, on_cpu)
+        let on_cpu = target.resolve(asked).is_ok_and(|device| device == DeviceId::Cpu);
+        Self::checked(source, Some(target), on_cpu)
     }
 
     /// Reads a recipe whose cells run, or have run, here or on another machine: it need not be able to run
@@ -94,15 +94,15 @@ impl Recipe {
     /// # Errors
     /// As [`Recipe::load`], apart from devices.
     pub fn parse_finished(source: &Source, on_cpu: bool) -> Result<Self, RecipeError> {
-        Self::checked(source, Run::Elsewhere, on_cpu)
+        Self::checked(source, None, on_cpu)
     }
 
     /// What stands under `[on_cpu]` takes the place of the recipe's own sections there. Both sides are
     /// checked wherever the recipe is read.
-    fn checked(source: &Source, run: Run, on_cpu: bool) -> Result<Self, RecipeError> {
+    fn checked(source: &Source, target: Option<&Target>, on_cpu: bool) -> Result<Self, RecipeError> {
         let mut root = DeTable::parse(&source.text).map_err(|e| source.toml_error(&e, &[]))?;
         let Some((name, small)) = root.get_mut().remove_entry(ON_CPU) else {
-            return Self::built(root, source, run);
+            return Self::built(root, source, target);
         };
         let DeValue::Table(small) = small.into_inner() else {
             return Err(source.at(
@@ -114,11 +114,15 @@ impl Recipe {
         let mut replaced = root.clone();
         replaced.get_mut().extend(small);
         let (ours, other) = if on_cpu { (replaced, root) } else { (root, replaced) };
-        Self::built(other, source, Run::Elsewhere)?;
-        Self::built(ours, source, run)
+        Self::built(other, source, None)?;
+        Self::built(ours, source, target)
     }
 
-    fn built(mut root: Spanned<DeTable<'_>>, source: &Source, run: Run) -> Result<Self, RecipeError> {
+    fn built(
+        mut root: Spanned<DeTable<'_>>,
+        source: &Source,
+        target: Option<&Target>,
+    ) -> Result<Self, RecipeError> {
         let table = root.get_mut();
         if table.is_empty() {
             return Err(source.plain(
@@ -138,7 +142,7 @@ impl Recipe {
         let mut cells: Vec<Cell> = Vec::with_capacity(combinations.len());
         let mut seen = HashMap::new();
         for overrides in &combinations {
-            let cell = cell::from_table(root.clone(), overrides, source, run)?;
+            let cell = cell::from_table(root.clone(), overrides, source, target)?;
             if let Some(i) = seen.insert(cell.to_json().to_string(), cells.len()) {
                 let span = overrides.first().map(|(key, _)| key.span());
                 return Err(source.at(

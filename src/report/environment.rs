@@ -43,7 +43,8 @@ pub fn items(comparison: &Comparison) -> Vec<String> {
                 "runner {}",
                 distinct(&|e| {
                     let commit = if e.commit.is_empty() { "unknown" } else { &e.commit };
-                    format!("{}, commit {commit}", e.runner_version)
+                    let build = if e.build.is_empty() { "" } else { ", build " };
+                    format!("{}, commit {commit}{build}{}", e.runner_version, e.build)
                 })
             ),
             format!("Measured {dates}"),
@@ -76,6 +77,7 @@ pub fn items(comparison: &Comparison) -> Vec<String> {
                 .into(),
         },
     ]);
+    items.extend(rates(&rows));
     if comparison.with_samplers() {
         items.push(
             "With a sampler, warm-up trains a network of its own on the largest batch, so that every sample of \
@@ -105,6 +107,21 @@ fn device(device: &DeviceInfo) -> String {
         text.extend(version.as_ref().map(|version| format!(", {name} {version}")));
     }
     text + ")"
+}
+
+/// What tokens a second are: the clock of rows that have a time of the run, or of those that have none.
+fn rates(rows: &[&Row]) -> Option<String> {
+    let measured: Vec<_> = rows.iter().filter_map(|row| row.measurement.as_ref()).collect();
+    let timed = measured.iter().filter(|m| m.run_seconds.is_some() || m.loading.is_some()).count();
+    let run = "those of all measured steps over their whole time by the host's clock, evaluation left out";
+    let step = "those of a step over the median of its phases";
+    match (timed, measured.len() - timed) {
+        (0, 0) => None,
+        (_, 0) => Some(format!("Tokens a second are {run}.")),
+        (0, _) => Some(format!("Tokens a second are {step}.")),
+        (n, 1) => Some(format!("Tokens a second of {n} cells are {run}; of the other one, {step}.")),
+        (n, others) => Some(format!("Tokens a second of {n} cells are {run}; of the other {others}, {step}.")),
+    }
 }
 
 /// Which way each part of the work took; a part that took several ways over the rows names all.

@@ -4,6 +4,9 @@ use std::path::Path;
 use std::sync::Mutex;
 
 use super::*;
+use crate::device::Target;
+use crate::recipe::Source;
+use crate::row::Inputs;
 use crate::run::mock::{self, MockExecutor};
 
 /// Notes what it is told.
@@ -65,7 +68,7 @@ fn run_until(
         store: &Store::open(folder, &recipe, &mock::device()).unwrap(),
         executor,
         progress: &progress,
-        lock: &DeviceLock::in_folder(folder, "cpu"),
+        lock: &|device| DeviceLock::in_folder(folder, &device.to_string()),
         environment: &|_| mock::environment(),
         trace: false,
         cancel,
@@ -86,7 +89,7 @@ fn ended(status: Status) -> Outcome {
 fn rows(folder: &Path) -> Vec<Option<Row>> {
     let recipe = mock::recipe();
     let store = Store::open(folder, &recipe, &mock::device()).unwrap();
-    recipe.cells.iter().map(|cell| store.read(cell)).collect()
+    store.peek(&recipe.cells, &|_| {}).unwrap()
 }
 
 fn statuses(folder: &Path) -> Vec<Option<Status>> {
@@ -122,7 +125,7 @@ fn a_damaged_row_is_measured_again() {
     executor.take_ran();
     let recipe = mock::recipe();
     let store = Store::open(folder.path(), &recipe, &mock::device()).unwrap();
-    std::fs::write(store.row_path(&store.key(&recipe.cells[1])), "{\"format\": 1,").unwrap();
+    std::fs::write(store.row_path(&store.key(&recipe.cells[1], &Inputs::new())), "{\"format\": 1,").unwrap();
     let (summary, told) = run(folder.path(), &executor, &Options::default());
     assert_eq!(summary.unwrap().ran, 1);
     assert_eq!(executor.take_ran(), [2]);
@@ -164,6 +167,62 @@ fn finished_rows_stay_unless_asked_for_again() {
     let force = Options { force: true, ..Options::default() };
     let summary = run(folder.path(), &good, &force).0.unwrap();
     assert_eq!((summary.ran, good.take_ran()), (3, vec![1, 2, 3]));
+}
+
+#[test]
+fn rows_of_another_build_are_told_of_and_measured_again_when_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let executor = MockExecutor::new(|_, _| finished());
+    run(folder.path(), &executor, &Options::default()).0.unwrap();
+    executor.take_ran();
+    let store = Store::open(folder.path(), &mock::recipe(), &mock::device()).unwrap();
+    for mut row in rows(folder.path()).into_iter().flatten().take(2) {
+        (row.environment.commit, row.environment.build) = ("fedcba987654".into(), "0123456789ab".into());
+        store.save(&row).unwrap();
+    }
+    let (summary, told) = run(folder.path(), &executor, &Options::default());
+    assert_eq!((summary.unwrap().skipped, executor.take_ran()), (3, vec![]));
+    let notice = "2 finished rows are of other builds of the runner, of commit fedcba987654; --stale";
+    assert!(told.contains(notice), "{told}");
+
+    let stale = Options { stale: true, ..Options::default() };
+    let (summary, told) = run(folder.path(), &executor, &stale);
+    assert_eq!((summary.unwrap().ran, executor.take_ran()), (2, vec![1, 2]));
+    assert!(!told.contains("--stale"), "{told}");
+    assert_eq!(run(folder.path(), &executor, &stale).0.unwrap().skipped, 3, "they are this build's now");
+}
+
+/// Another run may use the GPU while this one works on the CPU, and the other way round.
+#[test]
+fn a_cell_takes_the_lock_of_its_own_device() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = mock::recipe().text.replace("device = \"cpu\"\n", "").replace(
+        "\"train.batch_size\" = [1, 2, 3]",
+        "device = [\"cuda:0\", \"cpu\"]",
+    );
+    let source = Source { path: "recipes/both.toml".into(), text };
+    let recipe = Recipe::parse_for(&source, &"cuda, 8 GiB".parse::<Target>().unwrap()).unwrap();
+    let free = |id: &str| {
+        let lock = DeviceLock::in_folder(folder.path(), id);
+        matches!(lock.take(Duration::ZERO, &AtomicBool::new(false), &mut || {}), Ok(Turn::Ours(_)))
+    };
+    let executor = MockExecutor::new(|_, _| {
+        assert_eq!((free("cpu"), free("cuda:0")), (false, true));
+        finished()
+    });
+    let session = Session {
+        recipe: &recipe,
+        store: &Store::open(folder.path(), &recipe, &mock::device()).unwrap(),
+        executor: &executor,
+        progress: &Recorder::default(),
+        lock: &|device| DeviceLock::in_folder(folder.path(), &device.to_string()),
+        environment: &|_| mock::environment(),
+        trace: false,
+        cancel: &AtomicBool::new(false),
+    };
+    let on_cpu = Options { cells: vec![2], ..Options::default() };
+    assert_eq!(run_cells(&session, &on_cpu).unwrap().ran, 1);
+    assert!(free("cpu") && free("cuda:0"));
 }
 
 /// An old row is replaced only by a new one: interrupting a forced run loses nothing.
@@ -264,7 +323,7 @@ fn a_row_that_cannot_be_saved_is_printed_and_the_others_stay() {
     let folder = tempfile::tempdir().unwrap();
     let recipe = mock::recipe();
     let store = Store::open(folder.path(), &recipe, &mock::device()).unwrap();
-    let second = store.row_path(&store.key(&recipe.cells[1]));
+    let second = store.row_path(&store.key(&recipe.cells[1], &Inputs::new()));
     // A folder in the row's place, made after the rows were read: the rename fails.
     let executor = MockExecutor::new(|batch, _| {
         if batch == 2 {
@@ -278,7 +337,7 @@ fn a_row_that_cannot_be_saved_is_printed_and_the_others_stay() {
     assert!(error.help().unwrap().to_string().contains("free some space"));
     let line = told.lines().find(|line| line.starts_with('{')).expect("the row's JSON is told");
     let row: Row = serde_json::from_str(line).unwrap();
-    assert_eq!((row.key, row.measurement), (store.key(&recipe.cells[1]), Some(mock::measurement(1.0))));
+    assert_eq!((row.key, row.measurement), (store.key(&recipe.cells[1], &Inputs::new()), Some(mock::measurement(1.0))));
     assert!(told.ends_with("over"), "{told}");
     assert_eq!(executor.take_ran(), [1, 2], "the run stops");
     assert_eq!(statuses(folder.path()), [Some(Status::Ok), None, None]);

@@ -15,13 +15,15 @@ pub struct Outcome {
     pub evaluations: Vec<Evaluation>,
     /// Seconds of the measured updates on the host.
     pub host_updates: Vec<f64>,
+    /// Of all measured steps, by the host's clock.
+    pub run_seconds: f64,
     /// Of a cell with a sampler, with the squared lengths of its samples added up.
     pub loading: Option<(Loading, f64)>,
     pub gradient_histogram: Option<GradientHistogram>,
 }
 
 pub fn measurement(cell: &Cell, outcome: Outcome) -> Measurement {
-    let Outcome { measured, evaluations, host_updates, loading, gradient_histogram } = outcome;
+    let Outcome { measured, evaluations, host_updates, run_seconds, loading, gradient_histogram } = outcome;
     let Measured { seconds, losses, memory, crossings, noted, prepare_seconds } = measured;
     let steps = seconds[0].len();
     let step = Samples::new((0..steps).map(|i| seconds.iter().map(|s| s[i]).sum()).collect());
@@ -31,17 +33,18 @@ pub fn measurement(cell: &Cell, outcome: Outcome) -> Measurement {
         (Some((loading, squares)), Some(shape)) => {
             let flops = shape.flops_of(cell, loading.tokens() as f64, *squares);
             let both: f64 = forward.seconds.iter().chain(&backward.seconds).sum();
-            (loading.tokens() as f64 / loading.run_seconds, (flops.forward + flops.backward) / both)
+            (loading.tokens() as f64 / run_seconds, (flops.forward + flops.backward) / both)
         }
         _ => {
             let flops = cell.model.flops(cell);
-            let tokens = (cell.train.tokens() * cell.train.accumulation_steps) as f64;
+            let tokens = (cell.train.tokens() * cell.train.accumulation_steps * steps) as f64;
             let both = forward.median + backward.median;
-            (tokens / step.median, (flops.forward + flops.backward) / both)
+            (tokens / run_seconds, (flops.forward + flops.backward) / both)
         }
     };
     Measurement {
         tokens_per_second,
+        run_seconds: loading.is_none().then_some(run_seconds),
         flops_per_second,
         optimizer: (!matches!(cell.train.optimizer, OptimizerConfig::None(_))).then_some(optimizer),
         host_update: (!host_updates.is_empty()).then(|| Samples::new(host_updates)),

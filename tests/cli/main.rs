@@ -8,4 +8,6 @@ mod language;
 mod offload;
 mod place;
 mod precision;
+mod provenance;
+mod rows;
 mod run;
