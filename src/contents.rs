@@ -89,7 +89,10 @@ impl<'a> Contents<'a> {
         }
         if before.bytes >= TOLD {
             let size = Bytes(before.bytes);
-            (self.told)(&format!("reading {} ({size}) for its checksum, which is remembered", path.display()));
+            (self.told)(&format!(
+                "reading {} ({size}) for its checksum, which is remembered",
+                path.display()
+            ));
         }
         let (mut file, mut hash, mut buffer) = (File::open(path)?, Sha256::new(), vec![0; 1 << 20]);
         loop {

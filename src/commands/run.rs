@@ -92,7 +92,8 @@ mod tests {
         let source = Source { path: "recipes/both.toml".into(), text };
         let recipe = Recipe::parse_for(&source, &"cuda, 8 GiB".parse::<Target>().unwrap()).unwrap();
         let gpu = crate::device::DeviceInfo { name: "Test GPU".into(), ..mock::device() };
-        let plan = |options: &Options| dry_run(&Store::at(folder.path(), &recipe, &gpu), &recipe, options).unwrap();
+        let plan =
+            |options: &Options| dry_run(&Store::at(folder.path(), &recipe, &gpu), &recipe, options).unwrap();
         assert_eq!(plan(&Options::default()), "would run 2 of 2 cells: 1, 2");
         assert!(std::fs::read_dir(folder.path()).unwrap().next().is_none(), "a dry run writes nothing");
 
@@ -105,7 +106,10 @@ mod tests {
         environment.build = "0123456789ab".into();
         store.save(&Row::new(&recipe.cells[0], &environment, Status::Failed, "why".into())).unwrap();
         let told = plan(&Options::default());
-        assert!(told.starts_with("nothing to run") && told.contains("1 finished row is of another"), "{told}");
+        assert!(
+            told.starts_with("nothing to run") && told.contains("1 finished row is of another"),
+            "{told}"
+        );
         assert_eq!(plan(&Options { stale: true, ..Options::default() }), "would run 1 of 2 cells: 1");
     }
 }

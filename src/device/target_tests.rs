@@ -40,8 +40,21 @@ fn a_description_names_memory_and_architecture() {
 #[test]
 fn anything_else_is_told_the_grammar() {
     for wrong in [
-        "", "gpu", "cuda:0", "11 GiB", "cuda, 11", "cuda, much", "cuda, 0 GiB", "cuda,", "cpu, sm_75", "cuda, sm_",
-        "cuda, sm_9a", "cuda, sm_-75", "cuda, 1 GiB, 2 GiB", "cuda, sm_75, sm_80", "cuda, 11 GiB, sm_75, fast",
+        "",
+        "gpu",
+        "cuda:0",
+        "11 GiB",
+        "cuda, 11",
+        "cuda, much",
+        "cuda, 0 GiB",
+        "cuda,",
+        "cpu, sm_75",
+        "cuda, sm_",
+        "cuda, sm_9a",
+        "cuda, sm_-75",
+        "cuda, 1 GiB, 2 GiB",
+        "cuda, sm_75, sm_80",
+        "cuda, 11 GiB, sm_75, fast",
     ] {
         let error = wrong.parse::<Target>().expect_err(wrong);
         assert!(error.contains("write \"cpu\" or \"cuda\"") && error.contains("sm_75"), "{wrong}: {error}");

@@ -128,11 +128,16 @@ pub fn divergence(losses: &[f64]) -> Option<Stop> {
 
 /// What was not finite, and what to change.
 pub fn diverged(what: &str) -> Stop {
-    let advice = "set a smaller train.optimizer.lr, train.clip_norm, or a precision.compute with a wider range";
+    let advice =
+        "set a smaller train.optimizer.lr, train.clip_norm, or a precision.compute with a wider range";
     Stop::Diverged { reason: format!("{what}: {advice}") }
 }
 
 /// `loss` is that of the meter's proof; the losses of the steps do not tell what the last update did.
 pub fn after_last_update(loss: f64) -> Result<(), Stop> {
-    if loss.is_finite() { Ok(()) } else { Err(diverged(&format!("after the last update the loss was {loss}"))) }
+    if loss.is_finite() {
+        Ok(())
+    } else {
+        Err(diverged(&format!("after the last update the loss was {loss}")))
+    }
 }

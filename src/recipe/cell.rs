@@ -8,11 +8,11 @@ use serde_json::Value;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, Deserializer};
 
+use super::HEADER_KEYS;
 use super::diagnostic::{RecipeError, Rule, Source};
 use super::grid::Override;
 use super::sections::{DeviceName, Eval, Measure, Train};
 use super::tagged;
-use super::HEADER_KEYS;
 use crate::data::{Data, sampler};
 use crate::device::{DeviceId, Target};
 use crate::model::Model;

@@ -241,7 +241,8 @@ fn broken_toml_and_other_files_get_a_clear_error() {
     std::fs::write(&junk, [0x7f, b'E', b'L', b'F', 0xff, 0xfe, 0]).expect("writable");
     let message = Recipe::load(&junk, &Target::Here).expect_err("not text").to_string();
     assert!(message.contains("not a text file: byte 4 is not UTF-8"), "{message}");
-    let message = Recipe::load(&dir.path().join("none.toml"), &Target::Here).expect_err("not there").to_string();
+    let message =
+        Recipe::load(&dir.path().join("none.toml"), &Target::Here).expect_err("not there").to_string();
     assert!(message.contains("cannot read the recipe"), "{message}");
 }
 

@@ -120,7 +120,9 @@ fn rates(rows: &[&Row]) -> Option<String> {
         (_, 0) => Some(format!("Tokens a second are {run}.")),
         (0, _) => Some(format!("Tokens a second are {step}.")),
         (n, 1) => Some(format!("Tokens a second of {n} cells are {run}; of the other one, {step}.")),
-        (n, others) => Some(format!("Tokens a second of {n} cells are {run}; of the other {others}, {step}.")),
+        (n, others) => {
+            Some(format!("Tokens a second of {n} cells are {run}; of the other {others}, {step}."))
+        }
     }
 }
 

@@ -132,7 +132,9 @@ fn past_the_time_limit_the_whole_group_is_killed() {
     let pid = folder.path().join("pid");
     let script = format!("sleep 600 & echo $! > {}; wait", pid.display());
     let ran = run_within(&shell(&script), Duration::from_millis(500));
-    assert!(ran.reason(Status::Failed).starts_with("exceeded its time limit of 0.5 s: raise measure.timeout"));
+    assert!(
+        ran.reason(Status::Failed).starts_with("exceeded its time limit of 0.5 s: raise measure.timeout")
+    );
     assert!(ran.took < Duration::from_secs(10), "{:?}", ran.took);
     let pid = std::fs::read_to_string(pid).unwrap();
     assert!(gone(pid.trim()), "the grandchild is dead");

@@ -153,8 +153,14 @@ mod tests {
             (ending(exit(9), None, false, true), "give the machine or the job more memory"),
             (ending(exit(9), None, false, false), "not by the runner: find out who did"),
             (ending(exit(15), None, false, false), "not by the runner: find out who did"),
-            (ending(exit(11), None, false, false), "run again with --retry-failed, and where it ends so again"),
-            (ending(exit(0), None, false, false), "run again with --retry-failed, and where it ends so again"),
+            (
+                ending(exit(11), None, false, false),
+                "run again with --retry-failed, and where it ends so again",
+            ),
+            (
+                ending(exit(0), None, false, false),
+                "run again with --retry-failed, and where it ends so again",
+            ),
             (of_timeout(2.5, Length::Steps(3)), "2.5 s: raise measure.timeout, or lower measure.steps"),
             (of_timeout(2.5, Length::Epochs(1)), "or lower measure.epochs"),
             (of_no_start(Path::new("/x"), &none), "or build it again"),

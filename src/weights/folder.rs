@@ -100,8 +100,8 @@ pub fn files(folder: &Path) -> Result<Vec<PathBuf>, WeightsError> {
     } else if index.exists() {
         shards(folder, &index, &read_index(&index)?)
     } else {
-        let torch = folder.join("pytorch_model.bin").exists()
-            || folder.join("pytorch_model.bin.index.json").exists();
+        let torch =
+            folder.join("pytorch_model.bin").exists() || folder.join("pytorch_model.bin.index.json").exists();
         let hint = if torch { "; save the pytorch_model.bin there with safe_serialization=True" } else { "" };
         Err(WeightsError::Missing { folder: folder.to_path_buf(), hint })
     }

@@ -62,7 +62,11 @@ fn a_row_of_another_build_is_finished_and_can_be_measured_again() {
         std::fs::write(path, text).expect("writable");
     }
     let notice = "3 finished rows are of other builds of the runner";
-    place.runner(&["run", "recipe.toml"]).exits(0).says(&["0 measured, 4 finished earlier", notice, "--stale"]);
+    place.runner(&["run", "recipe.toml"]).exits(0).says(&[
+        "0 measured, 4 finished earlier",
+        notice,
+        "--stale",
+    ]);
     place.runner(&["run", "recipe.toml", "--dry-run"]).exits(0).says(&["nothing to run", notice]);
     let dry = ["run", "recipe.toml", "--dry-run", "--stale"];
     place.runner(&dry).exits(0).says(&["would run 3 of 4 cells"]);
@@ -75,9 +79,10 @@ fn a_row_of_another_build_is_finished_and_can_be_measured_again() {
 #[test]
 fn an_update_that_is_not_finite_is_a_diverged_row_with_and_without_evaluation() {
     let diverging = TEXT.replace("1e-3", "1e30").replace("steps = 2", "steps = 1");
-    for (eval, reason) in
-        [("", "after the last update the loss was"), ("[eval]\nevery = 1\nbatches = 1\n", "held-out text after step 1")]
-    {
+    for (eval, reason) in [
+        ("", "after the last update the loss was"),
+        ("[eval]\nevery = 1\nbatches = 1\n", "held-out text after step 1"),
+    ] {
         let place = place(&format!("{diverging}{eval}"));
         place.runner(&["run", "recipe.toml"]).exits(1).says(&["1 diverged"]);
         let row = place.rows().remove(0);
