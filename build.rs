@@ -65,7 +65,12 @@ fn files(path: &Path) -> Vec<PathBuf> {
 
 /// What git says; `None` when it refuses or is not there.
 fn git(root: &Path, args: &[&str]) -> Option<String> {
-    let output = Command::new("git").args(args).current_dir(root).output().ok()?;
+    let mut command = Command::new("git");
+    // A hook of another repository may have started the build.
+    for variable in ["GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"] {
+        command.env_remove(variable);
+    }
+    let output = command.args(args).current_dir(root).output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;
     output.status.success().then(|| text.trim().to_string())
 }

@@ -22,7 +22,7 @@ const REMEMBERED: u64 = 1 << 20;
 /// From this size on the user is told: it takes seconds.
 const TOLD: u64 = 1 << 30;
 
-/// Reads each file once, however many cells read it: 15 GB of weights take half a minute.
+/// Reads each file once, however many cells read it: a folder of weights has gigabytes.
 pub struct Contents<'a> {
     told: &'a dyn Fn(&str),
     /// `None`: nothing is remembered.

@@ -9,8 +9,13 @@ mod build;
 
 fn git(folder: &Path, args: &[&str]) {
     let identity = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "init.defaultBranch=main"];
-    let output = Command::new("git").args(identity).args(args).current_dir(folder).output();
-    let output = output.expect("git is there");
+    let mut command = Command::new("git");
+    // Neither a hook that runs the tests nor the user's own settings count here.
+    for variable in ["GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"] {
+        command.env_remove(variable);
+    }
+    command.env("GIT_CONFIG_GLOBAL", "/dev/null").args(identity).args(args).current_dir(folder);
+    let output = command.output().expect("git is there");
     assert!(output.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
