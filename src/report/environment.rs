@@ -159,3 +159,33 @@ fn ceilings(environment: &Environment) -> String {
     }
     if parts.is_empty() { "not measured".into() } else { parts.join(", ") }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::testing;
+
+    #[test]
+    fn rates_are_named_by_the_clock_that_each_row_has() {
+        let recipe = testing::recipe();
+        let earlier = testing::rows(&recipe);
+        let mut now = earlier.clone();
+        for row in &mut now {
+            row.measurement.as_mut().expect("a measured row").run_seconds = Some(1.0);
+        }
+        let told = |rows: &[Row]| rates(&rows.iter().collect::<Vec<_>>());
+        assert_eq!(told(&[]), None);
+        assert!(
+            told(&earlier).is_some_and(|text| text.starts_with("Tokens a second are those of a step over"))
+        );
+        assert!(
+            told(&now)
+                .is_some_and(|text| text.starts_with("Tokens a second are those of all measured steps"))
+        );
+        let mixed = told(&[&now[..2], &earlier[2..3]].concat()).expect("measured rows");
+        assert!(
+            mixed.contains("of 2 cells are those of all")
+                && mixed.contains("of the other one, those of a step")
+        );
+    }
+}

@@ -108,7 +108,8 @@ fn tokens_a_second_are_those_of_the_whole_run() {
 
 #[test]
 fn check_and_plan_are_for_the_device_that_is_described() {
-    let recipe = TEXT.replace("[data]", "[precision]\ncompute = \"bf16\"\n[data]");
+    let recipe =
+        TEXT.replace("[data]", "[precision]\ncompute = \"bf16\"\n[data]").replace("warmup = 0", "warmup = 2");
     let place = place(&recipe.replace("steps = 2", "steps = 2\n[grid]\n\"train.batch_size\" = [1, 4096]"));
     let card = |device| place.runner(&["check", "recipe.toml", "--for", device]);
     card("cuda, 11 GiB").exits(0).says(&["2 cells, all valid"]);
