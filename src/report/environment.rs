@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn rates_are_named_by_the_clock_that_each_row_has() {
-        let recipe = testing::recipe();
+        let recipe = testing::recipe(testing::STUDY);
         let earlier = testing::rows(&recipe);
         let mut now = earlier.clone();
         for row in &mut now {

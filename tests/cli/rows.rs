@@ -120,7 +120,7 @@ fn check_and_plan_are_for_the_device_that_is_described() {
     let small = plan("cuda, 128 MiB").says(&["1 would not fit", "128 MiB"]);
     assert_eq!(small.out.matches(" no ").count(), 1, "{}", small.out);
     plan("cuda").says(&["of 2 it is not known whether they fit"]);
-    place.write("limited.toml", &recipe.replace("steps = 2", "steps = 2\nmemory_limit = \"1 MiB\""));
+    place.write("limited.toml", &recipe.replace("steps = 2", "steps = 2\nmemory_limit = \"100 KiB\""));
     let limited = ["plan", "limited.toml", "--for", "cuda, 64 GiB"];
-    place.runner(&limited).exits(0).says(&["1.00 MiB", "1 would not fit"]);
+    place.runner(&limited).exits(0).says(&["100 KiB", "1 would not fit"]);
 }
