@@ -131,8 +131,18 @@ fn a_row_of_another_build_is_a_finished_row() {
 /// The rows that are published with the project are finished ones for this version too.
 #[test]
 fn committed_rows_are_found() {
-    let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("results/quickstart");
-    let folder = fs::read_dir(results).unwrap().map(|entry| entry.unwrap().path()).find(|path| path.is_dir());
+    let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("results");
+    let files = walkdir::WalkDir::new(&results).into_iter().map(|entry| entry.unwrap().into_path());
+    let mut count = 0;
+    for path in files.filter(|path| path.parent().is_some_and(|folder| folder.ends_with(ROWS))) {
+        let row: Row = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+        let cell = Cell::from_json(row.cell.clone()).unwrap();
+        assert_eq!(cell.to_json(), row.cell, "{} is of the same cell today", path.display());
+        count += 1;
+    }
+    assert!(count > 0);
+    let folders = fs::read_dir(results.join("quickstart")).unwrap();
+    let folder = folders.map(|entry| entry.unwrap().path()).find(|path| path.is_dir());
     let results = Store::open_folder(&folder.unwrap()).unwrap();
     let root = tempfile::tempdir().unwrap();
     let mut store = open(root.path());
