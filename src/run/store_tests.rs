@@ -134,7 +134,8 @@ fn committed_rows_are_found() {
     let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("results");
     let files = walkdir::WalkDir::new(&results).into_iter().map(|entry| entry.unwrap().into_path());
     let mut count = 0;
-    for path in files.filter(|path| path.parent().is_some_and(|folder| folder.ends_with(ROWS))) {
+    let is_row = |path: &PathBuf| path.is_file() && path.parent().is_some_and(|at| at.ends_with(ROWS));
+    for path in files.filter(is_row) {
         let row: Row = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
         let cell = Cell::from_json(row.cell.clone()).unwrap();
         assert_eq!(cell.to_json(), row.cell, "{} is of the same cell today", path.display());
