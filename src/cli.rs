@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::generate::GenerateArgs;
+use crate::device::Target;
 use crate::recipe::{Compute, Setting};
 use crate::verify;
 
@@ -21,7 +22,7 @@ pub enum Command {
     /// Run what is missing of a recipe, then write its tables, charts and report
     Run(RunArgs),
     /// Print every cell with its estimated memory and whether it fits
-    Plan(RecipeArgs),
+    Plan(PlanArgs),
     /// Check a recipe without running anything
     Check {
         /// Recipes (TOML files)
@@ -29,6 +30,9 @@ pub enum Command {
         recipes: Vec<PathBuf>,
         #[command(flatten)]
         settings: SetArgs,
+        /// Check for this device, which need not be here: "cuda, 11 GiB, sm_75" or "cpu, 8 GiB"
+        #[arg(long = "for", value_name = "DEVICE")]
+        target: Option<Target>,
     },
     /// Write tables, charts and report again from the rows of a results folder
     Report {
@@ -60,11 +64,14 @@ pub enum Command {
 }
 
 #[derive(Debug, Args)]
-pub struct RecipeArgs {
+pub struct PlanArgs {
     /// The recipe (a TOML file)
     pub recipe: PathBuf,
     #[command(flatten)]
     pub settings: SetArgs,
+    /// Plan for this device, which need not be here: "cuda, 11 GiB, sm_75" or "cpu, 8 GiB"
+    #[arg(long = "for", value_name = "DEVICE")]
+    pub target: Option<Target>,
 }
 
 #[derive(Debug, Args)]
@@ -82,6 +89,9 @@ pub struct RunArgs {
     /// Run again the cells that ended as oom, failed or diverged
     #[arg(long)]
     pub retry_failed: bool,
+    /// Run again the cells whose rows are of another build of the runner
+    #[arg(long)]
+    pub stale: bool,
     /// Run only this cell, numbered as in `runner plan`; may be repeated
     #[arg(long, value_name = "K")]
     pub cell: Vec<usize>,

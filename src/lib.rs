@@ -7,6 +7,7 @@
 mod cache;
 pub mod cli;
 pub mod commands;
+mod contents;
 pub mod data;
 pub mod device;
 mod files;

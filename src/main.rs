@@ -8,6 +8,7 @@ use miette::Result;
 
 use runner::cli::{Cli, Command, RunArgs};
 use runner::commands::{devices, generate, plan, recipes, run};
+use runner::device::Target;
 use runner::recipe::{Recipe, RecipeError, Setting};
 use runner::run::{Build, Results, Store};
 use runner::{report, train, verify};
@@ -19,8 +20,14 @@ pub fn main() -> ExitCode {
 fn execute(command: Command) -> Result<ExitCode> {
     match command {
         Command::Run(args) => return run_recipe(&args),
-        Command::Plan(args) => println!("{}", plan::plan(&Recipe::load(&args.recipe, &args.settings.set)?)),
-        Command::Check { recipes, settings } => return Ok(check(&recipes, &settings.set)),
+        Command::Plan(args) => {
+            let target = args.target.unwrap_or_default();
+            let recipe = Recipe::load(&args.recipe, &args.settings.set, &target)?;
+            println!("{}", plan::plan(&recipe, &target));
+        }
+        Command::Check { recipes, settings, target } => {
+            return Ok(check(&recipes, &settings.set, &target.unwrap_or_default()));
+        }
         Command::Report { folder } => {
             let results = Store::open_folder(&folder)?;
             for notice in &results.notices {
@@ -45,27 +52,29 @@ fn execute(command: Command) -> Result<ExitCode> {
 }
 
 fn run_recipe(args: &RunArgs) -> Result<ExitCode> {
-    let recipe = Recipe::load(&args.recipe, &args.settings.set)?;
+    let recipe = Recipe::load(&args.recipe, &args.settings.set, &Target::Here)?;
     let options = run::options(args, &recipe)?;
+    let (plan, device) = (plan::plan(&recipe, &Target::Here), recipe.device().info());
     if args.dry_run {
-        println!("{}\n{}", plan::plan(&recipe), run::dry_run(&args.results, &recipe, &options)?);
+        let store = Store::at(&args.results, &recipe, &device);
+        println!("{plan}\n{}", run::dry_run(&store, &recipe, &options)?);
         return Ok(ExitCode::SUCCESS);
     }
-    let store = Store::open(&args.results, &recipe, &recipe.device().info())?;
-    eprintln!("{}", plan::plan(&recipe));
+    let store = Store::open(&args.results, &recipe, &device)?;
+    eprintln!("{plan}");
     let summary = run::run_cells(&recipe, &store, &options, args.trace)?;
     if !summary.interrupted {
-        write_report(store.folder(), &store.results(&recipe)?)?;
+        write_report(store.folder(), &store.results(&recipe, &|text| eprintln!("{text}"))?)?;
     }
     eprintln!("{summary}");
     Ok(ExitCode::from(summary.exit_code()))
 }
 
 /// Every recipe is checked, also after a wrong one.
-fn check(recipes: &[PathBuf], settings: &[Setting]) -> ExitCode {
+fn check(recipes: &[PathBuf], settings: &[Setting], target: &Target) -> ExitCode {
     let mut code = ExitCode::SUCCESS;
     for path in recipes {
-        match Recipe::load(path, settings) {
+        match Recipe::load(path, settings, target) {
             Ok(recipe) => println!("{}: {} cells, all valid", path.display(), recipe.cells.len()),
             Err(error) => code = failure(&error.into()),
         }

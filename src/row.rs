@@ -1,7 +1,10 @@
 //! [`Row`]: everything that is known about one finished cell, stored as one JSON file.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 
 use crate::device::{Ceilings, DeviceInfo};
 use crate::measure::{Estimate, Measurement};
@@ -35,14 +38,28 @@ impl Status {
     }
 }
 
+/// SHA-256 of the files a cell reads, by the dotted key that names them: `"data.corpus" → "ab12…"`.
+pub type Inputs = BTreeMap<String, String>;
+
+/// Names a row by what was measured: cell, device and contents of its inputs; the first 16 hex digits of a
+/// SHA-256. Which build measured it is provenance, in the row's environment.
+pub fn key(cell: &Value, device_name: &str, inputs: &Inputs) -> String {
+    // JSON objects are sorted maps, so equal cells give equal text; a list keeps the parts apart.
+    let identity = json!([cell, device_name, inputs]).to_string();
+    Sha256::digest(identity).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// One finished cell.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     pub format: u32,
-    /// [`Cell::key`]
+    /// [`key`], of a row that has `inputs`.
     pub key: String,
     /// [`Cell::to_json`]: the cell in the recipe's spelling.
     pub cell: Value,
+    /// Rows from before inputs were recorded have none.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub inputs: Option<Inputs>,
     pub status: Status,
     /// Why the status is not `ok`.
     #[serde(skip_serializing_if = "String::is_empty", default)]
@@ -59,8 +76,11 @@ pub struct Row {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Environment {
     pub runner_version: String,
-    /// The commit the binary was built from; empty when unknown.
+    /// The commit the binary was built from, `-dirty` where the sources had changed since; empty when unknown.
     pub commit: String,
+    /// Hash of the sources and the profile the binary was built from; empty in rows from before it was recorded.
+    #[serde(skip_serializing_if = "String::is_empty", default)]
+    pub build: String,
     pub device: DeviceInfo,
     pub ceilings: Ceilings,
     pub operating_system: String,
@@ -69,11 +89,13 @@ pub struct Environment {
 }
 
 impl Row {
+    /// Of a cell that reads no files.
     pub fn new(cell: &Cell, environment: &Environment, status: Status, reason: String) -> Self {
         Self {
             format: FORMAT,
-            key: cell.key(&environment.device.name),
+            key: key(&cell.to_json(), &environment.device.name, &Inputs::new()),
             cell: cell.to_json(),
+            inputs: Some(Inputs::new()),
             status,
             reason,
             measurement: None,
@@ -81,6 +103,19 @@ impl Row {
             flops: cell.model.flops(cell),
             environment: environment.clone(),
         }
+    }
+
+    /// Of a cell that reads files with these contents.
+    #[must_use]
+    pub fn of_inputs(mut self, inputs: Inputs) -> Self {
+        self.key = key(&self.cell, &self.environment.device.name, &inputs);
+        Self { inputs: Some(inputs), ..self }
+    }
+
+    /// Whether the row's name is that of its content; a row without inputs says nothing of that.
+    pub fn is_named_rightly(&self) -> bool {
+        let key = |inputs| key(&self.cell, &self.environment.device.name, inputs);
+        self.inputs.as_ref().is_none_or(|inputs| self.key == key(inputs))
     }
 
     /// Of a cell that ran to its end. Where batches differ in size, the estimate becomes that of the largest
@@ -106,6 +141,25 @@ mod tests {
     use super::*;
     use crate::measure::{Load, Loading};
     use crate::run::mock;
+
+    #[test]
+    fn a_row_is_known_by_its_cell_its_device_and_the_contents_of_its_inputs() {
+        let cells = mock::recipe().cells;
+        let row = Row::new(&cells[0], &mock::environment(), Status::Ok, String::new());
+        let of = |text: &str| row.clone().of_inputs(Inputs::from([("data.corpus".into(), text.into())]));
+        assert_eq!(row.clone().of_inputs(Inputs::new()), row);
+        assert_eq!(of("a").key, of("a").key);
+        let key = |cell: &Cell, device: &str| key(&cell.to_json(), device, &Inputs::new());
+        let name = mock::device().name;
+        let others = [of("a").key, of("b").key, key(&cells[1], &name), key(&cells[0], "another")];
+        for (i, other) in others.iter().enumerate() {
+            assert!(*other != row.key && !others[..i].contains(other), "{i}");
+        }
+        let mut rebuilt = mock::environment();
+        (rebuilt.commit, rebuilt.build) = ("fedcba987654-dirty".into(), "0123456789ab".into());
+        assert_eq!(Row::new(&cells[0], &rebuilt, Status::Ok, String::new()).key, row.key);
+        assert!(row.is_named_rightly() && !Row { key: of("a").key, ..row.clone() }.is_named_rightly());
+    }
 
     #[test]
     fn the_estimate_is_of_the_largest_batch_there_was() {

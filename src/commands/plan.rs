@@ -2,13 +2,13 @@
 
 use std::collections::HashMap;
 
-use crate::device::DeviceId;
+use crate::device::{DeviceId, Target};
 use crate::recipe::{Bytes, Cell, Recipe, Settings, goes_with, setting};
 use crate::run::memory_limit;
 use crate::text;
 
-/// The plan as a table with a closing sentence.
-pub fn plan(recipe: &Recipe) -> String {
+/// The plan as a table with a closing sentence; whether a cell fits is asked of the target's memory.
+pub fn plan(recipe: &Recipe, target: &Target) -> String {
     let settings: Vec<Settings> = recipe.cells.iter().map(Cell::settings).collect();
     // A preset stands for all that it sets.
     let told = |key: &String| {
@@ -20,15 +20,16 @@ pub fn plan(recipe: &Recipe) -> String {
     let host = recipe.cells.iter().any(|cell| cell.model.estimate(cell).host > 0);
     header.extend(["weights", "kept", "estimate", "limit", "fits"]);
     header.extend(host.then_some("host"));
-    let memory = |device: DeviceId| (device, device.info());
+    let memory = |device: DeviceId| (device, target.info(device));
     let devices: HashMap<_, _> = [recipe.device(), DeviceId::Cpu].into_iter().map(memory).collect();
-    let mut too_large = 0;
+    let (mut too_large, mut unknown) = (0, 0);
     let mut lines = Vec::new();
     for (index, cell) in recipe.cells.iter().enumerate() {
         let estimate = cell.model.estimate(cell);
-        let limit = Bytes(memory_limit(cell, &devices[&cell.device_id()]));
-        let fits = estimate.total() <= limit.0;
-        too_large += usize::from(!fits);
+        let limit = Some(memory_limit(cell, &devices[&cell.device_id()])).filter(|limit| *limit < u64::MAX);
+        let fits = limit.map(|limit| estimate.total() <= limit);
+        too_large += usize::from(fits == Some(false));
+        unknown += usize::from(fits.is_none());
         let mut line = vec![(index + 1).to_string()];
         line.extend(
             swept
@@ -39,16 +40,17 @@ pub fn plan(recipe: &Recipe) -> String {
             Bytes(estimate.weights).to_string(),
             Bytes(estimate.kept).to_string(),
             Bytes(estimate.total()).to_string(),
-            limit.to_string(),
-            if fits { "yes" } else { "no" }.to_string(),
+            limit.map_or("-".into(), |limit| Bytes(limit).to_string()),
+            fits.map_or("-", |fits| if fits { "yes" } else { "no" }).to_string(),
         ]);
         line.extend(host.then(|| Bytes(estimate.host).to_string()));
         lines.push(line);
     }
     let table = text::table(&header, lines, 0);
-    let verdict = match too_large {
-        0 => "every cell fits by its estimate".to_string(),
-        n => format!("{n} would not fit by their estimates and may become `oom` rows"),
+    let verdict = match (too_large, unknown) {
+        (0, 0) => "every cell fits by its estimate".to_string(),
+        (0, n) => format!("of {n} it is not known whether they fit: their device's memory is not"),
+        (n, _) => format!("{n} would not fit by their estimates and may become `oom` rows"),
     };
     let cells = match recipe.cells.len() {
         1 => "1 cell".to_string(),

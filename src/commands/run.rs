@@ -1,7 +1,5 @@
 //! `runner run`: measures what is missing of a recipe and writes its report.
 
-use std::path::Path;
-
 use miette::{IntoDiagnostic, Result, miette};
 
 use crate::cli::RunArgs;
@@ -25,14 +23,13 @@ pub fn run_cells(recipe: &Recipe, store: &Store, options: &Options, trace: bool)
     }
     let executor = ProcessExecutor::this_program()?;
     executor.check(options.choose(recipe.cells.len())?.into_iter().map(|i| &recipe.cells[i]))?;
-    let device = recipe.device();
     run::run_cells(
         &Session {
             recipe,
             store,
             executor: &executor,
             progress: &*run::console(),
-            lock: &DeviceLock::new(&device.to_string()),
+            lock: &|device| DeviceLock::new(&device.to_string()),
             environment: &|device| run::measure_environment(recipe, device),
             trace,
             cancel: run::install_interrupt()?,
@@ -42,23 +39,23 @@ pub fn run_cells(recipe: &Recipe, store: &Store, options: &Options, trace: bool)
 }
 
 /// `--dry-run`: the numbers of the cells that would run.
-pub fn dry_run(results: &Path, recipe: &Recipe, options: &Options) -> Result<String> {
-    let folder = Store::folder_of(results, recipe, &recipe.device().info());
-    let rows = match folder.join("rows").is_dir() {
-        true => Store::open_folder(&folder)?.rows,
-        false => Vec::new(),
-    };
-    let name = recipe.device().info().name;
-    let missing: Vec<String> = options
+///
+/// # Errors
+/// When a cell is asked for that there is not, or the results cannot be read.
+pub fn dry_run(store: &Store, recipe: &Recipe, options: &Options) -> Result<String> {
+    let rows = store.peek(&recipe.cells, &|text| eprintln!("{text}"))?;
+    let (missing, kept): (Vec<usize>, Vec<usize>) = options
         .choose(recipe.cells.len())?
         .into_iter()
-        .filter(|i| options.wants(rows.iter().find(|row| row.key == recipe.cells[*i].key(&name))))
-        .map(|i| (i + 1).to_string())
-        .collect();
-    Ok(match missing.len() {
-        0 => "nothing to run: every chosen cell is finished".into(),
-        n => format!("would run {n} of {} cells: {}", recipe.cells.len(), missing.join(", ")),
-    })
+        .partition(|position| options.wants(rows[*position].as_ref()));
+    let numbers: Vec<String> = missing.iter().map(|position| (position + 1).to_string()).collect();
+    let mut text = match missing.len() {
+        0 => "nothing to run: every chosen cell is finished".to_string(),
+        n => format!("would run {n} of {} cells: {}", recipe.cells.len(), numbers.join(", ")),
+    };
+    let stale = run::stale_notice(kept.iter().filter_map(|position| rows[*position].as_ref()));
+    stale.into_iter().for_each(|notice| text += &format!("\n{notice}"));
+    Ok(text)
 }
 
 /// Which cells the user wants.
@@ -69,10 +66,50 @@ pub fn options(args: &RunArgs, recipe: &Recipe) -> Result<Options> {
     let options = Options {
         force: args.force,
         retry_failed: args.retry_failed,
+        stale: args.stale,
         cells: args.cell.clone(),
         shard: Shard::resolve(args.shard.as_deref(), |name| std::env::var(name).ok())?,
         fail_fast: args.fail_fast,
     };
     options.choose(recipe.cells.len())?;
     Ok(options)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::Target;
+    use crate::recipe::Source;
+    use crate::row::{Row, Status};
+    use crate::run::mock;
+
+    /// Each cell's row is known by the name of its own device.
+    #[test]
+    fn a_dry_run_of_a_mixed_recipe_knows_the_rows_of_both_devices() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = mock::recipe().text.replace("device = \"cpu\"\n", "");
+        let text = text.replace("\"train.batch_size\" = [1, 2, 3]", "device = [\"cuda:0\", \"cpu\"]");
+        let source = Source { path: "recipes/both.toml".into(), text };
+        let recipe = Recipe::parse_for(&source, &"cuda, 8 GiB".parse::<Target>().unwrap()).unwrap();
+        let gpu = crate::device::DeviceInfo { name: "Test GPU".into(), ..mock::device() };
+        let plan =
+            |options: &Options| dry_run(&Store::at(folder.path(), &recipe, &gpu), &recipe, options).unwrap();
+        assert_eq!(plan(&Options::default()), "would run 2 of 2 cells: 1, 2");
+        assert!(std::fs::read_dir(folder.path()).unwrap().next().is_none(), "a dry run writes nothing");
+
+        let store = Store::open(folder.path(), &recipe, &gpu).unwrap();
+        let mut environment = mock::environment();
+        environment.device = DeviceId::Cpu.info();
+        store.save(&Row::new(&recipe.cells[1], &environment, Status::Failed, "why".into())).unwrap();
+        assert_eq!(plan(&Options::default()), "would run 1 of 2 cells: 1");
+        environment.device = gpu.clone();
+        environment.build = "0123456789ab".into();
+        store.save(&Row::new(&recipe.cells[0], &environment, Status::Failed, "why".into())).unwrap();
+        let told = plan(&Options::default());
+        assert!(
+            told.starts_with("nothing to run") && told.contains("1 finished row is of another"),
+            "{told}"
+        );
+        assert_eq!(plan(&Options { stale: true, ..Options::default() }), "would run 1 of 2 cells: 1");
+    }
 }

@@ -13,7 +13,7 @@ use super::{DataError, generated};
 const EXTENSIONS: [&str; 4] = ["tokens", "raw", "txt", "jsonl"];
 
 /// The parts of a corpus.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Split {
     Train,
@@ -99,6 +99,16 @@ impl Corpus {
     /// Stories made up from the seed; `bytes` long for training.
     pub fn generated(seed: u64, bytes: u64) -> Self {
         Self::Generated { seed, bytes }
+    }
+
+    /// The files that hold these splits, in the order they are read; a generated corpus has none.
+    pub fn files(&self, splits: &[Split]) -> Vec<PathBuf> {
+        match self {
+            Self::Generated { .. } => Vec::new(),
+            Self::Files { files, .. } => {
+                files.iter().filter(|(of, _)| splits.contains(of)).map(|(_, path)| path.clone()).collect()
+            }
+        }
     }
 
     /// The documents of a split, none of them empty.

@@ -15,6 +15,8 @@ use super::DataError;
 pub const END_OF_TEXT: &str = "<|endoftext|>";
 /// All bytes and [`END_OF_TEXT`].
 pub const MIN_VOCAB_SIZE: usize = 257;
+/// Beside `tokenizer.json`: which tokens end and pad a text. The second is read where the first does not say.
+const SPECIAL_TOKENS: [&str; 2] = ["tokenizer_config.json", "generation_config.json"];
 
 /// A vocabulary and its rules, with the tokens that end and pad a text.
 #[derive(Clone, Debug)]
@@ -31,7 +33,7 @@ impl Tokenizer {
     /// # Errors
     /// A missing or damaged file.
     pub fn load(path: &Path) -> Result<Self, DataError> {
-        let path = if path.is_dir() { path.join("tokenizer.json") } else { path.to_path_buf() };
+        let path = Self::file(path);
         if !path.exists() {
             return Err(DataError::new(format!(
                 "there is no {}; name a tokenizer.json or a folder that holds one",
@@ -48,6 +50,18 @@ impl Tokenizer {
         tokenizer.eos = tokenizer.special(&folder, "eos")?.or_else(|| tokenizer.id(END_OF_TEXT));
         tokenizer.pad = tokenizer.special(&folder, "pad")?;
         Ok(tokenizer)
+    }
+
+    /// `tokenizer.json` itself, or in a folder.
+    fn file(path: &Path) -> PathBuf {
+        if path.is_dir() { path.join("tokenizer.json") } else { path.to_path_buf() }
+    }
+
+    /// The files that [`load`](Self::load) reads.
+    pub fn files(path: &Path) -> Vec<PathBuf> {
+        let file = Self::file(path);
+        let beside = SPECIAL_TOKENS.map(|name| file.with_file_name(name));
+        std::iter::once(file).chain(beside.into_iter().filter(|file| file.exists())).collect()
     }
 
     /// Trains a byte-level BPE, as GPT-2's, of at most `vocab_size` tokens. The same documents give
@@ -159,7 +173,7 @@ impl Tokenizer {
     /// `{role}_token` of `tokenizer_config.json`, else `{role}_token_id` of
     /// `generation_config.json`.
     fn special(&self, folder: &Path, role: &str) -> Result<Option<u32>, DataError> {
-        let file = folder.join("tokenizer_config.json");
+        let [file, other] = SPECIAL_TOKENS.map(|name| folder.join(name));
         let config = read_json(&file)?;
         let token = &config[format!("{role}_token")];
         // Either the token, or a table that describes it.
@@ -172,7 +186,7 @@ impl Tokenizer {
             };
             return self.id(token).ok_or_else(unknown).map(Some);
         }
-        let config = read_json(&folder.join("generation_config.json"))?;
+        let config = read_json(&other)?;
         let id = &config[format!("{role}_token_id")];
         // Several tokens may end a text; the first is the main one.
         let id = id.as_u64().or_else(|| id[0].as_u64());

@@ -8,6 +8,7 @@ mod host;
 mod mirror;
 mod staging;
 mod store;
+mod target;
 pub mod trace;
 
 use std::collections::BTreeMap;
@@ -22,6 +23,7 @@ pub use host::{HostMemory, Loan, require_host_memory};
 pub use mirror::Mirror;
 pub use staging::Staging;
 pub use store::{BlockStore, Side, StoreSize};
+pub use target::Target;
 
 use crate::measure::{CpuMeter, Meter, alloc};
 use crate::recipe::{Cell, Compute, Rule};
@@ -258,6 +260,10 @@ impl DeviceId {
 pub struct MemoryLimit(
     #[expect(dead_code, reason = "frees the held-back memory when dropped")] Option<cuda::Ballast>,
 );
+
+/// What to change in a recipe whose cell finds no memory on its device.
+pub const LESS_MEMORY: &str = "lower train.batch_size or train.seq_len, set checkpoint.level = 1, or move blocks to \
+                               the host with offload.strategy";
 
 /// What to tell the user when an error or a panic came of a full device or a full host.
 pub fn out_of_memory(error: &str) -> Option<String> {

@@ -5,7 +5,7 @@ use std::time::Instant;
 use burn::tensor::Tensor;
 
 use super::alloc;
-use super::meter::{Measured, Meter, Phase, Stop, divergence};
+use super::meter::{Measured, Meter, Phase, Stop, after_last_update, divergence};
 
 /// The CPU backend computes when it is called, so the clock at the end of a call is the time of
 /// its end.
@@ -95,9 +95,10 @@ impl Meter for CpuMeter {
         divergence(&self.result.losses)
     }
 
-    fn finish(mut self: Box<Self>, _proof: &dyn Fn() -> Tensor<1>) -> Result<Measured, Stop> {
+    fn finish(mut self: Box<Self>, proof: &dyn Fn() -> Tensor<1>) -> Result<Measured, Stop> {
         self.result.memory.host = alloc::uncounted();
         self.result.memory.process_rss_peak = process_peak_rss();
+        after_last_update(f64::from(proof().into_scalar::<f32>()))?;
         Ok(self.result)
     }
 }

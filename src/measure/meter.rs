@@ -57,6 +57,7 @@ pub struct MemoryUse {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub host: Option<u64>,
     /// The operating system's figure for the whole process at its highest.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
     pub process_rss_peak: Option<u64>,
 }
 
@@ -114,13 +115,29 @@ pub trait Meter {
     /// Whether what is known of the losses so far ends the cell.
     fn stop(&mut self) -> Option<Stop>;
 
-    /// After the last step. `proof` computes the loss once more, for a device that tells of a failed
-    /// update only when something that depends on it is read.
+    /// After the last step. `proof` computes the loss once more: it depends on every parameter, and so tells
+    /// whether the last update was finite, and on a device that reports late whether it failed.
     fn finish(self: Box<Self>, proof: &dyn Fn() -> Tensor<1>) -> Result<Measured, Stop>;
 }
 
 /// The first loss that is not finite.
 pub fn divergence(losses: &[f64]) -> Option<Stop> {
     let step = losses.iter().position(|loss| !loss.is_finite())?;
-    Some(Stop::Diverged { reason: format!("the loss of step {} was {}", step + 1, losses[step]) })
+    Some(diverged(&format!("the loss of step {} was {}", step + 1, losses[step])))
+}
+
+/// What was not finite, and what to change.
+pub fn diverged(what: &str) -> Stop {
+    let advice =
+        "set a smaller train.optimizer.lr, train.clip_norm, or a precision.compute with a wider range";
+    Stop::Diverged { reason: format!("{what}: {advice}") }
+}
+
+/// `loss` is that of the meter's proof; the losses of the steps do not tell what the last update did.
+pub fn after_last_update(loss: f64) -> Result<(), Stop> {
+    if loss.is_finite() {
+        Ok(())
+    } else {
+        Err(diverged(&format!("after the last update the loss was {loss}")))
+    }
 }

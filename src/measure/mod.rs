@@ -11,6 +11,7 @@ mod samples;
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::device::trace::Crossing;
 pub use cpu::{CpuMeter, process_peak_rss};
@@ -18,10 +19,11 @@ pub(crate) use estimate::check_elements;
 pub use estimate::{Estimate, Ledger, elements};
 pub use evaluation::Evaluation;
 pub use loading::{Load, Loading};
-pub use meter::{Measured, MemoryUse, Meter, Phase, Stop, divergence};
+pub use meter::{Measured, MemoryUse, Meter, Phase, Stop, after_last_update, diverged, divergence};
 pub use samples::Samples;
 
 use crate::precision::{GradientHistogram, ScalerRecord};
+use crate::recipe::flatten;
 
 /// What the measured steps of a cell cost.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -38,9 +40,13 @@ pub struct Measurement {
     pub host_update: Option<Samples>,
     /// The three phases together.
     pub step: Samples,
-    /// Tokens of one step over the median step; with a sampler the real tokens of all measured steps over
-    /// the time of the whole run.
+    /// Tokens of all measured steps, without padding, over the time of the whole run. Rows without a time of the
+    /// run have tokens of one step over the median step.
     pub tokens_per_second: f64,
+    /// Seconds of all measured steps by the host's clock, the device's queue empty at both ends, without
+    /// evaluation; of cells without a sampler, whose `loading` has it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub run_seconds: Option<f64>,
     /// Loss of every step, warm-up included.
     pub loss: Vec<f64>,
     /// Quality on data that is not trained on, as often as the recipe asks.
@@ -70,11 +76,45 @@ pub struct Measurement {
 }
 
 impl Measurement {
+    /// The dotted key of a number that is not finite, which no row could hold.
+    pub fn not_finite(&self) -> Option<String> {
+        fn has_null(value: &Value) -> bool {
+            match value {
+                Value::Array(items) => items.iter().any(has_null),
+                Value::Object(items) => items.values().any(has_null),
+                value => value.is_null(),
+            }
+        }
+        // JSON has no such numbers: they are null there, and nothing else is.
+        let value = serde_json::to_value(self).expect("a measurement is plain data");
+        flatten(&value).into_iter().find(|(_, value)| has_null(value)).map(|(key, _)| key)
+    }
+
     /// The share of the update on the host that backward hid, and the most that it could have hidden:
     /// 1 − optimizer / update and min(1, backward / update), of medians. What is left of a step after
     /// backward counts as the update's, copies included.
     pub fn hidden_update(&self) -> Option<(f64, f64)> {
         let (update, exposed) = (self.host_update.as_ref()?.median, self.optimizer.as_ref()?.median);
         Some(((1.0 - exposed / update).max(0.0), (self.backward.median / update).min(1.0)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::mock;
+
+    #[test]
+    fn a_number_that_is_not_finite_is_named_wherever_it_stands() {
+        assert_eq!(mock::measurement(1.0).not_finite(), None);
+        let evaluation = Evaluation { step: 1, loss: f64::NAN, accuracy: 0.0 };
+        for (measurement, key) in [
+            (Measurement { evaluations: vec![evaluation], ..mock::measurement(1.0) }, "evaluations"),
+            (Measurement { loss: vec![1.0, f64::INFINITY], ..mock::measurement(1.0) }, "loss"),
+            (Measurement { flops_per_second: f64::INFINITY, ..mock::measurement(1.0) }, "flops_per_second"),
+            (Measurement { step: Samples::new(vec![f64::NAN]), ..mock::measurement(1.0) }, "step.max"),
+        ] {
+            assert_eq!(measurement.not_finite().as_deref(), Some(key));
+        }
     }
 }

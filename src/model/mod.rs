@@ -121,6 +121,15 @@ impl Model {
         }
     }
 
+    /// Where a language model's weights come from.
+    pub fn weights(&self) -> Option<&WeightsFrom> {
+        match self {
+            Self::Swiglu(_) => None,
+            Self::Qwen2(model) | Self::Llama(model) => Some(&model.weights),
+            Self::Gpt2(model) => Some(&model.weights),
+        }
+    }
+
     /// Tokens a language model knows.
     pub fn vocab_size(&self) -> Option<usize> {
         self.decoder().map(|shape| shape.vocab_size)

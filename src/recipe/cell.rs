@@ -5,17 +5,16 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use sha2::{Digest, Sha256};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, Deserializer};
 
+use super::HEADER_KEYS;
 use super::diagnostic::{RecipeError, Rule, Source};
 use super::grid::Override;
 use super::sections::{DeviceName, Eval, Measure, Train};
 use super::tagged;
-use super::{HEADER_KEYS, Run};
 use crate::data::{Data, sampler};
-use crate::device::DeviceId;
+use crate::device::{DeviceId, Target};
 use crate::model::Model;
 use crate::offload::Offload;
 use crate::ops::{Checkpoint, Ops};
@@ -75,19 +74,6 @@ impl Cell {
 
     pub fn settings(&self) -> Settings {
         flatten(&self.to_json())
-    }
-
-    /// Names this cell on this device and build of the runner: the first 16 hex digits of a SHA-256.
-    /// A row with this name is a finished measurement of exactly this cell.
-    pub fn key(&self, device_name: &str) -> String {
-        let mut hash = Sha256::new();
-        // JSON objects are sorted maps, so equal cells give equal text.
-        hash.update(self.to_json().to_string());
-        // Another build may compute differently: what it measured is not this one's result.
-        hash.update(env!("CARGO_PKG_VERSION"));
-        hash.update(env!("RUNNER_COMMIT"));
-        hash.update(device_name);
-        hash.finalize().iter().take(8).map(|b| format!("{b:02x}")).collect()
     }
 
     /// The device this cell runs on, or ran on: of a finished recipe it need not be here.
@@ -206,12 +192,13 @@ pub fn is_size(key: &str) -> bool {
 }
 
 /// Builds and checks one cell: the recipe's own keys, overridden by one combination of the grid.
-/// Places in the file survive the merge, so an error points at the grid when the grid is at fault.
+/// Places in the file survive the merge, so an error points at the grid when the grid is at fault. Without a
+/// `target` it stays open where the cell runs.
 pub(super) fn from_table<'i>(
     mut root: Spanned<DeTable<'i>>,
     overrides: &[(Spanned<String>, Override<'i>)],
     source: &Source,
-    run: Run,
+    target: Option<&Target>,
 ) -> Result<Cell, RecipeError> {
     for (key, value) in overrides {
         set(root.get_mut(), key, key.get_ref(), value, source)?;
@@ -235,13 +222,13 @@ pub(super) fn from_table<'i>(
     {
         cell.data.take_tokenizer_of(folder, place("data.vocab_size").is_some()).map_err(rule_error)?;
     }
-    if run == Run::Here {
-        let device = DeviceId::resolve(&cell.device.0).map_err(rule_error)?;
+    if let Some(target) = target {
+        let device = target.resolve(&cell.device.0).map_err(rule_error)?;
         cell.device = DeviceName(device.to_string());
-        device.check(&cell).map_err(rule_error)?;
+        target.check(device, &cell).map_err(rule_error)?;
     }
     cell.check().map_err(rule_error)?;
-    if run == Run::Here {
+    if target.is_some() {
         cell.data.check_files(&cell).map_err(rule_error)?;
     }
     Ok(cell)

@@ -20,7 +20,7 @@ use serde::Deserialize;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, Deserializer};
 
-use crate::device::DeviceId;
+use crate::device::{DeviceId, Target};
 
 pub use crate::precision::{Compute, Precision};
 pub use cell::{Cell, Settings, flatten, goes_with, is_size, setting};
@@ -46,13 +46,6 @@ pub struct Recipe {
     pub report: ReportConfig,
 }
 
-/// Whether the cells are to run on this machine.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Run {
-    Here,
-    Elsewhere,
-}
-
 /// The keys of a recipe that do not belong to a cell.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -70,25 +63,32 @@ const ON_CPU: &str = "on_cpu";
 const CPU: &str = "cpu";
 
 impl Recipe {
-    /// Reads and checks a recipe file, with settings in place of its own.
+    /// Reads a recipe file, with settings in place of its own, and checks it for this machine or another.
     ///
     /// # Errors
     /// A [`RecipeError`] that points at the place in the file.
-    pub fn load(path: &Path, settings: &[Setting]) -> Result<Self, RecipeError> {
-        let source = Source::read(path)?;
-        Self::parse(&source.with(settings))
+    pub fn load(path: &Path, settings: &[Setting], target: &Target) -> Result<Self, RecipeError> {
+        Self::parse_for(&Source::read(path)?.with(settings), target)
+    }
+
+    /// Checks a recipe that is already in memory, for this machine.
+    ///
+    /// # Errors
+    /// As [`Recipe::load`].
+    pub fn parse(source: &Source) -> Result<Self, RecipeError> {
+        Self::parse_for(source, &Target::Here)
     }
 
     /// Checks a recipe that is already in memory.
     ///
     /// # Errors
     /// As [`Recipe::load`].
-    pub fn parse(source: &Source) -> Result<Self, RecipeError> {
+    pub fn parse_for(source: &Source, target: &Target) -> Result<Self, RecipeError> {
         let (root, _) = set::apply(source)?;
         let asked = root.get_ref().get("device").and_then(|value| value.get_ref().as_str()).unwrap_or("auto");
         // A device that is not there is told of with its place, later.
-        let on_cpu = DeviceId::resolve(asked).is_ok_and(|device| device == DeviceId::Cpu);
-        Self::checked(source, Run::Here, on_cpu)
+        let on_cpu = target.resolve(asked).is_ok_and(|device| device == DeviceId::Cpu);
+        Self::checked(source, Some(target), on_cpu)
     }
 
     /// Reads a recipe whose cells run, or have run, here or on another machine: it need not be able to run
@@ -97,15 +97,15 @@ impl Recipe {
     /// # Errors
     /// As [`Recipe::load`], apart from devices.
     pub fn parse_finished(source: &Source, on_cpu: bool) -> Result<Self, RecipeError> {
-        Self::checked(source, Run::Elsewhere, on_cpu)
+        Self::checked(source, None, on_cpu)
     }
 
     /// What stands under `[on_cpu]` takes the place of the recipe's own sections there. Both sides are
     /// checked wherever the recipe is read.
-    fn checked(source: &Source, run: Run, on_cpu: bool) -> Result<Self, RecipeError> {
+    fn checked(source: &Source, target: Option<&Target>, on_cpu: bool) -> Result<Self, RecipeError> {
         let (mut root, set) = set::apply(source)?;
         let Some((name, small)) = root.get_mut().remove_entry(ON_CPU) else {
-            return Self::built(root, &set, source, run);
+            return Self::built(root, &set, source, target);
         };
         let DeValue::Table(small) = small.into_inner() else {
             return Err(source.at(
@@ -117,8 +117,8 @@ impl Recipe {
         let mut replaced = root.clone();
         replaced.get_mut().extend(small);
         let (ours, other) = if on_cpu { (replaced, root) } else { (root, replaced) };
-        Self::built(other, &set, source, Run::Elsewhere)?;
-        Self::built(ours, &set, source, run)
+        Self::built(other, &set, source, None)?;
+        Self::built(ours, &set, source, target)
     }
 
     /// `set`: what every cell takes, whatever the grid says.
@@ -126,7 +126,7 @@ impl Recipe {
         mut root: Spanned<DeTable<'_>>,
         set: &Combination<'_>,
         source: &Source,
-        run: Run,
+        target: Option<&Target>,
     ) -> Result<Self, RecipeError> {
         let table = root.get_mut();
         if table.is_empty() {
@@ -148,7 +148,7 @@ impl Recipe {
         let mut seen = HashMap::new();
         for mut overrides in combinations {
             overrides.extend_from_slice(set);
-            let cell = cell::from_table(root.clone(), &overrides, source, run)?;
+            let cell = cell::from_table(root.clone(), &overrides, source, target)?;
             if let Some(i) = seen.insert(cell.to_json().to_string(), cells.len()) {
                 // What is set takes the place of an axis: cells that differed in it are one.
                 if !set.is_empty() {

@@ -111,7 +111,8 @@ const UNITS: [(&str, u64); 9] = [
 ];
 
 impl Bytes {
-    fn parse(text: &str) -> Option<Self> {
+    /// `None` for what is no amount with a unit.
+    pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
         let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
         let amount: f64 = text[..digits].parse().ok()?;

@@ -43,7 +43,8 @@ pub fn items(comparison: &Comparison) -> Vec<String> {
                 "runner {}",
                 distinct(&|e| {
                     let commit = if e.commit.is_empty() { "unknown" } else { &e.commit };
-                    format!("{}, commit {commit}", e.runner_version)
+                    let build = if e.build.is_empty() { "" } else { ", build " };
+                    format!("{}, commit {commit}{build}{}", e.runner_version, e.build)
                 })
             ),
             format!("Measured {dates}"),
@@ -76,6 +77,7 @@ pub fn items(comparison: &Comparison) -> Vec<String> {
                 .into(),
         },
     ]);
+    items.extend(rates(&rows));
     if comparison.with_samplers() {
         items.push(
             "With a sampler, warm-up trains a network of its own on the largest batch, so that every sample of \
@@ -105,6 +107,23 @@ fn device(device: &DeviceInfo) -> String {
         text.extend(version.as_ref().map(|version| format!(", {name} {version}")));
     }
     text + ")"
+}
+
+/// What tokens a second are: the clock of rows that have a time of the run, or of those that have none.
+fn rates(rows: &[&Row]) -> Option<String> {
+    let measured: Vec<_> = rows.iter().filter_map(|row| row.measurement.as_ref()).collect();
+    let timed = measured.iter().filter(|m| m.run_seconds.is_some() || m.loading.is_some()).count();
+    let run = "those of all measured steps over their whole time by the host's clock, evaluation left out";
+    let step = "those of a step over the median of its phases";
+    match (timed, measured.len() - timed) {
+        (0, 0) => None,
+        (_, 0) => Some(format!("Tokens a second are {run}.")),
+        (0, _) => Some(format!("Tokens a second are {step}.")),
+        (n, 1) => Some(format!("Tokens a second of {n} cells are {run}; of the other one, {step}.")),
+        (n, others) => {
+            Some(format!("Tokens a second of {n} cells are {run}; of the other {others}, {step}."))
+        }
+    }
 }
 
 /// Which way each part of the work took; a part that took several ways over the rows names all.
@@ -139,4 +158,34 @@ fn ceilings(environment: &Environment) -> String {
         parts.extend(rate.map(|rate| format!("pinned copy {name} {} GB/s", significant(rate / 1e9))));
     }
     if parts.is_empty() { "not measured".into() } else { parts.join(", ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::testing;
+
+    #[test]
+    fn rates_are_named_by_the_clock_that_each_row_has() {
+        let recipe = testing::recipe(testing::STUDY);
+        let earlier = testing::rows(&recipe);
+        let mut now = earlier.clone();
+        for row in &mut now {
+            row.measurement.as_mut().expect("a measured row").run_seconds = Some(1.0);
+        }
+        let told = |rows: &[Row]| rates(&rows.iter().collect::<Vec<_>>());
+        assert_eq!(told(&[]), None);
+        assert!(
+            told(&earlier).is_some_and(|text| text.starts_with("Tokens a second are those of a step over"))
+        );
+        assert!(
+            told(&now)
+                .is_some_and(|text| text.starts_with("Tokens a second are those of all measured steps"))
+        );
+        let mixed = told(&[&now[..2], &earlier[2..3]].concat()).expect("measured rows");
+        assert!(
+            mixed.contains("of 2 cells are those of all")
+                && mixed.contains("of the other one, those of a step")
+        );
+    }
 }

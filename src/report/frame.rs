@@ -112,6 +112,7 @@ pub fn frame(comparison: &Comparison) -> miette::Result<DataFrame> {
     columns.push(text("device_name", &|row| &row.environment.device.name));
     columns.push(text("runner_version", &|row| &row.environment.runner_version));
     columns.push(text("commit", &|row| &row.environment.commit));
+    columns.push(text("build", &|row| &row.environment.build));
     columns.push(text("date", &|row| &row.environment.date));
     // A swept device has a column already, with its setting.
     let mut seen = std::collections::HashSet::new();

@@ -90,6 +90,7 @@ pub fn environment() -> Environment {
     Environment {
         runner_version: "0.1.0".into(),
         commit: "0123456789ab".into(),
+        build: "ba9876543210".into(),
         device: DeviceInfo {
             id: "cpu".into(),
             name: "Test CPU @ 2.00GHz".into(),
@@ -117,6 +118,7 @@ pub fn measurement(forward: f64, backward: f64, peak: u64) -> Measurement {
         host_update: None,
         step: samples(forward * 1.1 + backward),
         tokens_per_second: 2048.0 / (forward * 1.1 + backward),
+        run_seconds: None,
         loss: vec![2.0, 1.5, 1.25],
         paths: Default::default(),
         evaluations: Vec::new(),

@@ -1,5 +1,5 @@
-//! [`Build`]: which program runs a cell. Burn decides on kernel fusion when it is compiled, so `runner` and
-//! `runner-fused` lie beside each other, and each starts the one that a cell needs.
+//! [`Build`]: which program runs a cell, and which one measured a row. Burn decides on kernel fusion when it is
+//! compiled, so `runner` and `runner-fused` lie beside each other, and each starts the one that a cell needs.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -9,8 +9,36 @@ use miette::{Result, miette};
 
 use crate::device::{DeviceId, cuda};
 use crate::recipe::Cell;
+use crate::row::Row;
+use crate::text::and;
 
-/// A build of the runner, told by `runner build`: rows of one recipe come from one commit.
+/// Hash of the sources and the profile this program was built from.
+pub const SOURCES: &str = env!("RUNNER_BUILD");
+/// The commit of these sources, `-dirty` where they have changed since; empty when unknown.
+pub const COMMIT: &str = env!("RUNNER_COMMIT");
+
+/// What the user should know of finished rows that another build measured; `None` where there are none.
+pub fn stale_notice<'r>(rows: impl Iterator<Item = &'r Row>) -> Option<String> {
+    let (mut count, mut builds) = (0, Vec::new());
+    for row in rows.filter(|row| row.environment.build != SOURCES) {
+        count += 1;
+        let commit = match row.environment.commit.as_str() {
+            "" => "of an unknown commit".to_string(),
+            commit => format!("of commit {commit}"),
+        };
+        if !builds.contains(&commit) {
+            builds.push(commit);
+        }
+    }
+    let rows = match count {
+        0 => return None,
+        1 => "1 finished row is of another build of the runner".to_string(),
+        n => format!("{n} finished rows are of other builds of the runner"),
+    };
+    Some(format!("{rows}, {}; --stale measures such cells again", and(&builds)))
+}
+
+/// A build of the runner, told by `runner build`: the programs that one run starts come from the same sources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Build {
     fused: bool,
@@ -18,9 +46,8 @@ pub struct Build {
 
 impl fmt::Display for Build {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.name(), env!("CARGO_PKG_VERSION"))?;
-        let commit = env!("RUNNER_COMMIT");
-        if commit.is_empty() { Ok(()) } else { write!(f, ", commit {commit}") }
+        write!(f, "{} {}, build {SOURCES}", self.name(), env!("CARGO_PKG_VERSION"))?;
+        if COMMIT.is_empty() { Ok(()) } else { write!(f, ", commit {COMMIT}") }
     }
 }
 
@@ -50,7 +77,7 @@ impl Build {
     /// Asks the file which build it is.
     ///
     /// # Errors
-    /// When it is not there, or not this build of this program's commit.
+    /// When it is not there, or not this build of this program's sources.
     pub fn check(self, file: &Path) -> Result<()> {
         let told = Command::new(file).arg("build").stdin(Stdio::null()).output();
         let why = match told.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_string()) {
@@ -115,9 +142,11 @@ mod tests {
     }
 
     #[test]
-    fn a_program_of_another_commit_or_build_is_refused() {
+    fn a_program_of_other_sources_or_of_another_build_is_refused() {
         assert_eq!(checked(Some(&format!("test $1 = build && echo '{}'", other()))), None);
         assert!(checked(Some("echo runner 0.0.1")).unwrap().contains("is \"runner 0.0.1\""));
+        let changed = other().to_string().replace(SOURCES, "0123456789ab");
+        assert!(checked(Some(&format!("echo '{changed}'"))).unwrap().contains("this run needs"));
         assert!(checked(Some(&format!("echo '{}'", Build::own()))).unwrap().contains("this run needs"));
     }
 }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use sysinfo::System;
 
+use super::build;
 use crate::device::{Ceilings, DeviceId};
 use crate::recipe::{Compute, Recipe};
 use crate::row::Environment;
@@ -23,7 +24,8 @@ pub fn measure_environment(recipe: &Recipe, device: DeviceId) -> Environment {
     }
     Environment {
         runner_version: env!("CARGO_PKG_VERSION").into(),
-        commit: env!("RUNNER_COMMIT").into(),
+        commit: build::COMMIT.into(),
+        build: build::SOURCES.into(),
         device: device.info(),
         ceilings: ceilings(device, &types).unwrap_or_default(),
         operating_system: System::long_os_version().unwrap_or_else(|_| std::env::consts::OS.into()),

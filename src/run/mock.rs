@@ -4,6 +4,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use super::build;
 use super::executor::{Advance, Executor, Job, Outcome};
 use crate::device::{Ceilings, DeviceInfo};
 use crate::measure::{Measurement, MemoryUse, Samples};
@@ -46,7 +47,8 @@ pub fn device() -> DeviceInfo {
 pub fn environment() -> Environment {
     Environment {
         runner_version: env!("CARGO_PKG_VERSION").into(),
-        commit: String::new(),
+        commit: build::COMMIT.into(),
+        build: build::SOURCES.into(),
         device: device(),
         ceilings: Ceilings::default(),
         operating_system: "test".into(),
@@ -64,6 +66,7 @@ pub fn measurement(seconds: f64) -> Measurement {
         optimizer: None,
         step: samples(),
         tokens_per_second: 1.0,
+        run_seconds: None,
         loss: vec![1.0],
         evaluations: Vec::new(),
         scaler: None,

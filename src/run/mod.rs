@@ -19,7 +19,7 @@ mod shard;
 mod store;
 mod verdict;
 
-pub use build::Build;
+pub use build::{Build, stale_notice};
 pub use environment::measure_environment;
 pub use executor::{Advance, Executor, Job, Outcome, memory_limit};
 pub use interrupt::install as install_interrupt;

@@ -2,6 +2,7 @@
 
 use miette::{Result, miette};
 
+use super::build;
 use super::shard::Shard;
 use crate::row::{Row, Status};
 
@@ -12,6 +13,8 @@ pub struct Options {
     pub force: bool,
     /// Measure again what is finished but not `ok`.
     pub retry_failed: bool,
+    /// Measure again what another build of the runner has measured.
+    pub stale: bool,
     /// Only these cells, counted from 1. Empty: all.
     pub cells: Vec<usize>,
     /// Only this part of the cells.
@@ -42,7 +45,11 @@ impl Options {
     pub fn wants(&self, row: Option<&Row>) -> bool {
         match row {
             None => true,
-            Some(row) => self.force || (self.retry_failed && row.status != Status::Ok),
+            Some(row) => {
+                self.force
+                    || (self.retry_failed && row.status != Status::Ok)
+                    || (self.stale && row.environment.build != build::SOURCES)
+            }
         }
     }
 }

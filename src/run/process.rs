@@ -111,7 +111,7 @@ impl Executor for ProcessExecutor {
         let program = Build::of(cell).beside(&self.program);
         let mut child = match Self::spawn(&program, &self.args) {
             Ok(child) => child,
-            Err(e) => return Outcome::failed(format!("cannot start {}: {e}", program.display())),
+            Err(e) => return verdict::of_no_start(&program, &e),
         };
         let (stdout, stderr) = (child.stdout.take().expect("piped"), child.stderr.take().expect("piped"));
         let mut stdin = child.stdin.take().expect("piped");
@@ -161,19 +161,13 @@ impl Executor for ProcessExecutor {
         }
         match (outcome, exit) {
             (Some(outcome), _) => outcome,
-            (None, None) => Outcome::failed(format!(
-                "exceeded its time limit of {} s: raise measure.timeout, or measure fewer steps",
-                timeout.as_secs_f64()
-            )),
+            (None, None) => verdict::of_timeout(timeout.as_secs_f64(), cell.measure.length),
             (None, Some(exit)) => verdict::of_ending(&Ending {
                 exit,
                 tail: &hearing.tail(),
                 refused_allocation: hearing.refused_allocation,
                 limit: memory_limit,
-                limit_source: match cell.measure.memory_limit {
-                    Some(bytes) if bytes.0 == memory_limit => "measure.memory_limit",
-                    _ => "what the device had free",
-                },
+                of_recipe: cell.measure.memory_limit.is_some_and(|bytes| bytes.0 == memory_limit),
                 oom_killer: verdict::oom_kills() > oom_kills,
             }),
         }

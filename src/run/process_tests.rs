@@ -112,7 +112,7 @@ fn signals_are_named() {
 #[test]
 fn an_end_without_a_result_names_the_exit_code_and_the_last_output() {
     let reason = run("exit 0").reason(Status::Failed).to_string();
-    assert_eq!(reason, "ended with exit code 0 and without a result");
+    assert!(reason.starts_with("ended with exit code 0 and without a result: run again"), "{reason}");
     let reason = run("printf 'no \\033[31msuch file\\n' >&2; exit 3").reason(Status::Failed).to_string();
     assert!(reason.contains("exit code 3") && reason.contains("such file"), "{reason}");
     assert!(!reason.contains('\u{1b}'), "control characters are left out: {reason:?}");
@@ -132,9 +132,8 @@ fn past_the_time_limit_the_whole_group_is_killed() {
     let pid = folder.path().join("pid");
     let script = format!("sleep 600 & echo $! > {}; wait", pid.display());
     let ran = run_within(&shell(&script), Duration::from_millis(500));
-    assert_eq!(
-        ran.reason(Status::Failed),
-        "exceeded its time limit of 0.5 s: raise measure.timeout, or measure fewer steps"
+    assert!(
+        ran.reason(Status::Failed).starts_with("exceeded its time limit of 0.5 s: raise measure.timeout")
     );
     assert!(ran.took < Duration::from_secs(10), "{:?}", ran.took);
     let pid = std::fs::read_to_string(pid).unwrap();

@@ -1,4 +1,4 @@
-//! Files that should hold rows, sorted by what they hold: a row, another build's row, or damage.
+//! Files that should hold rows, sorted by what they hold: a row, another version's, or damage.
 
 use std::fs;
 use std::io;
@@ -15,7 +15,7 @@ pub(super) struct Files {
     pub rows: Vec<(PathBuf, Row)>,
     /// With the reason.
     pub damaged: Vec<(PathBuf, String)>,
-    /// Rows that another format or version of the runner wrote.
+    /// Rows of another format, or of another version with fields that this one does not know.
     pub other: usize,
 }
 
@@ -62,19 +62,20 @@ pub(super) fn read_row(path: &Path, text: &[u8]) -> Found {
     };
     let version = value.pointer("/environment/runner_version").and_then(Value::as_str);
     let format = value.get("format").and_then(Value::as_u64);
-    if format.is_some_and(|format| format != u64::from(FORMAT))
-        || version.is_some_and(|version| version != env!("CARGO_PKG_VERSION"))
-    {
+    if format.is_some_and(|format| format != u64::from(FORMAT)) {
         return Found::Other;
     }
+    let of_another = version.is_some_and(|version| version != env!("CARGO_PKG_VERSION"));
     match serde_json::from_value::<Row>(value) {
         Ok(row) if path.file_stem().is_none_or(|stem| stem != row.key.as_str()) => {
             Found::Damaged(format!("its key is {}", row.key))
         }
+        Ok(row) if !row.is_named_rightly() => Found::Damaged("it describes another cell".into()),
         Ok(row) if (row.status == Status::Ok) != row.measurement.is_some() => {
             Found::Damaged(format!("its status is {} but its measurement says otherwise", row.status.name()))
         }
         Ok(row) => Found::Row(Box::new(row)),
+        Err(_) if of_another => Found::Other,
         Err(e) => Found::Damaged(format!("it is not a row: {e}")),
     }
 }
@@ -82,8 +83,8 @@ pub(super) fn read_row(path: &Path, text: &[u8]) -> Found {
 pub(super) fn other_notice(count: usize) -> Option<String> {
     match count {
         0 => None,
-        1 => Some("1 row of another recipe or build of the runner was left as it is".into()),
-        n => Some(format!("{n} rows of another recipe or build of the runner were left as they are")),
+        1 => Some("1 older row, or of another cell or other input files, was left as it is".into()),
+        n => Some(format!("{n} older rows, or of other cells or input files, were left as they are")),
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use miette::{Result, miette};
 
+use super::build::stale_notice;
 use super::environment::now;
 use super::executor::{Advance, Executor, Job, Outcome, memory_limit};
 use super::interrupt::EXIT_INTERRUPTED;
@@ -14,6 +15,7 @@ use super::lock::{DeviceLock, Turn};
 use super::options::Options;
 use super::progress::{Label, Progress};
 use super::store::Store;
+use crate::contents::Contents;
 use crate::device::DeviceId;
 use crate::recipe::Recipe;
 use crate::row::{Environment, Row, Status};
@@ -24,7 +26,8 @@ pub struct Session<'a> {
     pub store: &'a Store,
     pub executor: &'a dyn Executor,
     pub progress: &'a dyn Progress,
-    pub lock: &'a DeviceLock,
+    /// The lock of a device: each cell takes that of its own.
+    pub lock: &'a dyn Fn(DeviceId) -> DeviceLock,
     /// Called once a device, with it idle, before the first cell runs on it.
     pub environment: &'a dyn Fn(DeviceId) -> Environment,
     /// Whether each cell records one more step.
@@ -82,7 +85,8 @@ impl fmt::Display for Summary {
 /// Measures the chosen cells that have no row yet, or those that `options` asks for again.
 ///
 /// A cell that fails is a row like any other and the next one runs, unless `options.fail_fast`.
-/// A finished row is not measured again, whatever its status; `force` and `retry_failed` do.
+/// A finished row is not measured again, whatever its status and whichever build measured it, unless `force`,
+/// `retry_failed` or `stale` ask for it.
 ///
 /// # Errors
 /// When a cell is asked for that the recipe does not have, a row cannot be saved (its text is then
@@ -117,15 +121,16 @@ enum Step {
 impl<'a> Run<'a> {
     fn new(session: &'a Session, options: &'a Options, chosen: &'a [usize]) -> Result<Self> {
         let cells = &session.recipe.cells;
-        let mut loaded = session.store.load(cells)?;
-        for notice in &loaded.notices {
-            session.progress.notice(notice);
-        }
+        let told = |text: &str| session.progress.notice(text);
+        let loaded = session.store.load(cells, &told)?;
+        let kept = chosen.iter().filter_map(|position| loaded.rows[*position].as_ref());
+        let stale = stale_notice(kept.filter(|row| !options.wants(Some(row))));
+        loaded.notices.iter().chain(&stale).for_each(|notice| session.progress.notice(notice));
         Ok(Self {
             session,
             options,
             chosen,
-            rows: cells.iter().map(|cell| loaded.rows.remove(&session.store.key(cell))).collect(),
+            rows: loaded.rows,
             labels: Label::of(session.recipe),
             environments: HashMap::new(),
             told_unlocked: false,
@@ -166,7 +171,7 @@ impl<'a> Run<'a> {
         // Too many seconds to count are as good as no limit.
         let timeout = Duration::try_from_secs_f64(cell.measure.timeout).unwrap_or(Duration::MAX);
         let mut waiting = || progress.notice(&format!("waiting for another run on {}", cell.device.0));
-        let turn = lock.take(timeout.saturating_mul(2), cancel, &mut waiting)?;
+        let turn = lock(cell.device_id()).take(timeout.saturating_mul(2), cancel, &mut waiting)?;
         match &turn {
             Turn::Ours(_) => {}
             Turn::Cancelled => return Ok(Step::Cancelled),
@@ -176,9 +181,12 @@ impl<'a> Run<'a> {
                 }
             }
         }
-        let stored = store.read(cell);
-        if stored.is_some() && stored != self.rows[position] {
-            self.rows[position] = stored;
+        let inputs = Contents::new(&|text| progress.notice(text)).inputs(cell);
+        let key = store.key(cell, &inputs);
+        let known = self.rows[position].as_ref();
+        let newer = |row: &Row| known.is_none_or(|k| row.environment.date >= k.environment.date && row != k);
+        if let Some(row) = store.read(&key).filter(newer) {
+            self.rows[position] = Some(row);
             progress.cell_skipped(label);
             return Ok(Step::Skipped);
         }
@@ -188,7 +196,7 @@ impl<'a> Run<'a> {
         progress.cell_started(label);
         let limit = memory_limit(cell, &device.info());
         // The CPU keeps no records of kernels.
-        let trace = (trace && device != DeviceId::Cpu).then(|| store.trace_path(cell));
+        let trace = (trace && device != DeviceId::Cpu).then(|| store.trace_path(&key));
         let job = Job { cell, memory_limit: limit, timeout, trace: trace.as_deref() };
         let mut on_advance = |advance| match advance {
             Advance::Preparing { tuned } => progress.preparing(label, tuned),
@@ -201,7 +209,7 @@ impl<'a> Run<'a> {
             Outcome::Cancelled => return Ok(Step::Cancelled),
         };
         let environment = Environment { date: now(), ..environment.clone() };
-        let row = Row::new(cell, &environment, status, reason);
+        let row = Row::new(cell, &environment, status, reason).of_inputs(inputs);
         let row = match measurement {
             Some(measurement) => row.measured(cell, measurement),
             None => row,

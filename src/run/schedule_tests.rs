@@ -4,7 +4,13 @@ use std::path::Path;
 use std::sync::Mutex;
 
 use super::*;
+use crate::device::Target;
+use crate::recipe::Source;
+use crate::row::Inputs;
 use crate::run::mock::{self, MockExecutor};
+
+#[path = "schedule_again_tests.rs"]
+mod again;
 
 /// Notes what it is told.
 #[derive(Default)]
@@ -65,7 +71,7 @@ fn run_until(
         store: &Store::open(folder, &recipe, &mock::device()).unwrap(),
         executor,
         progress: &progress,
-        lock: &DeviceLock::in_folder(folder, "cpu"),
+        lock: &|device| DeviceLock::in_folder(folder, &device.to_string()),
         environment: &|_| mock::environment(),
         trace: false,
         cancel,
@@ -86,7 +92,7 @@ fn ended(status: Status) -> Outcome {
 fn rows(folder: &Path) -> Vec<Option<Row>> {
     let recipe = mock::recipe();
     let store = Store::open(folder, &recipe, &mock::device()).unwrap();
-    recipe.cells.iter().map(|cell| store.read(cell)).collect()
+    recipe.cells.iter().map(|cell| store.read(&store.key(cell, &Inputs::new()))).collect()
 }
 
 fn statuses(folder: &Path) -> Vec<Option<Status>> {
@@ -122,7 +128,7 @@ fn a_damaged_row_is_measured_again() {
     executor.take_ran();
     let recipe = mock::recipe();
     let store = Store::open(folder.path(), &recipe, &mock::device()).unwrap();
-    std::fs::write(store.row_path(&store.key(&recipe.cells[1])), "{\"format\": 1,").unwrap();
+    std::fs::write(store.row_path(&store.key(&recipe.cells[1], &Inputs::new())), "{\"format\": 1,").unwrap();
     let (summary, told) = run(folder.path(), &executor, &Options::default());
     assert_eq!(summary.unwrap().ran, 1);
     assert_eq!(executor.take_ran(), [2]);
@@ -146,41 +152,37 @@ fn every_ending_is_a_row_and_the_sweep_goes_on() {
     assert!(row.environment.date > mock::environment().date, "the date is the row's own");
 }
 
+/// Another run may use the GPU while this one works on the CPU, and the other way round.
 #[test]
-fn finished_rows_stay_unless_asked_for_again() {
+fn a_cell_takes_the_lock_of_its_own_device() {
     let folder = tempfile::tempdir().unwrap();
-    let bad = MockExecutor::new(|batch, _| if batch == 2 { ended(Status::Oom) } else { finished() });
-    let summary = run(folder.path(), &bad, &Options::default()).0.unwrap();
-    assert_eq!(summary.exit_code(), 42, "every failure was out of memory");
-
-    let good = MockExecutor::new(|_, _| finished());
-    let summary = run(folder.path(), &good, &Options::default()).0.unwrap();
-    assert_eq!((summary.exit_code(), good.take_ran()), (42, vec![]), "an earlier failure still counts");
-
-    let retry = Options { retry_failed: true, ..Options::default() };
-    let summary = run(folder.path(), &good, &retry).0.unwrap();
-    assert_eq!((summary.exit_code(), good.take_ran()), (0, vec![2]));
-
-    let force = Options { force: true, ..Options::default() };
-    let summary = run(folder.path(), &good, &force).0.unwrap();
-    assert_eq!((summary.ran, good.take_ran()), (3, vec![1, 2, 3]));
-}
-
-/// An old row is replaced only by a new one: interrupting a forced run loses nothing.
-#[test]
-fn a_forced_run_that_is_interrupted_keeps_the_old_rows() {
-    let folder = tempfile::tempdir().unwrap();
-    let executor = MockExecutor::new(|_, _| finished());
-    run(folder.path(), &executor, &Options::default()).0.unwrap();
-    let before = rows(folder.path());
-    let interrupted = MockExecutor::new(|_, cancel: &AtomicBool| {
-        cancel.store(true, Relaxed);
+    let text = mock::recipe()
+        .text
+        .replace("device = \"cpu\"\n", "")
+        .replace("\"train.batch_size\" = [1, 2, 3]", "device = [\"cuda:0\", \"cpu\"]");
+    let source = Source { path: "recipes/both.toml".into(), text };
+    let recipe = Recipe::parse_for(&source, &"cuda, 8 GiB".parse::<Target>().unwrap()).unwrap();
+    let free = |id: &str| {
+        let lock = DeviceLock::in_folder(folder.path(), id);
+        matches!(lock.take(Duration::ZERO, &AtomicBool::new(false), &mut || {}), Ok(Turn::Ours(_)))
+    };
+    let executor = MockExecutor::new(|_, _| {
+        assert_eq!((free("cpu"), free("cuda:0")), (false, true));
         finished()
     });
-    let force = Options { force: true, ..Options::default() };
-    let summary = run(folder.path(), &interrupted, &force).0.unwrap();
-    assert_eq!(summary, Summary { skipped: 3, ok: 3, interrupted: true, ..Summary::default() });
-    assert_eq!(rows(folder.path()), before);
+    let session = Session {
+        recipe: &recipe,
+        store: &Store::open(folder.path(), &recipe, &mock::device()).unwrap(),
+        executor: &executor,
+        progress: &Recorder::default(),
+        lock: &|device| DeviceLock::in_folder(folder.path(), &device.to_string()),
+        environment: &|_| mock::environment(),
+        trace: false,
+        cancel: &AtomicBool::new(false),
+    };
+    let on_cpu = Options { cells: vec![2], ..Options::default() };
+    assert_eq!(run_cells(&session, &on_cpu).unwrap().ran, 1);
+    assert!(free("cpu") && free("cuda:0"));
 }
 
 #[test]
@@ -264,7 +266,7 @@ fn a_row_that_cannot_be_saved_is_printed_and_the_others_stay() {
     let folder = tempfile::tempdir().unwrap();
     let recipe = mock::recipe();
     let store = Store::open(folder.path(), &recipe, &mock::device()).unwrap();
-    let second = store.row_path(&store.key(&recipe.cells[1]));
+    let second = store.row_path(&store.key(&recipe.cells[1], &Inputs::new()));
     // A folder in the row's place, made after the rows were read: the rename fails.
     let executor = MockExecutor::new(|batch, _| {
         if batch == 2 {
@@ -278,7 +280,10 @@ fn a_row_that_cannot_be_saved_is_printed_and_the_others_stay() {
     assert!(error.help().unwrap().to_string().contains("free some space"));
     let line = told.lines().find(|line| line.starts_with('{')).expect("the row's JSON is told");
     let row: Row = serde_json::from_str(line).unwrap();
-    assert_eq!((row.key, row.measurement), (store.key(&recipe.cells[1]), Some(mock::measurement(1.0))));
+    assert_eq!(
+        (row.key, row.measurement),
+        (store.key(&recipe.cells[1], &Inputs::new()), Some(mock::measurement(1.0)))
+    );
     assert!(told.ends_with("over"), "{told}");
     assert_eq!(executor.take_ran(), [1, 2], "the run stops");
     assert_eq!(statuses(folder.path()), [Some(Status::Ok), None, None]);

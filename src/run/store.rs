@@ -11,11 +11,12 @@ use std::path::{Path, PathBuf};
 
 use miette::{Result, miette};
 
-use super::row_files::{Found, move_aside, other_notice, read_row, read_rows};
+use super::row_files::{Files, Found, move_aside, other_notice, read_row, read_rows};
+use crate::contents::Contents;
 use crate::device::{DeviceId, DeviceInfo};
 use crate::files::{remove_stale, write_whole};
 use crate::recipe::{Cell, Recipe, Source};
-use crate::row::Row;
+use crate::row::{Inputs, Row, key};
 
 const ROWS: &str = "rows";
 const TRACES: &str = "traces";
@@ -35,8 +36,8 @@ pub struct Store {
 /// The rows of a recipe's cells that are already there.
 #[derive(Debug, Default)]
 pub struct Loaded {
-    /// By [`Cell::key`].
-    pub rows: HashMap<String, Row>,
+    /// One a cell, in the order of the cells.
+    pub rows: Vec<Option<Row>>,
     /// What the user should know about files that were not read as rows.
     pub notices: Vec<String>,
 }
@@ -56,9 +57,7 @@ impl Store {
     /// # Errors
     /// When the folder cannot be made or written to; names the path.
     pub fn open(results_root: &Path, recipe: &Recipe, device: &DeviceInfo) -> Result<Self> {
-        let folder = Self::folder_of(results_root, recipe, device);
-        let cpu = recipe.mixes_devices().then(|| DeviceId::Cpu.info().name);
-        let store = Self { folder, device: device.name.clone(), cpu };
+        let store = Self::at(results_root, recipe, device);
         let rows = store.rows();
         let prove = || -> io::Result<()> {
             fs::create_dir_all(&rows)?;
@@ -77,55 +76,76 @@ impl Store {
         Ok(store)
     }
 
-    /// `<root>/<recipe>/<device>`
-    pub fn folder_of(results_root: &Path, recipe: &Recipe, device: &DeviceInfo) -> PathBuf {
-        results_root.join(recipe.name()).join(device.slug())
+    /// The folder `<root>/<recipe>/<device>`, which need not be there.
+    pub fn at(results_root: &Path, recipe: &Recipe, device: &DeviceInfo) -> Self {
+        let folder = results_root.join(recipe.name()).join(device.slug());
+        let cpu = recipe.mixes_devices().then(|| DeviceId::Cpu.info().name);
+        Self { folder, device: device.name.clone(), cpu }
     }
 
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Names the cell's row.
-    pub fn key(&self, cell: &Cell) -> String {
-        match &self.cpu {
-            Some(cpu) if cell.device.0 == "cpu" => cell.key(cpu),
-            _ => cell.key(&self.device),
-        }
+    /// Names the row of a cell whose files have these contents.
+    pub fn key(&self, cell: &Cell, inputs: &Inputs) -> String {
+        let device = match &self.cpu {
+            Some(cpu) if cell.device_id() == DeviceId::Cpu => cpu,
+            _ => &self.device,
+        };
+        key(&cell.to_json(), device, inputs)
     }
 
-    /// Reads the rows of `cells`. A damaged file is moved aside, and its cell counts as missing.
+    /// Reads the rows of `cells`. A damaged file is moved aside, and its cell counts as missing. `told` hears of
+    /// input files that take long to read.
     ///
     /// # Errors
     /// When the folder cannot be read, or a damaged file cannot be moved.
-    pub fn load(&self, cells: &[Cell]) -> Result<Loaded> {
-        let files = read_rows(&self.rows())?;
-        let mut loaded = Loaded::default();
-        let mut other = files.other;
-        for (path, why) in files.damaged {
-            loaded.notices.push(move_aside(&path, &why)?);
-        }
-        let mut wanted: HashMap<String, &Cell> = cells.iter().map(|cell| (self.key(cell), cell)).collect();
-        for (path, row) in files.rows {
-            match wanted.remove(&row.key) {
-                Some(cell) if row.cell != cell.to_json() => {
-                    loaded.notices.push(move_aside(&path, "it describes another cell")?);
-                }
-                Some(_) => {
-                    loaded.rows.insert(row.key.clone(), row);
-                }
-                None => other += 1,
-            }
-        }
-        loaded.notices.extend(other_notice(other));
-        Ok(loaded)
+    pub fn load(&self, cells: &[Cell], told: &dyn Fn(&str)) -> Result<Loaded> {
+        let mut files = read_rows(&self.rows())?;
+        let moved = files.damaged.drain(..).map(|(path, why)| move_aside(&path, &why));
+        let mut notices = moved.collect::<Result<Vec<String>>>()?;
+        let (rows, other) = self.sort(files, cells, told);
+        notices.extend(other_notice(other));
+        Ok(Loaded { rows, notices })
     }
 
-    /// The row of one cell as it stands now; `None` when there is none that can be read.
-    pub fn read(&self, cell: &Cell) -> Option<Row> {
-        let path = self.row_path(&self.key(cell));
+    /// The rows of `cells`, one a cell, without touching a file; the folder need not be there. `told` as above.
+    ///
+    /// # Errors
+    /// When the folder cannot be read.
+    pub fn peek(&self, cells: &[Cell], told: &dyn Fn(&str)) -> Result<Vec<Option<Row>>> {
+        let files = if self.rows().is_dir() { read_rows(&self.rows())? } else { Files::default() };
+        Ok(self.sort(files, cells, told).0)
+    }
+
+    /// The newest row of each cell, by what was measured, whichever build measured it; and how many other rows
+    /// there are.
+    fn sort(&self, files: Files, cells: &[Cell], told: &dyn Fn(&str)) -> (Vec<Option<Row>>, usize) {
+        let mut contents = Contents::new(told);
+        let mut other = files.other + files.rows.len();
+        let mut by_cell: HashMap<String, Vec<Row>> = HashMap::new();
+        for (_, row) in files.rows {
+            let name = key(&row.cell, &row.environment.device.name, &Inputs::new());
+            by_cell.entry(name).or_default().push(row);
+        }
+        let mut newest = |cell: &Cell| {
+            let found = by_cell.get_mut(&self.key(cell, &Inputs::new()))?;
+            let inputs = contents.inputs(cell);
+            // What its files held is not known of a row without inputs; it is of another build for sure.
+            found.retain(|row| row.inputs.as_ref().is_none_or(|of_row| *of_row == inputs));
+            found.drain(..).max_by(|a, b| a.environment.date.cmp(&b.environment.date))
+        };
+        let rows: Vec<Option<Row>> = cells.iter().map(&mut newest).collect();
+        other -= rows.iter().flatten().count();
+        (rows, other)
+    }
+
+    /// The row with this name as it stands now; `None` when there is none that can be read.
+    pub fn read(&self, key: &str) -> Option<Row> {
+        let path = self.row_path(key);
         match read_row(&path, &fs::read(&path).ok()?) {
-            Found::Row(row) if row.cell == cell.to_json() => Some(*row),
+            Found::Row(row) => Some(*row),
             _ => None,
         }
     }
@@ -140,13 +160,14 @@ impl Store {
         write_whole(&self.rows(), Some(&format!("{}.json", row.key)), text.as_bytes())
     }
 
-    /// What this build of the runner has measured of `recipe`: rows of other builds may stand beside
-    /// them, and are not compared with them.
+    /// What there is of `recipe`: rows of other devices or input files may stand beside them, and are not
+    /// compared with them.
     ///
     /// # Errors
     /// When the folder cannot be read.
-    pub fn results(&self, recipe: &Recipe) -> Result<Results> {
-        let keys: HashSet<String> = recipe.cells.iter().map(|cell| self.key(cell)).collect();
+    pub fn results(&self, recipe: &Recipe, told: &dyn Fn(&str)) -> Result<Results> {
+        let rows = self.peek(&recipe.cells, told)?;
+        let keys: HashSet<String> = rows.into_iter().flatten().map(|row| row.key).collect();
         Self::read_folder(&self.folder, |row| keys.contains(&row.key))
     }
 
@@ -182,7 +203,7 @@ impl Store {
             .collect();
         let (mut found, others): (Vec<Row>, Vec<Row>) =
             files.rows.into_iter().map(|(_, row)| row).partition(wanted);
-        // Builds may have measured a cell each: the newest row counts.
+        // A cell may have been measured more than once: the newest row counts.
         found.sort_by(|a, b| b.environment.date.cmp(&a.environment.date));
         let mut rows = Vec::new();
         let mut settings: Vec<_> = found.iter().map(|row| recipe.apart_from_device(row.settings())).collect();
@@ -202,9 +223,9 @@ impl Store {
         self.rows().join(format!("{key}.json"))
     }
 
-    /// Where the cell's trace goes.
-    pub fn trace_path(&self, cell: &Cell) -> PathBuf {
-        self.folder.join(TRACES).join(format!("{}.json", self.key(cell)))
+    /// Where the trace of the row with this key goes.
+    pub fn trace_path(&self, key: &str) -> PathBuf {
+        self.folder.join(TRACES).join(format!("{key}.json"))
     }
 
     /// Makes the folder of the traces.

@@ -19,7 +19,12 @@ fn row(position: usize) -> Row {
 }
 
 fn load(store: &Store) -> Loaded {
-    store.load(&mock::recipe().cells).unwrap()
+    store.load(&mock::recipe().cells, &|_| {}).unwrap()
+}
+
+/// Positions of the cells that have a row.
+fn there(loaded: &Loaded) -> Vec<usize> {
+    (0..loaded.rows.len()).filter(|i| loaded.rows[*i].is_some()).collect()
 }
 
 fn path(store: &Store, position: usize) -> PathBuf {
@@ -34,10 +39,11 @@ fn a_saved_row_is_loaded() {
     assert_eq!(fs::read_to_string(store.folder().join(RECIPE)).unwrap(), mock::recipe().text);
     store.save(&row(1)).unwrap();
     let loaded = load(&store);
-    assert_eq!(loaded.rows, HashMap::from([(row(1).key, row(1))]));
+    assert_eq!(loaded.rows, [None, Some(row(1)), None]);
     assert!(loaded.notices.is_empty(), "{:?}", loaded.notices);
-    assert_eq!(store.read(&mock::recipe().cells[1]), Some(row(1)));
-    assert_eq!(store.read(&mock::recipe().cells[0]), None);
+    assert_eq!(store.peek(&mock::recipe().cells, &|_| {}).unwrap(), loaded.rows);
+    assert_eq!(store.read(&row(1).key), Some(row(1)));
+    assert_eq!(store.read(&row(0).key), None);
     let mode = fs::metadata(path(&store, 1)).unwrap().permissions().mode();
     let plain = root.path().join("plain");
     fs::write(&plain, "").unwrap();
@@ -62,9 +68,9 @@ fn a_damaged_row_is_moved_aside_and_missing() {
         let store = open(root.path());
         store.save(&row(2)).unwrap();
         fs::write(path(&store, 0), text).unwrap();
-        assert_eq!(store.read(&mock::recipe().cells[0]), None);
+        assert_eq!(store.read(&row(0).key), None);
         let loaded = load(&store);
-        assert_eq!(loaded.rows.keys().collect::<Vec<_>>(), [&row(2).key], "{why}");
+        assert_eq!(there(&loaded), [2], "{why}");
         assert_eq!(loaded.notices.len(), 1);
         assert!(loaded.notices[0].contains(why), "{:?}", loaded.notices);
         assert!(loaded.notices[0].contains(&row(0).key), "names the file: {:?}", loaded.notices);
@@ -75,7 +81,7 @@ fn a_damaged_row_is_moved_aside_and_missing() {
 }
 
 #[test]
-fn rows_of_other_formats_versions_and_recipes_stay_untouched() {
+fn rows_of_other_formats_and_recipes_stay_untouched() {
     let root = tempfile::tempdir().unwrap();
     let store = open(root.path());
     let mut old_format = serde_json::to_value(row(0)).unwrap();
@@ -84,14 +90,71 @@ fn rows_of_other_formats_versions_and_recipes_stay_untouched() {
     fs::write(path(&store, 0), old_format.to_string()).unwrap();
     let mut old_version = serde_json::to_value(row(1)).unwrap();
     old_version["environment"]["runner_version"] = "0.0.1".into();
+    old_version["status"] = "a word this version does not know".into();
     fs::write(path(&store, 1), old_version.to_string()).unwrap();
     store.save(&row(2)).unwrap();
 
-    let loaded = store.load(&mock::recipe().cells[..2]).unwrap();
-    assert!(loaded.rows.is_empty());
-    assert_eq!(loaded.notices, ["3 rows of another recipe or build of the runner were left as they are"]);
+    let loaded = store.load(&mock::recipe().cells[..2], &|_| {}).unwrap();
+    assert_eq!(loaded.rows, [None, None]);
+    assert_eq!(loaded.notices, ["3 older rows, or of other cells or input files, were left as they are"]);
     assert_eq!(fs::read_to_string(path(&store, 0)).unwrap(), old_format.to_string());
     assert_eq!(fs::read_to_string(path(&store, 1)).unwrap(), old_version.to_string());
+}
+
+/// By what was measured, whichever build did it and whatever it called the file.
+#[test]
+fn a_row_of_another_build_is_a_finished_row() {
+    let root = tempfile::tempdir().unwrap();
+    let store = open(root.path());
+    let mut old = Row { key: "0123456789abcdef".into(), inputs: None, ..row(0) };
+    (old.environment.commit, old.environment.build) = ("0123456789ab".into(), String::new());
+    old.environment.runner_version = "0.0.1".into();
+    store.save(&old).unwrap();
+    assert_eq!(load(&store).rows, [Some(old.clone()), None, None]);
+    assert_eq!(Store::open_folder(store.folder()).unwrap().rows, [old.clone()], "and is reported");
+
+    let mut newer = row(0);
+    newer.environment.date = "2030-01-01T00:00:00Z".into();
+    store.save(&newer).unwrap();
+    let loaded = load(&store);
+    assert_eq!(loaded.rows, [Some(newer), None, None], "the newest counts");
+    assert_eq!(loaded.notices, ["1 older row, or of another cell or other input files, was left as it is"]);
+    for (device, cell) in [("another device", row(0).cell), (mock::device().name.as_str(), row(1).cell)] {
+        let mut other = Row { key: "fedcba9876543210".into(), cell, inputs: None, ..row(0) };
+        other.environment.device.name = device.into();
+        other.environment.date = "2040-01-01T00:00:00Z".into();
+        store.save(&other).unwrap();
+        assert_ne!(load(&store).rows[0], Some(other));
+    }
+}
+
+/// The rows that are published with the project are finished ones for this version too.
+#[test]
+fn committed_rows_are_found() {
+    let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("results");
+    let files = walkdir::WalkDir::new(&results).into_iter().map(|entry| entry.unwrap().into_path());
+    let mut count = 0;
+    let is_row = |path: &PathBuf| path.is_file() && path.parent().is_some_and(|at| at.ends_with(ROWS));
+    for path in files.filter(is_row) {
+        let row: Row = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+        let cell = Cell::from_json(row.cell.clone()).unwrap();
+        assert_eq!(cell.to_json(), row.cell, "{} is of the same cell today", path.display());
+        count += 1;
+    }
+    assert!(count > 0);
+    let folders = fs::read_dir(results.join("quickstart")).unwrap();
+    let folder = folders.map(|entry| entry.unwrap().path()).find(|path| path.is_dir());
+    let results = Store::open_folder(&folder.unwrap()).unwrap();
+    let root = tempfile::tempdir().unwrap();
+    let mut store = open(root.path());
+    for row in &results.rows {
+        store.device.clone_from(&row.environment.device.name);
+        store.save(row).unwrap();
+    }
+    let cells: Vec<Cell> =
+        results.rows.iter().map(|row| Cell::from_json(row.cell.clone()).unwrap()).collect();
+    let rows = store.load(&cells, &|_| {}).unwrap().rows;
+    assert!(!rows.is_empty() && rows.iter().flatten().eq(&results.rows), "{} rows", rows.len());
 }
 
 #[test]
@@ -105,7 +168,7 @@ fn unfinished_files_are_ignored_and_removed_after_a_day() {
     let past = std::time::SystemTime::now() - 2 * STALE;
     File::options().write(true).open(&old).unwrap().set_modified(past).unwrap();
     let loaded = load(&open(root.path()));
-    assert!(loaded.rows.is_empty() && loaded.notices.is_empty());
+    assert!(there(&loaded).is_empty() && loaded.notices.is_empty());
     assert!(!old.exists() && young.exists());
 }
 
@@ -140,7 +203,7 @@ fn a_save_that_fails_keeps_the_earlier_row() {
     // A folder in the row's place: the rename fails after everything was written.
     fs::create_dir(path(&store, 1)).unwrap();
     store.save(&row(1)).unwrap_err();
-    assert_eq!(store.read(&mock::recipe().cells[0]), Some(row(0)));
+    assert_eq!(store.read(&row(0).key), Some(row(0)));
     let left: Vec<_> = fs::read_dir(store.rows()).unwrap().map(|e| e.unwrap().file_name()).collect();
     assert_eq!(left.len(), 2, "nothing unfinished stays: {left:?}");
 }

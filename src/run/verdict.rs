@@ -1,6 +1,7 @@
 //! From the way a cell's process ended to the status and reason of its row.
 
 use std::fs;
+use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::ExitStatus;
@@ -9,7 +10,8 @@ use nix::sys::signal::Signal;
 
 use super::executor::Outcome;
 use super::protocol::Event;
-use crate::recipe::Bytes;
+use crate::device::LESS_MEMORY;
+use crate::recipe::{Bytes, Length};
 use crate::row::Status;
 
 /// What is known when a process has ended by itself without a measurement.
@@ -19,9 +21,9 @@ pub struct Ending<'a> {
     pub tail: &'a str,
     /// Size of the allocation it was refused.
     pub refused_allocation: Option<u64>,
-    /// The limit it ran under, and the name of what set it.
+    /// The limit it ran under, and whether `measure.memory_limit` set it.
     pub limit: u64,
-    pub limit_source: &'a str,
+    pub of_recipe: bool,
     /// Whether the system has killed a process for want of memory meanwhile.
     pub oom_killer: bool,
 }
@@ -37,33 +39,70 @@ pub fn of_event(event: Event) -> Option<Outcome> {
     }
 }
 
+/// Signals that come from outside: a user, a batch system or a limit sends them.
+const OUTSIDE: [Signal; 6] =
+    [Signal::SIGKILL, Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGXCPU];
+const FIND_OUT: &str = "find out who did, a user or a limit of the job or machine, and run again with \
+                        --retry-failed";
+const AGAIN: &str = "run again with --retry-failed, and where it ends so again, report it with the recipe and its \
+                     last output";
+
 /// The outcome of an end without a final event.
 pub fn of_ending(ending: &Ending) -> Outcome {
-    let Ending { exit, tail, refused_allocation, limit, limit_source, oom_killer } = *ending;
+    let Ending { exit, tail, refused_allocation, limit, of_recipe, oom_killer } = *ending;
     let quoted = if tail.is_empty() { String::new() } else { format!("; its last output:\n{tail}") };
     let oom = |reason| Outcome::Ended { status: Status::Oom, reason };
     match (exit.signal(), refused_allocation) {
-        (Some(_), Some(bytes)) => oom(format!(
-            "out of memory: an allocation of {bytes} bytes ({}) would have passed the limit of {limit} bytes \
-             ({}, {limit_source})",
-            Bytes(bytes),
-            Bytes(limit),
+        (Some(_), Some(bytes)) => {
+            let (source, advice) = match of_recipe {
+                true => ("measure.memory_limit", "raise it"),
+                false => ("what the device had free", "free some"),
+            };
+            oom(format!(
+                "out of memory: an allocation of {bytes} bytes ({}) would have passed the limit of {limit} bytes \
+                 ({}, {source}): {advice}, or {LESS_MEMORY}",
+                Bytes(bytes),
+                Bytes(limit),
+            ))
+        }
+        (Some(9), None) if oom_killer => oom(format!(
+            "out of memory: the system killed the cell (its OOM killer's count rose): give the machine or the job \
+             more memory, or {LESS_MEMORY}"
         )),
-        (Some(9), None) if oom_killer => {
-            oom("out of memory: the system killed the cell (its OOM killer's count rose)".into())
-        }
-        (Some(9), None) => {
-            Outcome::failed(format!("killed by signal 9 (SIGKILL), not by the runner{quoted}"))
-        }
-        (Some(signal), None) => {
-            let name = Signal::try_from(signal).map_or("unknown", Signal::as_str);
-            Outcome::failed(format!("killed by signal {signal} ({name}){quoted}"))
+        (Some(number), None) => {
+            let signal = Signal::try_from(number).ok();
+            let name = signal.map_or("unknown", Signal::as_str);
+            let (by, advice) = match signal.is_some_and(|signal| OUTSIDE.contains(&signal)) {
+                true => (", not by the runner", FIND_OUT),
+                false => ("", AGAIN),
+            };
+            Outcome::failed(format!("killed by signal {number} ({name}){by}: {advice}{quoted}"))
         }
         (None, _) => Outcome::failed(format!(
-            "ended with exit code {} and without a result{quoted}",
+            "ended with exit code {} and without a result: {AGAIN}{quoted}",
             exit.code().unwrap_or_default()
         )),
     }
+}
+
+/// The outcome of a cell that was ended at its time limit of so many seconds.
+pub fn of_timeout(seconds: f64, length: Length) -> Outcome {
+    let length = match length {
+        Length::Steps(_) => "measure.steps",
+        Length::Epochs(_) => "measure.epochs",
+    };
+    Outcome::failed(format!(
+        "exceeded its time limit of {seconds} s: raise measure.timeout, or lower {length} or the cell's sizes"
+    ))
+}
+
+/// The outcome of a cell whose program cannot be started.
+pub fn of_no_start(program: &Path, error: &io::Error) -> Outcome {
+    Outcome::failed(format!(
+        "cannot start {}: {error}: see that the file is there and may be executed, or build it again, and run \
+         again with --retry-failed",
+        program.display()
+    ))
 }
 
 /// How often the system has killed a process for want of memory: on the machine (/proc/vmstat)
@@ -96,9 +135,39 @@ mod tests {
             tail: "",
             refused_allocation: None,
             limit: 1,
-            limit_source: "",
+            of_recipe: false,
             oom_killer,
         })
+    }
+
+    #[test]
+    fn every_ending_says_what_to_change() {
+        let exit = ExitStatus::from_raw;
+        let ending = |exit, refused_allocation, of_recipe, oom_killer| {
+            of_ending(&Ending { exit, tail: "words", refused_allocation, limit: 1, of_recipe, oom_killer })
+        };
+        let none = io::Error::from(io::ErrorKind::NotFound);
+        for (outcome, advice) in [
+            (ending(exit(6), Some(5), true, false), "raise it, or lower train.batch_size"),
+            (ending(exit(6), Some(5), false, false), "free some, or lower train.batch_size"),
+            (ending(exit(9), None, false, true), "give the machine or the job more memory"),
+            (ending(exit(9), None, false, false), "not by the runner: find out who did"),
+            (ending(exit(15), None, false, false), "not by the runner: find out who did"),
+            (
+                ending(exit(11), None, false, false),
+                "run again with --retry-failed, and where it ends so again",
+            ),
+            (
+                ending(exit(0), None, false, false),
+                "run again with --retry-failed, and where it ends so again",
+            ),
+            (of_timeout(2.5, Length::Steps(3)), "2.5 s: raise measure.timeout, or lower measure.steps"),
+            (of_timeout(2.5, Length::Epochs(1)), "or lower measure.epochs"),
+            (of_no_start(Path::new("/x"), &none), "or build it again"),
+        ] {
+            let Outcome::Ended { reason, .. } = outcome else { panic!("an end") };
+            assert!(reason.contains(advice), "missing `{advice}` in {reason}");
+        }
     }
 
     #[test]

@@ -4,35 +4,69 @@ use std::time::Instant;
 
 use burn::tensor::Device;
 
-/// The host's clock over a training run; it stands still outside of it.
+/// The host's clock over the measured steps. It starts and stops once the device has done what it was given.
 pub struct Clock<'a> {
     device: &'a Device,
-    since: Instant,
+    /// `None` while it stands still.
+    since: Option<Instant>,
     /// Up to the last [`stop`](Self::stop).
     pub seconds: f64,
 }
 
 impl<'a> Clock<'a> {
-    /// Once the device has done what it was given.
-    pub fn start(device: &'a Device) -> Self {
-        wait(device);
-        Self { device, since: Instant::now(), seconds: 0.0 }
+    /// Stands still.
+    pub fn new(device: &'a Device) -> Self {
+        Self { device, since: None, seconds: 0.0 }
     }
 
-    /// Once the device has done what it was given.
+    pub fn start(&mut self) {
+        self.wait();
+        self.since = Some(Instant::now());
+    }
+
     pub fn stop(&mut self) {
-        wait(self.device);
-        self.seconds += self.since.elapsed().as_secs_f64();
+        self.wait();
+        self.seconds += self.since.take().map_or(0.0, |since| since.elapsed().as_secs_f64());
     }
 
-    /// Stands still while `work` runs.
-    pub fn without(&mut self, work: impl FnOnce()) {
+    /// Stands still while `work` runs, which waits for the device itself.
+    pub fn without<T>(&mut self, work: impl FnOnce() -> T) -> T {
+        let runs = self.since.is_some();
         self.stop();
-        work();
-        self.since = Instant::now();
+        let result = work();
+        if runs {
+            self.start();
+        }
+        result
+    }
+
+    fn wait(&self) {
+        self.device.sync().unwrap_or_else(|e| panic!("the device does not answer: {e:?}"));
     }
 }
 
-fn wait(device: &Device) {
-    device.sync().unwrap_or_else(|e| panic!("the device does not answer: {e:?}"));
+#[cfg(test)]
+mod tests {
+    use std::thread::sleep;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn only_what_lies_between_start_and_stop_counts() {
+        let long = || sleep(Duration::from_millis(500));
+        let device = Device::flex();
+        let mut clock = Clock::new(&device);
+        clock.without(long);
+        long();
+        assert_eq!(clock.seconds, 0.0);
+        clock.start();
+        sleep(Duration::from_millis(20));
+        clock.without(long);
+        sleep(Duration::from_millis(20));
+        clock.stop();
+        long();
+        clock.stop();
+        assert!((0.04..0.5).contains(&clock.seconds), "{}", clock.seconds);
+    }
 }

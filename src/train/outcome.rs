@@ -15,13 +15,15 @@ pub struct Outcome {
     pub evaluations: Vec<Evaluation>,
     /// Seconds of the measured updates on the host.
     pub host_updates: Vec<f64>,
+    /// Of all measured steps, by the host's clock.
+    pub run_seconds: f64,
     /// Of a cell with a sampler, with the squared lengths of its samples added up.
     pub loading: Option<(Loading, f64)>,
     pub gradient_histogram: Option<GradientHistogram>,
 }
 
 pub fn measurement(cell: &Cell, outcome: Outcome) -> Measurement {
-    let Outcome { measured, evaluations, host_updates, loading, gradient_histogram } = outcome;
+    let Outcome { measured, evaluations, host_updates, run_seconds, loading, gradient_histogram } = outcome;
     let Measured { seconds, losses, memory, crossings, noted, prepare_seconds } = measured;
     let steps = seconds[0].len();
     let step = Samples::new((0..steps).map(|i| seconds.iter().map(|s| s[i]).sum()).collect());
@@ -31,17 +33,18 @@ pub fn measurement(cell: &Cell, outcome: Outcome) -> Measurement {
         (Some((loading, squares)), Some(shape)) => {
             let flops = shape.flops_of(cell, loading.tokens() as f64, *squares);
             let both: f64 = forward.seconds.iter().chain(&backward.seconds).sum();
-            (loading.tokens() as f64 / loading.run_seconds, (flops.forward + flops.backward) / both)
+            (loading.tokens() as f64 / run_seconds, (flops.forward + flops.backward) / both)
         }
         _ => {
             let flops = cell.model.flops(cell);
-            let tokens = (cell.train.tokens() * cell.train.accumulation_steps) as f64;
+            let tokens = (cell.train.tokens() * cell.train.accumulation_steps * steps) as f64;
             let both = forward.median + backward.median;
-            (tokens / step.median, (flops.forward + flops.backward) / both)
+            (tokens / run_seconds, (flops.forward + flops.backward) / both)
         }
     };
     Measurement {
         tokens_per_second,
+        run_seconds: loading.is_none().then_some(run_seconds),
         flops_per_second,
         optimizer: (!matches!(cell.train.optimizer, OptimizerConfig::None(_))).then_some(optimizer),
         host_update: (!host_updates.is_empty()).then(|| Samples::new(host_updates)),
@@ -95,7 +98,8 @@ mod tests {
     use crate::measure::{Load, MemoryUse};
     use crate::recipe::{Recipe, Source};
 
-    /// Two measured steps of 0.5 s forward, 1.5 s backward and 0.25 s optimizer in the median.
+    /// Two measured steps of 0.5 s forward, 1.5 s backward and 0.25 s optimizer in the median, with half a
+    /// second between them.
     fn outcome() -> Outcome {
         let seconds = [vec![0.375, 0.625], vec![1.5, 1.5], vec![0.25, 0.25]];
         let measured = Measured { seconds, memory: MemoryUse::default(), ..Measured::default() };
@@ -103,6 +107,7 @@ mod tests {
             measured,
             evaluations: Vec::new(),
             host_updates: Vec::new(),
+            run_seconds: 5.0,
             loading: None,
             gradient_histogram: None,
         }
@@ -122,17 +127,17 @@ mod tests {
     const GPT2: &str = "kind = \"gpt2\"\nvocab_size = 300\nhidden_size = 8\nnum_hidden_layers = 2\n\
                         num_attention_heads = 2\nmax_position_embeddings = 16\n";
 
-    /// Four micro-batches of 15 tokens in a step of 2.25 s, of which forward and backward take 2 s.
+    /// Four micro-batches of 15 tokens in each of two steps, which take 5 s; forward and backward of one take 2 s.
     #[test]
     fn rates_are_those_of_whole_steps() {
         let swiglu = measurement(&cell(SWIGLU, ""), outcome());
-        assert_eq!(swiglu.tokens_per_second, 60.0 / 2.25);
+        assert_eq!(swiglu.tokens_per_second, 120.0 / 5.0);
         assert_eq!(swiglu.step.median, 2.25);
         // Three products forward and six backward, a multiply-add counted as two.
         assert_eq!(swiglu.flops_per_second, f64::from(2 * 9 * 60 * 7 * 13 * 2) / 2.0);
 
         let gpt2 = measurement(&cell(GPT2, ""), outcome());
-        assert_eq!(gpt2.tokens_per_second, 60.0 / 2.25);
+        assert_eq!(gpt2.tokens_per_second, 120.0 / 5.0);
         // 12 matrices of 8 x 8 in a layer, the head, and 4 · 5 · 8 a token for attention, half of it masked.
         let forward = 60 * (2 * (12 * 64 * 2 + 300 * 8) + 2 * 5 * 8 * 2);
         assert_eq!(gpt2.flops_per_second, f64::from(3 * forward) / 2.0);

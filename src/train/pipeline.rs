@@ -6,7 +6,7 @@ use super::clock::Clock;
 use super::outcome::{Outcome, measurement};
 use super::training::Training;
 use crate::device::{self, DeviceId};
-use crate::measure::{Loading, Measured, Measurement, Meter, Stop};
+use crate::measure::{Loading, Measured, Measurement, Meter, Stop, diverged};
 use crate::model::language::{Gpt2, Llama};
 use crate::model::{Model, Network, swiglu::SwigluStack};
 use crate::precision::collapse;
@@ -30,7 +30,11 @@ pub fn train(
         Model::Qwen2(_) | Model::Llama(_) => run::<Llama>(cell, memory_limit, trace, told, on_step)?,
         Model::Gpt2(_) => run::<Gpt2>(cell, memory_limit, trace, told, on_step)?,
     };
-    Ok(measurement(cell, outcome))
+    let measurement = measurement(cell, outcome);
+    match measurement.not_finite() {
+        None => Ok(measurement),
+        Some(key) => Err(diverged(&format!("{key} of the measurement is not finite"))),
+    }
 }
 
 fn run<N: Network>(
@@ -76,23 +80,25 @@ fn run<N: Network>(
         training.make_states();
         first = warmup;
     }
-    let mut clock = Clock::start(&plain);
-    if sampled {
-        training.load();
-    }
+    let mut clock = Clock::new(&plain);
     for step in first..warmup + steps {
+        if step == warmup {
+            clock.start();
+        }
+        // Without samples the first step's batch is that of the preparation.
+        if step > first || sampled {
+            training.load();
+        }
         if training.evaluation_is_due(step == first) {
-            clock.without(|| training.evaluate());
+            clock.without(|| training.evaluate())?;
         }
         measured_step(cell, &mut training, &mut *meter, step >= warmup)?;
-        if step + 1 == warmup + steps {
-            clock.stop();
-        }
-        training.load();
         on_step(step + 1, warmup + steps);
     }
+    clock.stop();
+    training.load();
     if training.evaluation_is_due(true) {
-        training.evaluate();
+        training.evaluate()?;
     }
     let loads = training.loads();
     let squares = |loads: &[crate::measure::Load]| loads.iter().map(|load| load.counts.squares as f64).sum();
@@ -110,7 +116,14 @@ fn run<N: Network>(
     measured.noted.drain(..first.min(measured.noted.len()));
     let (evaluations, host_updates) = training.into_results();
     let measured = Measured { crossings, ..measured };
-    Ok(Outcome { measured, evaluations, host_updates, loading, gradient_histogram })
+    Ok(Outcome {
+        measured,
+        evaluations,
+        host_updates,
+        run_seconds: clock.seconds,
+        loading,
+        gradient_histogram,
+    })
 }
 
 /// One step, followed by the meter.

@@ -7,7 +7,7 @@ use burn::tensor::{Gradients, Tensor};
 use super::change::Damage;
 use crate::device::DeviceId;
 use crate::device::trace::{self, Crossing, Mark};
-use crate::measure::{Evaluation, Load, Meter, Phase};
+use crate::measure::{Evaluation, Load, Meter, Phase, Stop, diverged};
 use crate::model::named::{self, Named};
 use crate::model::{Network, Steps};
 use crate::offload::Blocks;
@@ -281,8 +281,11 @@ impl<'a, N: Network> Training<'a, N> {
     }
 
     /// Measures quality on held-out batches.
-    pub fn evaluate(&mut self) {
-        let Some(eval) = self.cell.eval else { return };
+    ///
+    /// # Errors
+    /// When it is not finite.
+    pub fn evaluate(&mut self) -> Result<(), Stop> {
+        let Some(eval) = self.cell.eval else { return Ok(()) };
         let network = self.network().valid();
         // The same batches every time.
         if self.held_out.is_empty() {
@@ -290,7 +293,12 @@ impl<'a, N: Network> Training<'a, N> {
         }
         let _region = autocast(self.cell.precision.region());
         let parts: Vec<Evaluation> = self.held_out.iter().map(|batch| network.evaluate(batch)).collect();
-        self.evaluations.push(Evaluation::mean(self.updates, &parts));
+        let mean = Evaluation::mean(self.updates, &parts);
+        self.evaluations.push(mean);
+        if mean.loss.is_finite() {
+            return Ok(());
+        }
+        Err(diverged(&format!("the loss on held-out text after step {} was {}", self.updates, mean.loss)))
     }
 
     /// Records one more step, outside of the measured ones, and writes its trace if there is a path.

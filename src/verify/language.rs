@@ -10,7 +10,7 @@ use super::changes::{Changes, find};
 use super::check::Comparison;
 use super::reference::{CONTINUATION, Reference};
 use super::settings::{Variant, quoted, variants};
-use super::updates::{self, Observed, STEPS, Trained, parameters};
+use super::updates::{self, Observed, STEPS, Trained};
 use super::{Check, Golden, Kind, Options, Outcome, Tolerance, Values};
 use crate::model::Model;
 use crate::model::config::{Architecture, from_hugging_face};
@@ -227,7 +227,7 @@ fn after_updates<N: Trained>(
     let parameters_after = golden.under(after);
     if golden.has(&["losses"]) || !parameters_after.is_empty() {
         training.begin(STEPS);
-        let before = parameters(training.network());
+        let before = training.parameters();
         match updates::run(training) {
             Err(reason) => checks.push(Check::failed(name, reason)),
             Ok(losses) => {
@@ -235,7 +235,7 @@ fn after_updates<N: Trained>(
                 checks.extend(
                     reference.map(|reference| comparison.check(&name, Kind::Loss, &losses, reference)),
                 );
-                let after_steps = parameters(training.network());
+                let after_steps = training.parameters();
                 let ours = Changes { before, after: after_steps, last: &observed.gradients[1] };
                 let change = |(parameter, reference): (&str, &Values)| {
                     let name = format!("{after}.{parameter}");

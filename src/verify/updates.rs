@@ -110,12 +110,6 @@ fn number(tensor: Tensor<1>) -> f64 {
     f64::from(tensor.into_scalar::<f32>())
 }
 
-/// Every parameter of the network, those of blocks on the host too.
-pub fn parameters<N: Trained>(network: &N) -> Named {
-    let blocks = LanguageNetwork::offloaded(network).map(Blocks::parameters);
-    named::parameters(network).into_iter().chain(blocks.into_iter().flatten()).collect()
-}
-
 /// Why updates of this cell are not those of the reference, PyTorch's AdamW with its defaults; `None` where
 /// they are. `clipping`: as [`Observed`] has it.
 pub fn differ(cell: &Cell, clipping: &[f64]) -> Option<String> {

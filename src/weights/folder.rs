@@ -34,18 +34,11 @@ impl Weights {
     /// Missing or damaged files, and an index that does not agree with its shards.
     pub fn open(folder: &Path) -> Result<Self, WeightsError> {
         let index = folder.join(INDEX);
-        let (files, weight_map) = if folder.join(SINGLE).exists() {
-            (vec![TensorFile::open(&folder.join(SINGLE))?], BTreeMap::new())
-        } else if index.exists() {
-            let weight_map = read_index(&index)?;
-            (open_shards(folder, &index, &weight_map)?, weight_map)
-        } else {
-            let torch = folder.join("pytorch_model.bin").exists()
-                || folder.join("pytorch_model.bin.index.json").exists();
-            let hint =
-                if torch { "; save the pytorch_model.bin there with safe_serialization=True" } else { "" };
-            return Err(WeightsError::Missing { folder: folder.to_path_buf(), hint });
-        };
+        let paths = files(folder)?;
+        let single = paths == [folder.join(SINGLE)];
+        let weight_map = if single { BTreeMap::new() } else { read_index(&index)? };
+        let files: Vec<TensorFile> =
+            paths.iter().map(|path| TensorFile::open(path)).collect::<Result<_, _>>()?;
         let names = owners(&files)?;
         for (name, file) in &weight_map {
             let found = names.get(name).map(|owner| &files[*owner].path);
@@ -96,6 +89,24 @@ impl Weights {
     }
 }
 
+/// The files of a folder that hold tensors: `model.safetensors`, or the shards of its index.
+///
+/// # Errors
+/// When there are none, or the index cannot be read.
+pub fn files(folder: &Path) -> Result<Vec<PathBuf>, WeightsError> {
+    let index = folder.join(INDEX);
+    if folder.join(SINGLE).exists() {
+        Ok(vec![folder.join(SINGLE)])
+    } else if index.exists() {
+        shards(folder, &index, &read_index(&index)?)
+    } else {
+        let torch =
+            folder.join("pytorch_model.bin").exists() || folder.join("pytorch_model.bin.index.json").exists();
+        let hint = if torch { "; save the pytorch_model.bin there with safe_serialization=True" } else { "" };
+        Err(WeightsError::Missing { folder: folder.to_path_buf(), hint })
+    }
+}
+
 /// Tensor name → its file, which must be one.
 fn owners(files: &[TensorFile]) -> Result<BTreeMap<String, usize>, WeightsError> {
     let mut names = BTreeMap::new();
@@ -120,16 +131,16 @@ fn read_index(path: &Path) -> Result<BTreeMap<String, String>, WeightsError> {
     Ok(index.weight_map)
 }
 
-fn open_shards(
+fn shards(
     folder: &Path,
     index: &Path,
     weight_map: &BTreeMap<String, String>,
-) -> Result<Vec<TensorFile>, WeightsError> {
+) -> Result<Vec<PathBuf>, WeightsError> {
     let mut shards: Vec<&String> = weight_map.values().collect();
     shards.sort_unstable();
     shards.dedup();
     let wrong = |message| WeightsError::Index { path: index.to_path_buf(), message };
-    let open = |shard: &String| {
+    let there = |shard: &String| {
         // A downloaded index must not make the runner read files elsewhere.
         let mut parts = Path::new(shard).components();
         if !matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None)) {
@@ -139,7 +150,7 @@ fn open_shards(
         if !path.exists() {
             return Err(wrong(format!("the shard {shard} is missing; download it too")));
         }
-        TensorFile::open(&path)
+        Ok(path)
     };
-    shards.into_iter().map(open).collect()
+    shards.into_iter().map(there).collect()
 }

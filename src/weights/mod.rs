@@ -12,7 +12,7 @@ mod tests;
 
 use std::path::PathBuf;
 
-pub use folder::Weights;
+pub use folder::{Weights, files};
 pub use safetensors::Dtype;
 pub use view::View;
 

@@ -11,4 +11,6 @@ mod language;
 mod offload;
 mod place;
 mod precision;
+mod provenance;
+mod rows;
 mod run;

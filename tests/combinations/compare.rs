@@ -53,8 +53,9 @@ pub fn within_rounding(ours: &Change, reference: &Change, allowed: Allowed) -> R
         let difference: Vec<f64> = change.iter().zip(other).map(|(a, b)| a - b).collect();
         let scale = rms(other).max(1e-3 * typical);
         let bound = allowed.of_change * scale + allowed.of_weight * weight;
-        // Written so that NaN fails.
-        if !(rms(&difference) <= bound) {
+        let within = rms(&difference) <= bound;
+        // NaN is not.
+        if !within {
             let share = rms(&difference) / scale;
             return Err(format!(
                 "the change of {name} is off by {share:.1e} of itself, allowed {:.1e}",

@@ -31,10 +31,32 @@ pub struct Properties {
     pub cuda: (i32, i32),
 }
 
+/// Of the device with this number.
+///
+/// # Panics
+/// When `ordinal` is not below [`count`].
+fn handle(ordinal: usize) -> sys::CUdevice {
+    device::get(ordinal as i32).expect("the ordinal is below the device count")
+}
+
+/// Major and minor.
+///
+/// # Panics
+/// When `ordinal` is not below [`count`].
+pub fn compute_capability(ordinal: usize) -> (i32, i32) {
+    let handle = handle(ordinal);
+    // SAFETY: `handle` is a device of the initialised driver; the call only reads.
+    let attribute = |which| unsafe { device::get_attribute(handle, which).unwrap_or(0) };
+    (
+        attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR),
+        attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR),
+    )
+}
+
 /// # Panics
 /// When `ordinal` is not below [`count`].
 pub fn properties(ordinal: usize) -> Properties {
-    let handle = device::get(ordinal as i32).expect("the ordinal is below the device count");
+    let handle = handle(ordinal);
     // SAFETY: `handle` is a device of the initialised driver; both calls only read.
     let (memory_total, attribute) = unsafe {
         let total = device::total_mem(handle).map_or(0, |bytes| bytes as u64);
@@ -48,10 +70,7 @@ pub fn properties(ordinal: usize) -> Properties {
         name: device::get_name(handle).unwrap_or_else(|_| "NVIDIA GPU".into()),
         memory_total,
         multiprocessors: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT) as usize,
-        compute_capability: (
-            attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR),
-            attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR),
-        ),
+        compute_capability: compute_capability(ordinal),
         cuda: (version / 1000, version % 1000 / 10),
     }
 }

@@ -15,7 +15,7 @@ use cubecl::client::Client;
 
 use super::pinned::pinned;
 use super::{Event, Gpu, PeakObservation, Usage, buffer, out_of_memory};
-use crate::measure::{Measured, Meter, Phase, Stop, alloc, divergence, process_peak_rss};
+use crate::measure::{Measured, Meter, Phase, Stop, after_last_update, alloc, divergence, process_peak_rss};
 
 /// The device's answer to a read: it arrives in page-locked memory without the host waiting.
 type Read = Pin<Box<dyn Future<Output = Result<Vec<Bytes>, String>> + Send>>;
@@ -102,11 +102,7 @@ impl CudaMeter {
     /// Waits for the loss of the oldest step whose loss is not known yet.
     fn arrive(&mut self) -> Result<(), Stop> {
         let Some(step) = self.pending.pop_front() else { return Ok(()) };
-        let mut sum = 0.0;
-        for read in step.losses {
-            sum += f64::from(arrived(read)?[0]);
-        }
-        self.result.losses.push(sum);
+        self.result.losses.push(sum(step.losses)?);
         if let Some(read) = step.numbers {
             self.result.noted.push(arrived(read)?);
         }
@@ -122,6 +118,11 @@ impl CudaMeter {
         }
         Box::pin(async move { read.await.map_err(|e| format!("{e:?}")) })
     }
+}
+
+/// The sum of losses whose reads were issued some time ago.
+fn sum(losses: Vec<Read>) -> Result<f64, Stop> {
+    losses.into_iter().try_fold(0.0, |sum, read| Ok(sum + f64::from(arrived(read)?[0])))
 }
 
 /// The numbers of a read that was issued some time ago.
@@ -204,12 +205,9 @@ impl Meter for CudaMeter {
         while !self.pending.is_empty() {
             self.arrive()?;
         }
-        // CubeCL tells of a failed allocation when something that depends on it is read. The loss
-        // after the last update depends on every parameter.
-        self.pending.push_back(Pending::default());
-        self.loss(proof());
-        self.arrive()?;
-        self.result.losses.pop();
+        // CubeCL tells of a failed allocation when something that depends on it is read.
+        let proof = self.read(proof());
+        after_last_update(sum(vec![proof])?)?;
         self.result.seconds = std::array::from_fn(|_| vec![0.0; self.measured]);
         for Span { step, phase, start, end } in &self.spans {
             self.result.seconds[*phase as usize][*step] += end.seconds_since(start);

@@ -34,7 +34,7 @@ use cubecl_cuda::CudaRuntime;
 use cubecl_runtime::runtime::Runtime;
 use cubecl_runtime::storage::{ComputeStorage, ManagedResource};
 
-use super::DeviceInfo;
+use super::{DeviceInfo, LESS_MEMORY};
 use crate::recipe::Bytes;
 
 pub use activity::Recording;
@@ -198,7 +198,10 @@ pub fn out_of_memory(error: &str) -> Option<String> {
         let (_, rest) = error.split_once(words)?;
         let bytes: String = rest.chars().take_while(char::is_ascii_digit).collect();
         let bytes = bytes.parse().ok()?;
-        Some(format!("out of device memory: an allocation of {bytes} bytes ({}) failed", Bytes(bytes)))
+        Some(format!(
+            "out of device memory: an allocation of {bytes} bytes ({}) failed: {LESS_MEMORY}",
+            Bytes(bytes)
+        ))
     })
 }
 
@@ -228,6 +231,14 @@ fn located(answer: Result<Located, ServerError>) -> Result<Address<Located>, Str
 }
 
 /// Name, memory and versions of a device, without opening it.
+/// Major and minor compute capability of a device.
+///
+/// # Panics
+/// When `ordinal` is not below [`count`].
+pub fn capability(ordinal: usize) -> (i32, i32) {
+    driver::compute_capability(ordinal)
+}
+
 pub fn info(ordinal: usize) -> DeviceInfo {
     static DRIVER: OnceLock<String> = OnceLock::new();
     let properties = driver::properties(ordinal);

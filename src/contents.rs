@@ -1,0 +1,193 @@
+//! [`Contents`]: checksums of the files that cells read, by which a row is known beside its settings.
+
+use std::collections::HashMap;
+use std::fs::{self, File, Metadata};
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::cache;
+use crate::data::{Corpus, Data, Split, TextSource, Tokenizer, TokenizerSource};
+use crate::files;
+use crate::model::config::WeightsFrom;
+use crate::recipe::{Bytes, Cell};
+use crate::row::Inputs;
+use crate::weights;
+
+/// Checksums of files from this size on are remembered between runs; smaller ones take no time.
+const REMEMBERED: u64 = 1 << 20;
+/// From this size on the user is told: it takes seconds.
+const TOLD: u64 = 1 << 30;
+
+/// Reads each file once, however many cells read it: a folder of weights has gigabytes.
+pub struct Contents<'a> {
+    told: &'a dyn Fn(&str),
+    /// `None`: nothing is remembered.
+    folder: Option<PathBuf>,
+    known: HashMap<Reads, Option<String>>,
+}
+
+/// Files that a cell reads for one of its settings.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Reads {
+    Weights(PathBuf),
+    Corpus(PathBuf, Vec<Split>),
+    Tokenizer(PathBuf),
+}
+
+/// A checksum, and what the file was like when it was made.
+#[derive(PartialEq, Serialize, Deserialize)]
+struct Remembered {
+    path: PathBuf,
+    bytes: u64,
+    /// Seconds and nanoseconds of the last change of its content, and of its content, name or rights. Whoever
+    /// sets the first back changes the second.
+    modified: [i64; 2],
+    changed: [i64; 2],
+    sha256: String,
+}
+
+impl<'a> Contents<'a> {
+    /// `told` hears of files that take long to read.
+    pub fn new(told: &'a dyn Fn(&str)) -> Self {
+        Self { told, folder: cache::folder().map(|folder| folder.join("contents")), known: HashMap::new() }
+    }
+
+    /// SHA-256 of what the cell reads, by dotted key. Files that cannot be read have none: the cell itself says
+    /// what is wrong with them, and is another one when they are there.
+    pub fn inputs(&mut self, cell: &Cell) -> Inputs {
+        let of = |(key, reads): (&str, Reads)| {
+            let known = self.known.get(&reads).cloned();
+            let sum = known.unwrap_or_else(|| {
+                let sum = self.checksum(&reads);
+                self.known.insert(reads, sum.clone());
+                sum
+            });
+            Some((key.to_string(), sum?))
+        };
+        reads(cell).into_iter().filter_map(of).collect()
+    }
+
+    fn checksum(&self, reads: &Reads) -> Option<String> {
+        let mut hash = Sha256::new();
+        for path in reads.files()? {
+            // Which split a text belongs to, and in which order, follows from its name.
+            hash.update(path.strip_prefix(reads.root()).unwrap_or(&path).to_string_lossy().as_bytes());
+            hash.update(self.file(&path).ok()?);
+        }
+        Some(hex(hash))
+    }
+
+    /// SHA-256 of a file, in hex digits.
+    fn file(&self, path: &Path) -> io::Result<String> {
+        let before = Remembered::new(path, &fs::metadata(path)?)?;
+        if let Some(sum) = self.recall(&before) {
+            return Ok(sum);
+        }
+        if before.bytes >= TOLD {
+            let size = Bytes(before.bytes);
+            (self.told)(&format!(
+                "reading {} ({size}) for its checksum, which is remembered",
+                path.display()
+            ));
+        }
+        let (mut file, mut hash, mut buffer) = (File::open(path)?, Sha256::new(), vec![0; 1 << 20]);
+        loop {
+            match file.read(&mut buffer)? {
+                0 => break,
+                n => hash.update(&buffer[..n]),
+            }
+        }
+        let sum = hex(hash);
+        // A file that is being written has another content already.
+        if Remembered::new(path, &fs::metadata(path)?)? == before {
+            self.remember(Remembered { sha256: sum.clone(), ..before });
+        }
+        Ok(sum)
+    }
+
+    fn recall(&self, now: &Remembered) -> Option<String> {
+        let text = fs::read(self.folder.as_ref()?.join(now.name())).ok()?;
+        let then: Remembered = serde_json::from_slice(&text).ok()?;
+        let sha256 = then.sha256.clone();
+        (Remembered { sha256: String::new(), ..then } == *now).then_some(sha256)
+    }
+
+    /// A folder that cannot be written means that the next run reads the file again.
+    fn remember(&self, entry: Remembered) {
+        let Some(folder) = self.folder.as_ref().filter(|_| entry.bytes >= REMEMBERED) else { return };
+        if let Ok(text) = serde_json::to_vec(&entry)
+            && fs::create_dir_all(folder).is_ok()
+        {
+            let _ = files::write_whole(folder, Some(&entry.name()), &text);
+        }
+    }
+}
+
+impl Remembered {
+    /// Without a checksum.
+    fn new(path: &Path, metadata: &Metadata) -> io::Result<Self> {
+        Ok(Self {
+            path: fs::canonicalize(path)?,
+            bytes: metadata.len(),
+            modified: [metadata.mtime(), metadata.mtime_nsec()],
+            changed: [metadata.ctime(), metadata.ctime_nsec()],
+            sha256: String::new(),
+        })
+    }
+
+    /// Of the entry's file: one for each path.
+    fn name(&self) -> String {
+        let path = Sha256::digest(self.path.to_string_lossy().as_bytes());
+        let name: String = path.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+        format!("{name}.json")
+    }
+}
+
+/// What the cell reads from files, with the dotted keys that name them. A folder's `config.json` is in the cell
+/// already, as its dimensions.
+fn reads(cell: &Cell) -> Vec<(&'static str, Reads)> {
+    let mut all = Vec::new();
+    if let Some(WeightsFrom::Folder(folder)) = cell.model.weights() {
+        all.push(("model.weights", Reads::Weights(folder.clone())));
+    }
+    if let Data::Text { corpus, tokenizer, train_split, eval_split, .. } = &cell.data {
+        if let TextSource::Path(path) = corpus {
+            let evaluated = cell.eval.map(|_| *eval_split);
+            let splits = std::iter::once(*train_split).chain(evaluated).collect();
+            all.push(("data.corpus", Reads::Corpus(path.clone(), splits)));
+        }
+        if let TokenizerSource::Path(path) = tokenizer {
+            all.push(("data.tokenizer", Reads::Tokenizer(path.clone())));
+        }
+    }
+    all
+}
+
+impl Reads {
+    fn root(&self) -> &Path {
+        match self {
+            Self::Weights(path) | Self::Corpus(path, _) | Self::Tokenizer(path) => path,
+        }
+    }
+
+    /// `None` where the setting names nothing that could be read.
+    fn files(&self) -> Option<Vec<PathBuf>> {
+        match self {
+            Self::Weights(folder) => weights::files(folder).ok(),
+            Self::Corpus(root, splits) => Some(Corpus::open(root).ok()?.files(splits)),
+            Self::Tokenizer(path) => Some(Tokenizer::files(path)),
+        }
+    }
+}
+
+fn hex(hash: Sha256) -> String {
+    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+#[path = "contents_tests.rs"]
+mod tests;

@@ -1,0 +1,135 @@
+//! [`Target`]: what a recipe is checked and planned for: this machine, or a device that the user describes, so
+//! that a laptop checks what a cluster will run.
+
+use std::str::FromStr;
+
+use super::{DeviceId, DeviceInfo, cuda};
+use crate::recipe::{Bytes, Cell, Compute, Rule};
+
+/// Where the cells of a recipe are to run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Target {
+    /// On this machine's devices.
+    #[default]
+    Here,
+    /// On a device that need not be here.
+    Described(Description),
+}
+
+/// A device in the words of `--for`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Description {
+    /// [`DeviceId::Cpu`], or the GPU with the number 0.
+    device: DeviceId,
+    /// Bytes that are free there; `None`: not known.
+    memory: Option<Bytes>,
+    /// Major and minor, of a GPU; `None`: one that has every precision.
+    capability: Option<(i32, i32)>,
+}
+
+const GRAMMAR: &str = "write \"cpu\" or \"cuda\", and after it, apart by commas, what is known: the memory such as \
+                       11 GiB, and of a GPU the architecture such as sm_75 (compute capability 7.5)";
+
+/// The architecture from which on tensor cores know bf16 and tf32: Ampere.
+const AMPERE: (i32, i32) = (8, 0);
+
+impl FromStr for Target {
+    type Err = String;
+
+    /// `cpu[, MEMORY]` or `cuda[, MEMORY][, sm_XY]`
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut parts = text.split(',').map(str::trim);
+        let device = match parts.next() {
+            Some("cpu") => DeviceId::Cpu,
+            Some("cuda") => DeviceId::Cuda(0),
+            _ => return Err(GRAMMAR.into()),
+        };
+        let mut described = Description { device, memory: None, capability: None };
+        for part in parts {
+            let of_gpu = part.strip_prefix("sm_").filter(|_| device != DeviceId::Cpu);
+            let twice = match of_gpu {
+                Some(number) => described.capability.replace(capability(number).ok_or(GRAMMAR)?).is_some(),
+                None => described.memory.replace(Bytes::parse(part).ok_or(GRAMMAR)?).is_some(),
+            };
+            if twice {
+                return Err(GRAMMAR.into());
+            }
+        }
+        Ok(Self::Described(described))
+    }
+}
+
+/// `75` is 7.5, `120` is 12.0.
+fn capability(number: &str) -> Option<(i32, i32)> {
+    let number: i32 = number.parse().ok().filter(|number| (10..1000).contains(number))?;
+    Some((number / 10, number % 10))
+}
+
+impl Target {
+    /// The device that a recipe's `device` value names there.
+    ///
+    /// # Errors
+    /// When there is no such device; lists those there are.
+    pub fn resolve(&self, name: &str) -> Result<DeviceId, Rule> {
+        let Self::Described(described) = self else { return DeviceId::resolve(name) };
+        let gpu = name.strip_prefix("cuda:").and_then(|ordinal| ordinal.parse().ok()).map(DeviceId::Cuda);
+        match (name, gpu, described.device) {
+            ("auto", _, device) => Ok(device),
+            ("cpu", ..) => Ok(DeviceId::Cpu),
+            (_, Some(gpu), DeviceId::Cuda(_)) => Ok(gpu),
+            (_, _, device) => Err(Rule::new(
+                &["device"],
+                format!("the device \"{name}\" is not there: --for describes a machine with \"{device}\""),
+                "use device = \"auto\", or describe another device with --for",
+            )),
+        }
+    }
+
+    /// What is known of a device there; memory of 0 bytes is not known.
+    pub fn info(&self, device: DeviceId) -> DeviceInfo {
+        let Self::Described(described) = self else { return device.info() };
+        // Beside a described GPU there is a CPU of which nothing is known.
+        let same_kind = (device == DeviceId::Cpu) == (described.device == DeviceId::Cpu);
+        let memory = described.memory.filter(|_| same_kind).map_or(0, |memory| memory.0);
+        DeviceInfo {
+            id: device.to_string(),
+            name: "described".into(),
+            memory_total: memory,
+            memory_available: memory,
+            cores: 0,
+            threads: 0,
+            driver: None,
+            cuda: None,
+            compute_capability: None,
+        }
+    }
+
+    /// What cannot run on the device.
+    pub(crate) fn check(&self, device: DeviceId, cell: &Cell) -> Result<(), Rule> {
+        device.check(cell)?;
+        let compute = cell.precision.compute;
+        let DeviceId::Cuda(ordinal) = device else { return Ok(()) };
+        if !matches!(compute, Compute::Bf16 | Compute::Tf32) {
+            return Ok(());
+        }
+        let capability = match self {
+            Self::Here => Some(cuda::capability(ordinal)),
+            Self::Described(described) => described.capability,
+        };
+        match capability.filter(|capability| *capability < AMPERE) {
+            None => Ok(()),
+            Some((major, minor)) => Err(Rule::new(
+                &["precision.compute"],
+                format!(
+                    "{} needs tensor cores of compute capability 8.0, and {device} has {major}.{minor}",
+                    compute.name()
+                ),
+                "use compute = \"fp16\" with precision.autocast and precision.scaler, or \"fp32\"",
+            )),
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "target_tests.rs"]
+mod tests;

@@ -1,0 +1,63 @@
+//! Which finished rows are measured again.
+
+use super::*;
+
+#[test]
+fn finished_rows_stay_unless_asked_for_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let bad = MockExecutor::new(|batch, _| if batch == 2 { ended(Status::Oom) } else { finished() });
+    let summary = run(folder.path(), &bad, &Options::default()).0.unwrap();
+    assert_eq!(summary.exit_code(), 42, "every failure was out of memory");
+
+    let good = MockExecutor::new(|_, _| finished());
+    let summary = run(folder.path(), &good, &Options::default()).0.unwrap();
+    assert_eq!((summary.exit_code(), good.take_ran()), (42, vec![]), "an earlier failure still counts");
+
+    let retry = Options { retry_failed: true, ..Options::default() };
+    let summary = run(folder.path(), &good, &retry).0.unwrap();
+    assert_eq!((summary.exit_code(), good.take_ran()), (0, vec![2]));
+
+    let force = Options { force: true, ..Options::default() };
+    let summary = run(folder.path(), &good, &force).0.unwrap();
+    assert_eq!((summary.ran, good.take_ran()), (3, vec![1, 2, 3]));
+}
+
+#[test]
+fn rows_of_another_build_are_told_of_and_measured_again_when_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let executor = MockExecutor::new(|_, _| finished());
+    run(folder.path(), &executor, &Options::default()).0.unwrap();
+    executor.take_ran();
+    let store = Store::open(folder.path(), &mock::recipe(), &mock::device()).unwrap();
+    for mut row in rows(folder.path()).into_iter().flatten().take(2) {
+        (row.environment.commit, row.environment.build) = ("fedcba987654".into(), "0123456789ab".into());
+        store.save(&row).unwrap();
+    }
+    let (summary, told) = run(folder.path(), &executor, &Options::default());
+    assert_eq!((summary.unwrap().skipped, executor.take_ran()), (3, vec![]));
+    let notice = "2 finished rows are of other builds of the runner, of commit fedcba987654; --stale";
+    assert!(told.contains(notice), "{told}");
+
+    let stale = Options { stale: true, ..Options::default() };
+    let (summary, told) = run(folder.path(), &executor, &stale);
+    assert_eq!((summary.unwrap().ran, executor.take_ran()), (2, vec![1, 2]));
+    assert!(!told.contains("--stale"), "{told}");
+    assert_eq!(run(folder.path(), &executor, &stale).0.unwrap().skipped, 3, "they are this build's now");
+}
+
+/// An old row is replaced only by a new one: interrupting a forced run loses nothing.
+#[test]
+fn a_forced_run_that_is_interrupted_keeps_the_old_rows() {
+    let folder = tempfile::tempdir().unwrap();
+    let executor = MockExecutor::new(|_, _| finished());
+    run(folder.path(), &executor, &Options::default()).0.unwrap();
+    let before = rows(folder.path());
+    let interrupted = MockExecutor::new(|_, cancel: &AtomicBool| {
+        cancel.store(true, Relaxed);
+        finished()
+    });
+    let force = Options { force: true, ..Options::default() };
+    let summary = run(folder.path(), &interrupted, &force).0.unwrap();
+    assert_eq!(summary, Summary { skipped: 3, ok: 3, interrupted: true, ..Summary::default() });
+    assert_eq!(rows(folder.path()), before);
+}
