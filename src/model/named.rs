@@ -2,7 +2,7 @@
 //! language models is its name in a file of weights.
 
 use burn::module::{Module, ModuleVisitor, Param};
-use burn::tensor::{Gradients, Tensor};
+use burn::tensor::{DType, Gradients, Tensor, TensorData};
 
 use crate::optim::GradientSet;
 
@@ -29,6 +29,11 @@ enum Of<'a> {
     Parameters,
     Backward(&'a Gradients),
     Sums(&'a GradientSet),
+}
+
+/// The elements in f64.
+pub fn wide(data: TensorData) -> Vec<f64> {
+    data.convert_dtype(DType::F64).try_into_vec().expect("data of the type that they were converted to")
 }
 
 fn collect<M: Module>(module: &M, of: Of<'_>) -> Named {
@@ -59,7 +64,7 @@ impl ModuleVisitor for Collector<'_> {
             Of::Sums(gradients) => gradients.get(param.id),
         };
         if let Some(tensor) = tensor {
-            self.found.push((self.path.join("."), tensor.into_data().iter::<f64>().collect()));
+            self.found.push((self.path.join("."), wide(tensor.into_data())));
         }
     }
 }

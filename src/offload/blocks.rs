@@ -14,7 +14,7 @@ use super::engine::{Engine, GRADIENT_SLOTS, Pass};
 use super::layout::Layout;
 use super::operator::{checkpointed, offloaded};
 use crate::device::{Side, StoreSize};
-use crate::model::named::Named;
+use crate::model::named::{Named, wide};
 use crate::model::source::Source;
 use crate::optim::host::{Work, Worker};
 use crate::optim::{Optimizer, StepSize};
@@ -134,7 +134,7 @@ impl Blocks {
                 let bytes = &host[part.first * size..(part.first + part.elements()) * size];
                 let data = TensorData::from_bytes_vec(bytes.to_vec(), part.shape.clone(), self.0.dtype);
                 let name = format!("{}.{block}.{}", self.0.prefix, part.name);
-                found.push((name, data.iter::<f64>().collect()));
+                found.push((name, wide(data)));
             }
         }
         found

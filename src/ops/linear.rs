@@ -1,6 +1,7 @@
 //! The matrix product that operators are made of, on each backend's fastest path.
 
 mod composed;
+mod cpu;
 #[cfg(test)]
 mod tests;
 

@@ -129,6 +129,9 @@ fn rounding_allowed(compute: Compute) -> f64 {
     }
 }
 
+/// The most that [`Comparison::with_reference`] allows a gradient.
+const MOST_OF_REFERENCE: f64 = 1e-3;
+
 /// In which precision and where values are computed that are compared.
 #[derive(Clone, Copy, Debug)]
 pub struct Comparison {
@@ -136,11 +139,30 @@ pub struct Comparison {
     device: DeviceId,
     /// Replaces the table's absolute tolerance.
     atol: Option<f64>,
+    /// What a gradient's norm may differ by because the reference's own is not exact.
+    of_reference: f64,
 }
 
 impl Comparison {
     pub fn new(cell: &Cell, atol: Option<f64>) -> Self {
-        Self { compute: cell.precision.compute, device: cell.device_id(), atol }
+        Self { compute: cell.precision.compute, device: cell.device_id(), atol, of_reference: 0.0 }
+    }
+
+    /// With a reference whose loss is `off` from the loss of its own logits in f64. Libraries compute the loss
+    /// in fp32, even of a network in f64, and some with an exponential of few digits: the gradients of a token's
+    /// logits then no longer add up to 0, which the head's matrix turns into a hundred times as much. Of a
+    /// pretrained network of 135 million weights whose loss was 6.9e-6 off, gradients were 2.3e-4 off. More than
+    /// [`MOST_OF_REFERENCE`] is no rounding.
+    #[must_use]
+    pub fn with_reference(self, off: f64) -> Self {
+        let of_reference = 100.0 * off;
+        Self { of_reference: if of_reference <= MOST_OF_REFERENCE { of_reference } else { 0.0 }, ..self }
+    }
+
+    /// What gradients are held to where the reference's are less exact than the table asks.
+    pub fn widened(&self) -> Option<f64> {
+        let table = tolerance(Kind::ModelGradient, self.compute, self.device).relative;
+        Some(self.of_reference).filter(|of_reference| *of_reference > table)
     }
 
     pub fn check(&self, name: &str, kind: Kind, ours: &[f64], reference: &Values) -> Check {
@@ -162,6 +184,10 @@ impl Comparison {
         }
         let mut difference = Difference::of(ours, reference, allowed);
         let largest = largest_of(reference);
+        if kind == Kind::ModelGradient {
+            difference.relative_allowed = difference.relative_allowed.max(self.of_reference);
+            difference.absolute_allowed = difference.absolute_allowed.max(self.of_reference * largest);
+        }
         if kind == Kind::ModelGradient && largest > 0.0 && largest < ROUNDING_LEVEL {
             difference.relative_allowed = f64::INFINITY;
             difference.absolute_allowed = self.atol.unwrap_or(rounding_allowed(self.compute));
@@ -216,10 +242,26 @@ mod tests {
     #[test]
     fn a_gradient_where_none_should_be_fails_in_every_precision() {
         for (compute, wrong) in [(Compute::Fp32, 5e-6), (Compute::Fp16, 1e-4), (Compute::Bf16, 5e-4)] {
-            let comparison = Comparison { compute, device: DeviceId::Cpu, atol: None };
+            let comparison = Comparison { compute, device: DeviceId::Cpu, atol: None, of_reference: 0.0 };
             let passes =
                 |ours: f64| comparison.difference(Kind::ModelGradient, &[ours], &[2e-8], &[0.0]).passes();
             assert!(passes(-3e-8) && !passes(wrong), "{compute:?}");
         }
+    }
+
+    /// 5e-6 of a loss are 5e-4 of a gradient; a loss that is wrong widens nothing.
+    #[test]
+    fn gradients_of_a_rounded_reference_are_held_to_its_rounding() {
+        let exact =
+            Comparison { compute: Compute::Fp32, device: DeviceId::Cpu, atol: None, of_reference: 0.0 };
+        let passes = |off: f64, kind: Kind, ours: f64| {
+            exact.with_reference(off).difference(kind, &[ours], &[1e-2], &[0.0]).passes()
+        };
+        assert!(!passes(0.0, Kind::ModelGradient, 1.0003e-2) && passes(5e-6, Kind::ModelGradient, 1.0003e-2));
+        assert!(
+            !passes(5e-6, Kind::ModelGradient, 1.0007e-2) && !passes(5e-2, Kind::ModelGradient, 1.0003e-2)
+        );
+        assert_eq!(exact.with_reference(1e-7).widened(), None);
+        assert!(exact.with_reference(5e-6).widened().is_some());
     }
 }

@@ -93,6 +93,23 @@ impl Reference {
         generated.fold(self.sequence, usize::max)
     }
 
+    /// The mean loss that follows from the reference's `logits` [batch, sequence, vocab], in f64.
+    pub fn loss_of(&self, logits: &[f64]) -> f64 {
+        let vocab = logits.len() / self.labels.len();
+        let rows = logits.chunks(vocab).enumerate();
+        // The last token of a sequence predicts nothing.
+        let predicting = rows.filter(|(place, _)| (place + 1) % self.sequence > 0);
+        let losses: Vec<f64> = predicting
+            .filter_map(|(place, row)| {
+                let label = usize::try_from(self.labels[place + 1]).ok()?;
+                let largest = row.iter().fold(f64::MIN, |largest, logit| logit.max(largest));
+                let sum: f64 = row.iter().map(|logit| (logit - largest).exp()).sum();
+                Some(largest + sum.ln() - row[label])
+            })
+            .collect();
+        losses.iter().sum::<f64>() / losses.len() as f64
+    }
+
     /// The sequences as the cell trains on them: blocks of text, or samples.
     pub fn batch(&self, cell: &Cell) -> LmBatch {
         let device = cell.device_id();

@@ -7,6 +7,7 @@ use super::check::Comparison;
 use super::settings::{Variant, variants};
 use super::{Check, Golden, Kind, Options, Values};
 use crate::device::dtype;
+use crate::model::named::wide;
 use crate::ops::dense::{Arithmetic, WeightLayout};
 use crate::ops::swiglu::swiglu;
 use crate::recipe::Cell;
@@ -82,5 +83,5 @@ fn compute(golden: &Golden, cell: &Cell) -> Vec<(&'static str, Vec<f64>)> {
 }
 
 fn values(tensor: Tensor<2>) -> Vec<f64> {
-    tensor.into_data().iter::<f64>().collect()
+    wide(tensor.into_data())
 }
