@@ -17,11 +17,12 @@ pub struct Factor<const D: usize> {
     tensor: Tensor<D>,
     transposed: bool,
     rows: Option<Range<usize>>,
+    columns: Option<Range<usize>>,
 }
 
 /// The tensor as it is.
 pub fn plain<const D: usize>(tensor: Tensor<D>) -> Factor<D> {
-    Factor { tensor, transposed: false, rows: None }
+    Factor { tensor, transposed: false, rows: None, columns: None }
 }
 
 /// The tensor's transpose, of each matrix of a batch.
@@ -35,10 +36,16 @@ impl<const D: usize> Factor<D> {
         Self { rows: Some(rows), ..self }
     }
 
+    /// These columns of every matrix alone, counted before the transposition.
+    pub fn columns(self, columns: Range<usize>) -> Self {
+        Self { columns: Some(columns), ..self }
+    }
+
     fn side<B: Computes>(self) -> Side<B> {
         let tensor = B::lower(self.tensor);
         let side = if self.transposed { linear::transpose(tensor) } else { linear::plain(tensor) };
-        self.rows.into_iter().fold(side, Side::rows)
+        let side = self.rows.into_iter().fold(side, Side::rows);
+        self.columns.into_iter().fold(side, Side::columns)
     }
 }
 
