@@ -110,6 +110,10 @@ pub const FACTORS: &[Factor] = &[
     ),
     factor!("tokenize", ["once"], ["every step", "data.tokenize" = "'every_step'"]),
     factor!("rows", ["any"], ["of 8", "data.pad_to_multiple_of" = "8"]),
+    factor!("samples", ["paragraphs"], ["documents", "data.samples" = "'documents'"]),
+    factor!("first", ["any"], ["longest", "data.longest_first" = "true"]),
+    factor!("short batches", ["kept"], ["dropped", "data.drop_last" = "true"]),
+    factor!("cut sample", ["kept"], ["dropped", "data.last_sample" = "'drop'"]),
     factor!(
         "accumulation",
         ["1"],

@@ -73,6 +73,25 @@ pub const REFUSALS: &[Refusal] = &[
         "a sampler that needs the samples' lengths",
     ),
     refusal("rows", |c| !c.is("rows", "any") && !sampled(c), "data.sampler"),
+    refusal("samples", |c| !c.is("samples", "paragraphs") && !sampled(c), "data.sampler"),
+    refusal("first", |c| !c.is("first", "any") && !sampled(c), "data.sampler"),
+    refusal("short batches", |c| !c.is("short batches", "kept") && !sampled(c), "data.sampler"),
+    refusal("cut sample", |c| !c.is("cut sample", "kept") && !sampled(c), "data.sampler"),
+    refusal(
+        "cut sample",
+        |c| !c.is("cut sample", "kept") && !c.is("data", "packed"),
+        "`last_sample` is of sampler = \"packed\"",
+    ),
+    refusal(
+        "first",
+        |c| !c.is("first", "any") && matches!(c.choice("data"), "padded" | "packed"),
+        "`longest_first` has no effect",
+    ),
+    refusal(
+        "tokenize",
+        |c| !c.is("tokenize", "once") && !c.is("first", "any"),
+        "a sampler that needs the samples' lengths",
+    ),
     refusal(
         "rows",
         |c| !c.is("rows", "any") && matches!(c.choice("data"), "padded" | "packed"),
