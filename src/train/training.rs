@@ -1,13 +1,12 @@
 //! [`Training`]: a network, its optimizer and its data, step by step.
 
-use std::path::Path;
+mod observing;
 
 use burn::tensor::{Gradients, Tensor};
 
 use super::change::Damage;
 use crate::device::DeviceId;
-use crate::device::trace::{self, Crossing, Mark};
-use crate::measure::{Evaluation, Load, Meter, Phase, Stop, diverged};
+use crate::measure::{Evaluation, Load, Meter, Phase};
 use crate::model::named::{self, Named};
 use crate::model::{Network, Steps};
 use crate::offload::Blocks;
@@ -15,7 +14,7 @@ use crate::ops::checkpoint::differentiate;
 use crate::optim::host::Work;
 use crate::optim::{GradientSet, Optimizer, StepSize, clip_factor};
 use crate::precision::autocast::{autocast, keep_casts};
-use crate::precision::{GradScaler, GradientHistogram, Unscaled, gradient_histogram};
+use crate::precision::{GradScaler, Unscaled};
 use crate::recipe::Cell;
 
 /// What a step has computed when its update comes.
@@ -27,6 +26,9 @@ pub struct BeforeUpdate<'s, N> {
     /// Of the loss, [1] in fp32; `None`: 1.
     pub scale: Option<Tensor<1>>,
 }
+
+/// Sees what a step has computed.
+pub type Look<'l, N> = dyn FnMut(BeforeUpdate<'_, N>) + 'l;
 
 pub struct Training<'a, N: Network> {
     cell: &'a Cell,
@@ -182,12 +184,6 @@ impl<'a, N: Network> Training<'a, N> {
         }
     }
 
-    /// The sizes of the gradients that the next step's first micro-batch gives.
-    pub fn count_gradients(&self) -> GradientHistogram {
-        let scale = self.scaler.as_ref().map_or(1.0, |scaler| scaler.scale().into_scalar::<f32>());
-        gradient_histogram(self.network(), f64::from(scale), || self.backward(self.loss()))
-    }
-
     /// Forward and backward of every micro-batch and the update; `end` hears of the end of each phase,
     /// and after a forward of its loss. Gives what the scaler tells of the step, where there is one.
     pub fn step(&mut self, end: &mut dyn FnMut(Phase, Option<Tensor<1>>)) -> Option<Tensor<1>> {
@@ -198,7 +194,7 @@ impl<'a, N: Network> Training<'a, N> {
     pub fn observed_step(
         &mut self,
         end: &mut dyn FnMut(Phase, Option<Tensor<1>>),
-        look: Option<&mut dyn FnMut(BeforeUpdate<'_, N>)>,
+        look: Option<&mut Look<'_, N>>,
     ) -> Option<Tensor<1>> {
         let network = self.network.take().expect("between steps");
         let train = &self.cell.train;
@@ -273,56 +269,6 @@ impl<'a, N: Network> Training<'a, N> {
     pub fn note_host_update(&mut self, measured: bool) {
         let seconds = self.optimizer.take_host_seconds();
         self.host_updates.extend(seconds.filter(|_| measured));
-    }
-
-    /// Before the first step, after the last, and as often as the recipe asks.
-    pub fn evaluation_is_due(&self, now: bool) -> bool {
-        self.cell.eval.is_some_and(|eval| now || self.updates.is_multiple_of(eval.every))
-    }
-
-    /// Measures quality on held-out batches.
-    ///
-    /// # Errors
-    /// When it is not finite.
-    pub fn evaluate(&mut self) -> Result<(), Stop> {
-        let Some(eval) = self.cell.eval else { return Ok(()) };
-        let network = self.network().valid();
-        // The same batches every time.
-        if self.held_out.is_empty() {
-            self.held_out = (0..eval.batches).map_while(|_| self.data.held_out()).collect();
-        }
-        let _region = autocast(self.cell.precision.region());
-        let parts: Vec<Evaluation> = self.held_out.iter().map(|batch| network.evaluate(batch)).collect();
-        let mean = Evaluation::mean(self.updates, &parts);
-        self.evaluations.push(mean);
-        if mean.loss.is_finite() {
-            return Ok(());
-        }
-        Err(diverged(&format!("the loss on held-out text after step {} was {}", self.updates, mean.loss)))
-    }
-
-    /// Records one more step, outside of the measured ones, and writes its trace if there is a path.
-    pub fn record(&mut self, path: Option<&Path>) -> Vec<Crossing> {
-        let device = self.device;
-        let recorded = device.record(|| {
-            self.step(&mut |phase, _| device.mark(Mark::End(phase)));
-            // Where loading is under study, what lies between two steps belongs to the picture.
-            if !self.data.loads().is_empty() {
-                self.load();
-            }
-        });
-        let written = recorded.and_then(|activities| {
-            if let Some(path) = path {
-                let trace = trace::chrome_trace(&activities).to_string();
-                std::fs::write(path, trace).map_err(|e| e.to_string())?;
-            }
-            Ok(trace::crossings(&activities))
-        });
-        written.unwrap_or_else(|reason| {
-            // The measurement is whole without it; the report says that the trace is missing.
-            eprintln!("no trace of this cell: {reason}");
-            Vec::new()
-        })
     }
 
     /// Evaluations, and seconds of the measured updates on the host.

@@ -19,15 +19,18 @@ fn failed(checks: &[Check]) -> Vec<&str> {
     checks.iter().filter(|check| !check.passes()).map(|check| check.name.as_str()).collect()
 }
 
-/// A copy of a fixture whose `golden.safetensors` is changed: a tensor's type, shape and bytes, by name.
-fn changed(name: &str, change: impl Fn(&str, &mut (Dtype, Vec<usize>, Vec<u8>))) -> tempfile::TempDir {
+/// A tensor's type, shape and bytes.
+type Stored = (Dtype, Vec<usize>, Vec<u8>);
+
+/// A copy of a fixture whose `golden.safetensors` is changed, by the names of its tensors.
+fn changed(name: &str, change: impl Fn(&str, &mut Stored)) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     for file in ["config.json", "model.safetensors"] {
         std::fs::copy(fixture(name).join(file), folder.path().join(file)).unwrap();
     }
     let bytes = std::fs::read(fixture(name).join("golden.safetensors")).unwrap();
     let file = SafeTensors::deserialize(&bytes).unwrap();
-    let tensors: Vec<(String, (Dtype, Vec<usize>, Vec<u8>))> = file
+    let tensors: Vec<(String, Stored)> = file
         .iter()
         .map(|(name, view)| {
             let mut tensor = (view.dtype(), view.shape().to_vec(), view.data().to_vec());

@@ -1,0 +1,68 @@
+//! What is looked at between steps: held-out quality, sizes of gradients, and the record of one more step.
+
+use std::path::Path;
+
+use super::Training;
+use crate::device::trace::{self, Crossing, Mark};
+use crate::measure::{Evaluation, Stop, diverged};
+use crate::model::Network;
+use crate::precision::autocast::autocast;
+use crate::precision::{GradientHistogram, gradient_histogram};
+
+impl<N: Network> Training<'_, N> {
+    /// The sizes of the gradients that the next step's first micro-batch gives.
+    pub fn count_gradients(&self) -> GradientHistogram {
+        let scale = self.scaler.as_ref().map_or(1.0, |scaler| scaler.scale().into_scalar::<f32>());
+        gradient_histogram(self.network(), f64::from(scale), || self.backward(self.loss()))
+    }
+
+    /// Before the first step, after the last, and as often as the recipe asks.
+    pub fn evaluation_is_due(&self, now: bool) -> bool {
+        self.cell.eval.is_some_and(|eval| now || self.updates.is_multiple_of(eval.every))
+    }
+
+    /// Measures quality on held-out batches.
+    ///
+    /// # Errors
+    /// When it is not finite.
+    pub fn evaluate(&mut self) -> Result<(), Stop> {
+        let Some(eval) = self.cell.eval else { return Ok(()) };
+        let network = self.network().valid();
+        // The same batches every time.
+        if self.held_out.is_empty() {
+            self.held_out = (0..eval.batches).map_while(|_| self.data.held_out()).collect();
+        }
+        let _region = autocast(self.cell.precision.region());
+        let parts: Vec<Evaluation> = self.held_out.iter().map(|batch| network.evaluate(batch)).collect();
+        let mean = Evaluation::mean(self.updates, &parts);
+        self.evaluations.push(mean);
+        if mean.loss.is_finite() {
+            return Ok(());
+        }
+        Err(diverged(&format!("the loss on held-out text after step {} was {}", self.updates, mean.loss)))
+    }
+
+    /// Records one more step, outside of the measured ones, and writes its trace if there is a path.
+    pub fn record(&mut self, path: Option<&Path>) -> Vec<Crossing> {
+        let device = self.device;
+        let recorded = device.record(|| {
+            self.step(&mut |phase, _| device.mark(Mark::End(phase)));
+            // Where loading is under study, what lies between two steps belongs to the picture.
+            if !self.data.loads().is_empty() {
+                self.load();
+            }
+        });
+        let written = recorded.and_then(|activities| {
+            if let Some(path) = path {
+                let trace = trace::chrome_trace(&activities).to_string();
+                std::fs::write(path, trace).map_err(|e| e.to_string())?;
+            }
+            Ok(trace::crossings(&activities))
+        });
+        written.unwrap_or_else(|reason| {
+            // The measurement is whole without it; the report says that the trace is missing.
+            eprintln!("no trace of this cell: {reason}");
+            Vec::new()
+        })
+    }
+}
