@@ -23,7 +23,7 @@ const WIDTHS: Factor = factor!(
     ["72", "model.hidden_size" = "72", "heads" = "6", "kv_heads" = "3", "model.intermediate_size" = "333"],
     ["100", "model.hidden_size" = "100", "heads" = "5", "kv_heads" = "5", "model.intermediate_size" = "1408"],
     ["136", "model.hidden_size" = "136", "heads" = "4", "kv_heads" = "2", "model.intermediate_size" = "152"],
-    ["108", "model.hidden_size" = "108", "heads" = "3", "kv_heads" = "3", "model.intermediate_size" = "1536"],
+    ["108", "model.hidden_size" = "108", "heads" = "3", "kv_heads" = "3", "model.intermediate_size" = "236"],
 );
 
 pub const FACTORS: &[Factor] = &[

@@ -26,8 +26,8 @@ use compare::{equal_bits, within_rounding};
 use draw::draw;
 use refusals::REFUSALS;
 
-/// Every pair of choices is met long before.
-const ON_THE_CPU: usize = 160;
+/// Of the 3968 pairs of choices that go together 3959 meet in these, and all in 400.
+const ON_THE_CPU: usize = 140;
 
 static GPU: AtomicBool = AtomicBool::new(false);
 /// Random numbers of a device come from one seed: cells train one after the other.
