@@ -129,8 +129,8 @@ pub const FACTORS: &[Factor] = &[
     factor!(
         "optimizer",
         ["adamw", "train.optimizer" = "{ kind = 'adamw', lr = 0.02, epsilon = 1e-3, weight_decay = 0.1 }"],
-        ["sgd", "train.optimizer" = "{ kind = 'sgd', lr = 0.5 }"],
-        ["momentum", "train.optimizer" = "{ kind = 'sgd', lr = 0.5, momentum = 0.9, weight_decay = 0.01 }"],
+        ["sgd", "train.optimizer" = "{ kind = 'sgd', lr = 0.1 }"],
+        ["momentum", "train.optimizer" = "{ kind = 'sgd', lr = 0.1, momentum = 0.9, weight_decay = 0.01 }"],
     ),
     factor!("waiting", ["no"], ["each step", "train.sync_each_step" = "true"]),
     factor!("swiglu", ["custom"], ["plain", "ops.swiglu" = "'plain'"]),

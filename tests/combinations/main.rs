@@ -1,9 +1,10 @@
 //! Any two settings that a recipe accepts together: three steps change the weights as the plain way does.
 //!
 //! ```text
-//! cargo test --test combinations
-//! cargo test --release --test combinations -- --ignored --nocapture gpu      # RUNNER_COMBINATIONS=2000
+//! cargo test --test combinations                                             # on the CPU
+//! cargo test --release --test combinations -- --ignored --nocapture gpu      # on a GPU
 //! ```
+//! `RUNNER_COMBINATIONS` says how many are drawn.
 //!
 //! Settings that only move data must give the same bits; the others are held to the rounding of their
 //! precision, in units of how far the steps moved each weight.
@@ -28,6 +29,7 @@ use refusals::REFUSALS;
 
 /// Of the 3968 pairs of choices that go together 3959 meet in these, and all in 400.
 const ON_THE_CPU: usize = 140;
+const ON_A_GPU: usize = 2000;
 
 static GPU: AtomicBool = AtomicBool::new(false);
 /// Random numbers of a device come from one seed: cells train one after the other.
@@ -83,6 +85,10 @@ fn compared(combination: &Combination, plain: &mut Plain, damage: Option<Damage>
     within_rounding(&ours, reference, allowed).map_err(|e| format!("against the plain way: {e}"))
 }
 
+fn count(usual: usize) -> usize {
+    std::env::var("RUNNER_COMBINATIONS").map_or(usual, |n| n.parse().expect("a number of combinations"))
+}
+
 fn all(device: &'static str, count: usize) {
     let _alone = alone();
     let mut wrong: Vec<String> = Vec::new();
@@ -112,15 +118,14 @@ fn all(device: &'static str, count: usize) {
 
 #[test]
 fn every_combination_trains_as_the_plain_way_does() {
-    all("cpu", ON_THE_CPU);
+    all("cpu", count(ON_THE_CPU));
 }
 
 #[test]
 #[ignore = "needs an NVIDIA GPU"]
 fn gpu_every_combination_trains_as_the_plain_way_does() {
     GPU.store(true, Ordering::Relaxed);
-    let count = std::env::var("RUNNER_COMBINATIONS").map_or(2000, |n| n.parse().expect("a number"));
-    all("cuda:0", count);
+    all("cuda:0", count(ON_A_GPU));
 }
 
 /// A combination that a fault is done to.
