@@ -15,9 +15,10 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use runner::data::sampler::BalancedBatchSampler;
 use runner::data::{
-    Collator, Corpus, Counts, DataError, Draws, LastSample, Plan, Position, Sampler, SamplerConfig, Samples,
-    Split, Tokenize, Tokenizer,
+    Collator, Corpus, DataError, Draws, LastSample, Plan, Position, Sampler, SamplerConfig, Samples, Split,
+    Tokenize, Tokenizer,
 };
+use runner::measure::Counts;
 
 /// Lengths that the samplers of the first table see.
 const LONGEST: u32 = 1024;

@@ -7,7 +7,7 @@ use burn::tensor::{DType, Distribution, Tensor};
 use burn_cubecl::tensor::CubeTensor;
 use runner::device::DeviceId;
 use runner::device::cuda::{Event, Fp32Math, Gpu, Operand, Output, buffer, matmul};
-use runner::recipe::Compute;
+use runner::words::Compute;
 
 use crate::reference::{TYPES, float, median, primitive};
 

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use runner::device::cuda::{Event, Gpu, PeakObservation, Usage};
 use runner::ops::Level;
-use runner::recipe::Compute;
+use runner::words::Compute;
 
 use crate::reference::median;
 use crate::stack::Stack;

@@ -3,8 +3,8 @@
 use miette::{Result, miette};
 
 use crate::device::DeviceId;
-use crate::recipe::{Bytes, Compute};
-use crate::text;
+use crate::words::text;
+use crate::words::{Bytes, Compute};
 
 /// A table of devices with memory, measured matmul rate per compute type and copy rate.
 pub fn list() -> String {

@@ -22,7 +22,7 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
 pub use blocks::{Batches, Blocks, Position};
-pub use collate::{Collated, Collator, Counts, Segments};
+pub use collate::{Collated, Collator, Segments};
 pub use corpus::{Corpus, Split};
 pub use loader::{Finish, Loaded, Loader};
 pub use sampler::{Draws, LastSample, Plan, Sampler, SamplerConfig};
@@ -162,7 +162,7 @@ fn random(seed: u64, stream: u64, vocab_size: usize, seq_len: usize) -> Result<B
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::recipe::values::Bytes;
+    use crate::words::Bytes;
 
     #[test]
     fn a_generated_corpus_becomes_blocks() {

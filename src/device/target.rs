@@ -4,7 +4,8 @@
 use std::str::FromStr;
 
 use super::{DeviceId, DeviceInfo, cuda};
-use crate::recipe::{Bytes, Cell, Compute, Rule};
+use crate::recipe::Cell;
+use crate::words::{Bytes, Compute, Rule};
 
 /// Where the cells of a recipe are to run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

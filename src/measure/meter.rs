@@ -4,7 +4,7 @@
 use burn::tensor::Tensor;
 use serde::{Deserialize, Serialize};
 
-use crate::device::trace::Crossing;
+use crate::measure::Crossing;
 
 /// A phase of a training step, in the order they run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

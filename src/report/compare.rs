@@ -7,10 +7,11 @@ use miette::miette;
 
 use super::table::{Comparison, Quantity};
 use super::terminal::RULED;
-use crate::recipe::{Bytes, Recipe, Settings, is_size, matches};
+use crate::recipe::{Recipe, is_size, matches};
 use crate::row::Row;
-use crate::text;
-use crate::text::{ratio, seconds};
+use crate::words::text;
+use crate::words::text::{ratio, seconds};
+use crate::words::{Bytes, Settings};
 
 /// One side: its name, what it holds, and the settings each cell was measured with.
 struct Side<'a> {

@@ -4,7 +4,7 @@ use super::table::{Comparison, Quantity};
 use super::{ladder, loading, pareto, quality};
 use crate::measure::{Measurement, Samples};
 use crate::row::Status;
-use crate::text::{and, percent, ratio, sentence};
+use crate::words::text::{and, percent, ratio, sentence};
 
 /// Ten times as much is told in times, not in percent more.
 const MANY: f64 = 9.0;

@@ -7,8 +7,9 @@ use super::table::{Comparison, Line, Quantity, Shape};
 use super::timelines::{self, Timelines};
 use super::{conclusion, environment, labels, ladder, learning, loading, offload, precision};
 use crate::measure::Measurement;
-use crate::recipe::{Bytes, matches};
-use crate::text::{rate, ratio, seconds, sentence, significant};
+use crate::recipe::matches;
+use crate::words::Bytes;
+use crate::words::text::{rate, ratio, seconds, sentence, significant};
 
 pub fn blocks(comparison: &Comparison, charts: &[Chart], timelines: &Timelines) -> Vec<Block> {
     let heading = |text: &str| Block::Heading { text: text.into() };

@@ -8,12 +8,12 @@ use serde_json::Value;
 
 use super::learning::Learned;
 use super::table::{Comparison, Line, Quantity};
-use crate::device::trace::{Crossing, Direction};
+use crate::measure::{Crossing, Direction};
 use crate::measure::{Loading, Measurement, Phase, Samples};
-use crate::precision::{SMALLEST, SMALLEST_NORMAL};
+use crate::measure::{SMALLEST, SMALLEST_NORMAL};
 use crate::recipe;
 use crate::row::Row;
-use crate::text;
+use crate::words::text;
 
 /// Times in seconds, memory in bytes, losses in nats a token; a cell without the quantity has null.
 pub fn frame(comparison: &Comparison) -> miette::Result<DataFrame> {

@@ -7,8 +7,9 @@ use super::table::Comparison;
 use super::timelines::Timelines;
 use crate::device::trace::{Summary, Transfers};
 use crate::measure::Measurement;
-use crate::recipe::{Bytes, Stage};
-use crate::text::{percent, rate, ratio, seconds};
+use crate::recipe::Stage;
+use crate::words::Bytes;
+use crate::words::text::{percent, rate, ratio, seconds};
 
 /// Counts that differ by less than this share are not told as a change.
 const SAME: f64 = 0.05;

@@ -4,7 +4,7 @@ use super::content::{naming, or_dash, strings};
 use super::document::Table;
 use super::table::{Comparison, Line};
 use crate::measure::{Evaluation, Measurement};
-use crate::text::significant;
+use crate::words::text::significant;
 
 /// Fewer steps are no training worth a curve, where nothing was evaluated.
 const FEW_STEPS: usize = 20;

@@ -5,7 +5,7 @@ use super::document::Table;
 use super::learning::{Learned, count};
 use super::table::{Comparison, Line};
 use crate::measure::{Loading, Measurement};
-use crate::text::{percent, rate, seconds, sentence};
+use crate::words::text::{percent, rate, seconds, sentence};
 
 /// Less than this is nobody's reason to choose a sampler.
 const NEGLIGIBLE: f64 = 0.02;

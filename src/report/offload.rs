@@ -7,11 +7,11 @@ use std::collections::BTreeSet;
 use super::content::{naming, or_dash, strings};
 use super::document::{Block, Table};
 use super::table::{Comparison, Line, Quantity};
-use crate::device::trace::Crossing;
-use crate::offload::Strategy;
+use crate::measure::Crossing;
 use crate::optim::OptimizerConfig;
-use crate::recipe::Bytes;
-use crate::text::{and, percent, ratio, seconds, significant};
+use crate::residence::Strategy;
+use crate::words::Bytes;
+use crate::words::text::{and, percent, ratio, seconds, significant};
 
 /// A smaller gain than this is none.
 const NO_GAIN: f64 = 0.02;
@@ -202,9 +202,9 @@ mod tests {
     use super::super::testing::{environment, language_recipe, ok_row};
     use super::*;
     use crate::device::Ceilings;
-    use crate::device::trace::Direction;
+    use crate::measure::Direction;
     use crate::measure::{Phase, Samples};
-    use crate::offload::Memory;
+    use crate::residence::Memory;
     use crate::row::Row;
 
     /// Naive, overlap and function at one shape; overlap takes half of the time, function as long.

@@ -1,7 +1,7 @@
 //! The Pareto front of step time and peak memory.
 
 use super::table::{Comparison, Quantity};
-use crate::text::and;
+use crate::words::text::and;
 
 /// The methods that no other one at the same shape beats in step time and peak memory at once.
 pub fn front(comparison: &Comparison, shape: usize) -> Vec<usize> {

@@ -4,8 +4,9 @@ use super::content::{naming, strings};
 use super::document::{Block, Table};
 use super::labels::power_of_two;
 use super::table::{Comparison, Line};
-use crate::precision::{Magnitudes, SMALLEST, SMALLEST_NORMAL};
-use crate::text::significant;
+use crate::measure::Magnitudes;
+use crate::measure::{SMALLEST, SMALLEST_NORMAL};
+use crate::words::text::significant;
 
 /// Nothing where no cell has a scaler or counted its gradients.
 pub fn blocks(comparison: &Comparison) -> Vec<Block> {
@@ -77,7 +78,7 @@ fn share(share: f64) -> String {
 mod tests {
     use super::super::testing::{language_recipe, learned_row};
     use super::*;
-    use crate::precision::{GradientHistogram, ScalerRecord};
+    use crate::measure::{GradientHistogram, ScalerRecord};
 
     #[test]
     fn the_tables_by_hand() {
@@ -89,8 +90,10 @@ mod tests {
         assert!(blocks(&Comparison::new(&recipe, &rows)).is_empty());
         let measurement = rows[1].measurement.as_mut().unwrap();
         let config = recipe.cells[1].precision.scaler.unwrap();
-        measurement.scaler =
-            Some(ScalerRecord::new(&config, &[vec![1.0, 65536.0], vec![0.0, 48.0], vec![1.0, 64.0]]));
+        measurement.scaler = Some(ScalerRecord::new(
+            config.first_scale(),
+            &[vec![1.0, 65536.0], vec![0.0, 48.0], vec![1.0, 64.0]],
+        ));
         let mut magnitudes = Magnitudes::default();
         // Of four values, times 4: 0, 2^-25, 2^-13 and 1.
         magnitudes.add(&[0.0, 2f32.powi(-25), 2f32.powi(-13), 1.0]);

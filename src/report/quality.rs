@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::learning::{Learned, accuracy, perplexity};
 use super::table::{Comparison, Line};
 use crate::measure::Evaluation;
-use crate::text::{and, percent, sentence};
+use crate::words::text::{and, percent, sentence};
 
 /// Relative difference of perplexity below which two runs are not told apart: what another seed
 /// alone easily changes in a short training. It is a convention, not measured here.

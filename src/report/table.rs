@@ -5,8 +5,9 @@ use serde_json::Value;
 
 use super::{labels, operators};
 use crate::measure::{Measurement, Samples};
-use crate::recipe::{Cell, Recipe, Settings, goes_with, is_size, matches, setting};
+use crate::recipe::{Cell, Recipe, goes_with, is_size, matches, setting};
 use crate::row::{Row, Status};
+use crate::words::Settings;
 
 /// The cells of a recipe in its order, with their rows, shapes, methods and baselines.
 pub struct Comparison<'a> {

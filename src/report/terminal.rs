@@ -6,9 +6,10 @@ use comfy_table::{Cell, CellAlignment, LineStyle, Table, TableStyle};
 use super::learning::{self, Learned, perplexity};
 use super::table::{Comparison, Quantity};
 use super::{document, labels};
-use crate::recipe::{Bytes, Recipe};
+use crate::recipe::Recipe;
 use crate::row::Row;
-use crate::text::{rate, ratio, seconds, significant};
+use crate::words::Bytes;
+use crate::words::text::{rate, ratio, seconds, significant};
 
 /// One line below the header; every column of a terminal counts.
 pub const RULED: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));

@@ -9,8 +9,8 @@ use super::content::{figure, naming, or_dash, strings};
 use super::document::{Block, Table};
 use super::table::{Comparison, Line};
 use crate::device::trace::{Summary, Transfers, read_chrome_trace};
-use crate::recipe::Bytes;
-use crate::text::{and, percent, seconds, significant};
+use crate::words::Bytes;
+use crate::words::text::{and, percent, seconds, significant};
 
 /// More traces than this are drawn in the document at one shape only.
 const MOST: usize = 6;

@@ -7,8 +7,9 @@ use sysinfo::System;
 
 use super::build;
 use crate::device::{Ceilings, DeviceId};
-use crate::recipe::{Compute, Recipe};
+use crate::recipe::Recipe;
 use crate::row::Environment;
+use crate::words::Compute;
 
 /// Seconds the ceilings may take: one, and on a GPU some more for its libraries to load.
 const CEILINGS_LIMIT: Duration = Duration::from_secs(120);

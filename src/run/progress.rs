@@ -4,9 +4,10 @@
 use std::io::{IsTerminal, Write, stderr};
 
 use super::bars::Bars;
-use crate::recipe::{Bytes, Cell, Recipe};
+use crate::recipe::{Cell, Recipe};
 use crate::row::Row;
-use crate::text;
+use crate::words::Bytes;
+use crate::words::text;
 
 /// How a cell is called, and how much there is to do in it.
 #[derive(Clone, Debug, PartialEq)]

@@ -5,11 +5,12 @@ use burn::tensor::Tensor;
 use crate::measure::Phase;
 use crate::model::Network;
 use crate::model::language::{LanguageNetwork, LmBatch};
-use crate::model::named::{self, Named};
-use crate::offload::Blocks;
 use crate::optim::{AdamW, OptimizerConfig};
-use crate::recipe::{Cell, Compute};
+use crate::params::named::{self, Named};
+use crate::recipe::Cell;
+use crate::residence::Blocks;
 use crate::train::{BeforeUpdate, Training};
+use crate::words::Compute;
 
 /// Updates of a reference.
 pub const STEPS: usize = 3;

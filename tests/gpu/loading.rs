@@ -5,7 +5,7 @@ use runner::device::DeviceId;
 use runner::ops::Operator;
 use runner::ops::attention::{Buckets, Grain, Heads, Mask, Packing, attention};
 use runner::ops::dense::Arithmetic;
-use runner::recipe::Compute;
+use runner::words::Compute;
 
 use crate::on_gpu;
 use crate::reference::random;

@@ -4,13 +4,14 @@
 use std::path::Path;
 
 use runner::device::DeviceId;
-use runner::model::config::{Architecture, WeightsFrom, from_hugging_face};
+use runner::model::config::{Architecture, from_hugging_face};
 use runner::model::language::{Computation, LanguageNetwork, Llama, Tokens};
-use runner::model::source::Source;
-use runner::offload::{Offload, Placement, Strategy};
 use runner::ops::dense::Arithmetic;
 use runner::ops::{Level, Ops};
-use runner::recipe::Compute;
+use runner::params::WeightsFrom;
+use runner::params::source::Source;
+use runner::residence::{Offload, Placement, Strategy};
+use runner::words::Compute;
 
 use crate::on_gpu;
 use crate::reference::host;

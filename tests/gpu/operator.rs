@@ -5,7 +5,7 @@ use runner::device::cuda::Usage;
 use runner::ops::dense::{Arithmetic, WeightLayout};
 use runner::ops::swiglu::swiglu;
 use runner::ops::{Level, Operator};
-use runner::recipe::Compute;
+use runner::words::Compute;
 
 use crate::on_gpu;
 use crate::reference::{TYPES, error, float, host, random, tolerance};

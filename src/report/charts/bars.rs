@@ -12,8 +12,8 @@ use super::canvas::{
 };
 use super::legend::{Legend, Sign};
 use crate::measure::{Loading, Measurement, Samples};
-use crate::recipe::Bytes;
-use crate::text::{byte_unit, ratio, seconds, time_unit};
+use crate::words::Bytes;
+use crate::words::text::{byte_unit, ratio, seconds, time_unit};
 use plotters::style::WHITE;
 
 /// Strength of the colour of forward, backward and optimizer.

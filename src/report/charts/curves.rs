@@ -10,7 +10,7 @@ use super::Chart;
 use super::canvas::{Result, TITLE, WIDTH, fit, svg};
 use super::legend::{Legend, Sign};
 use crate::row::Status;
-use crate::text::{and, sentence, significant};
+use crate::words::text::{and, sentence, significant};
 use panel::{Curve, PANEL, Panel, Values};
 
 /// More curves than this are not told apart in one chart.

@@ -7,7 +7,8 @@ use super::canvas::{
     ALARM, Anchor, GRID, INK, MUTED, Result, SMALL, TEXT, TITLE, WIDTH, method_color, svg, text_width,
 };
 use super::legend::{Legend, Sign};
-use crate::precision::{ScalerConfig, ScalerRecord};
+use crate::measure::ScalerRecord;
+use crate::precision::ScalerConfig;
 
 /// More lines than this are not told apart.
 const MOST: usize = 8;

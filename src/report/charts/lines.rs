@@ -12,7 +12,7 @@ use super::canvas::{
 };
 use super::legend::{Legend, Sign};
 use crate::recipe::setting;
-use crate::text::{byte_unit, time_unit};
+use crate::words::text::{byte_unit, time_unit};
 
 const TOP: i32 = 46;
 const PANEL: i32 = 300;

@@ -5,7 +5,8 @@ use super::Chart;
 use super::axis::{Scale, from_zero, tick_label};
 use super::canvas::{ALARM, Anchor, GRID, INK, MUTED, Result, SMALL, TEXT, TITLE, WIDTH, method_color, svg};
 use super::legend::{Legend, Sign};
-use crate::precision::{FIRST, GradientHistogram, SMALLEST, SMALLEST_NORMAL};
+use crate::measure::GradientHistogram;
+use crate::measure::{FIRST, SMALLEST, SMALLEST_NORMAL};
 
 /// More lines than this are not told apart.
 const MOST: usize = 8;

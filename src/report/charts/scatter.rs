@@ -9,7 +9,7 @@ use super::Chart;
 use super::axis::{Scale, padded, tick_label};
 use super::canvas::{Anchor, GRID, INK, MUTED, Result, SMALL, TEXT, TITLE, WIDTH, fit, svg, text_width};
 use super::legend::{Legend, Sign};
-use crate::text::{byte_unit, time_unit};
+use crate::words::text::{byte_unit, time_unit};
 use plotters::style::RGBColor;
 
 const TOP: i32 = 48;

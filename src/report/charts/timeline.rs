@@ -13,7 +13,7 @@ use super::canvas::{
 };
 use super::legend::{Legend, Sign};
 use crate::device::trace::{Activity, ActivityKind, Mark, Summary, span};
-use crate::text::{percent, seconds, time_unit};
+use crate::words::text::{percent, seconds, time_unit};
 
 const MARGIN: i32 = 20;
 const LEGEND: i32 = 62;

@@ -1,5 +1,7 @@
 //! [`Row`]: everything that is known about one finished cell, stored as one JSON file.
 
+pub mod contents;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -9,7 +11,8 @@ use sha2::{Digest, Sha256};
 use crate::device::{Ceilings, DeviceInfo};
 use crate::measure::{Estimate, Measurement};
 use crate::model::Flops;
-use crate::recipe::{Cell, Settings};
+use crate::recipe::Cell;
+use crate::words::Settings;
 
 /// Rises when a field changes its meaning; rows of another format are not read.
 pub const FORMAT: u32 = 1;
@@ -132,7 +135,7 @@ impl Row {
 
     /// Dotted settings of the cell.
     pub fn settings(&self) -> Settings {
-        crate::recipe::flatten(&self.cell)
+        crate::words::flatten(&self.cell)
     }
 }
 

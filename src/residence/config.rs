@@ -6,7 +6,8 @@ use super::activations::SLOTS as ACTIVATION_SLOTS;
 use super::engine::GRADIENT_SLOTS;
 use crate::device::DeviceId;
 use crate::optim::OptimizerConfig;
-use crate::recipe::{Cell, Rule};
+use crate::recipe::Cell;
+use crate::words::Rule;
 
 /// `[offload]`
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
