@@ -26,19 +26,36 @@ pub enum Side {
 #[derive(Clone, Copy, Debug)]
 pub struct StoreSize {
     pub blocks: usize,
-    /// Elements of a buffer and of a slot.
+    /// Elements of a buffer of weights and of a slot for them.
     pub elements: usize,
+    /// The same of gradients: those of as many of a block's first weights, the others being frozen.
+    pub trainable: usize,
     pub dtype: DType,
-    /// Slots on the device.
+    /// Slots on the device for weights, and after them those for gradients.
     pub slots: usize,
+    pub gradient_slots: usize,
     /// Whether gradients have buffers of their own.
     pub gradients: bool,
 }
 
 impl StoreSize {
-    /// Of one buffer or slot.
-    pub fn bytes(&self) -> usize {
-        self.elements * self.dtype.size()
+    /// Of a slot.
+    pub fn slot_elements(&self, slot: usize) -> usize {
+        if slot < self.slots { self.elements } else { self.trainable }
+    }
+
+    /// Of a buffer.
+    pub fn bytes(&self, side: Side) -> usize {
+        let elements = match side {
+            Side::Gradients if self.gradients => self.trainable,
+            Side::Weights | Side::Gradients => self.elements,
+        };
+        elements * self.dtype.size()
+    }
+
+    /// Whether blocks have frozen weights.
+    pub fn has_frozen(&self) -> bool {
+        self.trainable < self.elements
     }
 }
 
@@ -51,7 +68,8 @@ pub trait BlockStore: Send {
     fn lend(&mut self, side: Side, block: usize) -> Loan;
 
     /// Takes a buffer that was lent back: it holds the block's weights, and what held them before takes
-    /// the place of the one lent.
+    /// the place of the one lent. Of a block with frozen weights a buffer of gradients holds the trainable
+    /// ones, which are copied.
     fn give_back(&mut self, block: usize, memory: Box<dyn HostMemory>);
 
     /// Copies the first elements of a buffer into a slot.
@@ -111,15 +129,17 @@ struct CpuStore {
 
 impl CpuStore {
     fn new(size: StoreSize) -> Result<Self, String> {
-        let buffer =
-            |_| Ok::<_, String>(Some(Box::new(Uncounted::new(size.bytes())?) as Box<dyn HostMemory>));
-        let buffers = |count| (0..count).map(buffer).collect::<Result<_, _>>();
+        let buffer = |side| {
+            let memory = Uncounted::new(size.bytes(side))?;
+            Ok::<_, String>(Some(Box::new(memory) as Box<dyn HostMemory>))
+        };
+        let buffers = |count, side| (0..count).map(|_| buffer(side)).collect::<Result<_, _>>();
         Ok(Self {
             size,
             device: DeviceId::Cpu.burn(),
-            weights: buffers(size.blocks)?,
-            gradients: buffers(if size.gradients { size.blocks } else { 0 })?,
-            slots: vec![None; size.slots],
+            weights: buffers(size.blocks, Side::Weights)?,
+            gradients: buffers(if size.gradients { size.blocks } else { 0 }, Side::Gradients)?,
+            slots: vec![None; size.slots + size.gradient_slots],
         })
     }
 
@@ -133,7 +153,7 @@ impl CpuStore {
 
 impl BlockStore for CpuStore {
     fn host(&mut self, side: Side, block: usize) -> &mut [u8] {
-        let bytes = self.size.bytes();
+        let bytes = self.size.bytes(side);
         &mut self.buffer(side, block).as_mut().expect("the buffer is not lent").bytes_mut()[..bytes]
     }
 
@@ -143,7 +163,11 @@ impl BlockStore for CpuStore {
     }
 
     fn give_back(&mut self, block: usize, memory: Box<dyn HostMemory>) {
-        if let Some(before) = self.weights[block].replace(memory) {
+        if let (Some(weights), true) = (&mut self.weights[block], self.size.has_frozen()) {
+            let bytes = self.size.bytes(Side::Gradients);
+            weights.bytes_mut()[..bytes].copy_from_slice(&memory.bytes()[..bytes]);
+            self.gradients[block] = Some(memory);
+        } else if let Some(before) = self.weights[block].replace(memory) {
             self.gradients[block] = Some(before);
         }
     }
@@ -176,7 +200,7 @@ impl BlockStore for CpuStore {
     }
 
     fn write(&mut self, slot: usize, first: usize, values: DispatchTensor) {
-        let StoreSize { elements, dtype, .. } = self.size;
+        let (elements, dtype) = (self.size.slot_elements(slot), self.size.dtype);
         let content =
             self.slots[slot].take().unwrap_or_else(|| Tensor::zeros([elements], (&self.device, dtype)));
         let values = Tensor::<1>::from_dispatch(values);
@@ -204,9 +228,14 @@ impl BlockStore for CpuStore {
 mod tests {
     use super::*;
 
+    fn one_block(elements: usize, gradients: bool) -> StoreSize {
+        let (dtype, slots) = (DType::F32, 1);
+        StoreSize { blocks: 1, elements, trainable: elements, dtype, slots, gradient_slots: 0, gradients }
+    }
+
     #[test]
     fn what_is_written_to_a_slot_arrives_on_the_host_and_comes_back() {
-        let size = StoreSize { blocks: 2, elements: 6, dtype: DType::F32, slots: 2, gradients: true };
+        let size = StoreSize { blocks: 2, slots: 2, ..one_block(6, true) };
         let mut store = DeviceId::Cpu.block_store(size).unwrap();
         let values = Tensor::<1>::from_floats([1.0, 2.0, 3.0, 4.0], &DeviceId::Cpu.burn());
         store.write(0, 2, values.into_dispatch());
@@ -221,7 +250,7 @@ mod tests {
     #[test]
     fn a_buffer_of_gradients_comes_back_as_the_weights() {
         for gradients in [true, false] {
-            let size = StoreSize { blocks: 1, elements: 2, dtype: DType::F32, slots: 1, gradients };
+            let size = one_block(2, gradients);
             let mut store = DeviceId::Cpu.block_store(size).unwrap();
             let mut weights = || store.host(Side::Weights, 0).as_ptr();
             let first = weights();

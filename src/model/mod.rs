@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::measure::{Estimate, Evaluation, Load};
 use crate::params::WeightsFrom;
 use crate::recipe::Cell;
-use crate::residence::Blocks;
+use crate::residence::Offloaded;
 use crate::words::Rule;
 use config::{Gpt2Config, LanguageModel, LlamaConfig};
 use language::memory::Shape;
@@ -47,7 +47,7 @@ pub trait Network: Module + Sized {
     fn loss(&self, batch: &Self::Batch) -> Tensor<1>;
 
     /// The blocks whose weights and gradients live on the host and are not the module's.
-    fn offloaded(&self) -> Option<&Blocks> {
+    fn offloaded(&self) -> Option<&Offloaded> {
         None
     }
 

@@ -14,6 +14,7 @@ use crate::ops::mean_square::mean_square;
 use crate::ops::swiglu::{memory::Sizes, swiglu};
 use crate::ops::{Level, Operator};
 use crate::recipe::{Cell, Train};
+use crate::residence::Memory;
 use crate::words::{Rule, values};
 
 /// `[model] kind = "swiglu"`
@@ -88,13 +89,13 @@ impl SwigluConfig {
         let (level, operator) = (cell.checkpoint.level, cell.ops.swiglu);
         let layers = self.num_hidden_layers;
         let weights = 3 * sizes.weight * layers as u64;
-        let (optimizer, memory) = (&cell.train.optimizer, cell.offload().optimizer);
+        let optimizer = &cell.train.optimizer;
 
         let mut ledger = Ledger::new(cell.precision.compute, cell.device_id());
         ledger.now.weights = weights;
-        // Optimizers compute in fp32, whatever the weights are stored in.
-        let fp32 = |bytes: u64| bytes / cell.precision.compute.bytes() * 4;
-        ledger.now.optimizer = optimizer.state_tensors(memory) * fp32(weights);
+        let elements = |bytes: u64| bytes / cell.precision.compute.bytes();
+        let on_device = cell.offload().optimizer == Memory::Device;
+        ledger.now.optimizer = if on_device { optimizer.state_bytes(elements(weights)) } else { 0 };
         ledger.now.host = cell.offload().host_bytes(cell);
         if cell.train.accumulation_steps > 1 {
             // Those of earlier micro-batches, to which more are added.
@@ -118,7 +119,7 @@ impl SwigluConfig {
                 ledger.now.activations -= sizes.x;
             }
         }
-        ledger.take(optimizer.workspace_tensors(memory) * fp32(sizes.weight));
+        ledger.take(if on_device { optimizer.workspace_bytes(elements(sizes.weight)) } else { 0 });
         ledger.peak()
     }
 

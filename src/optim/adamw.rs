@@ -4,7 +4,8 @@
 use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 
-use super::{StepSize, UpdateRule, clipped, zeros};
+use super::host::{AdamWOnHost, HostRule};
+use super::{Rule, State, StepSize, clipped, zeros};
 use crate::ops::backend::{cube, on_cuda, uncube};
 use crate::ops::kernels::adamw::{AdamWStep, adamw};
 use crate::ops::{narrow, wide};
@@ -47,7 +48,7 @@ impl AdamW {
     }
 
     /// What step t = 1, 2, … multiplies by; `rate`: the schedule's factor of the learning rate. Without t
-    /// the device has the corrections, as [`UpdateRule::share`] has made them.
+    /// the device has the corrections, as [`Rule::share`] has made them.
     pub fn step(&self, t: Option<i32>, rate: f64) -> AdamWStep {
         let lr = self.lr * rate;
         let (correction_1, correction_2) = self.corrections(t);
@@ -65,17 +66,30 @@ impl AdamW {
 }
 
 /// First and second moment and the number of steps taken.
-pub struct State {
+struct Moments {
+    rule: AdamW,
     /// `None` only while an update writes over them.
     moments: Option<(Tensor<1>, Tensor<1>)>,
     steps: i32,
 }
 
-impl UpdateRule for AdamW {
-    type State = State;
+impl Rule for AdamW {
+    fn state_bytes(&self, elements: u64) -> u64 {
+        2 * 4 * elements
+    }
 
-    fn state(&self, elements: usize, device: &Device) -> State {
-        State { moments: Some((zeros(elements, device), zeros(elements, device))), steps: 0 }
+    fn workspace_bytes(&self, elements: u64) -> u64 {
+        2 * 4 * elements
+    }
+
+    fn state(&self, elements: usize, device: &Device) -> Box<dyn State> {
+        let moments = Some((zeros(elements, device), zeros(elements, device)));
+        Box::new(Moments { rule: self.clone(), moments, steps: 0 })
+    }
+
+    fn on_host(&self) -> Option<HostRule> {
+        let rule = self.clone();
+        Some(Box::new(move |elements| Ok(Box::new(AdamWOnHost::new(rule.clone(), elements)?))))
     }
 
     /// The flag, 1 − beta_1ᵗ and 1 − beta_2ᵗ for t applied steps, [3]: c ← c + applied (1 − beta) (1 − c)
@@ -91,26 +105,29 @@ impl UpdateRule for AdamW {
         let corrections = corrections + missing * weights * applied.clone();
         Tensor::cat(vec![applied, corrections], 0)
     }
+}
 
-    fn update(&self, p: Tensor<1>, g: Tensor<1>, state: &mut State, size: &StepSize) -> Tensor<1> {
-        state.steps += 1;
-        let (m, v) = state.moments.take().expect("between updates");
+impl State for Moments {
+    fn update(&mut self, p: Tensor<1>, g: Tensor<1>, size: &StepSize) -> Tensor<1> {
+        self.steps += 1;
+        let Self { rule, moments, steps } = self;
+        let (m, v) = moments.take().expect("between updates");
         if on_cuda(&p) {
-            let step = self.step(size.applied.is_none().then_some(state.steps), size.rate);
+            let step = rule.step(size.applied.is_none().then_some(*steps), size.rate);
             let clip = size.clip.clone().map(cube);
             let shared = size.applied.clone().map(cube);
             let (p, m, v) = adamw(cube(p), &cube(g), cube(m), cube(v), clip.as_ref(), shared.as_ref(), step);
-            state.moments = Some((uncube(m), uncube(v)));
+            *moments = Some((uncube(m), uncube(v)));
             return uncube(p);
         }
-        let lr = self.lr * size.rate;
-        let (correction_1, correction_2) = self.corrections(Some(state.steps));
+        let lr = rule.lr * size.rate;
+        let (correction_1, correction_2) = rule.corrections(Some(*steps));
         let (dtype, p, g) = (p.dtype(), wide(p), clipped(g, size));
-        let m = m * self.beta_1 + g.clone() * (1.0 - self.beta_1);
-        let v = v * self.beta_2 + g.square() * (1.0 - self.beta_2);
-        state.moments = Some((m.clone(), v.clone()));
-        let denominator = v.sqrt() / correction_2 + self.epsilon;
-        narrow(p * (1.0 - lr * self.weight_decay) - m / denominator * (lr / correction_1), dtype)
+        let m = m * rule.beta_1 + g.clone() * (1.0 - rule.beta_1);
+        let v = v * rule.beta_2 + g.square() * (1.0 - rule.beta_2);
+        *moments = Some((m.clone(), v.clone()));
+        let denominator = v.sqrt() / correction_2 + rule.epsilon;
+        narrow(p * (1.0 - lr * rule.weight_decay) - m / denominator * (lr / correction_1), dtype)
     }
 }
 
@@ -133,7 +150,7 @@ mod tests {
             m = 0.9 * m + 0.1 * g;
             v = 0.999 * v + 0.001 * g * g;
             p -= 0.01 * (m / (1.0 - 0.9f64.powi(t))) / ((v / (1.0 - 0.999f64.powi(t))).sqrt() + 1e-8);
-            tensor = adamw.update(tensor, Tensor::full([1], g, &device), &mut state, &StepSize::FULL);
+            tensor = state.update(tensor, Tensor::full([1], g, &device), &StepSize::FULL);
             let got: f32 = tensor.clone().into_scalar();
             assert!((f64::from(got) - p).abs() < 1e-6, "step {t}: {got} is not {p}");
         }

@@ -1,27 +1,26 @@
-//! Optimizers with PyTorch's formulas and defaults. Each keeps one state per parameter.
+//! Optimizers with PyTorch's formulas and defaults. Each keeps one state per parameter. A rule is one file:
+//! [`Rule`] and the [`State`] of one parameter.
 
 mod adamw;
 mod gradients;
 pub mod host;
+mod on_device;
 mod schedule;
 mod sgd;
 
-use std::collections::HashMap;
-
-use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
+use burn::module::Module;
 use burn::tensor::{DType, Device, Tensor};
 use serde::{Deserialize, Serialize};
 
 pub use adamw::AdamW;
 pub use gradients::{GradientSet, clip_factor, squares};
+pub use on_device::DeviceOptimizer;
 pub use schedule::Schedule;
 pub use sgd::Sgd;
 
 use crate::device::DeviceId;
-use crate::ops::backend::on_cuda;
 use crate::ops::wide;
-use crate::residence::{Blocks, Memory};
-use host::{HostAdamW, Work};
+use host::{HostOptimizer, HostRule, Work};
 
 /// `train.optimizer`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -45,27 +44,24 @@ impl Default for OptimizerConfig {
 }
 
 impl OptimizerConfig {
-    /// Tensors of a parameter's size that the device keeps between steps when the optimizer's state is in
-    /// `memory`.
-    pub fn state_tensors(&self, memory: Memory) -> u64 {
-        match self {
-            Self::None(_) => 0,
-            Self::Sgd(sgd) => sgd.state_tensors(),
-            Self::AdamW(_) if memory == Memory::Host => 0,
-            Self::AdamW(_) => 2,
+    /// `None`: there is no update.
+    pub fn rule(&self) -> Option<Box<dyn Rule>> {
+        match self.clone() {
+            Self::None(_) => None,
+            Self::Sgd(rule) => Some(Box::new(rule)),
+            Self::AdamW(rule) => Some(Box::new(rule)),
         }
     }
 
-    /// Tensors of a parameter's size that exist on the device for a moment while that parameter is
-    /// updated, besides the parameter, its gradient and its state.
-    pub fn workspace_tensors(&self, memory: Memory) -> u64 {
-        match self {
-            Self::None(_) => 0,
-            Self::AdamW(_) if memory == Memory::Host => 0,
-            // In place.
-            Self::Sgd(_) => 0,
-            Self::AdamW(_) => 2,
-        }
+    /// Bytes that the optimizer keeps between steps of so many parameters.
+    pub fn state_bytes(&self, elements: u64) -> u64 {
+        self.rule().map_or(0, |rule| rule.state_bytes(elements))
+    }
+
+    /// Bytes that exist for a moment while a parameter of so many elements is updated on the device, apart from
+    /// the parameter, its gradient and its state.
+    pub fn workspace_bytes(&self, elements: u64) -> u64 {
+        self.rule().map_or(0, |rule| rule.workspace_bytes(elements))
     }
 }
 
@@ -85,12 +81,16 @@ impl StepSize {
     pub const FULL: Self = Self { rate: 1.0, clip: None, applied: None };
 }
 
-/// One parameter's update on flat views: `(parameter, gradient, state) → parameter`.
-pub trait UpdateRule {
-    type State;
+/// How parameters are updated.
+pub trait Rule: Send {
+    /// Bytes kept between steps of so many elements.
+    fn state_bytes(&self, elements: u64) -> u64;
 
-    /// Of a parameter of `elements` elements before its first update.
-    fn state(&self, elements: usize, device: &Device) -> Self::State;
+    /// As [`OptimizerConfig::workspace_bytes`].
+    fn workspace_bytes(&self, elements: u64) -> u64;
+
+    /// The state of a parameter of `elements` elements before its first update.
+    fn state(&self, elements: usize, device: &Device) -> Box<dyn State>;
 
     /// What the updates of one step share on a device whose flag [`StepSize::applied`] the host does not
     /// wait for, from that flag and the same of the step before; it takes the flag's place.
@@ -98,42 +98,38 @@ pub trait UpdateRule {
         applied
     }
 
-    fn update(
-        &self,
-        parameter: Tensor<1>,
-        gradient: Tensor<1>,
-        state: &mut Self::State,
-        size: &StepSize,
-    ) -> Tensor<1>;
+    /// The same rule in the host's memory; `None` where it has no such form.
+    fn on_host(&self) -> Option<HostRule> {
+        None
+    }
+}
+
+/// What a rule knows of one parameter.
+pub trait State: Send {
+    /// The flat parameter after a step along its gradient.
+    fn update(&mut self, parameter: Tensor<1>, gradient: Tensor<1>, size: &StepSize) -> Tensor<1>;
 }
 
 /// An optimizer with the state of every parameter it has updated.
 pub enum Optimizer {
     None,
-    Sgd(Stateful<Sgd>),
-    AdamW(Stateful<AdamW>),
-    /// AdamW with its state and its arithmetic on the host.
-    Host(HostAdamW),
-}
-
-/// An update rule and its states.
-pub struct Stateful<R: UpdateRule> {
-    rule: R,
-    states: HashMap<ParamId, R::State>,
-    /// [`UpdateRule::share`] of the last step that had a flag.
-    shared: Option<Tensor<1>>,
+    OnDevice(DeviceOptimizer),
+    /// With its state and its arithmetic on the host.
+    OnHost(HostOptimizer),
 }
 
 impl Optimizer {
-    /// With its state in `memory`, for parameters on `device`.
-    pub fn new(config: &OptimizerConfig, memory: Memory, device: DeviceId) -> Self {
-        match config {
-            OptimizerConfig::None(_) => Self::None,
-            OptimizerConfig::AdamW(rule) if memory == Memory::Host => {
-                Self::Host(HostAdamW::new(rule.clone(), device))
+    /// `host`: on the host, for parameters of this device.
+    ///
+    /// # Panics
+    /// When the rule has no form for the host, and is to run there.
+    pub fn new(config: &OptimizerConfig, host: Option<DeviceId>) -> Self {
+        match (config.rule(), host) {
+            (None, _) => Self::None,
+            (Some(rule), None) => Self::OnDevice(DeviceOptimizer::new(rule)),
+            (Some(rule), Some(device)) => {
+                Self::OnHost(HostOptimizer::new(rule.on_host().expect("a rule for the host"), device))
             }
-            OptimizerConfig::Sgd(rule) => Self::Sgd(Stateful::new(rule.clone())),
-            OptimizerConfig::AdamW(rule) => Self::AdamW(Stateful::new(rule.clone())),
         }
     }
 
@@ -141,50 +137,17 @@ impl Optimizer {
     ///
     /// # Panics
     /// When the host has not enough memory for their state.
-    pub fn adopt<M: Module>(&mut self, module: &M, blocks: Option<&Blocks>) {
-        if let Self::Host(host) = self {
-            blocks.inspect(|blocks| blocks.adopt(host.worker()));
+    pub fn adopt<M: Module>(&mut self, module: &M) {
+        if let Self::OnHost(host) = self {
             host.adopt(module);
         }
     }
 
     /// Makes the states that the device keeps, so that the first step has them from its beginning, as every
     /// other has. A parameter without one gets it in its first update.
-    pub fn make_states<M: Module>(&mut self, module: &M, blocks: Option<&Blocks>) {
-        blocks.inspect(|blocks| blocks.make_states(self));
-        module.visit(&mut MakeStates(self));
-    }
-
-    /// The same of one parameter, whose state is kept under `id`.
-    pub fn make_state(&mut self, id: ParamId, elements: usize, device: &Device) {
-        match self {
-            Self::None | Self::Host(_) => {}
-            Self::Sgd(stateful) => _ = stateful.state(id, elements, device),
-            Self::AdamW(stateful) => _ = stateful.state(id, elements, device),
-        }
-    }
-
-    /// Seconds that updates on the host have taken since the last call.
-    pub fn take_host_seconds(&self) -> Option<f64> {
-        match self {
-            Self::Host(host) => Some(host.worker().take_seconds()),
-            Self::None | Self::Sgd(_) | Self::AdamW(_) => None,
-        }
-    }
-
-    /// Updates one flat parameter, whose state is kept under `id`; all three are outside of autodiff.
-    pub fn update(
-        &mut self,
-        id: ParamId,
-        flat: Tensor<1>,
-        gradient: Tensor<1>,
-        size: &StepSize,
-    ) -> Tensor<1> {
-        match self {
-            Self::None => flat,
-            Self::Sgd(stateful) => stateful.update(id, flat, gradient, size),
-            Self::AdamW(stateful) => stateful.update(id, flat, gradient, size),
-            Self::Host(_) => unreachable!("what is updated on the host goes there"),
+    pub fn make_states<M: Module>(&mut self, module: &M) {
+        if let Self::OnDevice(optimizer) = self {
+            optimizer.make_states(module);
         }
     }
 
@@ -193,70 +156,9 @@ impl Optimizer {
     pub fn step<M: Module>(&mut self, module: M, gradients: GradientSet, size: &StepSize) -> M {
         match self {
             Self::None => module,
-            Self::Sgd(stateful) => stateful.step(module, gradients, size),
-            Self::AdamW(stateful) => stateful.step(module, gradients, size),
-            Self::Host(host) => host.step(module, gradients, Work::step(size)),
+            Self::OnDevice(optimizer) => optimizer.step(module, gradients, size),
+            Self::OnHost(host) => host.step(module, gradients, Work::step(size)),
         }
-    }
-}
-
-impl<R: UpdateRule> Stateful<R> {
-    fn new(rule: R) -> Self {
-        Self { rule, states: HashMap::new(), shared: None }
-    }
-
-    fn step<M: Module>(&mut self, module: M, gradients: GradientSet, size: &StepSize) -> M {
-        let mut size = size.clone();
-        if let Some(applied) = size.applied.take() {
-            if on_cuda(&applied) {
-                self.shared = Some(self.rule.share(applied, self.shared.take()));
-                size.applied = self.shared.clone();
-            } else if applied.into_scalar::<f32>() == 0.0 {
-                // The CPU computes when it is called: the flag is there already.
-                return module;
-            }
-        }
-        module.map(&mut Update { stateful: self, gradients, size: &size })
-    }
-
-    fn update(&mut self, id: ParamId, flat: Tensor<1>, gradient: Tensor<1>, size: &StepSize) -> Tensor<1> {
-        let (rule, state) = self.state(id, flat.dims()[0], &flat.device());
-        rule.update(flat, gradient, state, size)
-    }
-
-    fn state(&mut self, id: ParamId, elements: usize, device: &Device) -> (&R, &mut R::State) {
-        let Self { rule, states, .. } = self;
-        (rule, states.entry(id).or_insert_with(|| rule.state(elements, device)))
-    }
-}
-
-struct MakeStates<'a>(&'a mut Optimizer);
-
-impl ModuleVisitor for MakeStates<'_> {
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        let tensor = param.val().inner();
-        self.0.make_state(param.id, tensor.shape().num_elements(), &tensor.device());
-    }
-}
-
-/// Visits the parameters of a module and updates each.
-struct Update<'a, R: UpdateRule> {
-    stateful: &'a mut Stateful<R>,
-    gradients: GradientSet,
-    size: &'a StepSize,
-}
-
-impl<R: UpdateRule> ModuleMapper for Update<'_, R> {
-    fn map_float<const D: usize>(&mut self, parameter: Param<Tensor<D>>) -> Param<Tensor<D>> {
-        let (id, tensor, mapper) = parameter.consume();
-        let shape = tensor.shape();
-        let size = shape.num_elements();
-        let Some(gradient) = self.gradients.take(id, size) else {
-            return Param::from_mapped_value(id, tensor, mapper);
-        };
-        let updated = self.stateful.update(id, tensor.inner().reshape([size]), gradient, self.size);
-        let tensor = Tensor::from_inner(updated.reshape(shape)).require_grad();
-        Param::from_mapped_value(id, tensor, mapper)
     }
 }
 
@@ -275,6 +177,8 @@ fn clipped(gradient: Tensor<1>, size: &StepSize) -> Tensor<1> {
 
 #[cfg(test)]
 mod tests {
+    use burn::module::{Param, ParamId};
+
     use super::*;
 
     #[derive(Module, Debug)]
@@ -287,7 +191,7 @@ mod tests {
         let device = Device::flex().autodiff();
         let weight = Tensor::<1>::from_floats([1.0, -2.0, 0.5], &device).require_grad();
         let mut module = One { weight: Param::initialized(ParamId::new(), weight) };
-        let mut optimizer = Optimizer::new(config, Memory::Device, DeviceId::Cpu);
+        let mut optimizer = Optimizer::new(config, None);
         let step = |(gradient, applied): &(f32, bool)| {
             let mut gradients = GradientSet::default();
             gradients.add(&module, (module.weight.val() * *gradient).sum().backward());

@@ -3,7 +3,7 @@
 use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 
-use super::{StepSize, UpdateRule, clipped, zeros};
+use super::{Rule, State, StepSize, clipped, zeros};
 use crate::ops::backend::{cube, on_cuda, uncube};
 use crate::ops::kernels::sgd::{SgdStep, sgd};
 use crate::ops::{narrow, wide};
@@ -33,40 +33,47 @@ impl Default for Sgd {
     }
 }
 
-impl Sgd {
-    pub fn state_tensors(&self) -> u64 {
-        u64::from(self.momentum > 0.0)
+/// Without momentum nothing is kept.
+struct Momentum {
+    rule: Sgd,
+    m: Option<Tensor<1>>,
+}
+
+impl Rule for Sgd {
+    fn state_bytes(&self, elements: u64) -> u64 {
+        if self.momentum > 0.0 { 4 * elements } else { 0 }
+    }
+
+    /// In place.
+    fn workspace_bytes(&self, _elements: u64) -> u64 {
+        0
+    }
+
+    fn state(&self, elements: usize, device: &Device) -> Box<dyn State> {
+        let m = (self.momentum > 0.0).then(|| zeros(elements, device));
+        Box::new(Momentum { rule: self.clone(), m })
     }
 }
 
-impl UpdateRule for Sgd {
-    /// Without momentum there is none.
-    type State = Option<Tensor<1>>;
-
-    fn state(&self, elements: usize, device: &Device) -> Self::State {
-        (self.momentum > 0.0).then(|| zeros(elements, device))
-    }
-
-    fn update(&self, p: Tensor<1>, g: Tensor<1>, state: &mut Self::State, size: &StepSize) -> Tensor<1> {
-        let lr = self.lr * size.rate;
+impl State for Momentum {
+    fn update(&mut self, p: Tensor<1>, g: Tensor<1>, size: &StepSize) -> Tensor<1> {
+        let Self { rule: Sgd { lr, momentum, weight_decay }, m } = self;
+        let lr = *lr * size.rate;
         if on_cuda(&p) {
-            let step = SgdStep {
-                lr: lr as f32,
-                momentum: self.momentum as f32,
-                weight_decay: self.weight_decay as f32,
-            };
+            let step =
+                SgdStep { lr: lr as f32, momentum: *momentum as f32, weight_decay: *weight_decay as f32 };
             let (clip, applied) = (size.clip.clone().map(cube), size.applied.clone().map(cube));
-            let m = state.take().map(cube);
-            let (p, m) = sgd(cube(p), &cube(g), m, clip.as_ref(), applied.as_ref(), step);
-            *state = m.map(uncube);
+            let before = m.take().map(cube);
+            let (p, after) = sgd(cube(p), &cube(g), before, clip.as_ref(), applied.as_ref(), step);
+            *m = after.map(uncube);
             return uncube(p);
         }
         let (dtype, p, g) = (p.dtype(), wide(p), clipped(g, size));
-        let g = if self.weight_decay > 0.0 { g + p.clone() * self.weight_decay } else { g };
-        let Some(m) = state.take() else { return narrow(p - g * lr, dtype) };
-        let m = m * self.momentum + g;
-        *state = Some(m.clone());
-        narrow(p - m * lr, dtype)
+        let g = if *weight_decay > 0.0 { g + p.clone() * *weight_decay } else { g };
+        let Some(before) = m.take() else { return narrow(p - g * lr, dtype) };
+        let after = before * *momentum + g;
+        *m = Some(after.clone());
+        narrow(p - after * lr, dtype)
     }
 }
 
@@ -84,7 +91,7 @@ mod tests {
         let mut state = sgd.state(1, &device);
         let mut p = Tensor::<1>::ones([1], &device);
         for expected in [0.94, 0.8266] {
-            p = sgd.update(p, Tensor::full([1], 0.5, &device), &mut state, &StepSize::FULL);
+            p = state.update(p, Tensor::full([1], 0.5, &device), &StepSize::FULL);
             let value: f32 = p.clone().into_scalar();
             assert!((value - expected).abs() < 1e-6, "{value} is not {expected}");
         }

@@ -6,11 +6,18 @@
 
 use burn::tensor::{DType, Tensor};
 
-use super::config::{Placement, Strategy};
+use super::Movement;
+use super::config::Placement;
 use crate::device::{BlockStore, Side, StoreSize};
 
 /// Slots for inputs on their way in each direction.
 pub const SLOTS: usize = 2;
+
+/// A block's input between forward and backward.
+pub enum Input {
+    OnDevice(Box<Tensor<2>>),
+    OnHost(Ticket),
+}
 
 /// Names an input that was kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +25,7 @@ pub struct Ticket(u64);
 
 pub struct Activations {
     placement: Placement,
+    movement: &'static dyn Movement,
     count: usize,
     /// Made for the largest input so far.
     store: Option<Kept>,
@@ -38,8 +46,8 @@ struct Kept {
 }
 
 impl Activations {
-    pub fn new(placement: Placement, count: usize) -> Self {
-        Self { placement, count, store: None, tickets: 0 }
+    pub fn new(placement: Placement, movement: &'static dyn Movement, count: usize) -> Self {
+        Self { placement, movement, count, store: None, tickets: 0 }
     }
 
     /// Makes buffers for inputs of up to `elements` elements, unless there are such: between steps, since
@@ -63,9 +71,10 @@ impl Activations {
         self.make_room(x.shape().num_elements(), x.dtype());
         self.tickets += 1;
         let ticket = Ticket(self.tickets);
+        let overlaps = self.overlaps();
         let kept = self.store.as_mut().expect("there is room");
         kept.keep(block, x, ticket);
-        if block + 1 == self.count && self.placement.offload.strategy == Strategy::Overlap {
+        if block + 1 == self.count && overlaps {
             // Backward begins with it.
             kept.fill(block);
         }
@@ -78,7 +87,7 @@ impl Activations {
     /// # Panics
     /// When a later forward has replaced it.
     pub fn restore(&mut self, block: usize, ticket: Ticket) -> Tensor<2> {
-        let overlap = self.placement.offload.strategy == Strategy::Overlap;
+        let overlap = self.overlaps();
         let kept = self.store.as_mut().expect("inputs were kept");
         let current = kept.inputs[block].map(|(ticket, _)| ticket);
         assert_eq!(current, Some(ticket), "a forward is followed by its backward");
@@ -103,8 +112,13 @@ impl Activations {
         }
     }
 
+    /// Whether an input is copied before its turn.
+    fn overlaps(&self) -> bool {
+        self.movement.ahead(SLOTS).is_some()
+    }
+
     fn wait(&mut self) {
-        if let Some(kept) = self.store.as_mut().filter(|_| self.placement.offload.strategy.host_waits()) {
+        if let Some(kept) = self.store.as_mut().filter(|_| self.movement.host_waits()) {
             kept.store.wait();
         }
     }
@@ -112,7 +126,9 @@ impl Activations {
 
 impl Kept {
     fn new(placement: Placement, count: usize, elements: usize, dtype: DType) -> Self {
-        let size = StoreSize { blocks: count, elements, dtype, slots: 2 * SLOTS, gradients: false };
+        let (slots, gradients) = (2 * SLOTS, false);
+        let size =
+            StoreSize { blocks: count, elements, trainable: 0, dtype, slots, gradient_slots: 0, gradients };
         let store = placement.device.block_store(size).unwrap_or_else(|e| panic!("{e}"));
         Self { store, elements, dtype, inputs: vec![None; count], sent: 0, coming: [None; SLOTS] }
     }
@@ -175,11 +191,12 @@ impl Kept {
 mod tests {
     use super::*;
     use crate::device::DeviceId;
-    use crate::residence::{Memory, Offload};
+    use crate::residence::{Memory, Offload, Strategy};
 
     fn activations(strategy: Strategy) -> Activations {
         let offload = Offload { activations: Memory::Host, ..Offload::of(strategy) };
-        Activations::new(Placement { offload, device: DeviceId::Cpu, accumulates: true }, 4)
+        let placement = Placement { offload, device: DeviceId::Cpu, accumulates: true };
+        Activations::new(placement, strategy.movement().expect("blocks move"), 4)
     }
 
     fn input(block: usize, graph: usize) -> Tensor<2> {

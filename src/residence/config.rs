@@ -5,7 +5,6 @@ use serde::{Deserialize, Serialize};
 use super::activations::SLOTS as ACTIVATION_SLOTS;
 use super::engine::GRADIENT_SLOTS;
 use crate::device::DeviceId;
-use crate::optim::OptimizerConfig;
 use crate::recipe::Cell;
 use crate::words::Rule;
 
@@ -122,11 +121,6 @@ impl Strategy {
             Self::Overlap => "overlap",
         }
     }
-
-    /// Whether the host waits for each copy and each block.
-    pub fn host_waits(self) -> bool {
-        matches!(self, Self::Naive | Self::Checkpointed)
-    }
 }
 
 impl Offload {
@@ -229,7 +223,8 @@ impl Offload {
                 "remove the section, or use model.kind = \"gpt2\", \"qwen2\" or \"llama\"",
             ));
         }
-        if self.optimizer == Memory::Host && !matches!(cell.train.optimizer, OptimizerConfig::AdamW(_)) {
+        let on_host = || cell.train.optimizer.rule().is_some_and(|rule| rule.on_host().is_some());
+        if self.optimizer == Memory::Host && !on_host() {
             return Err(Rule::new(
                 &["offload.optimizer", "train.optimizer"],
                 "offload.optimizer = \"host\" runs AdamW on the host, and this cell has another optimizer or none",

@@ -7,14 +7,16 @@ mod host_updates;
 
 use burn::backend::DispatchTensor;
 use burn::module::ParamId;
-use burn::tensor::{DType, Device, Tensor};
+use burn::tensor::{Device, Tensor, TensorData};
 
-use super::config::{Offload, Strategy};
+use super::activations::{Activations, Input};
 use super::layout::Layout;
+use super::{Movement, ParameterStore};
 use crate::device::trace::Mark;
-use crate::device::{BlockStore, Side};
+use crate::device::{BlockStore, Side, StoreSize};
 use crate::optim::host::Work;
-use crate::optim::{Optimizer, StepSize, squares};
+use crate::optim::{DeviceOptimizer, Optimizer, OptimizerConfig, StepSize, squares};
+use crate::params::named::{Named, wide};
 use host_updates::HostUpdates;
 
 /// Slots for gradients: one is computed while the other is sent.
@@ -40,9 +42,14 @@ impl Pass {
 pub struct Engine {
     store: Box<dyn BlockStore>,
     layout: Layout,
-    offload: Offload,
-    count: usize,
-    dtype: DType,
+    size: StoreSize,
+    pub movement: &'static dyn Movement,
+    /// Of the slots, on autodiff or not.
+    device: Device,
+    /// What the name of a block's parameter begins with, before the block's number: `model.layers`.
+    prefix: &'static str,
+    /// Of inputs that wait on the host for backward.
+    pub activations: Option<Activations>,
     /// By slot for weights: the block it holds or is being filled with.
     holds: Vec<Option<usize>>,
     turn: Option<(usize, usize)>,
@@ -55,90 +62,110 @@ pub struct Engine {
     wants_squares: bool,
     /// One each: an update needs no more, since optimizers work element by element.
     ids: Vec<ParamId>,
-    /// Of an optimizer on the host.
-    updates: Option<HostUpdates>,
-    /// Whether gradients have buffers of their own; else they take the place of the weights.
-    separate_gradients: bool,
-    /// A slot is refilled while its block is still to be computed: for tests of the tests.
-    refills_early: bool,
+    updates: Updates,
+}
+
+/// Who updates blocks.
+enum Updates {
+    Nobody,
+    OnDevice(DeviceOptimizer),
+    OnHost(HostUpdates),
 }
 
 impl Engine {
     pub fn new(
         store: Box<dyn BlockStore>,
         layout: Layout,
-        count: usize,
-        dtype: DType,
-        offload: Offload,
-        separate_gradients: bool,
+        size: StoreSize,
+        movement: &'static dyn Movement,
+        device: Device,
+        prefix: &'static str,
     ) -> Self {
         Self {
-            dtype,
             store,
             layout,
-            offload,
-            count,
-            holds: vec![None; offload.buffers],
+            movement,
+            device,
+            prefix,
+            activations: None,
+            holds: vec![None; size.slots],
             turn: None,
             gradients_sent: 0,
-            summed: vec![false; count],
-            squares: vec![None; count],
+            summed: vec![false; size.blocks],
+            squares: vec![None; size.blocks],
             wants_squares: false,
-            ids: (0..count).map(|_| ParamId::new()).collect(),
-            updates: None,
-            separate_gradients,
-            refills_early: false,
+            ids: (0..size.blocks).map(|_| ParamId::new()).collect(),
+            updates: Updates::Nobody,
+            size,
         }
     }
 
-    /// Brings a block into a slot, and under `overlap` issues the copies of those after it. Gives the
+    /// Takes the blocks' updates over, before the first backward. `optimizer`: of the network's other parameters,
+    /// whose worker on the host serves blocks too. `wants_squares`: whether squares of gradients are added up.
+    pub fn begin(&mut self, config: &OptimizerConfig, optimizer: &Optimizer, wants_squares: bool) {
+        self.wants_squares = wants_squares;
+        self.updates = match (optimizer, config.rule()) {
+            (Optimizer::OnHost(host), _) => {
+                let mut updates = HostUpdates::new(host.worker().clone(), self.size.blocks);
+                if self.size.trainable > 0 {
+                    for block in 0..self.size.blocks {
+                        updates.adopt(&mut *self.store, self.size, block, self.ids[block]);
+                    }
+                }
+                Updates::OnHost(updates)
+            }
+            (_, Some(rule)) => Updates::OnDevice(DeviceOptimizer::new(rule)),
+            (_, None) => Updates::Nobody,
+        };
+    }
+
+    /// Brings a block into a slot, and issues the copies of those that come ahead of their turn. Gives the
     /// block's parameters: views of the slot, outside of autodiff.
     pub fn enter(&mut self, block: usize, pass: Pass) -> Vec<DispatchTensor> {
         assert!(self.turn.is_none(), "block {block} comes while {:?} has its turn", self.turn);
-        if self.offload.strategy.host_waits() {
+        if self.movement.host_waits() {
             // What came before, a head or an embedding, hides no copy either.
             self.store.wait();
         }
         let slot = self.slot_of(block).unwrap_or_else(|| self.load(block, block, pass));
         self.turn = Some((block, slot));
-        if self.offload.strategy == Strategy::Overlap {
-            let count = self.count;
-            let ahead = 1..self.offload.buffers + usize::from(self.refills_early);
-            for next in ahead.filter_map(|k| pass.next(block, k, count)) {
-                if self.slot_of(next).is_none() {
-                    self.load(next, block, pass);
-                }
+        let count = self.size.blocks;
+        let ahead = self.movement.ahead(self.holds.len()).unwrap_or(0);
+        for next in (1..=ahead).filter_map(|k| pass.next(block, k, count)) {
+            if self.slot_of(next).is_none() {
+                self.load(next, block, pass);
             }
         }
-        if self.offload.strategy.host_waits() {
+        if self.movement.host_waits() {
             self.store.wait();
         }
         self.store.filled(slot);
         self.store.mark(Mark::TurnBegins);
-        let whole = self.holds[slot] == Some(block) || self.refills_early;
-        assert!(whole, "block {block} is not in its slot");
         self.layout.parts.iter().map(|part| self.store.view(slot, part.first, &part.shape)).collect()
     }
 
-    /// Ends a block's turn. But for `overlap` it is on the host alone again.
+    /// Ends a block's turn. Where none is copied ahead, it is on the host alone again.
     pub fn leave(&mut self, block: usize) {
         let (turn, slot) = self.turn.take().expect("a block that leaves has entered");
         assert_eq!(turn, block, "the block whose turn it is leaves");
         self.store.used(slot);
         self.store.mark(Mark::TurnEnds);
-        if self.offload.strategy.host_waits() {
+        if self.movement.host_waits() {
             self.store.wait();
         }
-        if self.offload.strategy != Strategy::Overlap {
+        if self.movement.ahead(self.holds.len()).is_none() {
             self.release(slot);
             assert!(self.holds.iter().all(Option::is_none), "all blocks are on the host");
         }
     }
 
-    /// Takes the gradients of the block whose turn it is, in the layout's order, and sends them to the
-    /// host, added to those of earlier micro-batches.
+    /// Takes the gradients of the block whose turn it is, of its trainable parameters in the layout's order, and
+    /// sends them to the host, added to those of earlier micro-batches.
     pub fn take_gradients(&mut self, block: usize, mut gradients: Vec<DispatchTensor>) {
         assert_eq!(self.turn.map(|(turn, _)| turn), Some(block), "gradients come during a block's turn");
+        if gradients.is_empty() {
+            return;
+        }
         let slot = self.gradient_slot();
         if std::mem::replace(&mut self.summed[block], true) {
             self.fill(slot, Side::Gradients, block);
@@ -150,111 +177,106 @@ impl Engine {
             gradients = sums.collect();
         }
         if self.wants_squares {
-            let sum = (!gradients.is_empty()).then(|| squares(gradients.to_vec()));
-            self.squares[block] = sum;
+            self.squares[block] = Some(squares(gradients.to_vec()));
         }
         for (part, gradient) in self.layout.parts.iter().zip(gradients) {
             self.store.write(slot, part.first, gradient);
         }
         self.send(slot, Side::Gradients, block);
-        if self.offload.strategy.host_waits() {
+        if self.movement.host_waits() {
             self.store.wait();
         }
-        if let Some(updates) = &mut self.updates {
+        if let Updates::OnHost(updates) = &mut self.updates {
             updates.arriving(&mut *self.store, block, self.ids[block]);
         }
     }
 
-    /// Updates every block that has gradients, on the device or on the host, and begins the next step: its first
-    /// gradients replace these. The slots are empty after an update: what they held is stale.
-    pub fn update(&mut self, optimizer: &mut Optimizer, size: &StepSize) {
-        let summed = std::mem::replace(&mut self.summed, vec![false; self.count]);
-        self.squares.fill(None);
-        if matches!(optimizer, Optimizer::None) {
-            return;
-        }
-        for slot in 0..self.holds.len() {
-            self.release(slot);
-        }
-        let blocks = (0..self.count).filter(|block| summed[*block]);
-        if let Some(updates) = &mut self.updates {
-            // Reads the norm where gradients are clipped: no update begins before it is known.
-            let work = Work::step(size);
-            // The gradients of the last block were here first.
-            blocks.rev().for_each(|block| updates.update(&mut *self.store, block, self.ids[block], work));
-            updates.end_step();
-            return;
-        }
-        for block in blocks {
-            let slot = block % self.holds.len();
-            let from = self.gradient_slot();
-            self.fill(slot, Side::Weights, block);
-            self.fill(from, Side::Gradients, block);
-            self.store.filled(slot);
-            self.store.filled(from);
-            let [weights, gradients] = [slot, from]
-                .map(|slot| Tensor::from_dispatch(self.store.view(slot, 0, &[self.layout.elements])));
-            let updated = optimizer.update(self.ids[block], weights, gradients, size);
-            self.store.used(from);
-            self.store.clear(from);
-            self.store.write(slot, 0, updated.into_dispatch());
-            self.send(slot, Side::Weights, block);
-            if self.offload.strategy.host_waits() {
-                self.store.wait();
-            }
-        }
-    }
-
-    /// Makes the states of all blocks that the device keeps.
-    pub fn make_states(&self, optimizer: &mut Optimizer, device: &Device) {
-        self.ids.iter().for_each(|id| optimizer.make_state(*id, self.layout.elements, device));
-    }
-
-    /// The sum of all blocks' squared gradients, [1] in fp32; `None` where none were wanted or came.
-    pub fn squares(&self) -> Option<Tensor<1>> {
-        self.squares.iter().flatten().cloned().reduce(|sum, more| sum + more)
-    }
-
-    /// Adds up squares from the next gradients on.
-    pub fn want_squares(&mut self) {
-        self.wants_squares = true;
-    }
-
     /// A block's buffer, arrived on the host.
-    pub fn host(&mut self, side: Side, block: usize) -> &mut [u8] {
+    fn host(&mut self, side: Side, block: usize) -> &mut [u8] {
         self.expect(side, block);
         self.store.host(side, block)
     }
 
-    /// Whether gradients of this step have arrived for a block.
-    pub fn has_gradients(&self, block: usize) -> bool {
-        self.summed[block]
-    }
-
     /// Forgets the gradients so far.
-    pub fn discard_gradients(&mut self) {
-        let summed = std::mem::replace(&mut self.summed, vec![false; self.count]);
+    pub fn discard(&mut self) {
+        let summed = std::mem::replace(&mut self.summed, vec![false; self.size.blocks]);
         self.squares.fill(None);
-        if self.separate_gradients {
-            return;
+        if let (Updates::OnHost(updates), false) = (&mut self.updates, self.size.gradients) {
+            // Its masters have the weights that the gradients took the place of.
+            for block in (0..self.size.blocks).filter(|block| summed[*block]) {
+                updates.restore(&mut *self.store, block, self.ids[block]);
+            }
         }
-        let updates = self.updates.as_mut().expect("an optimizer on the host has the weights");
-        for block in (0..self.count).filter(|block| summed[*block]) {
-            updates.restore(&mut *self.store, block, self.ids[block]);
-        }
-    }
-
-    pub fn settle(&mut self) {
-        self.store.settle();
     }
 
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// Refills slots whose block is still to be computed, from now on: results are wrong.
-    pub fn refill_early(&mut self) {
-        self.refills_early = true;
+    /// The full name of a block's parameter.
+    pub fn name(&self, block: usize, part: usize) -> String {
+        format!("{}.{block}.{}", self.prefix, self.layout.parts[part].name)
+    }
+
+    /// Values by name, of the first `parts` of each block that is asked for.
+    fn named(&mut self, side: Side, parts: usize, blocks: impl Iterator<Item = usize>) -> Named {
+        let (dtype, layout) = (self.size.dtype, self.layout.parts[..parts].to_vec());
+        let mut found = Named::new();
+        for block in blocks {
+            for (i, part) in layout.iter().enumerate() {
+                let name = self.name(block, i);
+                let bytes = part.first * dtype.size()..(part.first + part.elements()) * dtype.size();
+                let values = self.host(side, block)[bytes].to_vec();
+                found.push((name, wide(TensorData::from_bytes_vec(values, part.shape.clone(), dtype))));
+            }
+        }
+        found
+    }
+
+    fn update_on_device(&mut self, block: usize, size: &StepSize) {
+        let slot = block % self.holds.len();
+        let from = self.gradient_slot();
+        self.fill(slot, Side::Weights, block);
+        self.fill(from, Side::Gradients, block);
+        self.store.filled(slot);
+        self.store.filled(from);
+        let [weights, gradients] =
+            [slot, from].map(|slot| Tensor::from_dispatch(self.store.view(slot, 0, &[self.size.trainable])));
+        let Updates::OnDevice(optimizer) = &mut self.updates else { unreachable!("asked by the caller") };
+        let updated = optimizer.update(self.ids[block], weights, gradients, size);
+        self.store.used(from);
+        self.store.clear(from);
+        self.store.write(slot, 0, updated.into_dispatch());
+        self.send(slot, Side::Weights, block);
+        if self.movement.host_waits() {
+            self.store.wait();
+        }
+    }
+
+    /// Makes the buffers that inputs of up to `elements` elements wait in, where they wait on the host.
+    ///
+    /// # Panics
+    /// When the host or the device has not enough memory.
+    pub fn make_room(&mut self, elements: usize) {
+        let dtype = self.size.dtype;
+        self.activations.iter_mut().for_each(|activations| activations.make_room(elements, dtype));
+    }
+
+    /// Keeps a block's input for backward.
+    pub fn keep(&mut self, block: usize, x: Tensor<2>) -> Input {
+        match &mut self.activations {
+            None => Input::OnDevice(Box::new(x)),
+            Some(activations) => Input::OnHost(activations.keep(block, x)),
+        }
+    }
+
+    /// An input that was kept, to be read until the block's activations are released.
+    pub fn restore(&mut self, block: usize, input: Input) -> Tensor<2> {
+        match (input, &mut self.activations) {
+            (Input::OnHost(ticket), Some(activations)) => activations.restore(block, ticket),
+            (Input::OnHost(_), None) => unreachable!("kept by the same blocks"),
+            (Input::OnDevice(x), _) => *x,
+        }
     }
 
     fn slot_of(&self, block: usize) -> Option<usize> {
@@ -269,14 +291,12 @@ impl Engine {
             Pass::Backward => current.checked_sub(held),
         };
         let wanted = turns(block).expect("blocks are loaded ahead");
-        let free = |held: &Option<usize>| match held.map(turns) {
-            Some(Some(turns)) if turns < wanted => self.refills_early && turns == 0,
-            _ => true,
+        let free = |held: usize| turns(held).is_none_or(|turns| turns >= wanted);
+        let rank = |slot: &usize| match self.holds[*slot] {
+            None => (true, usize::MAX),
+            Some(held) => (free(held), held.abs_diff(block)),
         };
-        let slots = (0..self.holds.len()).filter(|slot| free(&self.holds[*slot]));
-        let slot = slots
-            .max_by_key(|slot| self.holds[*slot].map_or(usize::MAX, |held| held.abs_diff(block)))
-            .expect("fewer blocks are wanted than there are slots");
+        let slot = (0..self.holds.len()).max_by_key(rank).expect("there is a slot");
         self.fill(slot, Side::Weights, block);
         self.holds[slot] = Some(block);
         slot
@@ -289,16 +309,77 @@ impl Engine {
 
     fn gradient_slot(&mut self) -> usize {
         self.gradients_sent += 1;
-        self.offload.buffers + self.gradients_sent % GRADIENT_SLOTS
+        self.holds.len() + self.gradients_sent % GRADIENT_SLOTS
     }
 
     fn fill(&mut self, slot: usize, side: Side, block: usize) {
         self.expect(side, block);
-        self.store.fill(slot, side, block, self.layout.elements);
+        let elements = match side {
+            Side::Weights => self.size.elements,
+            Side::Gradients => self.size.trainable,
+        };
+        self.store.fill(slot, side, block, elements);
     }
 
+    /// Sends what changes: trainable parameters or their gradients.
     fn send(&mut self, slot: usize, side: Side, block: usize) {
         self.collect(block);
-        self.store.send(slot, side, block, self.layout.elements);
+        self.store.send(slot, side, block, self.size.trainable);
+    }
+}
+
+impl ParameterStore for Engine {
+    fn make_states(&mut self) {
+        if let (Updates::OnDevice(optimizer), true) = (&mut self.updates, self.size.trainable > 0) {
+            for id in &self.ids {
+                optimizer.state(*id, self.size.trainable, &self.device);
+            }
+        }
+    }
+
+    fn squares(&self) -> Option<Tensor<1>> {
+        self.squares.iter().flatten().cloned().reduce(|sum, more| sum + more)
+    }
+
+    /// On the device or on the host. The slots are empty after an update: what they held is stale.
+    fn update(&mut self, size: &StepSize) {
+        let summed = std::mem::replace(&mut self.summed, vec![false; self.size.blocks]);
+        self.squares.fill(None);
+        let blocks = (0..self.size.blocks).filter(|block| summed[*block]);
+        if !matches!(self.updates, Updates::Nobody) {
+            (0..self.holds.len()).for_each(|slot| self.release(slot));
+        }
+        match &mut self.updates {
+            Updates::Nobody => {}
+            Updates::OnHost(updates) => {
+                // Reads the norm where gradients are clipped: no update begins before it is known.
+                let work = Work::step(size);
+                // The gradients of the last block were here first.
+                blocks.rev().for_each(|block| updates.update(&mut *self.store, block, self.ids[block], work));
+                updates.end_step();
+            }
+            Updates::OnDevice(_) => blocks.for_each(|block| self.update_on_device(block, size)),
+        }
+        self.settle();
+    }
+
+    /// Waits until the weights of all blocks that are updated on the host are there.
+    fn finish(&mut self) {
+        (0..self.size.blocks).for_each(|block| self.collect(block));
+    }
+
+    fn settle(&mut self) {
+        self.store.settle();
+        self.activations.iter_mut().for_each(Activations::settle);
+    }
+
+    fn parameters(&mut self) -> Named {
+        self.named(Side::Weights, self.layout.parts.len(), 0..self.size.blocks)
+    }
+
+    fn gradients(&mut self) -> Named {
+        let summed = self.summed.clone();
+        let blocks = (0..summed.len()).filter(|block| summed[*block]);
+        self.named(Side::Gradients, self.layout.trainable, blocks)
     }
 }

@@ -24,10 +24,13 @@ impl Part {
     }
 }
 
-/// The parameters of a block in the order in which its module is visited. Every block has the same.
+/// The parameters of a block in the order in which its module is visited, trainable ones before frozen ones:
+/// gradients and updates are a buffer's beginning. Every block has the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     pub parts: Vec<Part>,
+    /// How many of the parts are trainable.
+    pub trainable: usize,
     /// Of the whole buffer; what lies between the parameters is zero.
     pub elements: usize,
     by_name: HashMap<String, usize>,
@@ -36,14 +39,23 @@ pub struct Layout {
 impl Layout {
     pub fn of<M: Module>(block: &M, dtype: DType) -> Self {
         let step = ALIGNMENT / dtype.size();
-        let (mut parts, mut elements) = (Vec::new(), 0usize);
-        visit(block, &mut |name, shape, _| {
-            let part = Part { name, shape, first: elements.next_multiple_of(step) };
-            elements = part.first + part.elements();
-            parts.push(part);
+        let mut found = [Vec::new(), Vec::new()];
+        visit(block, &mut |name, shape, is_trainable, _| {
+            found[usize::from(!is_trainable)].push(Part { name, shape, first: 0 });
         });
+        let trainable = found[0].len();
+        let (mut parts, mut elements) = (found.concat(), 0usize);
+        for part in &mut parts {
+            part.first = elements.next_multiple_of(step);
+            elements = part.first + part.elements();
+        }
         let by_name = parts.iter().enumerate().map(|(i, part)| (part.name.clone(), i)).collect();
-        Self { parts, elements, by_name }
+        Self { parts, trainable, elements, by_name }
+    }
+
+    /// Elements from the buffer's beginning to the end of its last trainable parameter.
+    pub fn trainable_elements(&self) -> usize {
+        self.parts[..self.trainable].last().map_or(0, |part| part.first + part.elements())
     }
 
     /// The number of the part of this name.
@@ -51,23 +63,25 @@ impl Layout {
         self.by_name.get(name).copied()
     }
 
-    /// A block's parameters, flat and outside of autodiff, in the layout's order.
+    /// A block's parameters, flat and outside of autodiff, each with the number of its part.
     ///
     /// # Panics
     /// When the block has another layout.
-    pub fn values<M: Module>(&self, block: &M) -> Vec<Tensor<1>> {
-        let (mut parts, mut found) = (self.parts.iter(), Vec::new());
-        visit(block, &mut |name, shape, values| {
-            let same = parts.next().is_some_and(|part| part.name == name && part.shape == shape);
-            assert!(same, "blocks differ in {name}");
-            found.push(values());
+    pub fn values<M: Module>(&self, block: &M) -> Vec<(usize, Tensor<1>)> {
+        let mut found = Vec::new();
+        visit(block, &mut |name, shape, is_trainable, values| {
+            let number = self.find(&name).filter(|number| {
+                self.parts[*number].shape == shape && (*number < self.trainable) == is_trainable
+            });
+            found.push((number.unwrap_or_else(|| panic!("blocks differ in {name}")), values()));
         });
+        assert_eq!(found.len(), self.parts.len(), "blocks differ in how many parameters they have");
         found
     }
 }
 
-/// Gets the path, shape and values of a parameter.
-type Each<'a> = dyn FnMut(String, Vec<usize>, &dyn Fn() -> Tensor<1>) + 'a;
+/// Gets the path and shape of a parameter, whether it is trainable, and its values.
+type Each<'a> = dyn FnMut(String, Vec<usize>, bool, &dyn Fn() -> Tensor<1>) + 'a;
 
 /// Calls `each` with every parameter.
 fn visit<'a, M: Module>(block: &M, each: &'a mut Each<'a>) {
@@ -89,8 +103,9 @@ impl ModuleVisitor for Visitor<'_> {
     }
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        let shape = param.val().dims();
-        let values = || param.val().inner().reshape([shape.iter().product::<usize>()]);
-        (self.each)(self.path.join("."), shape.to_vec(), &values);
+        let tensor = param.val();
+        let shape = tensor.dims();
+        let values = || tensor.clone().inner().reshape([shape.iter().product::<usize>()]);
+        (self.each)(self.path.join("."), shape.to_vec(), tensor.is_require_grad(), &values);
     }
 }

@@ -1,16 +1,160 @@
-//! `[offload]`: transformer blocks whose weights and gradients live on the host and come to the device
-//! only for their turn. Embedding, final norm and head stay on the device.
+//! Where a network's parameters, their gradients and the optimizer's state are, and `[offload]`: transformer
+//! blocks that live on the host and come to the device only for their turn. Embedding, final norm and head stay on
+//! the device.
 
 mod activations;
-mod blocks;
 mod config;
 mod engine;
 mod floor;
 mod layout;
-mod operator;
+mod leaves;
+mod offloaded;
+mod resident;
+mod store;
+mod strategy;
 
-pub use blocks::{Blocks, Compute};
+use burn::module::Module;
+use burn::tensor::{DType, Gradients, Tensor};
+
 pub use config::{Memory, Offload, Placement, Strategy};
+pub use offloaded::{Compute, Offloaded};
+pub use store::ParameterStore;
+pub use strategy::Movement;
+
+use crate::device::DeviceId;
+use crate::ops::autocast::{KeptCasts, keep_casts};
+use crate::optim::host::Work;
+use crate::optim::{Optimizer, OptimizerConfig, StepSize};
+use crate::params::named::Named;
+use resident::Resident;
+
+/// A network with all of its parameters, their gradients and the optimizer's state.
+pub struct Residence<M> {
+    resident: Resident<M>,
+    offloaded: Option<Offloaded>,
+    device: DeviceId,
+}
+
+impl<M: Module> Residence<M> {
+    /// `offloaded`: the network's blocks that are not the module's. `clips`: whether gradients are clipped by
+    /// the norm over all of them.
+    ///
+    /// # Panics
+    /// When the host has not enough memory for the state of an optimizer there.
+    pub fn new(
+        module: M,
+        offloaded: Option<Offloaded>,
+        config: &OptimizerConfig,
+        placement: Placement,
+        clips: bool,
+    ) -> Self {
+        let device = placement.device;
+        let host = (placement.offload.optimizer == Memory::Host).then_some(device);
+        let optimizer = Optimizer::new(config, host);
+        if let Some(blocks) = &offloaded {
+            blocks.engine().begin(config, &optimizer, clips);
+        }
+        Self { resident: Resident::new(module, optimizer), offloaded, device }
+    }
+
+    pub fn network(&self) -> &M {
+        self.resident.module()
+    }
+
+    /// Makes the buffers that inputs of blocks of up to `elements` elements wait in, where they wait on the host.
+    ///
+    /// # Panics
+    /// When the host or the device has not enough memory.
+    pub fn make_room(&self, elements: usize) {
+        if let Some(blocks) = &self.offloaded {
+            blocks.engine().make_room(elements);
+        }
+    }
+
+    /// Makes what the optimizer keeps on the device.
+    pub fn make_states(&mut self) {
+        self.each(|store| store.make_states());
+    }
+
+    /// Keeps the casts of weights that stay on the device over so many micro-batches. Backward holds on to those
+    /// of one micro-batch by itself; those of a block that moves are freed with it.
+    pub fn keep_casts(&self, micro_batches: usize) -> Option<KeptCasts> {
+        (micro_batches > 1 && self.offloaded.is_none()).then(keep_casts)
+    }
+
+    /// The backward that comes is the last of a step whose gradients are neither clipped nor looked at: updates
+    /// on the host may begin as gradients arrive there.
+    pub fn update_on_arrival(&mut self, rate: f64) {
+        if let Some(blocks) = &self.offloaded {
+            blocks.engine().update_on_arrival(Work::Step { rate, clip: 1.0 });
+        }
+    }
+
+    /// Adds what a micro-batch's backward gave.
+    pub fn add(&mut self, gradients: Gradients) {
+        self.resident.add(gradients);
+        self.each(|store| store.settle());
+    }
+
+    /// Σ g² over all gradients, [1] in fp32, on the device; not finite where a gradient is not.
+    pub fn squares(&mut self) -> Tensor<1> {
+        let mut sum: Option<Tensor<1>> = None;
+        self.each(|store| sum = sum.take().into_iter().chain(store.squares()).reduce(|a, b| a + b));
+        sum.unwrap_or_else(|| Tensor::zeros([1], (&self.device.burn(), DType::F32)))
+    }
+
+    /// Updates all parameters, and begins the next step.
+    pub fn update(&mut self, size: &StepSize) {
+        self.each(|store| store.update(size));
+        self.each(|store| store.finish());
+    }
+
+    /// Forgets what a backward left on the host whose gradients are not [`add`](Self::add)ed: no other backward
+    /// and no step adds to it, nor finds it in the place of a block's weights.
+    pub fn discard(&self) {
+        if let Some(blocks) = &self.offloaded {
+            blocks.engine().discard();
+        }
+    }
+
+    /// Every parameter by name.
+    pub fn parameters(&mut self) -> Named {
+        let mut all = Named::new();
+        self.each(|store| all.extend(store.parameters()));
+        all
+    }
+
+    /// Every gradient since the last update by name, summed over micro-batches; times the scale where there is
+    /// one.
+    pub fn gradients(&mut self) -> Named {
+        let mut all = Named::new();
+        self.each(|store| all.extend(store.gradients()));
+        all
+    }
+
+    /// Seconds that updates on the host have taken since the last call.
+    pub fn take_host_seconds(&self) -> Option<f64> {
+        match self.resident.optimizer() {
+            Optimizer::OnHost(host) => Some(host.worker().take_seconds()),
+            Optimizer::None | Optimizer::OnDevice(_) => None,
+        }
+    }
+
+    /// Moves blocks another way from now on.
+    pub fn follow(&self, movement: &'static dyn Movement) {
+        if let Some(blocks) = &self.offloaded {
+            blocks.engine().movement = movement;
+        }
+    }
+
+    /// Blocks first: what they begin runs behind what comes after.
+    fn each(&mut self, mut work: impl FnMut(&mut dyn ParameterStore)) {
+        if let Some(blocks) = &self.offloaded {
+            work(&mut *blocks.engine());
+        }
+        work(&mut self.resident);
+    }
+}
 
 #[cfg(test)]
 mod tests;

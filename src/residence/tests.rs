@@ -6,13 +6,14 @@ use burn::backend::DispatchTensor;
 use burn::module::{Module, Param, ParamId};
 use burn::tensor::{DType, Device, Tensor};
 
-use super::config::{Offload, Strategy};
-use super::engine::{Engine, Pass};
+use super::config::Strategy;
+use super::engine::{Engine, GRADIENT_SLOTS, Pass};
 use super::layout::Layout;
-use crate::device::{BlockStore, DeviceId, HostMemory, Loan, Side};
+use super::{Movement, ParameterStore};
+use crate::device::{BlockStore, DeviceId, HostMemory, Loan, Side, StoreSize};
 use crate::measure::alloc::Uncounted;
-use crate::optim::host::{HostAdamW, Work};
-use crate::optim::{AdamW, Optimizer, StepSize};
+use crate::optim::host::Work;
+use crate::optim::{AdamW, Optimizer, OptimizerConfig, StepSize};
 
 #[derive(Module, Debug)]
 struct One {
@@ -21,7 +22,9 @@ struct One {
 }
 
 fn one(elements: usize) -> One {
-    let parameter = || Param::initialized(ParamId::new(), Tensor::<1>::ones([elements], &Device::flex()));
+    let device = Device::flex().autodiff();
+    let parameter =
+        || Param::initialized(ParamId::new(), Tensor::<1>::ones([elements], &device).require_grad());
     One { weight: parameter(), bias: Some(parameter()) }
 }
 
@@ -94,12 +97,40 @@ impl BlockStore for Recorder {
     }
 }
 
+fn engine(
+    acts: &Arc<Mutex<Vec<Act>>>,
+    movement: &'static dyn Movement,
+    count: usize,
+    slots: usize,
+) -> Engine {
+    engine_with(acts, movement, count, slots, true)
+}
+
+/// `gradients`: whether they have buffers of their own.
+fn engine_with(
+    acts: &Arc<Mutex<Vec<Act>>>,
+    movement: &'static dyn Movement,
+    blocks: usize,
+    slots: usize,
+    gradients: bool,
+) -> Engine {
+    let layout = Layout::of(&one(3), DType::F32);
+    let size = StoreSize {
+        blocks,
+        elements: layout.elements,
+        trainable: layout.trainable_elements(),
+        dtype: DType::F32,
+        slots,
+        gradient_slots: GRADIENT_SLOTS,
+        gradients,
+    };
+    Engine::new(Box::new(Recorder(acts.clone())), layout, size, movement, Device::flex(), "blocks")
+}
+
 /// What forward and backward over `count` blocks ask of the store.
 fn recorded(strategy: Strategy, buffers: usize, count: usize) -> Vec<Act> {
     let acts = Arc::new(Mutex::new(Vec::new()));
-    let layout = Layout::of(&one(3), DType::F32);
-    let offload = Offload { buffers, ..Offload::of(strategy) };
-    let mut engine = Engine::new(Box::new(Recorder(acts.clone())), layout, count, DType::F32, offload, true);
+    let mut engine = engine(&acts, strategy.movement().expect("blocks move"), count, buffers);
     forward(&mut engine, count);
     for block in (0..count).rev() {
         engine.enter(block, Pass::Backward);
@@ -119,12 +150,10 @@ fn forward(engine: &mut Engine, count: usize) {
 /// What a step with AdamW on the host and the forward after it ask of the store.
 fn recorded_on_the_host(count: usize, update_on_arrival: bool, separate_gradients: bool) -> Vec<Act> {
     let acts = Arc::new(Mutex::new(Vec::new()));
-    let layout = Layout::of(&one(3), DType::F32);
-    let offload = Offload::of(Strategy::Overlap);
-    let store = Box::new(Recorder(acts.clone()));
-    let mut engine = Engine::new(store, layout, count, DType::F32, offload, separate_gradients);
-    let host = HostAdamW::new(AdamW::default(), DeviceId::Cpu);
-    engine.adopt(host.worker());
+    let movement = Strategy::Overlap.movement().expect("blocks move");
+    let mut engine = engine_with(&acts, movement, count, 3, separate_gradients);
+    let config = OptimizerConfig::AdamW(AdamW::default());
+    engine.begin(&config, &Optimizer::new(&config, Some(DeviceId::Cpu)), false);
     forward(&mut engine, count);
     if update_on_arrival {
         engine.update_on_arrival(Work::Step { rate: 1.0, clip: 1.0 });
@@ -135,7 +164,7 @@ fn recorded_on_the_host(count: usize, update_on_arrival: bool, separate_gradient
         engine.take_gradients(block, vec![gradient(), gradient()]);
         engine.leave(block);
     }
-    engine.update(&mut Optimizer::Host(host), &StepSize::FULL);
+    engine.update(&StepSize::FULL);
     forward(&mut engine, count);
     let acts = acts.lock().unwrap();
     acts.clone()

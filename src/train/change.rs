@@ -8,6 +8,7 @@ use crate::model::language::{Gpt2, Llama};
 use crate::model::{Model, Network, swiglu::SwigluStack};
 use crate::params::named::Named;
 use crate::recipe::Cell;
+use crate::residence::Movement;
 
 /// Every weight before the first of a cell's measured steps and after the last, and the loss of each.
 pub struct Change {
@@ -25,6 +26,15 @@ pub enum Damage {
     DroppedMicroBatch,
     /// Blocks are computed from a slot that holds another block already.
     StaleSlot,
+}
+
+/// Blocks that are copied into the slot which is being read.
+pub struct RefillsEarly;
+
+impl Movement for RefillsEarly {
+    fn ahead(&self, slots: usize) -> Option<usize> {
+        Some(slots)
+    }
 }
 
 /// Trains a cell for `measure.steps` steps after the preparation that a run makes, without measuring.

@@ -9,6 +9,6 @@ pub mod protocol;
 mod training;
 
 pub use cell::serve;
-pub use change::{Change, Damage, change};
+pub use change::{Change, Damage, RefillsEarly, change};
 pub use pipeline::train;
 pub use training::{BeforeUpdate, Training};

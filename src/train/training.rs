@@ -4,24 +4,22 @@ mod observing;
 
 use burn::tensor::{Gradients, Tensor};
 
-use super::change::Damage;
+use super::change::{Damage, RefillsEarly};
 use crate::device::DeviceId;
 use crate::measure::{Evaluation, Load, Meter, Phase};
 use crate::model::{Network, Steps};
-use crate::ops::autocast::{autocast, keep_casts};
+use crate::ops::autocast::autocast;
 use crate::ops::checkpoint::differentiate;
-use crate::optim::host::Work;
-use crate::optim::{GradientSet, Optimizer, StepSize, clip_factor};
-use crate::params::named::{self, Named};
+use crate::optim::{StepSize, clip_factor};
+use crate::params::named::Named;
 use crate::precision::{GradScaler, Unscaled};
 use crate::recipe::Cell;
-use crate::residence::Blocks;
+use crate::residence::{Placement, Residence};
 
 /// What a step has computed when its update comes.
 pub struct BeforeUpdate<'s, N> {
-    pub network: &'s N,
-    /// Of what is not in blocks on the host; times the scale where there is one.
-    pub gradients: &'s GradientSet,
+    /// Its gradients are times the scale where there is one.
+    pub residence: &'s mut Residence<N>,
     pub size: &'s StepSize,
     /// Of the loss, [1] in fp32; `None`: 1.
     pub scale: Option<Tensor<1>>,
@@ -34,8 +32,7 @@ pub struct Training<'a, N: Network> {
     cell: &'a Cell,
     device: DeviceId,
     /// `None` only while a step is under way.
-    network: Option<N>,
-    optimizer: Optimizer,
+    residence: Option<Residence<N>>,
     scaler: Option<GradScaler>,
     data: Box<dyn Steps<N::Batch>>,
     /// The micro-batches of the step that is next.
@@ -57,8 +54,7 @@ impl<'a, N: Network> Training<'a, N> {
         let mut training = Self {
             cell,
             device,
-            network: None,
-            optimizer: Optimizer::None,
+            residence: None,
             scaler: None,
             data,
             batches: Vec::new(),
@@ -76,19 +72,17 @@ impl<'a, N: Network> Training<'a, N> {
     pub fn begin(&mut self, total_updates: usize) {
         let cell = self.cell;
         // Two at a time would take twice the memory.
-        self.network = None;
-        self.optimizer = Optimizer::new(&cell.train.optimizer, cell.offload().optimizer, self.device);
+        self.residence = None;
         (self.updates, self.total_updates) = (0, total_updates);
         let plain = self.device.burn();
         self.scaler = cell.precision.scaler.map(|config| GradScaler::new(config, &plain));
         plain.seed(u64::from(cell.seed));
         let network = N::init(cell, &plain.autodiff());
-        if let (Some(blocks), Some(_)) = (network.offloaded(), cell.train.clip_norm) {
-            blocks.want_squares();
-        }
-        network.offloaded().inspect(|blocks| blocks.make_room(self.largest_input()));
-        self.optimizer.adopt(&network, network.offloaded());
-        self.network = Some(network);
+        let blocks = network.offloaded().cloned();
+        let (optimizer, clips) = (&cell.train.optimizer, cell.train.clip_norm.is_some());
+        let residence = Residence::new(network, blocks, optimizer, Placement::of(cell), clips);
+        residence.make_room(self.largest_input());
+        self.residence = Some(residence);
     }
 
     /// Elements of a block's input, of the largest micro-batch.
@@ -113,14 +107,13 @@ impl<'a, N: Network> Training<'a, N> {
     /// rehearsal and no step adds to its gradients, nor finds them in the place of a block's weights.
     fn rehearse(&self) {
         drop(self.backward(self.loss()));
-        self.network().offloaded().inspect(|blocks| blocks.discard_gradients());
+        self.residence.as_ref().expect("between steps").discard();
     }
 
     /// Makes what the optimizer keeps on the device, before the steps and after the preparation, whose
     /// trials of kernels want memory too.
     pub fn make_states(&mut self) {
-        let network = self.network.as_ref().expect("between steps");
-        self.optimizer.make_states(network, network.offloaded());
+        self.residence.as_mut().expect("between steps").make_states();
     }
 
     /// Takes the next step's batches.
@@ -144,18 +137,15 @@ impl<'a, N: Network> Training<'a, N> {
     }
 
     /// Every parameter by name, those of blocks on the host as well.
-    pub fn parameters(&self) -> Named {
-        let offloaded = self.network().offloaded().map(Blocks::parameters);
-        named::parameters(self.network()).into_iter().chain(offloaded.into_iter().flatten()).collect()
+    pub fn parameters(&mut self) -> Named {
+        self.residence.as_mut().expect("between steps").parameters()
     }
 
     /// Does the next step wrong.
     pub fn damage(&mut self, damage: Option<Damage>) {
         match damage {
             Some(Damage::DroppedMicroBatch) => drop(self.batches.pop()),
-            Some(Damage::StaleSlot) => {
-                self.network().offloaded().inspect(|blocks| blocks.refill_early());
-            }
+            Some(Damage::StaleSlot) => self.residence.as_ref().expect("between steps").follow(&RefillsEarly),
             Some(Damage::SkippedUpdate) | None => {}
         }
     }
@@ -163,7 +153,7 @@ impl<'a, N: Network> Training<'a, N> {
     /// # Panics
     /// Within a step.
     pub fn network(&self) -> &N {
-        self.network.as_ref().expect("between steps")
+        self.residence.as_ref().expect("between steps").network()
     }
 
     /// Of the next step's first micro-batch.
@@ -196,51 +186,39 @@ impl<'a, N: Network> Training<'a, N> {
         end: &mut dyn FnMut(Phase, Option<Tensor<1>>),
         look: Option<&mut Look<'_, N>>,
     ) -> Option<Tensor<1>> {
-        let network = self.network.take().expect("between steps");
+        let mut residence = self.residence.take().expect("between steps");
         let train = &self.cell.train;
         self.updates += 1;
         let rate = train.schedule.factor(self.updates, self.total_updates);
-        let mut sum = GradientSet::default();
         let mut losses = Vec::new();
-        // Backward holds on to the casts of one micro-batch by itself; those of a block that moves are
-        // freed with it.
-        let casts = (self.batches.len() > 1 && network.offloaded().is_none()).then(keep_casts);
+        let casts = residence.keep_casts(self.batches.len());
         for (i, batch) in self.batches.iter().enumerate() {
             let range = self.device.range(c"forward");
-            let loss = self.forward(&network, batch);
+            let loss = self.forward(residence.network(), batch);
             drop(range);
             end(Phase::Forward, Some(loss.clone().inner()));
             losses.extend(train.sync_each_step.then(|| loss.clone().inner()));
             let range = self.device.range(c"backward");
             // No update may use the norm of gradients that are still to come, nor take the place of those
             // that are looked at.
-            if let (Some(blocks), None) = (network.offloaded(), train.clip_norm)
-                && i + 1 == self.batches.len()
-                && look.is_none()
-            {
-                blocks.update_on_arrival(Work::Step { rate, clip: 1.0 });
+            if train.clip_norm.is_none() && i + 1 == self.batches.len() && look.is_none() {
+                residence.update_on_arrival(rate);
             }
             // The loss holds the graph; freeing it belongs to backward.
             let gradients = self.backward(loss);
-            sum.add(&network, gradients);
-            network.offloaded().inspect(|blocks| blocks.settle());
+            residence.add(gradients);
             drop(range);
             end(Phase::Backward, None);
         }
         drop(casts);
         let range = self.device.range(c"optimizer");
-        let size = self.step_size(&network, &sum, rate);
+        let size = self.step_size(&mut residence, rate);
         if let Some(look) = look {
             let scale = self.scaler.as_ref().map(GradScaler::scale);
-            look(BeforeUpdate { network: &network, gradients: &sum, size: &size, scale });
+            look(BeforeUpdate { residence: &mut residence, size: &size, scale });
         }
-        if let Some(blocks) = network.offloaded() {
-            blocks.update(&mut self.optimizer, &size);
-            blocks.settle();
-        }
-        let network = self.optimizer.step(network, sum, &size);
-        network.offloaded().inspect(|blocks| blocks.finish_updates());
-        self.network = Some(network);
+        residence.update(&size);
+        self.residence = Some(residence);
         let told = self.scaler.as_mut().zip(size.applied).map(|(scaler, applied)| scaler.update(applied));
         drop(range);
         end(Phase::Optimizer, None);
@@ -252,9 +230,9 @@ impl<'a, N: Network> Training<'a, N> {
     }
 
     /// How far the update goes that these gradients give.
-    fn step_size(&self, network: &N, sum: &GradientSet, rate: f64) -> StepSize {
+    fn step_size(&self, residence: &mut Residence<N>, rate: f64) -> StepSize {
         let size = StepSize { rate, ..StepSize::FULL };
-        let squares = || sum.squares(network.offloaded().and_then(Blocks::squares), &self.device.burn());
+        let mut squares = || residence.squares();
         match (&self.scaler, self.cell.train.clip_norm) {
             (None, None) => size,
             (None, Some(limit)) => StepSize { clip: Some(clip_factor(squares().sqrt(), limit)), ..size },
@@ -267,7 +245,7 @@ impl<'a, N: Network> Training<'a, N> {
 
     /// Keeps what the last update took on the host, of a measured step.
     pub fn note_host_update(&mut self, measured: bool) {
-        let seconds = self.optimizer.take_host_seconds();
+        let seconds = self.residence.as_ref().expect("between steps").take_host_seconds();
         self.host_updates.extend(seconds.filter(|_| measured));
     }
 

@@ -4,8 +4,9 @@
 use std::path::PathBuf;
 
 use super::*;
-use crate::model::language::{LanguageNetwork, LmBatch};
+use crate::model::language::LmBatch;
 use crate::recipe::{Recipe, Source};
+use crate::train::Damage;
 use crate::verify::{passes, table, verify};
 
 fn fixture(name: &str) -> PathBuf {
@@ -187,9 +188,9 @@ fn a_slot_refilled_too_early_fails() {
     let reference = Reference::read(&golden, 512, 128).unwrap();
     let cell = cell(&["offload.strategy=overlap", "offload.buffers=2"]);
     for early in [false, true] {
-        let training = Training::<Llama>::new(&cell, reference.steps(&cell), STEPS);
+        let mut training = Training::<Llama>::new(&cell, reference.steps(&cell), STEPS);
         if early {
-            LanguageNetwork::offloaded(training.network()).expect("blocks are on the host").refill_early();
+            training.damage(Some(Damage::StaleSlot));
         }
         let checks = compare(training, &cell, &golden, &reference, comparison());
         let failed = |part: &str| checks.iter().any(|c| c.name.contains(part) && !c.passes());

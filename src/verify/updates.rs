@@ -6,9 +6,8 @@ use crate::measure::Phase;
 use crate::model::Network;
 use crate::model::language::{LanguageNetwork, LmBatch};
 use crate::optim::{AdamW, OptimizerConfig};
-use crate::params::named::{self, Named};
+use crate::params::named::Named;
 use crate::recipe::Cell;
-use crate::residence::Blocks;
 use crate::train::{BeforeUpdate, Training};
 use crate::words::Compute;
 
@@ -51,9 +50,7 @@ pub fn observe<N: Trained>(training: &mut Training<'_, N>, count: usize) -> Resu
             step if step + 1 == STEPS => 1,
             _ => return,
         };
-        let blocks = LanguageNetwork::offloaded(before.network).map(Blocks::gradients);
-        let mut found = named::sums(before.network, before.gradients);
-        found.extend(blocks.into_iter().flatten());
+        let mut found = before.residence.gradients();
         found.iter_mut().flat_map(|(_, values)| values).for_each(|value| *value /= scale);
         gradients[place] = found;
     };

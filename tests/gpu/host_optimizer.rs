@@ -7,7 +7,6 @@ use burn::module::{Module, Param, ParamId};
 use burn::tensor::{Device, Distribution, Tensor};
 use runner::device::DeviceId;
 use runner::optim::{AdamW, GradientSet, Optimizer, OptimizerConfig, StepSize};
-use runner::residence::Memory;
 use runner::verify::{self, Check};
 
 use crate::on_gpu;
@@ -49,11 +48,11 @@ fn fifty_steps() {
             |deviation| Tensor::<1>::random([ELEMENTS], Distribution::Normal(0.0, deviation), &device);
         let rule = OptimizerConfig::AdamW(AdamW { lr: 1e-2, weight_decay: 0.1, ..AdamW::default() });
         let start = random(0.5);
-        let mut networks = [Memory::Device, Memory::Host].map(|memory| {
+        let mut networks = [None, Some(DEVICE)].map(|host| {
             // Each in memory of its own: an update on the host is written over the parameter.
             let network = One::new(start.clone() * 1.0);
-            let mut optimizer = Optimizer::new(&rule, memory, DEVICE);
-            optimizer.adopt(&network, None);
+            let mut optimizer = Optimizer::new(&rule, host);
+            optimizer.adopt(&network);
             Some((network, optimizer))
         });
         let before = start.into_data().try_to_vec::<f32>().expect("fp32");

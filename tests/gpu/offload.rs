@@ -8,9 +8,11 @@ use runner::model::config::{Architecture, from_hugging_face};
 use runner::model::language::{Computation, LanguageNetwork, Llama, Tokens};
 use runner::ops::dense::Arithmetic;
 use runner::ops::{Level, Ops};
+use runner::optim::OptimizerConfig;
 use runner::params::WeightsFrom;
 use runner::params::source::Source;
-use runner::residence::{Offload, Placement, Strategy};
+use runner::residence::{Offload, Placement, Residence, Strategy};
+use runner::train::RefillsEarly;
 use runner::words::Compute;
 
 use crate::on_gpu;
@@ -37,9 +39,12 @@ fn order_of_slots() {
             let computation = Computation { arithmetic, ops: Ops::default(), level: Level::Keep };
             let placement = Placement { offload, device: DEVICE, accumulates: false };
             let network = Llama::new(&config, 64, &source, computation, Some(placement));
-            if let Some(blocks) = network.offloaded().filter(|_| early) {
-                blocks.refill_early();
+            let blocks = network.offloaded().cloned();
+            let residence = Residence::new(network, blocks, &OptimizerConfig::default(), placement, false);
+            if early {
+                residence.follow(&RefillsEarly);
             }
+            let network = residence.network();
             let ids: Vec<u32> = (0..32).collect();
             let hidden = network.hidden(&Tokens::new(&ids, 2, &device), None).inner();
             host(network.logits(hidden))

@@ -10,7 +10,6 @@ use runner::ops::autocast;
 use runner::ops::dense::{Arithmetic, WeightLayout, dense};
 use runner::optim::{AdamW, GradientSet, Optimizer, OptimizerConfig, Sgd, StepSize};
 use runner::precision::{DynamicGradScaler, GradScaler, ScalerConfig};
-use runner::residence::Memory;
 use runner::words::Compute;
 
 use crate::on_gpu;
@@ -113,8 +112,7 @@ fn skipped_steps() {
             [("adamw", OptimizerConfig::AdamW(AdamW::default())), ("sgd", OptimizerConfig::Sgd(sgd))]
         {
             let run = |steps: &[(f32, f32)]| {
-                let (mut optimizer, mut module) =
-                    (Optimizer::new(&config, Memory::Device, DEVICE), module(1000));
+                let (mut optimizer, mut module) = (Optimizer::new(&config, None), module(1000));
                 for (gradient, applied) in steps {
                     module = stepped(&mut optimizer, module, *gradient, number(*applied));
                 }
@@ -142,7 +140,7 @@ fn nothing_waits() {
         let a = Tensor::<2>::ones([8192, 8192], (&device, DType::BF16));
         let mut scaler = GradScaler::new(ScalerConfig::Dynamic(DynamicGradScaler::default()), &device);
         let config = OptimizerConfig::AdamW(AdamW::default());
-        let (mut optimizer, mut module) = (Optimizer::new(&config, Memory::Device, DEVICE), module(1 << 16));
+        let (mut optimizer, mut module) = (Optimizer::new(&config, None), module(1 << 16));
         let multiply = || {
             let arithmetic = Arithmetic::of(Compute::Bf16);
             dense(a.clone(), a.clone(), None, WeightLayout::InOut, arithmetic)

@@ -41,7 +41,15 @@ impl Rig {
         let path = gpu.stream_path();
         assert_eq!(*path, StreamPath::Shared, "without the stream's handle the host waits for all copies");
         let (blocks, slots) = (BLOCKS + 1, SLOTS + 1);
-        let size = StoreSize { blocks, elements: ELEMENTS, dtype: DType::F32, slots, gradients: false };
+        let size = StoreSize {
+            blocks,
+            elements: ELEMENTS,
+            trainable: ELEMENTS,
+            dtype: DType::F32,
+            slots,
+            gradient_slots: 0,
+            gradients: false,
+        };
         let store = CudaStore::new(gpu, size).unwrap_or_else(|e| panic!("{e}"));
         let store = if let Some(hold) = left_out { store.without(hold) } else { store };
         let factor = primitive(Tensor::<2>::ones([4096, 4096], &gpu.burn()));

@@ -83,7 +83,15 @@ fn copies(gpu: &'static Gpu, ceilings: &mut Ceilings) {
 fn both_ways(gpu: &'static Gpu) -> Option<f64> {
     let dtype = DType::F32;
     let elements = COPY_BYTES / dtype.size();
-    let size = StoreSize { blocks: 2, elements, dtype, slots: 2, gradients: false };
+    let size = StoreSize {
+        blocks: 2,
+        elements,
+        trainable: elements,
+        dtype,
+        slots: 2,
+        gradient_slots: 0,
+        gradients: false,
+    };
     let mut store = CudaStore::new(gpu, size).ok()?;
     let mut best = f64::INFINITY;
     for _ in 0..REPEATS {

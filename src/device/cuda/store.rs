@@ -72,15 +72,15 @@ impl CudaStore {
     /// # Errors
     /// When the host cannot lock, or the device does not have, so much memory.
     pub fn new(gpu: &'static Gpu, size: StoreSize) -> Result<Self, String> {
-        let bytes = size.bytes();
         // A block of its own for each buffer, of exactly its size.
-        let buffer = |_| {
+        let buffer = |bytes| {
             let memory = PinnedArena::new(gpu, bytes)?.take(bytes).expect("an arena of one buffer");
             Ok(Buffer { memory: Some(Box::new(memory)), read: None, written: None })
         };
-        let buffers = |count| (0..count).map(buffer).collect::<Result<Vec<_>, String>>();
-        let place = |_| {
-            let slot = Slot::new(gpu, bytes)?;
+        let buffers =
+            |count, side| (0..count).map(|_| buffer(size.bytes(side))).collect::<Result<Vec<_>, String>>();
+        let place = |slot| {
+            let slot = Slot::new(gpu, size.slot_elements(slot) * size.dtype.size())?;
             let (start, length) = (slot.pointer, slot.bytes);
             // What lies between the parameters is computed with too.
             // SAFETY: the slot holds `length` bytes.
@@ -90,9 +90,9 @@ impl CudaStore {
             Ok(Place { slot, filled: None, used: Some(Arc::new(Event::record(gpu))), sent: None })
         };
         Ok(Self {
-            weights: buffers(size.blocks)?,
-            gradients: buffers(if size.gradients { size.blocks } else { 0 })?,
-            places: (0..size.slots).map(place).collect::<Result<Vec<_>, String>>()?,
+            weights: buffers(size.blocks, Side::Weights)?,
+            gradients: buffers(if size.gradients { size.blocks } else { 0 }, Side::Gradients)?,
+            places: (0..size.slots + size.gradient_slots).map(place).collect::<Result<Vec<_>, String>>()?,
             fills: CopyStream::new(gpu)?,
             sends: CopyStream::new(gpu)?,
             gpu,
@@ -167,6 +167,13 @@ impl BlockStore for CudaStore {
 
     fn give_back(&mut self, block: usize, memory: Box<dyn HostMemory>) {
         let lent = Buffer { memory: Some(memory), read: None, written: None };
+        if self.size.has_frozen() && self.weights[block].memory.is_some() {
+            let bytes = self.size.bytes(Side::Gradients);
+            let from = lent.memory.as_ref().expect(HERE).bytes();
+            self.host(Side::Weights, block)[..bytes].copy_from_slice(&from[..bytes]);
+            self.gradients[block] = lent;
+            return;
+        }
         let before = std::mem::replace(&mut self.weights[block], lent);
         if before.memory.is_some() {
             self.gradients[block] = before;
@@ -217,7 +224,8 @@ impl BlockStore for CudaStore {
         let values = into_contiguous(memory(Tensor::<1>::from_dispatch(values)));
         let bytes = values.meta.shape().num_elements() * self.size.dtype.size();
         assert!(
-            values.dtype == self.size.dtype && first * self.size.dtype.size() + bytes <= self.size.bytes()
+            values.dtype == self.size.dtype
+                && first * self.size.dtype.size() + bytes <= self.places[slot].slot.bytes
         );
         let to = self.places[slot].slot.pointer + (first * self.size.dtype.size()) as u64;
         let (from, slot) = (values.handle.binding(), self.places[slot].slot.binding());

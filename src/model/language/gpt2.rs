@@ -13,7 +13,7 @@ use crate::ops::embedding::Ids;
 use crate::ops::gelu::gelu;
 use crate::ops::residual::residual;
 use crate::params::source::Source;
-use crate::residence::{Blocks, Placement};
+use crate::residence::{Offloaded, Placement};
 
 #[derive(Module, Debug)]
 pub struct Gpt2 {
@@ -28,7 +28,7 @@ pub struct Gpt2 {
     sinusoids: Option<PositionalEncoding>,
     /// `None`: `transformer.h` holds them.
     #[module(skip)]
-    offloaded: Option<Blocks>,
+    offloaded: Option<Offloaded>,
 }
 
 #[derive(Module, Debug)]
@@ -157,7 +157,7 @@ impl LanguageNetwork for Gpt2 {
         self.config.num_hidden_layers
     }
 
-    fn offloaded(&self) -> Option<&Blocks> {
+    fn offloaded(&self) -> Option<&Offloaded> {
         self.offloaded.as_ref()
     }
 

@@ -16,7 +16,7 @@ use crate::ops::residual::residual;
 use crate::ops::rope::{Rotation, rope};
 use crate::ops::swiglu::swiglu;
 use crate::params::source::Source;
-use crate::residence::{Blocks, Placement};
+use crate::residence::{Offloaded, Placement};
 
 #[derive(Module, Debug)]
 pub struct Llama {
@@ -31,7 +31,7 @@ pub struct Llama {
     rotation: Rotation,
     /// `None`: `model.layers` holds them.
     #[module(skip)]
-    offloaded: Option<Blocks>,
+    offloaded: Option<Offloaded>,
 }
 
 #[derive(Module, Debug)]
@@ -152,7 +152,7 @@ impl LanguageNetwork for Llama {
         self.config.num_hidden_layers
     }
 
-    fn offloaded(&self) -> Option<&Blocks> {
+    fn offloaded(&self) -> Option<&Offloaded> {
         self.offloaded.as_ref()
     }
 

@@ -144,7 +144,8 @@ impl Shape {
             ledger.take(cell.offload().slot_count(cell.device_id()) * layer_weights * stored);
         }
         let offload = cell.offload();
-        ledger.now.optimizer = cell.train.optimizer.state_tensors(offload.optimizer) * self.parameters * 4;
+        let optimizer = Some(&cell.train.optimizer).filter(|_| offload.optimizer == Memory::Device);
+        ledger.now.optimizer = optimizer.map_or(0, |optimizer| optimizer.state_bytes(self.parameters));
         ledger.now.host = offload.host_bytes(cell);
         // Inputs of blocks: kept on the device, or only those that are in the slots.
         let input = match offload.activations {
@@ -255,7 +256,7 @@ impl Shape {
         ledger.take(0);
         if moves {
             // An update works on a whole block.
-            ledger.take(cell.train.optimizer.workspace_tensors(offload.optimizer) * layer_weights * 4);
+            ledger.take(optimizer.map_or(0, |optimizer| optimizer.workspace_bytes(layer_weights)));
         }
         ledger.peak()
     }

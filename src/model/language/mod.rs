@@ -24,7 +24,7 @@ use crate::ops::embedding::{Ids, integers};
 use crate::ops::{Level, Ops};
 use crate::params::source::Source;
 use crate::recipe::Cell;
-use crate::residence::Blocks;
+use crate::residence::Offloaded;
 use crate::words::Rule;
 use crate::words::refusal::refuse;
 
@@ -105,7 +105,7 @@ pub trait LanguageNetwork: Module + Sized {
     fn computation(&self) -> &Computation;
 
     /// The blocks that live on the host; `None` where all are on the device.
-    fn offloaded(&self) -> Option<&Blocks>;
+    fn offloaded(&self) -> Option<&Offloaded>;
 
     /// What the head reads, [batch · sequence, hidden_size]. With a cache, `tokens` are those after the
     /// cached ones, and the mask covers all.

@@ -11,7 +11,7 @@ use crate::ops::autocast::{autocast, region};
 use crate::ops::embedding::Ids;
 use crate::ops::rope::Rotation;
 use crate::params::source::Source;
-use crate::residence::{Blocks, Compute, Placement};
+use crate::residence::{Compute, Offloaded, Placement};
 
 /// What all blocks of a network compute with, besides their parameters and their input.
 #[derive(Clone)]
@@ -71,18 +71,17 @@ pub fn build<B: Block>(
     count: usize,
     source: &Source,
     placement: Option<Placement>,
-) -> (Vec<B>, Option<Blocks>) {
+) -> (Vec<B>, Option<Offloaded>) {
     let make = |i| B::new(config, i, source);
-    match placement.filter(|placement| placement.offload.moves()) {
-        None => ((0..count).map(make).collect(), None),
-        Some(placement) => (Vec::new(), Some(Blocks::new(placement, B::PREFIX, count, source, make))),
-    }
+    let offloaded = placement.and_then(|placement| Offloaded::new(placement, B::PREFIX, count, source, make));
+    let resident = if offloaded.is_some() { Vec::new() } else { (0..count).map(make).collect() };
+    (resident, offloaded)
 }
 
 /// x through all blocks.
 pub fn through<B: Block>(
     resident: &[B],
-    offloaded: Option<&Blocks>,
+    offloaded: Option<&Offloaded>,
     x: Tensor<2>,
     context: Context<B::Config>,
     mut cache: Option<&mut Cache>,

@@ -11,7 +11,7 @@ use crate::measure::Evaluation;
 use crate::model::{Model, Network, Steps};
 use crate::ops::cross_entropy;
 use crate::recipe::Cell;
-use crate::residence::{Blocks, Placement};
+use crate::residence::{Offloaded, Placement};
 use crate::words::refusal::refuse;
 
 impl Network for Llama {
@@ -35,7 +35,7 @@ impl Network for Llama {
         steps(cell, device)
     }
 
-    fn offloaded(&self) -> Option<&Blocks> {
+    fn offloaded(&self) -> Option<&Offloaded> {
         LanguageNetwork::offloaded(self)
     }
 
@@ -67,7 +67,7 @@ impl Network for Gpt2 {
         steps(cell, device)
     }
 
-    fn offloaded(&self) -> Option<&Blocks> {
+    fn offloaded(&self) -> Option<&Offloaded> {
         LanguageNetwork::offloaded(self)
     }
 

@@ -1,10 +1,11 @@
-//! AdamW on the host: fp32 master weights and moments in ordinary memory, and updates on all cores beside
-//! what the device computes.
+//! Optimizers on the host: fp32 master weights and a rule's state in ordinary memory, and updates on all cores
+//! while the device computes.
 //!
 //! Parameters cross in page-locked buffers, one for each block of the network and one for each parameter
 //! outside of blocks: a gradient comes in it, and the new weights go back in its place.
 
-mod arithmetic;
+mod adamw;
+mod state;
 mod worker;
 
 use std::collections::HashMap;
@@ -12,22 +13,22 @@ use std::collections::HashMap;
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn::tensor::Tensor;
 
-pub use arithmetic::Work;
+pub use adamw::AdamWOnHost;
+pub use state::{HostRule, HostState, Work};
 pub use worker::{Pending, Worker};
 
-use super::{AdamW, GradientSet};
+use super::GradientSet;
 use crate::device::{DeviceId, Mirror};
 
-/// The parameters of a module that are updated on the host; those of blocks have their own way
-/// ([`Blocks`](crate::residence::Blocks)) and share the worker.
-pub struct HostAdamW {
+/// The parameters of a module that are updated on the host. Buffers of others may share the worker.
+pub struct HostOptimizer {
     worker: Worker,
     device: DeviceId,
     mirrors: HashMap<ParamId, Box<dyn Mirror>>,
 }
 
-impl HostAdamW {
-    pub fn new(rule: AdamW, device: DeviceId) -> Self {
+impl HostOptimizer {
+    pub fn new(rule: HostRule, device: DeviceId) -> Self {
         Self { worker: Worker::new(rule), device, mirrors: HashMap::new() }
     }
 
@@ -35,7 +36,7 @@ impl HostAdamW {
         &self.worker
     }
 
-    /// Takes the parameters' values as master weights: before the first step.
+    /// Takes the values of the trainable parameters as master weights: before the first step.
     ///
     /// # Panics
     /// When the host has not enough memory.
@@ -52,16 +53,19 @@ impl HostAdamW {
     }
 }
 
-struct Adopt<'a>(&'a mut HostAdamW);
+struct Adopt<'a>(&'a mut HostOptimizer);
 
 impl ModuleVisitor for Adopt<'_> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        let HostAdamW { worker, device, mirrors } = self.0;
+        let HostOptimizer { worker, device, mirrors } = &mut *self.0;
+        if !param.val().is_require_grad() {
+            return;
+        }
         let tensor = param.val().inner();
         let (elements, dtype) = (tensor.shape().num_elements(), tensor.dtype());
         let mut mirror = device.mirror(elements, dtype).unwrap_or_else(|e| panic!("{e}"));
         mirror.send(tensor.into_dispatch());
-        let adopted = worker.submit(param.id, mirror.lend(), Work::Adopt(dtype)).wait();
+        let adopted = worker.submit(param.id, mirror.lend(), Work::Adopt { elements, dtype }).wait();
         mirror.give_back(adopted);
         mirrors.insert(param.id, mirror);
     }
@@ -69,7 +73,7 @@ impl ModuleVisitor for Adopt<'_> {
 
 /// Hands all gradients to the worker.
 struct Send<'a> {
-    host: &'a mut HostAdamW,
+    host: &'a mut HostOptimizer,
     gradients: GradientSet,
     work: Work,
     pending: HashMap<ParamId, Pending>,
@@ -87,7 +91,7 @@ impl ModuleVisitor for Send<'_> {
 
 /// Takes the new weights back.
 struct Fetch<'a> {
-    host: &'a mut HostAdamW,
+    host: &'a mut HostOptimizer,
     pending: HashMap<ParamId, Pending>,
 }
 

@@ -10,9 +10,8 @@ use std::time::{Duration, Instant};
 use burn::module::ParamId;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
-use super::arithmetic::{State, Work};
+use super::state::{HostRule, State, Work};
 use crate::device::{HostMemory, Loan};
-use crate::optim::AdamW;
 
 /// Threads that stay free: one drives the device and one is its backend's.
 const FREE_THREADS: usize = 2;
@@ -40,13 +39,13 @@ pub struct Pending(Receiver<Answer>);
 impl Worker {
     /// # Panics
     /// When the system has no threads to give.
-    pub fn new(rule: AdamW) -> Self {
+    pub fn new(rule: HostRule) -> Self {
         let (queue, jobs) = channel::<Job>();
         let busy = Arc::new(AtomicU64::new(0));
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let pool = ThreadPoolBuilder::new()
             .num_threads(threads.saturating_sub(FREE_THREADS).max(1))
-            .thread_name(|i| format!("adamw-{i}"))
+            .thread_name(|i| format!("optimizer-{i}"))
             .build()
             .expect("the system has threads");
         let told = busy.clone();
@@ -57,7 +56,7 @@ impl Worker {
                 let _ = done.send(answer(&rule, &pool, &mut states, id, work, loan, &told));
             }
         };
-        std::thread::Builder::new().name("adamw".into()).spawn(serve).expect("the system has threads");
+        std::thread::Builder::new().name("optimizer".into()).spawn(serve).expect("the system has threads");
         Self { queue, busy }
     }
 
@@ -90,7 +89,7 @@ impl Pending {
 }
 
 fn answer(
-    rule: &AdamW,
+    rule: &HostRule,
     pool: &ThreadPool,
     states: &mut HashMap<ParamId, State>,
     id: ParamId,
@@ -99,12 +98,12 @@ fn answer(
     busy: &AtomicU64,
 ) -> Answer {
     arrival()?;
-    if let Work::Adopt(dtype) = work {
-        states.insert(id, State::new(memory.bytes().len() / dtype.size(), dtype)?);
+    if let Work::Adopt { elements, dtype } = work {
+        states.insert(id, State::new(rule, elements, dtype)?);
     }
     let state = states.get_mut(&id).expect("parameters are adopted first");
     let start = Instant::now();
-    pool.install(|| state.apply(rule, work, &mut *memory));
+    pool.install(|| state.apply(work, &mut *memory));
     if matches!(work, Work::Step { .. }) {
         busy.fetch_add(start.elapsed().as_nanos() as u64, Relaxed);
     }
@@ -115,12 +114,17 @@ fn answer(
 mod tests {
     use super::*;
     use crate::measure::alloc::Uncounted;
+    use crate::optim::{AdamW, Rule};
     use burn::tensor::DType;
 
     fn loan(values: &[f32], arrival: Result<(), String>) -> Loan {
         let mut memory = Uncounted::new(4 * values.len()).unwrap();
         memory.copy_from_slice(bytemuck::cast_slice(values));
         Loan { memory: Box::new(memory), arrival: Box::new(|| arrival) }
+    }
+
+    fn worker(rule: &AdamW) -> Worker {
+        Worker::new(rule.on_host().expect("AdamW runs there"))
     }
 
     fn values(memory: &dyn HostMemory) -> Vec<f32> {
@@ -130,11 +134,11 @@ mod tests {
     /// Two parameters, each with its own state: a step goes against the gradient's sign, lr far.
     #[test]
     fn buffers_come_back_with_their_own_weights() {
-        let worker = Worker::new(AdamW { lr: 0.5, weight_decay: 0.0, ..AdamW::default() });
+        let worker = worker(&AdamW { lr: 0.5, weight_decay: 0.0, ..AdamW::default() });
         let (one, other) = (ParamId::new(), ParamId::new());
         let work = |id, values: &[f32], work| worker.submit(id, loan(values, Ok(())), work);
-        let adopt = Work::Adopt(DType::F32);
-        for pending in [work(one, &[1.0, 2.0], adopt), work(other, &[-3.0], adopt)] {
+        let adopt = |elements| Work::Adopt { elements, dtype: DType::F32 };
+        for pending in [work(one, &[1.0, 2.0], adopt(2)), work(other, &[-3.0], adopt(1))] {
             pending.wait();
         }
         assert_eq!(worker.take_seconds(), 0.0, "only steps count");
@@ -150,11 +154,11 @@ mod tests {
     /// Its work begins behind the copy, however long that takes, and is not given up.
     #[test]
     fn a_buffer_is_waited_for_until_it_arrives() {
-        let worker = Worker::new(AdamW::default());
+        let worker = worker(&AdamW::default());
         let (arrives, arrived) = channel();
         let arrival = Box::new(move || arrived.recv().map_err(|_| "the copy was given up".to_string()));
         let late = Loan { arrival, ..loan(&[1.0], Ok(())) };
-        let pending = worker.submit(ParamId::new(), late, Work::Adopt(DType::F32));
+        let pending = worker.submit(ParamId::new(), late, Work::Adopt { elements: 1, dtype: DType::F32 });
         assert!(pending.0.recv_timeout(Duration::from_millis(100)).is_err(), "the copy is still under way");
         arrives.send(()).expect("the worker waits");
         assert_eq!(values(&*pending.wait()), [1.0]);
@@ -163,8 +167,10 @@ mod tests {
     #[test]
     #[should_panic(expected = "the optimizer on the host: the device failed")]
     fn a_buffer_that_does_not_arrive_ends_the_cell() {
-        let worker = Worker::new(AdamW::default());
+        let worker = worker(&AdamW::default());
         let lost = Err("the device failed".into());
-        worker.submit(ParamId::new(), loan(&[1.0], lost), Work::Adopt(DType::F32)).wait();
+        worker
+            .submit(ParamId::new(), loan(&[1.0], lost), Work::Adopt { elements: 1, dtype: DType::F32 })
+            .wait();
     }
 }

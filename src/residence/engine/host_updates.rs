@@ -1,40 +1,23 @@
 //! [`HostUpdates`]: which blocks' buffers are with the optimizer on the host, and when they go there.
 
 use burn::module::ParamId;
-use burn::tensor::DType;
 
-use super::Engine;
-use crate::device::{BlockStore, Side};
+use super::{Engine, Updates};
+use crate::device::{BlockStore, Side, StoreSize};
 use crate::optim::host::{Pending, Work, Worker};
 
 impl Engine {
-    /// Hands updates to an optimizer on the host, which takes the weights as they are now.
-    pub fn adopt(&mut self, worker: &Worker) {
-        let mut updates = HostUpdates::new(worker.clone(), self.count);
-        for block in 0..self.count {
-            updates.adopt(&mut *self.store, block, self.ids[block], self.dtype);
-        }
-        self.updates = Some(updates);
-    }
-
-    /// From now on, and until [`update`](Self::update), gradients that are sent are the last of this step,
-    /// and their block's update on the host begins when they have arrived.
+    /// From now on, and until the update, gradients that are sent are the last of this step, and their block's
+    /// update on the host begins when they have arrived.
     pub fn update_on_arrival(&mut self, work: Work) {
-        if let Some(updates) = &mut self.updates {
-            updates.begin_on_arrival(work);
-        }
-    }
-
-    /// Waits until the weights of all blocks that are updated on the host are there.
-    pub fn finish_updates(&mut self) {
-        for block in 0..self.count {
-            self.collect(block);
+        if let Updates::OnHost(updates) = &mut self.updates {
+            updates.on_arrival = Some(work);
         }
     }
 
     /// Takes a block's buffer back from the optimizer on the host, when it has it.
     pub(super) fn collect(&mut self, block: usize) {
-        if let Some(updates) = &mut self.updates {
+        if let Updates::OnHost(updates) = &mut self.updates {
             updates.collect(&mut *self.store, block);
         }
     }
@@ -42,7 +25,7 @@ impl Engine {
     /// Before a buffer is read.
     pub(super) fn expect(&mut self, side: Side, block: usize) {
         self.collect(block);
-        let overwritten = side == Side::Weights && self.summed[block] && !self.separate_gradients;
+        let overwritten = side == Side::Weights && self.summed[block] && !self.size.gradients;
         assert!(!overwritten, "the gradients of block {block} are in the place of its weights");
     }
 }
@@ -62,13 +45,10 @@ impl HostUpdates {
         Self { worker, lent: (0..count).map(|_| None).collect(), begun: vec![false; count], on_arrival: None }
     }
 
-    /// Makes a block's weights its master weights.
-    pub fn adopt(&mut self, store: &mut dyn BlockStore, block: usize, id: ParamId, dtype: DType) {
-        self.submit(store, Side::Weights, block, id, Work::Adopt(dtype));
-    }
-
-    pub fn begin_on_arrival(&mut self, work: Work) {
-        self.on_arrival = Some(work);
+    /// Makes a block's trainable weights its master weights.
+    pub fn adopt(&mut self, store: &mut dyn BlockStore, size: StoreSize, block: usize, id: ParamId) {
+        let work = Work::Adopt { elements: size.trainable, dtype: size.dtype };
+        self.submit(store, Side::Weights, block, id, work);
     }
 
     /// A block's gradients are on their way to the host.

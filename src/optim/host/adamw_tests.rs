@@ -1,7 +1,8 @@
 //! The arithmetic against the device's optimizer, and its own speed.
 
 use super::*;
-use crate::optim::UpdateRule;
+use crate::optim::host::state::{State, Work, bf16_bits};
+use crate::optim::{Rule, StepSize};
 use burn::tensor::{Device, Distribution, Tensor};
 
 fn buffer(bytes: &[u8]) -> Uncounted {
@@ -26,8 +27,8 @@ fn fifty_steps_equal_the_device_optimizer() {
     let rule = AdamW { lr: 1e-2, weight_decay: 0.1, ..AdamW::default() };
     let mut p = random(0.5);
     let mut ours = buffer(bytemuck::cast_slice(&list(&p)));
-    let mut host = State::new(ELEMENTS, DType::F32).unwrap();
-    host.apply(&rule, Work::Adopt(DType::F32), &mut ours);
+    let mut host = State::new(&rule.on_host().unwrap(), ELEMENTS, DType::F32).unwrap();
+    host.apply(Work::Adopt { elements: ELEMENTS, dtype: DType::F32 }, &mut ours);
     let before = list(&p);
     let mut theirs = rule.state(ELEMENTS, &device);
     for step in 0..50 {
@@ -36,8 +37,8 @@ fn fifty_steps_equal_the_device_optimizer() {
         let clip = Tensor::<1>::from_floats([0.5], &device);
         let size = StepSize { rate, clip: (step % 2 == 0).then_some(clip), applied: None };
         ours.copy_from_slice(bytemuck::cast_slice(&list(&g)));
-        host.apply(&rule, Work::step(&size), &mut ours);
-        p = rule.update(p, g, &mut theirs, &size);
+        host.apply(Work::step(&size), &mut ours);
+        p = theirs.update(p, g, &size);
     }
     let ours: &[f32] = bytemuck::cast_slice(&ours);
     let largest = |a: &[f32], b: &[f32]| a.iter().zip(b).fold(0.0f32, |m, (a, b)| m.max((a - b).abs()));
@@ -52,12 +53,12 @@ fn half_precision_weights_follow_their_masters() {
         let mut bytes = vec![0; 2 * 3];
         round(dtype, &[1.0, -2.0, 0.5], &mut bytes);
         let mut buffer = buffer(&bytes);
-        let mut state = State::new(3, dtype).unwrap();
         let rule = AdamW { lr: 1e-4, weight_decay: 0.0, ..AdamW::default() };
-        state.apply(&rule, Work::Adopt(dtype), &mut buffer);
+        let mut state = State::new(&rule.on_host().unwrap(), 3, dtype).unwrap();
+        state.apply(Work::Adopt { elements: 3, dtype }, &mut buffer);
         for _ in 0..100 {
             round(dtype, &[0.1, -0.1, 0.0], &mut buffer);
-            state.apply(&rule, Work::Step { rate: 1.0, clip: 1.0 }, &mut buffer);
+            state.apply(Work::Step { rate: 1.0, clip: 1.0 }, &mut buffer);
         }
         let mut weights = [0.0; 3];
         widen(dtype, &buffer, &mut weights);
@@ -66,7 +67,7 @@ fn half_precision_weights_follow_their_masters() {
             assert!((ours - exact).abs() < 0.004, "{dtype:?}: {weights:?}");
         }
         buffer.fill(0);
-        state.apply(&rule, Work::Restore, &mut buffer);
+        state.apply(Work::Restore, &mut buffer);
         let mut restored = [0.0; 3];
         widen(dtype, &buffer, &mut restored);
         assert_eq!(restored, weights);

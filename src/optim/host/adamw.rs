@@ -1,0 +1,93 @@
+//! AdamW on the host: one pass over a buffer that holds a gradient and then the new weights, beside fp32
+//! master weights and moments.
+//!
+//! For bf16 the pass reads 12 + 2 and writes 12 + 2 bytes an element. With the vectors of four that every
+//! x86-64 has, one division and one root an element bound it; with AVX2's eight the memory does. Two cores of
+//! an AMD EPYC: 35 and 48 GB/s (`cargo test --release rate_of_updates -- --ignored --nocapture`).
+
+use burn::tensor::DType;
+use rayon::prelude::*;
+
+use super::state::{CHUNK, HostState, round, widen};
+use crate::measure::alloc::Uncounted;
+use crate::ops::kernels::adamw::AdamWStep;
+use crate::optim::AdamW;
+
+/// Elements converted at a time: their fp32 copies stay in the first-level cache.
+const PIECE: usize = 1024;
+
+/// First and second moment of a buffer's parameters; fp32, in ordinary memory.
+pub struct AdamWOnHost {
+    rule: AdamW,
+    m: Uncounted,
+    v: Uncounted,
+    /// Taken so far.
+    steps: i32,
+}
+
+impl AdamWOnHost {
+    /// # Errors
+    /// When the host has not so much memory.
+    pub fn new(rule: AdamW, elements: usize) -> Result<Self, String> {
+        Ok(Self { rule, m: Uncounted::new(4 * elements)?, v: Uncounted::new(4 * elements)?, steps: 0 })
+    }
+}
+
+impl HostState for AdamWOnHost {
+    fn step(&mut self, dtype: DType, buffer: &mut [u8], master: &mut [f32], rate: f64, clip: f32) {
+        self.steps += 1;
+        let step = self.rule.step(Some(self.steps), rate);
+        let [m, v] = [&mut self.m, &mut self.v].map(|bytes| bytemuck::cast_slice_mut::<u8, f32>(bytes));
+        buffer
+            .par_chunks_mut(CHUNK * dtype.size())
+            .zip(master.par_chunks_mut(CHUNK))
+            .zip(m.par_chunks_mut(CHUNK))
+            .zip(v.par_chunks_mut(CHUNK))
+            .for_each(|(((buffer, master), m), v)| chunk(dtype, buffer, [master, m, v], step, clip));
+    }
+}
+
+/// A step on elements of one thread, with the widest vectors that the core has.
+fn chunk(dtype: DType, buffer: &mut [u8], state: [&mut [f32]; 3], step: AdamWStep, clip: f32) {
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx2") {
+        // SAFETY: the core has the instructions.
+        return unsafe { chunk_avx2(dtype, buffer, state, step, clip) };
+    }
+    pass(dtype, buffer, state, step, clip);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn chunk_avx2(dtype: DType, buffer: &mut [u8], state: [&mut [f32]; 3], step: AdamWStep, clip: f32) {
+    pass(dtype, buffer, state, step, clip);
+}
+
+#[inline(always)]
+fn pass(dtype: DType, buffer: &mut [u8], [p, m, v]: [&mut [f32]; 3], step: AdamWStep, clip: f32) {
+    let mut g = [0.0f32; PIECE];
+    let pieces = p.chunks_mut(PIECE).zip(m.chunks_mut(PIECE)).zip(v.chunks_mut(PIECE));
+    for (buffer, ((p, m), v)) in buffer.chunks_mut(PIECE * dtype.size()).zip(pieces) {
+        let g = &mut g[..p.len()];
+        widen(dtype, buffer, g);
+        update(g, p, m, v, step, clip);
+        round(dtype, p, buffer);
+    }
+}
+
+/// The formula of [`AdamWStep`], with one division and one root an element.
+#[inline(always)]
+fn update(g: &[f32], p: &mut [f32], m: &mut [f32], v: &mut [f32], step: AdamWStep, clip: f32) {
+    let AdamWStep { decay, beta1, beta2, rest1, rest2, eps, rate, correction } = step;
+    let scale = 1.0 / correction;
+    for (((g, p), m), v) in g.iter().zip(p).zip(m).zip(v) {
+        let g = g * clip;
+        *m = beta1 * *m + rest1 * g;
+        *v = beta2 * *v + rest2 * g * g;
+        *p = *p * decay - rate * *m / (v.sqrt() * scale + eps);
+    }
+}
+
+#[cfg(test)]
+#[path = "adamw_tests.rs"]
+mod tests;

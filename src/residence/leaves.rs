@@ -1,0 +1,54 @@
+//! [`Leaves`]: a block's parameters in a graph of its own.
+//!
+//! Backward is differentiated on leaves made of the views of the slot, so that no node that outlives the turn
+//! refers to it.
+
+use burn::backend::DispatchTensor;
+use burn::tensor::{Gradients, Tensor};
+
+use super::engine::Pass;
+use super::offloaded::Offloaded;
+use crate::params::source::Source;
+
+pub struct Leaves {
+    blocks: Offloaded,
+    block: usize,
+    /// In the layout's order: trainable ones, and then frozen ones, which are constants.
+    tensors: Vec<Tensor<1>>,
+    trainable: usize,
+}
+
+impl Leaves {
+    /// Brings a block in for its backward.
+    pub fn new(blocks: &Offloaded, block: usize) -> Self {
+        let parameters = blocks.engine().enter(block, Pass::Backward);
+        let trainable = blocks.engine().layout().trainable;
+        // The rank of a tensor is a mark on its type alone.
+        let leaf = |(part, tensor)| match Tensor::<1>::from_dispatch(tensor).autodiff() {
+            tensor if part < trainable => tensor.require_grad(),
+            tensor => tensor,
+        };
+        let tensors = parameters.into_iter().enumerate().map(leaf).collect();
+        Self { blocks: blocks.clone(), block, tensors, trainable }
+    }
+
+    pub fn source(&self) -> Source {
+        let tensors = self.tensors.iter().map(|leaf| leaf.clone().into_dispatch());
+        self.blocks.source(self.block, tensors.collect())
+    }
+
+    /// Of the trainable parameters, in the layout's order.
+    ///
+    /// # Panics
+    /// When one has no gradient.
+    pub fn gradients(self, found: &mut Gradients) -> Vec<DispatchTensor> {
+        let Self { blocks, block, tensors, trainable } = self;
+        let gradient = |(part, leaf): (usize, Tensor<1>)| {
+            let gradient = leaf.grad_remove(found);
+            gradient
+                .unwrap_or_else(|| panic!("{} has no gradient", blocks.engine().name(block, part)))
+                .into_dispatch()
+        };
+        tensors.into_iter().take(trainable).enumerate().map(gradient).collect()
+    }
+}

@@ -1,0 +1,119 @@
+//! [`Offloaded`]: the blocks of a network that live on the host, as the network uses them.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use burn::backend::DispatchTensor;
+use burn::module::Module;
+use burn::tensor::{DType, Device, Tensor};
+
+use super::activations::Activations;
+use super::config::{Memory, Offload, Placement};
+use super::engine::{Engine, GRADIENT_SLOTS, Pass};
+use super::layout::Layout;
+use crate::device::{Side, StoreSize};
+use crate::params::source::Source;
+
+/// A block's computation: its number, the source of its parameters, and its input.
+pub type Compute = Arc<dyn Fn(usize, &Source, Tensor<2>) -> Tensor<2> + Send + Sync>;
+
+/// Blocks of equal layout on the host, in their order.
+#[derive(Clone)]
+pub struct Offloaded(Arc<Shared>);
+
+struct Shared {
+    engine: Mutex<Engine>,
+    offload: Offload,
+    count: usize,
+    /// What a parameter's name begins with, before the block's number: `model.layers`.
+    prefix: &'static str,
+    device: Device,
+    dtype: DType,
+}
+
+impl fmt::Debug for Offloaded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Offloaded({:?} x {})", self.0.offload, self.0.count)
+    }
+}
+
+impl Offloaded {
+    /// Takes `count` blocks one by one, each made by `make` on the device, to the host; `None` where blocks stay
+    /// on the device.
+    ///
+    /// # Panics
+    /// When the host or the device has not enough memory.
+    pub fn new<M: Module>(
+        placement: Placement,
+        prefix: &'static str,
+        count: usize,
+        source: &Source,
+        make: impl Fn(usize) -> M,
+    ) -> Option<Self> {
+        let Placement { offload, device, .. } = placement;
+        let movement = offload.strategy.movement()?;
+        let (dtype, mut made) = (source.dtype(), None);
+        for i in 0..count {
+            let block = make(i);
+            let (layout, size, store) = made.get_or_insert_with(|| {
+                let layout = Layout::of(&block, dtype);
+                let trainable = layout.trainable_elements();
+                let size = StoreSize {
+                    blocks: count,
+                    elements: layout.elements,
+                    trainable,
+                    dtype,
+                    slots: offload.buffers,
+                    gradient_slots: if trainable > 0 { GRADIENT_SLOTS } else { 0 },
+                    gradients: trainable > 0 && placement.separate_gradients(),
+                };
+                let store = device.block_store(size).unwrap_or_else(|e| panic!("{e}"));
+                (layout, size, store)
+            });
+            for (number, values) in layout.values(&block) {
+                store.write(0, layout.parts[number].first, values.into_dispatch());
+            }
+            store.send(0, Side::Weights, i, size.elements);
+        }
+        let (layout, size, store) = made.expect("a network has a block");
+        let device = source.device().clone().inner();
+        let mut engine = Engine::new(store, layout, size, movement, device.clone(), prefix);
+        engine.activations =
+            (offload.activations == Memory::Host).then(|| Activations::new(placement, movement, count));
+        Some(Self(Arc::new(Shared { engine: Mutex::new(engine), offload, count, prefix, device, dtype })))
+    }
+
+    /// [tokens, hidden_size] through all blocks. What backward needs is kept: each block's input.
+    pub fn run(&self, x: Tensor<2>, compute: &Compute) -> Tensor<2> {
+        let movement = self.engine().movement;
+        (0..self.0.count).fold(x, |x, i| movement.forward(self, i, x, compute.clone()))
+    }
+
+    /// The same without a backward.
+    pub fn infer(
+        &self,
+        x: Tensor<2>,
+        mut compute: impl FnMut(usize, &Source, Tensor<2>) -> Tensor<2>,
+    ) -> Tensor<2> {
+        (0..self.0.count).fold(x.inner(), |x, i| {
+            let parameters = self.engine().enter(i, Pass::Forward);
+            let y = compute(i, &self.source(i, parameters), x);
+            self.engine().leave(i);
+            y
+        })
+    }
+
+    /// A source of these parameters under their full names.
+    pub(super) fn source(&self, block: usize, parameters: Vec<DispatchTensor>) -> Source {
+        let prefix = format!("{}.{block}.", self.0.prefix);
+        let layout = self.engine().layout().clone();
+        Source::given(&self.0.device, self.0.dtype, move |name| {
+            let part = name.strip_prefix(&prefix).and_then(|name| layout.find(name));
+            parameters[part.unwrap_or_else(|| panic!("{name} is no parameter of {prefix}"))].clone()
+        })
+    }
+
+    pub(super) fn engine(&self) -> MutexGuard<'_, Engine> {
+        self.0.engine.lock().expect("a block that panicked ends the cell")
+    }
+}

@@ -1,0 +1,60 @@
+//! [`Resident`]: a module's own parameters, which stay on the device.
+
+use burn::module::Module;
+use burn::tensor::{Gradients, Tensor};
+
+use super::ParameterStore;
+use crate::optim::{GradientSet, Optimizer, StepSize};
+use crate::params::named::{self, Named};
+
+pub struct Resident<M> {
+    /// `None` only while an update writes over it.
+    module: Option<M>,
+    gradients: GradientSet,
+    optimizer: Optimizer,
+}
+
+impl<M: Module> Resident<M> {
+    /// # Panics
+    /// When the host has not enough memory for the state of an optimizer there.
+    pub fn new(module: M, mut optimizer: Optimizer) -> Self {
+        optimizer.adopt(&module);
+        Self { module: Some(module), gradients: GradientSet::default(), optimizer }
+    }
+
+    pub fn module(&self) -> &M {
+        self.module.as_ref().expect("between updates")
+    }
+
+    pub fn optimizer(&self) -> &Optimizer {
+        &self.optimizer
+    }
+
+    /// Adds a micro-batch's gradients.
+    pub fn add(&mut self, gradients: Gradients) {
+        self.gradients.add(self.module.as_ref().expect("between updates"), gradients);
+    }
+}
+
+impl<M: Module> ParameterStore for Resident<M> {
+    fn make_states(&mut self) {
+        self.optimizer.make_states(self.module.as_ref().expect("between updates"));
+    }
+
+    fn squares(&self) -> Option<Tensor<1>> {
+        self.gradients.squares()
+    }
+
+    fn update(&mut self, size: &StepSize) {
+        let module = self.module.take().expect("between updates");
+        self.module = Some(self.optimizer.step(module, std::mem::take(&mut self.gradients), size));
+    }
+
+    fn parameters(&mut self) -> Named {
+        named::parameters(self.module())
+    }
+
+    fn gradients(&mut self) -> Named {
+        named::sums(self.module(), &self.gradients)
+    }
+}

@@ -1,0 +1,45 @@
+//! One operator moves a block, computes it and computes it again; the device waits for the copies, not the host.
+
+use burn::backend::DispatchAutodiffContext;
+use burn::tensor::Tensor;
+
+use super::Movement;
+use crate::ops::checkpoint::differentiate;
+use crate::ops::function::custom;
+use crate::residence::activations::Input;
+use crate::residence::engine::Pass;
+use crate::residence::leaves::Leaves;
+use crate::residence::offloaded::{Compute, Offloaded};
+
+pub struct Function;
+
+impl Movement for Function {}
+
+/// In, compute, out; in backward in, compute again, differentiate, gradients out, out. It keeps the block's
+/// input and nothing else.
+pub fn offloaded(blocks: &Offloaded, block: usize, x: Tensor<2>, compute: Compute) -> Tensor<2> {
+    let blocks = blocks.clone();
+    let x = x.into_dispatch();
+    let has_backward = x.autodiff != DispatchAutodiffContext::Disabled;
+    custom([x], move |[x]| {
+        let x = Tensor::<2>::from_dispatch(x);
+        let parameters = blocks.engine().enter(block, Pass::Forward);
+        let y = compute(block, &blocks.source(block, parameters), x.clone());
+        blocks.engine().leave(block);
+        let input = if has_backward { blocks.engine().keep(block, x) } else { Input::OnDevice(Box::new(x)) };
+        let backward = move |gradient: Tensor<2>, _: [bool; 1]| {
+            let leaves = Leaves::new(&blocks, block);
+            let x = blocks.engine().restore(block, input).autodiff().require_grad();
+            let y = compute(block, &leaves.source(), x.clone());
+            let mut found = differentiate(y, gradient);
+            let dx = x.grad_remove(&mut found);
+            let gradients = leaves.gradients(&mut found);
+            let mut engine = blocks.engine();
+            engine.take_gradients(block, gradients);
+            engine.activations.iter_mut().for_each(|activations| activations.release(block));
+            engine.leave(block);
+            [dx.map(Tensor::into_dispatch)]
+        };
+        (y, backward)
+    })
+}
