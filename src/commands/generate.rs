@@ -7,13 +7,13 @@ use miette::{Result, miette};
 
 use crate::data::Tokenizer;
 use crate::device::{DeviceId, dtype};
-use crate::model::config::{Architecture, from_hugging_face};
+use crate::model::config::from_hugging_face;
 use crate::model::generate::{Choice, Request, generate};
-use crate::model::language::{Computation, Gpt2, Llama};
+use crate::model::language::{Computation, Shape};
+use crate::model::on_language;
 use crate::ops::dense::Arithmetic;
 use crate::ops::{Level, Ops};
-use crate::params::WeightsFrom;
-use crate::params::source::Source;
+use crate::params::table::Tuning;
 use crate::words::Compute;
 
 #[derive(Debug, Args)]
@@ -60,11 +60,9 @@ pub fn run(args: &GenerateArgs) -> Result<String> {
         }
     };
     let text = Text::open(args)?;
-    let architecture = from_hugging_face(&args.folder).map_err(|e| miette!("{e}"))?;
-    let (vocab, positions) = match &architecture {
-        Architecture::Qwen2(c) | Architecture::Llama(c) => (c.vocab_size, c.max_position_embeddings),
-        Architecture::Gpt2(c) => (c.vocab_size, c.max_position_embeddings),
-    };
+    let model = from_hugging_face(&args.folder).map_err(|e| miette!("{e}"))?;
+    let Shape { vocab_size: vocab, max_positions: positions, .. } =
+        model.decoder().expect("a language model");
     let longest = text.prompts.iter().map(Vec::len).max().unwrap_or(0).saturating_add(args.tokens);
     if longest > positions {
         return Err(miette!(
@@ -76,21 +74,14 @@ pub fn run(args: &GenerateArgs) -> Result<String> {
         return Err(miette!("the token {id} is not in the model's vocabulary of {vocab}"));
     }
     let request = Request { tokens: args.tokens, choice, end: text.end };
-    let from = WeightsFrom::Folder(args.folder.clone());
-    let source = Source::open(&from, &architecture.tensors(), device, dtype(args.compute))
-        .map_err(|e| miette!("{e}"))?;
     let arithmetic = Arithmetic::of(args.compute);
     let computation = Computation { arithmetic, ops: Ops::default(), level: Level::Keep };
-    let results = match &architecture {
-        Architecture::Qwen2(config) | Architecture::Llama(config) => {
-            let network = Llama::new(config, longest, &source, computation, None);
-            generate(&network, &text.prompts, &request, &device.burn())
-        }
-        Architecture::Gpt2(config) => {
-            let network = Gpt2::new(config, longest, &source, computation, None);
-            generate(&network, &text.prompts, &request, &device.burn())
-        }
-    };
+    let results = on_language!(&model, model => {
+        let source = model.source(device, dtype(args.compute), &Tuning::default());
+        let network = model.network(longest, &source.map_err(|e| miette!("{e}"))?, computation, None);
+        generate(&network, &text.prompts, &request, &device.burn())
+    })
+    .expect("a language model");
     let lines: Result<Vec<String>> = results.iter().map(|ids| text.show(ids)).collect();
     Ok(lines?.join("\n"))
 }

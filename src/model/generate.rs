@@ -5,7 +5,8 @@ use burn::tensor::Device;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::language::{Cache, LanguageNetwork, Tokens};
+use super::families::Family;
+use super::language::{Cache, Decoder, Tokens};
 use crate::ops::attention::Mask;
 use crate::ops::embedding::{Ids, integers};
 
@@ -35,8 +36,8 @@ const PADDING: i32 = -1;
 ///
 /// # Panics
 /// When there is no prompt or an empty one.
-pub fn generate<N: LanguageNetwork>(
-    network: &N,
+pub fn generate<F: Family>(
+    network: &Decoder<F>,
     prompts: &[Vec<u32>],
     request: &Request,
     device: &Device,
@@ -161,27 +162,21 @@ mod tests {
 
     use super::*;
     use crate::device::DeviceId;
-    use crate::model::config::{Architecture, from_hugging_face};
-    use crate::model::language::{Computation, Llama};
+    use crate::model::config::from_hugging_face;
+    use crate::model::families::Qwen2;
+    use crate::model::language::Computation;
     use crate::ops::dense::Arithmetic;
     use crate::ops::{Level, Ops};
-    use crate::params::WeightsFrom;
-    use crate::params::source::Source;
+    use crate::params::table::Tuning;
     use crate::words::Compute;
 
-    fn qwen2() -> Llama {
+    fn qwen2() -> Decoder<Qwen2> {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/qwen2");
-        let Architecture::Qwen2(config) = from_hugging_face(&folder).unwrap() else { panic!("a qwen2") };
-        let from = WeightsFrom::Folder(folder);
-        let source = Source::open(&from, &config.tensors(), DeviceId::Cpu, DType::F32).unwrap();
+        let model = from_hugging_face(&folder).unwrap();
+        let model = model.language::<Qwen2>().expect("a qwen2");
+        let source = model.source(DeviceId::Cpu, DType::F32, &Tuning::default()).unwrap();
         let arithmetic = Arithmetic::of(Compute::Fp32);
-        Llama::new(
-            &config,
-            64,
-            &source,
-            Computation { arithmetic, ops: Ops::default(), level: Level::Keep },
-            None,
-        )
+        model.network(64, &source, Computation { arithmetic, ops: Ops::default(), level: Level::Keep }, None)
     }
 
     #[test]

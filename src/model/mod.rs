@@ -1,11 +1,14 @@
 //! Networks: what `[model] kind` may name, and what a network gives the runner.
 
 pub mod config;
+pub mod families;
 pub mod generate;
 pub mod language;
 pub mod swiglu;
 
+use std::any::Any;
 use std::path::Path;
+use std::sync::Arc;
 
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
@@ -13,24 +16,59 @@ use serde::{Deserialize, Serialize};
 
 use crate::measure::{Estimate, Evaluation, Load};
 use crate::params::WeightsFrom;
+use crate::params::table::Table;
 use crate::recipe::Cell;
 use crate::residence::Offloaded;
 use crate::words::Rule;
-use config::{Gpt2Config, LanguageModel, LlamaConfig};
-use language::memory::Shape;
+use config::LanguageModel;
+use families::{Family, Gpt2, Llama, Qwen2};
+use language::Shape;
 use swiglu::SwigluConfig;
 
-/// `[model]`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Model {
-    Swiglu(SwigluConfig),
-    #[serde(deserialize_with = "LanguageModel::qwen2")]
-    Qwen2(LanguageModel<LlamaConfig>),
-    #[serde(deserialize_with = "LanguageModel::llama")]
-    Llama(LanguageModel<LlamaConfig>),
-    #[serde(deserialize_with = "LanguageModel::gpt2")]
-    Gpt2(LanguageModel<Gpt2Config>),
+/// Declares `[model]`: SwiGLU stacks and these families of language models.
+macro_rules! models {
+    ($dollar:tt $($kind:ident),*) => {
+        /// `[model]`
+        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+        #[serde(rename_all = "lowercase")]
+        pub enum Model {
+            Swiglu(SwigluConfig),
+            $($kind(LanguageModel<$kind>),)*
+        }
+
+        impl Model {
+            /// The kinds of language models.
+            pub const LANGUAGE: &[&str] = &[$(<$kind as Family>::KIND),*];
+        }
+
+        /// An expression of the section of any kind.
+        macro_rules! on_model {
+            ($dollar on:expr, $dollar model:ident => $dollar result:expr) => {
+                match $dollar on {
+                    $crate::model::Model::Swiglu($dollar model) => $dollar result,
+                    $($crate::model::Model::$kind($dollar model) => $dollar result,)*
+                }
+            };
+        }
+
+        /// `Some` of an expression of a [`LanguageModel`]; `None` for a SwiGLU stack.
+        macro_rules! on_language {
+            ($dollar on:expr, $dollar model:ident => $dollar result:expr) => {
+                match $dollar on {
+                    $crate::model::Model::Swiglu(_) => None,
+                    $($crate::model::Model::$kind($dollar model) => Some($dollar result),)*
+                }
+            };
+        }
+    };
+}
+
+models!($ Qwen2, Llama, Gpt2);
+pub(crate) use {on_language, on_model};
+
+/// `[model]` of one kind.
+pub trait Kind {
+    type Network: Network;
 }
 
 /// A network that can be trained on batches of its own kind.
@@ -45,6 +83,9 @@ pub trait Network: Module + Sized {
 
     /// The micro-batch's part of the step's mean loss, [1] in fp32.
     fn loss(&self, batch: &Self::Batch) -> Tensor<1>;
+
+    /// All parameters.
+    fn parameters(&self) -> &Arc<Table>;
 
     /// The blocks whose weights and gradients live on the host and are not the module's.
     fn offloaded(&self) -> Option<&Offloaded> {
@@ -99,35 +140,44 @@ impl Model {
     pub fn parameters(&self) -> u64 {
         match self {
             Self::Swiglu(config) => config.parameters(),
-            Self::Qwen2(model) | Self::Llama(model) => model.config.parameters(),
-            Self::Gpt2(model) => model.config.parameters(),
+            _ => self.decoder().map_or(0, |shape| shape.parameters),
         }
     }
 
     pub fn flops(&self, cell: &Cell) -> Flops {
-        match (self, self.decoder()) {
-            (Self::Swiglu(config), _) => config.flops(cell),
-            (_, Some(shape)) => shape.flops(cell),
-            (_, None) => unreachable!("every other model is a decoder"),
+        match self {
+            Self::Swiglu(config) => config.flops(cell),
+            _ => self.decoder().expect("every other model is a decoder").flops(cell),
         }
     }
 
     /// Bytes the cell needs at its highest moment, from its settings alone.
     pub fn estimate(&self, cell: &Cell) -> Estimate {
-        match (self, self.decoder()) {
-            (Self::Swiglu(config), _) => config.estimate(cell),
-            (_, Some(shape)) => shape.estimate(cell),
-            (_, None) => unreachable!("every other model is a decoder"),
+        match self {
+            Self::Swiglu(config) => config.estimate(cell),
+            _ => self.decoder().expect("every other model is a decoder").estimate(cell),
         }
     }
 
     /// Where a language model's weights come from.
     pub fn weights(&self) -> Option<&WeightsFrom> {
-        match self {
-            Self::Swiglu(_) => None,
-            Self::Qwen2(model) | Self::Llama(model) => Some(&model.weights),
-            Self::Gpt2(model) => Some(&model.weights),
+        on_language!(self, model => &model.weights)
+    }
+
+    /// The folder that its weights are loaded from.
+    pub fn weights_folder(&self) -> Option<&Path> {
+        match self.weights()? {
+            WeightsFrom::Random => None,
+            WeightsFrom::Folder(folder) => Some(folder),
         }
+    }
+
+    /// The name of a language model's kind.
+    pub fn kind(&self) -> Option<&'static str> {
+        fn of<F: Family>(_: &LanguageModel<F>) -> &'static str {
+            F::KIND
+        }
+        on_language!(self, model => of(model))
     }
 
     /// Tokens a language model knows.
@@ -135,35 +185,20 @@ impl Model {
         self.decoder().map(|shape| shape.vocab_size)
     }
 
-    /// The folder that its weights are loaded from.
-    pub fn weights_folder(&self) -> Option<&Path> {
-        let weights = match self {
-            Self::Swiglu(_) => return None,
-            Self::Qwen2(model) | Self::Llama(model) => &model.weights,
-            Self::Gpt2(model) => &model.weights,
-        };
-        match weights {
-            WeightsFrom::Random => None,
-            WeightsFrom::Folder(folder) => Some(folder),
-        }
-    }
-
     /// The sizes of a language model.
     pub fn decoder(&self) -> Option<Shape> {
-        match self {
-            Self::Swiglu(_) => None,
-            Self::Qwen2(model) | Self::Llama(model) => Some(language::llama_shape(&model.config)),
-            Self::Gpt2(model) => Some(language::gpt2_shape(&model.config)),
-        }
+        on_language!(self, model => model.shape())
+    }
+
+    /// The model of a family, where it is of that.
+    pub fn language<F: Family>(&self) -> Option<&LanguageModel<F>> {
+        on_language!(self, model => (model as &dyn Any).downcast_ref())?
     }
 
     pub(crate) fn check(&self, cell: &Cell) -> Result<(), Rule> {
-        match self {
-            Self::Swiglu(config) => config.check(cell),
-            Self::Qwen2(model) | Self::Llama(model) => {
-                language::check(cell, model.config.max_position_embeddings)
-            }
-            Self::Gpt2(model) => language::check(cell, model.config.max_position_embeddings),
+        match (self, self.decoder()) {
+            (Self::Swiglu(config), _) => config.check(cell),
+            (_, shape) => language::check(cell, &shape.expect("every other model is a decoder")),
         }
     }
 }

@@ -1,11 +1,13 @@
 //! A stack of SwiGLU MLPs trained to reproduce a random target: the network of the
 //! checkpoint-level study.
 
+use std::sync::Arc;
+
 use burn::module::{Module, Param};
 use burn::tensor::{DType, Device, Distribution, Tensor};
 use serde::{Deserialize, Serialize};
 
-use super::{Flops, Network, Steps};
+use super::{Flops, Kind, Network, Steps};
 use crate::device::dtype;
 use crate::measure::{Estimate, Evaluation, Ledger, check_elements, elements};
 use crate::model::Model;
@@ -13,6 +15,8 @@ use crate::ops::dense::{Arithmetic, WeightLayout};
 use crate::ops::mean_square::mean_square;
 use crate::ops::swiglu::{memory::Sizes, swiglu};
 use crate::ops::{Level, Operator};
+use crate::params::source::{Init, Source};
+use crate::params::table::{Group, Table};
 use crate::recipe::{Cell, Train};
 use crate::residence::Memory;
 use crate::words::{Rule, values};
@@ -41,6 +45,8 @@ pub struct SwigluLayer {
 #[derive(Module, Debug)]
 pub struct SwigluStack {
     layers: Vec<SwigluLayer>,
+    #[module(skip)]
+    table: Arc<Table>,
     #[module(skip)]
     level: Level,
     #[module(skip)]
@@ -177,23 +183,28 @@ impl Steps<Regression> for Problems {
     }
 }
 
+impl Kind for SwigluConfig {
+    type Network = SwigluStack;
+}
+
 impl Network for SwigluStack {
     type Batch = Regression;
 
     fn init(cell: &Cell, device: &Device) -> Self {
         let Model::Swiglu(config) = &cell.model else { unreachable!("checked by kind") };
-        let dtype = dtype(cell.precision.compute);
+        let source = Source::random(device, dtype(cell.precision.compute));
         let (h, i) = (config.hidden_size, config.intermediate_size);
-        // N(0, 1/rows) keeps the size of the activations through the product.
-        let matrix = |rows: usize, columns: usize| {
-            let scale = Distribution::Normal(0.0, 1.0 / (rows as f64).sqrt());
-            Param::from_tensor(Tensor::random([rows, columns], scale, (device, dtype)).require_grad())
+        let layer = |number: usize| {
+            let source = source.at("layers").at(&number.to_string()).within(Group::Block(number));
+            // N(0, 1/rows) keeps the size of the activations through the product.
+            let matrix = |name, rows: usize, columns: usize| {
+                source.parameter(name, [rows, columns], Init::Normal(1.0 / (rows as f64).sqrt()))
+            };
+            SwigluLayer { w: matrix("w", h, i), v: matrix("v", h, i), u: matrix("u", i, h) }
         };
-        let layers = (0..config.num_hidden_layers)
-            .map(|_| SwigluLayer { w: matrix(h, i), v: matrix(h, i), u: matrix(i, h) })
-            .collect();
         Self {
-            layers,
+            layers: (0..config.num_hidden_layers).map(layer).collect(),
+            table: Arc::new(source.table()),
             level: cell.checkpoint.level,
             operator: cell.ops.swiglu,
             arithmetic: Arithmetic::of(cell.precision.compute),
@@ -211,6 +222,10 @@ impl Network for SwigluStack {
             // Before memory is counted: the tensors alone are the cell's.
             drawn: Vec::with_capacity(cell.train.accumulation_steps),
         })
+    }
+
+    fn parameters(&self) -> &Arc<Table> {
+        &self.table
     }
 
     /// The mean squared distance to the target, times the micro-batch's part.

@@ -37,7 +37,10 @@ fn micro_batches_equal_one_batch() {
 
     let of = |batch: &Regression| {
         let loss = network.loss(batch);
-        (f64::from(loss.clone().into_scalar::<f32>()), named::gradients(&network, &loss.backward()))
+        (
+            f64::from(loss.clone().into_scalar::<f32>()),
+            named::gradients(&network, network.parameters(), &loss.backward()),
+        )
     };
     let (expected_loss, expected) = of(&whole);
     let losses: Vec<f64> = parts.iter().map(|part| of(part).0).collect();

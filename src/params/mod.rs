@@ -1,15 +1,14 @@
-//! Parameters: where they come from, by their names, and files of weights.
+//! Parameters: which there are, where they come from, adapters of linear layers, and files of weights.
 
+pub mod adapters;
 pub mod named;
 pub mod source;
+pub mod table;
 pub mod weights;
 
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-
-/// A tensor's name in Hugging Face's spelling, and its shape.
-pub type NamedShape = (String, Vec<usize>);
 
 /// `model.weights = "random"`, or a Hugging Face folder.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -101,10 +101,10 @@ fn kept_rows(comparison: &Comparison) -> Vec<Vec<String>> {
 /// N, H and I of a SwiGLU stack.
 fn sizes(cell: &Cell) -> Option<(u64, u64, u64)> {
     match &cell.model {
-        Model::Qwen2(_) | Model::Llama(_) | Model::Gpt2(_) => None,
         Model::Swiglu(config) => {
             Some((cell.train.tokens() as u64, config.hidden_size as u64, config.intermediate_size as u64))
         }
+        _ => None,
     }
 }
 

@@ -2,8 +2,10 @@
 
 use std::collections::HashMap;
 
-use burn::module::{Module, ModuleVisitor, Param};
-use burn::tensor::{DType, Tensor};
+use burn::module::{Module, ModuleVisitor, Param, ParamId};
+use burn::tensor::Tensor;
+
+use crate::params::table::{Entry, id};
 
 /// Parameters begin at multiples of this many bytes, as the device's own allocations do.
 const ALIGNMENT: usize = 512;
@@ -11,7 +13,7 @@ const ALIGNMENT: usize = 512;
 /// One parameter of a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// Its path in the block's module: `self_attn.q_proj.weight`.
+    /// Within the block: `self_attn.q_proj.weight`.
     pub name: String,
     pub shape: Vec<usize>,
     /// Its first element in the buffer.
@@ -24,8 +26,8 @@ impl Part {
     }
 }
 
-/// The parameters of a block in the order in which its module is visited, trainable ones before frozen ones:
-/// gradients and updates are a buffer's beginning. Every block has the same.
+/// The parameters of a block in the order of its table, trainable ones before frozen ones: gradients and updates
+/// are a buffer's beginning. Every block has the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     pub parts: Vec<Part>,
@@ -37,17 +39,18 @@ pub struct Layout {
 }
 
 impl Layout {
-    pub fn of<M: Module>(block: &M, dtype: DType) -> Self {
-        let step = ALIGNMENT / dtype.size();
-        let mut found = [Vec::new(), Vec::new()];
-        visit(block, &mut |name, shape, is_trainable, _| {
-            found[usize::from(!is_trainable)].push(Part { name, shape, first: 0 });
-        });
-        let trainable = found[0].len();
-        let (mut parts, mut elements) = (found.concat(), 0usize);
-        for part in &mut parts {
-            part.first = elements.next_multiple_of(step);
-            elements = part.first + part.elements();
+    /// Of the entries whose names begin with a block's: `model.layers.0.`
+    pub fn of(entries: &[Entry], block: &str) -> Self {
+        let (mut parts, mut trainable, mut elements) = (Vec::new(), 0, 0usize);
+        for is_trainable in [true, false] {
+            for entry in entries.iter().filter(|entry| entry.trainable == is_trainable) {
+                let Some(name) = entry.name.strip_prefix(block) else { continue };
+                let first = elements.next_multiple_of(ALIGNMENT / entry.dtype.size());
+                let part = Part { name: name.to_string(), shape: entry.shape.clone(), first };
+                elements = first + part.elements();
+                parts.push(part);
+            }
+            trainable = if is_trainable { parts.len() } else { trainable };
         }
         let by_name = parts.iter().enumerate().map(|(i, part)| (part.name.clone(), i)).collect();
         Self { parts, trainable, elements, by_name }
@@ -63,49 +66,23 @@ impl Layout {
         self.by_name.get(name).copied()
     }
 
-    /// A block's parameters, flat and outside of autodiff, each with the number of its part.
-    ///
-    /// # Panics
-    /// When the block has another layout.
-    pub fn values<M: Module>(&self, block: &M) -> Vec<(usize, Tensor<1>)> {
-        let mut found = Vec::new();
-        visit(block, &mut |name, shape, is_trainable, values| {
-            let number = self.find(&name).filter(|number| {
-                self.parts[*number].shape == shape && (*number < self.trainable) == is_trainable
-            });
-            found.push((number.unwrap_or_else(|| panic!("blocks differ in {name}")), values()));
-        });
-        assert_eq!(found.len(), self.parts.len(), "blocks differ in how many parameters they have");
-        found
+    /// The parameters of a block whose names begin with `prefix`, flat and outside of autodiff, each with its part.
+    pub fn values<M: Module>(&self, block: &M, prefix: &str) -> Vec<(&Part, Tensor<1>)> {
+        let parts = self.parts.iter().map(|part| (id(&format!("{prefix}{}", part.name)), part)).collect();
+        let mut visitor = Values { parts, found: Vec::new() };
+        block.visit(&mut visitor);
+        visitor.found
     }
 }
 
-/// Gets the path and shape of a parameter, whether it is trainable, and its values.
-type Each<'a> = dyn FnMut(String, Vec<usize>, bool, &dyn Fn() -> Tensor<1>) + 'a;
-
-/// Calls `each` with every parameter.
-fn visit<'a, M: Module>(block: &M, each: &'a mut Each<'a>) {
-    block.visit(&mut Visitor { path: Vec::new(), each });
+struct Values<'a> {
+    parts: HashMap<ParamId, &'a Part>,
+    found: Vec<(&'a Part, Tensor<1>)>,
 }
 
-struct Visitor<'a> {
-    path: Vec<String>,
-    each: &'a mut Each<'a>,
-}
-
-impl ModuleVisitor for Visitor<'_> {
-    fn enter_module(&mut self, name: &str, _container: &str) {
-        self.path.push(name.to_string());
-    }
-
-    fn exit_module(&mut self, _name: &str, _container: &str) {
-        self.path.pop();
-    }
-
+impl ModuleVisitor for Values<'_> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        let tensor = param.val();
-        let shape = tensor.dims();
-        let values = || tensor.clone().inner().reshape([shape.iter().product::<usize>()]);
-        (self.each)(self.path.join("."), shape.to_vec(), tensor.is_require_grad(), &values);
+        let part = self.parts[&param.id];
+        self.found.push((part, param.val().inner().reshape([part.elements()])));
     }
 }

@@ -13,6 +13,8 @@ mod resident;
 mod store;
 mod strategy;
 
+use std::sync::Arc;
+
 use burn::module::Module;
 use burn::tensor::{DType, Gradients, Tensor};
 
@@ -26,6 +28,7 @@ use crate::ops::autocast::{KeptCasts, keep_casts};
 use crate::optim::host::Work;
 use crate::optim::{Optimizer, OptimizerConfig, StepSize};
 use crate::params::named::Named;
+use crate::params::table::Table;
 use resident::Resident;
 
 /// A network with all of its parameters, their gradients and the optimizer's state.
@@ -36,14 +39,14 @@ pub struct Residence<M> {
 }
 
 impl<M: Module> Residence<M> {
-    /// `offloaded`: the network's blocks that are not the module's. `clips`: whether gradients are clipped by
+    /// All of the network's parameters, and its blocks that are not the module's. `clips`: whether gradients are clipped by
     /// the norm over all of them.
     ///
     /// # Panics
     /// When the host has not enough memory for the state of an optimizer there.
     pub fn new(
         module: M,
-        offloaded: Option<Offloaded>,
+        (table, offloaded): (Arc<Table>, Option<Offloaded>),
         config: &OptimizerConfig,
         placement: Placement,
         clips: bool,
@@ -54,7 +57,7 @@ impl<M: Module> Residence<M> {
         if let Some(blocks) = &offloaded {
             blocks.engine().begin(config, &optimizer, clips);
         }
-        Self { resident: Resident::new(module, optimizer), offloaded, device }
+        Self { resident: Resident::new(module, table, optimizer), offloaded, device }
     }
 
     pub fn network(&self) -> &M {

@@ -13,6 +13,7 @@ use super::engine::{Engine, GRADIENT_SLOTS, Pass};
 use super::layout::Layout;
 use crate::device::{Side, StoreSize};
 use crate::params::source::Source;
+use crate::params::table::Tuning;
 
 /// A block's computation: its number, the source of its parameters, and its input.
 pub type Compute = Arc<dyn Fn(usize, &Source, Tensor<2>) -> Tensor<2> + Send + Sync>;
@@ -29,6 +30,7 @@ struct Shared {
     prefix: &'static str,
     device: Device,
     dtype: DType,
+    tuning: Tuning,
 }
 
 impl fmt::Debug for Offloaded {
@@ -56,7 +58,7 @@ impl Offloaded {
         for i in 0..count {
             let block = make(i);
             let (layout, size, store) = made.get_or_insert_with(|| {
-                let layout = Layout::of(&block, dtype);
+                let layout = Layout::of(&source.table().entries, &format!("{prefix}.{i}."));
                 let trainable = layout.trainable_elements();
                 let size = StoreSize {
                     blocks: count,
@@ -70,17 +72,18 @@ impl Offloaded {
                 let store = device.block_store(size).unwrap_or_else(|e| panic!("{e}"));
                 (layout, size, store)
             });
-            for (number, values) in layout.values(&block) {
-                store.write(0, layout.parts[number].first, values.into_dispatch());
+            for (part, values) in layout.values(&block, &format!("{prefix}.{i}.")) {
+                store.write(0, part.first, values.into_dispatch());
             }
             store.send(0, Side::Weights, i, size.elements);
         }
         let (layout, size, store) = made.expect("a network has a block");
-        let device = source.device().clone().inner();
+        let (device, tuning) = (source.device().clone().inner(), source.tuning().clone());
         let mut engine = Engine::new(store, layout, size, movement, device.clone(), prefix);
         engine.activations =
             (offload.activations == Memory::Host).then(|| Activations::new(placement, movement, count));
-        Some(Self(Arc::new(Shared { engine: Mutex::new(engine), offload, count, prefix, device, dtype })))
+        let engine = Mutex::new(engine);
+        Some(Self(Arc::new(Shared { engine, offload, count, prefix, device, dtype, tuning })))
     }
 
     /// [tokens, hidden_size] through all blocks. What backward needs is kept: each block's input.
@@ -107,7 +110,7 @@ impl Offloaded {
     pub(super) fn source(&self, block: usize, parameters: Vec<DispatchTensor>) -> Source {
         let prefix = format!("{}.{block}.", self.0.prefix);
         let layout = self.engine().layout().clone();
-        Source::given(&self.0.device, self.0.dtype, move |name| {
+        Source::given(&self.0.device, self.0.dtype, &self.0.tuning, move |name| {
             let part = name.strip_prefix(&prefix).and_then(|name| layout.find(name));
             parameters[part.unwrap_or_else(|| panic!("{name} is no parameter of {prefix}"))].clone()
         })

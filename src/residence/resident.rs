@@ -1,15 +1,19 @@
 //! [`Resident`]: a module's own parameters, which stay on the device.
 
+use std::sync::Arc;
+
 use burn::module::Module;
 use burn::tensor::{Gradients, Tensor};
 
 use super::ParameterStore;
 use crate::optim::{GradientSet, Optimizer, StepSize};
 use crate::params::named::{self, Named};
+use crate::params::table::Table;
 
 pub struct Resident<M> {
     /// `None` only while an update writes over it.
     module: Option<M>,
+    table: Arc<Table>,
     gradients: GradientSet,
     optimizer: Optimizer,
 }
@@ -17,9 +21,9 @@ pub struct Resident<M> {
 impl<M: Module> Resident<M> {
     /// # Panics
     /// When the host has not enough memory for the state of an optimizer there.
-    pub fn new(module: M, mut optimizer: Optimizer) -> Self {
+    pub fn new(module: M, table: Arc<Table>, mut optimizer: Optimizer) -> Self {
         optimizer.adopt(&module);
-        Self { module: Some(module), gradients: GradientSet::default(), optimizer }
+        Self { module: Some(module), table, gradients: GradientSet::default(), optimizer }
     }
 
     pub fn module(&self) -> &M {
@@ -51,10 +55,10 @@ impl<M: Module> ParameterStore for Resident<M> {
     }
 
     fn parameters(&mut self) -> Named {
-        named::parameters(self.module())
+        named::parameters(self.module(), &self.table)
     }
 
     fn gradients(&mut self) -> Named {
-        named::sums(self.module(), &self.gradients)
+        named::sums(self.module(), &self.table, &self.gradients)
     }
 }

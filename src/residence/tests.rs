@@ -3,7 +3,6 @@
 use std::sync::{Arc, Mutex};
 
 use burn::backend::DispatchTensor;
-use burn::module::{Module, Param, ParamId};
 use burn::tensor::{DType, Device, Tensor};
 
 use super::config::Strategy;
@@ -14,18 +13,18 @@ use crate::device::{BlockStore, DeviceId, HostMemory, Loan, Side, StoreSize};
 use crate::measure::alloc::Uncounted;
 use crate::optim::host::Work;
 use crate::optim::{AdamW, Optimizer, OptimizerConfig, StepSize};
+use crate::params::table::{Entry, Group};
 
-#[derive(Module, Debug)]
-struct One {
-    weight: Param<Tensor<1>>,
-    bias: Option<Param<Tensor<1>>>,
-}
-
-fn one(elements: usize) -> One {
-    let device = Device::flex().autodiff();
-    let parameter =
-        || Param::initialized(ParamId::new(), Tensor::<1>::ones([elements], &device).require_grad());
-    One { weight: parameter(), bias: Some(parameter()) }
+/// Of a block with two parameters of so many elements.
+fn layout(elements: usize, dtype: DType) -> Layout {
+    let entry = |name: &str| Entry {
+        name: format!("blocks.0.{name}"),
+        shape: vec![elements],
+        dtype,
+        trainable: true,
+        group: Group::Block(0),
+    };
+    Layout::of(&["weight", "bias"].map(entry), "blocks.0.")
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,7 +55,7 @@ impl BlockStore for Recorder {
 
     fn lend(&mut self, side: Side, block: usize) -> Loan {
         self.note(Act::Lend { side, block });
-        let bytes = 4 * Layout::of(&one(3), DType::F32).elements;
+        let bytes = 4 * layout(3, DType::F32).elements;
         Loan { memory: Box::new(Uncounted::new(bytes).unwrap()), arrival: Box::new(|| Ok(())) }
     }
 
@@ -114,7 +113,7 @@ fn engine_with(
     slots: usize,
     gradients: bool,
 ) -> Engine {
-    let layout = Layout::of(&one(3), DType::F32);
+    let layout = layout(3, DType::F32);
     let size = StoreSize {
         blocks,
         elements: layout.elements,
@@ -224,8 +223,8 @@ fn updates_begin_as_early_as_they_may() {
 }
 
 #[test]
-fn parameters_begin_at_aligned_places_in_the_order_of_the_module() {
-    let layout = Layout::of(&one(129), DType::BF16);
+fn parameters_begin_at_aligned_places_in_the_order_of_the_table() {
+    let layout = layout(129, DType::BF16);
     let places: Vec<_> = layout.parts.iter().map(|part| (part.name.as_str(), part.first)).collect();
     assert_eq!(places, [("weight", 0), ("bias", 256)]);
     assert_eq!(layout.elements, 256 + 129);

@@ -4,8 +4,7 @@ use burn::tensor::Tensor;
 
 use super::training::Training;
 use crate::measure::Phase;
-use crate::model::language::{Gpt2, Llama};
-use crate::model::{Model, Network, swiglu::SwigluStack};
+use crate::model::{Kind, Network, on_model};
 use crate::params::named::Named;
 use crate::recipe::Cell;
 use crate::residence::Movement;
@@ -42,17 +41,13 @@ impl Movement for RefillsEarly {
 /// # Panics
 /// As a run's process; and for a cell that counts epochs.
 pub fn change(cell: &Cell, damage: Option<Damage>) -> Change {
-    match &cell.model {
-        Model::Swiglu(_) => of::<SwigluStack>(cell, damage),
-        Model::Qwen2(_) | Model::Llama(_) => of::<Llama>(cell, damage),
-        Model::Gpt2(_) => of::<Gpt2>(cell, damage),
-    }
+    on_model!(&cell.model, model => of(model, cell, damage))
 }
 
-fn of<N: Network>(cell: &Cell, damage: Option<Damage>) -> Change {
+fn of<K: Kind>(_: &K, cell: &Cell, damage: Option<Damage>) -> Change {
     let id = cell.device_id();
     let steps = cell.measure.length.steps().expect("the cell counts steps");
-    let mut training = Training::<N>::new(cell, N::steps(cell, &id.burn()), steps);
+    let mut training = Training::<K::Network>::new(cell, K::Network::steps(cell, &id.burn()), steps);
     training.prepare(&mut *id.meter(), |_| ());
     training.begin(steps);
     if training.follows_samples() {

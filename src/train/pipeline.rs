@@ -7,8 +7,7 @@ use super::outcome::{Outcome, measurement};
 use super::training::Training;
 use crate::device::{self, DeviceId};
 use crate::measure::{Loading, Measured, Measurement, Meter, Stop, diverged};
-use crate::model::language::{Gpt2, Llama};
-use crate::model::{Model, Network, swiglu::SwigluStack};
+use crate::model::{Kind, Network, on_model};
 use crate::precision::collapse;
 use crate::recipe::{Cell, Length};
 
@@ -25,11 +24,7 @@ pub fn train(
     told: fn(usize),
     on_step: &mut dyn FnMut(usize, usize),
 ) -> Result<Measurement, Stop> {
-    let outcome = match &cell.model {
-        Model::Swiglu(_) => run::<SwigluStack>(cell, memory_limit, trace, told, on_step)?,
-        Model::Qwen2(_) | Model::Llama(_) => run::<Llama>(cell, memory_limit, trace, told, on_step)?,
-        Model::Gpt2(_) => run::<Gpt2>(cell, memory_limit, trace, told, on_step)?,
-    };
+    let outcome = on_model!(&cell.model, model => run(model, cell, memory_limit, trace, told, on_step)?);
     let measurement = measurement(cell, outcome);
     match measurement.not_finite() {
         None => Ok(measurement),
@@ -37,7 +32,8 @@ pub fn train(
     }
 }
 
-fn run<N: Network>(
+fn run<K: Kind>(
+    _: &K,
     cell: &Cell,
     memory_limit: u64,
     trace: Option<&Path>,
@@ -49,7 +45,7 @@ fn run<N: Network>(
     device::require_host_memory(cell.offload().host_bytes(cell))
         .map_err(|reason| Stop::OutOfMemory { reason })?;
     // Before memory is counted: a corpus is not the cell's.
-    let data = N::steps(cell, &plain);
+    let data = K::Network::steps(cell, &plain);
     let mut meter = id.meter();
     let limit =
         || id.limit_memory(memory_limit).unwrap_or_else(|e| panic!("the memory limit cannot be set: {e}"));
@@ -62,7 +58,7 @@ fn run<N: Network>(
         Length::Epochs(epochs) => data.of_epochs(epochs).expect("checked: there are samples"),
     };
     let sampled = data.of_epochs(1).is_some();
-    let mut training = Training::<N>::new(cell, data, warmup + steps);
+    let mut training = Training::<K::Network>::new(cell, data, warmup + steps);
     on_step(0, warmup + steps);
     training.prepare(&mut *meter, told);
     let _limit = early.unwrap_or_else(limit);

@@ -78,9 +78,9 @@ impl<'a, N: Network> Training<'a, N> {
         self.scaler = cell.precision.scaler.map(|config| GradScaler::new(config, &plain));
         plain.seed(u64::from(cell.seed));
         let network = N::init(cell, &plain.autodiff());
-        let blocks = network.offloaded().cloned();
+        let parts = (network.parameters().clone(), network.offloaded().cloned());
         let (optimizer, clips) = (&cell.train.optimizer, cell.train.clip_norm.is_some());
-        let residence = Residence::new(network, blocks, optimizer, Placement::of(cell), clips);
+        let residence = Residence::new(network, parts, optimizer, Placement::of(cell), clips);
         residence.make_room(self.largest_input());
         self.residence = Some(residence);
     }

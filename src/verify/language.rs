@@ -3,21 +3,23 @@
 
 use std::path::Path;
 
-use burn::tensor::Tensor;
+use burn::tensor::{DType, Tensor};
 use miette::{Result, miette};
 
 use super::changes::{Changes, find};
 use super::check::Comparison;
 use super::reference::{CONTINUATION, Reference};
 use super::settings::{Variant, quoted, variants};
-use super::updates::{self, Observed, STEPS, Trained};
+use super::updates::{self, Observed, STEPS};
 use super::{Check, Golden, Kind, Options, Outcome, Tolerance, Values};
-use crate::model::Model;
-use crate::model::config::{Architecture, from_hugging_face};
+use crate::model::config::{LanguageModel, from_hugging_face};
+use crate::model::families::Family;
 use crate::model::generate::{Choice, Request, generate};
-use crate::model::language::{Gpt2, Llama};
+use crate::model::language::{Decoder, LmBatch, Shape};
+use crate::model::{Steps, on_language};
 use crate::ops::autocast::autocast;
 use crate::params::named::{Named, wide};
+use crate::params::table::Tuning;
 use crate::params::weights::Weights;
 use crate::recipe::Cell;
 use crate::train::Training;
@@ -55,27 +57,25 @@ pub fn knows(golden: &Golden, name: &str) -> bool {
 /// # Errors
 /// When the folder's model or its batch cannot be read, or settings do not go with them.
 pub fn verify(folder: &Path, golden: &Golden, options: &Options) -> Result<Vec<Check>> {
-    let architecture = from_hugging_face(folder).map_err(|e| miette!("{e}"))?;
-    let (vocab, positions) = match &architecture {
-        Architecture::Qwen2(c) | Architecture::Llama(c) => (c.vocab_size, c.max_position_embeddings),
-        Architecture::Gpt2(c) => (c.vocab_size, c.max_position_embeddings),
-    };
-    Weights::open(folder)
-        .and_then(|weights| weights.check(&architecture.tensors()))
-        .map_err(|e| miette!("{e}"))?;
+    let model = from_hugging_face(folder).map_err(|e| miette!("{e}"))?;
+    let Shape { vocab_size: vocab, max_positions: positions, gated, .. } =
+        model.decoder().expect("a language model");
+    let table =
+        on_language!(&model, model => model.table(DType::F32, &Tuning::default())).expect("a language model");
+    Weights::open(folder).and_then(|weights| weights.check(&table)).map_err(|e| miette!("{e}"))?;
     let reference = Reference::read(golden, vocab, positions)?;
     // A folder may be called `random`, which as weights means others.
     let weights = quoted(&Path::new(".").join(folder).display().to_string());
     let mut recipe = format!(
         "title = \"reference\"\n[model]\nkind = \"{}\"\nweights = {weights}\n[train]\nbatch_size = {}\n\
          seq_len = {}\noptimizer = {{ kind = \"adamw\" }}\n",
-        architecture.kind(),
+        model.kind().expect("a language model"),
         reference.batch,
         reference.positions(),
     );
     let is_set = options.settings.iter().any(|s| s.concerns("checkpoint.level") || s.concerns("ops.swiglu"));
     // GPT-2's MLP keeps the same whatever the level.
-    if !is_set && !matches!(architecture, Architecture::Gpt2(_)) {
+    if !is_set && gated {
         recipe += "[grid]\n\"checkpoint.level\" = [0, 1]\n";
     }
     let off = inexactness(golden, &reference, vocab).unwrap_or(0.0);
@@ -83,18 +83,22 @@ pub fn verify(folder: &Path, golden: &Golden, options: &Options) -> Result<Vec<C
     for Variant { label, cell } in variants(recipe, &VERIFIED, &options.settings)? {
         let comparison = Comparison::new(&cell, options.atol).with_reference(off);
         let steps = reference.steps(&cell);
-        let compared = match &cell.model {
-            Model::Qwen2(_) | Model::Llama(_) => {
-                compare(Training::<Llama>::new(&cell, steps, STEPS), &cell, golden, &reference, comparison)
-            }
-            Model::Gpt2(_) => {
-                compare(Training::<Gpt2>::new(&cell, steps, STEPS), &cell, golden, &reference, comparison)
-            }
-            Model::Swiglu(_) => unreachable!("its kind is config.json's"),
-        };
+        let compared = on_language!(&cell.model, model => {
+            compare(training(model, &cell, steps), &cell, golden, &reference, comparison)
+        })
+        .expect("its kind is config.json's");
         checks.extend(compared.into_iter().map(|check| check.labelled(&label)));
     }
     Ok(checks)
+}
+
+/// Of a cell's model, before its first step.
+fn training<'c, F: Family>(
+    _: &LanguageModel<F>,
+    cell: &'c Cell,
+    steps: Box<dyn Steps<LmBatch>>,
+) -> Training<'c, Decoder<F>> {
+    Training::new(cell, steps, STEPS)
 }
 
 /// How far the reference's loss is from the one of its own logits in f64.
@@ -105,8 +109,8 @@ fn inexactness(golden: &Golden, reference: &Reference, vocab: usize) -> Option<f
 }
 
 /// `training` has made no step.
-fn compare<N: Trained>(
-    mut training: Training<'_, N>,
+fn compare<F: Family>(
+    mut training: Training<'_, Decoder<F>>,
     cell: &Cell,
     golden: &Golden,
     reference: &Reference,
@@ -156,7 +160,7 @@ fn compare<N: Trained>(
 }
 
 /// [batch, sequence, vocab]
-fn logits<N: Trained>(network: &N, cell: &Cell, reference: &Reference) -> Vec<f64> {
+fn logits<F: Family>(network: &Decoder<F>, cell: &Cell, reference: &Reference) -> Vec<f64> {
     let _region = autocast(cell.precision.region());
     let hidden = network.hidden(&reference.batch(cell).tokens, None).inner();
     let logits: Tensor<2> = network.logits(hidden);
@@ -201,7 +205,7 @@ fn clipping(observed: &Observed, cell: &Cell, golden: &Golden, comparison: Compa
 }
 
 /// The greedy continuation: the number of tokens that differ, which must be none.
-fn continuation<N: Trained>(network: &N, cell: &Cell, reference: &Reference) -> Option<Check> {
+fn continuation<F: Family>(network: &Decoder<F>, cell: &Cell, reference: &Reference) -> Option<Check> {
     let prompts: Vec<Vec<u32>> = reference.prompts.iter().map(|(prompt, _)| prompt.clone()).collect();
     let (prompt, expected) = reference.prompts.first()?;
     let request = Request { tokens: expected.len() - prompt.len(), choice: Choice::Greedy, end: None };
@@ -219,8 +223,8 @@ fn continuation<N: Trained>(network: &N, cell: &Cell, reference: &Reference) -> 
 }
 
 /// Losses of the steps, gradients at the last one and what they changed of every parameter.
-fn after_updates<N: Trained>(
-    training: &mut Training<'_, N>,
+fn after_updates<F: Family>(
+    training: &mut Training<'_, Decoder<F>>,
     cell: &Cell,
     golden: &Golden,
     comparison: Comparison,

@@ -4,7 +4,7 @@ use burn::tensor::Tensor;
 
 use crate::measure::Phase;
 use crate::model::Network;
-use crate::model::language::{LanguageNetwork, LmBatch};
+use crate::model::language::LmBatch;
 use crate::optim::{AdamW, OptimizerConfig};
 use crate::params::named::Named;
 use crate::recipe::Cell;
@@ -30,16 +30,14 @@ pub struct Observed {
     pub skipped: usize,
 }
 
-/// A language network that a cell trains.
-pub trait Trained: LanguageNetwork + Network<Batch = LmBatch> {}
-
-impl<N: LanguageNetwork + Network<Batch = LmBatch>> Trained for N {}
-
 /// Looks at the gradients of the first `count` steps.
 ///
 /// # Errors
 /// When gradients overflow in every step.
-pub fn observe<N: Trained>(training: &mut Training<'_, N>, count: usize) -> Result<Observed, String> {
+pub fn observe<N: Network<Batch = LmBatch>>(
+    training: &mut Training<'_, N>,
+    count: usize,
+) -> Result<Observed, String> {
     let mut observed = Observed { clipping: vec![1.0; count], ..Observed::default() };
     let Observed { gradients, clipping, .. } = &mut observed;
     let mut look = |step: usize, before: BeforeUpdate<'_, N>| {
@@ -62,7 +60,7 @@ pub fn observe<N: Trained>(training: &mut Training<'_, N>, count: usize) -> Resu
 ///
 /// # Errors
 /// As [`observe`].
-pub fn run<N: Trained>(training: &mut Training<'_, N>) -> Result<Vec<f64>, String> {
+pub fn run<N: Network<Batch = LmBatch>>(training: &mut Training<'_, N>) -> Result<Vec<f64>, String> {
     steps(training, STEPS, None).map(|(losses, _)| losses)
 }
 
@@ -70,7 +68,7 @@ pub fn run<N: Trained>(training: &mut Training<'_, N>) -> Result<Vec<f64>, Strin
 type Look<'l, N> = &'l mut dyn FnMut(usize, BeforeUpdate<'_, N>);
 
 /// Losses of so many steps that are applied, and how many more were skipped.
-fn steps<N: Trained>(
+fn steps<N: Network<Batch = LmBatch>>(
     training: &mut Training<'_, N>,
     count: usize,
     mut look: Option<Look<'_, N>>,

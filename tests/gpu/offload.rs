@@ -4,13 +4,14 @@
 use std::path::Path;
 
 use runner::device::DeviceId;
-use runner::model::config::{Architecture, from_hugging_face};
-use runner::model::language::{Computation, LanguageNetwork, Llama, Tokens};
+use runner::model::Network;
+use runner::model::config::from_hugging_face;
+use runner::model::families::Qwen2;
+use runner::model::language::{Computation, Tokens};
 use runner::ops::dense::Arithmetic;
 use runner::ops::{Level, Ops};
 use runner::optim::OptimizerConfig;
-use runner::params::WeightsFrom;
-use runner::params::source::Source;
+use runner::params::table::Tuning;
 use runner::residence::{Offload, Placement, Residence, Strategy};
 use runner::train::RefillsEarly;
 use runner::words::Compute;
@@ -26,21 +27,19 @@ const DEVICE: DeviceId = DeviceId::Cuda(0);
 fn order_of_slots() {
     on_gpu(|_, checks| {
         let folder = Path::new("tests/fixtures/qwen2");
-        let Ok(Architecture::Qwen2(config)) = from_hugging_face(folder) else {
+        let Ok(model) = from_hugging_face(folder) else {
             return checks.verdict("offload", false, "tests/fixtures/qwen2 cannot be read from here");
         };
-        let from = WeightsFrom::Folder(folder.to_path_buf());
+        let model = model.language::<Qwen2>().expect("a qwen2");
         let logits = |offload: Offload, early: bool| {
-            let device = DEVICE.burn();
-            let dtype = runner::device::dtype(Compute::Fp32);
-            let source =
-                Source::open(&from, &config.tensors(), DEVICE, dtype).expect("the fixture's weights");
+            let (device, dtype) = (DEVICE.burn(), runner::device::dtype(Compute::Fp32));
+            let source = model.source(DEVICE, dtype, &Tuning::default()).expect("the fixture's weights");
             let arithmetic = Arithmetic::of(Compute::Fp32);
             let computation = Computation { arithmetic, ops: Ops::default(), level: Level::Keep };
             let placement = Placement { offload, device: DEVICE, accumulates: false };
-            let network = Llama::new(&config, 64, &source, computation, Some(placement));
-            let blocks = network.offloaded().cloned();
-            let residence = Residence::new(network, blocks, &OptimizerConfig::default(), placement, false);
+            let network = model.network(64, &source, computation, Some(placement));
+            let parts = (network.parameters().clone(), network.offloaded().cloned());
+            let residence = Residence::new(network, parts, &OptimizerConfig::default(), placement, false);
             if early {
                 residence.follow(&RefillsEarly);
             }

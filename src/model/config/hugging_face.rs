@@ -3,108 +3,111 @@
 //!
 //! Dropout rates are read by no one: the runner trains without dropout.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-use super::gpt2::Gpt2Keys;
-use super::llama::LlamaKeys;
-use super::{Architecture, ConfigError};
-use crate::words::values::{MAX_COUNT, MAX_LAYERS};
+use super::section::{complete, present};
+use super::{ConfigError, Dimension};
+use crate::model::Model;
+use crate::model::families::Family;
 
-/// Reads `folder/config.json` of model_type qwen2, llama or gpt2.
+/// The model that a folder of weights holds.
 ///
 /// # Errors
 /// A missing or damaged file, a missing key, or a key whose value is not supported, named.
-pub fn from_hugging_face(folder: &Path) -> Result<Architecture, ConfigError> {
-    let config = ConfigFile::read(folder.join("config.json"))?;
-    let kind = config.0.get("model_type").and_then(Value::as_str);
-    let resolved = match kind {
-        Some("qwen2") => config.llama_like("qwen2").map(Architecture::Qwen2),
-        Some("llama") => config.llama_like("llama").map(Architecture::Llama),
-        Some("gpt2") => config.gpt2().map(Architecture::Gpt2),
-        other => Err(ConfigError::new(format!(
-            "model_type {} is not supported; supported are qwen2, llama and gpt2",
-            other.unwrap_or("(missing)")
-        ))),
-    };
-    resolved.map_err(|e| ConfigError::new(format!("{}: {e}", config.1.display())))
+pub fn from_hugging_face(folder: &Path) -> Result<Model, ConfigError> {
+    let file = ConfigFile::read(folder)?;
+    let kind = file.kind();
+    if !Model::LANGUAGE.contains(&kind) {
+        let path = folder.join("config.json");
+        let supported = Model::LANGUAGE.join(", ");
+        return Err(ConfigError::new(format!(
+            "{}: model_type {kind} is not supported; supported are {supported}",
+            path.display()
+        )));
+    }
+    // A folder may be called `random`, which as weights means others.
+    let section = json!({ kind: { "weights": Path::new(".").join(folder) } });
+    serde_json::from_value(section).map_err(|e| ConfigError::new(e.to_string()))
 }
 
-/// The keys of a `config.json`, and its path.
-struct ConfigFile(Map<String, Value>, PathBuf);
+/// The keys of a `config.json`.
+pub struct ConfigFile(Map<String, Value>);
 
 impl ConfigFile {
-    fn read(path: PathBuf) -> Result<Self, ConfigError> {
+    /// # Errors
+    /// When the folder has none, or one that is damaged.
+    pub fn read(folder: &Path) -> Result<Self, ConfigError> {
+        let path = folder.join("config.json");
         let text = std::fs::read_to_string(&path).map_err(|e| {
             ConfigError::new(format!(
                 "cannot read {}: {e}; name a folder that holds config.json and *.safetensors",
                 path.display()
             ))
         })?;
-        let keys = serde_json::from_str(&text)
-            .map_err(|e| ConfigError::new(format!("{} is not a JSON object: {e}", path.display())))?;
-        Ok(Self(keys, path))
+        Self::parse(&text)
+            .map_err(|e| ConfigError::new(format!("{} is not a JSON object: {e}", path.display())))
     }
 
-    fn llama_like(&self, kind: &str) -> Result<super::LlamaConfig, ConfigError> {
-        self.only("hidden_act", json!("silu"))?;
-        self.only("use_sliding_window", json!(false))?;
-        self.only("mlp_bias", json!(false))?;
-        self.only("quantization_config", Value::Null)?;
-        if kind == "llama" {
-            // Llama's key covers the output projection too, which Qwen2 has without a bias.
-            self.only("attention_bias", json!(false))?;
-        }
-        for layer in self.0.get("layer_types").and_then(Value::as_array).into_iter().flatten() {
-            refuse_unless("layer_types", layer, &json!("full_attention"))?;
-        }
-        let key_value_heads = match self.0.get("num_key_value_heads") {
-            // transformers' default for an absent key; a null means as many as query heads.
-            None if kind == "qwen2" => Some(32),
-            _ => self.count("num_key_value_heads")?,
-        };
-        let keys = LlamaKeys {
-            vocab_size: self.required("vocab_size")?,
-            hidden_size: self.required("hidden_size")?,
-            intermediate_size: self.required("intermediate_size")?,
-            num_hidden_layers: self.layers("num_hidden_layers")?,
-            num_attention_heads: self.required("num_attention_heads")?,
-            num_key_value_heads: key_value_heads,
-            head_dim: self.count("head_dim")?,
-            max_position_embeddings: self.count("max_position_embeddings")?,
-            rope_theta: self.rope_theta()?,
-            rms_norm_eps: number(&self.0, "rms_norm_eps")?,
-            tie_word_embeddings: self.flag("tie_word_embeddings")?,
-            ..LlamaKeys::default()
-        };
-        keys.finish(kind)
+    /// # Errors
+    /// When the text is no JSON object.
+    pub fn parse(text: &str) -> Result<Self, serde_json::Error> {
+        serde_json::from_str(text).map(Self)
     }
 
-    fn gpt2(&self) -> Result<super::Gpt2Config, ConfigError> {
-        self.only("activation_function", json!("gelu_new"))?;
-        self.only("scale_attn_weights", json!(true))?;
-        self.only("scale_attn_by_inverse_layer_idx", json!(false))?;
-        self.only("reorder_and_upcast_attn", json!(false))?;
-        self.only("add_cross_attention", json!(false))?;
+    fn kind(&self) -> &str {
+        self.get("model_type").and_then(Value::as_str).unwrap_or("(missing)")
+    }
+
+    /// The dimensions of the model in this folder.
+    ///
+    /// # Errors
+    /// When it is of another family, or its dimensions cannot be used.
+    pub fn model<F: Family>(&self, folder: &Path) -> Result<F::Config, ConfigError> {
+        let kind = self.kind();
+        if kind != F::KIND {
+            return Err(ConfigError::new(format!(
+                "{} holds a {kind} model; write kind = \"{kind}\"",
+                folder.display()
+            )));
+        }
+        let missing = |missing: Vec<&Dimension>| format!("the key `{}` is missing", missing[0].in_file);
+        self.written::<F>()
+            .and_then(|written| complete::<F>(written, missing))
+            .map_err(|e| ConfigError::new(format!("{}: {e}", folder.join("config.json").display())))
+    }
+
+    /// The dimensions that are written in the file.
+    ///
+    /// # Errors
+    /// A key whose value is not supported.
+    pub fn written<F: Family>(&self) -> Result<Map<String, Value>, ConfigError> {
         self.only("quantization_config", Value::Null)?;
-        let keys = Gpt2Keys {
-            vocab_size: self.required("vocab_size")?,
-            hidden_size: self.required("n_embd")?,
-            intermediate_size: self.count("n_inner")?,
-            num_hidden_layers: self.layers("n_layer")?,
-            num_attention_heads: self.required("n_head")?,
-            max_position_embeddings: self.count("n_positions")?,
-            layer_norm_eps: number(&self.0, "layer_norm_epsilon")?,
-            tie_word_embeddings: self.flag("tie_word_embeddings")?,
-            ..Gpt2Keys::default()
-        };
-        keys.finish()
+        let mut written = Map::new();
+        for Dimension { key, in_file, .. } in F::DIMENSIONS {
+            let Some(value) = self.get(in_file) else { continue };
+            let keys: F::Keys = serde_json::from_value(json!({ *key: value }))
+                .map_err(|e| ConfigError::new(format!("{in_file}: {e}")))?;
+            written.extend(present(&keys));
+        }
+        F::read(self, &mut written)?;
+        Ok(written)
+    }
+
+    /// A key's value; `None` where it is absent or null.
+    pub fn get(&self, key: &str) -> Option<&Value> {
+        self.0.get(key).filter(|value| !value.is_null())
+    }
+
+    /// Whether the key is there, be it null.
+    pub fn has(&self, key: &str) -> bool {
+        self.0.contains_key(key)
     }
 
     /// `rope_theta` stands at the top level in older files and under `rope_parameters` in newer
     /// ones; `rope_scaling` is the older name of that table.
-    fn rope_theta(&self) -> Result<Option<f64>, ConfigError> {
+    pub fn rope_theta(&self) -> Result<Option<f64>, ConfigError> {
         let mut theta = number(&self.0, "rope_theta")?;
         for name in ["rope_scaling", "rope_parameters"] {
             let table = match self.0.get(name) {
@@ -115,7 +118,7 @@ impl ConfigFile {
             for (key, value) in table {
                 match key.as_str() {
                     "rope_type" | "type" => {
-                        refuse_unless(&format!("{name}.{key}"), value, &json!("default"))?
+                        Self::refuse_unless(&format!("{name}.{key}"), value, &json!("default"))?
                     }
                     "rope_theta" => {
                         let inner = number(table, key)?;
@@ -126,7 +129,9 @@ impl ConfigFile {
                         }
                         theta = inner.or(theta);
                     }
-                    "partial_rotary_factor" => refuse_unless(&format!("{name}.{key}"), value, &json!(1.0))?,
+                    "partial_rotary_factor" => {
+                        Self::refuse_unless(&format!("{name}.{key}"), value, &json!(1.0))?
+                    }
                     // Parameters of other rope types, or one table for each type of layer.
                     _ => {
                         return Err(ConfigError::new(format!(
@@ -139,47 +144,23 @@ impl ConfigFile {
         Ok(theta)
     }
 
-    /// Refuses every value of a key but `supported`, which transformers' default is too.
-    fn only(&self, key: &str, supported: Value) -> Result<(), ConfigError> {
-        self.0.get(key).map_or(Ok(()), |value| refuse_unless(key, value, &supported))
+    /// Refuses every value of a key but `supported`, which is transformers' default.
+    ///
+    /// # Errors
+    /// When it has another.
+    pub fn only(&self, key: &str, supported: Value) -> Result<(), ConfigError> {
+        self.0.get(key).map_or(Ok(()), |value| Self::refuse_unless(key, value, &supported))
     }
 
-    fn required(&self, key: &str) -> Result<Option<usize>, ConfigError> {
-        present(key, self.count(key)?)
-    }
-
-    fn layers(&self, key: &str) -> Result<Option<usize>, ConfigError> {
-        present(key, self.whole(key, MAX_LAYERS)?)
-    }
-
-    fn count(&self, key: &str) -> Result<Option<usize>, ConfigError> {
-        self.whole(key, MAX_COUNT)
-    }
-
-    /// A whole number from one to `most`.
-    fn whole(&self, key: &str, most: i64) -> Result<Option<usize>, ConfigError> {
-        match self.0.get(key) {
-            None | Some(Value::Null) => Ok(None),
-            Some(value) => match value.as_i64() {
-                Some(n) if (1..=most).contains(&n) => Ok(Some(n as usize)),
-                _ => Err(wrong_type(key, value, &format!("a whole number from 1 to {most}"))),
-            },
+    /// # Errors
+    /// When the value of the key is neither null nor `supported`.
+    pub fn refuse_unless(key: &str, value: &Value, supported: &Value) -> Result<(), ConfigError> {
+        let same_number = value.is_number() && value.as_f64() == supported.as_f64();
+        if value.is_null() || value == supported || same_number {
+            return Ok(());
         }
-    }
-
-    fn flag(&self, key: &str) -> Result<Option<bool>, ConfigError> {
-        match self.0.get(key) {
-            None | Some(Value::Null) => Ok(None),
-            Some(Value::Bool(flag)) => Ok(Some(*flag)),
-            Some(other) => Err(wrong_type(key, other, "true or false")),
-        }
-    }
-}
-
-fn present(key: &str, count: Option<usize>) -> Result<Option<usize>, ConfigError> {
-    match count {
-        None => Err(ConfigError::new(format!("the key `{key}` is missing"))),
-        some => Ok(some),
+        let supported = if supported.is_null() { "its absence".into() } else { supported.to_string() };
+        Err(ConfigError::new(format!("{key} = {value} is not supported; only {supported} is")))
     }
 }
 
@@ -192,15 +173,6 @@ fn number(table: &Map<String, Value>, key: &str) -> Result<Option<f64>, ConfigEr
             _ => Err(wrong_type(key, value, "a number above 0")),
         },
     }
-}
-
-fn refuse_unless(key: &str, value: &Value, supported: &Value) -> Result<(), ConfigError> {
-    let same_number = value.is_number() && value.as_f64() == supported.as_f64();
-    if value.is_null() || value == supported || same_number {
-        return Ok(());
-    }
-    let supported = if supported.is_null() { "its absence".into() } else { supported.to_string() };
-    Err(ConfigError::new(format!("{key} = {value} is not supported; only {supported} is")))
 }
 
 fn wrong_type(key: &str, value: &Value, expected: &str) -> ConfigError {

@@ -1,51 +1,18 @@
 //! Dimensions of the language models: from a preset, from keys of the recipe, or from a Hugging
 //! Face `config.json`.
 
-mod gpt2;
 mod hugging_face;
-mod llama;
-mod presets;
 mod section;
 
 #[cfg(test)]
 mod tests;
 
-pub use gpt2::{Gpt2Config, Positions};
-pub use hugging_face::from_hugging_face;
-pub use llama::LlamaConfig;
+pub use hugging_face::{ConfigFile, from_hugging_face};
 pub use section::LanguageModel;
 
-use crate::params::NamedShape;
+use serde::{Deserialize, Deserializer};
 
-use crate::measure::elements;
-
-/// A language model's architecture with its dimensions.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Architecture {
-    /// [`LlamaConfig`] with biases on the query, key and value projections.
-    Qwen2(LlamaConfig),
-    Llama(LlamaConfig),
-    Gpt2(Gpt2Config),
-}
-
-impl Architecture {
-    /// The name in `model.kind` and in `model_type` of `config.json`.
-    pub fn kind(&self) -> &'static str {
-        match self {
-            Self::Qwen2(_) => "qwen2",
-            Self::Llama(_) => "llama",
-            Self::Gpt2(_) => "gpt2",
-        }
-    }
-
-    /// Every parameter tensor; a tied head appears once, as the embedding.
-    pub fn tensors(&self) -> Vec<NamedShape> {
-        match self {
-            Self::Qwen2(config) | Self::Llama(config) => config.tensors(),
-            Self::Gpt2(config) => config.tensors(),
-        }
-    }
-}
+use crate::words::values;
 
 /// Why a model's dimensions could not be resolved: a file, a key and what to change.
 #[derive(Debug, thiserror::Error)]
@@ -53,45 +20,85 @@ impl Architecture {
 pub struct ConfigError(String);
 
 impl ConfigError {
-    fn new(message: impl Into<String>) -> Self {
+    pub fn new(message: impl Into<String>) -> Self {
         Self(message.into())
     }
 }
 
-/// Elements of these tensors outside of the layers and of those in each layer, at most `u64::MAX`.
-fn parameters(outside: &[&[usize]], layers: usize, inside: &[&[usize]]) -> u64 {
-    let all = elements(inside).saturating_mul(layers as u128).saturating_add(elements(outside));
-    u64::try_from(all).unwrap_or(u64::MAX)
+/// A key of `[model]` that gives a dimension.
+#[derive(Clone, Copy, Debug)]
+pub struct Dimension {
+    pub key: &'static str,
+    /// Its name in `config.json`; empty where it is not there.
+    pub in_file: &'static str,
+    /// Whether it must be written, or a preset named.
+    pub required: bool,
 }
 
-/// Takes required keys out of their options and names all that are missing at once.
-#[derive(Default)]
-struct Required {
-    missing: Vec<&'static str>,
-}
+/// Declares a family's dimensions once, each with how it is read and its name in `config.json`: the resolved
+/// ones, and the keys as written, each absent or present.
+macro_rules! dimensions {
+    ($(#[$about:meta])* $config:ident, $keys:ident {
+        $( $(#[$doc:meta])* $need:ident $key:ident: $type:ty = $read:literal, $in_file:literal; )*
+    }) => {
+        $(#[$about])*
+        #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+        pub struct $config { $( $(#[$doc])* pub $key: $type, )* }
 
-impl Required {
-    fn take(&mut self, name: &'static str, value: Option<usize>) -> usize {
-        value.unwrap_or_else(|| {
-            self.missing.push(name);
-            // Never used: `check` fails.
-            1
-        })
+        /// The keys of `[model]` as written; the first two are those of every language model.
+        #[derive(Clone, Debug, Default, serde::Serialize, serde::Deserialize)]
+        #[serde(deny_unknown_fields, default)]
+        pub struct $keys {
+            pub preset: Option<String>,
+            pub weights: Option<$crate::params::WeightsFrom>,
+            $( #[serde(deserialize_with = $read)] pub $key: Option<$type>, )*
+        }
+
+        impl $keys {
+            const DIMENSIONS: &'static [$crate::model::config::Dimension] = &[$(
+                $crate::model::config::Dimension {
+                    key: stringify!($key),
+                    in_file: $in_file,
+                    required: $crate::model::config::$need,
+                },
+            )*];
+        }
+
+        use $crate::model::config::read;
+    };
+}
+pub(crate) use dimensions;
+
+/// What [`dimensions!`] says of a key.
+#[expect(non_upper_case_globals, reason = "words of the declaration")]
+pub const required: bool = true;
+#[expect(non_upper_case_globals, reason = "words of the declaration")]
+pub const optional: bool = false;
+
+/// How dimensions are read where they are written.
+pub mod read {
+    use super::{Deserialize, Deserializer, values};
+
+    pub fn count<'de, D: Deserializer<'de>>(d: D) -> Result<Option<usize>, D::Error> {
+        values::count(d).map(Some)
     }
 
-    fn check(self) -> Result<(), ConfigError> {
-        if self.missing.is_empty() {
-            return Ok(());
-        }
-        Err(ConfigError::new(format!(
-            "model dimensions are missing: {}; write them or name a `preset`",
-            self.missing.join(", ")
-        )))
+    pub fn layers<'de, D: Deserializer<'de>>(d: D) -> Result<Option<usize>, D::Error> {
+        values::layers(d).map(Some)
+    }
+
+    pub fn positive<'de, D: Deserializer<'de>>(d: D) -> Result<Option<f64>, D::Error> {
+        values::positive(d).map(Some)
+    }
+
+    /// A value without a rule of its own.
+    pub fn any<'de, T: Deserialize<'de>, D: Deserializer<'de>>(d: D) -> Result<Option<T>, D::Error> {
+        T::deserialize(d).map(Some)
     }
 }
 
 /// Elements per attention head, where they are not written.
-fn head_dim(hidden_size: usize, heads: usize) -> Result<usize, ConfigError> {
+pub fn head_dim(hidden_size: usize, heads: usize) -> Result<usize, ConfigError> {
     if !hidden_size.is_multiple_of(heads) {
         return Err(ConfigError::new(format!(
             "hidden_size {hidden_size} is not a multiple of num_attention_heads {heads}; change one of them"

@@ -3,165 +3,153 @@
 //! Dimensions come from a preset, from keys written beside it (which override the preset's), or
 //! from the `config.json` of a folder of weights, which no written key may contradict.
 
-use serde::de::{DeserializeOwned, Deserializer, Error};
+use burn::tensor::DType;
+use serde::de::{Deserializer, Error};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::gpt2::{Gpt2Config, Gpt2Keys};
-use super::llama::{LlamaConfig, LlamaKeys};
-use super::{Architecture, ConfigError, from_hugging_face, presets};
+use super::{ConfigError, ConfigFile, Dimension};
+use crate::device::DeviceId;
+use crate::model::Kind;
+use crate::model::families::Family;
+use crate::model::language::{Computation, Decoder, Shape};
 use crate::params::WeightsFrom;
-use crate::words::{nearest, values};
+use crate::params::source::Source;
+use crate::params::table::{Group, Table, Tuning};
+use crate::params::weights::WeightsError;
+use crate::residence::Placement;
+use crate::words::nearest;
 
 /// `[model] kind = "qwen2" | "llama" | "gpt2"`, resolved. It serialises as all of its dimensions,
 /// and deserialises from those as well as from what a user types.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct LanguageModel<Config> {
+#[serde(bound = "")]
+pub struct LanguageModel<F: Family> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub preset: Option<String>,
     pub weights: WeightsFrom,
     #[serde(flatten)]
-    pub config: Config,
+    pub config: F::Config,
 }
 
-impl LanguageModel<LlamaConfig> {
-    /// For `#[serde(deserialize_with)]` on the kind's variant.
-    pub fn qwen2<'de, D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        resolve("qwen2", LlamaKeys::deserialize(d)?).map_err(Error::custom)
-    }
-
-    /// For `#[serde(deserialize_with)]` on the kind's variant.
-    pub fn llama<'de, D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        resolve("llama", LlamaKeys::deserialize(d)?).map_err(Error::custom)
-    }
+impl<F: Family> Kind for LanguageModel<F> {
+    type Network = Decoder<F>;
 }
 
-impl LanguageModel<Gpt2Config> {
-    /// For `#[serde(deserialize_with)]` on the kind's variant.
-    pub fn gpt2<'de, D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        resolve("gpt2", Gpt2Keys::deserialize(d)?).map_err(Error::custom)
+impl<'de, F: Family> Deserialize<'de> for LanguageModel<F> {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        Self::resolve(&F::Keys::deserialize(d)?).map_err(Error::custom)
     }
 }
 
-/// The keys of `[model]` as written, each absent or present.
-trait Keys: Serialize + DeserializeOwned {
-    type Config: Serialize;
-
-    /// Takes `preset` and `weights` out, which leaves the dimensions.
-    fn take_source(&mut self) -> (Option<String>, Option<WeightsFrom>);
-    fn preset(kind: &str, name: &str) -> Option<Self>;
-    fn finish(self, kind: &str) -> Result<Self::Config, ConfigError>;
-    fn of(architecture: Architecture) -> Option<Self::Config>;
-}
-
-impl Keys for LlamaKeys {
-    type Config = LlamaConfig;
-
-    fn take_source(&mut self) -> (Option<String>, Option<WeightsFrom>) {
-        (self.preset.take(), self.weights.take())
-    }
-
-    fn preset(kind: &str, name: &str) -> Option<Self> {
-        presets::llama_like(kind, name)
-    }
-
-    fn finish(self, kind: &str) -> Result<LlamaConfig, ConfigError> {
-        Self::finish(self, kind)
-    }
-
-    fn of(architecture: Architecture) -> Option<LlamaConfig> {
-        match architecture {
-            Architecture::Qwen2(config) | Architecture::Llama(config) => Some(config),
-            Architecture::Gpt2(_) => None,
-        }
-    }
-}
-
-impl Keys for Gpt2Keys {
-    type Config = Gpt2Config;
-
-    fn take_source(&mut self) -> (Option<String>, Option<WeightsFrom>) {
-        (self.preset.take(), self.weights.take())
-    }
-
-    fn preset(_: &str, name: &str) -> Option<Self> {
-        presets::gpt2(name)
-    }
-
-    fn finish(self, _: &str) -> Result<Gpt2Config, ConfigError> {
-        Self::finish(self)
-    }
-
-    fn of(architecture: Architecture) -> Option<Gpt2Config> {
-        match architecture {
-            Architecture::Gpt2(config) => Some(config),
-            Architecture::Qwen2(_) | Architecture::Llama(_) => None,
-        }
-    }
-}
-
-fn resolve<K: Keys>(kind: &str, mut keys: K) -> Result<LanguageModel<K::Config>, ConfigError> {
-    let (preset, weights) = keys.take_source();
-    let weights = weights.unwrap_or_default();
-    let mut written = match &preset {
-        Some(name) => present(&K::preset(kind, name).ok_or_else(|| unknown_preset(kind, name))?),
-        None => Map::new(),
-    };
-    written.extend(present(&keys));
-    let config = match &weights {
-        WeightsFrom::Random => serde_json::from_value::<K>(Value::Object(written))
-            .map_err(|e| ConfigError::new(e.to_string()))?
-            .finish(kind)?,
-        WeightsFrom::Folder(folder) => {
-            let found = from_hugging_face(folder)?;
-            let found_kind = found.kind();
-            let config = K::of(found).filter(|_| found_kind == kind).ok_or_else(|| {
-                ConfigError::new(format!(
-                    "{} holds a {found_kind} model; write kind = \"{found_kind}\"",
-                    folder.display()
-                ))
-            })?;
-            let actual = present(&config);
-            if let Some((key, value)) = written.iter().find(|(key, value)| actual.get(*key) != Some(value)) {
-                let actual = actual.get(key).unwrap_or(&Value::Null);
-                let source = preset.as_ref().map_or(String::new(), |name| format!(" or the preset {name}"));
-                return Err(ConfigError::new(format!(
-                    "{key} = {value} contradicts {}, where it is {actual}; remove the key{source}",
-                    folder.join("config.json").display(),
-                )));
+impl<F: Family> LanguageModel<F> {
+    fn resolve(keys: &F::Keys) -> Result<Self, ConfigError> {
+        let mut keys = present(keys);
+        let mut text = |key: &str| match keys.remove(key) {
+            Some(Value::String(text)) => Some(text),
+            _ => None,
+        };
+        let (preset, weights) = (text("preset"), text("weights").map(WeightsFrom::from).unwrap_or_default());
+        let mut written = match &preset {
+            Some(name) => preset_of::<F>(name)?,
+            None => Map::new(),
+        };
+        written.extend(keys);
+        let config = match &weights {
+            WeightsFrom::Random => complete::<F>(written, |missing| {
+                let keys: Vec<&str> = missing.iter().map(|dimension| dimension.key).collect();
+                let keys = keys.join(", ");
+                format!("model dimensions are missing: {keys}; write them or name a `preset`")
+            })?,
+            WeightsFrom::Folder(folder) => {
+                let file = ConfigFile::read(folder)?;
+                let config = file.model::<F>(folder)?;
+                let actual = present(&config);
+                if let Some((key, value)) =
+                    written.iter().find(|(key, value)| actual.get(*key) != Some(value))
+                {
+                    let actual = actual.get(key).unwrap_or(&Value::Null);
+                    let source =
+                        preset.as_ref().map_or(String::new(), |name| format!(" or the preset {name}"));
+                    return Err(ConfigError::new(format!(
+                        "{key} = {value} contradicts {}, where it is {actual}; remove the key{source}",
+                        folder.join("config.json").display(),
+                    )));
+                }
+                config
             }
-            config
-        }
-    };
-    Ok(LanguageModel { preset, weights, config })
+        };
+        Ok(Self { preset, weights, config })
+    }
+
+    /// Its sizes, with the number of its parameters: at most `u64::MAX`.
+    pub fn shape(&self) -> Shape {
+        let shape = F::outline(&self.config).shape;
+        // Every block has the same.
+        let table = Decoder::<F>::table(&self.config, 1, DType::F32, &Tuning::default());
+        let block = table.elements(|entry| entry.group == Group::Block(0));
+        let others = table.elements(|entry| entry.group != Group::Block(0));
+        let all = block.saturating_mul(shape.layers as u128).saturating_add(others);
+        Shape { parameters: u64::try_from(all).unwrap_or(u64::MAX), ..shape }
+    }
+
+    /// Its parameters, stored in this type.
+    pub fn table(&self, dtype: DType, tuning: &Tuning) -> Table {
+        let layers = F::outline(&self.config).shape.layers;
+        Decoder::<F>::table(&self.config, layers, dtype, tuning)
+    }
+
+    /// The source of its parameters.
+    ///
+    /// # Errors
+    /// When its weights cannot be used.
+    pub fn source(&self, device: DeviceId, dtype: DType, tuning: &Tuning) -> Result<Source, WeightsError> {
+        Source::open(&self.weights, &self.table(dtype, tuning), device, dtype, tuning)
+    }
+
+    /// As [`Decoder::new`].
+    pub fn network(
+        &self,
+        positions: usize,
+        source: &Source,
+        computation: Computation,
+        placement: Option<Placement>,
+    ) -> Decoder<F> {
+        Decoder::new(&self.config, positions, source, computation, placement)
+    }
+}
+
+/// The resolved dimensions of those that are written; `message`: what to say of required ones that are not.
+pub(super) fn complete<F: Family>(
+    written: Map<String, Value>,
+    message: impl Fn(Vec<&Dimension>) -> String,
+) -> Result<F::Config, ConfigError> {
+    let missing = F::DIMENSIONS.iter().filter(|key| key.required && !written.contains_key(key.key));
+    let missing: Vec<&Dimension> = missing.collect();
+    if !missing.is_empty() {
+        return Err(ConfigError::new(message(missing)));
+    }
+    let plain = |e: serde_json::Error| ConfigError::new(e.to_string());
+    let mut keys: F::Keys = serde_json::from_value(Value::Object(written)).map_err(plain)?;
+    F::complete(&mut keys)?;
+    serde_json::from_value(Value::Object(present(&keys))).map_err(plain)
 }
 
 /// The keys that have a value.
-fn present(keys: &impl Serialize) -> Map<String, Value> {
+pub(super) fn present(keys: &impl Serialize) -> Map<String, Value> {
     match serde_json::to_value(keys) {
         Ok(Value::Object(map)) => map.into_iter().filter(|(_, value)| !value.is_null()).collect(),
         _ => Map::new(),
     }
 }
 
-fn unknown_preset(kind: &str, name: &str) -> ConfigError {
-    let known = presets::names(kind);
+fn preset_of<F: Family>(name: &str) -> Result<Map<String, Value>, ConfigError> {
+    if let Some((_, text)) = F::PRESETS.iter().find(|(preset, _)| *preset == name) {
+        return ConfigFile::parse(text).expect("a preset is a JSON object").written::<F>();
+    }
+    let known: Vec<&str> = F::PRESETS.iter().map(|(preset, _)| *preset).collect();
     let list = known.join(", ");
     let hint = nearest(name, &known).map_or(String::new(), |best| format!("did you mean \"{best}\"? "));
-    ConfigError::new(format!("unknown preset \"{name}\" of kind {kind}; {hint}its presets are: {list}"))
-}
-
-/// [`values::count`] for a key that may be absent.
-pub(super) fn count<'de, D: Deserializer<'de>>(d: D) -> Result<Option<usize>, D::Error> {
-    values::count(d).map(Some)
-}
-
-/// [`values::layers`] for a key that may be absent.
-pub(super) fn layers<'de, D: Deserializer<'de>>(d: D) -> Result<Option<usize>, D::Error> {
-    values::layers(d).map(Some)
-}
-
-/// [`values::positive`] for a key that may be absent.
-pub(super) fn positive<'de, D: Deserializer<'de>>(d: D) -> Result<Option<f64>, D::Error> {
-    values::positive(d).map(Some)
+    let kind = F::KIND;
+    Err(ConfigError::new(format!("unknown preset \"{name}\" of kind {kind}; {hint}its presets are: {list}")))
 }

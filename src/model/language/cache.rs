@@ -2,10 +2,19 @@
 
 use burn::tensor::Tensor;
 
-/// One [batch, tokens, columns] tensor of keys and one of values a layer.
+/// Keys and values, [batch, tokens, columns] each; `None` before the first tokens.
+type KeysAndValues = Option<(Tensor<3>, Tensor<3>)>;
+
+/// Of every layer.
 #[derive(Clone, Debug)]
 pub struct Cache {
-    layers: Vec<Option<(Tensor<3>, Tensor<3>)>>,
+    layers: Vec<KeysAndValues>,
+    batch: usize,
+}
+
+/// Of one layer.
+pub struct LayerCache<'c> {
+    kept: &'c mut KeysAndValues,
     batch: usize,
 }
 
@@ -14,26 +23,23 @@ impl Cache {
         Self { layers: vec![None; layers], batch }
     }
 
-    /// Tokens a sequence has so far.
-    pub fn len(&self) -> usize {
-        self.layers.first().and_then(Option::as_ref).map_or(0, |(keys, _)| keys.dims()[1])
+    pub fn layer(&mut self, layer: usize) -> LayerCache<'_> {
+        LayerCache { kept: &mut self.layers[layer], batch: self.batch }
     }
+}
 
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Appends the new tokens' keys and values [batch · new, columns] of a layer; returns all of them,
+impl LayerCache<'_> {
+    /// Appends the new tokens' keys and values [batch · new, columns]; returns all of them,
     /// [batch · tokens, columns], and the number of tokens.
-    pub fn extend(&mut self, layer: usize, k: Tensor<2>, v: Tensor<2>) -> (Tensor<2>, Tensor<2>, usize) {
+    pub fn extend(self, k: Tensor<2>, v: Tensor<2>) -> (Tensor<2>, Tensor<2>, usize) {
         let [rows, columns] = k.dims();
         let shape = [self.batch, rows / self.batch, columns];
         let (k, v) = (k.reshape(shape), v.reshape(shape));
-        let (k, v) = match self.layers[layer].take() {
+        let (k, v) = match self.kept.take() {
             None => (k, v),
             Some((keys, values)) => (Tensor::cat(vec![keys, k], 1), Tensor::cat(vec![values, v], 1)),
         };
-        self.layers[layer] = Some((k.clone(), v.clone()));
+        *self.kept = Some((k.clone(), v.clone()));
         let tokens = k.dims()[1];
         let flat = |t: Tensor<3>| t.reshape([self.batch * tokens, columns]);
         (flat(k), flat(v), tokens)

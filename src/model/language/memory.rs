@@ -23,6 +23,8 @@ pub struct Shape {
     pub heads: usize,
     pub kv_heads: usize,
     pub head_dim: usize,
+    /// Longest sequence, in tokens.
+    pub max_positions: usize,
     /// SwiGLU (three matrices) or GELU (two).
     pub gated: bool,
     pub tied: bool,

@@ -1,32 +1,26 @@
 //! Causal language models: what they read, and what training and generation need of them.
 
 mod cache;
-mod gpt2;
-mod llama;
+mod decoder;
 pub mod memory;
-mod parts;
+pub mod parts;
+mod positions;
 mod samples;
-mod stack;
 mod training;
 
-use burn::module::{Module, Param};
 use burn::tensor::{Device, Int, Tensor};
 
-pub use cache::Cache;
-pub use gpt2::{Gpt2, shape as gpt2_shape};
-pub use llama::{Llama, shape as llama_shape};
+pub use cache::{Cache, LayerCache};
+pub use decoder::{Block, Context, Decoder, Outline};
+pub use memory::Shape;
+pub use positions::Positions;
 
-use crate::ops::attention::{Heads, Mask, attend_cached, attention};
-use crate::ops::autocast::weight;
-use crate::ops::cross_entropy::linear_cross_entropy;
+use crate::ops::attention::{Mask, attend_cached, attention};
 use crate::ops::dense::Arithmetic;
 use crate::ops::embedding::{Ids, integers};
 use crate::ops::{Level, Ops};
-use crate::params::source::Source;
 use crate::recipe::Cell;
-use crate::residence::Offloaded;
 use crate::words::Rule;
-use crate::words::refusal::refuse;
 
 /// How a network computes: the same weights, other arithmetic or other operators.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -97,63 +91,21 @@ fn next_labels(labels: &[i64], sequence: usize) -> Vec<i32> {
     labels.chunks(sequence).flat_map(row).collect()
 }
 
-/// A decoder that predicts the next token.
-pub trait LanguageNetwork: Module + Sized {
-    /// Layers that attend.
-    fn layers(&self) -> usize;
-
-    fn computation(&self) -> &Computation;
-
-    /// The blocks that live on the host; `None` where all are on the device.
-    fn offloaded(&self) -> Option<&Offloaded>;
-
-    /// What the head reads, [batch · sequence, hidden_size]. With a cache, `tokens` are those after the
-    /// cached ones, and the mask covers all.
-    fn hidden(&self, tokens: &Tokens, cache: Option<&mut Cache>) -> Tensor<2>;
-
-    /// [vocab, hidden_size]
-    fn head(&self) -> &Param<Tensor<2>>;
-
-    /// The sum of the tokens' losses over the step's total, [1] in fp32: the mean where the step is this
-    /// batch.
-    fn loss(&self, batch: &LmBatch) -> Tensor<1> {
-        let Computation { arithmetic, ops, .. } = *self.computation();
-        let hidden = self.hidden(&batch.tokens, None);
-        let head = weight(self.head());
-        linear_cross_entropy(hidden, head, &batch.labels, batch.total, arithmetic, ops.loss)
-    }
-
-    /// [tokens, vocab] in fp32, of these rows of what [`hidden`](Self::hidden) gives.
-    fn logits(&self, hidden: Tensor<2>) -> Tensor<2> {
-        use crate::ops::product::{plain, product, transpose};
-        let Arithmetic { dtype, math } = self.computation().arithmetic.in_region();
-        let cast = |t: Tensor<2>| t.inner().cast(burn::tensor::FloatDType::from(dtype));
-        let (hidden, head) = (cast(hidden), cast(self.head().val()));
-        product(plain(hidden), transpose(head), burn::tensor::DType::F32, math)
-    }
-}
-
 /// q, k and v of new tokens through attention, with or without a cache of those before.
-fn attend(
-    layer: usize,
-    [q, k, v]: [Tensor<2>; 3],
-    heads: Heads,
-    mask: &Mask,
-    computation: &Computation,
-    cache: Option<&mut Cache>,
-) -> Tensor<2> {
-    let Computation { arithmetic, ops, .. } = *computation;
+pub fn attend([q, k, v]: [Tensor<2>; 3], context: &Context, cache: Option<LayerCache<'_>>) -> Tensor<2> {
+    let Context { computation: Computation { arithmetic, ops, .. }, heads, mask, .. } = context;
     match cache {
-        None => attention(q, k, v, heads, mask, arithmetic, ops.attention),
+        None => attention(q, k, v, *heads, mask, *arithmetic, ops.attention),
         Some(cache) => {
-            let (k, v, keys) = cache.extend(layer, k.inner(), v.inner());
-            attend_cached(q.inner(), k, v, heads, keys, mask, arithmetic)
+            let (k, v, keys) = cache.extend(k.inner(), v.inner());
+            attend_cached(q.inner(), k, v, *heads, keys, mask, *arithmetic)
         }
     }
 }
 
 /// What no language model can run.
-pub(crate) fn check(cell: &Cell, positions: usize) -> Result<(), Rule> {
+pub(crate) fn check(cell: &Cell, shape: &Shape) -> Result<(), Rule> {
+    let positions = shape.max_positions;
     if cell.train.seq_len > positions {
         return Err(Rule::new(
             &["train.seq_len", "model.max_position_embeddings"],
@@ -171,7 +123,6 @@ pub(crate) fn check(cell: &Cell, positions: usize) -> Result<(), Rule> {
             "set train.seq_len to 2 or more",
         ));
     }
-    let shape = cell.model.decoder().expect("a language model");
     shape.check(cell)?;
     if !shape.gated && cell.checkpoint.level != Level::Keep {
         return Err(Rule::new(
@@ -181,9 +132,4 @@ pub(crate) fn check(cell: &Cell, positions: usize) -> Result<(), Rule> {
         ));
     }
     Ok(())
-}
-
-/// The source of a cell's parameters. Weights that cannot be used end the cell.
-fn source(cell: &Cell, from: &crate::params::WeightsFrom, expected: &[crate::params::NamedShape]) -> Source {
-    Source::open(from, expected, cell.device_id(), cell.precision.stored()).unwrap_or_else(|e| refuse(e))
 }

@@ -4,18 +4,20 @@ use std::path::Path;
 
 use burn::tensor::DType;
 
-use super::super::{Computation, Gpt2, LanguageNetwork, Llama, LmBatch};
+use super::super::{Computation, Decoder, LmBatch};
 use super::Prepared;
 use crate::data::sampler::{LastSample, Sampler, SamplerConfig};
 use crate::data::{Collated, Collator, Samples, Tokenize, Tokenizer};
 use crate::device::{DeviceId, Staging};
-use crate::model::config::{Architecture, from_hugging_face};
+use crate::model::Network;
+use crate::model::config::{LanguageModel, from_hugging_face};
+use crate::model::families::{Family, Gpt2, Qwen2};
 use crate::ops::dense::Arithmetic;
 use crate::ops::testing::assert_close;
 use crate::ops::{Level, Operator, Ops};
 use crate::params::WeightsFrom;
 use crate::params::named;
-use crate::params::source::Source;
+use crate::params::table::Tuning;
 use crate::words::Compute;
 
 const MAX_LENGTH: usize = 48;
@@ -52,13 +54,13 @@ fn packed(only: i32) -> LmBatch {
 }
 
 /// Loss of a batch and the gradients of all parameters.
-fn results<N: LanguageNetwork>(network: &N, batch: &LmBatch) -> (f64, named::Named) {
+fn results<F: Family>(network: &Decoder<F>, batch: &LmBatch) -> (f64, named::Named) {
     let loss = network.loss(batch);
     let value = f64::from(loss.clone().into_scalar::<f32>());
-    (value, named::gradients(network, &loss.backward()))
+    (value, named::gradients(network, network.parameters(), &loss.backward()))
 }
 
-fn check<N: LanguageNetwork>(network: &N) {
+fn check<F: Family>(network: &Decoder<F>) {
     for sample in 0..texts().len() as u32 {
         let alone = batch(collate(Sampler::Standard, &[sample]));
         let (alone, gradients) = results(network, &alone);
@@ -96,9 +98,14 @@ fn foreign_rows_are_zero(gradient: &[f64], sample: usize) {
     assert!(gradient.iter().any(|g| *g != 0.0));
 }
 
-fn architecture(fixture: &str) -> Architecture {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(fixture);
-    from_hugging_face(&folder).unwrap()
+/// With random weights; a tied embedding would get gradients from the head too.
+fn model<F: Family>(untied: impl FnOnce(&mut F::Config)) -> LanguageModel<F> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(F::KIND);
+    let model = from_hugging_face(&folder).unwrap();
+    let mut model = model.language::<F>().expect("of its kind").clone();
+    model.weights = WeightsFrom::Random;
+    untied(&mut model.config);
+    model
 }
 
 fn computation(attention: Operator) -> Computation {
@@ -106,23 +113,21 @@ fn computation(attention: Operator) -> Computation {
     Computation { arithmetic: Arithmetic::of(Compute::Fp32), ops, level: Level::Keep }
 }
 
-fn random() -> Source {
-    Source::open(&WeightsFrom::Random, &[], DeviceId::Cpu, DType::F32).unwrap()
+fn network<F: Family>(model: &LanguageModel<F>, attention: Operator) -> Decoder<F> {
+    let source = model.source(DeviceId::Cpu, DType::F32, &Tuning::default()).unwrap();
+    model.network(MAX_LENGTH, &source, computation(attention), None)
 }
 
 #[test]
 fn packing_changes_nothing_of_gpt2() {
-    let Architecture::Gpt2(mut config) = architecture("gpt2") else { panic!("not a GPT-2") };
-    // A tied embedding gets gradients from the head too.
-    config.tie_word_embeddings = false;
+    let model = model::<Gpt2>(|config| config.tie_word_embeddings = false);
     for operator in [Operator::Custom, Operator::Plain] {
-        check(&Gpt2::new(&config, MAX_LENGTH, &random(), computation(operator), None));
+        check(&network(&model, operator));
     }
 }
 
 #[test]
 fn packing_changes_nothing_of_qwen2() {
-    let Architecture::Qwen2(mut config) = architecture("qwen2") else { panic!("not a Qwen2") };
-    config.tie_word_embeddings = false;
-    check(&Llama::new(&config, MAX_LENGTH, &random(), computation(Operator::Custom), None));
+    let model = model::<Qwen2>(|config| config.tie_word_embeddings = false);
+    check(&network(&model, Operator::Custom));
 }

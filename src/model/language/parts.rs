@@ -1,5 +1,4 @@
-//! The layers that language models are made of. Fields carry Hugging Face's names, so that the path
-//! of a parameter in a module is its name in a file of weights.
+//! The layers that language models are made of. Fields carry Hugging Face's names.
 
 use burn::module::{Module, Param};
 use burn::tensor::Tensor;
@@ -9,52 +8,46 @@ use crate::ops::autocast::weight;
 use crate::ops::dense::{WeightLayout, dense};
 use crate::ops::embedding::{Ids, embedding};
 use crate::ops::norm::{layer_norm, rms_norm};
+use crate::params::adapters::Adapter;
 use crate::params::source::{Init, Source};
 
 /// Standard deviation of random weights, as transformers draws them.
-const DEVIATION: f64 = 0.02;
+pub const DEVIATION: f64 = 0.02;
 
-/// y = xWᵀ + b, weight [outputs, inputs].
+/// y = xW (+ b), with an adapter where the source's tuning gives it one.
 #[derive(Module, Debug)]
 pub struct Linear {
     pub weight: Param<Tensor<2>>,
     pub bias: Option<Param<Tensor<1>>>,
+    pub adapter: Option<Adapter>,
+    #[module(skip)]
+    layout: WeightLayout,
 }
 
 impl Linear {
-    pub fn new(source: &Source, name: &str, outputs: usize, inputs: usize, bias: bool) -> Self {
-        let weight = source.parameter(&format!("{name}.weight"), [outputs, inputs], Init::Normal(DEVIATION));
-        let bias = bias.then(|| source.parameter(&format!("{name}.bias"), [outputs], Init::Constant(0.0)));
-        Self { weight, bias }
+    /// Weight [outputs, inputs].
+    pub fn new(source: &Source, inputs: usize, outputs: usize, bias: bool) -> Self {
+        let weight = source.parameter("weight", [outputs, inputs], Init::Normal(DEVIATION));
+        let bias = bias.then(|| source.parameter("bias", [outputs], Init::Constant(0.0)));
+        let adapter = Adapter::new(source, inputs, outputs);
+        Self { weight, bias, adapter, layout: WeightLayout::OutIn }
+    }
+
+    /// GPT-2's: weight [inputs, outputs] of this standard deviation, with a bias.
+    pub fn conv1d(source: &Source, inputs: usize, outputs: usize, deviation: f64) -> Self {
+        let weight = source.parameter("weight", [inputs, outputs], Init::Normal(deviation));
+        let bias = Some(source.parameter("bias", [outputs], Init::Constant(0.0)));
+        let adapter = Adapter::new(source, inputs, outputs);
+        Self { weight, bias, adapter, layout: WeightLayout::InOut }
     }
 
     pub fn forward(&self, x: Tensor<2>, computation: &Computation) -> Tensor<2> {
-        let bias = self.bias.as_ref().map(Param::val);
-        dense(x, weight(&self.weight), bias, WeightLayout::OutIn, computation.arithmetic)
-    }
-}
-
-/// GPT-2's linear layer y = xW + b, weight [inputs, outputs].
-#[derive(Module, Debug)]
-pub struct Conv1d {
-    pub weight: Param<Tensor<2>>,
-    pub bias: Param<Tensor<1>>,
-}
-
-impl Conv1d {
-    /// `depth`: layers whose results are added up, when this layer's is one of them; the weights are
-    /// then smaller by √(2 depth) (Radford et al. 2019).
-    pub fn new(source: &Source, name: &str, inputs: usize, outputs: usize, depth: Option<usize>) -> Self {
-        let deviation = depth.map_or(DEVIATION, |depth| DEVIATION / (2.0 * depth as f64).sqrt());
-        Self {
-            weight: source.parameter(&format!("{name}.weight"), [inputs, outputs], Init::Normal(deviation)),
-            bias: source.parameter(&format!("{name}.bias"), [outputs], Init::Constant(0.0)),
+        let (bias, arithmetic) = (self.bias.as_ref().map(Param::val), computation.arithmetic);
+        let linear = |x| dense(x, weight(&self.weight), bias, self.layout, arithmetic);
+        match &self.adapter {
+            None => linear(x),
+            Some(adapter) => adapter.forward(x.clone(), linear(x), arithmetic.in_region()),
         }
-    }
-
-    pub fn forward(&self, x: Tensor<2>, computation: &Computation) -> Tensor<2> {
-        let bias = Some(self.bias.val());
-        dense(x, weight(&self.weight), bias, WeightLayout::InOut, computation.arithmetic)
     }
 }
 
@@ -65,8 +58,8 @@ pub struct Embedding {
 }
 
 impl Embedding {
-    pub fn new(source: &Source, name: &str, rows: usize, columns: usize) -> Self {
-        Self { weight: source.parameter(&format!("{name}.weight"), [rows, columns], Init::Normal(DEVIATION)) }
+    pub fn new(source: &Source, rows: usize, columns: usize) -> Self {
+        Self { weight: source.parameter("weight", [rows, columns], Init::Normal(DEVIATION)) }
     }
 
     /// [tokens, columns] in the type the table is stored in.
@@ -77,45 +70,39 @@ impl Embedding {
     }
 }
 
+/// RMSNorm, or LayerNorm where there is a bias.
 #[derive(Module, Debug)]
-pub struct RmsNorm {
+pub struct Norm {
     pub weight: Param<Tensor<1>>,
+    pub bias: Option<Param<Tensor<1>>>,
     #[module(skip)]
     epsilon: f64,
 }
 
-impl RmsNorm {
-    pub fn new(source: &Source, name: &str, size: usize, epsilon: f64) -> Self {
-        Self { weight: source.parameter(&format!("{name}.weight"), [size], Init::Constant(1.0)), epsilon }
-    }
-
-    /// In the compute type: what follows is a product.
-    pub fn forward(&self, x: Tensor<2>, computation: &Computation) -> Tensor<2> {
-        let dtype = computation.arithmetic.in_region().dtype;
-        rms_norm(x, self.weight.val(), self.epsilon, dtype, computation.ops.norm)
-    }
+/// Which norm, with what is added before its root.
+#[derive(Clone, Copy, Debug)]
+pub enum NormKind {
+    Rms(f64),
+    Layer(f64),
 }
 
-#[derive(Module, Debug)]
-pub struct LayerNorm {
-    pub weight: Param<Tensor<1>>,
-    pub bias: Param<Tensor<1>>,
-    #[module(skip)]
-    epsilon: f64,
-}
-
-impl LayerNorm {
-    pub fn new(source: &Source, name: &str, size: usize, epsilon: f64) -> Self {
-        Self {
-            weight: source.parameter(&format!("{name}.weight"), [size], Init::Constant(1.0)),
-            bias: source.parameter(&format!("{name}.bias"), [size], Init::Constant(0.0)),
-            epsilon,
+impl Norm {
+    pub fn new(source: &Source, size: usize, kind: NormKind) -> Self {
+        let parameter = |name, value| source.parameter(name, [size], Init::Constant(value));
+        let weight = parameter("weight", 1.0);
+        match kind {
+            NormKind::Rms(epsilon) => Self { weight, bias: None, epsilon },
+            NormKind::Layer(epsilon) => Self { weight, bias: Some(parameter("bias", 0.0)), epsilon },
         }
     }
 
     /// In the compute type: what follows is a product.
     pub fn forward(&self, x: Tensor<2>, computation: &Computation) -> Tensor<2> {
-        let dtype = computation.arithmetic.in_region().dtype;
-        layer_norm(x, self.weight.val(), self.bias.val(), self.epsilon, dtype, computation.ops.norm)
+        let Computation { arithmetic, ops, .. } = computation;
+        let (dtype, weight) = (arithmetic.in_region().dtype, self.weight.val());
+        match &self.bias {
+            None => rms_norm(x, weight, self.epsilon, dtype, ops.norm),
+            Some(bias) => layer_norm(x, weight, bias.val(), self.epsilon, dtype, ops.norm),
+        }
     }
 }

@@ -5,97 +5,60 @@ use std::sync::Arc;
 use burn::tensor::{Device, Tensor};
 
 use super::samples::SampleFeed;
-use super::{Computation, Gpt2, LanguageNetwork, Llama, LmBatch, Tokens, source};
+use super::{Computation, Decoder, LmBatch, Tokens};
 use crate::data::{Batches, DataError, Dataset, Position};
 use crate::measure::Evaluation;
-use crate::model::{Model, Network, Steps};
-use crate::ops::cross_entropy;
+use crate::model::families::Family;
+use crate::model::{Network, Steps};
+use crate::ops::cross_entropy::{self, linear_cross_entropy};
+use crate::params::table::{Table, Tuning};
 use crate::recipe::Cell;
 use crate::residence::{Offloaded, Placement};
 use crate::words::refusal::refuse;
 
-impl Network for Llama {
+impl<F: Family> Network for Decoder<F> {
     type Batch = LmBatch;
 
+    /// Weights that cannot be used end the cell.
     fn init(cell: &Cell, _device: &Device) -> Self {
-        let (Model::Qwen2(model) | Model::Llama(model)) = &cell.model else {
-            unreachable!("checked by kind")
-        };
-        let source = source(cell, &model.weights, &model.config.tensors());
-        Self::new(
-            &model.config,
-            cell.train.seq_len,
-            &source,
-            Computation::of(cell),
-            Some(Placement::of(cell)),
-        )
+        let model = cell.model.language::<F>().expect("checked by kind");
+        let source = model.source(cell.device_id(), cell.precision.stored(), &Tuning::default());
+        let source = source.unwrap_or_else(|e| refuse(e));
+        model.network(cell.train.seq_len, &source, Computation::of(cell), Some(Placement::of(cell)))
     }
 
     fn steps(cell: &Cell, device: &Device) -> Box<dyn Steps<LmBatch>> {
-        steps(cell, device)
+        match cell.data.sampler() {
+            None => Box::new(Feed::open(cell, device)),
+            Some(_) => Box::new(SampleFeed::open(cell, device)),
+        }
     }
 
     fn offloaded(&self) -> Option<&Offloaded> {
-        LanguageNetwork::offloaded(self)
+        self.rest.offloaded.as_ref()
     }
 
+    fn parameters(&self) -> &Arc<Table> {
+        &self.rest.table
+    }
+
+    /// The sum of the tokens' losses over the step's total: the mean where the step is this batch.
     fn loss(&self, batch: &LmBatch) -> Tensor<1> {
-        LanguageNetwork::loss(self, batch)
+        let Computation { arithmetic, ops, .. } = self.rest.computation;
+        let (hidden, head) = self.with_head(self.hidden(&batch.tokens, None));
+        linear_cross_entropy(hidden, head, &batch.labels, batch.total, arithmetic, ops.loss)
     }
 
+    /// Mean loss and accuracy over the batch's counted tokens.
     fn evaluate(&self, batch: &LmBatch) -> Evaluation {
-        evaluate(self, batch)
+        let (hidden, head) = self.with_head(self.hidden(&batch.tokens, None));
+        let arithmetic = self.rest.computation.arithmetic;
+        let sums = cross_entropy::evaluate(hidden.inner(), head.stored.inner(), &batch.labels, arithmetic);
+        let [loss, right]: [f64; 2] =
+            sums.into_data().iter::<f64>().collect::<Vec<_>>().try_into().expect("two sums");
+        let total = batch.total.max(1.0);
+        Evaluation { loss: loss / total, accuracy: right / total, ..Evaluation::default() }
     }
-}
-
-impl Network for Gpt2 {
-    type Batch = LmBatch;
-
-    fn init(cell: &Cell, _device: &Device) -> Self {
-        let Model::Gpt2(model) = &cell.model else { unreachable!("checked by kind") };
-        let source = source(cell, &model.weights, &model.config.tensors());
-        Self::new(
-            &model.config,
-            cell.train.seq_len,
-            &source,
-            Computation::of(cell),
-            Some(Placement::of(cell)),
-        )
-    }
-
-    fn steps(cell: &Cell, device: &Device) -> Box<dyn Steps<LmBatch>> {
-        steps(cell, device)
-    }
-
-    fn offloaded(&self) -> Option<&Offloaded> {
-        LanguageNetwork::offloaded(self)
-    }
-
-    fn loss(&self, batch: &LmBatch) -> Tensor<1> {
-        LanguageNetwork::loss(self, batch)
-    }
-
-    fn evaluate(&self, batch: &LmBatch) -> Evaluation {
-        evaluate(self, batch)
-    }
-}
-
-fn steps(cell: &Cell, device: &Device) -> Box<dyn Steps<LmBatch>> {
-    match cell.data.sampler() {
-        None => Box::new(Feed::open(cell, device)),
-        Some(_) => Box::new(SampleFeed::open(cell, device)),
-    }
-}
-
-/// Mean loss and accuracy over the batch's counted tokens, on a network outside of autodiff.
-fn evaluate<N: LanguageNetwork>(network: &N, batch: &LmBatch) -> Evaluation {
-    let hidden = network.hidden(&batch.tokens, None).inner();
-    let head = network.head().val().inner();
-    let sums = cross_entropy::evaluate(hidden, head, &batch.labels, network.computation().arithmetic);
-    let [loss, right]: [f64; 2] =
-        sums.into_data().iter::<f64>().collect::<Vec<_>>().try_into().expect("two sums");
-    let total = batch.total.max(1.0);
-    Evaluation { loss: loss / total, accuracy: right / total, ..Evaluation::default() }
 }
 
 /// Micro-batches of a data set's blocks, each token's label the token after it.
@@ -160,13 +123,12 @@ mod tests {
 
     use super::*;
     use crate::device::DeviceId;
-    use crate::model::config::{Architecture, from_hugging_face};
+    use crate::model::config::from_hugging_face;
+    use crate::model::families::Qwen2;
     use crate::ops::dense::Arithmetic;
     use crate::ops::testing::assert_close;
     use crate::ops::{Level, Ops};
-    use crate::params::WeightsFrom;
     use crate::params::named;
-    use crate::params::source::Source;
     use crate::words::Compute;
 
     /// Micro-batches with 20, 3 and 11 labels that count add up to the loss and gradients of one batch of
@@ -174,15 +136,15 @@ mod tests {
     #[test]
     fn micro_batches_with_unequal_labels_equal_one_batch() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/qwen2");
-        let Architecture::Qwen2(config) = from_hugging_face(&folder).unwrap() else { panic!("a qwen2") };
-        let source =
-            Source::open(&WeightsFrom::Folder(folder), &config.tensors(), DeviceId::Cpu, DType::F32).unwrap();
+        let model = from_hugging_face(&folder).unwrap();
+        let model = model.language::<Qwen2>().expect("a qwen2");
+        let source = model.source(DeviceId::Cpu, DType::F32, &Tuning::default()).unwrap();
         let arithmetic = Arithmetic::of(Compute::Fp32);
         let computation = Computation { arithmetic, ops: Ops::default(), level: Level::Keep };
-        let network = Llama::new(&config, 64, &source, computation, None);
+        let network = model.network(64, &source, computation, None);
         let device = DeviceId::Cpu.burn();
         let counted = [20, 3, 11];
-        let ids: Vec<u32> = (0..72).map(|i| i * 37 % config.vocab_size as u32).collect();
+        let ids: Vec<u32> = (0..72).map(|i| i * 37 % model.config.vocab_size as u32).collect();
         // The first label of a sequence is no token's next one.
         let label = |(i, id): (usize, &u32)| {
             if (1..=counted[i / 24]).contains(&(i % 24)) { i64::from(*id) } else { -100 }
@@ -191,16 +153,18 @@ mod tests {
         let whole = LmBatch::new(Tokens::new(&ids, 3, &device), &labels);
         assert_eq!(whole.total, 34.0);
 
-        let loss = LanguageNetwork::loss(&network, &whole);
+        let loss = network.loss(&whole);
         let value = loss.clone().into_scalar::<f32>();
-        let expected = named::gradients(&network, &loss.backward());
+        let expected = named::gradients(&network, network.parameters(), &loss.backward());
         let mut losses = 0.0;
         let mut sums: Vec<Vec<f64>> = expected.iter().map(|(_, values)| vec![0.0; values.len()]).collect();
         for (ids, labels) in ids.chunks(24).zip(labels.chunks(24)) {
             let part = LmBatch { total: whole.total, ..LmBatch::new(Tokens::new(ids, 1, &device), labels) };
-            let loss = LanguageNetwork::loss(&network, &part);
+            let loss = network.loss(&part);
             losses += loss.clone().into_scalar::<f32>();
-            for (sum, (_, values)) in sums.iter_mut().zip(named::gradients(&network, &loss.backward())) {
+            for (sum, (_, values)) in
+                sums.iter_mut().zip(named::gradients(&network, network.parameters(), &loss.backward()))
+            {
                 sum.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
             }
         }

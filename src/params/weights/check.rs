@@ -1,9 +1,10 @@
 //! Whether a folder holds exactly the tensors that a model expects.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use super::convert::Float;
 use super::{Weights, WeightsError};
+use crate::params::table::{Entry, Group, Table};
 
 /// The output projection, which is absent where it is the embedding.
 const HEAD: &str = "lm_head.weight";
@@ -41,17 +42,18 @@ fn sized_by(name: &str) -> String {
 }
 
 impl Weights {
-    /// Compares with the tensors of a model, as name and shape.
+    /// Compares with the parameters of a model; those of adapters are not in its files.
     ///
     /// Buffers of older files are ignored; a head beside the embedding it is tied to may stand in
     /// the file if the two are equal.
     ///
     /// # Errors
     /// Every missing, extra, wrongly shaped or unreadable tensor, in one error.
-    pub fn check(&self, expected: &[(String, Vec<usize>)]) -> Result<(), WeightsError> {
+    pub fn check(&self, expected: &Table) -> Result<(), WeightsError> {
         let mut problems = Vec::new();
         let mut used = BTreeSet::new();
-        for (name, shape) in expected {
+        let stored = expected.entries.iter().filter(|entry| entry.group != Group::Adapter);
+        for Entry { name, shape, .. } in stored {
             let Some(view) = self.find(name) else {
                 problems.push(format!("  missing: {name} {shape:?}{}", named_by(name)));
                 continue;
@@ -65,12 +67,12 @@ impl Weights {
             }
             used.insert(view.name);
         }
-        let shapes: BTreeMap<_, _> = expected.iter().map(|(name, shape)| (name.as_str(), shape)).collect();
         for name in self.names().filter(|name| !used.contains(*name)) {
             if BUFFERS.iter().any(|ending| name.ends_with(ending)) {
                 continue;
             }
-            let embedding = shapes.keys().find(|n| EMBEDDINGS.iter().any(|ending| n.ends_with(ending)));
+            let is_embedding = |name: &&str| EMBEDDINGS.iter().any(|ending| name.ends_with(ending));
+            let embedding = expected.entries.iter().map(|entry| entry.name.as_str()).find(is_embedding);
             match embedding {
                 Some(embedding) if name == HEAD => {
                     if !self.equal(HEAD, embedding) {

@@ -3,13 +3,16 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
+use burn::tensor::DType;
 use safetensors::serialize_to_file;
 use safetensors::tensor::TensorView;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::*;
-use crate::model::config::{Architecture, from_hugging_face};
+use crate::model::config::from_hugging_face;
+use crate::model::on_language;
+use crate::params::table::{Entry, Group, Table, Tuning};
 
 type Tensors<'a> = &'a [(&'a str, &'a [usize], &'a [f32])];
 
@@ -171,14 +174,21 @@ fn metadata_is_no_tensor_and_an_empty_tensor_is_one() {
     assert!(floats(&weights.get("a").unwrap().rows(0..0).unwrap()).is_empty());
 }
 
-fn shapes(list: &[(&str, &[usize])]) -> Vec<(String, Vec<usize>)> {
-    list.iter().map(|(name, shape)| (name.to_string(), shape.to_vec())).collect()
+fn table(list: &[(&str, &[usize])]) -> Table {
+    let entry = |(name, shape): &(&str, &[usize])| Entry {
+        name: name.to_string(),
+        shape: shape.to_vec(),
+        dtype: DType::F32,
+        trainable: true,
+        group: Group::Head,
+    };
+    Table { entries: list.iter().map(entry).collect() }
 }
 
 fn check(tensors: Tensors, expected: &[(&str, &[usize])]) -> Result<(), String> {
     let folder = single(tensors);
     let weights = Weights::open(folder.path()).unwrap();
-    weights.check(&shapes(expected)).map_err(|e| e.to_string())
+    weights.check(&table(expected)).map_err(|e| e.to_string())
 }
 
 #[test]
@@ -240,15 +250,12 @@ fn original_gpt2_files_have_no_prefix_and_carry_masks() {
 fn the_reference_models_are_what_their_configs_say() {
     for (name, first) in [("qwen2", "model.embed_tokens.weight"), ("gpt2", "transformer.wte.weight")] {
         let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name);
-        let architecture = from_hugging_face(&folder).unwrap();
+        let model = from_hugging_face(&folder).unwrap();
         let weights = Weights::open(&folder).unwrap();
-        weights.check(&architecture.tensors()).unwrap();
+        let table = on_language!(&model, model => model.table(DType::F32, &Tuning::default())).unwrap();
+        weights.check(&table).unwrap();
         let elements: usize = weights.names().map(|name| weights.get(name).unwrap().elements()).sum();
-        let parameters = match &architecture {
-            Architecture::Qwen2(config) | Architecture::Llama(config) => config.parameters(),
-            Architecture::Gpt2(config) => config.parameters(),
-        };
-        assert_eq!(elements as u64, parameters, "{name}");
+        assert_eq!(elements as u64, model.parameters(), "{name}");
         assert!(floats(&weights.get(first).unwrap()).iter().all(|x| x.is_finite()));
     }
 }

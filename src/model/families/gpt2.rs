@@ -1,0 +1,181 @@
+//! GPT-2 (Radford et al. 2019): LayerNorm, absolute positions, multi-head attention with biases and a GELU MLP
+//! (the tanh approximation, `gelu_new`).
+
+use burn::module::Module;
+use burn::tensor::Tensor;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use super::Family;
+use crate::model::config::{ConfigError, ConfigFile, Dimension, dimensions, head_dim};
+use crate::model::language::parts::{DEVIATION, Linear, Norm, NormKind};
+use crate::model::language::{Block, Context, LayerCache, Outline, Positions, Shape, attend};
+use crate::ops::attention::attention_packed;
+use crate::ops::gelu::gelu;
+use crate::ops::residual::residual;
+use crate::params::source::Source;
+
+dimensions! {
+    /// Dimensions of a GPT-2 decoder.
+    Gpt2Config, Gpt2Keys {
+        /// Rows of the token embedding.
+        required vocab_size: usize = "read::count", "vocab_size";
+        /// Width of the residual stream.
+        required hidden_size: usize = "read::count", "n_embd";
+        /// Width inside the MLP.
+        optional intermediate_size: usize = "read::count", "n_inner";
+        required num_hidden_layers: usize = "read::layers", "n_layer";
+        required num_attention_heads: usize = "read::count", "n_head";
+        /// Longest sequence, in tokens; rows of the position embedding.
+        optional max_position_embeddings: usize = "read::count", "n_positions";
+        /// Added to the variance before its root.
+        optional layer_norm_eps: f64 = "read::positive", "layer_norm_epsilon";
+        optional positions: LearnedOrSinusoidal = "read::any", "";
+        /// Whether the output projection is the token embedding.
+        optional tie_word_embeddings: bool = "read::any", "tie_word_embeddings";
+    }
+}
+
+/// Where the vectors that mark a token's position come from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LearnedOrSinusoidal {
+    /// Parameters, one row per position.
+    #[default]
+    Learned,
+    /// Fixed sines and cosines; no parameters.
+    Sinusoidal,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Gpt2;
+
+impl Family for Gpt2 {
+    const KIND: &'static str = "gpt2";
+
+    const PRESETS: &'static [(&'static str, &'static str)] = &[
+        ("gpt2", include_str!("presets/gpt2.json")),
+        ("gpt2-medium", include_str!("presets/gpt2-medium.json")),
+        ("gpt2-large", include_str!("presets/gpt2-large.json")),
+        ("gpt2-xl", include_str!("presets/gpt2-xl.json")),
+    ];
+
+    const DIMENSIONS: &'static [Dimension] = Gpt2Keys::DIMENSIONS;
+
+    type Config = Gpt2Config;
+    type Keys = Gpt2Keys;
+    type Block = Layer;
+
+    fn complete(keys: &mut Gpt2Keys) -> Result<(), ConfigError> {
+        let [hidden_size, heads] =
+            [keys.hidden_size, keys.num_attention_heads].map(Option::unwrap_or_default);
+        head_dim(hidden_size, heads)?;
+        let positions = *keys.positions.get_or_insert_default();
+        if positions == LearnedOrSinusoidal::Sinusoidal && !hidden_size.is_multiple_of(2) {
+            return Err(ConfigError::new(format!(
+                "hidden_size {hidden_size} is odd, and sinusoidal positions come in pairs of sine and cosine; \
+                 make it even"
+            )));
+        }
+        keys.intermediate_size.get_or_insert(4 * hidden_size);
+        keys.max_position_embeddings.get_or_insert(1024);
+        keys.layer_norm_eps.get_or_insert(1e-5);
+        keys.tie_word_embeddings.get_or_insert(true);
+        Ok(())
+    }
+
+    fn read(file: &ConfigFile, _written: &mut Map<String, Value>) -> Result<(), ConfigError> {
+        file.only("activation_function", json!("gelu_new"))?;
+        file.only("scale_attn_weights", json!(true))?;
+        file.only("scale_attn_by_inverse_layer_idx", json!(false))?;
+        file.only("reorder_and_upcast_attn", json!(false))?;
+        file.only("add_cross_attention", json!(false))
+    }
+
+    fn outline(config: &Gpt2Config) -> Outline {
+        Outline {
+            shape: Shape {
+                vocab_size: config.vocab_size,
+                hidden_size: config.hidden_size,
+                intermediate_size: config.intermediate_size,
+                layers: config.num_hidden_layers,
+                heads: config.num_attention_heads,
+                kv_heads: config.num_attention_heads,
+                head_dim: config.hidden_size / config.num_attention_heads,
+                max_positions: config.max_position_embeddings,
+                gated: false,
+                tied: config.tie_word_embeddings,
+                parameters: 0,
+            },
+            tokens: "transformer.wte",
+            blocks: "transformer.h",
+            norm: "transformer.ln_f",
+            norm_kind: NormKind::Layer(config.layer_norm_eps),
+            positions: match config.positions {
+                LearnedOrSinusoidal::Learned => {
+                    Positions::Learned { name: "transformer.wpe", rows: config.max_position_embeddings }
+                }
+                LearnedOrSinusoidal::Sinusoidal => Positions::Sinusoidal,
+            },
+            head_bias: false,
+        }
+    }
+}
+
+#[derive(Module, Debug)]
+pub struct Layer {
+    ln_1: Norm,
+    attn: Attention,
+    ln_2: Norm,
+    mlp: Mlp,
+}
+
+#[derive(Module, Debug)]
+struct Attention {
+    c_attn: Linear,
+    c_proj: Linear,
+}
+
+#[derive(Module, Debug)]
+struct Mlp {
+    c_fc: Linear,
+    c_proj: Linear,
+}
+
+impl Block for Layer {
+    type Config = Gpt2Config;
+
+    fn new(config: &Gpt2Config, source: &Source) -> Self {
+        let (hidden, inner) = (config.hidden_size, config.intermediate_size);
+        // Of layers whose results are added up: smaller by √(2 · layers) (Radford et al. 2019).
+        let added = DEVIATION / (2.0 * config.num_hidden_layers as f64).sqrt();
+        let norm = |name| Norm::new(&source.at(name), hidden, NormKind::Layer(config.layer_norm_eps));
+        let (attention, mlp) = (source.at("attn"), source.at("mlp"));
+        Self {
+            ln_1: norm("ln_1"),
+            attn: Attention {
+                c_attn: Linear::conv1d(&attention.at("c_attn"), hidden, 3 * hidden, DEVIATION),
+                c_proj: Linear::conv1d(&attention.at("c_proj"), hidden, hidden, added),
+            },
+            ln_2: norm("ln_2"),
+            mlp: Mlp {
+                c_fc: Linear::conv1d(&mlp.at("c_fc"), hidden, inner, DEVIATION),
+                c_proj: Linear::conv1d(&mlp.at("c_proj"), inner, hidden, added),
+            },
+        }
+    }
+
+    fn forward(&self, x: Tensor<2>, context: &Context, cache: Option<LayerCache<'_>>) -> Tensor<2> {
+        let Context { computation, heads, mask, .. } = context;
+        let qkv = self.attn.c_attn.forward(self.ln_1.forward(x.clone(), computation), computation);
+        let o = if cache.is_none() {
+            attention_packed(qkv, *heads, mask, computation.arithmetic, computation.ops.attention)
+        } else {
+            let hidden = x.dims()[1];
+            attend([0, 1, 2].map(|part| qkv.clone().narrow(1, part * hidden, hidden)), context, cache)
+        };
+        let x = residual(x, self.attn.c_proj.forward(o, computation));
+        let inner = self.mlp.c_fc.forward(self.ln_2.forward(x.clone(), computation), computation);
+        residual(x, self.mlp.c_proj.forward(gelu(inner, computation.ops.gelu), computation))
+    }
+}

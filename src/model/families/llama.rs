@@ -1,0 +1,227 @@
+//! Llama (Touvron et al. 2023) and Qwen2 (Yang et al. 2024): RMSNorm, rotary positions, grouped queries and
+//! SwiGLU; Qwen2 has biases on q, k and v.
+
+use burn::module::Module;
+use burn::tensor::{Tensor, activation};
+use serde_json::{Map, Value, json};
+
+use super::Family;
+use crate::model::config::{ConfigError, ConfigFile, Dimension, dimensions, head_dim};
+use crate::model::language::parts::{Linear, Norm, NormKind};
+use crate::model::language::{Block, Context, LayerCache, Outline, Positions, Shape, attend};
+use crate::ops::autocast::weight;
+use crate::ops::dense::WeightLayout;
+use crate::ops::residual::residual;
+use crate::ops::rope::rope;
+use crate::ops::swiglu::swiglu;
+use crate::params::source::Source;
+
+dimensions! {
+    /// Dimensions of a Llama-like decoder.
+    LlamaConfig, LlamaKeys {
+        /// Rows of the embedding.
+        required vocab_size: usize = "read::count", "vocab_size";
+        /// Width of the residual stream.
+        required hidden_size: usize = "read::count", "hidden_size";
+        /// Width inside the MLP.
+        required intermediate_size: usize = "read::count", "intermediate_size";
+        required num_hidden_layers: usize = "read::layers", "num_hidden_layers";
+        /// Query heads.
+        required num_attention_heads: usize = "read::count", "num_attention_heads";
+        /// Key and value heads; a divisor of the query heads.
+        optional num_key_value_heads: usize = "read::count", "num_key_value_heads";
+        /// Elements of one head; even.
+        optional head_dim: usize = "read::count", "head_dim";
+        /// Longest sequence, in tokens.
+        optional max_position_embeddings: usize = "read::count", "max_position_embeddings";
+        /// Base of the rotary wavelengths.
+        optional rope_theta: f64 = "read::positive", "";
+        /// Added to the mean square before its root.
+        optional rms_norm_eps: f64 = "read::positive", "rms_norm_eps";
+        /// Whether the output projection is the embedding.
+        optional tie_word_embeddings: bool = "read::any", "tie_word_embeddings";
+        /// Whether the query, key and value projections have biases.
+        optional attention_bias: bool = "read::any", "";
+    }
+}
+
+/// `BIASES`: on the query, key and value projections.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LlamaLike<const BIASES: bool>;
+
+pub type Llama = LlamaLike<false>;
+pub type Qwen2 = LlamaLike<true>;
+
+impl<const BIASES: bool> Family for LlamaLike<BIASES> {
+    const KIND: &'static str = if BIASES { "qwen2" } else { "llama" };
+
+    const PRESETS: &'static [(&'static str, &'static str)] = if BIASES {
+        &[
+            ("qwen2.5-0.5b", include_str!("presets/qwen2.5-0.5b.json")),
+            ("qwen2.5-1.5b", include_str!("presets/qwen2.5-1.5b.json")),
+            ("qwen2.5-3b", include_str!("presets/qwen2.5-3b.json")),
+            ("qwen2.5-7b", include_str!("presets/qwen2.5-7b.json")),
+        ]
+    } else {
+        &[("smollm2-135m", include_str!("presets/smollm2-135m.json"))]
+    };
+
+    const DIMENSIONS: &'static [Dimension] = LlamaKeys::DIMENSIONS;
+
+    type Config = LlamaConfig;
+    type Keys = LlamaKeys;
+    type Block = Layer;
+
+    fn complete(keys: &mut LlamaKeys) -> Result<(), ConfigError> {
+        let [hidden_size, heads] =
+            [keys.hidden_size, keys.num_attention_heads].map(Option::unwrap_or_default);
+        let kv_heads = *keys.num_key_value_heads.get_or_insert(heads);
+        if !heads.is_multiple_of(kv_heads) {
+            return Err(ConfigError::new(format!(
+                "num_attention_heads {heads} is not a multiple of num_key_value_heads {kv_heads}; change one of \
+                 them"
+            )));
+        }
+        let head_dim = keys.head_dim.map_or_else(|| head_dim(hidden_size, heads), Ok)?;
+        keys.head_dim = Some(head_dim);
+        if !head_dim.is_multiple_of(2) {
+            return Err(ConfigError::new(format!(
+                "head_dim {head_dim} is odd, and rotary positions turn elements in pairs; make it even"
+            )));
+        }
+        if *keys.attention_bias.get_or_insert(BIASES) != BIASES {
+            return Err(ConfigError::new(format!(
+                "attention_bias is {BIASES} for kind = \"{}\": qwen2 has biases on the query, key and value \
+                 projections, llama has none; remove the key or change `kind`",
+                Self::KIND
+            )));
+        }
+        keys.max_position_embeddings.get_or_insert(if BIASES { 32_768 } else { 2048 });
+        keys.rope_theta.get_or_insert(10_000.0);
+        keys.rms_norm_eps.get_or_insert(1e-6);
+        keys.tie_word_embeddings.get_or_insert(false);
+        Ok(())
+    }
+
+    fn read(file: &ConfigFile, written: &mut Map<String, Value>) -> Result<(), ConfigError> {
+        file.only("hidden_act", json!("silu"))?;
+        file.only("use_sliding_window", json!(false))?;
+        file.only("mlp_bias", json!(false))?;
+        if !BIASES {
+            // Llama's key covers the output projection too, which Qwen2 has without a bias.
+            file.only("attention_bias", json!(false))?;
+        }
+        for layer in file.get("layer_types").and_then(Value::as_array).into_iter().flatten() {
+            ConfigFile::refuse_unless("layer_types", layer, &json!("full_attention"))?;
+        }
+        if BIASES && !file.has("num_key_value_heads") {
+            // transformers' default for an absent key; a null means as many as query heads.
+            written.insert("num_key_value_heads".into(), json!(32));
+        }
+        if let Some(theta) = file.rope_theta()? {
+            written.insert("rope_theta".into(), json!(theta));
+        }
+        Ok(())
+    }
+
+    fn outline(config: &LlamaConfig) -> Outline {
+        Outline {
+            shape: Shape {
+                vocab_size: config.vocab_size,
+                hidden_size: config.hidden_size,
+                intermediate_size: config.intermediate_size,
+                layers: config.num_hidden_layers,
+                heads: config.num_attention_heads,
+                kv_heads: config.num_key_value_heads,
+                head_dim: config.head_dim,
+                max_positions: config.max_position_embeddings,
+                gated: true,
+                tied: config.tie_word_embeddings,
+                parameters: 0,
+            },
+            tokens: "model.embed_tokens",
+            blocks: "model.layers",
+            norm: "model.norm",
+            norm_kind: NormKind::Rms(config.rms_norm_eps),
+            positions: Positions::Rotary { columns: config.head_dim, theta: config.rope_theta },
+            head_bias: false,
+        }
+    }
+}
+
+#[derive(Module, Debug)]
+pub struct Layer {
+    input_layernorm: Norm,
+    self_attn: Attention,
+    post_attention_layernorm: Norm,
+    mlp: Mlp,
+}
+
+#[derive(Module, Debug)]
+struct Attention {
+    q_proj: Linear,
+    k_proj: Linear,
+    v_proj: Linear,
+    o_proj: Linear,
+}
+
+#[derive(Module, Debug)]
+struct Mlp {
+    gate_proj: Linear,
+    up_proj: Linear,
+    down_proj: Linear,
+}
+
+impl Block for Layer {
+    type Config = LlamaConfig;
+
+    fn new(config: &LlamaConfig, source: &Source) -> Self {
+        let (hidden, inner, bias) = (config.hidden_size, config.intermediate_size, config.attention_bias);
+        let queries = config.num_attention_heads * config.head_dim;
+        let keys = config.num_key_value_heads * config.head_dim;
+        let norm = |name| Norm::new(&source.at(name), hidden, NormKind::Rms(config.rms_norm_eps));
+        let (attention, mlp) = (source.at("self_attn"), source.at("mlp"));
+        Self {
+            input_layernorm: norm("input_layernorm"),
+            self_attn: Attention {
+                q_proj: Linear::new(&attention.at("q_proj"), hidden, queries, bias),
+                k_proj: Linear::new(&attention.at("k_proj"), hidden, keys, bias),
+                v_proj: Linear::new(&attention.at("v_proj"), hidden, keys, bias),
+                o_proj: Linear::new(&attention.at("o_proj"), queries, hidden, false),
+            },
+            post_attention_layernorm: norm("post_attention_layernorm"),
+            mlp: Mlp {
+                gate_proj: Linear::new(&mlp.at("gate_proj"), hidden, inner, false),
+                up_proj: Linear::new(&mlp.at("up_proj"), hidden, inner, false),
+                down_proj: Linear::new(&mlp.at("down_proj"), inner, hidden, false),
+            },
+        }
+    }
+
+    fn forward(&self, x: Tensor<2>, context: &Context, cache: Option<LayerCache<'_>>) -> Tensor<2> {
+        let Context { computation, positions, rotation, .. } = context;
+        let rotation = rotation.as_ref().expect("given by the network");
+        let normal = self.input_layernorm.forward(x.clone(), computation);
+        let Attention { q_proj, k_proj, v_proj, o_proj } = &self.self_attn;
+        let turn = |x| rope(x, rotation, positions, computation.ops.rope);
+        let q = turn(q_proj.forward(normal.clone(), computation));
+        let k = turn(k_proj.forward(normal.clone(), computation));
+        let v = v_proj.forward(normal, computation);
+        let x = residual(x, o_proj.forward(attend([q, k, v], context, cache), computation));
+        let normal = self.post_attention_layernorm.forward(x.clone(), computation);
+        residual(x, self.mlp.forward(normal, context))
+    }
+}
+
+impl Mlp {
+    fn forward(&self, x: Tensor<2>, Context { computation, .. }: &Context) -> Tensor<2> {
+        let linears = [&self.gate_proj, &self.up_proj, &self.down_proj];
+        if linears.iter().any(|linear| linear.adapter.is_some()) {
+            let [gate, up] = [linears[0], linears[1]].map(|linear| linear.forward(x.clone(), computation));
+            return self.down_proj.forward(activation::silu(gate) * up, computation);
+        }
+        let [gate, up, down] = linears.map(|linear| weight(&linear.weight));
+        let (ops, level) = (computation.ops, computation.level);
+        swiglu(x, gate, up, down, WeightLayout::OutIn, level, ops.swiglu, computation.arithmetic)
+    }
+}

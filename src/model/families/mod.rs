@@ -1,0 +1,49 @@
+//! Families of language models, a file each: dimensions, what surrounds the blocks, and a block.
+
+mod gpt2;
+mod llama;
+
+use std::fmt::Debug;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+pub use gpt2::{Gpt2, Gpt2Config, LearnedOrSinusoidal};
+pub use llama::{Llama, LlamaConfig, Qwen2};
+
+use super::config::{ConfigError, ConfigFile, Dimension};
+use super::language::{Block, Outline};
+
+/// A kind of language model.
+pub trait Family: Clone + Debug + PartialEq + Send + Sync + 'static {
+    /// In `model.kind` and in `model_type` of `config.json`.
+    const KIND: &'static str;
+
+    /// Names of published sizes, with their `config.json`.
+    const PRESETS: &'static [(&'static str, &'static str)];
+
+    const DIMENSIONS: &'static [Dimension];
+
+    type Config: Clone + Debug + PartialEq + Serialize + DeserializeOwned + Send + Sync + 'static;
+
+    /// The same as written, each dimension absent or present.
+    type Keys: Serialize + DeserializeOwned;
+
+    type Block: Block<Config = Self::Config>;
+
+    /// Fills in what is not written, as transformers does; what is required is there.
+    ///
+    /// # Errors
+    /// When dimensions do not go with each other.
+    fn complete(keys: &mut Self::Keys) -> Result<(), ConfigError>;
+
+    /// Refuses what a `config.json` may ask for and the family does not compute, and reads what is not written
+    /// there as the dimensions name it.
+    ///
+    /// # Errors
+    /// The key, and what is supported.
+    fn read(file: &ConfigFile, written: &mut Map<String, Value>) -> Result<(), ConfigError>;
+
+    fn outline(config: &Self::Config) -> Outline;
+}

@@ -1,0 +1,260 @@
+//! [`Decoder`]: a causal language model of any family: embeddings, blocks, a norm and a head.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use burn::module::{Module, ModuleDisplay};
+use burn::tensor::{DType, FloatDType, Tensor};
+
+use super::memory::Shape;
+use super::parts::{Embedding, Linear, Norm, NormKind};
+use super::positions::{PositionalEncoding, Positions};
+use super::{Cache, Computation, LayerCache, Tokens};
+use crate::model::families::Family;
+use crate::ops::attention::{Heads, Mask};
+use crate::ops::autocast::{autocast, region, weight};
+use crate::ops::dense::{Arithmetic, Weight};
+use crate::ops::embedding::Ids;
+use crate::ops::product::{plain, product, transpose};
+use crate::ops::residual::residual;
+use crate::ops::rope::Rotation;
+use crate::params::source::Source;
+use crate::params::table::{Group, Table, Tuning};
+use crate::residence::{Compute, Offloaded, Placement};
+
+/// What surrounds the blocks of a family: the names of its modules, and sizes.
+#[derive(Clone, Debug)]
+pub struct Outline {
+    pub shape: Shape,
+    /// The embedding of tokens.
+    pub tokens: &'static str,
+    /// The blocks, each with its number behind this.
+    pub blocks: &'static str,
+    /// After the last block.
+    pub norm: &'static str,
+    pub norm_kind: NormKind,
+    pub positions: Positions,
+    /// Whether a head of its own has a bias.
+    pub head_bias: bool,
+}
+
+/// The part of a network that is repeated.
+pub trait Block: Module + ModuleDisplay {
+    type Config: Clone + Send + Sync + 'static;
+
+    /// The block whose parameters the source has.
+    fn new(config: &Self::Config, source: &Source) -> Self;
+
+    /// [batch · sequence, hidden_size] → the same shape.
+    fn forward(&self, x: Tensor<2>, context: &Context, cache: Option<LayerCache<'_>>) -> Tensor<2>;
+}
+
+/// What all blocks of a network compute with, apart from their parameters and their input.
+#[derive(Clone)]
+pub struct Context {
+    pub computation: Computation,
+    pub heads: Heads,
+    pub mask: Mask,
+    /// Of each token within its sample, [batch · sequence].
+    pub positions: Ids,
+    /// Where positions enter in every block.
+    pub rotation: Option<Rotation>,
+}
+
+#[derive(Module, Debug)]
+pub struct Decoder<F: Family, B: Block = <F as Family>::Block> {
+    modules: Modules<B>,
+    #[module(skip)]
+    family: PhantomData<F>,
+    #[module(skip)]
+    pub(super) rest: Rest,
+}
+
+#[derive(Module, Debug)]
+struct Modules<B: Block> {
+    tokens: Embedding,
+    positions: Option<Embedding>,
+    /// Empty where the blocks live on the host.
+    blocks: Vec<B>,
+    norm: Norm,
+    /// `None`: the embedding of tokens.
+    head: Option<Linear>,
+}
+
+/// What is no parameter of the module.
+#[derive(Clone, Debug)]
+pub(super) struct Rest {
+    made_anew: MadeAnew,
+    outline: Outline,
+    pub(super) computation: Computation,
+    rotation: Option<Rotation>,
+    sinusoids: Option<PositionalEncoding>,
+    pub(super) offloaded: Option<Offloaded>,
+    pub(super) table: Arc<Table>,
+}
+
+/// The forward of the block of this number, made anew from its source.
+#[derive(Clone)]
+struct MadeAnew(Arc<Forward>);
+
+type Forward = dyn Fn(usize, &Source, Tensor<2>, &Context, Option<LayerCache<'_>>) -> Tensor<2> + Send + Sync;
+
+impl fmt::Debug for MadeAnew {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("MadeAnew")
+    }
+}
+
+impl<F: Family> Decoder<F> {
+    /// Positions up to `positions` can be read; learned ones are as many as the configuration says. The blocks go
+    /// where `placement` says.
+    pub fn new(
+        config: &F::Config,
+        positions: usize,
+        source: &Source,
+        computation: Computation,
+        placement: Option<Placement>,
+    ) -> Self {
+        let outline = F::outline(config);
+        let layers = outline.shape.layers;
+        let make = |i| block::<F>(config, &outline, i, source);
+        let mut offloaded = None;
+        let modules = Modules::new(&outline, source, || {
+            offloaded = placement
+                .and_then(|placement| Offloaded::new(placement, outline.blocks, layers, source, make));
+            if offloaded.is_some() { Vec::new() } else { (0..layers).map(make).collect() }
+        });
+        let device = source.device().clone().inner();
+        let (mut rotation, mut sinusoids) = (None, None);
+        match outline.positions {
+            Positions::Learned { .. } => {}
+            Positions::Rotary { columns, theta } => {
+                rotation = Some(Rotation::new(positions, columns, theta, &device));
+            }
+            Positions::Sinusoidal => {
+                sinusoids = Some(PositionalEncoding::new(positions, outline.shape.hidden_size, &device));
+            }
+        }
+        let table = Arc::new(source.table());
+        let (config, surrounding) = (config.clone(), outline.clone());
+        let made_anew = MadeAnew(Arc::new(move |i, source, x, context, cache| {
+            block::<F>(&config, &surrounding, i, source).forward(x, context, cache)
+        }));
+        let rest = Rest { made_anew, outline, computation, rotation, sinusoids, offloaded, table };
+        Self { modules, family: PhantomData, rest }
+    }
+
+    /// The parameters of a network whose first `layers` blocks there are.
+    pub fn table(config: &F::Config, layers: usize, dtype: DType, tuning: &Tuning) -> Table {
+        let outline = F::outline(config);
+        Table::record(dtype, tuning, |source| {
+            Modules::new(&outline, source, || {
+                (0..layers).map(|i| block::<F>(config, &outline, i, source)).collect()
+            })
+        })
+    }
+
+    /// Layers that attend.
+    pub fn layers(&self) -> usize {
+        self.rest.outline.shape.layers
+    }
+
+    /// What the head reads, [batch · sequence, hidden_size]. With a cache, `tokens` are those after the
+    /// cached ones, and the mask covers all.
+    pub fn hidden(&self, tokens: &Tokens, cache: Option<&mut Cache>) -> Tensor<2> {
+        let Rest { computation, rotation, outline: Outline { shape, .. }, .. } = &self.rest;
+        let heads = Heads {
+            batch: tokens.batch,
+            sequence: tokens.sequence,
+            kv_heads: shape.kv_heads,
+            group: shape.heads / shape.kv_heads,
+            head_dim: shape.head_dim,
+        };
+        let context = Context {
+            computation: *computation,
+            heads,
+            mask: tokens.mask.clone(),
+            positions: tokens.positions.clone(),
+            rotation: rotation.clone(),
+        };
+        self.modules.norm.forward(self.through(self.embed(tokens), context, cache), computation)
+    }
+
+    /// Token and position embeddings added, in the type they are stored in.
+    fn embed(&self, tokens: &Tokens) -> Tensor<2> {
+        let x = self.modules.tokens.forward(&tokens.ids);
+        match (&self.modules.positions, &self.rest.sinusoids) {
+            (Some(learned), _) => residual(x, learned.forward(&tokens.positions)),
+            // Sines and cosines are of size 1: the tokens' vectors are brought to theirs, as in the paper.
+            (None, Some(table)) => {
+                let x = x * (self.rest.outline.shape.hidden_size as f64).sqrt();
+                residual(x, table.forward(&tokens.positions))
+            }
+            (None, None) => x,
+        }
+    }
+
+    /// x through all blocks, wherever their weights live.
+    fn through(&self, x: Tensor<2>, context: Context, mut cache: Option<&mut Cache>) -> Tensor<2> {
+        let Some(offloaded) = &self.rest.offloaded else {
+            return self.modules.blocks.iter().enumerate().fold(x, |x, (i, block)| {
+                block.forward(x, &context, cache.as_deref_mut().map(|cache| cache.layer(i)))
+            });
+        };
+        let forward = self.rest.made_anew.0.clone();
+        if let Some(cache) = cache {
+            return offloaded.infer(x, |i, source, x| forward(i, source, x, &context, Some(cache.layer(i))));
+        }
+        // Backward computes a block again after forward has left its autocast region.
+        let region = region();
+        let compute: Compute = Arc::new(move |i, source, x| {
+            let _region = autocast(region);
+            forward(i, source, x, &context, None)
+        });
+        offloaded.run(x, &compute)
+    }
+
+    /// What the head reads and its weight [vocab, hidden_size]: a bias is the weight of one more column of ones.
+    pub(super) fn with_head(&self, hidden: Tensor<2>) -> (Tensor<2>, Weight) {
+        let Some(head) = &self.modules.head else {
+            return (hidden, weight(&self.modules.tokens.weight));
+        };
+        let Some(bias) = &head.bias else { return (hidden, weight(&head.weight)) };
+        let ones = hidden.clone().narrow(1, 0, 1).ones_like();
+        let weight = Tensor::cat(vec![head.weight.val(), bias.val().unsqueeze_dim(1)], 1);
+        (Tensor::cat(vec![hidden, ones], 1), weight.into())
+    }
+
+    /// [tokens, vocab] in fp32, of these rows of what [`hidden`](Self::hidden) gives.
+    pub fn logits(&self, hidden: Tensor<2>) -> Tensor<2> {
+        let Arithmetic { dtype, math } = self.rest.computation.arithmetic.in_region();
+        let cast = |t: Tensor<2>| t.inner().cast(FloatDType::from(dtype));
+        let (hidden, head) = self.with_head(hidden);
+        product(plain(cast(hidden)), transpose(cast(head.stored)), DType::F32, math)
+    }
+}
+
+impl<B: Block> Modules<B> {
+    /// In the order in which random weights are drawn.
+    fn new(outline: &Outline, source: &Source, blocks: impl FnOnce() -> Vec<B>) -> Self {
+        let Outline { shape, tokens, norm, norm_kind, positions, head_bias, .. } = *outline;
+        let hidden = shape.hidden_size;
+        let tokens = Embedding::new(&source.at(tokens), shape.vocab_size, hidden);
+        let positions = match positions {
+            Positions::Learned { name, rows } => Some(Embedding::new(&source.at(name), rows, hidden)),
+            Positions::Rotary { .. } | Positions::Sinusoidal => None,
+        };
+        let blocks = blocks();
+        let norm = Norm::new(&source.at(norm).within(Group::Norm), hidden, norm_kind);
+        let head = || {
+            let source = source.at("lm_head").within(Group::Head);
+            Linear::new(&source, hidden, shape.vocab_size, head_bias)
+        };
+        Self { tokens, positions, blocks, norm, head: (!shape.tied).then(head) }
+    }
+}
+
+fn block<F: Family>(config: &F::Config, outline: &Outline, i: usize, source: &Source) -> F::Block {
+    F::Block::new(config, &source.at(&format!("{}.{i}", outline.blocks)).within(Group::Block(i)))
+}

@@ -1,0 +1,94 @@
+//! [`Table`]: a network's parameters: names, shapes, types, which of them are trained, and what they belong to.
+//!
+//! Building the network on a [`Source`] records them; one of shapes takes no memory for that.
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use burn::module::ParamId;
+use burn::tensor::DType;
+
+use super::adapters::Method;
+use super::source::Source;
+
+/// What a parameter belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Group {
+    Embedding,
+    /// The block of this number.
+    Block(usize),
+    /// The norm after the last block.
+    Norm,
+    Head,
+    /// An adapter of a block's linear layer.
+    Adapter,
+}
+
+/// One parameter.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entry {
+    /// In Hugging Face's spelling.
+    pub name: String,
+    pub shape: Vec<usize>,
+    /// As it is stored.
+    pub dtype: DType,
+    /// Whether it has a gradient and an optimizer's state; else it is frozen.
+    pub trainable: bool,
+    pub group: Group,
+}
+
+impl Entry {
+    pub fn elements(&self) -> u128 {
+        self.shape.iter().fold(1, |product, size| product.saturating_mul(*size as u128))
+    }
+}
+
+/// What of a network is trained.
+#[derive(Clone)]
+pub struct Tuning {
+    /// Whether a parameter of this name and group is.
+    pub trainable: Arc<dyn Fn(&str, Group) -> bool + Send + Sync>,
+    /// What linear layers of blocks have in addition.
+    pub adapter: Option<Arc<dyn Method>>,
+}
+
+impl Default for Tuning {
+    /// Every parameter is trained.
+    fn default() -> Self {
+        Self { trainable: Arc::new(|_, _| true), adapter: None }
+    }
+}
+
+/// Parameters in the order in which they are made; a tied head appears once, as the embedding.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Table {
+    pub entries: Vec<Entry>,
+}
+
+impl Table {
+    /// Of what `build` makes of a source, which has no values.
+    pub fn record<M>(dtype: DType, tuning: &Tuning, build: impl FnOnce(&Source) -> M) -> Self {
+        let source = Source::shapes(dtype, tuning);
+        drop(build(&source));
+        source.table()
+    }
+
+    /// Elements of the parameters of which `of` is true.
+    pub fn elements(&self, of: impl Fn(&Entry) -> bool) -> u128 {
+        let counted = self.entries.iter().filter(|entry| of(entry));
+        counted.fold(0, |sum, entry| sum.saturating_add(entry.elements()))
+    }
+
+    /// Names by the ids that modules know parameters by.
+    pub fn names(&self) -> HashMap<ParamId, &str> {
+        self.entries.iter().map(|entry| (id(&entry.name), entry.name.as_str())).collect()
+    }
+}
+
+/// The id of a parameter, which follows from its name: that of a block which is made anew is the same.
+pub fn id(name: &str) -> ParamId {
+    let mut hasher = DefaultHasher::new();
+    name.hash(&mut hasher);
+    ParamId::from(hasher.finish())
+}
