@@ -27,6 +27,12 @@ pub fn allowed(combination: &Combination) -> Allowed {
     Allowed { of_change, of_weight: 3.0 * unit }
 }
 
+/// What another order of additions does to three steps. Which algorithm of cuBLASLt is the fastest depends on how a
+/// product's tensors are aligned, which moves with the data.
+pub fn other_order(combination: &Combination) -> Allowed {
+    Allowed { of_change: 2e-3, ..allowed(combination) }
+}
+
 pub fn equal_bits(ours: &Change, reference: &Change) -> Result<(), String> {
     if ours.losses.iter().zip(&reference.losses).any(|(a, b)| a.to_bits() != b.to_bits()) {
         return Err(format!("losses {:?} are not {:?}", ours.losses, reference.losses));
