@@ -1,13 +1,15 @@
 //! The conclusion in plain words: what each method changes against the baseline, with the numbers.
 
-use super::table::{Comparison, Quantity};
+use std::collections::BTreeSet;
+
+use polars::prelude::ChunkAgg;
+
+use super::change::{Change, MANY};
+use super::table::Comparison;
 use super::{ladder, loading, pareto, quality};
-use crate::measure::{Measurement, Samples};
 use crate::row::Status;
 use crate::text::{and, percent, ratio, sentence};
 
-/// Ten times as much is told in times, not in percent more.
-const MANY: f64 = 9.0;
 /// Less than this is nobody's reason to choose a method.
 const NEGLIGIBLE: f64 = 0.002;
 
@@ -33,119 +35,67 @@ pub fn sentences(comparison: &Comparison) -> Vec<String> {
     out
 }
 
-/// A method's change of one quantity over the shapes where both it and its baseline ran.
-struct Change {
-    /// Relative changes, sorted.
-    shares: Vec<f64>,
+/// A method's change of time or memory.
+struct Cost {
+    change: Change,
     /// Whether the change is larger than the samples' spread at most shapes.
     measurable: bool,
-    /// What the changes are over, see [`Comparison::repeated`].
-    repeated: &'static str,
 }
 
-impl Change {
-    fn new(pairs: &[(&Measurement, &Measurement)], quantity: Quantity, repeated: &'static str) -> Self {
-        let mut shares: Vec<f64> = pairs.iter().map(|(own, base)| quantity.ratio(own, base) - 1.0).collect();
-        shares.sort_by(f64::total_cmp);
-        let clear = pairs.iter().filter(|(own, base)| differs(own, base, quantity)).count();
-        Self { shares, measurable: 2 * clear > pairs.len(), repeated }
-    }
-
-    fn median(&self) -> f64 {
-        let n = self.shares.len();
-        (self.shares[(n - 1) / 2] + self.shares[n / 2]) / 2.0
-    }
-
-    /// `(15 to 30 % over 5 shapes)`; `times` is false where the number of shapes was just said.
-    fn range(&self, times: bool) -> String {
-        let (n, low, high) = (self.shares.len(), self.shares[0], self.shares[self.shares.len() - 1]);
-        if n == 1 {
-            return String::new();
-        }
-        let number = |share: f64| percent(share).trim_end_matches(" %").to_string();
-        let range = match (low < 0.0, high < 0.0) {
-            _ if self.median() >= MANY => format!("{:.0} to {:.0} times", 1.0 + low, 1.0 + high),
-            (true, false) => format!("{} less to {} more", percent(low), percent(high)),
-            // A saving is told from its smallest to its largest.
-            (true, true) => from_to(number(high), percent(low)),
-            _ => from_to(number(low), percent(high)),
+impl Cost {
+    /// Of `forward`, `backward`, `step` or `live_peak`.
+    fn new(comparison: &Comparison, method: usize, quantity: &str) -> Option<Self> {
+        let name = format!("{quantity}_vs_baseline");
+        let ratios: Vec<(usize, f64)> = comparison
+            .of_method(method)
+            .filter(|&i| !comparison.is_baseline(i))
+            .filter_map(|i| Some((i, comparison.value(&name, i)?)))
+            .collect();
+        // Memory is counted, so any difference that matters is real.
+        let clear = |&&(i, ratio): &&(usize, f64)| match quantity {
+            "live_peak" => (ratio - 1.0).abs() > NEGLIGIBLE,
+            _ => {
+                let spread = |line: usize| comparison.value(&format!("{quantity}_spread"), line);
+                let base = comparison.lines[i].baseline.and_then(spread).unwrap_or_default();
+                (ratio - 1.0).abs() > (spread(i).unwrap_or_default() * ratio).max(base)
+            }
         };
-        let same = range == percent(self.median());
-        match (same, times) {
-            (true, true) => format!(" (at each of {n} {}s)", self.repeated),
+        let measurable = 2 * ratios.iter().filter(clear).count() > ratios.len();
+        Some(Self { change: Change::new(comparison, method, &name)?, measurable })
+    }
+
+    /// ` (15 to 30 % over 5 shapes)`; `over` is false where the number of shapes was just said.
+    fn range(&self, over: bool) -> String {
+        let Some(range) = self.change.range() else { return String::new() };
+        let (same, sizes) = (range == percent(self.change.median()), self.change.over());
+        match (same, over) {
+            (true, true) => format!(" (at each of {})", sizes.trim_start_matches("over ")),
             (true, false) => String::new(),
-            (false, true) => format!(" ({range} over {n} {}s)", self.repeated),
+            (false, true) => format!(" ({range} {sizes})"),
             (false, false) => format!(" ({range})"),
         }
     }
 }
 
-/// `15 to 30 %`; `31 %` when both ends read the same.
-fn from_to(from: String, to: String) -> String {
-    if to == format!("{from} %") { to } else { format!("{from} to {to}") }
-}
-
-/// Whether two medians differ by more than the samples spread. The spread is the wider of the two
-/// interquartile ranges: one step that the operating system held up says nothing about a method.
-/// Memory is counted, so any difference that matters is real.
-fn differs(own: &Measurement, base: &Measurement, quantity: Quantity) -> bool {
-    let ratio = quantity.ratio(own, base);
-    let (Some(ours), Some(theirs)) = (quantity.samples(own), quantity.samples(base)) else {
-        return (ratio - 1.0).abs() > NEGLIGIBLE;
+/// What a method saves and costs against the baseline.
+fn against_baseline(comparison: &Comparison, method: usize) -> Option<String> {
+    let lines: Vec<usize> = comparison.of_method(method).filter(|&i| !comparison.is_baseline(i)).collect();
+    let name = sentence(&comparison.methods[method]);
+    let costs = ["live_peak", "backward", "forward", "step"].map(|of| Cost::new(comparison, method, of));
+    let [Some(memory), Some(backward), Some(forward), Some(step)] = costs else {
+        let ran = lines.iter().any(|&i| comparison.lines[i].measured().is_some());
+        return ran.then(|| format!("{name} has no baseline measurement to be compared with."));
     };
-    let relative = |samples: &Samples, m: &Measurement| match &m.loading {
-        None => quartile_range(&samples.seconds) / samples.median,
-        Some(loading) => {
-            let each = samples.seconds.iter().zip(&loading.step_tokens);
-            let per_token: Vec<f64> = each.map(|(seconds, tokens)| seconds / *tokens as f64).collect();
-            let mean = samples.seconds.iter().sum::<f64>() / loading.tokens() as f64;
-            // A mean of many steps spreads less than they do.
-            quartile_range(&per_token) / mean / (per_token.len() as f64).sqrt()
+    let bases = lines.iter().filter_map(|&i| comparison.lines[i].baseline);
+    let bases: BTreeSet<usize> = bases.map(|i| comparison.lines[i].method).collect();
+    let against = match bases.iter().eq([&method]) {
+        true => String::new(),
+        false => {
+            let names: Vec<String> = bases.iter().map(|&m| comparison.methods[m].clone()).collect();
+            format!(" against {}", and(&names))
         }
     };
-    (ratio - 1.0).abs() > (relative(ours, own) * ratio).max(relative(theirs, base))
-}
-
-fn quartile_range(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let quantile = |q: f64| {
-        let at = q * (sorted.len() - 1) as f64;
-        let (low, high) = (sorted[at.floor() as usize], sorted[at.ceil() as usize]);
-        low + (high - low) * at.fract()
-    };
-    quantile(0.75) - quantile(0.25)
-}
-
-/// What a method saves and costs against the baseline.
-fn against_baseline(comparison: &Comparison, method: usize) -> Vec<String> {
-    let of_method = |i: &usize| comparison.lines[*i].method == method && !comparison.is_baseline(*i);
-    let lines: Vec<usize> = (0..comparison.lines.len()).filter(of_method).collect();
-    let pairs: Vec<_> = lines.iter().filter_map(|&i| comparison.with_baseline(i)).collect();
-    let name = sentence(&comparison.methods[method]);
-    if pairs.is_empty() {
-        let ran = lines.iter().any(|&i| comparison.lines[i].measured().is_some());
-        return ran
-            .then(|| format!("{name} has no baseline measurement to be compared with."))
-            .into_iter()
-            .collect();
-    }
-    let bases: std::collections::BTreeSet<usize> = lines
-        .iter()
-        .filter_map(|&i| comparison.lines[i].baseline)
-        .map(|i| comparison.lines[i].method)
-        .collect();
-    let bases: Vec<String> = bases.iter().map(|&m| comparison.methods[m].clone()).collect();
-    let against = if bases == [comparison.methods[method].clone()] {
-        String::new()
-    } else {
-        format!(" against {}", and(&bases))
-    };
-
-    let [memory, backward, forward, step] =
-        [Quantity::Peak, Quantity::Backward, Quantity::Forward, Quantity::Step]
-            .map(|quantity| Change::new(&pairs, quantity, comparison.repeated()));
-    let (m, b) = (memory.median(), backward.median());
+    let (m, b) = (memory.change.median(), backward.change.median());
     let first = match (memory.measurable, m < 0.0) {
         (false, _) => format!("{name} needs about the same peak memory{against}"),
         (true, true) => {
@@ -172,7 +122,7 @@ fn against_baseline(comparison: &Comparison, method: usize) -> Vec<String> {
     } else {
         "forward and the whole step show no measurable difference".into()
     };
-    vec![format!("{first}{second}. {}.", sentence(&rest))]
+    Some(format!("{first}{second}. {}.", sentence(&rest)))
 }
 
 /// `20 % more time`; `171 times the time` where a percentage would be hard to read.
@@ -185,21 +135,22 @@ fn more(share: f64, what: &str) -> String {
 }
 
 /// `the whole step takes 20 % more time (16 to 23 %)`
-fn time_change(what: &str, change: &Change) -> String {
-    let (share, range) = (percent(change.median()), change.range(false));
-    match (change.measurable, change.median() > 0.0) {
+fn time_change(what: &str, cost: &Cost) -> String {
+    let (share, range) = (cost.change.median(), cost.range(false));
+    match (cost.measurable, share > 0.0) {
         (false, _) => format!("{what} shows no measurable difference"),
-        (true, true) => format!("{what} takes {}{range}", more(change.median(), "time")),
-        (true, false) => format!("{what} takes {share} less time{range}"),
+        (true, true) => format!("{what} takes {}{range}", more(share, "time")),
+        (true, false) => format!("{what} takes {} less time{range}", percent(share)),
     }
 }
 
 /// `Level 0 does not fit at 3 of 5 shapes; level 1 fits at all.`
 fn fits(comparison: &Comparison) -> Option<String> {
-    let count = |method: usize, test: &dyn Fn(Option<Status>) -> bool| {
-        let of_method = comparison.lines.iter().filter(|line| line.method == method);
-        of_method.filter(|line| test(line.row.map(|row| row.status))).count()
+    let count = |method: usize, status: Status| {
+        let rows = comparison.of_method(method).filter_map(|i| comparison.lines[i].row);
+        rows.filter(|row| row.status == status).count()
     };
+    let all = |method: usize| comparison.of_method(method).count();
     let methods = 0..comparison.methods.len();
     let repeated = comparison.repeated();
     let at = |n: usize, of: usize| match (n == of, of) {
@@ -210,18 +161,16 @@ fn fits(comparison: &Comparison) -> Option<String> {
     let name = |method: usize| comparison.methods[method].clone();
     let mut parts = Vec::new();
     for method in methods.clone() {
-        let (oom, all) = (count(method, &|s| s == Some(Status::Oom)), count(method, &|_| true));
+        let oom = count(method, Status::Oom);
         if oom > 0 {
-            parts.push(format!("{} does not fit{}", name(method), at(oom, all)));
+            parts.push(format!("{} does not fit{}", name(method), at(oom, all(method))));
         }
     }
     if parts.is_empty() {
         return None;
     }
-    let fitting: Vec<usize> =
-        methods.filter(|&m| count(m, &|s| s == Some(Status::Ok)) == count(m, &|_| true)).collect();
-    if !fitting.is_empty() {
-        let names: Vec<String> = fitting.iter().map(|&m| name(m)).collect();
+    let names: Vec<String> = methods.filter(|&m| count(m, Status::Ok) == all(m)).map(name).collect();
+    if !names.is_empty() {
         let verb = if names.len() == 1 { "fits" } else { "fit" };
         let all = if comparison.shapes.len() > 1 { " at all" } else { "" };
         parts.push(format!("{} {verb}{all}", and(&names)));
@@ -230,16 +179,16 @@ fn fits(comparison: &Comparison) -> Option<String> {
 }
 
 fn estimates(comparison: &Comparison) -> Option<String> {
-    let mut ratios: Vec<f64> =
-        comparison.lines.iter().filter_map(|line| line.estimate_over_measured()).collect();
-    ratios.sort_by(f64::total_cmp);
-    let (low, high) = (*ratios.first()?, *ratios.last()?);
-    let cells =
-        if ratios.len() == 1 { "the one measured cell".into() } else { format!("{} cells", ratios.len()) };
-    if ratio(low) == ratio(high) {
-        return Some(format!("The memory estimate was {} the measured peak at {cells}.", ratio(low)));
+    let ratios = comparison.frame.column("estimate_over_measured");
+    let (low, high) = (ratio(ratios.min()?), ratio(ratios.max()?));
+    let cells = match ratios.len() - ratios.null_count() {
+        1 => "the one measured cell".into(),
+        n => format!("{n} cells"),
+    };
+    if low == high {
+        return Some(format!("The memory estimate was {low} the measured peak at {cells}."));
     }
-    Some(format!("The memory estimate was {} to {} the measured peak over {cells}.", ratio(low), ratio(high)))
+    Some(format!("The memory estimate was {low} to {high} the measured peak over {cells}."))
 }
 
 fn incomplete(comparison: &Comparison) -> Option<String> {

@@ -1,10 +1,8 @@
 //! [`Learned`]: what a language model's losses came to, and the table of it.
 
-use super::content::{naming, or_dash, strings};
 use super::document::Table;
 use super::table::{Comparison, Line};
 use crate::measure::{Evaluation, Measurement};
-use crate::text::significant;
 
 /// Fewer steps are no training worth a curve, where nothing was evaluated.
 const FEW_STEPS: usize = 20;
@@ -55,77 +53,31 @@ impl<'a> Learned<'a> {
         self.evaluations.last()
     }
 
-    /// The evaluation with the lowest loss, the earliest of equals.
-    pub fn best(&self) -> Option<&'a Evaluation> {
-        self.evaluations.iter().min_by(|a, b| a.loss.total_cmp(&b.loss))
-    }
-
-    /// The best evaluation where training went on past it.
+    /// The evaluation with the lowest loss, the earliest of equals, where training went on past it.
     pub fn better_than_end(&self) -> Option<&'a Evaluation> {
-        self.best().filter(|best| self.end().is_some_and(|end| best.loss < end.loss))
+        let best = self.evaluations.iter().min_by(|a, b| a.loss.total_cmp(&b.loss))?;
+        (best.loss < self.end()?.loss).then_some(best)
     }
 }
 
 /// Of every cell that trained; `None` without one.
 pub fn table(comparison: &Comparison) -> Option<Table> {
-    let (mut header, names) = naming(comparison);
-    let text_columns = (0..header.len()).collect();
-    let learned: Vec<(&Line, Learned)> =
-        comparison.lines.iter().filter_map(|line| Some((line, Learned::of(line)?))).collect();
-    let evaluated = learned.iter().any(|(_, learned)| learned.end().is_some());
-    let passed = learned.iter().any(|(_, learned)| learned.better_than_end().is_some());
-    header.extend(strings(&["steps", "tokens", "training loss, first 5 %", "last 5 %"]));
-    if evaluated {
-        header.extend(strings(&["held-out loss", "perplexity", "accuracy"]));
-    }
-    header.extend(passed.then(|| "best perplexity".to_string()));
-    let loss = |loss: f64| format!("{loss:.3}");
-    let row = |(line, learned): &(&Line, Learned)| {
-        let end = learned.end();
-        let mut row = names(line);
-        row.extend([learned.steps.to_string(), count(learned.tokens)]);
-        row.extend([loss(learned.train_first), loss(learned.train_last)]);
-        if evaluated {
-            row.extend([
-                or_dash(end.map(|e| loss(e.loss))),
-                or_dash(end.map(|e| perplexity(e.perplexity()))),
-                or_dash(end.map(accuracy)),
-            ]);
-        }
-        let best = |e: &Evaluation| format!("{} after step {}", perplexity(e.perplexity()), e.step);
-        row.extend(passed.then(|| learned.better_than_end().map_or_else(|| "the last".into(), best)));
-        row
-    };
-    (!learned.is_empty()).then(|| Table {
-        caption:
-            "Losses in nats a token. Training losses are means over the first and the last 5 % of steps; \
-                  held-out loss, perplexity (e to its power) and accuracy (the share of tokens predicted) are \
-                  those after the last step, on text that no step trained on."
-                .into(),
-        rows: learned.iter().map(row).collect(),
-        header,
-        text_columns,
-    })
-}
-
-/// Three digits, in powers of ten where they would be many.
-pub fn perplexity(value: f64) -> String {
-    if value < 1e6 { significant(value) } else { format!("{value:.1e}") }
-}
-
-/// `34.1 %`
-pub fn accuracy(evaluation: &Evaluation) -> String {
-    format!("{:.1} %", evaluation.accuracy * 100.0)
-}
-
-/// `9984`, `31.7 k`, `1.20 G`
-pub fn count(n: u64) -> String {
-    match n as f64 {
-        n if n < 1e4 => n.to_string(),
-        n if n < 1e6 => format!("{} k", significant(n / 1e3)),
-        n if n < 1e9 => format!("{} M", significant(n / 1e6)),
-        n => format!("{} G", significant(n / 1e9)),
-    }
+    let columns = [
+        "steps",
+        "tokens",
+        "train_loss_initial",
+        "train_loss_final",
+        "eval_loss",
+        "eval_perplexity",
+        "eval_accuracy",
+        "lowest_perplexity",
+        "lowest_step",
+    ];
+    let caption = "Losses in nats a token. Training losses are means over the first and the last 5 % of steps; \
+                   held-out loss, perplexity (e to its power) and accuracy (the share of tokens predicted) are those \
+                   after the last step, on text that no step trained on. The lowest perplexity is given where \
+                   training went on past it.";
+    comparison.table(caption, comparison.having("train_loss_final"), &columns)
 }
 
 #[cfg(test)]
@@ -157,9 +109,10 @@ mod tests {
                     "3.000",
                     "20.1",
                     "25.0 %",
-                    "7.39 after step 20"
+                    "7.39",
+                    "20"
                 ],
-                [size(2).as_str(), "40", "20.5 k", "5.950", "2.150", "1.000", "2.72", "50.0 %", "the last"],
+                [size(2).as_str(), "40", "20.5 k", "5.950", "2.150", "1.000", "2.72", "50.0 %", "–", "–"],
             ]
         );
     }

@@ -1,11 +1,17 @@
 //! [`Comparison`]: the rows of a recipe arranged for comparing. Cells of equal sizes are a
 //! *shape*; what differs within a shape is the *method*; each is set against its shape's baseline.
 
+use polars::prelude::{IdxCa, IdxSize};
 use serde_json::Value;
 
+use super::columns::{CELLS, CROSSINGS, MORE, MORE_RATIOS, RATIOS, TRACES};
+use super::document::Table;
+use super::frame::Frame;
+use super::timelines::Timelines;
 use super::{labels, operators};
-use crate::measure::{Measurement, Samples};
-use crate::recipe::{Cell, Recipe, Settings, goes_with, is_size, matches, setting};
+use crate::device::trace::Direction;
+use crate::measure::{Measurement, Phase};
+use crate::recipe::{Cell, Published, Recipe, Settings, goes_with, is_size, matches, setting};
 use crate::row::{Row, Status};
 
 /// The cells of a recipe in its order, with their rows, shapes, methods and baselines.
@@ -21,6 +27,10 @@ pub struct Comparison<'a> {
     /// Labels of the methods, in order of appearance.
     pub methods: Vec<String>,
     pub lines: Vec<Line<'a>>,
+    /// [`columns::CELLS`] and the like, a row a line.
+    pub frame: Frame,
+    /// Names of the columns of what crossed the bus, of the phases and directions that any cell has.
+    pub crossings: Vec<String>,
 }
 
 /// Cells of equal sizes.
@@ -42,51 +52,7 @@ pub struct Line<'a> {
     pub row: Option<&'a Row>,
     /// Index of the line that this one is compared with; may be its own.
     pub baseline: Option<usize>,
-}
-
-/// What methods are compared by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Quantity {
-    Forward,
-    Backward,
-    Step,
-    /// Live peak memory.
-    Peak,
-}
-
-impl Quantity {
-    /// Median seconds, or bytes.
-    pub fn of(self, measurement: &Measurement) -> f64 {
-        match self {
-            Self::Forward => measurement.forward.median,
-            Self::Backward => measurement.backward.median,
-            Self::Step => measurement.step.median,
-            Self::Peak => measurement.memory.live_peak as f64,
-        }
-    }
-
-    /// Seconds of each step; `None` of memory.
-    pub fn samples(self, measurement: &Measurement) -> Option<&Samples> {
-        match self {
-            Self::Forward => Some(&measurement.forward),
-            Self::Backward => Some(&measurement.backward),
-            Self::Step => Some(&measurement.step),
-            Self::Peak => None,
-        }
-    }
-
-    /// A measurement over another. With samplers steps do unequal work, and a real token's share of all
-    /// of them is compared.
-    pub fn ratio(self, own: &Measurement, base: &Measurement) -> f64 {
-        let per_token = |m: &Measurement| {
-            let seconds: f64 = self.samples(m)?.seconds.iter().sum();
-            Some(seconds / m.loading.as_ref()?.tokens() as f64)
-        };
-        match (per_token(own), per_token(base)) {
-            (Some(own), Some(base)) => own / base,
-            _ => self.of(own) / self.of(base),
-        }
-    }
+    pub published: Option<&'a Published>,
 }
 
 impl Line<'_> {
@@ -158,6 +124,7 @@ impl<'a> Comparison<'a> {
             .enumerate()
             .map(|(i, settings)| Line {
                 cell: &recipe.cells[i],
+                published: recipe.report.published.iter().find(|p| matches(&settings, &p.cell)),
                 settings,
                 shape: shape_of[i],
                 method: method_of[i],
@@ -165,7 +132,13 @@ impl<'a> Comparison<'a> {
                 baseline: baselines[i],
             })
             .collect();
-        Self { recipe, swept, sizes, label_sizes, shapes, methods, lines }
+        let (frame, crossings) = frame(&lines);
+        Self { recipe, swept, sizes, label_sizes, shapes, methods, lines, frame, crossings }
+    }
+
+    /// Adds [`TRACES`] of the lines that were traced.
+    pub fn add_traces(&mut self, timelines: &Timelines) {
+        self.frame.add("", TRACES, self.lines.len(), |line| timelines.summary(line));
     }
 
     /// Whether all measured cells have a sampler: their steps are not alike.
@@ -183,16 +156,36 @@ impl<'a> Comparison<'a> {
         self.lines[line].baseline == Some(line)
     }
 
-    /// Measurements of a line and of its baseline, when both ran to their end.
-    pub fn with_baseline(&self, line: usize) -> Option<(&Measurement, &Measurement)> {
-        let baseline = self.lines[line].baseline?;
-        Some((self.lines[line].measured()?, self.lines[baseline].measured()?))
+    pub fn of_method(&self, method: usize) -> impl Iterator<Item = usize> {
+        (0..self.lines.len()).filter(move |&i| self.lines[i].method == method)
     }
 
-    /// A line's value over its baseline's.
-    pub fn ratio(&self, line: usize, quantity: Quantity) -> Option<f64> {
-        let (own, base) = self.with_baseline(line)?;
-        (quantity.of(base) > 0.0).then(|| quantity.ratio(own, base))
+    pub fn of_shape(&self, shape: usize) -> impl Iterator<Item = usize> {
+        (0..self.lines.len()).filter(move |&i| self.lines[i].shape == shape)
+    }
+
+    /// A value of a line, by the name of its column.
+    pub fn value(&self, name: &str, line: usize) -> Option<f64> {
+        self.frame.get(name, line)
+    }
+
+    /// Headings and texts that name a cell: sizes and method, those of them that vary.
+    pub fn naming(&self, line: usize) -> Vec<(&'static str, String)> {
+        let Line { shape, method, .. } = self.lines[line];
+        let (shapes, methods) = (self.shapes.len() > 1, self.methods.len() > 1);
+        let size = shapes.then(|| ("sizes", self.shapes[shape].label.clone()));
+        let method = (methods || !shapes).then(|| ("method", self.methods[method].clone()));
+        size.into_iter().chain(method).collect()
+    }
+
+    /// The lines that have a value in a column.
+    pub fn having(&self, name: &str) -> impl Iterator<Item = usize> {
+        (0..self.lines.len()).filter(move |&i| self.value(name, i).is_some())
+    }
+
+    /// A table of some of the lines and columns; `None` without a line.
+    pub fn table(&self, caption: &str, lines: impl Iterator<Item = usize>, columns: &[&str]) -> Option<Table> {
+        Table::new(caption, lines.map(|i| (self.naming(i), i)), &self.frame, columns)
     }
 
     /// `level 1 at 16×128, 512`, without what there is only one of.
@@ -204,6 +197,32 @@ impl<'a> Comparison<'a> {
             (true, true) => format!("{method} at {shape}"),
         }
     }
+}
+
+/// Every column of the cells, and the names of those of what crossed the bus.
+fn frame(lines: &[Line]) -> (Frame, Vec<String>) {
+    let mut frame = Frame::default();
+    let line = |i: usize| Some(&lines[i]);
+    frame.add("", CELLS, lines.len(), line);
+    frame.add("", MORE, lines.len(), line);
+    let baseline: IdxCa = lines.iter().map(|line| line.baseline.map(|i| i as IdxSize)).collect();
+    for (name, heading, of) in RATIOS.iter().chain(MORE_RATIOS) {
+        frame.add_ratio(name, heading, of, &baseline);
+    }
+    let mut crossings = Vec::new();
+    for phase in [Phase::Forward, Phase::Backward, Phase::Optimizer] {
+        for (direction, name) in [(Direction::ToDevice, "to_device"), (Direction::ToHost, "to_host")] {
+            let of = |i: usize| {
+                lines[i].measured()?.crossings.iter().find(|c| (c.phase, c.direction) == (phase, direction))
+            };
+            if (0..lines.len()).any(|i| of(i).is_some()) {
+                let prefix = format!("{}_{name}_", phase.name());
+                frame.add(&prefix, CROSSINGS, lines.len(), of);
+                crossings.extend(CROSSINGS.iter().map(|column| format!("{prefix}{}", column.name)));
+            }
+        }
+    }
+    (frame, crossings)
 }
 
 /// The row of each cell: the last one with the same settings.

@@ -19,7 +19,7 @@ const SVG_FONT_SCALE: f64 = 1.24;
 pub const WIDTH: i32 = 900;
 pub const TEXT: i32 = 12;
 pub const SMALL: i32 = 11;
-pub const TITLE: i32 = 16;
+const TITLE: i32 = 16;
 
 pub const INK: RGBColor = RGBColor(30, 30, 30);
 pub const MUTED: RGBColor = RGBColor(95, 95, 95);
@@ -131,8 +131,11 @@ impl Canvas<'_> {
         self.styled(text, at, size, color, anchor, FontStyle::Normal)
     }
 
-    pub fn bold(&self, text: &str, at: Point, size: i32) -> Result {
-        self.styled(text, at, size, INK, Anchor::Left, FontStyle::Bold)
+    /// The chart's title, above all else, as much of it as fits.
+    pub fn title(&self, title: &str) -> Result {
+        // Bold letters are about a seventh wider.
+        let title = fit(title, TITLE, (WIDTH - 40) * 6 / 7);
+        self.styled(&title, (20, 26), TITLE, INK, Anchor::Left, FontStyle::Bold)
     }
 
     fn styled(

@@ -6,16 +6,14 @@ use std::collections::BTreeMap;
 use plotters::style::RGBColor;
 
 use super::Chart;
-use super::axis::{Scale, tick_label};
 use super::canvas::{
-    Anchor, Canvas, GRID, INK, MUTED, Result, SMALL, TEXT, TITLE, WIDTH, fit, method_color, svg, text_width,
-    tint,
+    Anchor, GRID, INK, MUTED, Result, SMALL, TEXT, WIDTH, method_color, svg, text_width, tint,
 };
 use super::legend::{Legend, Sign};
+use super::plot::{Axis, BELOW, MARGIN, Ticks};
 use crate::device::trace::{Activity, ActivityKind, Mark, Summary, span};
 use crate::text::{percent, seconds, time_unit};
 
-const MARGIN: i32 = 20;
 const LEGEND: i32 = 62;
 /// Height of all lanes together, as long as each has room for its name.
 const MOST: i32 = 640;
@@ -119,12 +117,14 @@ pub fn timeline(name: &str, cell: &str, activities: &[Activity]) -> Result<Optio
     let right = WIDTH - MARGIN - 10;
 
     let title = format!("Timeline of one step: {cell}");
-    let svg = svg(bottom + 56, |canvas| {
-        // Bold letters are about a seventh wider.
-        canvas.bold(&fit(&title, TITLE, (WIDTH - 2 * MARGIN) * 6 / 7), (MARGIN, 24), TITLE)?;
+    let seconds = summary.span as f64 * 1e-9;
+    let (unit, size) = time_unit(seconds);
+    let time = Axis { ticks: Ticks::About(8), ..Axis::new(format!("time in {unit}"), (0.0, seconds / size)) };
+    let svg = svg(bottom + BELOW, |canvas| {
+        canvas.title(&title)?;
         canvas.text(&facts(&summary), (MARGIN, 48), TEXT, MUTED, Anchor::Left)?;
         legend.draw(canvas, LEGEND)?;
-        time_axis(canvas, summary.span, (left, right), (top, bottom))?;
+        time.draw_below(canvas, (left, right), (top, bottom))?;
         for (lane, (label, activities)) in labels.iter().zip(streams.values()).enumerate() {
             let y = top + lane as i32 * pitch;
             canvas.text(label, (left - 10, y + pitch / 2), TEXT, INK, Anchor::Right)?;
@@ -140,7 +140,7 @@ pub fn timeline(name: &str, cell: &str, activities: &[Activity]) -> Result<Optio
             let to = left
                 + ((*end).min(summary.span) as f64 / summary.span as f64 * f64::from(right - left)) as i32;
             canvas.line(&[(to, top - names), (to, bottom)], INK, 1)?;
-            // A phase too short for its name is told by its neighbours.
+            // A phase too short for its name is known by its neighbours.
             if text_width(name, SMALL) + 8 <= to - from {
                 canvas.text(name, ((from + to) / 2, top - names / 2), SMALL, MUTED, Anchor::Middle)?;
             }
@@ -154,7 +154,7 @@ pub fn timeline(name: &str, cell: &str, activities: &[Activity]) -> Result<Optio
 /// Name and end of each phase, in nanoseconds from the origin.
 fn phases(marks: &[&Activity], origin: u64) -> Vec<(&'static str, u64)> {
     let end = |mark: &&Activity| match Mark::of(mark)? {
-        Mark::End(phase) => Some((phase.name(), mark.start.saturating_sub(origin))),
+        Mark::End(phase) => Some((phase.into(), mark.start.saturating_sub(origin))),
         Mark::TurnBegins | Mark::TurnEnds => None,
     };
     marks.iter().filter_map(end).collect()
@@ -185,19 +185,6 @@ fn legend(activities: &[&Activity]) -> Legend {
         }
     }
     legend
-}
-
-fn time_axis(canvas: &Canvas, span: u64, (left, right): (i32, i32), (top, bottom): (i32, i32)) -> Result {
-    let span = span as f64 * 1e-9;
-    let (unit, size) = time_unit(span);
-    let scale = Scale::new((0.0, span / size), (left, right), false);
-    for tick in scale.ticks(8) {
-        let x = scale.pixel(tick);
-        canvas.line(&[(x, top), (x, bottom)], GRID, 1)?;
-        canvas.text(&tick_label(tick), (x, bottom + 12), SMALL, MUTED, Anchor::Middle)?;
-    }
-    let title = format!("time in {unit}");
-    canvas.text(&title, ((left + right) / 2, bottom + 36), TEXT, INK, Anchor::Middle)
 }
 
 /// A lane as it is drawn: each of its pixels shows the family that ran longest within it, paler
