@@ -15,9 +15,10 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use runner::data::sampler::BalancedBatchSampler;
 use runner::data::{
-    Collator, Corpus, Counts, DataError, Draws, LastSample, Plan, Position, Sampler, SamplerConfig, Samples,
-    Split, Tokenize, Tokenizer,
+    Collator, Corpus, DataError, Draws, LastSample, Plan, Position, Sampler, SamplerConfig, Samples, Split,
+    Tokenize, Tokenizer,
 };
+use runner::measure::Counts;
 
 /// Lengths that the samplers of the first table see.
 const LONGEST: u32 = 1024;
@@ -69,7 +70,7 @@ fn padding(folder: Option<&Path>, batch_size: usize, max_length: usize) -> Resul
     println!(
         "\n{} paragraphs of the {} split, {tokens} tokens of {}, at most {max_length} of each; {batch_size} a batch",
         lengths.len(),
-        split.name(),
+        split.into_str(),
         tokenizer.vocab_size()
     );
     println!("sampler          batches  short   padding  dropped samples  cut tokens");

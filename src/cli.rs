@@ -6,8 +6,9 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::commands::generate::GenerateArgs;
 use crate::device::Target;
-use crate::recipe::{Compute, Setting};
+use crate::recipe::Setting;
 use crate::verify;
+use crate::words::Compute;
 
 /// Answers which way of training a large language model in little memory is worth its price.
 #[derive(Debug, Parser)]

@@ -4,28 +4,24 @@
 //! which `train` builds and `measure` measures into a `row`; `report` turns rows into tables,
 //! charts and documents.
 
-mod cache;
 pub mod cli;
 pub mod commands;
-mod contents;
 pub mod data;
 pub mod device;
-mod files;
 pub mod measure;
 pub mod model;
-pub mod offload;
 pub mod ops;
 pub mod optim;
+pub mod params;
 pub mod precision;
 pub mod recipe;
-pub mod refusal;
 pub mod report;
+pub mod residence;
 pub mod row;
 pub mod run;
-pub mod text;
 pub mod train;
 pub mod verify;
-pub mod weights;
+pub mod words;
 
 /// Counts every allocation, so that a cell's live peak on the CPU is exact.
 #[global_allocator]

@@ -7,7 +7,7 @@ use burn::tensor::{DType, Distribution, Tensor};
 use burn_cubecl::tensor::CubeTensor;
 use runner::device::DeviceId;
 use runner::device::cuda::{Event, Fp32Math, Gpu, Operand, Output, buffer, matmul};
-use runner::recipe::Compute;
+use runner::words::Compute;
 
 use crate::reference::{TYPES, float, median, primitive};
 
@@ -29,8 +29,8 @@ pub fn rates(gpu: &'static Gpu) {
             let (a, b) = (random(), random());
             for (name, ta, tb) in [("NN", false, false), ("NT", false, true), ("TN", true, false)] {
                 let side = |t: &CubeTensor, transposed| Operand { tensor: t.clone(), transposed };
-                both(gpu, &format!("{n} {} {name}", compute.name()), 2.0 * (n as f64).powi(3), &|| {
-                    drop(matmul(side(&a, ta), side(&b, tb), Output::New(a.dtype), compute.fp32_math()));
+                both(gpu, &format!("{n} {} {name}", compute.into_str()), 2.0 * (n as f64).powi(3), &|| {
+                    drop(matmul(side(&a, ta), side(&b, tb), Output::New(a.dtype), Fp32Math::of(compute)));
                 });
             }
         }

@@ -7,13 +7,14 @@ use miette::{Result, miette};
 
 use crate::data::Tokenizer;
 use crate::device::{DeviceId, dtype};
-use crate::model::config::{Architecture, WeightsFrom, from_hugging_face};
+use crate::model::config::{Architecture, from_hugging_face};
 use crate::model::generate::{Choice, Request, generate};
 use crate::model::language::{Computation, Gpt2, Llama};
-use crate::model::source::Source;
 use crate::ops::dense::Arithmetic;
 use crate::ops::{Level, Ops};
-use crate::recipe::Compute;
+use crate::params::WeightsFrom;
+use crate::params::source::Source;
+use crate::words::Compute;
 
 #[derive(Debug, Args)]
 pub struct GenerateArgs {

@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 
 use crate::device::{DeviceId, Target};
-use crate::recipe::{Bytes, Cell, Recipe, Settings, goes_with, setting};
+use crate::recipe::{Cell, Recipe, goes_with, setting};
 use crate::run::memory_limit;
-use crate::text;
+use crate::words::text;
+use crate::words::{Bytes, Settings};
 
 /// The plan as a table with a closing sentence; whether a cell fits is asked of the target's memory.
 pub fn plan(recipe: &Recipe, target: &Target) -> String {

@@ -6,7 +6,7 @@ use miette::{Result, miette};
 use walkdir::WalkDir;
 
 use crate::recipe::{Recipe, Source};
-use crate::text;
+use crate::words::text;
 
 /// A table of the folder's recipes: path, cells, title; they need not be able to run on this machine. A
 /// recipe with an error says so.

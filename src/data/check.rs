@@ -5,7 +5,8 @@ use std::path::Path;
 
 use super::section::EVAL_SPLIT;
 use super::{Corpus, Data, DataError, TextSource, TokenizerSource};
-use crate::recipe::{Cell, Rule};
+use crate::recipe::Cell;
+use crate::words::Rule;
 
 impl Data {
     /// Reads text in the tokens of the weights in `folder`, where the recipe names no tokenizer: the ids of

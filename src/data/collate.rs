@@ -1,5 +1,6 @@
 //! [`Collator`]: samples become the rows of a batch, or one packed row.
 
+use crate::measure::Counts;
 use std::ops::Range;
 
 use super::DataError;
@@ -32,32 +33,6 @@ pub struct Segments {
     pub numbers: Vec<i32>,
     /// Tokens of each sample, and of each piece of padding.
     pub lengths: Vec<usize>,
-}
-
-/// What a batch came to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    pub samples: u64,
-    /// Samples that the sampler left out.
-    pub dropped_samples: u64,
-    /// Real tokens.
-    pub tokens: u64,
-    pub padding: u64,
-    /// Tokens of its samples beyond the largest length or the end of a packed sequence.
-    pub cut: u64,
-    /// The samples' squared lengths added up: what attention has to do.
-    pub squares: u64,
-}
-
-impl std::ops::AddAssign for Counts {
-    fn add_assign(&mut self, other: Self) {
-        self.samples += other.samples;
-        self.dropped_samples += other.dropped_samples;
-        self.tokens += other.tokens;
-        self.padding += other.padding;
-        self.cut += other.cut;
-        self.squares += other.squares;
-    }
 }
 
 /// Makes batches of a data set's samples.

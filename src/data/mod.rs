@@ -22,7 +22,7 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
 pub use blocks::{Batches, Blocks, Position};
-pub use collate::{Collated, Collator, Counts, Segments};
+pub use collate::{Collated, Collator, Segments};
 pub use corpus::{Corpus, Split};
 pub use loader::{Finish, Loaded, Loader};
 pub use sampler::{Draws, LastSample, Plan, Sampler, SamplerConfig};
@@ -129,7 +129,7 @@ impl TextDataset {
     pub fn blocks(&self, split: Split, seq_len: usize) -> Result<Blocks, DataError> {
         let tokens = self.tokenizer.encode_batch(&self.corpus.documents(split)?)?;
         let blocks = Blocks::new(tokens, self.tokenizer.end_of_text()?, seq_len);
-        blocks.map_err(|e| DataError::new(format!("the split \"{}\": {e}", split.name())))
+        blocks.map_err(|e| DataError::new(format!("the split \"{}\": {e}", split.into_str())))
     }
 
     /// The samples of a split, cut to `max_length` tokens.
@@ -162,7 +162,7 @@ fn random(seed: u64, stream: u64, vocab_size: usize, seq_len: usize) -> Result<B
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::recipe::values::Bytes;
+    use crate::words::Bytes;
 
     #[test]
     fn a_generated_corpus_becomes_blocks() {

@@ -9,7 +9,8 @@ use super::Split;
 use super::sampler::{LastSample, SamplerConfig, SamplerName};
 use super::samples::{SampleUnit, Tokenize};
 use super::tokenizer::MIN_VOCAB_SIZE;
-use crate::recipe::values::{self, Bytes};
+use crate::words::Bytes;
+use crate::words::values;
 
 /// Text that is generated where no size is written.
 const GENERATED: Bytes = Bytes(4 << 20);

@@ -6,7 +6,7 @@ use burn::tensor::{Device, Distribution, Tensor};
 use sysinfo::System;
 
 use super::{Ceilings, DeviceInfo, dtype};
-use crate::recipe::Compute;
+use crate::words::Compute;
 
 pub fn info() -> DeviceInfo {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);

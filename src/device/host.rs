@@ -3,7 +3,7 @@
 
 use super::DeviceId;
 use crate::measure::alloc::Uncounted;
-use crate::recipe::Bytes;
+use crate::words::Bytes;
 
 /// A buffer on the host; page-locked where a GPU copies to and from it.
 pub trait HostMemory: Send {

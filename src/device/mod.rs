@@ -26,7 +26,8 @@ pub use store::{BlockStore, Side, StoreSize};
 pub use target::Target;
 
 use crate::measure::{CpuMeter, Meter, alloc};
-use crate::recipe::{Cell, Compute, Rule};
+use crate::recipe::Cell;
+use crate::words::{Compute, Rule};
 
 /// A device that this machine has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

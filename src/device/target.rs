@@ -4,7 +4,8 @@
 use std::str::FromStr;
 
 use super::{DeviceId, DeviceInfo, cuda};
-use crate::recipe::{Bytes, Cell, Compute, Rule};
+use crate::recipe::Cell;
+use crate::words::{Bytes, Compute, Rule};
 
 /// Where the cells of a recipe are to run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -122,7 +123,7 @@ impl Target {
                 &["precision.compute"],
                 format!(
                     "{} needs tensor cores of compute capability 8.0, and {device} has {major}.{minor}",
-                    compute.name()
+                    compute.into_str()
                 ),
                 "use compute = \"fp16\" with precision.autocast and precision.scaler, or \"fp32\"",
             )),

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use memmap2::Advice;
 use memmap2::MmapMut;
 
-use crate::recipe::Bytes;
+use crate::words::Bytes;
 
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::device::DeviceId;
-use crate::recipe::{Compute, Rule};
+use crate::words::{Compute, Rule};
 
 /// More elements than any machine can address. Below it the arithmetic of estimates stays within 64 bits:
 /// none holds an element in as many as 2^8 bytes.

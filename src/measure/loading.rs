@@ -3,7 +3,32 @@
 use serde::{Deserialize, Serialize};
 
 use super::Samples;
-use crate::data::Counts;
+
+/// What a batch came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    pub samples: u64,
+    /// Samples that the sampler left out.
+    pub dropped_samples: u64,
+    /// Real tokens.
+    pub tokens: u64,
+    pub padding: u64,
+    /// Tokens of its samples beyond the largest length or the end of a packed sequence.
+    pub cut: u64,
+    /// The samples' squared lengths added up: what attention has to do.
+    pub squares: u64,
+}
+
+impl std::ops::AddAssign for Counts {
+    fn add_assign(&mut self, other: Self) {
+        self.samples += other.samples;
+        self.dropped_samples += other.dropped_samples;
+        self.tokens += other.tokens;
+        self.padding += other.padding;
+        self.cut += other.cut;
+        self.squares += other.squares;
+    }
+}
 
 /// Of one step.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

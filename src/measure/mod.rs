@@ -2,28 +2,32 @@
 
 pub mod alloc;
 mod cpu;
+mod crossing;
 mod estimate;
 mod evaluation;
 mod loading;
+mod magnitudes;
 mod meter;
 mod samples;
+mod scaler;
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::device::trace::Crossing;
 pub use cpu::{CpuMeter, process_peak_rss};
+pub use crossing::{Crossing, Direction};
 pub(crate) use estimate::check_elements;
 pub use estimate::{Estimate, Ledger, elements};
 pub use evaluation::Evaluation;
-pub use loading::{Load, Loading};
+pub use loading::{Counts, Load, Loading};
+pub use magnitudes::{FIRST, GradientHistogram, Magnitudes, SMALLEST, SMALLEST_NORMAL};
 pub use meter::{Measured, MemoryUse, Meter, Phase, Stop, after_last_update, diverged, divergence};
 pub use samples::Samples;
+pub use scaler::ScalerRecord;
 
-use crate::precision::{GradientHistogram, ScalerRecord};
-use crate::recipe::flatten;
+use crate::words::flatten;
 
 /// What the measured steps of a cell cost.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

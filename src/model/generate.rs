@@ -161,12 +161,13 @@ mod tests {
 
     use super::*;
     use crate::device::DeviceId;
-    use crate::model::config::{Architecture, WeightsFrom, from_hugging_face};
+    use crate::model::config::{Architecture, from_hugging_face};
     use crate::model::language::{Computation, Llama};
-    use crate::model::source::Source;
     use crate::ops::dense::Arithmetic;
     use crate::ops::{Level, Ops};
-    use crate::recipe::Compute;
+    use crate::params::WeightsFrom;
+    use crate::params::source::Source;
+    use crate::words::Compute;
 
     fn qwen2() -> Llama {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/qwen2");

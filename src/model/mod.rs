@@ -3,8 +3,6 @@
 pub mod config;
 pub mod generate;
 pub mod language;
-pub mod named;
-pub mod source;
 pub mod swiglu;
 
 use std::path::Path;
@@ -14,9 +12,11 @@ use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 
 use crate::measure::{Estimate, Evaluation, Load};
-use crate::offload::Blocks;
-use crate::recipe::{Cell, Rule};
-use config::{Gpt2Config, LanguageModel, LlamaConfig, WeightsFrom};
+use crate::params::WeightsFrom;
+use crate::recipe::Cell;
+use crate::residence::Blocks;
+use crate::words::Rule;
+use config::{Gpt2Config, LanguageModel, LlamaConfig};
 use language::memory::Shape;
 use swiglu::SwigluConfig;
 

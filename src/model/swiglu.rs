@@ -13,7 +13,8 @@ use crate::ops::dense::{Arithmetic, WeightLayout};
 use crate::ops::mean_square::mean_square;
 use crate::ops::swiglu::{memory::Sizes, swiglu};
 use crate::ops::{Level, Operator};
-use crate::recipe::{Cell, Rule, Train, values};
+use crate::recipe::{Cell, Train};
+use crate::words::{Rule, values};
 
 /// `[model] kind = "swiglu"`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

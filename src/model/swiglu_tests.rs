@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::device::DeviceId;
-use crate::model::named;
 use crate::ops::testing::assert_close;
+use crate::params::named;
 use crate::recipe::{Recipe, Source};
 
 const RECIPE: &str = r#"title = "t"

@@ -4,7 +4,7 @@
 use burn::tensor::{Gradients, Tensor};
 
 use super::function::custom;
-use crate::precision::autocast::{autocast, region};
+use crate::ops::autocast::{autocast, region};
 
 /// y = f(x), of which only x is kept: `recompute` is f on a fresh leaf, run when the gradient of y
 /// arrives. Parameters that `recompute` uses must be leaves of its own; `gradients` then gets what

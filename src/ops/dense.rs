@@ -1,7 +1,7 @@
 //! The linear layer y = xW (+ b) with hand-written backward: dx = gWᵀ, dW = xᵀg, db = Σ_tokens g.
 //!
 //! It multiplies in the compute type whatever its inputs are stored in: with fp32 weights in a bf16
-//! region ([`autocast`](crate::precision::autocast())) W is rounded once, in forward, and dW comes out of
+//! region ([`autocast`](crate::ops::autocast())) W is rounded once, in forward, and dW comes out of
 //! the product in fp32.
 
 use burn::tensor::{DType, Tensor};
@@ -11,8 +11,8 @@ use super::linear::{Fp32Math, Gradient};
 use super::narrow;
 use super::product::{plain, product, product_bias, product_bias_gradient, transpose};
 use crate::device::dtype;
-use crate::precision::autocast;
-use crate::recipe::Compute;
+use crate::ops::autocast;
+use crate::words::Compute;
 
 /// How a weight matrix lies in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub struct Arithmetic {
 
 impl Arithmetic {
     pub fn of(compute: Compute) -> Self {
-        Self { dtype: dtype(compute), math: compute.fp32_math() }
+        Self { dtype: dtype(compute), math: Fp32Math::of(compute) }
     }
 
     /// The same in the type of the autocast region around the call.

@@ -2,6 +2,7 @@
 //! `[checkpoint] level` and `[ops]`.
 
 pub mod attention;
+pub mod autocast;
 pub mod backend;
 pub mod checkpoint;
 pub mod cross_entropy;
@@ -24,7 +25,8 @@ use burn::tensor::{DType, FloatDType, Tensor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::model::Model;
-use crate::recipe::{Cell, Rule};
+use crate::recipe::Cell;
+use crate::words::Rule;
 
 /// `[checkpoint]`: what an operator keeps from forward for backward, and what it recomputes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]

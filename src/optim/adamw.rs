@@ -8,7 +8,7 @@ use super::{StepSize, UpdateRule, clipped, zeros};
 use crate::ops::backend::{cube, on_cuda, uncube};
 use crate::ops::kernels::adamw::{AdamWStep, adamw};
 use crate::ops::{narrow, wide};
-use crate::recipe::values;
+use crate::words::values;
 
 /// `{ kind = "adamw", lr = 1e-3 }`
 ///

@@ -18,9 +18,9 @@ pub use schedule::Schedule;
 pub use sgd::Sgd;
 
 use crate::device::DeviceId;
-use crate::offload::{Blocks, Memory};
 use crate::ops::backend::on_cuda;
 use crate::ops::wide;
+use crate::residence::{Blocks, Memory};
 use host::{HostAdamW, Work};
 
 /// `train.optimizer`

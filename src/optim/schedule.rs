@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::NoKeys;
-use crate::recipe::values;
+use crate::words::values;
 
 /// `train.schedule`
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

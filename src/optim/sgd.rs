@@ -7,7 +7,7 @@ use super::{StepSize, UpdateRule, clipped, zeros};
 use crate::ops::backend::{cube, on_cuda, uncube};
 use crate::ops::kernels::sgd::{SgdStep, sgd};
 use crate::ops::{narrow, wide};
-use crate::recipe::values;
+use crate::words::values;
 
 /// `{ kind = "sgd", lr = 0.1, momentum = 0.9 }`
 ///

@@ -1,25 +1,24 @@
 //! `[precision]`: the types that a network is stored and computed in, and what keeps training in few
 //! bits from losing gradients.
 
-pub mod autocast;
+mod collapse;
 mod magnitudes;
-mod record;
 mod scaler;
 
 use burn::tensor::DType;
 use serde::{Deserialize, Serialize};
 
-pub use autocast::autocast;
-pub use magnitudes::{FIRST, GradientHistogram, Magnitudes, SMALLEST, SMALLEST_NORMAL, gradient_histogram};
-pub use record::{ScalerRecord, collapse};
+pub use collapse::collapse;
+pub use magnitudes::gradient_histogram;
 pub use scaler::{DynamicGradScaler, GradScaler, ScalerConfig, StaticGradScaler, Unscaled};
 
 use crate::device::dtype;
-use crate::offload::Memory;
 use crate::ops::dense::Arithmetic;
 use crate::ops::linear::Fp32Math;
 use crate::optim::OptimizerConfig;
-use crate::recipe::{Cell, Rule};
+use crate::recipe::Cell;
+use crate::residence::Memory;
+use crate::words::{Compute, Rule};
 
 /// `[precision]`
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -47,7 +46,7 @@ impl Precision {
 
     /// The arithmetic outside of every [`autocast`] region: that of the stored type.
     pub fn arithmetic(&self) -> Arithmetic {
-        let math = if self.autocast { Fp32Math::Exact } else { self.compute.fp32_math() };
+        let math = if self.autocast { Fp32Math::Exact } else { Fp32Math::of(self.compute) };
         Arithmetic { dtype: self.stored(), math }
     }
 
@@ -62,7 +61,7 @@ impl Precision {
                 &["precision.autocast"],
                 format!(
                     "autocast has no effect with compute = \"{}\": everything is fp32 already",
-                    self.compute.name()
+                    self.compute.into_str()
                 ),
                 "remove precision.autocast, or set compute to \"bf16\" or \"fp16\"",
             ));
@@ -80,7 +79,7 @@ impl Precision {
             return refused(
                 format!(
                     "a gradient scaler has no effect with compute = \"{}\", whose exponents reach as far as fp32's",
-                    self.compute.name()
+                    self.compute.into_str()
                 ),
                 "remove precision.scaler, or set compute = \"fp16\"",
             );
@@ -99,43 +98,5 @@ impl Precision {
             );
         }
         scaler.check()
-    }
-}
-
-/// The type that weights, activations and gradients are stored in and multiplied in.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-#[value(rename_all = "lowercase")]
-pub enum Compute {
-    /// IEEE binary32 throughout; never TF32.
-    #[default]
-    Fp32,
-    /// Stored as fp32, multiplied in TF32 on the tensor cores; CUDA only.
-    Tf32,
-    Bf16,
-    Fp16,
-}
-
-impl Compute {
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Fp32 => "fp32",
-            Self::Tf32 => "tf32",
-            Self::Bf16 => "bf16",
-            Self::Fp16 => "fp16",
-        }
-    }
-
-    /// How fp32 tensors are multiplied.
-    pub fn fp32_math(self) -> Fp32Math {
-        if self == Self::Tf32 { Fp32Math::Tf32 } else { Fp32Math::Exact }
-    }
-
-    /// Bytes of one element.
-    pub fn bytes(self) -> u64 {
-        match self {
-            Self::Fp32 | Self::Tf32 => 4,
-            Self::Bf16 | Self::Fp16 => 2,
-        }
     }
 }

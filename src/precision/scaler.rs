@@ -9,7 +9,7 @@ use burn::tensor::{DType, Device, Tensor};
 use serde::{Deserialize, Serialize};
 
 use crate::optim::clip_factor;
-use crate::recipe::{Rule, values};
+use crate::words::{Rule, values};
 
 /// The least that a scale backs off to, fp16's smallest normal number: gradients that still overflow
 /// are not the scale's fault.

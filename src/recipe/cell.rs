@@ -9,16 +9,17 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue, Deserializer};
 
 use super::HEADER_KEYS;
-use super::diagnostic::{RecipeError, Rule, Source};
+use super::diagnostic::{RecipeError, Source};
 use super::grid::Override;
 use super::sections::{DeviceName, Eval, Measure, Train};
 use super::tagged;
 use crate::data::{Data, sampler};
 use crate::device::{DeviceId, Target};
 use crate::model::Model;
-use crate::offload::Offload;
 use crate::ops::{Checkpoint, Ops};
 use crate::precision::Precision;
+use crate::residence::Offload;
+use crate::words::{Rule, Settings, flatten};
 
 /// Everything that decides what is computed and how it is measured.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -51,9 +52,6 @@ pub struct Cell {
 fn default_seed() -> u32 {
     42
 }
-
-/// A cell as dotted keys and values, spelled as in the recipe: `"train.batch_size" → 4`.
-pub type Settings = BTreeMap<String, Value>;
 
 impl Cell {
     /// The cell in the recipe's spelling, as nested JSON.
@@ -123,23 +121,6 @@ impl Cell {
             )),
         }
     }
-}
-
-/// Nested JSON as dotted keys and values.
-pub fn flatten(value: &Value) -> Settings {
-    fn walk(prefix: &str, value: &Value, out: &mut Settings) {
-        let Value::Object(map) = value else {
-            out.insert(prefix.to_string(), value.clone());
-            return;
-        };
-        for (key, inner) in map {
-            let path = if prefix.is_empty() { key.clone() } else { format!("{prefix}.{key}") };
-            walk(&path, inner, out);
-        }
-    }
-    let mut out = Settings::new();
-    walk("", value, &mut out);
-    out
 }
 
 /// A setting as it counts: one that a cell leaves out has its default.

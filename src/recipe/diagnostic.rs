@@ -1,5 +1,6 @@
 //! [`RecipeError`]: what is wrong in a recipe, drawn on the line where it stands.
 
+use crate::words::nearest;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -10,21 +11,6 @@ use miette::{Diagnostic, LabeledSpan, NamedSource, SourceCode};
 pub struct Source {
     pub path: PathBuf,
     pub text: String,
-}
-
-/// A rule that a cell breaks: which keys it speaks of, what is wrong and what to change.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rule {
-    /// Dotted keys; the error points at the first one that is written in the recipe.
-    pub keys: Vec<&'static str>,
-    pub message: String,
-    pub help: String,
-}
-
-impl Rule {
-    pub fn new(keys: &[&'static str], message: impl Into<String>, help: impl Into<String>) -> Self {
-        Self { keys: keys.to_vec(), message: message.into(), help: help.into() }
-    }
 }
 
 /// An error in a recipe: message, place and advice.
@@ -169,14 +155,4 @@ fn plain_type(expected: &str) -> String {
         "f64" | "f32" => "a number".into(),
         other => other.into(),
     }
-}
-
-/// The candidate closest in spelling, when it is close enough to be a slip.
-pub fn nearest<'a>(typed: &str, candidates: &[&'a str]) -> Option<&'a str> {
-    candidates
-        .iter()
-        .map(|c| (strsim::normalized_damerau_levenshtein(&typed.to_lowercase(), c), *c))
-        .filter(|(score, _)| *score > 0.5)
-        .max_by(|a, b| a.0.total_cmp(&b.0))
-        .map(|(_, c)| c)
 }

@@ -11,7 +11,6 @@ mod report;
 mod sections;
 mod set;
 mod tagged;
-pub mod values;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -21,16 +20,17 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue, Deserializer};
 
 use crate::device::{DeviceId, Target};
+use crate::words::Settings;
 
-pub use crate::precision::{Compute, Precision};
-pub use cell::{Cell, Settings, flatten, goes_with, is_size, setting};
-pub use diagnostic::{RecipeError, Rule, Source, nearest};
+pub use crate::precision::Precision;
+pub use crate::words::Compute;
+pub use cell::{Cell, goes_with, is_size, setting};
+pub use diagnostic::{RecipeError, Source};
 use grid::Combination;
 pub use grid::MAX_CELLS;
 pub use report::{Published, ReportConfig, Stage, matches};
 pub use sections::{DeviceName, Eval, Length, Measure, Train};
 pub use set::Setting;
-pub use values::Bytes;
 
 /// A recipe whose cells are all resolved and checked.
 #[derive(Debug, Clone)]

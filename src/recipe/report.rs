@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::cell::{Cell, Settings, setting};
-use super::diagnostic::{RecipeError, Source, nearest};
+use super::cell::{Cell, setting};
+use super::diagnostic::{RecipeError, Source};
+use crate::words::{Settings, nearest};
 
 /// `[report]`
 #[derive(Clone, Debug, Default, Deserialize)]

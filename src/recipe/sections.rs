@@ -2,9 +2,8 @@
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::diagnostic::Rule;
-use super::values::{self, Bytes};
 use crate::optim::{OptimizerConfig, Schedule};
+use crate::words::{Bytes, Rule, values};
 
 /// `device = "auto" | "cpu" | "cuda:N"`. Resolved to a real device before a cell is made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,5 +1,6 @@
 //! Recipes: what expands to which cells, and what is refused where.
 
+use crate::words::Bytes;
 use miette::{GraphicalReportHandler, GraphicalTheme};
 
 use super::*;

@@ -3,7 +3,7 @@
 use polars::prelude::*;
 
 use super::table::Comparison;
-use crate::text::percent;
+use crate::words::text::percent;
 
 /// So many times as much is given in times, not in percent more.
 pub const MANY: f64 = 9.0;

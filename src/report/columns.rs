@@ -6,9 +6,10 @@ use super::learning::Learned;
 use super::offload::Floor;
 use super::table::Line;
 use super::units::Unit::{self, *};
-use crate::device::trace::{Crossing, Summary};
-use crate::measure::{Loading, Measurement, Samples};
-use crate::precision::{Magnitudes, SMALLEST, SMALLEST_NORMAL, ScalerRecord};
+use crate::device::trace::Summary;
+use crate::measure::{
+    Crossing, Loading, Magnitudes, Measurement, SMALLEST, SMALLEST_NORMAL, Samples, ScalerRecord,
+};
 
 /// A quantity and how it is computed: `F` is a function of a cell, a crossing of the bus or a trace to an
 /// `Option<f64>`, which is `None` where there is no such value.
@@ -34,7 +35,7 @@ pub const CELLS: &[Column<fn(&Line) -> Option<f64>>] = &[
     column("optimizer_s_median", "optimizer", Seconds, |l| Some(optimizer(l)?.median)),
     column("optimizer_s_min", "optimizer, least", Seconds, |l| Some(optimizer(l)?.min)),
     column("optimizer_s_max", "optimizer, most", Seconds, |l| Some(optimizer(l)?.max)),
-    column("step_s_median", "step", Seconds, |l| Some(l.measured()?.step.median)),
+    column("step_s_median", "step time", Seconds, |l| Some(l.measured()?.step.median)),
     column("step_s_min", "step, least", Seconds, |l| Some(l.measured()?.step.min)),
     column("step_s_max", "step, most", Seconds, |l| Some(l.measured()?.step.max)),
     column("host_update_s_median", "update", Seconds, |l| Some(l.measured()?.host_update.as_ref()?.median)),
@@ -58,19 +59,29 @@ pub const CELLS: &[Column<fn(&Line) -> Option<f64>>] = &[
     column("final_scale", "final scale", PowerOfTwo, |l| Some(scaler(l)?.final_scale)),
     column("smallest_scale", "smallest scale", PowerOfTwo, |l| Some(scaler(l)?.smallest_scale)),
     column("gradients_below_2^-24", "< 2^-24", FineShare, |l| Some(gradients(l)?.share_below(SMALLEST))),
-    column("gradients_below_2^-14", "< 2^-14", FineShare, |l| Some(gradients(l)?.share_below(SMALLEST_NORMAL))),
+    column("gradients_below_2^-14", "< 2^-14", FineShare, |l| {
+        Some(gradients(l)?.share_below(SMALLEST_NORMAL))
+    }),
     column("live_peak_bytes", "peak memory", Bytes, |l| Some(l.measured()?.memory.live_peak as f64)),
     column("forward_peak_bytes", "forward peak", Bytes, |l| Some(l.measured()?.memory.forward_peak as f64)),
-    column("backward_peak_bytes", "backward peak", Bytes, |l| Some(l.measured()?.memory.backward_peak as f64)),
-    column("optimizer_peak_bytes", "optimizer peak", Bytes, |l| Some(l.measured()?.memory.optimizer_peak as f64)),
-    column("after_forward_bytes", "after forward", Bytes, |l| Some(l.measured()?.memory.after_forward as f64)),
+    column("backward_peak_bytes", "backward peak", Bytes, |l| {
+        Some(l.measured()?.memory.backward_peak as f64)
+    }),
+    column("optimizer_peak_bytes", "optimizer peak", Bytes, |l| {
+        Some(l.measured()?.memory.optimizer_peak as f64)
+    }),
+    column("after_forward_bytes", "after forward", Bytes, |l| {
+        Some(l.measured()?.memory.after_forward as f64)
+    }),
     column("reserved_peak_bytes", "reserved", Bytes, |l| whole(l.measured()?.memory.reserved_peak)),
     column("driver_peak_bytes", "by the driver", Bytes, |l| whole(l.measured()?.memory.driver_peak)),
     column("pinned_bytes", "page-locked", Bytes, |l| whole(l.measured()?.memory.pinned)),
     column("host_bytes", "ordinary memory", Bytes, |l| whole(l.measured()?.memory.host)),
-    column("process_rss_peak_bytes", "of the process", Bytes, |l| whole(l.measured()?.memory.process_rss_peak)),
+    column("process_rss_peak_bytes", "of the process", Bytes, |l| {
+        whole(l.measured()?.memory.process_rss_peak)
+    }),
     column("estimate_bytes", "estimate", Bytes, |l| Some(l.estimate() as f64)),
-    column("estimate_over_measured", "est./peak", Ratio, Line::estimate_over_measured),
+    column("estimate_over_measured", "est./peak", Ratio, |l| l.estimate_over_measured()),
     column("tflops", "TFLOP/s", Number, |l| Some(l.measured()?.flops_per_second / 1e12)),
     column("share_of_matmul_rate", "of the matmul rate", Share, |l| {
         let ceiling = l.row?.environment.ceilings.matmul(l.cell.precision.compute)?;
@@ -93,8 +104,12 @@ pub const MORE: &[Column<fn(&Line) -> Option<f64>>] = &[
     column("host_update_of_ceiling", "of ceiling", Share, |l| {
         l.measured()?.hidden_update().map(|(hidden, ceiling)| hidden / ceiling)
     }),
-    column("run_s_per_token", "run", Seconds, |l| loading(l).and(Some(1.0 / l.measured()?.tokens_per_second))),
-    column("time_s", "time", Seconds, |l| Some(loading(l).map_or(l.measured()?.step.median, |l| l.run_seconds))),
+    column("run_s_per_token", "run", Seconds, |l| {
+        loading(l).and(Some(1.0 / l.measured()?.tokens_per_second))
+    }),
+    column("time_s", "time", Seconds, |l| {
+        Some(loading(l).map_or(l.measured()?.step.median, |l| l.run_seconds))
+    }),
     column("forward_s_per_token", "forward", Seconds, |l| per_token(l, |m| Some(&m.forward))),
     column("backward_s_per_token", "backward", Seconds, |l| per_token(l, |m| Some(&m.backward))),
     column("optimizer_s_per_token", "optimizer", Seconds, |l| per_token(l, |m| m.optimizer.as_ref())),
@@ -164,10 +179,10 @@ pub const TRACES: &[Column<fn(&Summary) -> Option<f64>>] = &[
     column("trace_busy", "busy", Share, |s| Some(s.busy_share)),
     column("trace_idle_s", "longest idle", Seconds, |s| Some(s.longest_idle as f64 * 1e-9)),
     column("trace_copies_to_device", "copies to the device", Count, |s| Some(s.to_device.count as f64)),
-    column("trace_bytes_to_device", "to the device", Bytes, |s| whole(Some(s.to_device.bytes))),
+    column("trace_bytes_to_device", "to the device", Bytes, |s| some(s.to_device.bytes)),
     column("trace_rate_to_device", "GB/s", GigabytesPerSecond, |s| s.to_device.rate()),
     column("trace_copies_to_host", "copies to the host", Count, |s| Some(s.to_host.count as f64)),
-    column("trace_bytes_to_host", "to the host", Bytes, |s| whole(Some(s.to_host.bytes))),
+    column("trace_bytes_to_host", "to the host", Bytes, |s| some(s.to_host.bytes)),
     column("trace_rate_to_host", "GB/s", GigabytesPerSecond, |s| s.to_host.rate()),
     column("trace_hidden", "copy time hidden", Share, |s| s.hidden_share),
 ];
@@ -185,6 +200,11 @@ pub const GRADIENTS: &[Column<fn(&(f64, &Magnitudes)) -> Option<f64>>; 6] = &[
         Some(of.share_below(SMALLEST_NORMAL + scale.log2().round() as i32))
     }),
 ];
+
+/// Bytes, of which there are some.
+fn some(bytes: u64) -> Option<f64> {
+    (bytes > 0).then_some(bytes as f64)
+}
 
 fn whole(n: Option<u64>) -> Option<f64> {
     n.map(|n| n as f64)

@@ -8,9 +8,10 @@ use polars::prelude::*;
 use super::document::Table;
 use super::table::Comparison;
 use super::terminal::ruled;
-use crate::recipe::{Recipe, Settings, is_size};
+use crate::recipe::{Recipe, is_size};
 use crate::row::Row;
-use crate::text;
+use crate::words::Settings;
+use crate::words::text;
 
 /// What is compared.
 const COLUMNS: [&str; 4] = ["forward_s_median", "backward_s_median", "step_s_median", "live_peak_bytes"];

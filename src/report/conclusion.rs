@@ -8,7 +8,7 @@ use super::change::{Change, MANY};
 use super::table::Comparison;
 use super::{ladder, loading, pareto, quality};
 use crate::row::Status;
-use crate::text::{and, percent, ratio, sentence};
+use crate::words::text::{and, percent, ratio, sentence};
 
 /// Less than this is nobody's reason to choose a method.
 const NEGLIGIBLE: f64 = 0.002;

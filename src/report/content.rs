@@ -6,7 +6,7 @@ use super::swiglu;
 use super::table::{Comparison, Shape};
 use super::timelines::{self, Timelines};
 use super::{conclusion, environment, labels, ladder, learning, loading, offload, precision};
-use crate::text::sentence;
+use crate::words::text::sentence;
 
 pub fn blocks(comparison: &Comparison, charts: Vec<Chart>, timelines: Timelines) -> Vec<Block> {
     let mut out = Vec::new();

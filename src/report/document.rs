@@ -81,7 +81,8 @@ impl Table {
         let columns: Vec<&&str> = columns.iter().filter(any).collect();
         let (texts, _) = rows.first()?;
         let headings = texts.iter().map(|(heading, _)| *heading);
-        let header = headings.chain(columns.iter().map(|name| frame.heading(name))).map(String::from).collect();
+        let header =
+            headings.chain(columns.iter().map(|name| frame.heading(name))).map(String::from).collect();
         let cells = |(texts, row): &(Vec<(&str, String)>, usize)| {
             let numbers = columns.iter().map(|name| frame.written(name, *row).unwrap_or_else(|| "–".into()));
             texts.iter().map(|(_, text)| text.clone()).chain(numbers).collect()

@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::table::{Comparison, Line};
 use crate::device::DeviceInfo;
-use crate::recipe::{Bytes, Length};
+use crate::recipe::Length;
 use crate::row::{Environment, Row};
-use crate::text::{and, significant};
+use crate::words::Bytes;
+use crate::words::text::{and, significant};
 
 /// Where, when and how the rows were measured; several values where rows differ.
 pub fn items(comparison: &Comparison) -> Vec<String> {

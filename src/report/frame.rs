@@ -12,7 +12,7 @@ use super::table::{Comparison, Line};
 use super::units::Unit;
 use crate::recipe;
 use crate::row::Row;
-use crate::text;
+use crate::words::text;
 
 /// Numbers in rows and named columns; a missing one is null.
 #[derive(Default)]

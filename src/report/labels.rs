@@ -6,8 +6,9 @@ use serde_json::Value;
 
 use super::operators;
 use super::table::Comparison;
-use crate::recipe::{Bytes, Settings, setting};
-use crate::text;
+use crate::recipe::setting;
+use crate::words::text;
+use crate::words::{Bytes, Settings};
 
 /// Sizes in the order in which they are read; others follow by name.
 const READING_ORDER: [&str; 10] = [

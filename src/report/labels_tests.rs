@@ -5,7 +5,7 @@ use super::*;
 use serde_json::json;
 
 fn settings() -> Settings {
-    crate::recipe::flatten(&json!({
+    crate::words::flatten(&json!({
         "train": { "batch_size": 16, "seq_len": 128 },
         "model": { "kind": "swiglu", "hidden_size": 512 },
         "checkpoint": { "level": 0.0 },

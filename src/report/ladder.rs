@@ -5,7 +5,7 @@ use super::document::{Block, Table};
 use super::frame::Frame;
 use super::table::Comparison;
 use crate::recipe::Stage;
-use crate::text::ratio;
+use crate::words::text::ratio;
 
 /// Counts that differ by less than this share are not reported as a change.
 const SAME: f64 = 0.05;
@@ -198,6 +198,7 @@ why = "The loop waited."
             trace.remove(0);
         }
         let mut comparison = Comparison::new(&recipe, &rows);
+        comparison.add_traces(&Timelines::default());
         let untraced = text(&blocks(&comparison));
         assert!(untraced.contains("No stage was traced"), "{untraced}");
         let timelines = Timelines::read(folder.path(), &comparison).expect("readable traces");

@@ -2,7 +2,7 @@
 
 use super::document::Table;
 use super::table::Comparison;
-use crate::text::{percent, sentence};
+use crate::words::text::{percent, sentence};
 
 /// Less than this is nobody's reason to choose a sampler.
 const NEGLIGIBLE: f64 = 0.02;
@@ -46,7 +46,11 @@ pub fn sentences(comparison: &Comparison) -> Vec<String> {
         let written = |column: &str| comparison.frame.written(column, i).unwrap_or_default();
         let run = match comparison.value("run_vs_baseline", i).filter(|_| !comparison.is_baseline(i)) {
             None => {
-                format!("{name} trained on {} real tokens in {}{at}", written("real_tokens"), written("run_s"))
+                format!(
+                    "{name} trained on {} real tokens in {}{at}",
+                    written("real_tokens"),
+                    written("run_s")
+                )
             }
             Some(ratio) if (ratio - 1.0).abs() < NEGLIGIBLE => {
                 format!("{name} takes as long for a real token over the whole run as the baseline{at}")

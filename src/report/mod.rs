@@ -36,9 +36,9 @@ use std::path::{Path, PathBuf};
 
 use miette::miette;
 
-use crate::files::write_whole;
 use crate::recipe::Recipe;
 use crate::row::Row;
+use crate::words::files::write_whole;
 use document::Document;
 use table::Comparison;
 use timelines::Timelines;

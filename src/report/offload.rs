@@ -9,12 +9,11 @@ use super::content::section;
 use super::document::{Block, Table};
 use super::frame::Frame;
 use super::table::{Comparison, Line};
-use crate::device::trace::Crossing;
-use crate::measure::Measurement;
-use crate::offload::Strategy;
+use crate::measure::{Crossing, Measurement};
 use crate::optim::OptimizerConfig;
-use crate::recipe::Bytes;
-use crate::text::{and, ratio};
+use crate::residence::Strategy;
+use crate::words::Bytes;
+use crate::words::text::{and, ratio};
 
 /// A smaller gain than this is none.
 const NO_GAIN: f64 = 0.02;
@@ -93,7 +92,7 @@ fn against_floor(comparison: &Comparison) -> Option<Table> {
         .filter_map(|i| Some((i, (floor(&comparison.lines[i])?, comparison.lines[i].measured()))))
         .collect();
     let mut frame = Frame::default();
-    frame.add("", FLOORS, floors.len(), |row| Some(&floors[row].1));
+    frame.add("", &FLOORS[..], floors.len(), |row| Some(&floors[row].1));
     let rows = floors.iter().enumerate().map(|(row, (i, _))| (comparison.naming(*i), row));
     let caption = format!(
         "Times against the floor of the copies: the fewest bytes that any order with these slots must move, over \
@@ -127,7 +126,8 @@ fn without_gain(comparison: &Comparison) -> impl Iterator<Item = String> {
     };
     let lines = &comparison.lines;
     let sentence = move |i: usize| {
-        let naive = |&j: &usize| strategy(&lines[j]) == Strategy::Naive && others(&lines[j]) == others(&lines[i]);
+        let naive =
+            |&j: &usize| strategy(&lines[j]) == Strategy::Naive && others(&lines[j]) == others(&lines[i]);
         let naive = (0..lines.len()).find(naive)?;
         let step = |i: usize| comparison.value("step_s_median", i);
         let share = step(i)? / step(naive)?;
@@ -148,9 +148,8 @@ mod tests {
     use super::super::testing::{environment, language_recipe, ok_row};
     use super::*;
     use crate::device::Ceilings;
-    use crate::device::trace::Direction;
-    use crate::measure::{Phase, Samples};
-    use crate::offload::Memory;
+    use crate::measure::{Direction, Phase, Samples};
+    use crate::residence::Memory;
     use crate::row::Row;
 
     /// Naive, overlap and function at one shape; overlap takes half of the time, function as long.

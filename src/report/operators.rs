@@ -2,7 +2,8 @@
 
 use super::labels::is_operator;
 use crate::ops::Operator;
-use crate::recipe::{Cell, Settings};
+use crate::recipe::Cell;
+use crate::words::Settings;
 
 /// The key that stands for all swept operators.
 pub const KEY: &str = "ops";

@@ -1,7 +1,7 @@
 //! The Pareto front of step time and peak memory.
 
 use super::table::Comparison;
-use crate::text::and;
+use crate::words::text::and;
 
 /// The lines of a shape that no other one beats in step time and peak memory at once, by rising time.
 pub fn front(comparison: &Comparison, shape: usize) -> Vec<usize> {

@@ -4,7 +4,7 @@ use super::columns::GRADIENTS;
 use super::document::Table;
 use super::frame::Frame;
 use super::table::Comparison;
-use crate::precision::Magnitudes;
+use crate::measure::Magnitudes;
 
 /// Empty where no cell has a scaler or counted its gradients.
 pub fn tables(comparison: &Comparison) -> [Option<Table>; 2] {
@@ -27,7 +27,7 @@ fn gradients(comparison: &Comparison) -> Option<Table> {
     }
     let sizes: Vec<(f64, &Magnitudes)> = counted.iter().map(|(_, _, scale, of)| (*scale, *of)).collect();
     let mut frame = Frame::default();
-    frame.add("", GRADIENTS, sizes.len(), |row| Some(&sizes[row]));
+    frame.add("", &GRADIENTS[..], sizes.len(), |row| Some(&sizes[row]));
     let rows = counted.iter().enumerate().map(|(row, (i, of, ..))| {
         let mut texts = comparison.naming(*i);
         texts.push(("of", of.to_string()));
@@ -43,7 +43,7 @@ fn gradients(comparison: &Comparison) -> Option<Table> {
 mod tests {
     use super::super::testing::{language_recipe, learned_row};
     use super::*;
-    use crate::precision::{GradientHistogram, ScalerRecord};
+    use crate::measure::{GradientHistogram, ScalerRecord};
 
     #[test]
     fn the_tables_by_hand() {
@@ -55,8 +55,10 @@ mod tests {
         assert!(tables(&Comparison::new(&recipe, &rows)).iter().all(Option::is_none));
         let measurement = rows[1].measurement.as_mut().unwrap();
         let config = recipe.cells[1].precision.scaler.unwrap();
-        measurement.scaler =
-            Some(ScalerRecord::new(&config, &[vec![1.0, 65536.0], vec![0.0, 48.0], vec![1.0, 64.0]]));
+        measurement.scaler = Some(ScalerRecord::new(
+            config.first_scale(),
+            &[vec![1.0, 65536.0], vec![0.0, 48.0], vec![1.0, 64.0]],
+        ));
         let mut magnitudes = Magnitudes::default();
         // Of four values, times 4: 0, 2^-25, 2^-13 and 1.
         magnitudes.add(&[0.0, 2f32.powi(-25), 2f32.powi(-13), 1.0]);

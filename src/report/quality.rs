@@ -7,7 +7,7 @@ use super::learning::Learned;
 use super::table::{Comparison, Line};
 use super::units::Unit::{FineShare, Perplexity};
 use crate::measure::Evaluation;
-use crate::text::{and, percent, sentence};
+use crate::words::text::{and, percent, sentence};
 
 /// Relative difference of perplexity below which two runs are not told apart: what another seed
 /// alone easily changes in a short training. It is a convention, not measured here.
@@ -27,7 +27,7 @@ pub fn sentences(comparison: &Comparison) -> Vec<String> {
 }
 
 /// A method and its perplexity where there is one shape only.
-fn named(comparison: &Comparison, method: usize) -> (&str, Option<String>) {
+fn named<'c>(comparison: &'c Comparison, method: usize) -> (&'c str, Option<String>) {
     let line = comparison.of_method(method).next().filter(|_| comparison.shapes.len() == 1);
     (&comparison.methods[method], line.and_then(|line| comparison.frame.written("eval_perplexity", line)))
 }

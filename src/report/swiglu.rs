@@ -6,8 +6,9 @@ use super::table::Comparison;
 use crate::model::Model;
 use crate::ops::swiglu::memory::Sizes;
 use crate::ops::{Level, Operator};
-use crate::recipe::{Bytes, Cell};
-use crate::text::percent;
+use crate::recipe::Cell;
+use crate::words::Bytes;
+use crate::words::text::percent;
 
 /// Levels and what they keep from forward to backward besides the weights.
 const KEPT: [(Level, &str); 3] =

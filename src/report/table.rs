@@ -9,10 +9,10 @@ use super::document::Table;
 use super::frame::Frame;
 use super::timelines::Timelines;
 use super::{labels, operators};
-use crate::device::trace::Direction;
-use crate::measure::{Measurement, Phase};
-use crate::recipe::{Cell, Published, Recipe, Settings, goes_with, is_size, matches, setting};
+use crate::measure::{Direction, Measurement, Phase};
+use crate::recipe::{Cell, Published, Recipe, goes_with, is_size, matches, setting};
 use crate::row::{Row, Status};
+use crate::words::Settings;
 
 /// The cells of a recipe in its order, with their rows, shapes, methods and baselines.
 pub struct Comparison<'a> {
@@ -63,7 +63,7 @@ impl Line<'_> {
     }
 
     pub fn status(&self) -> &'static str {
-        self.row.map_or("not run", |row| row.status.name())
+        self.row.map_or("not run", |row| row.status.into_str())
     }
 
     /// Estimated bytes at the cell's highest moment.
@@ -119,7 +119,7 @@ impl<'a> Comparison<'a> {
                 .find(|&j| shape_of[j] == shape_of[i] && matches(&settings[j], &recipe.report.baseline))
         };
         let baselines: Vec<Option<usize>> = (0..settings.len()).map(baseline).collect();
-        let lines = settings
+        let lines: Vec<Line> = settings
             .into_iter()
             .enumerate()
             .map(|(i, settings)| Line {
@@ -184,7 +184,12 @@ impl<'a> Comparison<'a> {
     }
 
     /// A table of some of the lines and columns; `None` without a line.
-    pub fn table(&self, caption: &str, lines: impl Iterator<Item = usize>, columns: &[&str]) -> Option<Table> {
+    pub fn table(
+        &self,
+        caption: &str,
+        lines: impl Iterator<Item = usize>,
+        columns: &[&str],
+    ) -> Option<Table> {
         Table::new(caption, lines.map(|i| (self.naming(i), i)), &self.frame, columns)
     }
 
@@ -216,7 +221,7 @@ fn frame(lines: &[Line]) -> (Frame, Vec<String>) {
                 lines[i].measured()?.crossings.iter().find(|c| (c.phase, c.direction) == (phase, direction))
             };
             if (0..lines.len()).any(|i| of(i).is_some()) {
-                let prefix = format!("{}_{name}_", phase.name());
+                let prefix = format!("{phase}_{name}_");
                 frame.add(&prefix, CROSSINGS, lines.len(), of);
                 crossings.extend(CROSSINGS.iter().map(|column| format!("{prefix}{}", column.name)));
             }

@@ -1,8 +1,8 @@
 //! Hand-made recipes and rows for the tests of the report.
 
-use crate::data::Counts;
 use crate::device::trace::{Activity, ActivityKind};
 use crate::device::{Ceilings, DeviceInfo};
+use crate::measure::Counts;
 use crate::measure::{Estimate, Evaluation, Load, Loading, Measurement, MemoryUse, Samples};
 use crate::recipe::{Cell, Recipe, Source};
 use crate::row::{Environment, Row, Status};

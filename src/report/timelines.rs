@@ -6,9 +6,9 @@ use std::path::Path;
 
 use super::charts::{self, Chart};
 use super::document::Block;
-use super::table::{Comparison, Line};
+use super::table::Comparison;
 use crate::device::trace::{Summary, read_chrome_trace};
-use crate::text::and;
+use crate::words::text::and;
 
 /// More traces than this are drawn in the document at one shape only.
 const MOST: usize = 6;
@@ -236,7 +236,8 @@ mod tests {
         let comparison = Comparison::new(&recipe, &rows);
         let timelines = Timelines::read(folder.path(), &comparison).expect("timelines");
         assert_eq!(timelines.charts().count(), 15);
-        let captions: Vec<&str> = timelines.shown(&comparison).iter().map(|t| t.chart.caption.as_str()).collect();
+        let captions: Vec<&str> =
+            timelines.shown(&comparison).iter().map(|t| t.chart.caption.as_str()).collect();
         assert_eq!(captions.len(), 3);
         assert!(captions[0].starts_with("Timeline of one step: level 0 at 4×1024, 4096"), "{captions:?}");
     }

@@ -14,7 +14,7 @@ use typst_layout::PagedDocument;
 use typst_pdf::{PdfOptions, Timestamp};
 
 use super::charts::font_files;
-use super::document::Document;
+use super::document::{Block, Document};
 
 /// One file that needs no other; the same document gives the same bytes.
 ///
@@ -23,7 +23,14 @@ use super::document::Document;
 pub fn html(document: &Document) -> miette::Result<String> {
     let world = ReportWorld::new(document, include_str!("html.typ"))?;
     let page: HtmlDocument = typst::compile(&world).output.map_err(|errors| failed(&errors))?;
-    typst_html::html(&page, &HtmlOptions::default()).map_err(|errors| failed(&errors))
+    let html = typst_html::html(&page, &HtmlOptions { pretty: true }).map_err(|errors| failed(&errors))?;
+    let charts = document.blocks.iter().filter_map(|block| match block {
+        Block::Figure(chart) => Some(chart),
+        _ => None,
+    });
+    Ok(charts.fold(html, |html, chart| {
+        html.replace(&format!("<chart-svg name=\"{}\"></chart-svg>", chart.name), &chart.svg)
+    }))
 }
 
 /// The bytes of the PDF; the same document gives the same bytes.
@@ -84,7 +91,9 @@ impl ReportWorld {
         let report = serde_json::to_vec(document).into_diagnostic()?;
         let style = include_str!("report.css").as_bytes();
         Ok(Self {
-            library: LazyHash::new(Library::builder().with_features([Feature::Html].into_iter().collect()).build()),
+            library: LazyHash::new(
+                Library::builder().with_features([Feature::Html].into_iter().collect()).build(),
+            ),
             fonts,
             template: Source::new(file("template.typ")?, template.into()),
             files: [(file("report.json")?, Bytes::new(report)), (file("report.css")?, Bytes::new(style))],

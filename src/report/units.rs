@@ -1,7 +1,7 @@
 //! [`Unit`]: how a number of the report is written, and by what a chart's axis divides it.
 
-use crate::recipe::Bytes;
-use crate::text::{byte_unit, percent, rate, ratio, seconds, significant, time_unit};
+use crate::words::Bytes;
+use crate::words::text::{byte_unit, percent, rate, ratio, seconds, significant, time_unit};
 
 /// What a column's numbers are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

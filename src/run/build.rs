@@ -10,7 +10,7 @@ use miette::{Result, miette};
 use crate::device::{DeviceId, cuda};
 use crate::recipe::Cell;
 use crate::row::Row;
-use crate::text::and;
+use crate::words::text::and;
 
 /// Hash of the sources and the profile this program was built from.
 pub const SOURCES: &str = env!("RUNNER_BUILD");

@@ -7,8 +7,9 @@ use sysinfo::System;
 
 use super::build;
 use crate::device::{Ceilings, DeviceId};
-use crate::recipe::{Compute, Recipe};
+use crate::recipe::Recipe;
 use crate::row::Environment;
+use crate::words::Compute;
 
 /// Seconds the ceilings may take: one, and on a GPU some more for its libraries to load.
 const CEILINGS_LIMIT: Duration = Duration::from_secs(120);
@@ -39,7 +40,7 @@ pub fn measure_environment(recipe: &Recipe, device: DeviceId) -> Environment {
 fn ceilings(device: DeviceId, types: &[Compute]) -> Option<Ceilings> {
     let mut child = Command::new(std::env::current_exe().ok()?)
         .args(["ceilings", &device.to_string()])
-        .args(types.iter().map(|compute| compute.name()))
+        .args(types.iter().map(|compute| compute.into_str()))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())

@@ -79,8 +79,8 @@ pub fn memory_limit(cell: &Cell, device: &DeviceInfo) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::recipe::Bytes;
     use crate::run::mock;
+    use crate::words::Bytes;
 
     #[test]
     fn the_limit_is_the_recipes_or_what_is_free() {

@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-use super::protocol::Event;
+use crate::train::protocol::Event;
 
 /// Longest line that is read as an event: the result of a cell with a million steps has 64 MB.
 const EVENT_LINE: u64 = 128 << 20;

@@ -12,7 +12,6 @@ pub(crate) mod mock;
 mod options;
 mod process;
 mod progress;
-pub mod protocol;
 mod row_files;
 mod schedule;
 mod shard;

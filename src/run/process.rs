@@ -16,9 +16,9 @@ use nix::unistd::Pid;
 use super::build::Build;
 use super::executor::{Advance, Executor, Job, Outcome};
 use super::hearing::{Heard, Hearing};
-use super::protocol::{Event, Request};
 use super::verdict::{self, Ending};
 use crate::recipe::Cell;
+use crate::train::protocol::{Event, Request};
 
 /// How often the process, the clock and Ctrl-C are looked at.
 const POLL: Duration = Duration::from_millis(50);

@@ -4,9 +4,10 @@
 use std::io::{IsTerminal, Write, stderr};
 
 use super::bars::Bars;
-use crate::recipe::{Bytes, Cell, Recipe};
+use crate::recipe::{Cell, Recipe};
 use crate::row::Row;
-use crate::text;
+use crate::words::Bytes;
+use crate::words::text;
 
 /// How a cell is called, and how much there is to do in it.
 #[derive(Clone, Debug, PartialEq)]
@@ -96,7 +97,9 @@ pub(super) fn ended(cell: &Label, row: &Row) -> String {
             Bytes(m.memory.live_peak)
         ),
         // The row has the rest of a long reason.
-        None => format!("{cell}: {}: {}", row.status.name(), row.reason.lines().next().unwrap_or_default()),
+        None => {
+            format!("{cell}: {}: {}", row.status.into_str(), row.reason.lines().next().unwrap_or_default())
+        }
     }
 }
 

@@ -15,9 +15,9 @@ use super::lock::{DeviceLock, Turn};
 use super::options::Options;
 use super::progress::{Label, Progress};
 use super::store::Store;
-use crate::contents::Contents;
 use crate::device::DeviceId;
 use crate::recipe::Recipe;
+use crate::row::contents::Contents;
 use crate::row::{Environment, Row, Status};
 
 /// All that a run works with.

@@ -12,11 +12,11 @@ use std::path::{Path, PathBuf};
 use miette::{Result, miette};
 
 use super::row_files::{Files, Found, move_aside, other_notice, read_row, read_rows};
-use crate::contents::Contents;
 use crate::device::{DeviceId, DeviceInfo};
-use crate::files::{remove_stale, write_whole};
 use crate::recipe::{Cell, Recipe, Source};
+use crate::row::contents::Contents;
 use crate::row::{Inputs, Row, key};
+use crate::words::files::{remove_stale, write_whole};
 
 const ROWS: &str = "rows";
 const TRACES: &str = "traces";

@@ -4,9 +4,9 @@ use std::fs::File;
 use std::os::unix::fs::PermissionsExt;
 
 use super::*;
-use crate::files::STALE;
 use crate::row::{FORMAT, Status};
 use crate::run::mock;
+use crate::words::files::STALE;
 
 fn open(root: &Path) -> Store {
     Store::open(root, &mock::recipe(), &mock::device()).unwrap()

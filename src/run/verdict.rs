@@ -9,10 +9,11 @@ use std::process::ExitStatus;
 use nix::sys::signal::Signal;
 
 use super::executor::Outcome;
-use super::protocol::Event;
 use crate::device::LESS_MEMORY;
-use crate::recipe::{Bytes, Length};
+use crate::recipe::Length;
 use crate::row::Status;
+use crate::train::protocol::Event;
+use crate::words::Bytes;
 
 /// What is known when a process has ended by itself without a measurement.
 pub struct Ending<'a> {

@@ -9,8 +9,8 @@ use super::train;
 use crate::device;
 use crate::measure::Stop;
 use crate::recipe::Cell;
-use crate::refusal::Refusal;
-use crate::run::protocol::{Event, Request};
+use crate::train::protocol::{Event, Request};
+use crate::words::refusal::Refusal;
 
 /// `runner cell`: serves the one request on standard input.
 pub fn serve() -> ExitCode {
@@ -94,7 +94,7 @@ fn end_with_the_runner() {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::refusal::refuse;
+    use crate::words::refusal::refuse;
 
     fn reason(work: fn()) -> String {
         match ended_by(catch_unwind(work).expect_err("it panics")) {

@@ -5,8 +5,8 @@ use burn::tensor::Tensor;
 use super::training::Training;
 use crate::measure::Phase;
 use crate::model::language::{Gpt2, Llama};
-use crate::model::named::Named;
 use crate::model::{Model, Network, swiglu::SwigluStack};
+use crate::params::named::Named;
 use crate::recipe::Cell;
 
 /// Every weight before the first of a cell's measured steps and after the last, and the loss of each.

@@ -5,6 +5,7 @@ mod change;
 mod clock;
 mod outcome;
 mod pipeline;
+pub mod protocol;
 mod training;
 
 pub use cell::serve;

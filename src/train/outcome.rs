@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use crate::device::DeviceId;
 use crate::measure::{Evaluation, Loading, Measured, Measurement, Samples};
+use crate::measure::{GradientHistogram, ScalerRecord};
 use crate::ops::Operator;
 use crate::optim::OptimizerConfig;
-use crate::precision::{GradientHistogram, ScalerRecord};
 use crate::recipe::Cell;
 
 /// What a cell's training came to.
@@ -53,7 +53,7 @@ pub fn measurement(cell: &Cell, outcome: Outcome) -> Measurement {
         step,
         loss: losses,
         evaluations,
-        scaler: cell.precision.scaler.map(|config| ScalerRecord::new(&config, &noted)),
+        scaler: cell.precision.scaler.map(|config| ScalerRecord::new(config.first_scale(), &noted)),
         gradient_histogram,
         memory,
         crossings,
@@ -94,7 +94,7 @@ fn paths(cell: &Cell) -> BTreeMap<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::Counts;
+    use crate::measure::Counts;
     use crate::measure::{Load, MemoryUse};
     use crate::recipe::{Recipe, Source};
 

@@ -7,15 +7,15 @@ use burn::tensor::{Gradients, Tensor};
 use super::change::Damage;
 use crate::device::DeviceId;
 use crate::measure::{Evaluation, Load, Meter, Phase};
-use crate::model::named::{self, Named};
 use crate::model::{Network, Steps};
-use crate::offload::Blocks;
+use crate::ops::autocast::{autocast, keep_casts};
 use crate::ops::checkpoint::differentiate;
 use crate::optim::host::Work;
 use crate::optim::{GradientSet, Optimizer, StepSize, clip_factor};
-use crate::precision::autocast::{autocast, keep_casts};
+use crate::params::named::{self, Named};
 use crate::precision::{GradScaler, Unscaled};
 use crate::recipe::Cell;
+use crate::residence::Blocks;
 
 /// What a step has computed when its update comes.
 pub struct BeforeUpdate<'s, N> {

@@ -3,7 +3,8 @@
 use super::tolerance::{Tolerance, tolerance};
 use super::{Kind, Values};
 use crate::device::DeviceId;
-use crate::recipe::{Cell, Compute};
+use crate::recipe::Cell;
+use crate::words::Compute;
 
 /// What became of one quantity.
 #[derive(Clone, Debug)]

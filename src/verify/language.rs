@@ -16,11 +16,12 @@ use crate::model::Model;
 use crate::model::config::{Architecture, from_hugging_face};
 use crate::model::generate::{Choice, Request, generate};
 use crate::model::language::{Gpt2, Llama};
-use crate::model::named::{Named, wide};
-use crate::precision::autocast;
-use crate::recipe::{Cell, Compute};
+use crate::ops::autocast::autocast;
+use crate::params::named::{Named, wide};
+use crate::params::weights::Weights;
+use crate::recipe::Cell;
 use crate::train::Training;
-use crate::weights::Weights;
+use crate::words::Compute;
 
 /// Settings under which at least logits, loss and gradients are the reference's.
 const VERIFIED: [&str; 11] = [
@@ -207,7 +208,8 @@ fn continuation<N: Trained>(network: &N, cell: &Cell, reference: &Reference) -> 
     let name = format!("greedy continuation, {} tokens", request.tokens);
     let compute = cell.precision.compute;
     if compute != Compute::Fp32 {
-        let reason = format!("where two tokens are nearly as likely, rounding to {} decides", compute.name());
+        let reason =
+            format!("where two tokens are nearly as likely, rounding to {} decides", compute.into_str());
         return Some(Check::not_compared(name, reason));
     }
     let ours = generate(network, &prompts, &request, &cell.device_id().burn()).concat();

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use miette::{Result, miette};
 
 use crate::recipe::{Cell, Recipe, Setting, Source};
-use crate::text;
+use crate::words::text;
 
 /// A cell to verify, and what sets it apart from the others.
 pub struct Variant {

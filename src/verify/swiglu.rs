@@ -7,9 +7,9 @@ use super::check::Comparison;
 use super::settings::{Variant, variants};
 use super::{Check, Golden, Kind, Options, Values};
 use crate::device::dtype;
-use crate::model::named::wide;
 use crate::ops::dense::{Arithmetic, WeightLayout};
 use crate::ops::swiglu::swiglu;
+use crate::params::named::wide;
 use crate::recipe::Cell;
 
 /// The tensors a SwiGLU reference holds.

@@ -2,7 +2,7 @@
 
 use super::Kind;
 use crate::device::DeviceId;
-use crate::recipe::Compute;
+use crate::words::Compute;
 
 /// What a comparison allows.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -5,11 +5,12 @@ use burn::tensor::Tensor;
 use crate::measure::Phase;
 use crate::model::Network;
 use crate::model::language::{LanguageNetwork, LmBatch};
-use crate::model::named::{self, Named};
-use crate::offload::Blocks;
 use crate::optim::{AdamW, OptimizerConfig};
-use crate::recipe::{Cell, Compute};
+use crate::params::named::{self, Named};
+use crate::recipe::Cell;
+use crate::residence::Blocks;
 use crate::train::{BeforeUpdate, Training};
+use crate::words::Compute;
 
 /// Updates of a reference.
 pub const STEPS: usize = 3;
@@ -124,7 +125,7 @@ pub fn differ(cell: &Cell, clipping: &[f64]) -> Option<String> {
     }
     let compute = cell.precision.compute;
     if !cell.precision.autocast && !matches!(compute, Compute::Fp32 | Compute::Tf32) {
-        return Some(format!("weights in {} cannot hold what three steps change", compute.name()));
+        return Some(format!("weights in {} cannot hold what three steps change", compute.into_str()));
     }
     let least = clipping.iter().fold(1.0f64, |least, factor| least.min(*factor));
     // A scale and its inverse are rounded.

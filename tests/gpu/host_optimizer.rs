@@ -6,8 +6,8 @@ use std::path::Path;
 use burn::module::{Module, Param, ParamId};
 use burn::tensor::{Device, Distribution, Tensor};
 use runner::device::DeviceId;
-use runner::offload::Memory;
 use runner::optim::{AdamW, GradientSet, Optimizer, OptimizerConfig, StepSize};
+use runner::residence::Memory;
 use runner::verify::{self, Check};
 
 use crate::on_gpu;

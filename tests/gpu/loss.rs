@@ -6,7 +6,7 @@ use runner::device::cuda::{Event, PeakObservation, Usage};
 use runner::ops::Operator;
 use runner::ops::cross_entropy::linear_cross_entropy;
 use runner::ops::dense::Arithmetic;
-use runner::recipe::Compute;
+use runner::words::Compute;
 
 use crate::on_gpu;
 use crate::reference::{median, random};

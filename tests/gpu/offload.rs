@@ -4,13 +4,14 @@
 use std::path::Path;
 
 use runner::device::DeviceId;
-use runner::model::config::{Architecture, WeightsFrom, from_hugging_face};
+use runner::model::config::{Architecture, from_hugging_face};
 use runner::model::language::{Computation, LanguageNetwork, Llama, Tokens};
-use runner::model::source::Source;
-use runner::offload::{Offload, Placement, Strategy};
 use runner::ops::dense::Arithmetic;
 use runner::ops::{Level, Ops};
-use runner::recipe::Compute;
+use runner::params::WeightsFrom;
+use runner::params::source::Source;
+use runner::residence::{Offload, Placement, Strategy};
+use runner::words::Compute;
 
 use crate::on_gpu;
 use crate::reference::host;
@@ -52,7 +53,7 @@ fn order_of_slots() {
         };
         for strategy in Strategy::ALL {
             let difference = largest(&logits(Offload::of(strategy), false));
-            checks.below(&format!("logits with offload {}", strategy.name()), difference, 1e-5);
+            checks.below(&format!("logits with offload {}", strategy.into_str()), difference, 1e-5);
         }
         let wrong = largest(&logits(Offload { buffers: 2, ..Offload::of(Strategy::Overlap) }, true));
         let noticed = wrong.is_nan() || wrong > 1e-3;

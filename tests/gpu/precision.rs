@@ -6,11 +6,12 @@ use std::time::Instant;
 use burn::module::{Module, Param, ParamId};
 use burn::tensor::{DType, Device, Tensor};
 use runner::device::DeviceId;
-use runner::offload::Memory;
+use runner::ops::autocast;
 use runner::ops::dense::{Arithmetic, WeightLayout, dense};
 use runner::optim::{AdamW, GradientSet, Optimizer, OptimizerConfig, Sgd, StepSize};
-use runner::precision::{DynamicGradScaler, GradScaler, ScalerConfig, autocast};
-use runner::recipe::Compute;
+use runner::precision::{DynamicGradScaler, GradScaler, ScalerConfig};
+use runner::residence::Memory;
+use runner::words::Compute;
 
 use crate::on_gpu;
 use crate::reference::{error, host, on, random, tolerance};

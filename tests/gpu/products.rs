@@ -3,7 +3,7 @@
 use burn::tensor::{DType, Tensor};
 use runner::device::cuda::{Fp32Math, Operand, Output, matmul};
 use runner::device::dtype;
-use runner::recipe::Compute;
+use runner::words::Compute;
 
 use crate::on_gpu;
 use crate::reference::TYPES;
@@ -25,9 +25,9 @@ fn matmul_against_f64() {
                 let side = |t: &Tensor<2>, transposed| Operand { tensor: primitive(t.clone()), transposed };
                 for out in [dtype(compute), DType::F32] {
                     let run = |output| {
-                        host(tensor(matmul(side(&a, ta), side(&b, tb), output, compute.fp32_math())))
+                        host(tensor(matmul(side(&a, ta), side(&b, tb), output, Fp32Math::of(compute))))
                     };
-                    let what = format!("matmul {} {name} into {out:?}", compute.name());
+                    let what = format!("matmul {} {name} into {out:?}", compute.into_str());
                     // Into fp32 only the sums are rounded: the operands are what the reference multiplies.
                     let limit = match (compute, out) {
                         (Compute::Bf16 | Compute::Fp16, DType::F32) => 1e-5,
@@ -49,8 +49,8 @@ fn matmul_against_f64() {
             let expected = product(&host(a.clone()), &host(b.clone()), sizes, true, false);
             let lhs = Operand { tensor: primitive(a.transpose()), transposed: false };
             let rhs = Operand { tensor: primitive(b), transposed: false };
-            let got = host(tensor(matmul(lhs, rhs, Output::New(dtype(compute)), compute.fp32_math())));
-            let what = format!("matmul {} of views", compute.name());
+            let got = host(tensor(matmul(lhs, rhs, Output::New(dtype(compute)), Fp32Math::of(compute))));
+            let what = format!("matmul {} of views", compute.into_str());
             checks.below(&what, error(&got, &expected), 4.0 * tolerance(compute));
         }
     });

@@ -6,7 +6,7 @@ use runner::device::dtype;
 use runner::ops::dense::{Arithmetic, WeightLayout};
 use runner::ops::swiglu::swiglu;
 use runner::ops::{Level, Operator};
-use runner::recipe::Compute;
+use runner::words::Compute;
 
 /// A stack of SwiGLU layers with its own weights, as the study's.
 pub struct Stack {

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::data::samples::{SampleUnit, Tokenize};
 use crate::data::section::RawData;
-use crate::recipe::Rule;
+use crate::words::Rule;
 
 const NUM_WORKERS: usize = 1;
 /// Enough to bridge one batch that takes twice as long.

@@ -7,10 +7,11 @@ use burn::tensor::{DType, Distribution, Tensor};
 use burn_cubecl::tensor::CubeTensor;
 use cudarc::driver::sys;
 
+use super::Fp32Math;
 use super::block::Block;
 use super::{CudaStore, Event, Gpu, Operand, Output, PinnedArena, buffer, matmul};
 use crate::device::{BlockStore, Ceilings, Side, StoreSize, dtype};
-use crate::recipe::Compute;
+use crate::words::Compute;
 
 /// Side of the square matrices whose product is timed: 2·8192³ = 1.1 TFLOP, milliseconds on the
 /// fastest GPU in bf16, and far more than one wave of blocks.
@@ -30,7 +31,7 @@ pub fn ceilings(gpu: &'static Gpu, types: &[Compute]) -> Ceilings {
         };
         let (a, b) = (random(), random());
         let side = |tensor: &CubeTensor| Operand { tensor: tensor.clone(), transposed: false };
-        let math = compute.fp32_math();
+        let math = Fp32Math::of(*compute);
         let seconds = fastest(gpu, || drop(matmul(side(&a), side(&b), Output::New(dtype(*compute)), math)));
         let rate = Some(2.0 * (n as f64).powi(3) / seconds);
         match compute {

@@ -35,7 +35,7 @@ use cubecl_runtime::runtime::Runtime;
 use cubecl_runtime::storage::{ComputeStorage, ManagedResource};
 
 use super::{DeviceInfo, LESS_MEMORY};
-use crate::recipe::Bytes;
+use crate::words::Bytes;
 
 pub use activity::Recording;
 pub use blas::{Fp32Math, TuningAllowed};

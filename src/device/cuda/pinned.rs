@@ -1,6 +1,7 @@
 //! Page-locked host memory: the only host memory a copy engine reads and writes at full rate and
 //! without a copy of its own.
 
+use crate::words::Bytes;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -9,7 +10,6 @@ use cudarc::driver::sys;
 
 use super::Gpu;
 use crate::device::host::HostMemory;
-use crate::recipe;
 
 static PINNED: AtomicU64 = AtomicU64::new(0);
 
@@ -63,7 +63,7 @@ impl PinnedArena {
         unsafe { sys::cuMemHostAlloc(&mut start, bytes.max(1), sys::CU_MEMHOSTALLOC_PORTABLE) }
             .result()
             .map_err(|e| {
-                let bytes = recipe::Bytes(bytes as u64);
+                let bytes = Bytes(bytes as u64);
                 format!(
                     "the host cannot lock {bytes} of memory for the GPU, besides what is locked already: {e}"
                 )

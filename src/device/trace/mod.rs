@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-pub use crossings::{Crossing, Direction, Mark, crossings};
+pub use crossings::{Mark, crossings};
 pub use summary::{Summary, Transfers, span};
 
 /// One kernel or copy.

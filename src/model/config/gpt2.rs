@@ -3,8 +3,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::section::{WeightsFrom, count, layers, positive};
-use super::{ConfigError, NamedShape, Required, head_dim, parameters};
+use super::section::{count, layers, positive};
+use super::{ConfigError, Required, head_dim, parameters};
+use crate::params::{NamedShape, WeightsFrom};
 
 /// Dimensions of a GPT-2 decoder.
 #[derive(Clone, Debug, PartialEq, Serialize)]

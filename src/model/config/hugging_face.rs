@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::gpt2::Gpt2Keys;
 use super::llama::LlamaKeys;
 use super::{Architecture, ConfigError};
-use crate::recipe::values::{MAX_COUNT, MAX_LAYERS};
+use crate::words::values::{MAX_COUNT, MAX_LAYERS};
 
 /// Reads `folder/config.json` of model_type qwen2, llama or gpt2.
 ///

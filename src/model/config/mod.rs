@@ -13,12 +13,11 @@ mod tests;
 pub use gpt2::{Gpt2Config, Positions};
 pub use hugging_face::from_hugging_face;
 pub use llama::LlamaConfig;
-pub use section::{LanguageModel, WeightsFrom};
+pub use section::LanguageModel;
+
+use crate::params::NamedShape;
 
 use crate::measure::elements;
-
-/// A tensor's name in Hugging Face's spelling, and its shape.
-pub type NamedShape = (String, Vec<usize>);
 
 /// A language model's architecture with its dimensions.
 #[derive(Clone, Debug, PartialEq)]

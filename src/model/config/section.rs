@@ -3,8 +3,6 @@
 //! Dimensions come from a preset, from keys written beside it (which override the preset's), or
 //! from the `config.json` of a folder of weights, which no written key may contradict.
 
-use std::path::PathBuf;
-
 use serde::de::{DeserializeOwned, Deserializer, Error};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -12,7 +10,8 @@ use serde_json::{Map, Value};
 use super::gpt2::{Gpt2Config, Gpt2Keys};
 use super::llama::{LlamaConfig, LlamaKeys};
 use super::{Architecture, ConfigError, from_hugging_face, presets};
-use crate::recipe::{nearest, values};
+use crate::params::WeightsFrom;
+use crate::words::{nearest, values};
 
 /// `[model] kind = "qwen2" | "llama" | "gpt2"`, resolved. It serialises as all of its dimensions,
 /// and deserialises from those as well as from what a user types.
@@ -23,32 +22,6 @@ pub struct LanguageModel<Config> {
     pub weights: WeightsFrom,
     #[serde(flatten)]
     pub config: Config,
-}
-
-/// `model.weights = "random"`, or a Hugging Face folder.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "String", into = "String")]
-pub enum WeightsFrom {
-    /// Drawn from the cell's seed.
-    #[default]
-    Random,
-    /// Holds `config.json` and `*.safetensors`; relative to the current directory.
-    Folder(PathBuf),
-}
-
-impl From<String> for WeightsFrom {
-    fn from(text: String) -> Self {
-        if text == "random" { Self::Random } else { Self::Folder(text.into()) }
-    }
-}
-
-impl From<WeightsFrom> for String {
-    fn from(weights: WeightsFrom) -> Self {
-        match weights {
-            WeightsFrom::Random => "random".into(),
-            WeightsFrom::Folder(folder) => folder.display().to_string(),
-        }
-    }
 }
 
 impl LanguageModel<LlamaConfig> {

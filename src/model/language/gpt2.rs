@@ -8,12 +8,12 @@ use super::parts::{Conv1d, Embedding, LayerNorm, Linear};
 use super::stack::{self, Context, build, through};
 use super::{Cache, Computation, LanguageNetwork, Tokens, attend};
 use crate::model::config::{Gpt2Config, Positions};
-use crate::model::source::Source;
-use crate::offload::{Blocks, Placement};
 use crate::ops::attention::{Heads, attention_packed};
 use crate::ops::embedding::Ids;
 use crate::ops::gelu::gelu;
 use crate::ops::residual::residual;
+use crate::params::source::Source;
+use crate::residence::{Blocks, Placement};
 
 #[derive(Module, Debug)]
 pub struct Gpt2 {

@@ -9,14 +9,14 @@ use super::parts::{Embedding, Linear, RmsNorm};
 use super::stack::{Block, Context, build, through};
 use super::{Cache, Computation, LanguageNetwork, Tokens, attend};
 use crate::model::config::LlamaConfig;
-use crate::model::source::Source;
-use crate::offload::{Blocks, Placement};
 use crate::ops::attention::Heads;
+use crate::ops::autocast::weight;
 use crate::ops::dense::WeightLayout;
 use crate::ops::residual::residual;
 use crate::ops::rope::{Rotation, rope};
 use crate::ops::swiglu::swiglu;
-use crate::precision::autocast::weight;
+use crate::params::source::Source;
+use crate::residence::{Blocks, Placement};
 
 #[derive(Module, Debug)]
 pub struct Llama {

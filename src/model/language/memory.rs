@@ -4,12 +4,13 @@
 use crate::device::DeviceId;
 use crate::measure::{Estimate, Ledger, check_elements, elements};
 use crate::model::Flops;
-use crate::offload::Memory;
 use crate::ops::attention::block;
 use crate::ops::cross_entropy::chunk;
 use crate::ops::swiglu::memory::Sizes;
 use crate::ops::{Level, Operator};
-use crate::recipe::{Cell, Rule, Train};
+use crate::recipe::{Cell, Train};
+use crate::residence::Memory;
+use crate::words::Rule;
 
 /// The sizes that decide a decoder's memory and arithmetic.
 #[derive(Clone, Copy, Debug)]

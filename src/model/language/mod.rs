@@ -16,16 +16,17 @@ pub use cache::Cache;
 pub use gpt2::{Gpt2, shape as gpt2_shape};
 pub use llama::{Llama, shape as llama_shape};
 
-use super::source::Source;
-use crate::offload::Blocks;
 use crate::ops::attention::{Heads, Mask, attend_cached, attention};
+use crate::ops::autocast::weight;
 use crate::ops::cross_entropy::linear_cross_entropy;
 use crate::ops::dense::Arithmetic;
 use crate::ops::embedding::{Ids, integers};
 use crate::ops::{Level, Ops};
-use crate::precision::autocast::weight;
-use crate::recipe::{Cell, Rule};
-use crate::refusal::refuse;
+use crate::params::source::Source;
+use crate::recipe::Cell;
+use crate::residence::Blocks;
+use crate::words::Rule;
+use crate::words::refusal::refuse;
 
 /// How a network computes: the same weights, other arithmetic or other operators.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -183,6 +184,6 @@ pub(crate) fn check(cell: &Cell, positions: usize) -> Result<(), Rule> {
 }
 
 /// The source of a cell's parameters. Weights that cannot be used end the cell.
-fn source(cell: &Cell, from: &super::config::WeightsFrom, expected: &[super::config::NamedShape]) -> Source {
+fn source(cell: &Cell, from: &crate::params::WeightsFrom, expected: &[crate::params::NamedShape]) -> Source {
     Source::open(from, expected, cell.device_id(), cell.precision.stored()).unwrap_or_else(|e| refuse(e))
 }

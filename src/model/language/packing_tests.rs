@@ -9,13 +9,14 @@ use super::Prepared;
 use crate::data::sampler::{LastSample, Sampler, SamplerConfig};
 use crate::data::{Collated, Collator, Samples, Tokenize, Tokenizer};
 use crate::device::{DeviceId, Staging};
-use crate::model::config::{Architecture, WeightsFrom, from_hugging_face};
-use crate::model::named;
-use crate::model::source::Source;
+use crate::model::config::{Architecture, from_hugging_face};
 use crate::ops::dense::Arithmetic;
 use crate::ops::testing::assert_close;
 use crate::ops::{Level, Operator, Ops};
-use crate::recipe::Compute;
+use crate::params::WeightsFrom;
+use crate::params::named;
+use crate::params::source::Source;
+use crate::words::Compute;
 
 const MAX_LENGTH: usize = 48;
 

@@ -5,11 +5,11 @@ use burn::module::{Module, Param};
 use burn::tensor::Tensor;
 
 use super::Computation;
-use crate::model::source::{Init, Source};
+use crate::ops::autocast::weight;
 use crate::ops::dense::{WeightLayout, dense};
 use crate::ops::embedding::{Ids, embedding};
 use crate::ops::norm::{layer_norm, rms_norm};
-use crate::precision::autocast::weight;
+use crate::params::source::{Init, Source};
 
 /// Standard deviation of random weights, as transformers draws them.
 const DEVIATION: f64 = 0.02;

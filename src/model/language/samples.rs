@@ -6,16 +6,17 @@ use burn::tensor::Device;
 
 use super::{LmBatch, Tokens, next_labels};
 use crate::data::{
-    Collated, Collator, Counts, DataError, Dataset, Draws, Finish, LastSample, Loader, Plan, Position,
-    Sampler, SamplerConfig, Samples, Segments, Tokenize,
+    Collated, Collator, DataError, Dataset, Draws, Finish, LastSample, Loader, Plan, Position, Sampler,
+    SamplerConfig, Samples, Segments, Tokenize,
 };
 use crate::device::{DeviceId, Staging};
+use crate::measure::Counts;
 use crate::measure::Load;
 use crate::model::Steps;
 use crate::ops::attention::{Bucket, Buckets, Grain, Mask, Packing};
 use crate::ops::embedding::{Ids, ScatterPlan};
 use crate::recipe::Cell;
-use crate::refusal::refuse;
+use crate::words::refusal::refuse;
 
 /// Widths of batches that a device prepares for, besides the largest: beyond them one finds little new.
 const MOST_WIDTHS: usize = 32;

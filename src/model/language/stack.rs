@@ -6,12 +6,12 @@ use burn::module::Module;
 use burn::tensor::Tensor;
 
 use super::{Cache, Computation, Tokens};
-use crate::model::source::Source;
-use crate::offload::{Blocks, Compute, Placement};
 use crate::ops::attention::{Heads, Mask};
+use crate::ops::autocast::{autocast, region};
 use crate::ops::embedding::Ids;
 use crate::ops::rope::Rotation;
-use crate::precision::autocast::{autocast, region};
+use crate::params::source::Source;
+use crate::residence::{Blocks, Compute, Placement};
 
 /// What all blocks of a network compute with, besides their parameters and their input.
 #[derive(Clone)]

@@ -9,10 +9,10 @@ use super::{Computation, Gpt2, LanguageNetwork, Llama, LmBatch, Tokens, source};
 use crate::data::{Batches, DataError, Dataset, Position};
 use crate::measure::Evaluation;
 use crate::model::{Model, Network, Steps};
-use crate::offload::{Blocks, Placement};
 use crate::ops::cross_entropy;
 use crate::recipe::Cell;
-use crate::refusal::refuse;
+use crate::residence::{Blocks, Placement};
+use crate::words::refusal::refuse;
 
 impl Network for Llama {
     type Batch = LmBatch;
@@ -160,13 +160,14 @@ mod tests {
 
     use super::*;
     use crate::device::DeviceId;
-    use crate::model::config::{Architecture, WeightsFrom, from_hugging_face};
-    use crate::model::named;
-    use crate::model::source::Source;
+    use crate::model::config::{Architecture, from_hugging_face};
     use crate::ops::dense::Arithmetic;
     use crate::ops::testing::assert_close;
     use crate::ops::{Level, Ops};
-    use crate::recipe::Compute;
+    use crate::params::WeightsFrom;
+    use crate::params::named;
+    use crate::params::source::Source;
+    use crate::words::Compute;
 
     /// Micro-batches with 20, 3 and 11 labels that count add up to the loss and gradients of one batch of
     /// all sequences: a mean of means would not.

@@ -4,9 +4,9 @@ use burn::tensor::{DType, Device, Distribution, Tensor};
 
 use super::*;
 use crate::ops::linear::Fp32Math;
-use crate::recipe::Compute;
 use crate::verify::Kind;
 use crate::verify::{Check, Tolerance, tolerance};
+use crate::words::Compute;
 
 /// In the dtype of x.
 fn run(

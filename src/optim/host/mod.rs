@@ -19,7 +19,7 @@ use super::{AdamW, GradientSet};
 use crate::device::{DeviceId, Mirror};
 
 /// The parameters of a module that are updated on the host; those of blocks have their own way
-/// ([`Blocks`](crate::offload::Blocks)) and share the worker.
+/// ([`Blocks`](crate::residence::Blocks)) and share the worker.
 pub struct HostAdamW {
     worker: Worker,
     device: DeviceId,

@@ -11,7 +11,7 @@ use super::canvas::{
 };
 use super::legend::{Legend, Sign};
 use super::plot::{Axis, BELOW, MARGIN, Ticks};
-use crate::text::ratio;
+use crate::words::text::ratio;
 use plotters::style::WHITE;
 
 /// Strength of the colour of forward, backward and optimizer.
@@ -140,7 +140,11 @@ impl Bars<'_, '_> {
             canvas.line(&[(left, top), (left, bottom)], MUTED, 1)
         })?;
         let longer = if broken { " A broken bar is longer than the axis." } else { "" };
-        Ok(Chart { name: self.name.into(), caption: format!("{}{}{longer}", self.caption, basis.note()), svg })
+        Ok(Chart {
+            name: self.name.into(),
+            caption: format!("{}{}{longer}", self.caption, basis.note()),
+            svg,
+        })
     }
 
     /// From zero to the largest bar or estimate of a measured cell, and whether bars reach beyond: those that

@@ -11,7 +11,7 @@ use super::canvas::Result;
 use super::legend::{Legend, Sign};
 use super::plot::Plot;
 use crate::row::Status;
-use crate::text::{and, sentence, significant};
+use crate::words::text::{and, sentence, significant};
 use panel::{Curve, Values, panel};
 
 /// More curves than this are not told apart in one chart.
@@ -97,7 +97,8 @@ fn chart(comparison: &Comparison, lines: Vec<usize>, shape: Option<usize>) -> Re
     let first = curves.iter().filter_map(|curve| curve.measured.loss.first()).copied().fold(0.0, f64::max);
     let limit = first * BLOWN_UP;
     let file = shape.map_or("curves".into(), |shape| format!("curves-{}", shape + 1));
-    let shown = if evaluated { &[Values::Loss, Values::Perplexity, Values::Accuracy][..] } else { &[Values::Loss] };
+    let shown =
+        if evaluated { &[Values::Loss, Values::Perplexity, Values::Accuracy][..] } else { &[Values::Loss] };
     let plot = Plot::new(&file, &format!("Learning curves{at}"), legend, 300);
     let plot = shown.iter().fold(plot, |plot, values| panel(plot, &curves, *values, limit));
     let mut caption = caption(&curves, &at, evaluated, limit);

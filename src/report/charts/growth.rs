@@ -6,7 +6,8 @@ use super::axis::padded;
 use super::canvas::{ALARM, Result, method_color};
 use super::legend::{Legend, Sign};
 use super::plot::{Axis, Plot, Ticks};
-use crate::precision::{ScalerConfig, ScalerRecord};
+use crate::measure::ScalerRecord;
+use crate::precision::ScalerConfig;
 
 /// More lines than this are not told apart.
 const MOST: usize = 8;
@@ -20,7 +21,9 @@ pub fn growth(comparison: &Comparison) -> Result<Vec<Chart>> {
     };
     let drawn: Vec<(usize, &ScalerRecord)> =
         (0..comparison.lines.len()).filter_map(record).take(MOST).collect();
-    let Some(steps) = drawn.iter().map(|(_, record)| record.scales.len()).max() else { return Ok(Vec::new()) };
+    let Some(steps) = drawn.iter().map(|(_, record)| record.scales.len()).max() else {
+        return Ok(Vec::new());
+    };
     let mut legend = Legend::default();
     for (place, (i, _)) in drawn.iter().enumerate() {
         legend.add(Sign::Line(method_color(place)), &comparison.name(&comparison.lines[*i]));
@@ -36,17 +39,18 @@ pub fn growth(comparison: &Comparison) -> Result<Vec<Chart>> {
         label: |exponent| format!("2^{exponent}"),
         ..Axis::new("scale, logarithmic", (low.min(high - 2.0), high))
     };
-    let plot = Plot::new("growth", "Scale of dynamic gradient scalers", legend, 220).panel(x, y, |canvas, area| {
-        let place = |step: usize, scale: f64| area.at(step as f64, scale.log2());
-        for (sign, (_, record)) in drawn.iter().enumerate() {
-            let points = record.scales.iter().zip(1..).map(|(scale, step)| place(step, *scale));
-            canvas.line(&points.collect::<Vec<_>>(), method_color(sign), 2)?;
-        }
-        let skipped = drawn.iter().flat_map(|(_, record)| {
-            record.skipped_steps.iter().map(|step| place(*step, record.scales[step - 1]))
+    let plot =
+        Plot::new("growth", "Scale of dynamic gradient scalers", legend, 220).panel(x, y, |canvas, area| {
+            let place = |step: usize, scale: f64| area.at(step as f64, scale.log2());
+            for (sign, (_, record)) in drawn.iter().enumerate() {
+                let points = record.scales.iter().zip(1..).map(|(scale, step)| place(step, *scale));
+                canvas.line(&points.collect::<Vec<_>>(), method_color(sign), 2)?;
+            }
+            let skipped = drawn.iter().flat_map(|(_, record)| {
+                record.skipped_steps.iter().map(|step| place(*step, record.scales[step - 1]))
+            });
+            skipped.into_iter().try_for_each(|at| canvas.cross(at, 3, ALARM))
         });
-        skipped.into_iter().try_for_each(|at| canvas.cross(at, 3, ALARM))
-    });
     let caption = "The scale after each step. It falls after a step that was skipped, since a gradient was not finite, \
                    and grows after many that were not.";
     Ok(vec![plot.chart(caption)?])

@@ -94,7 +94,8 @@ fn chart(comparison: &Comparison, sweep: &Sweep) -> Result<Chart> {
         let range = if log_y { padded(&values, true) } else { from_zero(values.into_iter()) };
         let (unit, size) = comparison.frame.unit(column).of_axis(high);
         // The crosses of missing values have a strip of their own above the data.
-        let missing_at = |x: f64| sweep.points.iter().filter(|(at, i)| *at == x && value(*i).is_none()).count();
+        let missing_at =
+            |x: f64| sweep.points.iter().filter(|(at, i)| *at == x && value(*i).is_none()).count();
         let strip = xs.iter().map(|x| missing_at(*x)).max().unwrap_or(0) as i32 * STACK;
         let x = Axis { log: log_x, room: (20, 24), ticks: Ticks::At(xs), ..Axis::level(name.clone(), ends) };
         let title = format!("{} in {unit}", comparison.frame.heading(column));
@@ -103,7 +104,7 @@ fn chart(comparison: &Comparison, sweep: &Sweep) -> Result<Chart> {
             draw(canvas, area, comparison, sweep, &|i| Some(comparison.value(column, i)? / size))
         });
     }
-    let held = if sweep.held.is_empty() { String::new() } else { format!(", {}", sweep.held) };
+    let held = if sweep.held.is_empty() { String::new() } else { format!(", at {}", sweep.held) };
     plot.chart(format!("Median step time and measured peak memory over {name}{held}."))
 }
 

@@ -6,7 +6,7 @@ use super::axis::from_zero;
 use super::canvas::{ALARM, Anchor, Result, SMALL, method_color};
 use super::legend::{Legend, Sign};
 use super::plot::{Axis, Plot, Ticks};
-use crate::precision::{FIRST, Magnitudes, SMALLEST, SMALLEST_NORMAL};
+use crate::measure::{FIRST, Magnitudes, SMALLEST, SMALLEST_NORMAL};
 
 /// More lines than this are not told apart.
 const MOST: usize = 8;
@@ -43,7 +43,8 @@ pub fn magnitudes(comparison: &Comparison) -> Result<Vec<Chart>> {
         )
     };
     let plot = Plot::new("gradients", "Sizes of gradients", legend, 300).panel(x, y, |canvas, area| {
-        for (exponent, what) in [(SMALLEST, "zero"), (SMALLEST_NORMAL, "digits lost"), (LARGEST, "infinite")] {
+        for (exponent, what) in [(SMALLEST, "zero"), (SMALLEST_NORMAL, "digits lost"), (LARGEST, "infinite")]
+        {
             let x = area.x.pixel(f64::from(exponent));
             canvas.line(&[(x, area.top), (x, area.bottom)], ALARM, 1)?;
             let (at, side) = if exponent == LARGEST { (x + 4, Anchor::Left) } else { (x - 4, Anchor::Right) };

@@ -52,7 +52,8 @@ pub fn draw(comparison: &Comparison) -> miette::Result<Vec<Chart>> {
     if comparison.lines.iter().all(|line| line.measured().is_none()) {
         return Ok(Vec::new());
     }
-    let charts: Vec<Vec<Chart>> = CHARTS.iter().map(|chart| chart(comparison)).collect::<miette::Result<_>>()?;
+    let charts: Vec<Vec<Chart>> =
+        CHARTS.iter().map(|chart| chart(comparison)).collect::<miette::Result<_>>()?;
     Ok(charts.into_iter().flatten().collect())
 }
 

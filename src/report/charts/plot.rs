@@ -168,8 +168,10 @@ impl<'d> Plot<'d> {
         let foot = self.foot.as_ref().map_or(0, |(height, _)| *height);
         let svg = svg(foot_top + foot, |canvas| {
             canvas.title(&self.title)?;
-            let subtitle = fit(&self.subtitle, TEXT, WIDTH - 2 * MARGIN);
-            canvas.text(&subtitle, (MARGIN, 50), TEXT, MUTED, Anchor::Left)?;
+            if !self.subtitle.is_empty() {
+                let subtitle = fit(&self.subtitle, TEXT, WIDTH - 2 * MARGIN);
+                canvas.text(&subtitle, (MARGIN, 50), TEXT, MUTED, Anchor::Left)?;
+            }
             self.legend.draw(canvas, legend_top)?;
             for (i, panel) in self.panels.iter().enumerate() {
                 let sides = match i % 2 {

@@ -98,7 +98,7 @@ fn points(comparison: &Comparison) -> Vec<Point> {
 }
 
 /// Name and mean of the methods with a dynamic scale and of the baseline.
-fn levels(comparison: &Comparison) -> Vec<(&str, f64)> {
+fn levels<'c>(comparison: &'c Comparison) -> Vec<(&'c str, f64)> {
     let shown = |i: usize| match comparison.lines[i].cell.precision.scaler {
         Some(ScalerConfig::Dynamic(_)) => true,
         Some(ScalerConfig::Static(_)) => false,

@@ -12,7 +12,7 @@ use super::canvas::{
 use super::legend::{Legend, Sign};
 use super::plot::{Axis, BELOW, MARGIN, Ticks};
 use crate::device::trace::{Activity, ActivityKind, Mark, Summary, span};
-use crate::text::{percent, seconds, time_unit};
+use crate::words::text::{percent, seconds, time_unit};
 
 const LEGEND: i32 = 62;
 /// Height of all lanes together, as long as each has room for its name.
@@ -154,7 +154,7 @@ pub fn timeline(name: &str, cell: &str, activities: &[Activity]) -> Result<Optio
 /// Name and end of each phase, in nanoseconds from the origin.
 fn phases(marks: &[&Activity], origin: u64) -> Vec<(&'static str, u64)> {
     let end = |mark: &&Activity| match Mark::of(mark)? {
-        Mark::End(phase) => Some((phase.into(), mark.start.saturating_sub(origin))),
+        Mark::End(phase) => Some((phase.into_str(), mark.start.saturating_sub(origin))),
         Mark::TurnBegins | Mark::TurnEnds => None,
     };
     marks.iter().filter_map(end).collect()

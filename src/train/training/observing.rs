@@ -3,11 +3,13 @@
 use std::path::Path;
 
 use super::Training;
-use crate::device::trace::{self, Crossing, Mark};
+use crate::device::trace::{self, Mark};
+use crate::measure::Crossing;
+use crate::measure::GradientHistogram;
 use crate::measure::{Evaluation, Stop, diverged};
 use crate::model::Network;
-use crate::precision::autocast::autocast;
-use crate::precision::{GradientHistogram, gradient_histogram};
+use crate::ops::autocast::autocast;
+use crate::precision::gradient_histogram;
 
 impl<N: Network> Training<'_, N> {
     /// The sizes of the gradients that the next step's first micro-batch gives.

@@ -1,5 +1,6 @@
 //! What decides the algorithm of a matrix product: [`Problem`], and the [`Addresses`] of one.
 
+use crate::words::Compute;
 use burn::tensor::DType;
 use serde::Serialize;
 
@@ -10,6 +11,13 @@ pub enum Fp32Math {
     Exact,
     /// Operands rounded to TF32 (10 bits of mantissa) on the tensor cores.
     Tf32,
+}
+
+impl Fp32Math {
+    /// How fp32 tensors are multiplied under `compute`.
+    pub fn of(compute: Compute) -> Self {
+        if compute == Compute::Tf32 { Self::Tf32 } else { Self::Exact }
+    }
 }
 
 /// One operand as it lies in memory: a batch of row-major matrices.

@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 use super::WORKSPACE;
 use super::problem::Problem;
 use super::tuning::Fastest;
-use crate::files;
+use crate::words::files;
 
 /// The algorithms of one kind of device, driver and library. cuBLASLt's numbers mean the same in every
 /// process that has the same version.

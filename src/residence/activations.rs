@@ -175,7 +175,7 @@ impl Kept {
 mod tests {
     use super::*;
     use crate::device::DeviceId;
-    use crate::offload::{Memory, Offload};
+    use crate::residence::{Memory, Offload};
 
     fn activations(strategy: Strategy) -> Activations {
         let offload = Offload { activations: Memory::Host, ..Offload::of(strategy) };

@@ -9,13 +9,14 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::cache;
 use crate::data::{Corpus, Data, Split, TextSource, Tokenizer, TokenizerSource};
-use crate::files;
-use crate::model::config::WeightsFrom;
-use crate::recipe::{Bytes, Cell};
+use crate::params::WeightsFrom;
+use crate::params::weights;
+use crate::recipe::Cell;
 use crate::row::Inputs;
-use crate::weights;
+use crate::words::Bytes;
+use crate::words::cache;
+use crate::words::files;
 
 /// Checksums of files from this size on are remembered between runs; smaller ones take no time.
 const REMEMBERED: u64 = 1 << 20;

@@ -8,9 +8,9 @@ use burn::backend::DispatchTensor;
 use burn::module::{Param, ParamId};
 use burn::tensor::{DType, Device, Distribution, Tensor};
 
-use super::config::{NamedShape, WeightsFrom};
+use super::{NamedShape, WeightsFrom};
 use crate::device::{DeviceId, Filler};
-use crate::weights::{Dtype, View, Weights, WeightsError};
+use crate::params::weights::{Dtype, View, Weights, WeightsError};
 
 /// What a parameter is before training.
 #[derive(Clone, Copy, Debug, PartialEq)]

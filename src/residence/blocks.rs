@@ -14,10 +14,10 @@ use super::engine::{Engine, GRADIENT_SLOTS, Pass};
 use super::layout::Layout;
 use super::operator::{checkpointed, offloaded};
 use crate::device::{Side, StoreSize};
-use crate::model::named::{Named, wide};
-use crate::model::source::Source;
 use crate::optim::host::{Work, Worker};
 use crate::optim::{Optimizer, StepSize};
+use crate::params::named::{Named, wide};
+use crate::params::source::Source;
 
 /// A block's computation: its number, the source of its parameters, and its input.
 pub type Compute = Arc<dyn Fn(usize, &Source, Tensor<2>) -> Tensor<2> + Send + Sync>;

@@ -1,5 +1,7 @@
 //! [`Row`]: everything that is known about one finished cell, stored as one JSON file.
 
+pub mod contents;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -9,14 +11,16 @@ use sha2::{Digest, Sha256};
 use crate::device::{Ceilings, DeviceInfo};
 use crate::measure::{Estimate, Measurement};
 use crate::model::Flops;
-use crate::recipe::{Cell, Settings};
+use crate::recipe::Cell;
+use crate::words::Settings;
 
 /// Rises when a field changes its meaning; rows of another format are not read.
 pub const FORMAT: u32 = 1;
 
 /// How a cell ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, strum::Display, strum::IntoStaticStr)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase", const_into_str)]
 pub enum Status {
     Ok,
     /// Out of memory: the device's, the host's, or the recipe's `memory_limit`.
@@ -25,17 +29,6 @@ pub enum Status {
     Failed,
     /// The loss became NaN or infinite, or a gradient scaler skipped step after step.
     Diverged,
-}
-
-impl Status {
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Oom => "oom",
-            Self::Failed => "failed",
-            Self::Diverged => "diverged",
-        }
-    }
 }
 
 /// SHA-256 of the files a cell reads, by the dotted key that names them: `"data.corpus" → "ab12…"`.
@@ -132,7 +125,7 @@ impl Row {
 
     /// Dotted settings of the cell.
     pub fn settings(&self) -> Settings {
-        crate::recipe::flatten(&self.cell)
+        crate::words::flatten(&self.cell)
     }
 }
 

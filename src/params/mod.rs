@@ -1,0 +1,38 @@
+//! Parameters: where they come from, by their names, and files of weights.
+
+pub mod named;
+pub mod source;
+pub mod weights;
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// A tensor's name in Hugging Face's spelling, and its shape.
+pub type NamedShape = (String, Vec<usize>);
+
+/// `model.weights = "random"`, or a Hugging Face folder.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "String", into = "String")]
+pub enum WeightsFrom {
+    /// Drawn from the cell's seed.
+    #[default]
+    Random,
+    /// Holds `config.json` and `*.safetensors`; relative to the current directory.
+    Folder(PathBuf),
+}
+
+impl From<String> for WeightsFrom {
+    fn from(text: String) -> Self {
+        if text == "random" { Self::Random } else { Self::Folder(text.into()) }
+    }
+}
+
+impl From<WeightsFrom> for String {
+    fn from(weights: WeightsFrom) -> Self {
+        match weights {
+            WeightsFrom::Random => "random".into(),
+            WeightsFrom::Folder(folder) => folder.display().to_string(),
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! The words that every part speaks: units, values with rules, errors, texts and files.
+
+pub mod cache;
+mod compute;
+pub mod files;
+pub mod refusal;
+mod rule;
+mod settings;
+pub mod text;
+pub mod values;
+
+pub use compute::Compute;
+pub use rule::{Rule, nearest};
+pub use settings::{Settings, flatten};
+pub use values::Bytes;

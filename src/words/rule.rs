@@ -1,0 +1,26 @@
+//! [`Rule`]: what a recipe breaks, and [`nearest`]: the word that a slip of the pen meant.
+
+/// A rule that a cell breaks: which keys it speaks of, what is wrong and what to change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rule {
+    /// Dotted keys; the error points at the first one that is written in the recipe.
+    pub keys: Vec<&'static str>,
+    pub message: String,
+    pub help: String,
+}
+
+impl Rule {
+    pub fn new(keys: &[&'static str], message: impl Into<String>, help: impl Into<String>) -> Self {
+        Self { keys: keys.to_vec(), message: message.into(), help: help.into() }
+    }
+}
+
+/// The candidate closest in spelling, when it is close enough to be a slip.
+pub fn nearest<'a>(typed: &str, candidates: &[&'a str]) -> Option<&'a str> {
+    candidates
+        .iter()
+        .map(|c| (strsim::normalized_damerau_levenshtein(&typed.to_lowercase(), c), *c))
+        .filter(|(score, _)| *score > 0.5)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, c)| c)
+}

@@ -1,0 +1,25 @@
+//! [`Settings`]: nested values under dotted keys.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+/// A cell as dotted keys and values, spelled as in the recipe: `"train.batch_size" → 4`.
+pub type Settings = BTreeMap<String, Value>;
+
+/// Nested JSON as dotted keys and values.
+pub fn flatten(value: &Value) -> Settings {
+    fn walk(prefix: &str, value: &Value, out: &mut Settings) {
+        let Value::Object(map) = value else {
+            out.insert(prefix.to_string(), value.clone());
+            return;
+        };
+        for (key, inner) in map {
+            let path = if prefix.is_empty() { key.clone() } else { format!("{prefix}.{key}") };
+            walk(&path, inner, out);
+        }
+    }
+    let mut out = Settings::new();
+    walk("", value, &mut out);
+    out
+}
