@@ -6,7 +6,7 @@ use super::table::Comparison;
 use crate::words::text::percent;
 
 /// So many times as much is given in times, not in percent more.
-pub const MANY: f64 = 9.0;
+const MANY: f64 = 9.0;
 
 /// Relative changes at the sizes where both the method and its baseline ran to their end: -0.1 is a tenth less.
 pub struct Change {
@@ -35,24 +35,32 @@ impl Change {
         self.shares.max().expect("one change at least")
     }
 
-    /// `15 to 30 %`, from the smallest to the largest; `None` of a single size. Both ends may read the same.
-    pub fn range(&self) -> Option<String> {
-        let (low, high) = (self.least(), self.most());
-        let number = |share: f64| percent(share).trim_end_matches(" %").to_string();
-        let from_to = |from: f64, to: f64| match (number(from), percent(to)) {
-            (from, to) if to == format!("{from} %") => to,
-            (from, to) => format!("{from} to {to}"),
-        };
-        (self.shares.len() > 1).then(|| match (low < 0.0, high < 0.0) {
-            _ if self.median() >= MANY => format!("{:.0} to {:.0} times", 1.0 + low, 1.0 + high),
-            (true, false) => format!("{} less to {} more", percent(low), percent(high)),
-            (true, true) => from_to(high, low),
-            _ => from_to(low, high),
-        })
+    pub fn count(&self) -> usize {
+        self.shares.len()
     }
 
-    /// `over 5 shapes`
-    pub fn over(&self) -> String {
-        format!("over {} {}s", self.shares.len(), self.repeated)
+    /// `20 % more`, or `171 times the` where a percentage would be hard to read; the words are those for less, more and
+    /// many times.
+    pub fn written(&self, [less, more, times]: [&str; 3]) -> String {
+        match self.median() {
+            median if median < 0.0 => format!("{} {less}", percent(median)),
+            median if median < MANY => format!("{} {more}", percent(median)),
+            median => format!("{:.0} {times}", 1.0 + median),
+        }
+    }
+
+    /// `15 to 30 % over 5 shapes`, from the smallest to the largest; `None` of a single size. Without `over` the number
+    /// of shapes is left out.
+    pub fn range(&self, over: bool) -> Option<String> {
+        let (low, high, count) = (self.least(), self.most(), self.count());
+        let [from, to] = if high < 0.0 { [high, low] } else { [low, high] };
+        let range = match percent(from) == percent(to) {
+            _ if self.median() >= MANY => format!("{:.0} to {:.0} times", 1.0 + low, 1.0 + high),
+            _ if low < 0.0 && high >= 0.0 => format!("{} less to {} more", percent(low), percent(high)),
+            true => percent(to),
+            false => format!("{} to {}", percent(from).trim_end_matches(" %"), percent(to)),
+        };
+        let over = if over { format!(" over {count} {}s", self.repeated) } else { String::new() };
+        (count > 1).then(|| format!("{range}{over}"))
     }
 }

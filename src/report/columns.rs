@@ -3,7 +3,7 @@
 //! name.
 
 use super::learning::Learned;
-use super::offload::Floor;
+use super::offload::floor;
 use super::table::Line;
 use super::units::Unit::{self, *};
 use crate::device::trace::Summary;
@@ -122,6 +122,15 @@ pub const MORE: &[Column<fn(&Line) -> Option<f64>>] = &[
     column("optimizer_bytes", "optimizer", Bytes, |l| whole(Some(l.row?.estimate.optimizer))),
     column("activations_bytes", "activations", Bytes, |l| whole(Some(l.row?.estimate.activations))),
     column("workspace_bytes", "workspace", Bytes, |l| whole(Some(l.row?.estimate.workspace))),
+    column("floor_forward_s", "floor forward", Seconds, |l| Some(floor(l)?[0])),
+    column("forward_over_floor", "×", Ratio, |l| Some(l.measured()?.forward.median / floor(l)?[0])),
+    column("floor_backward_s", "floor backward", Seconds, |l| Some(floor(l)?[1])),
+    column("backward_over_floor", "×", Ratio, |l| Some(l.measured()?.backward.median / floor(l)?[1])),
+    column("both_over_floor", "both ×", Ratio, |l| {
+        let (m, [forward, backward]) = (l.measured()?, floor(l)?);
+        Some((m.forward.median + m.backward.median) / (forward + backward))
+    }),
+    column("published", "published", Count, |l| l.published.map(|_| 1.0)),
     column("published_forward_s", "forward published", Seconds, |l| l.published?.forward),
     column("published_backward_s", "backward published", Seconds, |l| l.published?.backward),
     column("published_memory", "memory published", Gigabytes, |l| Some(l.published?.memory? * 1e9)),
@@ -156,20 +165,6 @@ pub const CROSSINGS: &[Column<fn(&Crossing) -> Option<f64>>; 7] = &[
     column("hidden_of_ceiling", "of ceiling", Share, |c| {
         (c.ceiling() > 0.0).then(|| c.hidden_share() / c.ceiling())
     }),
-];
-
-/// The floor of the copies of moving blocks, and the times above it.
-pub const FLOORS: &[Column<fn(&Floor) -> Option<f64>>; 8] = &[
-    column("floor_forward_s", "floor forward", Seconds, |(floor, _)| Some(floor[0])),
-    column("forward_s", "forward", Seconds, |(_, m)| Some(m.as_ref()?.forward.median)),
-    column("forward_over_floor", "×", Ratio, |(floor, m)| Some(m.as_ref()?.forward.median / floor[0])),
-    column("floor_backward_s", "floor backward", Seconds, |(floor, _)| Some(floor[1])),
-    column("backward_s", "backward", Seconds, |(_, m)| Some(m.as_ref()?.backward.median)),
-    column("backward_over_floor", "×", Ratio, |(floor, m)| Some(m.as_ref()?.backward.median / floor[1])),
-    column("both_over_floor", "both ×", Ratio, |(floor, m)| {
-        Some((m.as_ref()?.forward.median + m.as_ref()?.backward.median) / (floor[0] + floor[1]))
-    }),
-    column("pinned", "page-locked", Bytes, |(_, m)| whole(m.as_ref()?.memory.pinned)),
 ];
 
 /// One traced step.

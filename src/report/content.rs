@@ -5,7 +5,7 @@ use super::document::{Block, Table};
 use super::swiglu;
 use super::table::{Comparison, Shape};
 use super::timelines::{self, Timelines};
-use super::{conclusion, environment, labels, ladder, learning, loading, offload, precision};
+use super::{conclusion, environment, labels, ladder, offload, precision};
 use crate::words::text::sentence;
 
 pub fn blocks(comparison: &Comparison, charts: Vec<Chart>, timelines: Timelines) -> Vec<Block> {
@@ -16,10 +16,10 @@ pub fn blocks(comparison: &Comparison, charts: Vec<Chart>, timelines: Timelines)
     // A number stays with its percent sign.
     let together = |sentence: String| sentence.replace(" %", "\u{a0}%");
     out.push(Block::Summary { items: conclusion::sentences(comparison).into_iter().map(together).collect() });
-    out.extend(section("Results", [Some(results(comparison)), sizes(comparison)]));
+    out.extend(section("Results", [results(comparison), sizes(comparison)]));
     out.extend(ladder::blocks(comparison));
-    out.extend(section("What loading cost", [loading::table(comparison)]));
-    out.extend(section("What was learned", [learning::table(comparison)]));
+    out.extend(section("What loading cost", [comparison.table("loading")]));
+    out.extend(section("What was learned", [comparison.table("learned")]));
     out.extend(section("Gradients in few bits", precision::tables(comparison)));
     if !charts.is_empty() {
         out.push(Block::heading("Charts"));
@@ -29,7 +29,7 @@ pub fn blocks(comparison: &Comparison, charts: Vec<Chart>, timelines: Timelines)
     out.extend(timelines::blocks(comparison, timelines));
     out.extend(swiglu::blocks(comparison));
     out.extend(section("Beside published results", [published(comparison)]));
-    out.extend(section("Estimate against measured memory", [estimates(comparison)]));
+    out.extend(section("Estimate against measured memory", [comparison.table("estimates")]));
     out.extend(section("Cells without a result", [failures(comparison)]));
     out.push(Block::heading("How it was measured"));
     out.push(Block::List { items: environment::items(comparison) });
@@ -49,39 +49,19 @@ pub(super) fn section(heading: &str, tables: impl IntoIterator<Item = Option<Tab
     out
 }
 
-fn results(comparison: &Comparison) -> Table {
-    let samplers = match comparison.with_samplers() {
-        true => "; with a sampler it compares the time of all steps for each real token",
-        false => "",
-    };
-    let sizes = labels::size_note(comparison).map_or(String::new(), |note| format!(" {}.", sentence(&note)));
-    let caption = format!(
-        "Medians of the measured steps; × is the value over that of the baseline at the same sizes, whose own is \
-         1{samplers}.{sizes}"
-    );
-    let columns = [
-        "forward_s_median",
-        "backward_s_median",
-        "optimizer_s_median",
-        "tokens_per_second",
-        "live_peak_bytes",
-        "forward_vs_baseline",
-        "backward_vs_baseline",
-        "step_vs_baseline",
-        "live_peak_vs_baseline",
-    ];
-    with_status(comparison, &caption, &columns)
+fn results(comparison: &Comparison) -> Option<Table> {
+    let mut table = with_status(comparison, "results")?;
+    table.caption.extend(labels::size_note(comparison).map(|note| format!(" {}.", sentence(&note))));
+    Some(table)
 }
 
-/// A table of all cells, with how each of them ended.
-pub(super) fn with_status(comparison: &Comparison, caption: &str, columns: &[&str]) -> Table {
-    let texts = |i: usize| {
-        let mut texts = comparison.naming(i);
-        texts.push(("status", comparison.lines[i].status().into()));
-        (texts, i)
-    };
-    let lines = (0..comparison.lines.len()).map(texts);
-    Table::new(caption, lines, &comparison.frame, columns).expect("a recipe has a cell")
+/// A table of cells with how each of them ended.
+pub(super) fn with_status(comparison: &Comparison, name: &str) -> Option<Table> {
+    comparison.table_with(name, |line| {
+        let mut texts = comparison.naming(line);
+        texts.push(("status", comparison.lines[line].status().into()));
+        texts
+    })
 }
 
 /// Every size of each shape, where the labels leave some out.
@@ -103,46 +83,13 @@ fn sizes(comparison: &Comparison) -> Option<Table> {
     })
 }
 
-/// Published numbers beside ours, and both as a ratio to the baseline.
 fn published(comparison: &Comparison) -> Option<Table> {
-    let source = match comparison.recipe.report.published_source.trim() {
-        "" => String::new(),
-        source => format!(" ({source})"),
-    };
-    let caption = format!(
-        "Published results{source} beside ours. × is the value over that of the baseline at the same sizes. On \
-         other hardware the ratios compare, the seconds do not."
-    );
-    let lines = (0..comparison.lines.len()).filter(|&i| comparison.lines[i].published.is_some());
-    let columns = [
-        "published_forward_s",
-        "forward_s_median",
-        "published_backward_s",
-        "backward_s_median",
-        "published_memory",
-        "memory",
-        "published_backward_vs_baseline",
-        "backward_vs_baseline",
-        "published_memory_vs_baseline",
-        "live_peak_vs_baseline",
-    ];
-    comparison.table(&caption, lines, &columns)
-}
-
-fn estimates(comparison: &Comparison) -> Option<Table> {
-    let columns = [
-        "weights_bytes",
-        "gradients_bytes",
-        "optimizer_bytes",
-        "activations_bytes",
-        "workspace_bytes",
-        "estimate_bytes",
-        "live_peak_bytes",
-        "estimate_over_measured",
-    ];
-    let caption = "Bytes estimated from the settings alone, by what holds them at the highest moment, the measured \
-                   peak, and the estimate over it.";
-    comparison.table(caption, comparison.having("weights_bytes"), &columns)
+    let mut table = comparison.table("published")?;
+    let source = comparison.recipe.report.published_source.trim();
+    if !source.is_empty() {
+        table.caption.push_str(&format!(" Published: {source}."));
+    }
+    Some(table)
 }
 
 fn failures(comparison: &Comparison) -> Option<Table> {
@@ -158,5 +105,5 @@ fn failures(comparison: &Comparison) -> Option<Table> {
         (texts, i)
     };
     let lines = (0..comparison.lines.len()).filter(|&i| comparison.lines[i].measured().is_none());
-    Table::new("Cells that did not run to their end.", lines.map(texts), &comparison.frame, &[])
+    Table::new("Cells that did not run to their end.", lines.map(texts), &comparison.frame, &[""; 0])
 }

@@ -74,11 +74,11 @@ impl Table {
         caption: &str,
         rows: impl Iterator<Item = (Vec<(&'static str, String)>, usize)>,
         frame: &Frame,
-        columns: &[&str],
+        columns: &[impl AsRef<str>],
     ) -> Option<Self> {
         let rows: Vec<_> = rows.collect();
-        let any = |name: &&&str| rows.iter().any(|(_, row)| frame.get(name, *row).is_some());
-        let columns: Vec<&&str> = columns.iter().filter(any).collect();
+        let any = |name: &&str| rows.iter().any(|(_, row)| frame.get(name, *row).is_some());
+        let columns: Vec<&str> = columns.iter().map(AsRef::as_ref).filter(any).collect();
         let (texts, _) = rows.first()?;
         let headings = texts.iter().map(|(heading, _)| *heading);
         let header =

@@ -50,33 +50,17 @@ impl<'c> Ladder<'c> {
         self.frame.written(column, stage).unwrap_or_else(|| "–".into())
     }
 
-    fn table(&self) -> Option<Table> {
-        let rows = self.measured.iter().enumerate().map(|(i, &stage)| {
-            let own = i.checked_sub(1).map(|before| ratio(self.gain(stage, self.measured[before])));
-            let texts = vec![
+    fn table(&self, comparison: &Comparison) -> Option<Table> {
+        let &first = self.measured.first()?;
+        comparison.table_with("ladder", |stage| {
+            let before = self.measured.iter().rev().find(|&&before| before < stage);
+            let own = before.map_or_else(|| "–".into(), |&before| ratio(self.gain(stage, before)));
+            vec![
                 ("stage", format!("{}. {}", stage + 1, self.stages[stage].stage)),
-                ("own gain", own.unwrap_or_else(|| "–".into())),
-                ("total gain", ratio(self.gain(stage, self.measured[0]))),
-            ];
-            (texts, stage)
-        });
-        let columns = [
-            "time_s",
-            "tokens_per_second",
-            "live_peak_bytes",
-            "stall_s_median",
-            "trace_kernels",
-            "trace_busy",
-            "trace_idle_s",
-            "trace_copies_to_device",
-            "trace_bytes_to_device",
-            "trace_copies_to_host",
-            "trace_bytes_to_host",
-        ];
-        let caption = "Each stage has the improvements of all before it. Gains are ratios of real tokens a second over \
-                       the whole run: own against the stage before, total against the first. Kernels, copies and \
-                       idle times are those of one traced step and the loading of the next batch.";
-        Table::new(caption, rows, self.frame, &columns)
+                ("own gain", own),
+                ("total gain", ratio(self.gain(stage, first))),
+            ]
+        })
     }
 
     fn paragraph(&self, before: usize, stage: usize) -> String {
@@ -136,7 +120,7 @@ pub fn sentence(comparison: &Comparison) -> Option<String> {
 /// Nothing without `[[report.ladder]]`.
 pub fn blocks(comparison: &Comparison) -> Vec<Block> {
     let ladder = Ladder::new(comparison);
-    let Some(table) = ladder.table() else { return Vec::new() };
+    let Some(table) = ladder.table(comparison) else { return Vec::new() };
     let first = ladder.measured[0];
     let Stage { stage, why } = &ladder.stages[first];
     let mut out = vec![Block::heading("The ladder"), Block::Table(table)];

@@ -1,7 +1,6 @@
-//! [`Learned`]: what a language model's losses came to, and the table of it.
+//! [`Learned`]: what a language model's losses came to.
 
-use super::document::Table;
-use super::table::{Comparison, Line};
+use super::table::Line;
 use crate::measure::{Evaluation, Measurement};
 
 /// Fewer steps are no training worth a curve, where nothing was evaluated.
@@ -60,30 +59,11 @@ impl<'a> Learned<'a> {
     }
 }
 
-/// Of every cell that trained; `None` without one.
-pub fn table(comparison: &Comparison) -> Option<Table> {
-    let columns = [
-        "steps",
-        "tokens",
-        "train_loss_initial",
-        "train_loss_final",
-        "eval_loss",
-        "eval_perplexity",
-        "eval_accuracy",
-        "lowest_perplexity",
-        "lowest_step",
-    ];
-    let caption = "Losses in nats a token. Training losses are means over the first and the last 5 % of steps; \
-                   held-out loss, perplexity (e to its power) and accuracy (the share of tokens predicted) are those \
-                   after the last step, on text that no step trained on. The lowest perplexity is given where \
-                   training went on past it.";
-    comparison.table(caption, comparison.having("train_loss_final"), &columns)
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::table::Comparison;
     use super::super::testing::{language_recipe, learned_row, recipe, rows};
-    use super::*;
+
 
     #[test]
     fn the_table_by_hand() {
@@ -94,7 +74,7 @@ mod tests {
             learned_row(&recipe.cells[0], falling.clone(), &[(0, 6.9, 0.0), (20, 2.0, 0.5), (40, 3.0, 0.25)]),
             learned_row(&recipe.cells[1], falling, &[(0, 6.9, 0.0), (20, 4.0, 0.1), (40, 1.0, 0.5)]),
         ];
-        let table = table(&Comparison::new(&recipe, &rows)).expect("a table");
+        let table = Comparison::new(&recipe, &rows).table("learned").expect("a table");
         let size = |n| format!("accumulation steps {n}");
         // 40 steps of 4 x 64 tokens; e^3 = 20.1, e^2 = 7.39, e = 2.72.
         assert_eq!(
@@ -110,12 +90,12 @@ mod tests {
     fn nothing_is_said_of_what_did_not_train() {
         let few = language_recipe("");
         let row = |losses: usize| [learned_row(&few.cells[0], vec![5.0; losses], &[])];
-        assert!(table(&Comparison::new(&few, &row(19))).is_none());
-        let shown = table(&Comparison::new(&few, &row(20))).expect("a table").header;
+        assert!(Comparison::new(&few, &row(19)).table("learned").is_none());
+        let shown = Comparison::new(&few, &row(20)).table("learned").expect("a table").header;
         assert_eq!(shown, ["method", "steps", "tokens", "training loss, first 5 %", "last 5 %"]);
         let network = recipe("");
         let mut rows = rows(&network);
         rows[0].measurement.as_mut().expect("a measured row").loss = vec![1.0; 100];
-        assert!(table(&Comparison::new(&network, &rows)).is_none());
+        assert!(Comparison::new(&network, &rows).table("learned").is_none());
     }
 }

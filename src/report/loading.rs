@@ -1,34 +1,10 @@
-//! What the batches of cells with a sampler came to: the table of it, and the sentences of the conclusion.
+//! What the batches of cells with a sampler came to: the sentences of the conclusion.
 
-use super::document::Table;
 use super::table::Comparison;
 use crate::words::text::{percent, sentence};
 
 /// Less than this is nobody's reason to choose a sampler.
 const NEGLIGIBLE: f64 = 0.02;
-
-/// Of every cell with a sampler; `None` without one.
-pub fn table(comparison: &Comparison) -> Option<Table> {
-    let columns = [
-        "run_s",
-        "run_vs_baseline",
-        "steps",
-        "real_tokens",
-        "tokens_per_second",
-        "padding_share",
-        "stall_share",
-        "stall_s_median",
-        "dropped_samples",
-        "cut_tokens",
-        "eval_loss",
-    ];
-    let caption = "The whole run of the measured steps, without evaluation, and × its time for each real token over \
-                   the baseline's; real tokens are those of samples, padding is its share of all tokens that were \
-                   computed with. A stall is the time in which the training loop waited for a batch to be ready on \
-                   the host. Dropped samples and cut tokens were not trained on; the held-out loss is that after the \
-                   last step, in nats a token. Text that is tokenised once is so before the run.";
-    comparison.table(caption, comparison.having("run_s"), &columns)
-}
 
 /// One for each method with a sampler, the same samples against the baseline's run.
 pub fn sentences(comparison: &Comparison) -> Vec<String> {
@@ -84,7 +60,7 @@ mod tests {
             loading_row(&recipe.cells[1], 0.99, &[990], 10, 7),
         ];
         let comparison = Comparison::new(&recipe, &rows);
-        let table = table(&comparison).expect("a table");
+        let table = comparison.table("loading").expect("a table");
         let cells: Vec<&str> = table.rows[1].iter().map(String::as_str).collect();
         assert_eq!(&cells[..7], ["packed", "990 ms", "0.50x", "1", "990", "1000", "1 %"]);
         assert_eq!(&cells[9..], ["0", "7"]);
@@ -101,6 +77,6 @@ mod tests {
         let recipe = language_recipe("");
         let rows = super::super::testing::language_rows(&recipe, 20);
         let comparison = Comparison::new(&recipe, &rows);
-        assert!(table(&comparison).is_none() && sentences(&comparison).is_empty());
+        assert!(comparison.table("loading").is_none() && sentences(&comparison).is_empty());
     }
 }

@@ -4,12 +4,12 @@
 
 use std::collections::BTreeSet;
 
-use super::columns::{CROSSINGS, FLOORS};
+use super::columns::CROSSINGS;
 use super::content::section;
 use super::document::{Block, Table};
 use super::frame::Frame;
 use super::table::{Comparison, Line};
-use crate::measure::{Crossing, Measurement};
+use crate::measure::Crossing;
 use crate::optim::OptimizerConfig;
 use crate::residence::Strategy;
 use crate::words::Bytes;
@@ -22,27 +22,8 @@ const NO_GAIN: f64 = 0.02;
 pub fn blocks(comparison: &Comparison) -> Vec<Block> {
     let mut out = section("What crossed the bus", [crossed(comparison), against_floor(comparison)]);
     out.extend(without_gain(comparison).map(Block::paragraph));
-    out.extend(section("Updates on the host", [host_updates(comparison)]));
+    out.extend(section("Updates on the host", [comparison.table("host_updates")]));
     out
-}
-
-/// A row a cell whose optimizer is on the host.
-fn host_updates(comparison: &Comparison) -> Option<Table> {
-    let columns = [
-        "step_s_median",
-        "host_update_s_median",
-        "optimizer_s_median",
-        "host_update_hidden",
-        "host_update_hidden_ceiling",
-        "host_update_of_ceiling",
-        "pinned_bytes",
-        "host_bytes",
-    ];
-    let caption = "AdamW on the host. Update: the time in which it worked; optimizer: what of it was left when \
-                   backward had ended; hidden: the share of the update that ran during backward; ceiling: the most \
-                   that can, min(1, backward / update). Memory of the host: page-locked for copies, and ordinary \
-                   for master weights and moments.";
-    comparison.table(caption, comparison.having("host_update_s_median"), &columns)
 }
 
 /// The lines whose blocks move over the bus.
@@ -72,12 +53,10 @@ fn crossed(comparison: &Comparison) -> Option<Table> {
     Table::new(caption, rows, &frame, &CROSSINGS.each_ref().map(|column| column.name))
 }
 
-/// Seconds that the fewest bytes take at the measured rates, in forward and in backward, and what was measured.
-pub type Floor<'a> = ([f64; 2], Option<&'a Measurement>);
-
-fn floor<'a>(line: &Line<'a>) -> Option<[f64; 2]> {
+/// Seconds that the fewest bytes take at the measured rates, in forward and in backward; `None` where no block moves.
+pub fn floor(line: &Line) -> Option<[f64; 2]> {
     let (cell, ceilings) = (line.cell, line.row?.environment.ceilings);
-    let shape = cell.model.decoder()?;
+    let shape = cell.model.decoder().filter(|_| cell.offload().moves())?;
     let updates = !matches!(cell.train.optimizer, OptimizerConfig::None(_));
     let copies = cell.offload().fewest_copies(shape.layers, cell.train.accumulation_steps, updates);
     let bytes = shape.block_bytes(cell) as f64;
@@ -86,22 +65,11 @@ fn floor<'a>(line: &Line<'a>) -> Option<[f64; 2]> {
     Some([time(copies.forward_to_device, ceilings.host_to_device)?, time(most, ceilings.both_ways)?])
 }
 
-/// A row a cell: the floor of its copies, and its time.
 fn against_floor(comparison: &Comparison) -> Option<Table> {
-    let floors: Vec<(usize, Floor)> = moved(comparison)
-        .filter_map(|i| Some((i, (floor(&comparison.lines[i])?, comparison.lines[i].measured()))))
-        .collect();
-    let mut frame = Frame::default();
-    frame.add("", &FLOORS[..], floors.len(), |row| Some(&floors[row].1));
-    let rows = floors.iter().enumerate().map(|(row, (i, _))| (comparison.naming(*i), row));
-    let caption = format!(
-        "Times against the floor of the copies: the fewest bytes that any order with these slots must move, over \
-         the rate measured with page-locked memory, in backward both ways at once. A cell whose computation takes \
-         longer than its copies stays above it. Page-locked: the most host memory locked for the device; weights \
-         and gradients of the blocks need {}.",
-        needed(comparison)
-    );
-    Table::new(&caption, rows, &frame, &FLOORS.each_ref().map(|column| column.name))
+    let mut table = comparison.table("floor")?;
+    let needed = needed(comparison);
+    table.caption.push_str(&format!(" Weights and gradients of the blocks need {needed} of it."));
+    Some(table)
 }
 
 /// Bytes of the weights and gradients of all blocks, of each size once.

@@ -8,12 +8,7 @@ use crate::measure::Magnitudes;
 
 /// Empty where no cell has a scaler or counted its gradients.
 pub fn tables(comparison: &Comparison) -> [Option<Table>; 2] {
-    let scalers = comparison.table(
-        "Gradient scalers: a step is skipped where a gradient is not finite.",
-        comparison.having("final_scale"),
-        &["steps", "skipped_steps", "final_scale", "smallest_scale"],
-    );
-    [scalers, gradients(comparison)]
+    [comparison.table("scalers"), gradients(comparison)]
 }
 
 /// The shares of gradients that are lost in fp16, as they were and without the scale.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::change::{Change, MANY};
+use super::change::Change;
 use super::learning::Learned;
 use super::table::{Comparison, Line};
 use super::units::Unit::{FineShare, Perplexity};
@@ -35,14 +35,8 @@ fn named<'c>(comparison: &'c Comparison, method: usize) -> (&'c str, Option<Stri
 /// `lr 0.01 (18.2, 9 % lower)`, of several shapes `lr 0.01 (9 % lower, 7 to 11 % over 3 shapes)`.
 fn text(comparison: &Comparison, (method, change): &(usize, Change)) -> String {
     let (name, value) = named(comparison, *method);
-    let share = match change.median() {
-        median if median < 0.0 => format!("{} lower", percent(median)),
-        median if median < MANY => format!("{} higher", percent(median)),
-        median => format!("{:.0} times as high", 1.0 + median),
-    };
-    let range = change.range().filter(|_| change.median() < MANY);
-    let range = range.map(|range| format!("{range} {}", change.over()));
-    let parts: Vec<String> = value.into_iter().chain([share]).chain(range).collect();
+    let share = change.written(["lower", "higher", "times as high"]);
+    let parts: Vec<String> = value.into_iter().chain([share]).chain(change.range(true)).collect();
     format!("{name} ({})", parts.join(", "))
 }
 

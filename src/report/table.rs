@@ -1,7 +1,11 @@
 //! [`Comparison`]: the rows of a recipe arranged for comparing. Cells of equal sizes are a
 //! *shape*; what differs within a shape is the *method*; each is set against its shape's baseline.
 
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
 use polars::prelude::{IdxCa, IdxSize};
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::columns::{CELLS, CROSSINGS, MORE, MORE_RATIOS, RATIOS, TRACES};
@@ -13,6 +17,17 @@ use crate::measure::{Direction, Measurement, Phase};
 use crate::recipe::{Cell, Published, Recipe, goes_with, is_size, matches, setting};
 use crate::row::{Row, Status};
 use crate::words::Settings;
+
+/// A table of `tables.toml`.
+#[derive(Deserialize)]
+struct Defined {
+    of: String,
+    caption: String,
+    columns: Vec<String>,
+}
+
+static TABLES: LazyLock<BTreeMap<String, Defined>> =
+    LazyLock::new(|| toml::from_str(include_str!("tables.toml")).expect("tables.toml is valid"));
 
 /// The cells of a recipe in its order, with their rows, shapes, methods and baselines.
 pub struct Comparison<'a> {
@@ -183,14 +198,20 @@ impl<'a> Comparison<'a> {
         (0..self.lines.len()).filter(move |&i| self.value(name, i).is_some())
     }
 
-    /// A table of some of the lines and columns; `None` without a line.
-    pub fn table(
+    /// A table of `tables.toml`; `None` without a line of it.
+    pub fn table(&self, name: &str) -> Option<Table> {
+        self.table_with(name, |line| self.naming(line))
+    }
+
+    /// The same with other texts before a line's numbers.
+    pub fn table_with(
         &self,
-        caption: &str,
-        lines: impl Iterator<Item = usize>,
-        columns: &[&str],
+        name: &str,
+        texts: impl Fn(usize) -> Vec<(&'static str, String)>,
     ) -> Option<Table> {
-        Table::new(caption, lines.map(|i| (self.naming(i), i)), &self.frame, columns)
+        let defined = &TABLES[name];
+        let rows = self.having(&defined.of).map(|line| (texts(line), line));
+        Table::new(&defined.caption, rows, &self.frame, &defined.columns)
     }
 
     /// `level 1 at 16×128, 512`, without what there is only one of.

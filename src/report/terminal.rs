@@ -4,7 +4,7 @@ use comfy_table::presets::ASCII_MARKDOWN;
 use comfy_table::{CellAlignment, LineStyle, Table, TableStyle};
 
 use super::table::Comparison;
-use super::{content, document, labels, learning};
+use super::{content, document, labels};
 use crate::recipe::Recipe;
 use crate::row::Row;
 
@@ -23,25 +23,14 @@ pub fn markdown_table(comparison: &Comparison) -> String {
     let title = escape(&comparison.recipe.title);
     let notes: String = notes(comparison).iter().map(|note| format!("\n- {}", escape(note))).collect();
     let mut out = format!("# {title}\n\n{}\n{notes}\n", markdown(&results(comparison)));
-    if let Some(learned) = learning::table(comparison) {
+    if let Some(learned) = comparison.table("learned") {
         out.push_str(&format!("\n## What was learned\n\n{}\n\n{}\n", markdown(&learned), learned.caption));
     }
     out
 }
 
 fn results(comparison: &Comparison) -> document::Table {
-    let columns = [
-        "forward_s_median",
-        "backward_s_median",
-        "optimizer_s_median",
-        "tokens_per_second",
-        "live_peak_bytes",
-        "estimate_over_measured",
-        "eval_perplexity",
-        "backward_vs_baseline",
-        "live_peak_vs_baseline",
-    ];
-    content::with_status(comparison, "", &columns)
+    content::with_status(comparison, "summary").expect("every cell has an estimate")
 }
 
 /// A table for a terminal.

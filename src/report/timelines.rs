@@ -109,21 +109,7 @@ impl Timelines {
 /// The table of the traces, their timelines, and what could not be read; nothing without traces.
 pub fn blocks(comparison: &Comparison, timelines: Timelines) -> Vec<Block> {
     let mut out = Vec::new();
-    let columns = [
-        "trace_s",
-        "trace_kernels",
-        "trace_busy",
-        "trace_bytes_to_device",
-        "trace_rate_to_device",
-        "trace_bytes_to_host",
-        "trace_rate_to_host",
-        "trace_hidden",
-    ];
-    let caption = "One traced step of each cell, from its first kernel or copy to the end of its last; tracing costs \
-                   some time, so compare times in the table of results. Busy is the share of the step during which a \
-                   kernel ran, GB/s the bytes copied over the time in which copies ran, and hidden the share of copy \
-                   time during which a kernel also ran.";
-    if let Some(table) = comparison.table(caption, comparison.having("trace_s"), &columns) {
+    if let Some(table) = comparison.table("traces") {
         let all = timelines.drawn.len();
         let shown = timelines.shown(comparison);
         let rest = match all - shown.len() {

@@ -226,10 +226,7 @@ impl Bars<'_, '_> {
     }
 
     fn legend(&self, crosses: bool) -> Legend {
-        let mut legend = Legend::default();
-        for (method, name) in self.comparison.methods.iter().enumerate() {
-            legend.add(Sign::Fill(method_color(method)), name);
-        }
+        let mut legend = Legend::of(&self.comparison.methods, |method| Sign::Fill(method_color(method)));
         let phases = (0..self.comparison.lines.len()).map(|i| self.parts(i).len()).max().unwrap_or(0);
         if phases > 1 {
             for (name, strength) in &PHASES[..phases] {

@@ -71,10 +71,7 @@ fn sweep(comparison: &Comparison, key: &str) -> Option<Sweep> {
 
 fn chart(comparison: &Comparison, sweep: &Sweep) -> Result<Chart> {
     let name = size_name(&sweep.key);
-    let mut legend = Legend::default();
-    for (method, label) in comparison.methods.iter().enumerate() {
-        legend.add(Sign::Marker(method), label);
-    }
+    let mut legend = Legend::of(&comparison.methods, Sign::Marker);
     if sweep.points.iter().any(|(_, i)| comparison.lines[*i].measured().is_none()) {
         legend.add(Sign::Cross, "no measurement (oom, failed or not run)");
     }

@@ -133,15 +133,13 @@ pub struct Plot<'d> {
     legend: Legend,
     height: i32,
     panels: Vec<Panel<'d>>,
-    /// Below the panels: how high it is, and what draws it from its top on.
-    foot: Option<(i32, Box<dyn Fn(&Canvas, i32) -> Result + 'd>)>,
 }
 
 impl<'d> Plot<'d> {
     /// `height` is that of each panel.
     pub fn new(name: &str, title: &str, legend: Legend, height: i32) -> Self {
         let (name, title) = (name.into(), title.into());
-        Self { name, title, subtitle: String::new(), legend, height, panels: Vec::new(), foot: None }
+        Self { name, title, subtitle: String::new(), legend, height, panels: Vec::new() }
     }
 
     pub fn subtitle(self, subtitle: String) -> Self {
@@ -153,10 +151,6 @@ impl<'d> Plot<'d> {
         self
     }
 
-    pub fn foot(self, height: i32, draw: impl Fn(&Canvas, i32) -> Result + 'd) -> Self {
-        Self { foot: Some((height, Box::new(draw))), ..self }
-    }
-
     /// # Errors
     /// When Plotters cannot draw.
     pub fn chart(&self, caption: impl Into<String>) -> Result<Chart> {
@@ -164,9 +158,7 @@ impl<'d> Plot<'d> {
         let top = legend_top + self.legend.height() + ABOVE;
         let pitch = self.height + ABOVE + BELOW;
         let rows = self.panels.len().div_ceil(2) as i32;
-        let foot_top = top + rows * pitch - ABOVE;
-        let foot = self.foot.as_ref().map_or(0, |(height, _)| *height);
-        let svg = svg(foot_top + foot, |canvas| {
+        let svg = svg(top + rows * pitch - ABOVE, |canvas| {
             canvas.title(&self.title)?;
             if !self.subtitle.is_empty() {
                 let subtitle = fit(&self.subtitle, TEXT, WIDTH - 2 * MARGIN);
@@ -181,7 +173,7 @@ impl<'d> Plot<'d> {
                 };
                 panel.draw(canvas, sides, top + i as i32 / 2 * pitch, self.height)?;
             }
-            self.foot.as_ref().map_or(Ok(()), |(_, draw)| draw(canvas, foot_top))
+            Ok(())
         })?;
         Ok(Chart { name: self.name.clone(), caption: caption.into(), svg })
     }

@@ -7,9 +7,9 @@ use super::super::pareto;
 use super::super::table::Comparison;
 use super::Chart;
 use super::axis::{padded, tick_label};
-use super::canvas::{Anchor, Canvas, INK, MUTED, Result, SMALL, WIDTH, fit, text_width};
+use super::canvas::{Anchor, Canvas, INK, Result, SMALL, text_width};
 use super::legend::{Legend, Sign};
-use super::plot::{Area, Axis, MARGIN, Plot, Ticks};
+use super::plot::{Area, Axis, Plot, Ticks};
 use plotters::style::RGBColor;
 
 /// Times this far apart stand on a logarithmic axis.
@@ -53,20 +53,14 @@ pub fn scatter(comparison: &Comparison) -> Result<Vec<Chart>> {
         return Ok(Vec::new());
     }
 
-    let mut legend = Legend::default();
-    for (method, name) in comparison.methods.iter().enumerate() {
-        legend.add(Sign::Marker(method), name);
-    }
+    let mut legend = Legend::of(&comparison.methods, Sign::Marker);
     legend.add(Sign::Line(FRONT), "Pareto front");
-    let key = if relative { shape_key(comparison) } else { Vec::new() };
-    let rows = key.iter().map(|(_, row, _)| row + 1).max().unwrap_or(0);
-    let plot = Plot::new("pareto", "Peak memory against step time", legend, 400)
-        .panel(x, y, |canvas, area| draw(canvas, area, comparison, &points))
-        .foot(12 + rows * 18, |canvas, top| {
-            key.iter().try_for_each(|(x, row, text)| {
-                canvas.text(text, (*x, top + 8 + row * 18), SMALL, MUTED, Anchor::Left)
-            })
-        });
+    for (i, shape) in comparison.shapes.iter().enumerate().filter(|_| relative) {
+        legend.add(Sign::Number(i + 1), &shape.label);
+    }
+    let plot =
+        Plot::new("pareto", "Peak memory against step time", legend, 400)
+            .panel(x, y, |canvas, area| draw(canvas, area, comparison, &points));
     let caption = match relative {
         true => {
             "Peak memory against step time, each shape relative to its baseline; left and below is better. Numbers name \
@@ -109,20 +103,6 @@ fn staircase(front: &[(i32, i32)]) -> Vec<(i32, i32)> {
     }
     path.extend(front.last());
     path
-}
-
-/// `1  16×128, 512`, in columns: left edge, row and text of each.
-fn shape_key(comparison: &Comparison) -> Vec<(i32, i32, String)> {
-    let texts: Vec<String> = comparison
-        .shapes
-        .iter()
-        .enumerate()
-        .map(|(i, shape)| fit(&format!("{}:  {}", i + 1, shape.label), SMALL, 260))
-        .collect();
-    let column = texts.iter().map(|text| text_width(text, SMALL)).max().unwrap_or(1) + 24;
-    let columns = ((WIDTH - 2 * MARGIN) / column).max(1);
-    let place = |i: usize| (MARGIN + i as i32 % columns * column, i as i32 / columns);
-    texts.into_iter().enumerate().map(|(i, text)| (place(i).0, place(i).1, text)).collect()
 }
 
 /// Puts each number beside its marker where it meets no marker and no other number; one without
