@@ -1,8 +1,9 @@
 //! [`Document`]: the report as blocks, which `typeset` makes HTML and PDF of.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::charts::Chart;
 use super::content;
@@ -45,6 +46,23 @@ pub enum Block {
     Derivation {
         markup: &'static str,
     },
+}
+
+/// A table of cells as `tables.toml` has it.
+#[derive(Deserialize)]
+pub struct Defined {
+    /// The column that the cells have a value of.
+    pub of: String,
+    pub caption: String,
+    pub columns: Vec<String>,
+}
+
+impl Defined {
+    pub fn named(name: &str) -> &'static Self {
+        static TABLES: LazyLock<BTreeMap<String, Defined>> =
+            LazyLock::new(|| toml::from_str(include_str!("tables.toml")).expect("tables.toml is valid"));
+        &TABLES[name]
+    }
 }
 
 /// Columns of text stand left, those of numbers right.

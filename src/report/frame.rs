@@ -7,9 +7,10 @@ use miette::{IntoDiagnostic, WrapErr};
 use polars::prelude::*;
 use serde_json::Value;
 
-use super::columns::{CELLS, Column as Defined, RATIOS};
+use super::columns::{CELLS, CROSSINGS, Column as Defined, MORE, MORE_RATIOS, RATIOS};
 use super::table::{Comparison, Line};
 use super::units::Unit;
+use crate::measure::{Direction, Phase};
 use crate::recipe;
 use crate::row::Row;
 use crate::words::text;
@@ -23,6 +24,33 @@ pub struct Frame {
 }
 
 impl Frame {
+    /// Every column of the cells, and the names of those of what crossed the bus, which are of the phases and directions
+    /// that any cell has.
+    pub fn of_cells(lines: &[Line]) -> (Self, Vec<String>) {
+        let (mut frame, height) = (Self::default(), lines.len());
+        frame.add("", CELLS, height, |i| Some(&lines[i]));
+        frame.add("", MORE, height, |i| Some(&lines[i]));
+        let baseline: IdxCa = lines.iter().map(|line| line.baseline.map(|i| i as IdxSize)).collect();
+        for (name, heading, of) in RATIOS.iter().chain(MORE_RATIOS) {
+            frame.add_ratio(name, heading, of, &baseline);
+        }
+        let mut crossings = Vec::new();
+        for phase in [Phase::Forward, Phase::Backward, Phase::Optimizer] {
+            for (direction, name) in [(Direction::ToDevice, "to_device"), (Direction::ToHost, "to_host")] {
+                let of = |i: usize| {
+                    let mut crossings = lines[i].measured()?.crossings.iter();
+                    crossings.find(|c| (c.phase, c.direction) == (phase, direction))
+                };
+                if (0..height).any(|i| of(i).is_some()) {
+                    let prefix = format!("{phase}_{name}_");
+                    frame.add(&prefix, CROSSINGS, height, of);
+                    crossings.extend(CROSSINGS.iter().map(|column| format!("{prefix}{}", column.name)));
+                }
+            }
+        }
+        (frame, crossings)
+    }
+
     /// Computes `columns` of `height` rows, their names behind a prefix.
     pub fn add<'r, R: 'r>(
         &mut self,

@@ -64,7 +64,6 @@ mod tests {
     use super::super::table::Comparison;
     use super::super::testing::{language_recipe, learned_row, recipe, rows};
 
-
     #[test]
     fn the_table_by_hand() {
         let recipe = language_recipe("[grid]\n\"train.accumulation_steps\" = [1, 2]\n");

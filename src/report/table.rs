@@ -1,33 +1,17 @@
 //! [`Comparison`]: the rows of a recipe arranged for comparing. Cells of equal sizes are a
 //! *shape*; what differs within a shape is the *method*; each is set against its shape's baseline.
 
-use std::collections::BTreeMap;
-use std::sync::LazyLock;
-
-use polars::prelude::{IdxCa, IdxSize};
-use serde::Deserialize;
 use serde_json::Value;
 
-use super::columns::{CELLS, CROSSINGS, MORE, MORE_RATIOS, RATIOS, TRACES};
-use super::document::Table;
+use super::columns::TRACES;
+use super::document::{Defined, Table};
 use super::frame::Frame;
 use super::timelines::Timelines;
 use super::{labels, operators};
-use crate::measure::{Direction, Measurement, Phase};
+use crate::measure::Measurement;
 use crate::recipe::{Cell, Published, Recipe, goes_with, is_size, matches, setting};
 use crate::row::{Row, Status};
 use crate::words::Settings;
-
-/// A table of `tables.toml`.
-#[derive(Deserialize)]
-struct Defined {
-    of: String,
-    caption: String,
-    columns: Vec<String>,
-}
-
-static TABLES: LazyLock<BTreeMap<String, Defined>> =
-    LazyLock::new(|| toml::from_str(include_str!("tables.toml")).expect("tables.toml is valid"));
 
 /// The cells of a recipe in its order, with their rows, shapes, methods and baselines.
 pub struct Comparison<'a> {
@@ -147,7 +131,7 @@ impl<'a> Comparison<'a> {
                 baseline: baselines[i],
             })
             .collect();
-        let (frame, crossings) = frame(&lines);
+        let (frame, crossings) = Frame::of_cells(&lines);
         Self { recipe, swept, sizes, label_sizes, shapes, methods, lines, frame, crossings }
     }
 
@@ -209,9 +193,8 @@ impl<'a> Comparison<'a> {
         name: &str,
         texts: impl Fn(usize) -> Vec<(&'static str, String)>,
     ) -> Option<Table> {
-        let defined = &TABLES[name];
-        let rows = self.having(&defined.of).map(|line| (texts(line), line));
-        Table::new(&defined.caption, rows, &self.frame, &defined.columns)
+        let Defined { of, caption, columns } = Defined::named(name);
+        Table::new(caption, self.having(of).map(|line| (texts(line), line)), &self.frame, columns)
     }
 
     /// `level 1 at 16×128, 512`, without what there is only one of.
@@ -223,32 +206,6 @@ impl<'a> Comparison<'a> {
             (true, true) => format!("{method} at {shape}"),
         }
     }
-}
-
-/// Every column of the cells, and the names of those of what crossed the bus.
-fn frame(lines: &[Line]) -> (Frame, Vec<String>) {
-    let mut frame = Frame::default();
-    let line = |i: usize| Some(&lines[i]);
-    frame.add("", CELLS, lines.len(), line);
-    frame.add("", MORE, lines.len(), line);
-    let baseline: IdxCa = lines.iter().map(|line| line.baseline.map(|i| i as IdxSize)).collect();
-    for (name, heading, of) in RATIOS.iter().chain(MORE_RATIOS) {
-        frame.add_ratio(name, heading, of, &baseline);
-    }
-    let mut crossings = Vec::new();
-    for phase in [Phase::Forward, Phase::Backward, Phase::Optimizer] {
-        for (direction, name) in [(Direction::ToDevice, "to_device"), (Direction::ToHost, "to_host")] {
-            let of = |i: usize| {
-                lines[i].measured()?.crossings.iter().find(|c| (c.phase, c.direction) == (phase, direction))
-            };
-            if (0..lines.len()).any(|i| of(i).is_some()) {
-                let prefix = format!("{phase}_{name}_");
-                frame.add(&prefix, CROSSINGS, lines.len(), of);
-                crossings.extend(CROSSINGS.iter().map(|column| format!("{prefix}{}", column.name)));
-            }
-        }
-    }
-    (frame, crossings)
 }
 
 /// The row of each cell: the last one with the same settings.
