@@ -78,7 +78,7 @@ impl Legend {
                 }
                 Sign::Stroke => canvas.rect((x + 5, y - 7), (x + 7, y + 7), INK)?,
                 Sign::Cross => canvas.cross((x + 6, y), 4, ALARM)?,
-                Sign::Number(n) => canvas.text(&n.to_string(), (x + 14, y), SMALL, MUTED, Anchor::Right)?,
+                Sign::Number(n) => canvas.text(&n.to_string(), (x + 4, y), SMALL, MUTED, Anchor::Left)?,
                 Sign::Line(color) => canvas.line(&[(x - 2, y), (x + 14, y)], color, 2)?,
             }
             canvas.text(name, (x + SIGN, y), TEXT, INK, Anchor::Left)?;
