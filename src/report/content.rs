@@ -65,7 +65,7 @@ pub(super) fn with_status(comparison: &Comparison, name: &str) -> Option<Table> 
 }
 
 /// Every size of each shape, where the labels leave some out.
-fn sizes(comparison: &Comparison) -> Option<Table> {
+pub(super) fn sizes(comparison: &Comparison) -> Option<Table> {
     let sizes = &comparison.sizes;
     if sizes.len() == comparison.label_sizes.len() || comparison.shapes.len() < 2 {
         return None;

@@ -10,7 +10,6 @@ const PARTS: usize = 20;
 
 /// Losses are cross-entropies in nats a token.
 pub struct Learned<'a> {
-    pub steps: usize,
     /// Of all steps and micro-batches, without padding.
     pub tokens: u64,
     /// Mean training loss of the first 5 % of steps.
@@ -36,7 +35,6 @@ impl<'a> Learned<'a> {
         let part = steps.div_ceil(PARTS);
         let mean = |losses: &[f64]| losses.iter().sum::<f64>() / losses.len() as f64;
         Some(Self {
-            steps,
             tokens: match &m.loading {
                 Some(loading) => loading.tokens(),
                 None => (steps * train.tokens() * train.accumulation_steps) as u64,

@@ -3,13 +3,10 @@
 use std::collections::BTreeSet;
 
 use super::change::Change;
-use super::learning::Learned;
-use super::table::{Comparison, Line};
-use super::units::Unit::{FineShare, Perplexity};
-use crate::measure::Evaluation;
+use super::table::Comparison;
 use crate::words::text::{and, percent, sentence};
 
-/// Relative difference of perplexity below which two runs are not told apart: what another seed
+/// Relative difference of perplexity below which two runs count as equal: what another seed
 /// alone easily changes in a short training. It is a convention, not measured here.
 const BOUND: f64 = 0.03;
 
@@ -40,7 +37,7 @@ fn text(comparison: &Comparison, (method, change): &(usize, Change)) -> String {
     format!("{name} ({})", parts.join(", "))
 }
 
-/// Which methods ended lower, which higher, and which were not told apart: a difference is beyond the bound at every
+/// Which methods ended lower, which higher, and which differ by too little: a difference is beyond the bound at every
 /// shape, and to the same side.
 fn against_baseline(comparison: &Comparison, changes: Vec<(usize, Change)>) -> String {
     let compared = changes.iter().flat_map(|(method, _)| comparison.of_method(*method));
@@ -54,7 +51,7 @@ fn against_baseline(comparison: &Comparison, changes: Vec<(usize, Change)>) -> S
     let (mut lower, rest): (Vec<_>, Vec<_>) = changes.into_iter().partition(|(_, c)| c.most() < -BOUND);
     let (higher, unclear): (Vec<_>, Vec<_>) = rest.into_iter().partition(|(_, c)| c.least() > BOUND);
     lower.sort_by(|(_, a), (_, b)| a.median().total_cmp(&b.median()));
-    // What ended as low as the lowest, as far as one can tell.
+    // What ended as low as the lowest, within the bound.
     let lowest = lower.first().map_or(1.0, |(_, change)| 1.0 + change.median());
     let leaders = lower.partition_point(|(_, change)| (1.0 + change.median()) / lowest <= 1.0 + BOUND);
     let (leaders, lower) = lower.split_at(leaders);
@@ -101,35 +98,30 @@ fn caveat(comparison: &Comparison) -> String {
 
 /// What each cell came to where there is nothing to compare it with.
 fn alone(comparison: &Comparison) -> Option<String> {
-    let learned: Vec<(&Line, Learned, &Evaluation)> = comparison
-        .lines
-        .iter()
-        .filter_map(|line| {
-            let learned = Learned::of(line)?;
-            let end = learned.end()?;
-            Some((line, learned, end))
-        })
-        .collect();
-    let value = |e: &Evaluation| Perplexity.write(e.perplexity());
-    if let [(_, learned, end)] = learned.as_slice() {
-        let best = learned.better_than_end();
-        let best = best.map(|e| format!("; it was lowest, {}, after step {}", value(e), e.step));
+    let mut evaluated: Vec<usize> = comparison.having("eval_loss").collect();
+    let written = |column: &str, i: usize| comparison.frame.written(column, i);
+    let perplexity = |i: usize| written("eval_perplexity", i).unwrap_or_default();
+    if let [only] = evaluated[..] {
+        let lowest = written("lowest_perplexity", only).zip(written("lowest_step", only));
+        let lowest = lowest.map(|(value, step)| format!("; it was lowest, {value}, after step {step}"));
         return Some(format!(
             "Held-out perplexity was {} after {} steps, with {} of tokens predicted{}.",
-            value(end),
-            learned.steps,
-            FineShare.write(end.accuracy),
-            best.unwrap_or_default()
+            perplexity(only),
+            written("steps", only)?,
+            written("eval_accuracy", only)?,
+            lowest.unwrap_or_default()
         ));
     }
-    let by_loss = |a: &&(_, _, &Evaluation), b: &&(_, _, &Evaluation)| a.2.loss.total_cmp(&b.2.loss);
-    let (low, high) = (learned.iter().min_by(by_loss)?, learned.iter().max_by(by_loss)?);
+    let loss = |i: usize| comparison.value("eval_loss", i).unwrap_or(f64::INFINITY);
+    evaluated.sort_by(|a, b| loss(*a).total_cmp(&loss(*b)));
+    let (&low, &high) = (evaluated.first()?, evaluated.last()?);
+    let name = |i: usize| comparison.name(&comparison.lines[i]);
     Some(format!(
         "Held-out perplexity at the end was from {} ({}) to {} ({}).",
-        value(low.2),
-        comparison.name(low.0),
-        value(high.2),
-        comparison.name(high.0)
+        perplexity(low),
+        name(low),
+        perplexity(high),
+        name(high)
     ))
 }
 

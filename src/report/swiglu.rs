@@ -37,10 +37,6 @@ pub fn blocks(comparison: &Comparison) -> Vec<Block> {
         }),
         Block::heading("The gradients of SwiGLU"),
         Block::Derivation { markup: include_str!("swiglu.typ") },
-        Block::paragraph(
-            "Backward needs x, a, b and s; whatever of these a level did not keep is computed again from x, W and V \
-             by the formulas of forward. h is needed for dU alone and is recomputed as s ⊙ b at every level.",
-        ),
     ]
 }
 

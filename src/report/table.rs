@@ -83,7 +83,7 @@ impl<'a> Comparison<'a> {
         let (mut sizes, methods): (Vec<String>, Vec<String>) =
             swept.iter().cloned().partition(|key| is_size(key));
         labels::reading_order(&mut sizes);
-        // A key that only one kind of network has tells no sizes apart.
+        // A key that only one kind of network has distinguishes no sizes.
         sizes.retain(|key| {
             settings.iter().all(|s| setting(s, key).is_some()) || !goes_with(key, "model.kind", &settings)
         });
@@ -233,7 +233,7 @@ fn group(settings: &[Settings], keys: &[String]) -> (Vec<usize>, Vec<usize>) {
     (of, first)
 }
 
-/// Whether a key only comes and goes with the `kind` beside it (SGD has a momentum, AdamW betas),
+/// Whether a key only comes and goes with the `kind` of its section (SGD has a momentum, AdamW betas),
 /// or with the preset that sets it.
 fn goes_along(key: &str, settings: &[Settings]) -> bool {
     let Some((section, _)) = key.rsplit_once('.') else { return false };

@@ -15,7 +15,8 @@ const RULED: TableStyle = TableStyle::new().header_separator(LineStyle::none().f
 pub fn terminal_table(recipe: &Recipe, rows: &[Row]) -> String {
     let comparison = Comparison::new(recipe, rows);
     let notes: String = notes(&comparison).iter().map(|note| format!("\n{note}")).collect();
-    format!("{}{notes}\n", ruled(&results(&comparison)))
+    let sizes = content::sizes(&comparison).map_or(String::new(), |sizes| format!("\n\n{}", ruled(&sizes)));
+    format!("{}{notes}{sizes}\n", ruled(&results(&comparison)))
 }
 
 /// The same as a Markdown document.
@@ -23,8 +24,9 @@ pub fn markdown_table(comparison: &Comparison) -> String {
     let title = escape(&comparison.recipe.title);
     let notes: String = notes(comparison).iter().map(|note| format!("\n- {}", escape(note))).collect();
     let mut out = format!("# {title}\n\n{}\n{notes}\n", markdown(&results(comparison)));
-    if let Some(learned) = comparison.table("learned") {
-        out.push_str(&format!("\n## What was learned\n\n{}\n\n{}\n", markdown(&learned), learned.caption));
+    let more = [("The sizes", content::sizes(comparison)), ("What was learned", comparison.table("learned"))];
+    for (heading, table) in more.into_iter().filter_map(|(heading, table)| Some((heading, table?))) {
+        out.push_str(&format!("\n## {heading}\n\n{}\n\n{}\n", markdown(&table), table.caption));
     }
     out
 }
@@ -61,7 +63,6 @@ fn table(content: &document::Table, style: TableStyle, text: fn(&String) -> Stri
 fn notes(comparison: &Comparison) -> Vec<String> {
     let mut notes = Vec::new();
     notes.extend(labels::size_note(comparison));
-    notes.extend(shape_details(comparison));
     notes.push("×: over the baseline's; est./peak: estimated over measured peak".into());
     if comparison.having("eval_perplexity").next().is_some() {
         notes.push("perplexity: held-out, after the last step".into());
@@ -77,25 +78,6 @@ fn notes(comparison: &Comparison) -> Vec<String> {
         notes.push(format!("{missing} of {} cells have not run", comparison.lines.len()));
     }
     notes
-}
-
-/// Swept sizes that the labels leave out: `16×128, 512: intermediate size 2048, layers 2`.
-fn shape_details(comparison: &Comparison) -> Vec<String> {
-    let hidden: Vec<&String> =
-        comparison.sizes.iter().filter(|key| !comparison.label_sizes.contains(key)).collect();
-    if hidden.is_empty() {
-        return Vec::new();
-    }
-    let detail = |shape: &super::table::Shape| {
-        let values: Vec<String> = hidden
-            .iter()
-            .filter_map(|key| {
-                Some(format!("{} {}", labels::size_name(key), labels::size_value(key, &shape.settings)?))
-            })
-            .collect();
-        format!("{}: {}", shape.label, values.join(", "))
-    };
-    comparison.shapes.iter().map(detail).collect()
 }
 
 /// Text that stays text in Markdown.

@@ -14,7 +14,7 @@ use crate::row::Status;
 use crate::words::text::{and, sentence, significant};
 use panel::{Curve, Values, panel};
 
-/// More curves than this are not told apart in one chart.
+/// More curves than this look alike in one chart.
 const MOST: usize = 8;
 /// More charts than this are left to the table.
 const CHARTS: usize = 6;
@@ -62,7 +62,7 @@ fn chart(comparison: &Comparison, lines: Vec<usize>, shape: Option<usize>) -> Re
         Some(_) => comparison.methods[comparison.lines[i].method].clone(),
         None => comparison.name(&comparison.lines[i]),
     };
-    // The colours of the other charts, where those tell the cells apart.
+    // The colours of the other charts, where those differ from cell to cell.
     let one_shape = shape.is_some() || comparison.shapes.len() == 1;
     let by_method = one_shape && comparison.methods.len() <= MOST;
     // Steps of samplers see unequal numbers of tokens.

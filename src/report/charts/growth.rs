@@ -9,7 +9,7 @@ use super::plot::{Axis, Plot, Ticks};
 use crate::measure::ScalerRecord;
 use crate::precision::ScalerConfig;
 
-/// More lines than this are not told apart.
+/// More lines than this look alike.
 const MOST: usize = 8;
 
 /// Nothing without a dynamic scaler that ran to its end.

@@ -8,7 +8,7 @@ use super::legend::{Legend, Sign};
 use super::plot::{Axis, Plot, Ticks};
 use crate::measure::{FIRST, Magnitudes, SMALLEST, SMALLEST_NORMAL};
 
-/// More lines than this are not told apart.
+/// More lines than this look alike.
 const MOST: usize = 8;
 /// Numbers from 2^16 on are beyond fp16's largest, 65504.
 const LARGEST: i32 = 16;

@@ -187,8 +187,8 @@ fn labels_of_scales_and_gradients_never_meet() {
         let scaler = recipe.cells[i].precision.scaler.expect("every cell has one");
         let measured = row.measurement.as_mut().expect("a measured row");
         let scale = scaler.first_scale() as f32;
-        let told: Vec<Vec<f32>> = (0..40).map(|step| vec![f32::from(u8::from(step > i)), scale]).collect();
-        measured.scaler = Some(ScalerRecord::new(scaler.first_scale(), &told));
+        let updates: Vec<Vec<f32>> = (0..40).map(|step| vec![f32::from(u8::from(step > i)), scale]).collect();
+        measured.scaler = Some(ScalerRecord::new(scaler.first_scale(), &updates));
         let mut activations = Magnitudes::default();
         activations.add(&(0..500).map(|n| (n as f32 / 50.0 - 8.0).exp() * scale).collect::<Vec<_>>());
         let parameters = activations.clone();

@@ -43,7 +43,7 @@ const FAMILIES: [(Family, &str); 7] = [
     (Family::OnDevice, "copies on the device"),
 ];
 
-/// Parts of the kernel names of cuBLASLt, CUTLASS, CubeCL and Burn that tell a family, the first
+/// Parts of the kernel names of cuBLASLt, CUTLASS, CubeCL and Burn that show a family, the first
 /// that fits: `splitKreduce` of cuBLASLt belongs to its matrix product.
 const NAMES: [(Family, &[&str]); 3] = [
     (Family::Matmul, &["gemm", "gemv", "nvjet", "cutlass", "cublas", "matmul", "cmma"]),
