@@ -2,6 +2,8 @@
 //! is computed from a row. Polars holds them (`frame`); tables, charts, sentences and `runner compare` read them by
 //! name.
 
+use polars::prelude::{ChunkQuantile, Float64Chunked, QuantileMethod};
+
 use super::learning::Learned;
 use super::offload::floor;
 use super::table::Line;
@@ -242,12 +244,8 @@ fn spread(line: &Line, of: fn(&Measurement) -> &Samples) -> Option<f64> {
     Some(quartile_range(per_token) / mean / steps)
 }
 
-fn quartile_range(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    let quantile = |q: f64| {
-        let at = q * (values.len() - 1) as f64;
-        let (low, high) = (values[at.floor() as usize], values[at.ceil() as usize]);
-        low + (high - low) * at.fract()
-    };
+fn quartile_range(values: Vec<f64>) -> f64 {
+    let values = Float64Chunked::from_vec("".into(), values);
+    let quantile = |q| values.quantile(q, QuantileMethod::Linear).ok().flatten().unwrap_or_default();
     quantile(0.75) - quantile(0.25)
 }

@@ -1,10 +1,7 @@
 //! What the batches of cells with a sampler came to: the sentences of the conclusion.
 
 use super::table::Comparison;
-use crate::words::text::{percent, sentence};
-
-/// Less than this is nobody's reason to choose a sampler.
-const NEGLIGIBLE: f64 = 0.02;
+use crate::words::text::sentence;
 
 /// One for each method with a sampler, the same samples against the baseline's run.
 pub fn sentences(comparison: &Comparison) -> Vec<String> {
@@ -13,32 +10,19 @@ pub fn sentences(comparison: &Comparison) -> Vec<String> {
         return Vec::new();
     }
     let of_line = |i: usize| {
-        let line = &comparison.lines[i];
-        let at = match comparison.shapes.len() {
-            1 => String::new(),
-            _ => format!(" at {}", comparison.shapes[line.shape].label),
-        };
-        let name = sentence(&comparison.methods[line.method]);
         let written = |column: &str| comparison.frame.written(column, i).unwrap_or_default();
-        let run = match comparison.value("run_vs_baseline", i).filter(|_| !comparison.is_baseline(i)) {
-            None => {
-                format!(
-                    "{name} trained on {} real tokens in {}{at}",
-                    written("real_tokens"),
-                    written("run_s")
-                )
+        let against = match comparison.value("run_vs_baseline", i) {
+            Some(_) if !comparison.is_baseline(i) => {
+                format!(", {} the baseline's time for each", written("run_vs_baseline"))
             }
-            Some(ratio) if (ratio - 1.0).abs() < NEGLIGIBLE => {
-                format!("{name} takes as long for a real token over the whole run as the baseline{at}")
-            }
-            Some(ratio) => format!(
-                "{name} takes {} {} time for a real token over the whole run than the baseline{at}",
-                percent(ratio - 1.0),
-                if ratio < 1.0 { "less" } else { "more" },
-            ),
+            _ => String::new(),
         };
         format!(
-            "{run}: {} of its tokens are padding, and it waits for batches in {} of the run.",
+            "{} trained on {} real tokens in {}{against}: {} of its tokens are padding, and it waits for batches in {} \
+             of the run.",
+            sentence(&comparison.name(&comparison.lines[i])),
+            written("real_tokens"),
+            written("run_s"),
             written("padding_share"),
             written("stall_share")
         )
@@ -69,7 +53,12 @@ mod tests {
             sentences[0].starts_with("Padded trained on 1000 real tokens in 2.00 s: 50 %"),
             "{sentences:?}"
         );
-        assert!(sentences[1].starts_with("Packed takes 50 % less time for a real token"), "{sentences:?}");
+        assert!(
+            sentences[1].starts_with(
+                "Packed trained on 990 real tokens in 990 ms, 0.50x the baseline's time for each: 1 %"
+            ),
+            "{sentences:?}"
+        );
     }
 
     #[test]

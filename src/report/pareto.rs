@@ -24,29 +24,20 @@ pub fn sentence(comparison: &Comparison) -> Option<String> {
     if comparison.with_samplers() {
         return None;
     }
-    let mut on_front = vec![0; comparison.methods.len()];
-    let mut compared = 0;
-    for shape in 0..comparison.shapes.len() {
-        if comparison.of_shape(shape).filter(|&i| comparison.lines[i].measured().is_some()).count() < 2 {
-            continue;
-        }
-        compared += 1;
-        for line in front(comparison, shape) {
-            on_front[comparison.lines[line].method] += 1;
-        }
-    }
-    if compared == 0 {
+    let ran = |shape: usize| {
+        comparison.of_shape(shape).filter(|&i| comparison.lines[i].measured().is_some()).count()
+    };
+    let compared: Vec<usize> = (0..comparison.shapes.len()).filter(|&shape| ran(shape) > 1).collect();
+    let fronts: Vec<usize> = compared.iter().flat_map(|&shape| front(comparison, shape)).collect();
+    let name = |method: usize| {
+        let n = fronts.iter().filter(|&&line| comparison.lines[line].method == method).count();
+        let name = &comparison.methods[method];
+        let at = format!(" ({n} of {} {}s)", compared.len(), comparison.repeated());
+        (n > 0).then(|| format!("{name}{}", if compared.len() > 1 { at } else { String::new() }))
+    };
+    let names: Vec<String> = (0..comparison.methods.len()).filter_map(name).collect();
+    if names.is_empty() {
         return None;
     }
-    let names: Vec<String> = comparison
-        .methods
-        .iter()
-        .zip(&on_front)
-        .filter(|(_, n)| **n > 0)
-        .map(|(name, n)| match compared {
-            1 => name.clone(),
-            _ => format!("{name} ({n} of {compared} {}s)", comparison.repeated()),
-        })
-        .collect();
     Some(format!("On the Pareto front of step time and peak memory: {}.", and(&names)))
 }

@@ -32,15 +32,15 @@ enum Family {
     OnDevice,
 }
 
-/// In the order of the legend.
-const FAMILIES: [(Family, &str); 7] = [
-    (Family::Matmul, "matrix products"),
-    (Family::Elementwise, "element-wise kernels"),
-    (Family::Reduction, "reductions"),
-    (Family::Other, "other kernels"),
-    (Family::ToDevice, "copies to the device"),
-    (Family::ToHost, "copies to the host"),
-    (Family::OnDevice, "copies on the device"),
+/// Name and colour, in the order of the legend and of [`Family`].
+const FAMILIES: [(Family, &str, usize); 7] = [
+    (Family::Matmul, "matrix products", 0),
+    (Family::Elementwise, "element-wise kernels", 1),
+    (Family::Reduction, "reductions", 2),
+    (Family::Other, "other kernels", 7),
+    (Family::ToDevice, "copies to the device", 4),
+    (Family::ToHost, "copies to the host", 6),
+    (Family::OnDevice, "copies on the device", 5),
 ];
 
 /// Parts of the kernel names of cuBLASLt, CUTLASS, CubeCL and Burn that show a family, the first
@@ -70,15 +70,7 @@ impl Family {
     }
 
     fn color(self) -> RGBColor {
-        method_color(match self {
-            Self::Matmul => 0,
-            Self::Elementwise => 1,
-            Self::Reduction => 2,
-            Self::Other => 7,
-            Self::ToDevice => 4,
-            Self::ToHost => 6,
-            Self::OnDevice => 5,
-        })
+        method_color(FAMILIES[self as usize].2)
     }
 }
 
@@ -177,7 +169,7 @@ fn facts(summary: &Summary) -> String {
 /// The families that occur, with the sum of their times.
 fn legend(activities: &[&Activity]) -> Legend {
     let mut legend = Legend::default();
-    for (family, name) in FAMILIES {
+    for (family, name, _) in FAMILIES {
         let times = activities.iter().filter(|a| Family::of(a) == family).map(|a| a.end - a.start);
         let time: u64 = times.sum();
         if time > 0 {
@@ -207,7 +199,7 @@ fn runs(activities: &[&Activity], origin: u64, span: u64, pixels: usize) -> Vec<
     for (i, shares) in busy.iter().enumerate() {
         let most = FAMILIES
             .iter()
-            .map(|(family, _)| *family)
+            .map(|(family, ..)| *family)
             .max_by(|a, b| shares[*a as usize].total_cmp(&shares[*b as usize]));
         let total: f64 = shares.iter().sum();
         let Some(family) = most.filter(|_| total > 0.0) else { continue };

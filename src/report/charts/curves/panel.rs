@@ -123,7 +123,7 @@ fn draw(canvas: &Canvas, area: &Area, curves: &[Curve], values: Values, limit: f
     }
     for curve in curves {
         let line = match values {
-            Values::Loss if curve.window() > 1 => first_of_columns(place(curve.means())),
+            Values::Loss if curve.window() > 1 => place(curve.means()),
             Values::Loss => place(curve.losses()),
             Values::Perplexity | Values::Accuracy => place(values.marks(curve)),
         };
@@ -152,12 +152,6 @@ pub fn thin(points: Vec<(i32, i32)>) -> Vec<(i32, i32)> {
         out.extend((low != high).then(|| column[low.max(high)]));
     }
     out
-}
-
-/// One point in each column of pixels, for a line that is smooth.
-fn first_of_columns(mut points: Vec<(i32, i32)>) -> Vec<(i32, i32)> {
-    points.dedup_by_key(|point| point.0);
-    points
 }
 
 /// Marks with room between them, the last among them.
