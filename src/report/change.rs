@@ -39,8 +39,8 @@ impl Change {
         self.shares.len()
     }
 
-    /// `20 % more`, or `171 times the` where a percentage would be hard to read; the words are those for less, more and
-    /// many times.
+    /// `20 % more`, or `171 times the` where a percentage would be hard to read; the words are those for
+    /// less, more and many times.
     pub fn written(&self, [less, more, times]: [&str; 3]) -> String {
         match self.median() {
             median if median < 0.0 => format!("{} {less}", percent(median)),
@@ -49,8 +49,8 @@ impl Change {
         }
     }
 
-    /// `15 to 30 % over 5 shapes`, from the smallest to the largest; `None` of a single size. Without `over` the number
-    /// of shapes is left out.
+    /// `15 to 30 % over 5 shapes`, from the smallest to the largest; `None` of a single size. Without `over`
+    /// the number of shapes is left out.
     pub fn range(&self, over: bool) -> Option<String> {
         let (low, high, count) = (self.least(), self.most(), self.count());
         let [from, to] = if high < 0.0 { [high, low] } else { [low, high] };

@@ -1,6 +1,6 @@
-//! Every column of the report, once: its name in the files, its heading in tables and charts, its unit, and how it
-//! is computed from a row. Polars holds them (`frame`); tables, charts, sentences and `runner compare` read them by
-//! name.
+//! Every column of the report, once: its name in the files, its heading in tables and charts, its unit, and
+//! how it is computed from a row. Polars holds them (`frame`); tables, charts, sentences and `runner compare`
+//! read them by name.
 
 use polars::prelude::{ChunkQuantile, Float64Chunked, QuantileMethod};
 
@@ -26,7 +26,8 @@ const fn column<F: Copy>(name: &'static str, heading: &'static str, unit: Unit, 
     Column { name, heading, unit, of }
 }
 
-/// What `table.csv` and `table.parquet` have of each cell. Times in seconds, memory in bytes, losses in nats a token.
+/// What `table.csv` and `table.parquet` have of each cell. Times in seconds, memory in bytes, losses in nats
+/// a token.
 pub const CELLS: &[Column<fn(&Line) -> Option<f64>>] = &[
     column("forward_s_median", "forward", Seconds, |l| Some(l.measured()?.forward.median)),
     column("forward_s_min", "forward, least", Seconds, |l| Some(l.measured()?.forward.min)),
@@ -139,8 +140,8 @@ pub const MORE: &[Column<fn(&Line) -> Option<f64>>] = &[
     column("memory", "memory", Gigabytes, |l| Some(l.measured()?.memory.live_peak as f64)),
 ];
 
-/// A ratio to the baseline: its name, its heading, and what it is a ratio of, the first of them that both cells have.
-/// Steps of samplers do unequal work, so a real token's share of all of them is compared.
+/// A ratio to the baseline: its name, its heading, and what it is a ratio of, the first of them that both
+/// cells have. Steps of samplers do unequal work, so a real token's share of all of them is compared.
 pub const RATIOS: &[(&str, &str, &[&str])] = &[
     ("forward_vs_baseline", "× forward", &["forward_s_per_token", "forward_s_median"]),
     ("backward_vs_baseline", "× backward", &["backward_s_per_token", "backward_s_median"]),
@@ -229,8 +230,8 @@ fn per_token(line: &Line, of: fn(&Measurement) -> Option<&Samples>) -> Option<f6
     Some(seconds / loading(line)?.tokens() as f64)
 }
 
-/// How far apart samples lie: their interquartile range over their median, which one step that the operating system
-/// held up does not change. With a sampler, that of the mean of all steps for each real token.
+/// How far apart samples lie: their interquartile range over their median, which one step that the operating
+/// system held up does not change. With a sampler, that of the mean of all steps for each real token.
 fn spread(line: &Line, of: fn(&Measurement) -> &Samples) -> Option<f64> {
     let samples = of(line.measured()?);
     let Some(loading) = loading(line) else {

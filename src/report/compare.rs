@@ -114,8 +114,8 @@ impl<'a> Side<'a> {
         format!("{}: {}", self.comparison.shapes[line.shape].label, self.comparison.methods[line.method])
     }
 
-    /// A line for each cell, with the settings that say which it is, as one text. Of equal cells the first of one side
-    /// goes with the first of the other.
+    /// A line for each cell, with the settings that say which it is, as one text. Of equal cells the first of
+    /// one side goes with the first of the other.
     fn keyed(&self, ignored: &[String]) -> miette::Result<DataFrame> {
         let mut seen: BTreeMap<String, usize> = BTreeMap::new();
         let key = |settings: &Settings| {

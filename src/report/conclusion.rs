@@ -54,8 +54,8 @@ fn differs(comparison: &Comparison, line: usize, quantity: &str, ratio: f64) -> 
     (ratio - 1.0).abs() > (spread(line).unwrap_or_default() * ratio).max(base)
 }
 
-/// `Against level 0, level 1 has 26 % less peak memory, 31 % more backward time and no measurable difference in forward
-/// time and step time.` A difference is measurable where it is so at most shapes.
+/// `Against level 0, level 1 has 26 % less peak memory, 31 % more backward time and no measurable difference
+/// in forward time and step time.` A difference is measurable where it is so at most shapes.
 fn against_baseline(comparison: &Comparison, method: usize) -> Option<String> {
     let name = &comparison.methods[method];
     let lines: Vec<usize> = comparison.of_method(method).filter(|&i| !comparison.is_baseline(i)).collect();

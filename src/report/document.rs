@@ -86,8 +86,8 @@ impl Block {
 }
 
 impl Table {
-    /// Rows of texts with their headings, followed by those of `columns` that have a value in one of the frame's rows
-    /// that go with them; `None` without a row.
+    /// Rows of texts with their headings, followed by those of `columns` that have a value in one of the
+    /// frame's rows that go with them; `None` without a row.
     pub fn new(
         caption: &str,
         rows: impl Iterator<Item = (Vec<(&'static str, String)>, usize)>,

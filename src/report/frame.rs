@@ -1,4 +1,5 @@
-//! [`Frame`]: columns in a Polars DataFrame, with what tables need to show them; and the files of the cells' frame.
+//! [`Frame`]: columns in a Polars DataFrame, with what tables need to show them; and the files of the cells'
+//! frame.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -24,8 +25,8 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// Every column of the cells, and the names of those of what crossed the bus, which are of the phases and directions
-    /// that any cell has.
+    /// Every column of the cells, and the names of those of what crossed the bus, which are of the phases and
+    /// directions that any cell has.
     pub fn of_cells(lines: &[Line]) -> (Self, Vec<String>) {
         let (mut frame, height) = (Self::default(), lines.len());
         frame.add("", CELLS, height, |i| Some(&lines[i]));

@@ -53,7 +53,8 @@ fn crossed(comparison: &Comparison) -> Option<Table> {
     Table::new(caption, rows, &frame, &CROSSINGS.each_ref().map(|column| column.name))
 }
 
-/// Seconds that the fewest bytes take at the measured rates, in forward and in backward; `None` where no block moves.
+/// Seconds that the fewest bytes take at the measured rates, in forward and in backward; `None` where no
+/// block moves.
 pub fn floor(line: &Line) -> Option<[f64; 2]> {
     let (cell, ceilings) = (line.cell, line.row?.environment.ceilings);
     let shape = cell.model.decoder().filter(|_| cell.offload().moves())?;

@@ -37,8 +37,8 @@ fn text(comparison: &Comparison, (method, change): &(usize, Change)) -> String {
     format!("{name} ({})", parts.join(", "))
 }
 
-/// Which methods ended lower, which higher, and which differ by too little: a difference is beyond the bound at every
-/// shape, and to the same side.
+/// Which methods ended lower, which higher, and which differ by too little: a difference is beyond the bound
+/// at every shape, and to the same side.
 fn against_baseline(comparison: &Comparison, changes: Vec<(usize, Change)>) -> String {
     let compared = changes.iter().flat_map(|(method, _)| comparison.of_method(*method));
     let bases: BTreeSet<usize> = compared.filter_map(|i| comparison.lines[i].baseline).collect();

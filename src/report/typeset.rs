@@ -1,5 +1,5 @@
-//! The document as HTML and as PDF, set by Typst. Its text reaches the templates as data (`report.json`), so nothing a
-//! user writes is read as markup.
+//! The document as HTML and as PDF, set by Typst. Its text reaches the templates as data (`report.json`), so
+//! nothing a user writes is read as markup.
 
 use miette::{IntoDiagnostic, WrapErr, miette};
 use typst::diag::{FileError, FileResult, SourceDiagnostic};

@@ -44,8 +44,8 @@ struct Bars<'c, 'a> {
     estimate: bool,
 }
 
-/// Seconds of forward, backward and optimizer, stacked: the medians of a step, or with samplers, whose steps are not
-/// alike, those of a thousand real tokens. And measured peak memory, with the estimate marked.
+/// Seconds of forward, backward and optimizer, stacked: the medians of a step, or with samplers, whose steps
+/// are not alike, those of a thousand real tokens. And measured peak memory, with the estimate marked.
 pub fn bars(comparison: &Comparison) -> Result<Vec<Chart>> {
     let step = Bars {
         comparison,

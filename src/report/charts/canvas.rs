@@ -26,8 +26,8 @@ pub const MUTED: RGBColor = RGBColor(95, 95, 95);
 pub const GRID: RGBColor = RGBColor(222, 222, 222);
 pub const ALARM: RGBColor = RGBColor(170, 20, 40);
 
-/// Okabe and Ito's colours, which colour-blind readers can also distinguish, with wine for their yellow, which is
-/// too pale on white.
+/// Okabe and Ito's colours, which colour-blind readers can also distinguish, with wine for their yellow,
+/// which is too pale on white.
 const METHODS: [RGBColor; 8] = [
     RGBColor(0, 114, 178),
     RGBColor(230, 159, 0),
