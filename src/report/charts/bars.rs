@@ -101,7 +101,7 @@ impl Bars<'_, '_> {
         let top = TOP + legend.height() + 8;
         let bottom = top + (0..c.shapes.len()).map(height_of).sum::<i32>();
 
-        let labels: Vec<String> = (0..c.shapes.len()).map(|s| fit(&basis.label(c, s), TEXT, 230)).collect();
+        let labels: Vec<String> = (0..c.shapes.len()).map(|s| fit(&basis.label(s), TEXT, 230)).collect();
         let values: Vec<String> = (0..c.lines.len()).map(|i| self.value(i, &basis)).collect();
         let widest =
             |texts: &[String], size: i32| texts.iter().map(|t| text_width(t, size)).max().unwrap_or(0);
@@ -115,7 +115,7 @@ impl Bars<'_, '_> {
         let axis = Axis {
             ticks: Ticks::About(8),
             label: if basis.relative { |tick| format!("{}x", tick_label(tick)) } else { tick_label },
-            ..Axis::new(basis.axis(c, self.quantity, unit), (0.0, range.1 / size))
+            ..Axis::new(basis.axis(self.quantity, unit), (0.0, range.1 / size))
         };
 
         let svg = svg(bottom + BELOW, |canvas| {
