@@ -1,7 +1,8 @@
 //! From rows to what a person reads: tables, charts and documents.
 //!
-//! `table` holds the comparison that all of them show; a report made twice from the same rows has
-//! the same bytes, so no part of it may ask for the time or depend on an order that is not fixed.
+//! `columns` defines every quantity once, `frame` holds them in Polars, `table` the comparison of the cells, and
+//! `tables.toml` says which columns each table has. A chart is a file of `charts`. A report made twice from the
+//! same rows has the same bytes, so no part of it may ask for the time or depend on an order that is not fixed.
 
 mod change;
 mod charts;

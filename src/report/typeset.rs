@@ -55,15 +55,9 @@ fn failed(errors: &[SourceDiagnostic]) -> miette::Report {
 
 /// `2026-11-21T07:30:00Z`
 fn datetime(text: &str) -> Option<Datetime> {
-    let number = |from: usize, to: usize| text.get(from..to)?.parse::<u8>().ok();
-    Datetime::from_ymd_hms(
-        text.get(0..4)?.parse().ok()?,
-        number(5, 7)?,
-        number(8, 10)?,
-        number(11, 13)?,
-        number(14, 16)?,
-        number(17, 19)?,
-    )
+    let at: toml::value::Datetime = text.parse().ok()?;
+    let (date, time) = (at.date?, at.time?);
+    Datetime::from_ymd_hms(date.year.into(), date.month, date.day, time.hour, time.minute, time.second?)
 }
 
 /// The files and the fonts that Typst may read: no disk, no network, no clock.
