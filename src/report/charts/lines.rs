@@ -1,6 +1,6 @@
 //! Time and memory over each swept size: one line a method, the other sizes held.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::labels::{size_name, size_value};
 use super::super::table::Comparison;
@@ -51,14 +51,8 @@ fn sweep(comparison: &Comparison, key: &str) -> Option<Sweep> {
         }
     }
     let measured = |points: &[(f64, usize)]| {
-        let mut values: Vec<f64> = points
-            .iter()
-            .filter(|(_, i)| comparison.lines[*i].measured().is_some())
-            .map(|(x, _)| *x)
-            .collect();
-        values.sort_by(f64::total_cmp);
-        values.dedup();
-        values.len()
+        let ran = points.iter().filter(|(_, i)| comparison.lines[*i].measured().is_some());
+        ran.map(|(x, _)| x.to_bits()).collect::<BTreeSet<u64>>().len()
     };
     // max_by_key takes the last of equals.
     let (held, mut points) = groups.into_iter().rev().max_by_key(|(_, points)| measured(points))?;
