@@ -7,8 +7,9 @@ use rand_chacha::ChaCha8Rng;
 
 use super::families::Family;
 use super::language::{Cache, Decoder, Tokens};
+use crate::device::integers;
 use crate::ops::attention::Mask;
-use crate::ops::embedding::{Ids, integers};
+use crate::ops::embedding::Ids;
 
 /// How the next token is chosen.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -15,9 +15,10 @@ pub use decoder::{Block, Context, Decoder, Outline};
 pub use memory::Shape;
 pub use positions::Positions;
 
+use crate::device::integers;
 use crate::ops::attention::{Mask, attend_cached, attention};
 use crate::ops::dense::Arithmetic;
-use crate::ops::embedding::{Ids, integers};
+use crate::ops::embedding::Ids;
 use crate::ops::{Level, Ops};
 use crate::recipe::Cell;
 use crate::words::Rule;
