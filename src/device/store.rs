@@ -28,7 +28,7 @@ pub struct StoreSize {
     pub blocks: usize,
     /// Elements of a buffer of weights and of a slot for them.
     pub elements: usize,
-    /// The same of gradients: those of as many of a block's first weights, the others being frozen.
+    /// The same of gradients: those of at most as many of a block's first weights, the others being frozen.
     pub trainable: usize,
     pub dtype: DType,
     /// Slots on the device for weights, and after them those for gradients.
@@ -52,11 +52,6 @@ impl StoreSize {
         };
         elements * self.dtype.size()
     }
-
-    /// Whether blocks have frozen weights.
-    pub fn has_frozen(&self) -> bool {
-        self.trainable < self.elements
-    }
 }
 
 /// Buffers and slots; see the module. Used by one thread at a time, always the same.
@@ -67,10 +62,9 @@ pub trait BlockStore: Send {
     /// Hands a buffer out.
     fn lend(&mut self, side: Side, block: usize) -> Loan;
 
-    /// Takes a buffer that was lent back: it holds the block's weights, and what held them before takes
-    /// the place of the one lent. Of a block with frozen weights a buffer of gradients holds the trainable
-    /// ones, which are copied.
-    fn give_back(&mut self, block: usize, memory: Box<dyn HostMemory>);
+    /// Takes a buffer that was lent back, whose first elements are so many of the block's first weights. Where
+    /// these are all, what held them before takes the place of the one lent; else they are copied.
+    fn give_back(&mut self, block: usize, memory: Box<dyn HostMemory>, elements: usize);
 
     /// Copies the first elements of a buffer into a slot.
     fn fill(&mut self, slot: usize, side: Side, block: usize, elements: usize);
@@ -162,9 +156,9 @@ impl BlockStore for CpuStore {
         Loan { memory, arrival: Box::new(|| Ok(())) }
     }
 
-    fn give_back(&mut self, block: usize, memory: Box<dyn HostMemory>) {
-        if let (Some(weights), true) = (&mut self.weights[block], self.size.has_frozen()) {
-            let bytes = self.size.bytes(Side::Gradients);
+    fn give_back(&mut self, block: usize, memory: Box<dyn HostMemory>, elements: usize) {
+        if let (Some(weights), true) = (&mut self.weights[block], elements < self.size.elements) {
+            let bytes = elements * self.size.dtype.size();
             weights.bytes_mut()[..bytes].copy_from_slice(&memory.bytes()[..bytes]);
             self.gradients[block] = Some(memory);
         } else if let Some(before) = self.weights[block].replace(memory) {
@@ -256,7 +250,7 @@ mod tests {
             let first = weights();
             let mut loan = store.lend(Side::Gradients, 0);
             loan.memory.bytes_mut().fill(1);
-            store.give_back(0, loan.memory);
+            store.give_back(0, loan.memory, 2);
             assert_eq!(store.host(Side::Weights, 0)[..], [1; 8]);
             // The next gradients get what held the weights: the other buffer, or the only one.
             assert_eq!(store.host(Side::Gradients, 0).as_ptr(), first);

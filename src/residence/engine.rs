@@ -41,7 +41,8 @@ impl Pass {
 
 pub struct Engine {
     store: Box<dyn BlockStore>,
-    layout: Layout,
+    /// By block.
+    layouts: Vec<Layout>,
     size: StoreSize,
     pub movement: &'static dyn Movement,
     /// Of the slots, on autodiff or not.
@@ -75,7 +76,7 @@ enum Updates {
 impl Engine {
     pub fn new(
         store: Box<dyn BlockStore>,
-        layout: Layout,
+        layouts: Vec<Layout>,
         size: StoreSize,
         movement: &'static dyn Movement,
         device: Device,
@@ -83,7 +84,7 @@ impl Engine {
     ) -> Self {
         Self {
             store,
-            layout,
+            layouts,
             movement,
             device,
             prefix,
@@ -106,11 +107,10 @@ impl Engine {
         self.wants_squares = wants_squares;
         self.updates = match (optimizer, config.rule()) {
             (Optimizer::OnHost(host), _) => {
-                let mut updates = HostUpdates::new(host.worker().clone(), self.size.blocks);
-                if self.size.trainable > 0 {
-                    for block in 0..self.size.blocks {
-                        updates.adopt(&mut *self.store, self.size, block, self.ids[block]);
-                    }
+                let trainable = self.layouts.iter().map(Layout::trainable_elements).collect();
+                let mut updates = HostUpdates::new(host.worker().clone(), trainable);
+                for block in self.trained() {
+                    updates.adopt(&mut *self.store, self.size.dtype, block, self.ids[block]);
                 }
                 Updates::OnHost(updates)
             }
@@ -141,7 +141,7 @@ impl Engine {
         }
         self.store.filled(slot);
         self.store.mark(Mark::TurnBegins);
-        self.layout.parts.iter().map(|part| self.store.view(slot, part.first, &part.shape)).collect()
+        self.layouts[block].parts.iter().map(|part| self.store.view(slot, part.first, &part.shape)).collect()
     }
 
     /// Ends a block's turn. Where none is copied ahead, it is on the host alone again.
@@ -170,7 +170,7 @@ impl Engine {
         if std::mem::replace(&mut self.summed[block], true) {
             self.fill(slot, Side::Gradients, block);
             self.store.filled(slot);
-            let sums = self.layout.parts.iter().zip(gradients).map(|(part, gradient)| {
+            let sums = self.layouts[block].parts.iter().zip(gradients).map(|(part, gradient)| {
                 let before = Tensor::<1>::from_dispatch(self.store.view(slot, part.first, &part.shape));
                 (before + Tensor::<1>::from_dispatch(gradient)).into_dispatch()
             });
@@ -179,7 +179,7 @@ impl Engine {
         if self.wants_squares {
             self.squares[block] = Some(squares(gradients.to_vec()));
         }
-        for (part, gradient) in self.layout.parts.iter().zip(gradients) {
+        for (part, gradient) in self.layouts[block].parts.iter().zip(gradients) {
             self.store.write(slot, part.first, gradient);
         }
         self.send(slot, Side::Gradients, block);
@@ -209,21 +209,28 @@ impl Engine {
         }
     }
 
-    pub fn layout(&self) -> &Layout {
-        &self.layout
+    pub fn layout(&self, block: usize) -> &Layout {
+        &self.layouts[block]
+    }
+
+    /// The blocks with trainable parameters.
+    fn trained(&self) -> Vec<usize> {
+        (0..self.size.blocks).filter(|block| self.layouts[*block].trainable > 0).collect()
     }
 
     /// The full name of a block's parameter.
     pub fn name(&self, block: usize, part: usize) -> String {
-        format!("{}.{block}.{}", self.prefix, self.layout.parts[part].name)
+        format!("{}.{block}.{}", self.prefix, self.layouts[block].parts[part].name)
     }
 
-    /// Values by name, of the first `parts` of each block that is asked for.
-    fn named(&mut self, side: Side, parts: usize, blocks: impl Iterator<Item = usize>) -> Named {
-        let (dtype, layout) = (self.size.dtype, self.layout.parts[..parts].to_vec());
+    /// The values of some blocks by name.
+    fn named(&mut self, side: Side, blocks: impl Iterator<Item = usize>) -> Named {
+        let dtype = self.size.dtype;
         let mut found = Named::new();
         for block in blocks {
-            for (i, part) in layout.iter().enumerate() {
+            let Layout { parts, trainable, .. } = self.layouts[block].clone();
+            let parts = if side == Side::Gradients { &parts[..trainable] } else { &parts };
+            for (i, part) in parts.iter().enumerate() {
                 let name = self.name(block, i);
                 let bytes = part.first * dtype.size()..(part.first + part.elements()) * dtype.size();
                 let values = self.host(side, block)[bytes].to_vec();
@@ -234,14 +241,14 @@ impl Engine {
     }
 
     fn update_on_device(&mut self, block: usize, size: &StepSize) {
-        let slot = block % self.holds.len();
+        let (slot, elements) = (block % self.holds.len(), self.layouts[block].trainable_elements());
         let from = self.gradient_slot();
         self.fill(slot, Side::Weights, block);
         self.fill(from, Side::Gradients, block);
         self.store.filled(slot);
         self.store.filled(from);
         let [weights, gradients] =
-            [slot, from].map(|slot| Tensor::from_dispatch(self.store.view(slot, 0, &[self.size.trainable])));
+            [slot, from].map(|slot| Tensor::from_dispatch(self.store.view(slot, 0, &[elements])));
         let Updates::OnDevice(optimizer) = &mut self.updates else { unreachable!("asked by the caller") };
         let updated = optimizer.update(self.ids[block], weights, gradients, size);
         self.store.used(from);
@@ -316,7 +323,7 @@ impl Engine {
         self.expect(side, block);
         let elements = match side {
             Side::Weights => self.size.elements,
-            Side::Gradients => self.size.trainable,
+            Side::Gradients => self.layouts[block].trainable_elements(),
         };
         self.store.fill(slot, side, block, elements);
     }
@@ -324,15 +331,16 @@ impl Engine {
     /// Sends what changes: trainable parameters or their gradients.
     fn send(&mut self, slot: usize, side: Side, block: usize) {
         self.collect(block);
-        self.store.send(slot, side, block, self.size.trainable);
+        self.store.send(slot, side, block, self.layouts[block].trainable_elements());
     }
 }
 
 impl ParameterStore for Engine {
     fn make_states(&mut self) {
-        if let (Updates::OnDevice(optimizer), true) = (&mut self.updates, self.size.trainable > 0) {
-            for id in &self.ids {
-                optimizer.state(*id, self.size.trainable, &self.device);
+        let trained = self.trained();
+        if let Updates::OnDevice(optimizer) = &mut self.updates {
+            for block in trained {
+                optimizer.state(self.ids[block], self.layouts[block].trainable_elements(), &self.device);
             }
         }
     }
@@ -374,12 +382,12 @@ impl ParameterStore for Engine {
     }
 
     fn parameters(&mut self) -> Named {
-        self.named(Side::Weights, self.layout.parts.len(), 0..self.size.blocks)
+        self.named(Side::Weights, 0..self.size.blocks)
     }
 
     fn gradients(&mut self) -> Named {
         let summed = self.summed.clone();
         let blocks = (0..summed.len()).filter(|block| summed[*block]);
-        self.named(Side::Gradients, self.layout.trainable, blocks)
+        self.named(Side::Gradients, blocks)
     }
 }

@@ -22,7 +22,7 @@ impl Leaves {
     /// Brings a block in for its backward.
     pub fn new(blocks: &Offloaded, block: usize) -> Self {
         let parameters = blocks.engine().enter(block, Pass::Backward);
-        let trainable = blocks.engine().layout().trainable;
+        let trainable = blocks.engine().layout(block).trainable;
         // The rank of a tensor is a mark on its type alone.
         let leaf = |(part, tensor)| match Tensor::<1>::from_dispatch(tensor).autodiff() {
             tensor if part < trainable => tensor.require_grad(),

@@ -13,7 +13,7 @@ use super::engine::{Engine, GRADIENT_SLOTS, Pass};
 use super::layout::Layout;
 use crate::device::{Side, StoreSize};
 use crate::params::source::Source;
-use crate::params::table::Tuning;
+use crate::params::table::{Table, Tuning};
 
 /// A block's computation: its number, the source of its parameters, and its input.
 pub type Compute = Arc<dyn Fn(usize, &Source, Tensor<2>) -> Tensor<2> + Send + Sync>;
@@ -41,7 +41,7 @@ impl fmt::Debug for Offloaded {
 
 impl Offloaded {
     /// Takes `count` blocks one by one, each made by `make` on the device, to the host; `None` where blocks stay
-    /// on the device.
+    /// on the device. `table`: the network's parameters.
     ///
     /// # Panics
     /// When the host or the device has not enough memory.
@@ -50,36 +50,37 @@ impl Offloaded {
         prefix: &'static str,
         count: usize,
         source: &Source,
+        table: &Table,
         make: impl Fn(usize) -> M,
     ) -> Option<Self> {
         let Placement { offload, device, .. } = placement;
         let movement = offload.strategy.movement()?;
-        let (dtype, mut made) = (source.dtype(), None);
-        for i in 0..count {
+        let name = |i: usize| format!("{prefix}.{i}.");
+        let layouts: Vec<Layout> = (0..count).map(|i| Layout::of(&table.entries, &name(i))).collect();
+        let most = |elements: fn(&Layout) -> usize| layouts.iter().map(elements).max().unwrap_or(0);
+        let (dtype, trainable) = (source.dtype(), most(Layout::trainable_elements));
+        let size = StoreSize {
+            blocks: count,
+            elements: most(|layout| layout.elements),
+            trainable,
+            dtype,
+            slots: offload.buffers,
+            gradient_slots: if trainable > 0 { GRADIENT_SLOTS } else { 0 },
+            gradients: trainable > 0 && placement.separate_gradients(),
+        };
+        let mut store = None;
+        for (i, layout) in layouts.iter().enumerate() {
             let block = make(i);
-            let (layout, size, store) = made.get_or_insert_with(|| {
-                let layout = Layout::of(&source.table().entries, &format!("{prefix}.{i}."));
-                let trainable = layout.trainable_elements();
-                let size = StoreSize {
-                    blocks: count,
-                    elements: layout.elements,
-                    trainable,
-                    dtype,
-                    slots: offload.buffers,
-                    gradient_slots: if trainable > 0 { GRADIENT_SLOTS } else { 0 },
-                    gradients: trainable > 0 && placement.separate_gradients(),
-                };
-                let store = device.block_store(size).unwrap_or_else(|e| panic!("{e}"));
-                (layout, size, store)
-            });
-            for (part, values) in layout.values(&block, &format!("{prefix}.{i}.")) {
+            let store =
+                store.get_or_insert_with(|| device.block_store(size).unwrap_or_else(|e| panic!("{e}")));
+            for (part, values) in layout.values(&block, &name(i)) {
                 store.write(0, part.first, values.into_dispatch());
             }
             store.send(0, Side::Weights, i, size.elements);
         }
-        let (layout, size, store) = made.expect("a network has a block");
+        let store = store.expect("a network has a block");
         let (device, tuning) = (source.device().clone().inner(), source.tuning().clone());
-        let mut engine = Engine::new(store, layout, size, movement, device.clone(), prefix);
+        let mut engine = Engine::new(store, layouts, size, movement, device.clone(), prefix);
         engine.activations =
             (offload.activations == Memory::Host).then(|| Activations::new(placement, movement, count));
         let engine = Mutex::new(engine);
@@ -109,7 +110,7 @@ impl Offloaded {
     /// A source of these parameters under their full names.
     pub(super) fn source(&self, block: usize, parameters: Vec<DispatchTensor>) -> Source {
         let prefix = format!("{}.{block}.", self.0.prefix);
-        let layout = self.engine().layout().clone();
+        let layout = self.engine().layout(block).clone();
         Source::given(&self.0.device, self.0.dtype, &self.0.tuning, move |name| {
             let part = name.strip_prefix(&prefix).and_then(|name| layout.find(name));
             parameters[part.unwrap_or_else(|| panic!("{name} is no parameter of {prefix}"))].clone()

@@ -59,7 +59,7 @@ impl BlockStore for Recorder {
         Loan { memory: Box::new(Uncounted::new(bytes).unwrap()), arrival: Box::new(|| Ok(())) }
     }
 
-    fn give_back(&mut self, block: usize, _: Box<dyn HostMemory>) {
+    fn give_back(&mut self, block: usize, _: Box<dyn HostMemory>, _: usize) {
         self.note(Act::GiveBack(block));
     }
 
@@ -123,7 +123,14 @@ fn engine_with(
         gradient_slots: GRADIENT_SLOTS,
         gradients,
     };
-    Engine::new(Box::new(Recorder(acts.clone())), layout, size, movement, Device::flex(), "blocks")
+    Engine::new(
+        Box::new(Recorder(acts.clone())),
+        vec![layout; blocks],
+        size,
+        movement,
+        Device::flex(),
+        "blocks",
+    )
 }
 
 /// What forward and backward over `count` blocks ask of the store.

@@ -165,10 +165,10 @@ impl BlockStore for CudaStore {
         }
     }
 
-    fn give_back(&mut self, block: usize, memory: Box<dyn HostMemory>) {
+    fn give_back(&mut self, block: usize, memory: Box<dyn HostMemory>, elements: usize) {
         let lent = Buffer { memory: Some(memory), read: None, written: None };
-        if self.size.has_frozen() && self.weights[block].memory.is_some() {
-            let bytes = self.size.bytes(Side::Gradients);
+        if elements < self.size.elements && self.weights[block].memory.is_some() {
+            let bytes = elements * self.size.dtype.size();
             let from = lent.memory.as_ref().expect(HERE).bytes();
             self.host(Side::Weights, block)[..bytes].copy_from_slice(&from[..bytes]);
             self.gradients[block] = lent;

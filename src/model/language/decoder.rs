@@ -20,7 +20,7 @@ use crate::ops::product::{plain, product, transpose};
 use crate::ops::residual::residual;
 use crate::ops::rope::Rotation;
 use crate::params::source::Source;
-use crate::params::table::{Group, Table, Tuning};
+use crate::params::table::{Entry, Group, Table, Tuning};
 use crate::residence::{Compute, Offloaded, Placement};
 
 /// What surrounds the blocks of a family: the names of its modules, and sizes.
@@ -119,10 +119,12 @@ impl<F: Family> Decoder<F> {
         let outline = F::outline(config);
         let layers = outline.shape.layers;
         let make = |i| block::<F>(config, &outline, i, source);
+        let table = Arc::new(Self::table(config, layers, source.dtype(), source.tuning()));
         let mut offloaded = None;
         let modules = Modules::new(&outline, source, || {
-            offloaded = placement
-                .and_then(|placement| Offloaded::new(placement, outline.blocks, layers, source, make));
+            offloaded = placement.and_then(|placement| {
+                Offloaded::new(placement, outline.blocks, layers, source, &table, make)
+            });
             if offloaded.is_some() { Vec::new() } else { (0..layers).map(make).collect() }
         });
         let device = source.device().clone().inner();
@@ -136,7 +138,6 @@ impl<F: Family> Decoder<F> {
                 sinusoids = Some(PositionalEncoding::new(positions, outline.shape.hidden_size, &device));
             }
         }
-        let table = Arc::new(source.table());
         let (config, surrounding) = (config.clone(), outline.clone());
         let made_anew = MadeAnew(Arc::new(move |i, source, x, context, cache| {
             block::<F>(&config, &surrounding, i, source).forward(x, context, cache)
@@ -206,6 +207,12 @@ impl<F: Family> Decoder<F> {
         if let Some(cache) = cache {
             return offloaded.infer(x, |i, source, x| forward(i, source, x, &context, Some(cache.layer(i))));
         }
+        let freezes = |entry: &Entry| entry.group != Group::Embedding || !entry.trainable;
+        let x = match self.rest.table.entries.iter().all(freezes) && x.device().is_autodiff() {
+            // Gradients of blocks come with that of their input.
+            true => x.require_grad(),
+            false => x,
+        };
         // Backward computes a block again after forward has left its autocast region.
         let region = region();
         let compute: Compute = Arc::new(move |i, source, x| {

@@ -134,3 +134,6 @@ pub(crate) fn check(cell: &Cell, shape: &Shape) -> Result<(), Rule> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod frozen_tests;

@@ -1,9 +1,10 @@
 //! [`HostUpdates`]: which blocks' buffers are with the optimizer on the host, and when they go there.
 
 use burn::module::ParamId;
+use burn::tensor::DType;
 
 use super::{Engine, Updates};
-use crate::device::{BlockStore, Side, StoreSize};
+use crate::device::{BlockStore, Side};
 use crate::optim::host::{Pending, Work, Worker};
 
 impl Engine {
@@ -32,6 +33,8 @@ impl Engine {
 
 pub struct HostUpdates {
     worker: Worker,
+    /// By block: elements of its trainable parameters.
+    trainable: Vec<usize>,
     /// By block: its buffer, lent from the store.
     lent: Vec<Option<Pending>>,
     /// Whether a block's update of this step has begun.
@@ -41,13 +44,15 @@ pub struct HostUpdates {
 }
 
 impl HostUpdates {
-    pub fn new(worker: Worker, count: usize) -> Self {
-        Self { worker, lent: (0..count).map(|_| None).collect(), begun: vec![false; count], on_arrival: None }
+    pub fn new(worker: Worker, trainable: Vec<usize>) -> Self {
+        let count = trainable.len();
+        let lent = (0..count).map(|_| None).collect();
+        Self { worker, trainable, lent, begun: vec![false; count], on_arrival: None }
     }
 
     /// Makes a block's trainable weights its master weights.
-    pub fn adopt(&mut self, store: &mut dyn BlockStore, size: StoreSize, block: usize, id: ParamId) {
-        let work = Work::Adopt { elements: size.trainable, dtype: size.dtype };
+    pub fn adopt(&mut self, store: &mut dyn BlockStore, dtype: DType, block: usize, id: ParamId) {
+        let work = Work::Adopt { elements: self.trainable[block], dtype };
         self.submit(store, Side::Weights, block, id, work);
     }
 
@@ -79,7 +84,7 @@ impl HostUpdates {
     /// Waits for a block's buffer where it is lent, and gives it back to the store.
     pub fn collect(&mut self, store: &mut dyn BlockStore, block: usize) {
         if let Some(pending) = self.lent[block].take() {
-            store.give_back(block, pending.wait());
+            store.give_back(block, pending.wait(), self.trainable[block]);
         }
     }
 

@@ -1,0 +1,129 @@
+//! A network with frozen parameters trains as the plain way does whose gradients of them are dropped.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use burn::module::{Module, ModuleVisitor, Param};
+use burn::tensor::{DType, Gradients, Tensor};
+
+use super::{Computation, Decoder, LmBatch, Tokens};
+use crate::device::DeviceId;
+use crate::model::Network;
+use crate::model::config::from_hugging_face;
+use crate::model::families::{Family, Gpt2, Qwen2};
+use crate::ops::dense::Arithmetic;
+use crate::ops::{Level, Ops};
+use crate::optim::{AdamW, OptimizerConfig, StepSize, clip_factor};
+use crate::params::named::Named;
+use crate::params::table::{Group, Table, Tuning, id};
+use crate::residence::{Memory, Offload, Placement, Residence, Strategy};
+use crate::words::Compute;
+
+/// Whether a parameter is trained.
+type Rule = fn(&str, Group) -> bool;
+
+/// A part of each block and nothing else; all but the first block and the embeddings; the embeddings and the last
+/// norm, so that no block has anything to send.
+const RULES: [Rule; 3] = [
+    |name, group| {
+        let parts = ["norm", "ln_", "up_proj", "c_fc", "q_proj.bias"];
+        matches!(group, Group::Block(_)) && parts.iter().any(|part| name.contains(part))
+    },
+    |_, group| !matches!(group, Group::Block(0) | Group::Embedding),
+    |_, group| matches!(group, Group::Embedding | Group::Norm),
+];
+
+const DEVICE: DeviceId = DeviceId::Cpu;
+
+/// Forgets the gradients of frozen parameters.
+struct Dropping<'a>(&'a Table, &'a mut Gradients);
+
+impl ModuleVisitor for Dropping<'_> {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        if self.0.entries.iter().any(|entry| id(&entry.name) == param.id && !entry.trainable) {
+            param.val().grad_remove(self.1);
+        }
+    }
+}
+
+/// Parameters after three steps of two micro-batches, and the gradients of the last, both sorted by name. `plain`:
+/// every parameter has a gradient, and those of frozen ones are dropped.
+fn trained<F: Family>(rule: Rule, offload: Offload, clip: Option<f64>, plain: bool) -> [Named; 2] {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(F::KIND);
+    let model = from_hugging_face(&folder).unwrap();
+    let model = model.language::<F>().expect("of its kind");
+    let tuning = Tuning { trainable: Arc::new(rule), ..Tuning::default() };
+    let table = model.table(DType::F32, &tuning);
+    let used = if plain { Tuning::default() } else { tuning };
+    let source = model.source(DEVICE, DType::F32, &used).unwrap();
+    let computation =
+        Computation { arithmetic: Arithmetic::of(Compute::Fp32), ops: Ops::default(), level: Level::Keep };
+    let placement = Placement { offload, device: DEVICE, accumulates: true };
+    let network: Decoder<F> = model.network(24, &source, computation, Some(placement));
+    let parts = (network.parameters().clone(), network.offloaded().cloned());
+    let config = OptimizerConfig::AdamW(AdamW { lr: 1e-2, ..AdamW::default() });
+    let mut residence = Residence::new(network, parts, &config, placement, clip.is_some());
+    let ids: Vec<u32> = (0..192).map(|i| i * 37 % 512).collect();
+    let mut last = Named::new();
+    for step in 0..3 {
+        for part in ids.chunks(48) {
+            let labels: Vec<i64> = part.iter().map(|id| i64::from(id + step) % 512).collect();
+            let batch = LmBatch::new(Tokens::new(part, 2, &DEVICE.burn()), &labels);
+            let mut gradients = residence.network().loss(&batch).backward();
+            if plain {
+                residence.network().visit(&mut Dropping(&table, &mut gradients));
+            }
+            residence.add(gradients);
+        }
+        let clip = clip.map(|limit| clip_factor(residence.squares().sqrt(), limit));
+        last = residence.gradients();
+        residence.update(&StepSize { clip, ..StepSize::FULL });
+    }
+    let mut all = [residence.parameters(), last];
+    all.iter_mut().for_each(|named| named.sort_by(|a, b| a.0.cmp(&b.0)));
+    all
+}
+
+fn check<F: Family>() {
+    for (number, rule) in RULES.into_iter().enumerate() {
+        let trainable = |names: &Named| {
+            let names = names.iter().map(|(name, _)| name.clone());
+            names.collect::<Vec<_>>()
+        };
+        for optimizer in [Memory::Device, Memory::Host] {
+            let offload = |strategy| Offload { optimizer, ..Offload::of(strategy) };
+            let expected = trained::<F>(rule, offload(Strategy::None), None, true);
+            assert!(expected[1].len() < expected[0].len() && !expected[1].is_empty());
+            for strategy in Strategy::ALL {
+                let name = format!("{} rule {number} {optimizer:?} {strategy:?}", F::KIND);
+                let found = trained::<F>(rule, offload(strategy), None, false);
+                assert_eq!(trainable(&found[1]), trainable(&expected[1]), "{name}");
+                for (ours, theirs) in found.iter().flatten().zip(expected.iter().flatten()) {
+                    assert_eq!(ours, theirs, "{name}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn frozen_parts_of_qwen2_stay_and_the_rest_trains_as_without_them() {
+    check::<Qwen2>();
+}
+
+#[test]
+fn frozen_parts_of_gpt2_stay_and_the_rest_trains_as_without_them() {
+    check::<Gpt2>();
+}
+
+/// The norm that clips is over the trainable parameters alone.
+#[test]
+fn frozen_gradients_do_not_count_in_the_norm() {
+    let of = |strategy, plain| trained::<Qwen2>(RULES[0], Offload::of(strategy), Some(0.1), plain);
+    let expected = of(Strategy::None, true);
+    assert_eq!(of(Strategy::None, false), expected);
+    for ((name, ours), (_, theirs)) in of(Strategy::Overlap, false)[0].iter().zip(&expected[0]) {
+        // Sums of squares are added in another order.
+        assert!(ours.iter().zip(theirs).all(|(a, b)| (a - b).abs() < 1e-6), "{name}");
+    }
+}
