@@ -237,6 +237,24 @@ fn parameters_begin_at_aligned_places_in_the_order_of_the_table() {
     assert_eq!(layout.elements, 256 + 129);
 }
 
+/// Frozen parameters lie behind the trainable ones, and gradients have no room for them.
+#[test]
+fn gradients_are_as_large_as_what_is_trained() {
+    let mut entries = ["weight", "bias"].map(|name| Entry {
+        name: format!("blocks.0.{name}"),
+        shape: vec![200],
+        dtype: DType::F32,
+        trainable: name == "bias",
+        group: Group::Block(0),
+    });
+    let layout = Layout::of(&entries, "blocks.0.");
+    let places: Vec<_> = layout.parts.iter().map(|part| (part.name.as_str(), part.first)).collect();
+    assert_eq!(places, [("bias", 0), ("weight", 256)]);
+    assert_eq!((layout.trainable, layout.trainable_elements(), layout.elements), (1, 200, 456));
+    entries[1].trainable = false;
+    assert_eq!(Layout::of(&entries, "blocks.0.").trainable_elements(), 0);
+}
+
 /// Whenever a block is read, the last fill of its slot was its own, and no slot is refilled between the
 /// moment a block's copy was issued and the end of the block's turn.
 #[test]

@@ -136,4 +136,6 @@ pub(crate) fn check(cell: &Cell, shape: &Shape) -> Result<(), Rule> {
 }
 
 #[cfg(test)]
+mod adapter_tests;
+#[cfg(test)]
 mod frozen_tests;

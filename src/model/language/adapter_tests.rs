@@ -1,0 +1,105 @@
+//! The slot for an adapter of every linear layer, tried with one matrix from inputs to outputs.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use burn::tensor::{DType, Tensor};
+
+use super::{Computation, LmBatch, Tokens};
+use crate::device::DeviceId;
+use crate::model::Network;
+use crate::model::config::from_hugging_face;
+use crate::model::families::{Family, Gpt2, Qwen2};
+use crate::ops::dense::{Arithmetic, WeightLayout, dense};
+use crate::ops::{Level, Ops};
+use crate::optim::{OptimizerConfig, Sgd, StepSize};
+use crate::params::adapters::{Matrix, Method};
+use crate::params::named::Named;
+use crate::params::source::Init;
+use crate::params::table::{Group, Tuning};
+use crate::residence::{Offload, Placement, Residence, Strategy};
+use crate::words::Compute;
+
+/// y + x · beside, of which nothing is left before training.
+#[derive(Debug)]
+struct Beside(&'static [&'static str]);
+
+impl Method for Beside {
+    fn adapts(&self, layer: &str) -> bool {
+        self.0.contains(&layer)
+    }
+
+    fn matrices(&self, inputs: usize, outputs: usize) -> Vec<Matrix> {
+        vec![("beside", [inputs, outputs], Init::Constant(0.0))]
+    }
+
+    fn forward(
+        &self,
+        x: Tensor<2>,
+        y: Tensor<2>,
+        matrices: Vec<Tensor<2>>,
+        arithmetic: Arithmetic,
+    ) -> Tensor<2> {
+        let [beside] = matrices.try_into().expect("one matrix");
+        y + dense(x, beside, None, WeightLayout::InOut, arithmetic)
+    }
+}
+
+/// Losses of two steps in which adapters alone are trained, and what is then there.
+fn trained<F: Family>(adapter: Option<Beside>, strategy: Strategy) -> ([f32; 2], Named) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(F::KIND);
+    let model = from_hugging_face(&folder).unwrap();
+    let model = model.language::<F>().expect("of its kind");
+    let is_trained = if adapter.is_some() { |group| group == Group::Adapter } else { |_| true };
+    let tuning = Tuning {
+        trainable: Arc::new(move |_, group| is_trained(group)),
+        adapter: adapter.map(|beside| Arc::new(beside) as Arc<dyn Method>),
+    };
+    let device = DeviceId::Cpu;
+    let source = model.source(device, DType::F32, &tuning).unwrap();
+    let computation =
+        Computation { arithmetic: Arithmetic::of(Compute::Fp32), ops: Ops::default(), level: Level::Keep };
+    let placement = Placement { offload: Offload::of(strategy), device, accumulates: false };
+    let network = model.network(24, &source, computation, Some(placement));
+    let parts = (network.parameters().clone(), network.offloaded().cloned());
+    let sgd = OptimizerConfig::Sgd(Sgd { lr: 0.1, ..Sgd::default() });
+    let mut residence = Residence::new(network, parts, &sgd, placement, false);
+    let ids: Vec<u32> = (0..48).map(|i| i * 37 % 512).collect();
+    let labels: Vec<i64> = ids.iter().map(|id| i64::from(*id)).collect();
+    let losses = std::array::from_fn(|_| {
+        let batch = LmBatch::new(Tokens::new(&ids, 2, &device.burn()), &labels);
+        let loss = residence.network().loss(&batch);
+        residence.add(loss.clone().backward());
+        residence.update(&StepSize::FULL);
+        loss.into_scalar()
+    });
+    let mut parameters = residence.parameters();
+    parameters.sort_by(|a, b| a.0.cmp(&b.0));
+    (losses, parameters)
+}
+
+/// Adapters begin as nothing, have names within their layers, learn, and leave the rest as it is; on the host also.
+fn check<F: Family>(layers: &'static [&'static str]) {
+    let ([before, _], _) = trained::<F>(None, Strategy::None);
+    let (losses, resident) = trained::<F>(Some(Beside(layers)), Strategy::None);
+    // With adapters the MLP is composed of its products, which rounds elsewhere.
+    assert!((losses[0] - before).abs() < 1e-5 && losses[1] < losses[0] - 1e-3, "{before} {losses:?}");
+    let adapters = resident.iter().filter(|(name, _)| name.ends_with(".beside")).collect::<Vec<_>>();
+    assert_eq!(adapters.len(), 3 * layers.len());
+    for layer in layers {
+        assert!(adapters.iter().any(|(name, _)| name.ends_with(&format!(".{layer}.beside"))), "{layer}");
+    }
+    assert!(adapters.iter().all(|(_, values)| values.iter().any(|value| *value != 0.0)));
+    assert_eq!(trained::<F>(Some(Beside(layers)), Strategy::Overlap), (losses, resident));
+}
+
+#[test]
+fn every_linear_layer_of_qwen2_has_a_slot() {
+    check::<Qwen2>(&["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]);
+}
+
+#[test]
+fn every_linear_layer_of_gpt2_has_a_slot() {
+    // Attention and the MLP both have a c_proj.
+    check::<Gpt2>(&["c_attn", "c_fc"]);
+}
