@@ -21,7 +21,7 @@ use crate::recipe::Cell;
 use crate::residence::Offloaded;
 use crate::words::Rule;
 use config::LanguageModel;
-use families::{Family, Gpt2, Llama, Qwen2};
+use families::*;
 use language::Shape;
 use swiglu::SwigluConfig;
 
