@@ -58,7 +58,7 @@ mod queue {
     use burn_cubecl::CubeDevice;
     use burn_cubecl::tensor::CubeTensor;
 
-    /// Nothing waits.
+    /// Without fusion nothing waits.
     pub fn issue(_device: &CubeDevice) {}
 
     pub fn resolve(tensor: CubeTensor) -> CubeTensor {
