@@ -187,7 +187,7 @@ impl Call {
             rhs,
             out,
             batch: self.places[2].batch,
-            // The same problem whatever is asked for.
+            // Other types multiply in one way, so all such problems are the same.
             math: if lhs.dtype == DType::F32 { self.math } else { Fp32Math::Exact },
             accumulate: self.accumulate,
             epilogue: self.epilogue,

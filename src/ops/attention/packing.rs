@@ -133,7 +133,7 @@ impl Packing {
     }
 }
 
-/// Which token each place of a batch is: those of `tokens` from `first` on, -1 for none.
+/// The token of each place of a batch: `tokens` from `first` on, -1 for none.
 #[derive(Clone, Debug)]
 pub struct Places {
     pub tokens: Tensor<1, Int>,
