@@ -3,9 +3,10 @@
 use miette::{Result, miette};
 
 use super::{Golden, Values};
-use crate::model::Steps;
-use crate::model::language::{LmBatch, Tokens};
+use crate::data::Collated;
+use crate::model::language::{LmBatch, Tokens, next_labels};
 use crate::recipe::Cell;
+use crate::train::{Feed, on_device};
 
 /// A label that does not count.
 const NO_LABEL: i64 = -100;
@@ -112,18 +113,18 @@ impl Reference {
 
     /// The sequences as the cell trains on them: blocks of text, or samples.
     pub fn batch(&self, cell: &Cell) -> LmBatch {
-        let device = cell.device_id();
-        match cell.data.sampler() {
-            None => LmBatch::new(Tokens::new(&self.ids, self.batch, &device.burn()), &self.labels),
-            Some(config) => {
-                let packed = config.sampler.is_packed();
-                LmBatch::sampled(&self.ids, &self.labels, self.batch, packed, device)
-            }
+        let (device, sampler) = (cell.device_id(), cell.data.sampler().sampler);
+        if !sampler.keeps_samples() {
+            return LmBatch::new(Tokens::new(&self.ids, self.batch, &device.burn()), &self.labels);
         }
+        let ids = self.ids.iter().map(|id| *id as i32).collect();
+        let labels = next_labels(&self.labels, self.sequence);
+        let rows = Collated::of_rows(ids, labels, self.batch);
+        on_device(if sampler.is_packed() { rows.joined() } else { rows }, device)
     }
 
     /// The batch as each of a step's micro-batches: their mean is the batch's own.
-    pub fn steps(&self, cell: &Cell) -> Box<dyn Steps<LmBatch>> {
+    pub fn feed(&self, cell: &Cell) -> Box<dyn Feed<LmBatch>> {
         let mut batch = self.batch(cell);
         batch.total *= cell.train.accumulation_steps as f64;
         Box::new(Repeated { batch, times: cell.train.accumulation_steps })
@@ -138,13 +139,9 @@ struct Repeated {
     times: usize,
 }
 
-impl Steps<LmBatch> for Repeated {
+impl Feed<LmBatch> for Repeated {
     fn next(&mut self) -> Vec<LmBatch> {
         vec![self.batch.clone(); self.times]
-    }
-
-    fn held_out(&mut self) -> Option<LmBatch> {
-        None
     }
 }
 

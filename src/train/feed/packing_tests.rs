@@ -4,12 +4,12 @@ use std::path::Path;
 
 use burn::tensor::DType;
 
-use super::super::{Computation, Gpt2, LanguageNetwork, Llama, LmBatch};
-use super::Prepared;
-use crate::data::sampler::{LastSample, Sampler, SamplerConfig};
-use crate::data::{Collated, Collator, Samples, Tokenize, Tokenizer};
-use crate::device::{DeviceId, Staging};
+use super::on_device;
+use crate::data::{Collated, Collator, Sampler, SamplerConfig, Samples, Tokenize, Tokenizer};
+use crate::device::DeviceId;
+use crate::model::Network;
 use crate::model::config::{Architecture, from_hugging_face};
+use crate::model::language::{Computation, Gpt2, LanguageNetwork, Llama, LmBatch};
 use crate::ops::dense::Arithmetic;
 use crate::ops::testing::assert_close;
 use crate::ops::{Level, Operator, Ops};
@@ -38,12 +38,12 @@ fn collate(sampler: Sampler, samples: &[u32]) -> Collated {
 }
 
 fn batch(collated: Collated) -> LmBatch {
-    Prepared::on_cpu(collated).upload(&mut Staging::plain(&DeviceId::Cpu.burn()))
+    on_device(collated, DeviceId::Cpu)
 }
 
 /// The packed batch, with the labels of one sample alone.
 fn packed(only: i32) -> LmBatch {
-    let mut collated = collate(Sampler::Packed { last_sample: LastSample::Cut }, &[0, 1, 2, 3, 4]);
+    let mut collated = collate(Sampler::Packed, &[0, 1, 2, 3, 4]);
     let numbers = collated.segments.as_ref().unwrap().numbers.clone();
     for (label, number) in collated.labels.iter_mut().zip(numbers) {
         *label = if number == only { *label } else { -100 };
