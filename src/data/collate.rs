@@ -96,11 +96,19 @@ impl Collator {
 }
 
 impl Collated {
-    /// Rows of equal length without padding, each one sample.
-    pub fn of_rows(ids: Vec<i32>, labels: Vec<i32>, rows: usize) -> Self {
+    /// Rows of equal length without padding, each one sample. From each token's own label, as a data set holds
+    /// them: the label of the token that follows is what a token predicts.
+    pub fn of_rows(ids: Vec<i32>, labels: &[i32], rows: usize) -> Self {
         let width = ids.len() / rows;
-        let positions = (0..rows).flat_map(|_| 0..width as i32).collect();
-        Self { rows, width, ids, positions, labels, ..Self::default() }
+        let next = |row: &[i32]| [&row[1..], &[NO_LABEL]].concat();
+        Self {
+            rows,
+            width,
+            positions: (0..rows).flat_map(|_| 0..width as i32).collect(),
+            labels: labels.chunks(width).flat_map(next).collect(),
+            ids,
+            ..Self::default()
+        }
     }
 
     /// The rows packed into one.
@@ -129,6 +137,20 @@ impl Collated {
         self.positions.extend(positions.map(|position| position as i32));
         self.labels.extend(std::iter::repeat_n(NO_LABEL, count));
         self.counts.padding += count as u64;
+    }
+
+    /// Whether each token is seen by one that predicts: by itself, or by a later one of its sample. Padding and
+    /// a sample's last token are not.
+    pub fn seen(&self) -> Vec<bool> {
+        let mut predicts = false;
+        let seen = |(label, position): (&i32, &i32)| {
+            let seen = predicts || *label >= 0;
+            predicts = seen && *position > 0;
+            seen
+        };
+        let mut of_tokens: Vec<bool> = self.labels.iter().zip(&self.positions).rev().map(seen).collect();
+        of_tokens.reverse();
+        of_tokens
     }
 
     /// Labels that count.
@@ -175,6 +197,17 @@ mod tests {
         let cut = collator.collate(&[2]).unwrap();
         assert_eq!((cut.width, cut.counts.cut, cut.counted()), (5, 2, 4));
         assert_eq!(self::collator(Sampler::Padded).collate(&[0]).unwrap().width, 5);
+    }
+
+    #[test]
+    fn what_no_prediction_sees_is_padding_and_the_last_token() {
+        let mut batch = collator(Sampler::Standard).collate(&[0, 1]).unwrap();
+        assert_eq!(batch.seen(), [1, 0, 0, 0, 0, 1, 1, 1, 0, 0].map(|seen| seen == 1));
+        // The second sample predicts its last token alone, from all that come before.
+        batch.labels[5..7].fill(NO_LABEL);
+        assert_eq!(batch.seen(), [1, 0, 0, 0, 0, 1, 1, 1, 0, 0].map(|seen| seen == 1));
+        batch.labels[7] = NO_LABEL;
+        assert_eq!(batch.seen(), [1, 0, 0, 0, 0, 0, 0, 0, 0, 0].map(|seen| seen == 1));
     }
 
     #[test]

@@ -113,28 +113,23 @@ impl Dataset {
         config: &SamplerConfig,
         max_length: usize,
     ) -> Result<Samples, DataError> {
-        match self {
-            Self::Random { seed, vocab_size } => random(*seed, part, *vocab_size, max_length),
-            Self::Text(text) => text.samples(part, config, max_length),
-        }
-    }
-}
-
-impl TextDataset {
-    fn samples(&self, part: Part, config: &SamplerConfig, max_length: usize) -> Result<Samples, DataError> {
+        let text = match self {
+            Self::Random { seed, vocab_size } => return random(*seed, part, *vocab_size, max_length),
+            Self::Text(text) => text,
+        };
         let split = match part {
-            Part::Train => self.train_split,
-            Part::HeldOut => self.eval_split,
+            Part::Train => text.train_split,
+            Part::HeldOut => text.eval_split,
         };
         if !config.sampler.keeps_samples() {
-            let blocks = Samples::joined(&self.corpus.documents(split)?, &self.tokenizer, max_length);
+            let blocks = Samples::joined(&text.corpus.documents(split)?, &text.tokenizer, max_length);
             return blocks.map_err(|e| DataError::new(format!("the split \"{}\": {e}", split.name())));
         }
         let texts = match config.samples {
-            SampleUnit::Documents => self.corpus.documents(split)?,
-            SampleUnit::Paragraphs => self.corpus.paragraphs(split)?,
+            SampleUnit::Documents => text.corpus.documents(split)?,
+            SampleUnit::Paragraphs => text.corpus.paragraphs(split)?,
         };
-        Samples::new(texts, &self.tokenizer, max_length, config.tokenize)
+        Samples::new(texts, &text.tokenizer, max_length, config.tokenize)
     }
 }
 

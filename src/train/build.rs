@@ -1,7 +1,7 @@
 //! [`Build`]: from a cell's sections to its network and what feeds it.
 
 use super::feed::{Feed, Problems, TokenFeed};
-use crate::model::language::{Computation, Gpt2, Llama};
+use crate::model::language::{Computation, Gpt2, Llama, LmBatch};
 use crate::model::swiglu::SwigluStack;
 use crate::model::{Model, Network};
 use crate::params::source::Source;
@@ -42,7 +42,7 @@ impl Build for Llama {
     }
 
     fn feed(cell: &Cell) -> Box<dyn Feed<Self::Batch>> {
-        Box::new(TokenFeed::open(cell))
+        tokens(cell)
     }
 }
 
@@ -54,8 +54,12 @@ impl Build for Gpt2 {
     }
 
     fn feed(cell: &Cell) -> Box<dyn Feed<Self::Batch>> {
-        Box::new(TokenFeed::open(cell))
+        tokens(cell)
     }
+}
+
+fn tokens(cell: &Cell) -> Box<dyn Feed<LmBatch>> {
+    Box::new(TokenFeed::open(cell).unwrap_or_else(|e| refuse(e)))
 }
 
 fn source(cell: &Cell, from: &WeightsFrom, expected: &[NamedShape]) -> Source {

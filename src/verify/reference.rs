@@ -4,12 +4,12 @@ use miette::{Result, miette};
 
 use super::{Golden, Values};
 use crate::data::Collated;
-use crate::model::language::{LmBatch, Tokens, next_labels};
+use crate::model::language::LmBatch;
 use crate::recipe::Cell;
 use crate::train::{Feed, on_device};
 
 /// A label that does not count.
-const NO_LABEL: i64 = -100;
+const NO_LABEL: i32 = -100;
 
 /// Whether a reference is a language model's: token ids, and what was computed from them.
 pub fn is_known(golden: &Golden) -> bool {
@@ -20,8 +20,9 @@ pub struct Reference {
     pub batch: usize,
     /// Tokens of each sequence.
     pub sequence: usize,
-    ids: Vec<u32>,
-    labels: Vec<i64>,
+    ids: Vec<i32>,
+    /// Of each token its own.
+    labels: Vec<i32>,
     /// Each with its greedy continuation.
     pub prompts: Vec<(Vec<u32>, Vec<u32>)>,
 }
@@ -70,12 +71,12 @@ impl Reference {
         let reference = Self {
             batch,
             sequence,
-            ids: self::ids("input_ids", ids, vocab)?,
+            ids: whole("input_ids", ids, |id| is_id(id, vocab), vocab)?,
             labels: whole("labels", labels, |label| label == NO_LABEL || is_id(label, vocab), vocab)?,
             prompts,
         };
         // A sequence's first label is no token's next one.
-        let predicts = |row: &[i64]| row[1..].iter().any(|label| *label != NO_LABEL);
+        let predicts = |row: &[i32]| row[1..].iter().any(|label| *label != NO_LABEL);
         if !reference.labels.chunks(sequence).any(predicts) {
             return Err(miette!("no label of the reference counts: all are -100"));
         }
@@ -113,14 +114,9 @@ impl Reference {
 
     /// The sequences as the cell trains on them: blocks of text, or samples.
     pub fn batch(&self, cell: &Cell) -> LmBatch {
-        let (device, sampler) = (cell.device_id(), cell.data.sampler().sampler);
-        if !sampler.keeps_samples() {
-            return LmBatch::new(Tokens::new(&self.ids, self.batch, &device.burn()), &self.labels);
-        }
-        let ids = self.ids.iter().map(|id| *id as i32).collect();
-        let labels = next_labels(&self.labels, self.sequence);
-        let rows = Collated::of_rows(ids, labels, self.batch);
-        on_device(if sampler.is_packed() { rows.joined() } else { rows }, device)
+        let rows = Collated::of_rows(self.ids.clone(), &self.labels, self.batch);
+        let packed = cell.data.sampler().sampler.is_packed();
+        on_device(if packed { rows.joined() } else { rows }, cell.device_id())
     }
 
     /// The batch as each of a step's micro-batches: their mean is the batch's own.
@@ -151,7 +147,7 @@ fn matrix(name: &str, values: &Values) -> Result<[usize; 2]> {
     })
 }
 
-fn is_id(value: i64, vocab: usize) -> bool {
+fn is_id(value: i32, vocab: usize) -> bool {
     usize::try_from(value).is_ok_and(|id| id < vocab)
 }
 
@@ -161,14 +157,14 @@ fn ids(name: &str, values: &Values, vocab: usize) -> Result<Vec<u32>> {
 }
 
 /// Whole numbers of which each is `valid`.
-fn whole(name: &str, values: &Values, valid: impl Fn(i64) -> bool, vocab: usize) -> Result<Vec<i64>> {
-    let wrong = values.data.iter().find(|value| value.fract() != 0.0 || !valid(**value as i64));
+fn whole(name: &str, values: &Values, valid: impl Fn(i32) -> bool, vocab: usize) -> Result<Vec<i32>> {
+    let wrong = values.data.iter().find(|value| value.fract() != 0.0 || !valid(**value as i32));
     match wrong {
         Some(value) => Err(miette!(
             help = "the reference and config.json beside it must be of one model",
             "{name} of the reference holds {value}, and the model has the {vocab} tokens from 0 to {}",
             vocab - 1
         )),
-        None => Ok(values.data.iter().map(|value| *value as i64).collect()),
+        None => Ok(values.data.iter().map(|value| *value as i32).collect()),
     }
 }

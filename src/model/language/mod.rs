@@ -17,7 +17,7 @@ pub use llama::{Llama, shape as llama_shape};
 
 use crate::ops::attention::{Heads, Mask, attend_cached, attention};
 use crate::ops::dense::Arithmetic;
-use crate::ops::embedding::{Ids, integers};
+use crate::ops::embedding::Ids;
 use crate::ops::{Level, Ops};
 use crate::recipe::Cell;
 use crate::residence::Blocks;
@@ -67,23 +67,6 @@ pub struct LmBatch {
     pub labels: Tensor<1, Int>,
     /// Labels that count in the whole step, over all its micro-batches.
     pub total: f64,
-}
-
-impl LmBatch {
-    /// From each token's own label, as a data set holds them: the label of the token that follows is
-    /// what a token predicts.
-    pub fn new(tokens: Tokens, labels: &[i64]) -> Self {
-        let shifted = next_labels(labels, tokens.sequence);
-        let total = shifted.iter().filter(|label| **label >= 0).count() as f64;
-        let labels = integers(shifted, &tokens.ids.ids.device());
-        Self { tokens, labels, total }
-    }
-}
-
-/// At each token the label of the next one of its sequence; -100 where there is none.
-pub fn next_labels(labels: &[i64], sequence: usize) -> Vec<i32> {
-    let row = |row: &[i64]| row[1..].iter().map(|label| *label as i32).chain([-100]).collect::<Vec<i32>>();
-    labels.chunks(sequence).flat_map(row).collect()
 }
 
 /// A decoder that predicts the next token.

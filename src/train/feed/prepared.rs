@@ -36,9 +36,9 @@ pub fn on_device(batch: Collated, device: DeviceId) -> LmBatch {
 
 impl Prepared {
     fn new(batch: Collated, grain: Grain) -> Self {
-        let counted = batch.counted();
-        // What predicts nothing is padding, or the last token of a sample: no token looks back at either.
-        let plan = |ids: &[i32]| ScatterPlan::of(ids, |token| batch.labels[token] >= 0);
+        let (counted, seen) = (batch.counted(), batch.seen());
+        // No gradient comes back to what no prediction has seen.
+        let plan = |ids: &[i32]| ScatterPlan::of(ids, |token| seen[token]);
         let (ids, positions) = (plan(&batch.ids), plan(&batch.positions));
         let bounds = [&batch.ids, &batch.positions].map(|ids| Ids::bound(ids));
         let Collated { rows, width, counts, .. } = batch;
@@ -69,5 +69,5 @@ impl Prepared {
 }
 
 #[cfg(test)]
-#[path = "packing_tests.rs"]
+#[path = "prepared_tests.rs"]
 mod tests;

@@ -75,12 +75,9 @@ impl Source {
 }
 
 impl TokenFeed {
-    /// A corpus or a tokenizer that cannot be used ends the cell.
-    pub fn open(cell: &Cell) -> Self {
-        Self::try_open(cell).unwrap_or_else(|e| refuse(e))
-    }
-
-    fn try_open(cell: &Cell) -> Result<Self, DataError> {
+    /// # Errors
+    /// A corpus or a tokenizer that cannot be used.
+    pub fn open(cell: &Cell) -> Result<Self, DataError> {
         let (device, config) = (cell.device_id(), cell.data.sampler());
         let vocab = cell.model.vocab_size().expect("a language model");
         let data = Dataset::open(&cell.data, u64::from(cell.seed), vocab)?;
