@@ -18,5 +18,5 @@ pub use cell::serve;
 pub use change::{Change, Damage, change};
 pub use feed::{Feed, on_device};
 pub use pipeline::train;
-pub use step::{BeforeUpdate, Look};
+pub use step::{BeforeUpdate, End};
 pub use training::Training;

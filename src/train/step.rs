@@ -88,19 +88,20 @@ impl<'a, N: Build> Step<'a, N> {
         let mut casts = (batches.len() > 1 && self.stage.network.offloaded().is_none()).then(keep_casts);
         for (i, action) in actions.iter().enumerate() {
             match *action {
-                Action::Forward { micro_batch, .. } => {
+                Action::Forward { stage, micro_batch } => {
                     let range = self.device.range(c"forward");
-                    let loss = self.stage.forward(micro_batch, &batches[micro_batch]);
+                    let loss = self.stage(stage).forward(micro_batch, &batches[micro_batch]);
                     drop(range);
                     losses.extend(self.train.sync_each_step.then(|| loss.clone()));
                     end(Phase::Forward, Some(loss));
                 }
-                Action::Backward { micro_batch, .. } => {
+                Action::Backward { stage, micro_batch } => {
                     let range = self.device.range(c"backward");
                     if look.is_none() && actions.get(i + 1) == Some(&Action::Update) {
                         self.update_on_arrival();
                     }
-                    let gradients = self.stage.backward(micro_batch, self.scale());
+                    let scale = self.scale();
+                    let gradients = self.stage(stage).backward(micro_batch, scale);
                     sum.add(&self.stage.network, gradients);
                     self.stage.network.offloaded().inspect(|blocks| blocks.settle());
                     drop(range);
@@ -120,6 +121,11 @@ impl<'a, N: Build> Step<'a, N> {
             let _: f32 = loss.into_scalar();
         }
         (self, report)
+    }
+
+    fn stage(&mut self, number: usize) -> &mut Stage<N> {
+        assert_eq!(number, 0, "the whole network is one stage");
+        &mut self.stage
     }
 
     /// The learning rate's factor in the update that comes.

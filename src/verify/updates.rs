@@ -7,7 +7,7 @@ use crate::optim::{AdamW, OptimizerConfig};
 use crate::params::named::{self, Named};
 use crate::recipe::Cell;
 use crate::residence::Blocks;
-use crate::train::{BeforeUpdate, Build, Look, Training};
+use crate::train::{BeforeUpdate, Build, End, Training};
 use crate::words::Compute;
 
 /// Updates of a reference.
@@ -55,7 +55,9 @@ pub fn observe<N: Trained>(training: &mut Training<'_, N>, count: usize) -> Resu
         found.iter_mut().flat_map(|(_, values)| values).for_each(|value| *value /= scale);
         gradients[place] = found;
     };
-    (observed.losses, observed.skipped) = steps(training, count, Some(&mut look))?;
+    (observed.losses, observed.skipped) = steps(training, count, |training, step, end| {
+        training.step(end, Some(&mut |before| look(step, before)))
+    })?;
     Ok(observed)
 }
 
@@ -64,26 +66,21 @@ pub fn observe<N: Trained>(training: &mut Training<'_, N>, count: usize) -> Resu
 /// # Errors
 /// As [`observe`].
 pub fn run<N: Trained>(training: &mut Training<'_, N>) -> Result<Vec<f64>, String> {
-    steps(training, STEPS, None).map(|(losses, _)| losses)
+    steps(training, STEPS, |training, _, end| training.step(end, None)).map(|(losses, _)| losses)
 }
 
-/// Hears of a step that is not over, by its number.
-type LookAt<'l, N> = &'l mut dyn FnMut(usize, BeforeUpdate<'_, N>);
-
-/// Losses of so many steps that are applied, and how many more were skipped.
-fn steps<N: Trained>(
-    training: &mut Training<'_, N>,
+/// Losses of so many steps that are applied, and how many more were skipped. `step` makes one, by its number.
+fn steps<'c, N: Trained>(
+    training: &mut Training<'c, N>,
     count: usize,
-    mut look: Option<LookAt<'_, N>>,
+    mut step: impl FnMut(&mut Training<'c, N>, usize, &mut End) -> Option<Tensor<1>>,
 ) -> Result<(Vec<f64>, usize), String> {
     let mut losses: Vec<Vec<Tensor<1>>> = Vec::new();
     let mut skipped = 0;
     while losses.len() < count {
         training.load();
-        let (step, mut parts) = (losses.len(), Vec::new());
-        let mut look = look.as_mut().map(|look| |before: BeforeUpdate<'_, N>| look(step, before));
-        let report =
-            training.step(&mut |_, loss| parts.extend(loss), look.as_mut().map(|look| look as &mut Look<N>));
+        let mut parts = Vec::new();
+        let report = step(training, losses.len(), &mut |_, loss| parts.extend(loss));
         let report: Option<Vec<f64>> = report.map(|report| report.into_data().iter::<f64>().collect());
         match report.as_deref() {
             // A skipped step changes nothing but the scale, and the batch is the same each time.

@@ -151,8 +151,8 @@ fn the_largest_batch_is_one_that_the_sampler_could_draw() {
             Sampler::Balanced => {
                 assert!((sizes.iter().max().unwrap() - sizes.iter().min().unwrap()) as usize <= config.k)
             }
-            Sampler::Blocks | Sampler::Padded | Sampler::Standard => assert_eq!(sizes.len(), 8),
             Sampler::Packed => assert!(sizes.iter().sum::<u32>() >= 8 * MAX_LENGTH as u32),
+            _ => assert_eq!(sizes.len(), 8),
         }
     }
 }
