@@ -1,7 +1,5 @@
 //! [`Stage`]: a range of a network's parts. The whole network is one.
 
-use std::collections::HashMap;
-
 use burn::tensor::{DType, Gradients, Tensor};
 
 use crate::model::Network;
@@ -14,12 +12,12 @@ pub struct Stage<N> {
     /// The type of the autocast region that forward runs in.
     region: Option<DType>,
     /// Outputs whose backward is still to come, by micro-batch; they hold the graph.
-    live: HashMap<usize, Tensor<1>>,
+    live: Vec<(usize, Tensor<1>)>,
 }
 
 impl<N: Network> Stage<N> {
     pub fn new(network: N, region: Option<DType>) -> Self {
-        Self { network, region, live: HashMap::new() }
+        Self { network, region, live: Vec::with_capacity(1) }
     }
 
     /// y of x, with the graph that it was computed by.
@@ -31,7 +29,7 @@ impl<N: Network> Stage<N> {
     /// y of x, outside of the graph, which is kept for backward.
     pub fn forward(&mut self, micro_batch: usize, x: &N::Batch) -> Tensor<1> {
         let y = self.output(x);
-        self.live.insert(micro_batch, y.clone());
+        self.live.push((micro_batch, y.clone()));
         y.inner()
     }
 
@@ -40,7 +38,8 @@ impl<N: Network> Stage<N> {
     /// # Panics
     /// Without its forward.
     pub fn backward(&mut self, micro_batch: usize, dy: Option<Tensor<1>>) -> Gradients {
-        let y = self.live.remove(&micro_batch).expect("forward comes before backward");
+        let place = self.live.iter().position(|(other, _)| *other == micro_batch);
+        let (_, y) = self.live.swap_remove(place.expect("forward comes before backward"));
         gradients(y, dy)
     }
 }
