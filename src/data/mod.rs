@@ -123,7 +123,7 @@ impl Dataset {
         };
         if !config.sampler.keeps_samples() {
             let blocks = Samples::joined(&text.corpus.documents(split)?, &text.tokenizer, max_length);
-            return blocks.map_err(|e| DataError::new(format!("the split \"{}\": {e}", split.name())));
+            return blocks.map_err(|e| DataError::new(format!("the split \"{}\": {e}", split.into_str())));
         }
         let texts = match config.samples {
             SampleUnit::Documents => text.corpus.documents(split)?,

@@ -8,8 +8,6 @@ mod feed;
 mod outcome;
 mod pipeline;
 pub mod protocol;
-mod schedule;
-mod stage;
 mod step;
 mod training;
 

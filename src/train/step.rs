@@ -3,13 +3,13 @@
 use burn::tensor::{Gradients, Tensor};
 
 use super::build::Build;
-use super::schedule::Action;
-use super::stage::{Stage, gradients};
 use crate::device::DeviceId;
 use crate::measure::Phase;
 use crate::ops::autocast::keep_casts;
 use crate::optim::host::Work;
 use crate::optim::{GradientSet, Optimizer, StepSize, clip_factor};
+use crate::parallel::schedule::Action;
+use crate::parallel::stage::{Stage, gradients};
 use crate::precision::{GradScaler, Unscaled};
 use crate::recipe::{Cell, Train};
 use crate::residence::Blocks;

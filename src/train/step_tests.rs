@@ -1,8 +1,8 @@
 //! A step does what its list says: other orders of the same work give the same update.
 
-use super::super::schedule::accumulation;
 use super::*;
 use crate::model::language::Gpt2;
+use crate::parallel::schedule::accumulation;
 use crate::params::named;
 use crate::recipe::{Recipe, Source};
 
