@@ -4,13 +4,12 @@
 use std::sync::Arc;
 
 use burn::module::{Module, Param};
-use burn::tensor::{DType, Device, Distribution, Tensor};
+use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 
-use super::{Flops, Kind, Network, Steps};
+use super::{Flops, Kind, Network};
 use crate::device::dtype;
 use crate::measure::{Estimate, Evaluation, Ledger, check_elements, elements};
-use crate::model::Model;
 use crate::ops::dense::{Arithmetic, WeightLayout};
 use crate::ops::mean_square::mean_square;
 use crate::ops::swiglu::{memory::Sizes, swiglu};
@@ -19,7 +18,7 @@ use crate::params::source::{Init, Source};
 use crate::params::table::{Group, Table};
 use crate::recipe::{Cell, Train};
 use crate::residence::Memory;
-use crate::words::{Rule, values};
+use crate::words::{Compute, Rule, values};
 
 /// `[model] kind = "swiglu"`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -160,73 +159,12 @@ impl SwigluConfig {
     }
 }
 
-/// One fixed problem for each micro-batch, drawn when the first step asks for them.
-struct Problems {
-    shape: [usize; 2],
-    count: usize,
-    dtype: DType,
-    device: Device,
-    drawn: Vec<Regression>,
-}
-
-impl Steps<Regression> for Problems {
-    fn next(&mut self) -> Vec<Regression> {
-        let Self { shape, count, dtype, device, drawn } = self;
-        let random = || Tensor::random(*shape, Distribution::Normal(0.0, 1.0), (&*device, *dtype));
-        let part = 1.0 / *count as f64;
-        drawn.resize_with(*count, || Regression { x: random(), target: random(), part });
-        drawn.clone()
-    }
-
-    fn held_out(&mut self) -> Option<Regression> {
-        None
-    }
-}
-
 impl Kind for SwigluConfig {
     type Network = SwigluStack;
 }
 
 impl Network for SwigluStack {
     type Batch = Regression;
-
-    fn init(cell: &Cell, device: &Device) -> Self {
-        let Model::Swiglu(config) = &cell.model else { unreachable!("checked by kind") };
-        let source = Source::random(device, dtype(cell.precision.compute));
-        let (h, i) = (config.hidden_size, config.intermediate_size);
-        let layer = |number: usize| {
-            let source = source.at("layers").at(&number.to_string()).within(Group::Block(number));
-            // N(0, 1/rows) keeps the size of the activations through the product.
-            let matrix = |name, rows: usize, columns: usize| {
-                source.parameter(name, [rows, columns], Init::Normal(1.0 / (rows as f64).sqrt()))
-            };
-            SwigluLayer { w: matrix("w", h, i), v: matrix("v", h, i), u: matrix("u", i, h) }
-        };
-        Self {
-            layers: (0..config.num_hidden_layers).map(layer).collect(),
-            table: Arc::new(source.table()),
-            level: cell.checkpoint.level,
-            operator: cell.ops.swiglu,
-            arithmetic: Arithmetic::of(cell.precision.compute),
-        }
-    }
-
-    /// The same problems in every step, so that the loss must fall.
-    fn steps(cell: &Cell, device: &Device) -> Box<dyn Steps<Regression>> {
-        let Model::Swiglu(config) = &cell.model else { unreachable!("checked by kind") };
-        Box::new(Problems {
-            shape: [cell.train.tokens(), config.hidden_size],
-            count: cell.train.accumulation_steps,
-            dtype: dtype(cell.precision.compute),
-            device: device.clone(),
-            // Before memory is counted: the tensors alone are the cell's.
-            drawn: Vec::with_capacity(cell.train.accumulation_steps),
-        })
-    }
-
-    fn parameters(&self) -> &Arc<Table> {
-        &self.table
-    }
 
     /// The mean squared distance to the target, times the micro-batch's part.
     fn loss(&self, batch: &Regression) -> Tensor<1> {
@@ -236,12 +174,38 @@ impl Network for SwigluStack {
         if batch.part == 1.0 { loss } else { loss * batch.part }
     }
 
+    fn parameters(&self) -> &Arc<Table> {
+        &self.table
+    }
+
     fn evaluate(&self, _batch: &Regression) -> Evaluation {
         unreachable!("nothing is held out of a fixed problem")
     }
 }
 
 impl SwigluStack {
+    /// Random weights on an autodiff device.
+    pub fn new(
+        config: &SwigluConfig,
+        level: Level,
+        operator: Operator,
+        compute: Compute,
+        device: &Device,
+    ) -> Self {
+        let source = Source::random(device, dtype(compute));
+        let (h, i) = (config.hidden_size, config.intermediate_size);
+        let layer = |number: usize| {
+            let source = source.at("layers").at(&number.to_string()).within(Group::Block(number));
+            // N(0, 1/rows) keeps the size of the activations through the product.
+            let matrix = |name, rows: usize, columns: usize| {
+                source.parameter(name, [rows, columns], Init::Normal(1.0 / (rows as f64).sqrt()))
+            };
+            SwigluLayer { w: matrix("w", h, i), v: matrix("v", h, i), u: matrix("u", i, h) }
+        };
+        let layers = (0..config.num_hidden_layers).map(layer).collect();
+        Self { layers, table: Arc::new(source.table()), level, operator, arithmetic: Arithmetic::of(compute) }
+    }
+
     /// x [tokens, hidden] → [tokens, hidden]
     pub fn forward(&self, x: Tensor<2>) -> Tensor<2> {
         self.layers.iter().fold(x, |x, layer| {
@@ -250,7 +214,3 @@ impl SwigluStack {
         })
     }
 }
-
-#[cfg(test)]
-#[path = "swiglu_tests.rs"]
-mod tests;

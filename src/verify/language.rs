@@ -16,13 +16,13 @@ use crate::model::config::{LanguageModel, from_hugging_face};
 use crate::model::families::Family;
 use crate::model::generate::{Choice, Request, generate};
 use crate::model::language::{Decoder, LmBatch, Shape};
-use crate::model::{Steps, on_language};
+use crate::model::on_language;
 use crate::ops::autocast::autocast;
 use crate::params::named::{Named, wide};
 use crate::params::table::Tuning;
 use crate::params::weights::Weights;
 use crate::recipe::Cell;
-use crate::train::Training;
+use crate::train::{Feed, Training};
 use crate::words::Compute;
 
 /// Settings under which at least logits, loss and gradients are the reference's.
@@ -60,9 +60,9 @@ pub fn verify(folder: &Path, golden: &Golden, options: &Options) -> Result<Vec<C
     let model = from_hugging_face(folder).map_err(|e| miette!("{e}"))?;
     let Shape { vocab_size: vocab, max_positions: positions, gated, .. } =
         model.decoder().expect("a language model");
-    let table =
-        on_language!(&model, model => model.table(DType::F32, &Tuning::default())).expect("a language model");
-    Weights::open(folder).and_then(|weights| weights.check(&table)).map_err(|e| miette!("{e}"))?;
+    let table = on_language!(&model, model => model.table(DType::F32, &Tuning::default()));
+    let checked = |weights: Weights| weights.check(&table.expect("a language model"));
+    Weights::open(folder).and_then(checked).map_err(|e| miette!("{e}"))?;
     let reference = Reference::read(golden, vocab, positions)?;
     // A folder may be called `random`, which as weights means others.
     let weights = quoted(&Path::new(".").join(folder).display().to_string());
@@ -82,9 +82,9 @@ pub fn verify(folder: &Path, golden: &Golden, options: &Options) -> Result<Vec<C
     let mut checks = Vec::new();
     for Variant { label, cell } in variants(recipe, &VERIFIED, &options.settings)? {
         let comparison = Comparison::new(&cell, options.atol).with_reference(off);
-        let steps = reference.steps(&cell);
+        let feed = reference.feed(&cell);
         let compared = on_language!(&cell.model, model => {
-            compare(training(model, &cell, steps), &cell, golden, &reference, comparison)
+            compare(training(model, &cell, feed), &cell, golden, &reference, comparison)
         })
         .expect("its kind is config.json's");
         checks.extend(compared.into_iter().map(|check| check.labelled(&label)));
@@ -96,9 +96,9 @@ pub fn verify(folder: &Path, golden: &Golden, options: &Options) -> Result<Vec<C
 fn training<'c, F: Family>(
     _: &LanguageModel<F>,
     cell: &'c Cell,
-    steps: Box<dyn Steps<LmBatch>>,
+    feed: Box<dyn Feed<LmBatch>>,
 ) -> Training<'c, Decoder<F>> {
-    Training::new(cell, steps, STEPS)
+    Training::new(cell, feed, STEPS)
 }
 
 /// How far the reference's loss is from the one of its own logits in f64.

@@ -7,7 +7,7 @@ use super::*;
 use crate::model::families::Qwen2;
 use crate::model::language::LmBatch;
 use crate::recipe::{Recipe, Source};
-use crate::train::Damage;
+use crate::train::{Damage, Feed};
 use crate::verify::{passes, table, verify};
 
 fn fixture(name: &str) -> PathBuf {
@@ -189,7 +189,7 @@ fn a_slot_refilled_too_early_fails() {
     let reference = Reference::read(&golden, 512, 128).unwrap();
     let cell = cell(&["offload.strategy=overlap", "offload.buffers=2"]);
     for early in [false, true] {
-        let mut training = Training::<Decoder<Qwen2>>::new(&cell, reference.steps(&cell), STEPS);
+        let mut training = Training::<Decoder<Qwen2>>::new(&cell, reference.feed(&cell), STEPS);
         if early {
             training.damage(Some(Damage::StaleSlot));
         }
@@ -207,7 +207,7 @@ fn a_lost_micro_batch_fails() {
     let (two, three) = (cell(&["train.accumulation_steps=2"]), cell(&["train.accumulation_steps=3"]));
     for (steps, passes) in [(&three, true), (&two, false)] {
         // The batches are those of `steps`, weighed for three.
-        let mut batches = reference.steps(&three).next();
+        let mut batches = reference.feed(&three).next();
         batches.truncate(steps.train.accumulation_steps);
         let training = Training::<Decoder<Qwen2>>::new(&three, Box::new(Given(batches)), STEPS);
         let checks = compare(training, &three, &golden, &reference, comparison());
@@ -218,13 +218,9 @@ fn a_lost_micro_batch_fails() {
 
 struct Given(Vec<LmBatch>);
 
-impl crate::model::Steps<LmBatch> for Given {
+impl Feed<LmBatch> for Given {
     fn next(&mut self) -> Vec<LmBatch> {
         self.0.clone()
-    }
-
-    fn held_out(&mut self) -> Option<LmBatch> {
-        None
     }
 }
 

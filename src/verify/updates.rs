@@ -2,13 +2,10 @@
 
 use burn::tensor::Tensor;
 
-use crate::measure::Phase;
-use crate::model::Network;
-use crate::model::language::LmBatch;
 use crate::optim::{AdamW, OptimizerConfig};
 use crate::params::named::Named;
 use crate::recipe::Cell;
-use crate::train::{BeforeUpdate, Training};
+use crate::train::{BeforeUpdate, Build, End, Training};
 use crate::words::Compute;
 
 /// Updates of a reference.
@@ -34,10 +31,7 @@ pub struct Observed {
 ///
 /// # Errors
 /// When gradients overflow in every step.
-pub fn observe<N: Network<Batch = LmBatch>>(
-    training: &mut Training<'_, N>,
-    count: usize,
-) -> Result<Observed, String> {
+pub fn observe<N: Build>(training: &mut Training<'_, N>, count: usize) -> Result<Observed, String> {
     let mut observed = Observed { clipping: vec![1.0; count], ..Observed::default() };
     let Observed { gradients, clipping, .. } = &mut observed;
     let mut look = |step: usize, before: BeforeUpdate<'_, N>| {
@@ -52,7 +46,9 @@ pub fn observe<N: Network<Batch = LmBatch>>(
         found.iter_mut().flat_map(|(_, values)| values).for_each(|value| *value /= scale);
         gradients[place] = found;
     };
-    (observed.losses, observed.skipped) = steps(training, count, Some(&mut look))?;
+    (observed.losses, observed.skipped) = steps(training, count, |training, step, end| {
+        training.step(end, Some(&mut |before| look(step, before)))
+    })?;
     Ok(observed)
 }
 
@@ -60,33 +56,24 @@ pub fn observe<N: Network<Batch = LmBatch>>(
 ///
 /// # Errors
 /// As [`observe`].
-pub fn run<N: Network<Batch = LmBatch>>(training: &mut Training<'_, N>) -> Result<Vec<f64>, String> {
-    steps(training, STEPS, None).map(|(losses, _)| losses)
+pub fn run<N: Build>(training: &mut Training<'_, N>) -> Result<Vec<f64>, String> {
+    steps(training, STEPS, |training, _, end| training.step(end, None)).map(|(losses, _)| losses)
 }
 
-/// Hears of a step that is not over, by its number.
-type Look<'l, N> = &'l mut dyn FnMut(usize, BeforeUpdate<'_, N>);
-
-/// Losses of so many steps that are applied, and how many more were skipped.
-fn steps<N: Network<Batch = LmBatch>>(
-    training: &mut Training<'_, N>,
+/// Losses of so many steps that are applied, and how many more were skipped. `step` makes one, by its number.
+fn steps<'c, N: Build>(
+    training: &mut Training<'c, N>,
     count: usize,
-    mut look: Option<Look<'_, N>>,
+    mut step: impl FnMut(&mut Training<'c, N>, usize, &mut End) -> Option<Tensor<1>>,
 ) -> Result<(Vec<f64>, usize), String> {
     let mut losses: Vec<Vec<Tensor<1>>> = Vec::new();
     let mut skipped = 0;
     while losses.len() < count {
         training.load();
-        let (step, mut parts) = (losses.len(), Vec::new());
-        let mut end = |_: Phase, loss: Option<Tensor<1>>| parts.extend(loss);
-        let told = match &mut look {
-            None => training.step(&mut end),
-            Some(look) => {
-                training.observed_step(&mut end, Some(&mut |before: BeforeUpdate<'_, N>| look(step, before)))
-            }
-        };
-        let told: Option<Vec<f64>> = told.map(|told| told.into_data().iter::<f64>().collect());
-        match told.as_deref() {
+        let mut parts = Vec::new();
+        let report = step(training, losses.len(), &mut |_, loss| parts.extend(loss));
+        let report: Option<Vec<f64>> = report.map(|report| report.into_data().iter::<f64>().collect());
+        match report.as_deref() {
             // A skipped step changes nothing but the scale, and the batch is the same each time.
             Some([0.0, scale]) if skipped == MOST_SKIPPED => {
                 return Err(format!(

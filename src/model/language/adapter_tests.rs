@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use burn::tensor::{DType, Tensor};
 
-use super::{Computation, LmBatch, Tokens};
+use super::Computation;
+use crate::data::Collated;
 use crate::device::DeviceId;
 use crate::model::Network;
 use crate::model::config::from_hugging_face;
@@ -18,6 +19,7 @@ use crate::params::named::Named;
 use crate::params::source::Init;
 use crate::params::table::{Group, Tuning};
 use crate::residence::{Offload, Placement, Residence, Strategy};
+use crate::train::on_device;
 use crate::words::Compute;
 
 /// y + x · beside, of which nothing is left before training.
@@ -64,10 +66,9 @@ fn trained<F: Family>(adapter: Option<Beside>, strategy: Strategy) -> ([f32; 2],
     let parts = (network.parameters().clone(), network.offloaded().cloned());
     let sgd = OptimizerConfig::Sgd(Sgd { lr: 0.1, ..Sgd::default() });
     let mut residence = Residence::new(network, parts, &sgd, placement, false);
-    let ids: Vec<u32> = (0..48).map(|i| i * 37 % 512).collect();
-    let labels: Vec<i64> = ids.iter().map(|id| i64::from(*id)).collect();
+    let ids: Vec<i32> = (0..48).map(|i| i * 37 % 512).collect();
     let losses = std::array::from_fn(|_| {
-        let batch = LmBatch::new(Tokens::new(&ids, 2, &device.burn()), &labels);
+        let batch = on_device(Collated::of_rows(ids.clone(), &ids, 2), device);
         let loss = residence.network().loss(&batch);
         residence.add(loss.clone().backward());
         residence.update(&StepSize::FULL);

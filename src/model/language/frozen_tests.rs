@@ -6,7 +6,8 @@ use std::sync::Arc;
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::{DType, Gradients, Tensor};
 
-use super::{Computation, Decoder, LmBatch, Tokens};
+use super::{Computation, Decoder};
+use crate::data::Collated;
 use crate::device::DeviceId;
 use crate::model::Network;
 use crate::model::config::from_hugging_face;
@@ -17,6 +18,7 @@ use crate::optim::{AdamW, OptimizerConfig, StepSize, clip_factor};
 use crate::params::named::Named;
 use crate::params::table::{Group, Table, Tuning, id};
 use crate::residence::{Memory, Offload, Placement, Residence, Strategy};
+use crate::train::on_device;
 use crate::words::Compute;
 
 /// Whether a parameter is trained.
@@ -63,12 +65,12 @@ fn trained<F: Family>(rule: Rule, offload: Offload, clip: Option<f64>, plain: bo
     let parts = (network.parameters().clone(), network.offloaded().cloned());
     let config = OptimizerConfig::AdamW(AdamW { lr: 1e-2, ..AdamW::default() });
     let mut residence = Residence::new(network, parts, &config, placement, clip.is_some());
-    let ids: Vec<u32> = (0..192).map(|i| i * 37 % 512).collect();
+    let ids: Vec<i32> = (0..192).map(|i| i * 37 % 512).collect();
     let mut last = Named::new();
     for step in 0..3 {
         for part in ids.chunks(48) {
-            let labels: Vec<i64> = part.iter().map(|id| i64::from(id + step) % 512).collect();
-            let batch = LmBatch::new(Tokens::new(part, 2, &DEVICE.burn()), &labels);
+            let labels: Vec<i32> = part.iter().map(|id| (id + step) % 512).collect();
+            let batch = on_device(Collated::of_rows(part.to_vec(), &labels, 2), DEVICE);
             let mut gradients = residence.network().loss(&batch).backward();
             if plain {
                 residence.network().visit(&mut Dropping(&table, &mut gradients));

@@ -5,7 +5,6 @@ mod decoder;
 pub mod memory;
 pub mod parts;
 mod positions;
-mod samples;
 mod training;
 
 use burn::tensor::{Device, Int, Tensor};
@@ -15,7 +14,6 @@ pub use decoder::{Block, Context, Decoder, Outline};
 pub use memory::Shape;
 pub use positions::Positions;
 
-use crate::device::integers;
 use crate::ops::attention::{Mask, attend_cached, attention};
 use crate::ops::dense::Arithmetic;
 use crate::ops::embedding::Ids;
@@ -29,12 +27,6 @@ pub struct Computation {
     pub arithmetic: Arithmetic,
     pub ops: Ops,
     pub level: Level,
-}
-
-impl Computation {
-    pub fn of(cell: &Cell) -> Self {
-        Self { arithmetic: cell.precision.arithmetic(), ops: cell.ops, level: cell.checkpoint.level }
-    }
 }
 
 /// Token ids of `batch` sequences of equal length, one after the other.
@@ -73,23 +65,6 @@ pub struct LmBatch {
     pub labels: Tensor<1, Int>,
     /// Labels that count in the whole step, over all its micro-batches.
     pub total: f64,
-}
-
-impl LmBatch {
-    /// From each token's own label, as a data set holds them: the label of the token that follows is
-    /// what a token predicts.
-    pub fn new(tokens: Tokens, labels: &[i64]) -> Self {
-        let shifted = next_labels(labels, tokens.sequence);
-        let total = shifted.iter().filter(|label| **label >= 0).count() as f64;
-        let labels = integers(shifted, &tokens.ids.ids.device());
-        Self { tokens, labels, total }
-    }
-}
-
-/// At each token the label of the next one of its sequence; -100 where there is none.
-fn next_labels(labels: &[i64], sequence: usize) -> Vec<i32> {
-    let row = |row: &[i64]| row[1..].iter().map(|label| *label as i32).chain([-100]).collect::<Vec<i32>>();
-    labels.chunks(sequence).flat_map(row).collect()
 }
 
 /// q, k and v of new tokens through attention, with or without a cache of those before.

@@ -1,0 +1,57 @@
+//! [`Build`]: from a cell's sections to its network and what feeds it.
+
+use super::feed::{Feed, Problems, TokenFeed};
+use crate::model::families::Family;
+use crate::model::language::{Computation, Decoder};
+use crate::model::swiglu::SwigluStack;
+use crate::model::{Model, Network};
+use crate::params::table::Tuning;
+use crate::recipe::Cell;
+use crate::residence::Placement;
+use crate::words::refusal::refuse;
+
+/// A network that a cell trains.
+pub trait Build: Network {
+    /// With weights as the recipe says, on the autodiff device. Files that cannot be used end the cell.
+    fn build(cell: &Cell) -> Self;
+
+    /// What its steps work on, from `cell.seed`. Files that cannot be used end the cell.
+    fn feed(cell: &Cell) -> Box<dyn Feed<Self::Batch>>;
+}
+
+impl Build for SwigluStack {
+    fn build(cell: &Cell) -> Self {
+        let Model::Swiglu(config) = &cell.model else { unreachable!("checked by kind") };
+        let device = cell.device_id().burn().autodiff();
+        Self::new(config, cell.checkpoint.level, cell.ops.swiglu, cell.precision.compute, &device)
+    }
+
+    fn feed(cell: &Cell) -> Box<dyn Feed<Self::Batch>> {
+        let Model::Swiglu(config) = &cell.model else { unreachable!("checked by kind") };
+        Box::new(Problems::new(config, cell))
+    }
+}
+
+impl<F: Family> Build for Decoder<F> {
+    fn build(cell: &Cell) -> Self {
+        let model = cell.model.language::<F>().expect("checked by kind");
+        let source = model.source(cell.device_id(), cell.precision.stored(), &Tuning::default());
+        let arithmetic = cell.precision.arithmetic();
+        let computation = Computation { arithmetic, ops: cell.ops, level: cell.checkpoint.level };
+        let source = source.unwrap_or_else(|e| refuse(e));
+        model.network(cell.train.seq_len, &source, computation, Some(placement(cell)))
+    }
+
+    fn feed(cell: &Cell) -> Box<dyn Feed<Self::Batch>> {
+        Box::new(TokenFeed::open(cell).unwrap_or_else(|e| refuse(e)))
+    }
+}
+
+/// Where the cell's parameters live.
+pub fn placement(cell: &Cell) -> Placement {
+    Placement {
+        offload: cell.offload(),
+        device: cell.device_id(),
+        accumulates: cell.train.accumulation_steps > 1,
+    }
+}
