@@ -47,6 +47,11 @@ impl Data {
             Self::Text { sampler, .. } => sampler.as_ref(),
         }
     }
+
+    /// Whether a batch is one sequence of packed samples.
+    pub fn is_packed(&self) -> bool {
+        self.sampler().is_some_and(|config| config.sampler.is_packed())
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

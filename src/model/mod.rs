@@ -1,6 +1,7 @@
 //! Networks: what `[model] kind` may name, and what a network gives the runner.
 
 pub mod config;
+pub mod cost;
 pub mod generate;
 pub mod language;
 pub mod swiglu;
@@ -11,11 +12,14 @@ use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 
-use crate::measure::{Estimate, Evaluation, Load};
+use crate::measure::{Evaluation, Load};
+use crate::ops::cost::Setting;
 use crate::params::WeightsFrom;
 use crate::recipe::Cell;
 use crate::residence::Blocks;
 use crate::words::Rule;
+pub use cost::{Outline, Workload};
+
 use config::{Gpt2Config, LanguageModel, LlamaConfig};
 use language::memory::Shape;
 use swiglu::SwigluConfig;
@@ -85,16 +89,6 @@ pub trait Steps<Batch> {
     }
 }
 
-/// Floating-point operations of one step, a multiply-add counted as two.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Flops {
-    pub forward: f64,
-    /// Recomputation not counted.
-    pub backward: f64,
-    /// What backward repeats of forward.
-    pub recompute: f64,
-}
-
 impl Model {
     pub fn parameters(&self) -> u64 {
         match self {
@@ -104,20 +98,12 @@ impl Model {
         }
     }
 
-    pub fn flops(&self, cell: &Cell) -> Flops {
-        match (self, self.decoder()) {
-            (Self::Swiglu(config), _) => config.flops(cell),
-            (_, Some(shape)) => shape.flops(cell),
-            (_, None) => unreachable!("every other model is a decoder"),
-        }
-    }
-
-    /// Bytes the cell needs at its highest moment, from its settings alone.
-    pub fn estimate(&self, cell: &Cell) -> Estimate {
-        match (self, self.decoder()) {
-            (Self::Swiglu(config), _) => config.estimate(cell),
-            (_, Some(shape)) => shape.estimate(cell),
-            (_, None) => unreachable!("every other model is a decoder"),
+    /// The operators that it is made of.
+    pub fn outline(&self, setting: &Setting) -> Outline {
+        match self {
+            Self::Swiglu(config) => config.outline(setting),
+            Self::Qwen2(model) | Self::Llama(model) => language::llama_outline(&model.config, setting),
+            Self::Gpt2(model) => language::gpt2_outline(&model.config, setting),
         }
     }
 

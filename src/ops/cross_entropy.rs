@@ -14,6 +14,8 @@
 //!
 //! A negative label (PyTorch's -100) marks a token that is not counted.
 
+pub mod cost;
+
 use std::ops::Range;
 
 use burn::tensor::{DType, IndexingUpdateOp, Int, Tensor, activation};

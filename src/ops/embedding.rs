@@ -4,6 +4,7 @@
 use burn::tensor::{DType, Device, IndexingUpdateOp, Int, Tensor, TensorData};
 
 use super::backend::{cube, cube_int, on_cuda, uncube};
+use super::cost::{Cost, Moment, Setting};
 use super::function::custom;
 pub use super::kernels::embedding::ScatterPlan;
 use super::kernels::embedding::{DevicePlan, gather, scatter};
@@ -90,4 +91,30 @@ fn sums(g: Tensor<2>, ids: &Ids, vocab: usize, dtype: DType) -> Tensor<2> {
     let g = wide(g);
     let zeros = Tensor::zeros([vocab, g.dims()[1]], (&g.device(), g.dtype()));
     narrow(zeros.select_assign(0, ids.ids.clone(), g, IndexingUpdateOp::Add), dtype)
+}
+
+/// Rows of a table [rows, columns] for each token. Nothing is kept. Where the head reads the `tied` table too, its
+/// gradient is there when this one comes, and the two are added.
+pub fn cost(setting: &Setting, [rows, columns]: [u64; 2], tied: bool) -> Cost {
+    let table = setting.weight([rows, columns]);
+    let y = setting.tokens() * columns * setting.stored;
+    // The kernel reads packed rows.
+    let packed = if table.bytes == table.gradient { 0 } else { table.gradient };
+    let widened = if setting.on_cuda() || setting.stored == 4 { 0 } else { 4 * table.elements + setting.wide(columns) };
+    let forward = Moment::workspace(y + packed);
+    let (gradient, gradients) = match tied {
+        true => (Moment::workspace(table.gradient + widened), 0),
+        false => (Moment { gradients: table.gradient, workspace: widened, ..Moment::default() }, table.gradient),
+    };
+    Cost {
+        output: y,
+        forward,
+        passing: forward,
+        backward: gradient,
+        parameters: table.elements,
+        largest: table.elements,
+        weights: table.bytes,
+        gradients,
+        ..Cost::default()
+    }
 }

@@ -13,6 +13,7 @@
 use burn::tensor::{DType, Tensor};
 
 use super::backend::{cube, on_cuda, uncube};
+use super::cost::{Cost, Moment, Setting};
 use super::function::custom;
 use super::kernels::norm as kernels;
 use super::{Operator, narrow, wide};
@@ -133,6 +134,36 @@ fn layer_backward(
     let share = (g.clone() * normal.clone()).mean_dim(1);
     let mean = g.clone().mean_dim(1);
     (narrow((g - mean - normal * share) * rstd, dtype), dweight, dbias)
+}
+
+/// x [tokens, columns] is kept, and `numbers` in fp32 of each token: 1 of RMSNorm, 2 of LayerNorm, which has as
+/// many parameters a column.
+pub fn cost(setting: &Setting, columns: u64, numbers: u64) -> Cost {
+    let stored = setting.stored;
+    let (x, y, wide) = (setting.tokens() * columns * stored, setting.activation(columns), setting.wide(columns));
+    let statistics = setting.wide(numbers);
+    let parameters = numbers * columns;
+    let widened = if stored < 4 { wide } else { 0 };
+    let (forward, kept, backward) = match (setting.ops.norm, setting.on_cuda()) {
+        (Operator::Custom, true) => (y + statistics, statistics, x + statistics),
+        (Operator::Custom, false) => (2 * wide + y, statistics, 4 * wide + x),
+        (Operator::Plain, _) => (3 * wide + y, 2 * wide + widened + statistics, 5 * wide + widened),
+    };
+    let forward = Moment::workspace(forward);
+    Cost {
+        input: x,
+        output: y,
+        holds_input: true,
+        kept,
+        forward,
+        passing: forward,
+        backward: Moment::workspace(backward),
+        parameters,
+        largest: columns,
+        weights: parameters * stored,
+        gradients: parameters * stored,
+        ..Cost::default()
+    }
 }
 
 /// 1/√(mean(x²) + ε) of every row, [tokens, 1].

@@ -6,6 +6,7 @@
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 
 use super::backend::{cube, cube_int, on_cuda, uncube};
+use super::cost::{Cost, Moment, Setting};
 use super::embedding::Ids;
 use super::function::custom;
 use super::kernels::rope as kernels;
@@ -80,4 +81,16 @@ fn turn(x: Tensor<2>, rotation: &Rotation, positions: &Tensor<1, Int>, inverse: 
         2,
     );
     narrow(turned.reshape([tokens, columns]), dtype)
+}
+
+/// Nothing is kept; on CUDA the result takes the place of x [tokens, columns], and dx that of g.
+pub fn cost(setting: &Setting, columns: u64) -> Cost {
+    let (x, wide) = (setting.activation(columns), setting.wide(columns));
+    let (kept, moment) = match (setting.ops.rope, setting.on_cuda()) {
+        (Operator::Custom, true) => (0, 0),
+        (Operator::Custom, false) => (0, 5 * wide / 2 + x),
+        (Operator::Plain, _) => (0, 5 * wide / 2 + x),
+    };
+    let moment = Moment::workspace(moment);
+    Cost { input: x, output: x, kept, forward: moment, passing: moment, backward: moment, ..Cost::default() }
 }

@@ -41,6 +41,9 @@ impl Default for AdamW {
 }
 
 impl AdamW {
+    /// Of one parameter: two moments in fp32.
+    pub const STATE_BYTES: u64 = 2 * 4;
+
     /// 1 − β₁ᵗ and √(1 − β₂ᵗ): scalars, in f64 as PyTorch computes them; 1 where the host does not know t.
     fn corrections(&self, t: Option<i32>) -> (f64, f64) {
         t.map_or((1.0, 1.0), |t| (1.0 - self.beta_1.powi(t), (1.0 - self.beta_2.powi(t)).sqrt()))

@@ -45,27 +45,30 @@ impl Default for OptimizerConfig {
 }
 
 impl OptimizerConfig {
-    /// Tensors of a parameter's size that the device keeps between steps when the optimizer's state is in
-    /// `memory`.
-    pub fn state_tensors(&self, memory: Memory) -> u64 {
+    /// Bytes that the device keeps between steps for parameters of so many numbers when the optimizer's state is
+    /// in `memory`.
+    pub fn state_bytes(&self, memory: Memory, parameters: u64) -> u64 {
         match self {
             Self::None(_) => 0,
-            Self::Sgd(sgd) => sgd.state_tensors(),
+            Self::Sgd(sgd) => sgd.state_bytes(parameters),
             Self::AdamW(_) if memory == Memory::Host => 0,
-            Self::AdamW(_) => 2,
+            Self::AdamW(_) => parameters * AdamW::STATE_BYTES,
         }
     }
 
-    /// Tensors of a parameter's size that exist on the device for a moment while that parameter is
-    /// updated, besides the parameter, its gradient and its state.
-    pub fn workspace_tensors(&self, memory: Memory) -> u64 {
-        match self {
-            Self::None(_) => 0,
-            Self::AdamW(_) if memory == Memory::Host => 0,
-            // In place.
-            Self::Sgd(_) => 0,
-            Self::AdamW(_) => 2,
-        }
+    /// Bytes that exist on the device for a moment while a parameter of so many numbers, of `stored` bytes each,
+    /// is updated, besides it, its gradient and its state.
+    pub fn workspace_bytes(&self, device: DeviceId, memory: Memory, parameter: u64, stored: u64) -> u64 {
+        let numbers = match (self, device) {
+            (Self::None(_), _) => return 0,
+            (Self::AdamW(_), _) if memory == Memory::Host => return 0,
+            // One kernel, in place; a parameter whose rows are padded or that lies in a slot is copied.
+            (_, DeviceId::Cuda(_)) => return parameter * stored,
+            // In fp32: the products of the formula that exist at once, and the operands where they are not fp32.
+            (Self::Sgd(_), DeviceId::Cpu) => 2,
+            (Self::AdamW(_), DeviceId::Cpu) => 4,
+        };
+        parameter * 4 * (numbers + if stored < 4 { 2 } else { 0 })
     }
 }
 

@@ -34,8 +34,9 @@ impl Default for Sgd {
 }
 
 impl Sgd {
-    pub fn state_tensors(&self) -> u64 {
-        u64::from(self.momentum > 0.0)
+    /// Of the momentum of so many parameters, in fp32.
+    pub fn state_bytes(&self, parameters: u64) -> u64 {
+        if self.momentum > 0.0 { 4 * parameters } else { 0 }
     }
 }
 

@@ -114,7 +114,7 @@ fn floor(line: &Line) -> Option<[f64; 2]> {
     let shape = cell.model.decoder()?;
     let updates = !matches!(cell.train.optimizer, OptimizerConfig::None(_));
     let copies = cell.offload().fewest_copies(shape.layers, cell.train.accumulation_steps, updates);
-    let bytes = shape.block_bytes(cell) as f64;
+    let bytes = (cell.outline().block_parameters() * cell.precision.stored_bytes()) as f64;
     let time = |copies: usize, rate: Option<f64>| Some(copies as f64 * bytes / rate?);
     let most = copies.backward_to_device.max(copies.backward_to_host);
     Some([time(copies.forward_to_device, ceilings.host_to_device)?, time(most, ceilings.both_ways)?])
@@ -164,8 +164,9 @@ fn against_floor(comparison: &Comparison, moved: &[&Line]) -> Block {
 /// Bytes of the weights and gradients of all blocks, of each size once.
 fn needed(moved: &[&Line]) -> String {
     let bytes = |line: &&Line| {
-        let shape = line.cell.model.decoder()?;
-        Some(2 * shape.layers as u64 * shape.block_bytes(line.cell))
+        let outline = line.cell.outline();
+        let blocks = outline.blocks as u64 * outline.block_parameters();
+        (blocks > 0).then(|| 2 * blocks * line.cell.precision.stored_bytes())
     };
     let sizes: BTreeSet<u64> = moved.iter().filter_map(bytes).collect();
     let sizes: Vec<String> = sizes.into_iter().map(|bytes| Bytes(bytes).to_string()).collect();

@@ -63,7 +63,7 @@ impl Blocks {
         make: impl Fn(usize) -> M,
     ) -> Self {
         let Placement { offload, device, .. } = placement;
-        let gradients = placement.separate_gradients();
+        let gradients = offload.separate_gradients(placement.accumulates);
         let (dtype, mut made) = (source.dtype(), None);
         for i in 0..count {
             let block = make(i);

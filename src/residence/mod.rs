@@ -4,12 +4,14 @@
 mod activations;
 mod blocks;
 mod config;
+mod cost;
 mod engine;
 mod floor;
 mod layout;
 mod operator;
 
 pub use blocks::{Blocks, Compute};
+pub use cost::Moved;
 pub use config::{Memory, Offload, Placement, Strategy};
 
 #[cfg(test)]

@@ -6,11 +6,17 @@ use burn::tensor::{DType, Device, Tensor, TensorData};
 use super::memory::Shape;
 use super::parts::{Conv1d, Embedding, LayerNorm, Linear};
 use super::stack::{self, Context, build, through};
-use super::{Cache, Computation, LanguageNetwork, Tokens, attend};
+use super::{Cache, Computation, LanguageNetwork, Tokens, attend, batch_bytes};
 use crate::model::config::{Gpt2Config, Positions};
+use crate::model::Outline;
+use crate::ops::attention::cost::{self as attention, HeadSizes};
 use crate::ops::attention::{Heads, attention_packed};
-use crate::ops::embedding::Ids;
-use crate::ops::gelu::gelu;
+use crate::ops::cost::{Cost, Setting};
+use crate::ops::cross_entropy::cost as cross_entropy;
+use crate::ops::dense::{self, WeightLayout};
+use crate::ops::embedding::{self, Ids};
+use crate::ops::gelu::{self, gelu};
+use crate::ops::norm;
 use crate::ops::residual::residual;
 use crate::params::source::Source;
 use crate::residence::{Blocks, Placement};
@@ -182,6 +188,40 @@ impl LanguageNetwork for Gpt2 {
 
     fn head(&self) -> &Param<Tensor<2>> {
         self.lm_head.as_ref().map_or(&self.transformer.wte.weight, |head| &head.weight)
+    }
+}
+
+/// The operators in the order of [`stack::Block::forward`].
+pub fn outline(config: &Gpt2Config, setting: &Setting) -> Outline {
+    let [vocab, hidden, inner] =
+        [config.vocab_size, config.hidden_size, config.intermediate_size].map(|size| size as u64);
+    let heads = config.num_attention_heads as u64;
+    let sizes = HeadSizes { heads, kv_heads: heads, head_dim: hidden / heads };
+    let conv = |inputs, outputs| dense::cost(setting, [inputs, outputs], true, WeightLayout::InOut);
+    let norm = || norm::cost(setting, hidden, 2);
+    let (positions, tables) = match config.positions {
+        Positions::Learned => {
+            let rows = config.max_position_embeddings as u64;
+            (embedding::cost(setting, [rows, hidden], false), 0)
+        }
+        Positions::Sinusoidal => (Cost::default(), setting.sequence * hidden * 4),
+    };
+    let tied = config.tie_word_embeddings;
+    Outline {
+        first: Cost::sum(embedding::cost(setting, [vocab, hidden], tied), positions),
+        block: vec![
+            Cost::residual(&[
+                norm(),
+                conv(hidden, 3 * hidden),
+                attention::cost(setting, sizes),
+                conv(hidden, hidden),
+            ]),
+            Cost::residual(&[norm(), conv(hidden, inner), gelu::cost(setting, inner), conv(inner, hidden)]),
+        ],
+        blocks: config.num_hidden_layers,
+        last: vec![norm(), cross_entropy::cost(setting, [vocab, hidden], tied)],
+        batch: batch_bytes(setting),
+        tables,
     }
 }
 

@@ -7,14 +7,20 @@ use burn::tensor::Tensor;
 use super::memory::Shape;
 use super::parts::{Embedding, Linear, RmsNorm};
 use super::stack::{Block, Context, build, through};
-use super::{Cache, Computation, LanguageNetwork, Tokens, attend};
+use super::{Cache, Computation, LanguageNetwork, Tokens, attend, batch_bytes};
 use crate::model::config::LlamaConfig;
+use crate::model::Outline;
 use crate::ops::attention::Heads;
+use crate::ops::attention::cost::{self as attention, HeadSizes};
 use crate::ops::autocast::weight;
-use crate::ops::dense::WeightLayout;
+use crate::ops::cost::{Cost, Setting};
+use crate::ops::cross_entropy::cost as cross_entropy;
+use crate::ops::dense::{self, WeightLayout};
+use crate::ops::embedding;
+use crate::ops::norm;
 use crate::ops::residual::residual;
-use crate::ops::rope::{Rotation, rope};
-use crate::ops::swiglu::swiglu;
+use crate::ops::rope::{self, Rotation, rope};
+use crate::ops::swiglu::{cost as swiglu_cost, swiglu};
 use crate::params::source::Source;
 use crate::residence::{Blocks, Placement};
 
@@ -184,6 +190,42 @@ impl Mlp {
         let [gate, up, down] = [&self.gate_proj, &self.up_proj, &self.down_proj].map(|l| weight(&l.weight));
         let Computation { arithmetic, ops, level } = *computation;
         swiglu(x, gate, up, down, WeightLayout::OutIn, level, ops.swiglu, arithmetic)
+    }
+}
+
+/// The operators in the order of [`Block::forward`].
+pub fn outline(config: &LlamaConfig, setting: &Setting) -> Outline {
+    let [vocab, hidden, inner, heads, kv_heads, head_dim] = [
+        config.vocab_size,
+        config.hidden_size,
+        config.intermediate_size,
+        config.num_attention_heads,
+        config.num_key_value_heads,
+        config.head_dim,
+    ]
+    .map(|size| size as u64);
+    let (queries, keys) = (heads * head_dim, kv_heads * head_dim);
+    let linear = |inputs, outputs, bias| dense::cost(setting, [inputs, outputs], bias, WeightLayout::OutIn);
+    let projection = |columns| linear(hidden, columns, config.attention_bias);
+    let turned = |columns| Cost::sequence(&[projection(columns), rope::cost(setting, columns)]);
+    let norm = || norm::cost(setting, hidden, 1);
+    let tied = config.tie_word_embeddings;
+    Outline {
+        first: embedding::cost(setting, [vocab, hidden], tied),
+        block: vec![
+            Cost::residual(&[
+                norm(),
+                Cost::fan(&[turned(queries), turned(keys), projection(keys)]),
+                attention::cost(setting, HeadSizes { heads, kv_heads, head_dim }),
+                linear(queries, hidden, false),
+            ]),
+            Cost::residual(&[norm(), swiglu_cost::cost(setting, [hidden, inner], WeightLayout::OutIn)]),
+        ],
+        blocks: config.num_hidden_layers,
+        last: vec![norm(), cross_entropy::cost(setting, [vocab, hidden], tied)],
+        batch: batch_bytes(setting),
+        // Cosines and sines of every position.
+        tables: setting.sequence * head_dim * 4,
     }
 }
 

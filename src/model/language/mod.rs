@@ -13,11 +13,12 @@ use burn::module::{Module, Param};
 use burn::tensor::{Device, Int, Tensor};
 
 pub use cache::Cache;
-pub use gpt2::{Gpt2, shape as gpt2_shape};
-pub use llama::{Llama, shape as llama_shape};
+pub use gpt2::{Gpt2, outline as gpt2_outline, shape as gpt2_shape};
+pub use llama::{Llama, outline as llama_outline, shape as llama_shape};
 
 use crate::ops::attention::{Heads, Mask, attend_cached, attention};
 use crate::ops::autocast::weight;
+use crate::ops::cost::Setting;
 use crate::ops::cross_entropy::linear_cross_entropy;
 use crate::ops::dense::Arithmetic;
 use crate::ops::embedding::{Ids, integers};
@@ -150,6 +151,12 @@ fn attend(
             attend_cached(q.inner(), k, v, heads, keys, mask, arithmetic)
         }
     }
+}
+
+/// Bytes of a micro-batch: ids of tokens and of positions, each with the order in which gradients are added, and
+/// labels.
+fn batch_bytes(setting: &Setting) -> u64 {
+    9 * 4 * setting.tokens()
 }
 
 /// What no language model can run.

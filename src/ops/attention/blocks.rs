@@ -116,3 +116,13 @@ pub fn attend_backward(split: Split, g: Tensor<3>, mask: &Mask, arithmetic: Arit
     }
     [dq, dk, dv]
 }
+
+/// Elements of the scores of the largest block: those of its queries over the keys that are not after its last one.
+pub fn largest_block(batch: usize, heads: usize, sequence: usize) -> usize {
+    let size = block(batch, heads, sequence, sequence).min(sequence);
+    let of_block = |first: usize| {
+        let end = sequence.min(first + size);
+        (end - first) * end
+    };
+    batch * heads * (0..sequence).step_by(size).map(of_block).max().unwrap_or(0)
+}

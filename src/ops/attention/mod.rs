@@ -17,6 +17,7 @@
 
 mod blocks;
 mod composed;
+pub mod cost;
 mod heads;
 mod packing;
 mod softmax;

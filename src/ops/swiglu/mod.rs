@@ -24,7 +24,7 @@ mod formula;
 mod gate;
 mod gate_cpu;
 mod gate_cuda;
-pub mod memory;
+pub mod cost;
 
 use burn::backend::Flex;
 use burn::tensor::{Tensor, activation};

@@ -1,0 +1,346 @@
+//! [`Cost`]: what an operator, or a part of a network made of operators, costs in memory and arithmetic.
+//!
+//! Each operator derives its own from its code; [`Cost::sequence`], [`Cost::fan`], [`Cost::residual`] and
+//! [`Cost::recomputed`] give those of what is made of several. An operator's bytes do not count its input x and
+//! the gradient g of its result: they are there before it and are what the operators beside it made.
+//!
+//! ```text
+//!                       forward                           backward
+//! before                x                                 x where it is held, kept, g
+//! at its highest        x + forward                       x + backward + g
+//! after                 x where it is held, kept, y       dx, and the gradients of its parameters
+//! ```
+
+use std::ops::{Add, Mul};
+
+use serde::{Deserialize, Serialize};
+
+use super::{Level, Ops};
+use crate::device::DeviceId;
+use crate::words::Compute;
+
+/// What the operators of a network compute on, and how.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting {
+    pub device: DeviceId,
+    /// Sequences of a micro-batch and tokens of each.
+    pub batch: u64,
+    pub sequence: u64,
+    /// The squared lengths of all sequences added up.
+    pub squares: f64,
+    pub compute: Compute,
+    /// Bytes of a number as parameters and the sums between blocks are stored.
+    pub stored: u64,
+    /// Casts of weights serve all micro-batches of a step: no operator keeps its own.
+    pub keeps_casts: bool,
+    pub ops: Ops,
+    pub level: Level,
+}
+
+impl Setting {
+    pub fn tokens(&self) -> u64 {
+        self.batch * self.sequence
+    }
+
+    /// Bytes of a number in a product.
+    pub fn element(&self) -> u64 {
+        self.compute.bytes()
+    }
+
+    pub fn on_cuda(&self) -> bool {
+        self.device != DeviceId::Cpu
+    }
+
+    /// Bytes of [tokens, columns] in the compute type.
+    pub fn activation(&self, columns: u64) -> u64 {
+        self.tokens() * columns * self.element()
+    }
+
+    /// Bytes of [tokens, columns] in fp32.
+    pub fn wide(&self, columns: u64) -> u64 {
+        self.tokens() * columns * 4
+    }
+
+    /// A weight matrix of this shape.
+    pub fn weight(&self, shape: [u64; 2]) -> WeightCost {
+        let cast = if self.stored == self.element() { 0 } else { self.device.padded(shape, self.element()) };
+        let (kept_cast, cast) = if self.keeps_casts { (cast, 0) } else { (0, cast) };
+        let elements = shape[0] * shape[1];
+        let gradient = elements * self.stored;
+        WeightCost { elements, bytes: self.device.padded(shape, self.stored), gradient, cast, kept_cast }
+    }
+
+    /// What a product of operands of `lhs` and `rhs` elements, in the compute type, takes besides its result of
+    /// `out` elements with `wide` numbers, in fp32, or in the compute type.
+    ///
+    /// The CPU widens operands to the result's type; bf16 it multiplies in fp32 copies of all three.
+    pub fn product(&self, lhs: u64, rhs: u64, out: u64, wide: bool) -> u64 {
+        match (self.device, self.compute) {
+            (DeviceId::Cuda(_), _) | (_, Compute::Fp32 | Compute::Tf32) => 0,
+            (DeviceId::Cpu, Compute::Fp16) if !wide => 0,
+            (DeviceId::Cpu, Compute::Bf16) if !wide => 4 * (lhs + rhs + out),
+            (DeviceId::Cpu, Compute::Bf16 | Compute::Fp16) => 4 * (lhs + rhs),
+        }
+    }
+}
+
+/// Bytes of a weight matrix.
+#[derive(Clone, Copy, Debug)]
+pub struct WeightCost {
+    pub elements: u64,
+    /// As it is stored.
+    pub bytes: u64,
+    pub gradient: u64,
+    /// Its copy in the compute type under autocast, as an operator keeps it until its backward,
+    pub cast: u64,
+    /// or as it serves all micro-batches.
+    pub kept_cast: u64,
+}
+
+/// Bytes at a moment, by what holds them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moment {
+    /// Kept from forward to backward.
+    pub kept: u64,
+    pub gradients: u64,
+    pub workspace: u64,
+}
+
+impl Moment {
+    pub fn kept(bytes: u64) -> Self {
+        Self { kept: bytes, ..Self::default() }
+    }
+
+    pub fn gradients(bytes: u64) -> Self {
+        Self { gradients: bytes, ..Self::default() }
+    }
+
+    pub fn workspace(bytes: u64) -> Self {
+        Self { workspace: bytes, ..Self::default() }
+    }
+
+    pub fn total(self) -> u64 {
+        self.kept + self.gradients + self.workspace
+    }
+
+    /// Without bytes that were counted and are free.
+    pub fn less(self, bytes: u64) -> Self {
+        let kept = self.kept.saturating_sub(bytes.saturating_sub(self.workspace));
+        Self { workspace: self.workspace.saturating_sub(bytes), kept, ..self }
+    }
+
+    /// The moment with the most bytes.
+    pub fn highest(moments: impl IntoIterator<Item = Self>) -> Self {
+        moments.into_iter().max_by_key(|moment| moment.total()).unwrap_or_default()
+    }
+}
+
+impl Add for Moment {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            kept: self.kept + other.kept,
+            gradients: self.gradients + other.gradients,
+            workspace: self.workspace + other.workspace,
+        }
+    }
+}
+
+/// Floating-point operations, a multiply-add counted as two.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Flops {
+    pub forward: f64,
+    /// Recomputation not counted.
+    pub backward: f64,
+    /// What backward repeats of forward.
+    pub recompute: f64,
+}
+
+impl Flops {
+    /// Of products that are differentiated by both operands: backward has two products for each of forward.
+    pub fn of_products(forward: f64) -> Self {
+        Self { forward, backward: 2.0 * forward, recompute: 0.0 }
+    }
+}
+
+impl Add for Flops {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            forward: self.forward + other.forward,
+            backward: self.backward + other.backward,
+            recompute: self.recompute + other.recompute,
+        }
+    }
+}
+
+impl Mul<f64> for Flops {
+    type Output = Self;
+
+    fn mul(self, times: f64) -> Self {
+        let Self { forward, backward, recompute } = self;
+        Self { forward: forward * times, backward: backward * times, recompute: recompute * times }
+    }
+}
+
+/// See the module; all but the FLOPs and the number of parameters are bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Cost {
+    /// x, and its gradient.
+    pub input: u64,
+    /// y, and its gradient.
+    pub output: u64,
+    /// Whether x stays until backward.
+    pub holds_input: bool,
+    /// From forward to backward, besides x.
+    pub kept: u64,
+    /// The highest moment of forward when what backward needs is kept, and when nothing is.
+    pub forward: Moment,
+    pub passing: Moment,
+    pub backward: Moment,
+    /// Numbers in parameters; their bytes as stored, of their gradients, and of casts that serve all micro-batches.
+    pub parameters: u64,
+    /// Of those in the largest one.
+    pub largest: u64,
+    pub weights: u64,
+    pub gradients: u64,
+    pub casts: u64,
+    pub flops: Flops,
+}
+
+impl Cost {
+    /// An operator after the other. The first one's input is that of the whole.
+    pub fn sequence(parts: &[Self]) -> Self {
+        Self::chain(parts, true)
+    }
+
+    /// `g_ends`: whether the gradient of the result is free after the last operator's backward.
+    fn chain(parts: &[Self], g_ends: bool) -> Self {
+        let (Some(first), Some(last)) = (parts.first(), parts.last()) else { return Self::default() };
+        // What the operators before each one keep, and their inputs but for the first one's.
+        let mut kept_before = vec![0];
+        for (i, part) in parts.iter().enumerate() {
+            let input = if i > 0 && part.holds_input { part.input } else { 0 };
+            kept_before.push(kept_before[i] + part.kept + input);
+        }
+        let kept = kept_before[parts.len()];
+        let mut gradients = 0;
+        let mut cost = Self {
+            input: first.input,
+            output: last.output,
+            holds_input: first.holds_input,
+            kept,
+            ..Self::default()
+        };
+        for (i, part) in parts.iter().enumerate().rev() {
+            let input = Moment::workspace(if i > 0 { part.input } else { 0 });
+            let before = Moment::kept(kept_before[i]);
+            // The whole's input is not there any more where nobody holds it.
+            let gone = if i > 0 && !first.holds_input { first.input } else { 0 };
+            cost.forward = Moment::highest([(before + input + part.forward).less(gone), cost.forward]);
+            cost.passing = Moment::highest([(input + part.passing).less(gone), cost.passing]);
+            let own_input = Moment::kept(if i > 0 && part.holds_input { part.input } else { 0 });
+            let (g, gone) = match i + 1 == parts.len() {
+                true => (0, 0),
+                false => (part.output, if g_ends { last.output } else { 0 }),
+            };
+            let there = before + own_input + Moment::gradients(gradients) + Moment::workspace(g);
+            cost.backward = Moment::highest([(there + part.backward).less(gone), cost.backward]);
+            gradients += part.gradients;
+        }
+        cost.total_of(parts)
+    }
+
+    /// With the parameters and FLOPs of all parts.
+    fn total_of(mut self, parts: &[Self]) -> Self {
+        for part in parts {
+            self.parameters += part.parameters;
+            self.largest = self.largest.max(part.largest);
+            self.weights += part.weights;
+            self.gradients += part.gradients;
+            self.casts += part.casts;
+            self.flops = self.flops + part.flops;
+        }
+        self
+    }
+
+    /// Operators of one input, whose results lie side by side; in backward their gradients of the input are added.
+    pub fn fan(parts: &[Self]) -> Self {
+        let Some(first) = parts.first() else { return Self::default() };
+        let output = parts.iter().map(|part| part.output).sum();
+        let mut cost =
+            Self { input: first.input, output, holds_input: parts.iter().any(|part| part.holds_input), ..Self::default() };
+        let (mut results, mut gradients, mut dx) = (0, 0, 0);
+        for part in parts {
+            let there = Moment::workspace(results);
+            cost.forward = Moment::highest([cost.forward, Moment::kept(cost.kept) + there + part.forward]);
+            cost.passing = Moment::highest([cost.passing, there + part.passing]);
+            cost.kept += part.kept;
+            results += part.output;
+        }
+        let mut kept = cost.kept;
+        let mut left = output;
+        for part in parts.iter().rev() {
+            kept -= part.kept;
+            let there = Moment { kept, gradients, workspace: dx };
+            // The gradients of other results are free when their operators have run.
+            cost.backward = Moment::highest([cost.backward, (there + part.backward).less(output - left)]);
+            gradients += part.gradients;
+            left -= part.output;
+            dx = part.input;
+        }
+        cost.total_of(parts)
+    }
+
+    /// x + f(x) in x's type, f being these operators one after the other.
+    pub fn residual(parts: &[Self]) -> Self {
+        let Some(last) = parts.last() else { return Self::default() };
+        let mut parts = parts.to_vec();
+        let x = parts[0].input;
+        // The gradient of the sum is that of x and of f(x); in another type it is cast for f(x).
+        if last.output != x {
+            let cast = Moment::workspace(last.output);
+            let end = parts.last_mut().expect("there is one");
+            end.backward = end.backward + cast;
+        }
+        let branch = Self::chain(&parts, false);
+        let sum = Moment::workspace(branch.output + x);
+        Self {
+            output: x,
+            forward: Moment::highest([branch.forward, Moment::kept(branch.kept) + sum]),
+            passing: Moment::highest([branch.passing, sum]),
+            ..branch
+        }
+    }
+
+    /// Two operators without an input whose results are added, as those of two tables.
+    #[must_use]
+    pub fn sum(one: Self, other: Self) -> Self {
+        let result = Moment::workspace(one.output);
+        let cost = Self {
+            output: one.output,
+            kept: one.kept + other.kept,
+            forward: Moment::highest([one.forward, result + other.forward]),
+            passing: Moment::highest([one.passing, result + other.passing]),
+            backward: Moment::highest([other.backward, Moment::gradients(other.gradients) + one.backward]),
+            ..Self::default()
+        };
+        cost.total_of(&[one, other])
+    }
+
+    /// Keeps x alone: backward computes forward again, and then what it differentiates.
+    #[must_use]
+    pub fn recomputed(self) -> Self {
+        let Flops { forward, backward, recompute } = self.flops;
+        Self {
+            holds_input: true,
+            kept: 0,
+            forward: self.passing,
+            backward: Moment::highest([self.forward, self.backward]),
+            flops: Flops { forward, backward, recompute: recompute + forward },
+            ..self
+        }
+    }
+}
