@@ -23,6 +23,8 @@ pub struct Workload<'a> {
     /// Whether all of them are one sequence of packed samples.
     pub packed: bool,
     pub accumulation_steps: usize,
+    /// Batches that evaluation reads.
+    pub eval_batches: usize,
     /// Blocks of a segment that backward computes again from its input; 0: none.
     pub segment: usize,
 }
@@ -53,7 +55,7 @@ impl Workload<'_> {
 #[derive(Clone, Debug, Default)]
 pub struct Outline {
     /// Before the blocks.
-    pub first: Cost,
+    pub first: Vec<Cost>,
     pub block: Vec<Cost>,
     pub blocks: usize,
     /// After the blocks, the loss included.
@@ -66,8 +68,7 @@ pub struct Outline {
 impl Outline {
     pub fn parameters(&self) -> u64 {
         self.block_parameters() * self.blocks as u64
-            + self.first.parameters
-            + self.last.iter().map(|cost| cost.parameters).sum::<u64>()
+            + self.first.iter().chain(&self.last).map(|cost| cost.parameters).sum::<u64>()
     }
 
     pub fn block_parameters(&self) -> u64 {
@@ -82,7 +83,7 @@ impl Outline {
     /// All of it, as forward and backward of one micro-batch go through it.
     fn whole(&self, workload: &Workload) -> Cost {
         let block = Cost::sequence(&self.block);
-        let mut parts = vec![self.first];
+        let mut parts = self.first.clone();
         if workload.offload.moves() {
             parts.extend(vec![workload.offload.block(block.recomputed(), workload.device); self.blocks]);
         } else if workload.segment > 0 {
@@ -113,8 +114,8 @@ impl Outline {
         let Workload { device, offload, optimizer, precision, .. } = *workload;
         let whole = self.whole(workload);
         let moved = self.moved(workload);
-        let micro_batches = workload.accumulation_steps as u64;
-        let there = self.tables + micro_batches * self.batch + offload.slot_bytes(&moved, device);
+        let batches = (workload.accumulation_steps + workload.eval_batches) as u64;
+        let there = self.tables + batches * self.batch + offload.slot_bytes(&moved, device);
         let updated = if offload.moves() { moved.parameters } else { whole.largest };
         let workspace =
             optimizer.workspace_bytes(device, offload.optimizer, updated, precision.stored_bytes());

@@ -70,16 +70,18 @@ impl Setting {
         WeightCost { elements, bytes: self.device.padded(shape, self.stored), gradient, cast, kept_cast }
     }
 
-    /// What a product of operands of `lhs` and `rhs` elements, in the compute type, takes besides its result of
-    /// `out` elements with `wide` numbers, in fp32, or in the compute type.
+    /// What a product of operands of `lhs` and `rhs` elements in the compute type takes for a moment besides its
+    /// result of `out` elements, in that type or `wide`, in fp32.
     ///
-    /// The CPU widens operands to the result's type; bf16 it multiplies in fp32 copies of all three.
+    /// The CPU zeroes a result in one buffer and moves it to an aligned one. It widens operands to the result's
+    /// type, and multiplies bf16 in fp32 copies of all three.
     pub fn product(&self, lhs: u64, rhs: u64, out: u64, wide: bool) -> u64 {
         match (self.device, self.compute) {
-            (DeviceId::Cuda(_), _) | (_, Compute::Fp32 | Compute::Tf32) => 0,
-            (DeviceId::Cpu, Compute::Fp16) if !wide => 0,
-            (DeviceId::Cpu, Compute::Bf16) if !wide => 4 * (lhs + rhs + out),
-            (DeviceId::Cpu, Compute::Bf16 | Compute::Fp16) => 4 * (lhs + rhs),
+            (DeviceId::Cuda(_), _) => 0,
+            (DeviceId::Cpu, Compute::Fp32 | Compute::Tf32) => 4 * out,
+            (DeviceId::Cpu, _) if wide => 4 * (lhs + rhs + out),
+            (DeviceId::Cpu, Compute::Bf16) => 4 * (lhs + rhs) + 6 * out,
+            (DeviceId::Cpu, Compute::Fp16) => 2 * out,
         }
     }
 }
@@ -219,34 +221,32 @@ impl Cost {
     /// `g_ends`: whether the gradient of the result is free after the last operator's backward.
     fn chain(parts: &[Self], g_ends: bool) -> Self {
         let (Some(first), Some(last)) = (parts.first(), parts.last()) else { return Self::default() };
-        // What the operators before each one keep, and their inputs but for the first one's.
+        // What each one reads is what the one before it made; the first one's input is the whole's.
+        let input = |i: usize| if i == 0 { 0 } else { parts[i - 1].output };
+        let held = |i: usize| if parts[i].holds_input { input(i) } else { 0 };
         let mut kept_before = vec![0];
         for (i, part) in parts.iter().enumerate() {
-            let input = if i > 0 && part.holds_input { part.input } else { 0 };
-            kept_before.push(kept_before[i] + part.kept + input);
+            kept_before.push(kept_before[i] + part.kept + held(i));
         }
-        let kept = kept_before[parts.len()];
-        let mut gradients = 0;
         let mut cost = Self {
             input: first.input,
             output: last.output,
             holds_input: first.holds_input,
-            kept,
+            kept: kept_before[parts.len()],
             ..Self::default()
         };
+        let mut gradients = 0;
         for (i, part) in parts.iter().enumerate().rev() {
-            let input = Moment::workspace(if i > 0 { part.input } else { 0 });
-            let before = Moment::kept(kept_before[i]);
-            // The whole's input is not there any more where nobody holds it.
+            let (before, x) = (Moment::kept(kept_before[i]), Moment::workspace(input(i)));
+            // The whole's input is free where nobody holds it.
             let gone = if i > 0 && !first.holds_input { first.input } else { 0 };
-            cost.forward = Moment::highest([(before + input + part.forward).less(gone), cost.forward]);
-            cost.passing = Moment::highest([(input + part.passing).less(gone), cost.passing]);
-            let own_input = Moment::kept(if i > 0 && part.holds_input { part.input } else { 0 });
+            cost.forward = Moment::highest([(before + x + part.forward).less(gone), cost.forward]);
+            cost.passing = Moment::highest([(x + part.passing).less(gone), cost.passing]);
             let (g, gone) = match i + 1 == parts.len() {
                 true => (0, 0),
                 false => (part.output, if g_ends { last.output } else { 0 }),
             };
-            let there = before + own_input + Moment::gradients(gradients) + Moment::workspace(g);
+            let there = before + Moment { kept: held(i), gradients, workspace: g };
             cost.backward = Moment::highest([(there + part.backward).less(gone), cost.backward]);
             gradients += part.gradients;
         }

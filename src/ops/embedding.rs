@@ -100,17 +100,25 @@ pub fn cost(setting: &Setting, [rows, columns]: [u64; 2], tied: bool) -> Cost {
     let y = setting.tokens() * columns * setting.stored;
     // The kernel reads packed rows.
     let packed = if table.bytes == table.gradient { 0 } else { table.gradient };
-    let widened = if setting.on_cuda() || setting.stored == 4 { 0 } else { 4 * table.elements + setting.wide(columns) };
+    // The CPU adds rows to a copy of zeros, in fp32.
+    let added = match setting.on_cuda() {
+        true => 0,
+        false => 8 * table.elements + if setting.stored < 4 { setting.wide(columns) } else { 0 },
+    };
+    let sums = table.gradient.max(added);
     let forward = Moment::workspace(y + packed);
-    let (gradient, gradients) = match tied {
-        true => (Moment::workspace(table.gradient + widened), 0),
-        false => (Moment { gradients: table.gradient, workspace: widened, ..Moment::default() }, table.gradient),
+    let (backward, gradients) = match tied {
+        true => (Moment::workspace(sums), 0),
+        false => {
+            let workspace = sums - table.gradient;
+            (Moment { gradients: table.gradient, workspace, ..Moment::default() }, table.gradient)
+        }
     };
     Cost {
         output: y,
         forward,
         passing: forward,
-        backward: gradient,
+        backward,
         parameters: table.elements,
         largest: table.elements,
         weights: table.bytes,

@@ -58,16 +58,16 @@ fn backward(x: Tensor<2>, g: Tensor<2>) -> Tensor<2> {
     narrow((tanh + 1.0 + rest) * wide(g) * 0.5, dtype)
 }
 
-/// x [tokens, columns] is kept; on CUDA dx takes the place of g.
+/// x [tokens, columns] is kept; on CUDA dx takes the place of g. The CPU computes in fp32: tanh, in backward also the
+/// slope and a square. Burn's autodiff keeps x, x², tanh and tanh + 1 in fp32.
 pub fn cost(setting: &Setting, columns: u64) -> Cost {
     let (x, wide) = (setting.activation(columns), setting.wide(columns));
-    let narrow = setting.element() < 4;
+    let widened = if setting.element() < 4 { wide } else { 0 };
     let (forward, kept, backward) = match (setting.ops.gelu, setting.on_cuda()) {
         (Operator::Custom, true) => (x, 0, 0),
-        // tanh and x in fp32, and one more; y.
-        (Operator::Custom, false) => (3 * wide, 0, 5 * wide),
-        // x, x², tanh and tanh + 1 in fp32.
-        (Operator::Plain, _) => (6 * wide, 4 * wide + if narrow { 0 } else { x }, 7 * wide),
+        // Where x is widened it is free before the highest moment.
+        (Operator::Custom, false) => (wide + widened, 0, if widened > 0 { 4 * wide - x } else { 3 * wide }),
+        (Operator::Plain, _) => (6 * wide, 4 * wide, 7 * wide),
     };
     let forward = Moment::workspace(forward);
     Cost {

@@ -140,20 +140,28 @@ fn layer_backward(
 /// many parameters a column.
 pub fn cost(setting: &Setting, columns: u64, numbers: u64) -> Cost {
     let stored = setting.stored;
-    let (x, y, wide) = (setting.tokens() * columns * stored, setting.activation(columns), setting.wide(columns));
+    let (shape, plain) = ([setting.tokens(), columns], setting.ops.norm == Operator::Plain);
+    let padded = |element| setting.device.padded(shape, element);
+    let (x, wide) = (shape[0] * columns * stored, padded(4));
+    let y = if plain { padded(setting.element()) } else { setting.activation(columns) };
     let statistics = setting.wide(numbers);
     let parameters = numbers * columns;
-    let widened = if stored < 4 { wide } else { 0 };
-    let (forward, kept, backward) = match (setting.ops.norm, setting.on_cuda()) {
-        (Operator::Custom, true) => (y + statistics, statistics, x + statistics),
-        (Operator::Custom, false) => (2 * wide + y, statistics, 4 * wide + x),
-        (Operator::Plain, _) => (3 * wide + y, 2 * wide + widened + statistics, 5 * wide + widened),
+    // Burn's autodiff keeps x in fp32 as it is squared and as it is scaled, or less its mean both times, and
+    // what the weight multiplies. RMSNorm of an fp32 x keeps x itself.
+    let keeps_x = !plain || (numbers == 1 && stored == 4);
+    let (forward, kept, backward) = match (plain, setting.on_cuda()) {
+        (false, true) => (y + statistics, statistics, x + statistics),
+        (false, false) => (2 * wide + y, statistics, 4 * wide + x),
+        (true, _) => {
+            let kept = if keeps_x { wide } else { 3 * wide } + 3 * statistics;
+            (kept + y, kept, kept + 3 * wide)
+        }
     };
     let forward = Moment::workspace(forward);
     Cost {
         input: x,
         output: y,
-        holds_input: true,
+        holds_input: keeps_x,
         kept,
         forward,
         passing: forward,

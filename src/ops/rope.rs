@@ -83,14 +83,14 @@ fn turn(x: Tensor<2>, rotation: &Rotation, positions: &Tensor<1, Int>, inverse: 
     narrow(turned.reshape([tokens, columns]), dtype)
 }
 
-/// Nothing is kept; on CUDA the result takes the place of x [tokens, columns], and dx that of g.
-pub fn cost(setting: &Setting, columns: u64) -> Cost {
-    let (x, wide) = (setting.activation(columns), setting.wide(columns));
-    let (kept, moment) = match (setting.ops.rope, setting.on_cuda()) {
-        (Operator::Custom, true) => (0, 0),
-        (Operator::Custom, false) => (0, 5 * wide / 2 + x),
-        (Operator::Plain, _) => (0, 5 * wide / 2 + x),
-    };
+/// Of x [tokens, heads · head_dim]. On CUDA the result takes the place of x, and dx that of g. Composed of Burn's
+/// operators it keeps cosines and sines for each token.
+pub fn cost(setting: &Setting, heads: u64, head_dim: u64) -> Cost {
+    let columns = heads * head_dim;
+    let (x, wide, angles) = (setting.activation(columns), setting.wide(columns), setting.wide(head_dim));
+    let plain = setting.ops.rope == Operator::Plain;
+    let kept = if plain { angles } else { 0 };
+    let moment = if setting.on_cuda() && !plain { 0 } else { 2 * wide + angles + x };
     let moment = Moment::workspace(moment);
     Cost { input: x, output: x, kept, forward: moment, passing: moment, backward: moment, ..Cost::default() }
 }

@@ -64,11 +64,11 @@ impl OptimizerConfig {
             (Self::AdamW(_), _) if memory == Memory::Host => return 0,
             // One kernel, in place; a parameter whose rows are padded or that lies in a slot is copied.
             (_, DeviceId::Cuda(_)) => return parameter * stored,
-            // In fp32: the products of the formula that exist at once, and the operands where they are not fp32.
-            (Self::Sgd(_), DeviceId::Cpu) => 2,
-            (Self::AdamW(_), DeviceId::Cpu) => 4,
+            // In fp32: what the formula computes in no other tensor's place, and the parameter where it is not fp32.
+            (Self::Sgd(_), DeviceId::Cpu) => 0,
+            (Self::AdamW(_), DeviceId::Cpu) => 1,
         };
-        parameter * 4 * (numbers + if stored < 4 { 2 } else { 0 })
+        parameter * 4 * (numbers + u64::from(stored < 4))
     }
 }
 

@@ -99,6 +99,7 @@ impl Cell {
             seq_len: self.train.seq_len,
             packed: self.data.is_packed(),
             accumulation_steps: self.train.accumulation_steps,
+            eval_batches: self.eval.map_or(0, |eval| eval.batches),
             segment: 0,
         }
     }

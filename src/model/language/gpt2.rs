@@ -208,7 +208,7 @@ pub fn outline(config: &Gpt2Config, setting: &Setting) -> Outline {
     };
     let tied = config.tie_word_embeddings;
     Outline {
-        first: Cost::sum(embedding::cost(setting, [vocab, hidden], tied), positions),
+        first: vec![Cost::sum(embedding::cost(setting, [vocab, hidden], tied), positions)],
         block: vec![
             Cost::residual(&[
                 norm(),

@@ -207,15 +207,16 @@ pub fn outline(config: &LlamaConfig, setting: &Setting) -> Outline {
     let (queries, keys) = (heads * head_dim, kv_heads * head_dim);
     let linear = |inputs, outputs, bias| dense::cost(setting, [inputs, outputs], bias, WeightLayout::OutIn);
     let projection = |columns| linear(hidden, columns, config.attention_bias);
-    let turned = |columns| Cost::sequence(&[projection(columns), rope::cost(setting, columns)]);
+    let turned =
+        |heads| Cost::sequence(&[projection(heads * head_dim), rope::cost(setting, heads, head_dim)]);
     let norm = || norm::cost(setting, hidden, 1);
     let tied = config.tie_word_embeddings;
     Outline {
-        first: embedding::cost(setting, [vocab, hidden], tied),
+        first: vec![embedding::cost(setting, [vocab, hidden], tied)],
         block: vec![
             Cost::residual(&[
                 norm(),
-                Cost::fan(&[turned(queries), turned(keys), projection(keys)]),
+                Cost::fan(&[turned(heads), turned(kv_heads), projection(keys)]),
                 attention::cost(setting, HeadSizes { heads, kv_heads, head_dim }),
                 linear(queries, hidden, false),
             ]),

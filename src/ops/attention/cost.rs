@@ -54,17 +54,23 @@ struct Scores {
     backward: u64,
 }
 
-/// A block of scores and of probabilities at a time: Z and P, in backward also dP and dS. In fp32 P takes the place
-/// of Z, and dS that of dP.
+/// A block of scores and of probabilities at a time: Z and P, in backward also dP and dS. On CUDA P takes the place of
+/// Z in fp32, and dS that of dP.
 fn in_blocks(setting: &Setting, HeadSizes { heads, .. }: HeadSizes) -> Scores {
     let scores = largest_block(setting.batch as usize, heads as usize, setting.sequence as usize) as u64;
+    if !setting.on_cuda() {
+        // Z and P in fp32 with the mask, in backward also dP.
+        let mask = setting.sequence * setting.sequence;
+        return Scores { kept: 0, forward: 8 * scores + mask, backward: 12 * scores + mask };
+    }
     let narrow = if setting.element() < 4 { setting.element() } else { 0 };
     Scores { kept: 0, forward: scores * (4 + narrow), backward: scores * (8 + 2 * narrow) }
 }
 
-/// Burn's autodiff keeps the scores with their mask, and the probabilities.
-fn whole(setting: &Setting, HeadSizes { heads, .. }: HeadSizes) -> Scores {
-    let scores = setting.batch * heads * setting.sequence * setting.sequence;
-    let narrow = if setting.element() < 4 { setting.element() } else { 0 };
-    Scores { kept: scores * (8 + narrow), forward: scores * (12 + narrow), backward: scores * 12 }
+/// Burn's autodiff keeps the exponentials and the probabilities, these in the compute type too, and the mask.
+fn whole(setting: &Setting, HeadSizes { heads, kv_heads, .. }: HeadSizes) -> Scores {
+    let square = setting.sequence * setting.sequence;
+    let scores = setting.batch * heads * square;
+    let kept = scores * (8 + setting.element()) + square * (heads / kv_heads) + setting.wide(heads);
+    Scores { kept, forward: kept + scores * 4, backward: scores * 12 }
 }

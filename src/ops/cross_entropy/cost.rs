@@ -3,11 +3,12 @@
 //! | | kept besides h and the weight's cast |
 //! |---|---|
 //! | custom | log Σ exp of each token |
-//! | plain | the logits in the compute type and in fp32, and the logarithm of their softmax |
+//! | plain | the logarithm of the softmax, in fp32: tokens vocab |
 
 use super::chunk;
 use crate::ops::Operator;
 use crate::ops::cost::{Cost, Flops, Moment, Setting};
+use crate::words::Compute;
 
 /// From h [tokens, hidden] by a weight [vocab, hidden], which is the embedding's where it is `tied`, to the loss.
 pub fn cost(setting: &Setting, [vocab, hidden]: [u64; 2], tied: bool) -> Cost {
@@ -31,42 +32,44 @@ pub fn cost(setting: &Setting, [vocab, hidden]: [u64; 2], tied: bool) -> Cost {
     let wide = setting.stored > setting.element();
     let statistics = setting.wide(1);
     if setting.ops.loss == Operator::Plain {
-        let logits = tokens * vocab;
-        let kept = weight.cast + logits * (8 + narrow);
-        let forward = Moment::workspace(kept + statistics);
-        let backward = Moment::workspace(kept + logits * 8 + h);
+        let logits = setting.device.padded([tokens, vocab], 4);
+        let kept = weight.cast + logits;
+        let forward = Moment::workspace(kept + logits);
+        let backward = Moment::workspace(kept + 2 * logits);
         return Cost { kept, forward, passing: forward, backward, ..whole };
     }
     let columns = (chunk(tokens as usize, vocab as usize) as u64).min(vocab);
     let (logits, dh) = (tokens * columns, setting.wide(hidden));
     let kept = weight.cast + statistics;
-    let forward = Moment::workspace(
-        weight.cast
-            + 3 * statistics
-            + match setting.on_cuda() {
-                true => 4 * logits,
-                false => 8 * logits + setting.product(tokens * hidden, columns * hidden, logits, true),
-            },
-    );
-    // dW is made with padded rows, and packed when the first chunk's is written into it.
-    let made = setting.device.padded([vocab, hidden], setting.stored);
-    let packs = if made == weight.gradient { 0 } else { made };
     let moment = |gradients, workspace| Moment { gradients, workspace: workspace + kept, ..Moment::default() };
     let several = if columns < vocab { dh } else { 0 };
-    let widened = match setting.on_cuda() {
-        true => 0,
-        false => 4 * logits + setting.product(tokens * hidden, columns * hidden, logits, wide),
+    let (forward, backward) = if setting.on_cuda() {
+        // dW is made with padded rows, and packed when the first chunk's is written into it.
+        let made = setting.device.padded([vocab, hidden], setting.stored);
+        let padded = if made == weight.gradient { 0 } else { made };
+        let dlogits = logits * setting.element();
+        let backward = [
+            // In fp32 the gradients of logits take their place.
+            moment(made.max(weight.gradient), 4 * logits + logits * narrow + several),
+            moment(weight.gradient, padded + dlogits + dh),
+            moment(weight.gradient, dh + if narrow > 0 { h } else { 0 }),
+        ];
+        (4 * logits, Moment::highest(backward))
+    } else {
+        // Logits as they are made and moved, and then with their exponentials; operands in fp32.
+        let chunk = columns * hidden;
+        let widened = if narrow > 0 { 4 * (tokens * hidden + chunk) } else { 0 };
+        // A product in bf16 copies what is transposed, and has both operands and the result in fp32.
+        let bf16 = if setting.compute == Compute::Bf16 && !wide { 4 * tokens * hidden + 8 * chunk + dh } else { 0 };
+        let workspace = 8 * logits + several + widened.max(bf16);
+        (8 * logits + widened, moment(weight.gradient, workspace))
     };
-    let backward = [
-        moment(made.max(weight.gradient), logits * (4 + narrow) + several + widened),
-        moment(weight.gradient, packs + logits * narrow.max(if narrow == 0 { 4 } else { 0 }) + dh),
-        moment(weight.gradient, dh + if narrow > 0 { h } else { 0 }),
-    ];
+    let forward = Moment::workspace(weight.cast + 3 * statistics + forward);
     Cost {
         kept,
         forward,
         passing: forward,
-        backward: Moment::highest(backward),
+        backward,
         flops: Flops { recompute: forward_flops, ..flops },
         ..whole
     }

@@ -24,7 +24,7 @@ pub fn cost(setting: &Setting, [hidden, inner]: [u64; 2], layout: WeightLayout) 
     let plain = setting.ops.swiglu == Operator::Plain;
     // Tensors of a's size: kept, and at once with h in forward.
     let (kept, live) = match setting.level {
-        _ if plain => (5, 6),
+        _ if plain => (5, 5),
         Level::Keep => (3, 4),
         Level::Elementwise => (2, 3),
         Level::Full => (0, 1),
@@ -41,7 +41,7 @@ pub fn cost(setting: &Setting, [hidden, inner]: [u64; 2], layout: WeightLayout) 
 
     // a, b and s where they are kept, or a and b again, and dh; a, b and dh become da, db and h in place.
     let first = match (plain, setting.level) {
-        (true, _) => 8,
+        (true, _) => 6,
         (_, Level::Keep) => 4,
         (_, Level::Elementwise | Level::Full) => 3,
     };
