@@ -59,10 +59,19 @@ pub fn cost(setting: &Setting, [vocab, hidden]: [u64; 2], tied: bool) -> Cost {
         // Logits as they are made and moved, and then with their exponentials; operands in fp32.
         let chunk = columns * hidden;
         let widened = if narrow > 0 { 4 * (tokens * hidden + chunk) } else { 0 };
-        // A product in bf16 copies what is transposed, and has both operands and the result in fp32.
-        let bf16 = if setting.compute == Compute::Bf16 && !wide { 4 * tokens * hidden + 8 * chunk + dh } else { 0 };
-        let workspace = 8 * logits + several + widened.max(bf16);
-        (8 * logits + widened, moment(weight.gradient, workspace))
+        // The chunk's product that becomes a part of dW, made and moved. In bf16 it copies what is transposed and has
+        // both operands in fp32.
+        let dchunk = match (setting.compute, wide) {
+            (Compute::Bf16, false) => 8 * logits + 4 * tokens * hidden + 8 * chunk,
+            (Compute::Fp16, false) => 2 * logits + 4 * chunk,
+            _ => 4 * logits + 8 * chunk,
+        };
+        let backward = [
+            moment(weight.gradient, weight.gradient),
+            moment(weight.gradient, 8 * logits + several + widened),
+            moment(weight.gradient, dchunk + dh),
+        ];
+        (8 * logits + widened, Moment::highest(backward))
     };
     let forward = Moment::workspace(weight.cast + 3 * statistics + forward);
     Cost {
