@@ -25,8 +25,8 @@ pub struct Workload<'a> {
     pub accumulation_steps: usize,
     /// Batches that evaluation reads.
     pub eval_batches: usize,
-    /// Blocks of a segment that backward computes again from its input; 0: none.
-    pub segment: usize,
+    /// Blocks of a segment, of which only the input is kept and which backward computes again; 0: none.
+    pub checkpoint_blocks: usize,
 }
 
 impl Workload<'_> {
@@ -86,9 +86,11 @@ impl Outline {
         let mut parts = self.first.clone();
         if workload.offload.moves() {
             parts.extend(vec![workload.offload.block(block.recomputed(), workload.device); self.blocks]);
-        } else if workload.segment > 0 {
+        } else if workload.checkpoint_blocks > 0 {
             let all = vec![block; self.blocks];
-            parts.extend(all.chunks(workload.segment).map(|segment| Cost::sequence(segment).recomputed()));
+            parts.extend(
+                all.chunks(workload.checkpoint_blocks).map(|segment| Cost::sequence(segment).recomputed()),
+            );
         } else {
             (0..self.blocks).for_each(|_| parts.extend(&self.block));
         }
@@ -145,12 +147,77 @@ impl Outline {
     }
 }
 
-impl Outline {
-    pub fn phases(&self, workload: &Workload) -> [u64; 4] {
-        let whole = self.whole(workload);
-        let e = self.estimate(workload);
-        let base = e.weights + e.optimizer;
-        let (there, update) = self.there(workload);
-        [base + (there + whole.forward).total(), base + (there + whole.backward).total(), base + update.total(), base + there.total() + whole.kept]
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::recipe::{Recipe, Source};
+
+    /// Four blocks of x and y of 10 bytes that keep x and 100 bytes, with 130 at once in forward and 150 in
+    /// backward, in segments of so many.
+    fn kept_and_moments(checkpoint_blocks: usize) -> [u64; 3] {
+        let forward = Moment::workspace(130);
+        let block = Cost {
+            input: 10,
+            output: 10,
+            holds_input: true,
+            kept: 100,
+            forward,
+            passing: forward,
+            backward: Moment::workspace(150),
+            ..Cost::default()
+        };
+        let outline = Outline { block: vec![block], blocks: 4, ..Outline::default() };
+        let (precision, optimizer) = (Precision::default(), OptimizerConfig::default());
+        let workload = Workload {
+            device: DeviceId::Cpu,
+            precision: &precision,
+            level: Level::Keep,
+            ops: Ops::default(),
+            offload: Offload::default(),
+            optimizer: &optimizer,
+            batch_size: 1,
+            seq_len: 1,
+            packed: false,
+            accumulation_steps: 1,
+            eval_batches: 0,
+            checkpoint_blocks,
+        };
+        let whole = outline.whole(&workload);
+        [whole.kept, whole.forward.total(), whole.backward.total()]
+    }
+
+    #[test]
+    fn segments_keep_their_inputs_and_backward_has_one_of_them() {
+        // All is kept: 4 · 100 and three inputs; in forward 3 · 100, two inputs kept and one read, and 130; in
+        // backward 3 · 100, three inputs and 150.
+        assert_eq!(kept_and_moments(0), [430, 460, 480]);
+        // Three inputs; in forward two, one more that is read, and 130; in backward three and 150.
+        assert_eq!(kept_and_moments(1), [30, 160, 180]);
+        // The input of the second segment; in forward that, one inside of the segment, and 130; in backward that
+        // and the highest moment of two blocks: 100 of the first, an input, and 150.
+        assert_eq!(kept_and_moments(2), [10, 150, 270]);
+        // Nothing besides the network's input; backward has all blocks again, as without segments.
+        assert_eq!(kept_and_moments(4), [0, 140, 480]);
+    }
+
+    /// The operators have all of a network's parameters.
+    #[test]
+    fn operators_have_the_parameters_of_the_configuration() {
+        let gpt2 = "kind = \"gpt2\"\npreset = \"gpt2\"\n";
+        let models = [
+            "kind = \"qwen2\"\npreset = \"qwen2.5-0.5b\"\n".to_string(),
+            "kind = \"qwen2\"\npreset = \"qwen2.5-7b\"\n".to_string(),
+            gpt2.to_string(),
+            format!("{gpt2}positions = \"sinusoidal\"\ntie_word_embeddings = false\n"),
+            "kind = \"swiglu\"\nhidden_size = 7\nintermediate_size = 13\nnum_hidden_layers = 2\n".to_string(),
+        ];
+        for model in models {
+            let text = format!(
+                "title = \"t\"\ndevice = \"cpu\"\n[model]\n{model}[train]\nbatch_size = 1\nseq_len = 8\n"
+            );
+            let source = Source { path: "r.toml".into(), text };
+            let cell = Recipe::parse(&source).expect("a recipe").cells.remove(0);
+            assert_eq!(cell.outline().parameters(), cell.model.parameters(), "{model}");
+        }
     }
 }

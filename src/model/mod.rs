@@ -21,7 +21,7 @@ use crate::words::Rule;
 pub use cost::{Outline, Workload};
 
 use config::{Gpt2Config, LanguageModel, LlamaConfig};
-use language::memory::Shape;
+use language::Shape;
 use swiglu::SwigluConfig;
 
 /// `[model]`

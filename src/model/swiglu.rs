@@ -9,10 +9,10 @@ use super::{Network, Outline, Steps};
 use crate::device::dtype;
 use crate::measure::{Evaluation, check_elements, elements};
 use crate::model::Model;
-use crate::ops::dense::{Arithmetic, WeightLayout};
 use crate::ops::cost::Setting;
+use crate::ops::dense::{Arithmetic, WeightLayout};
 use crate::ops::mean_square::{self, mean_square};
-use crate::ops::swiglu::{cost::cost as swiglu_cost, swiglu};
+use crate::ops::swiglu::{self, swiglu};
 use crate::ops::{Level, Operator};
 use crate::recipe::{Cell, Train};
 use crate::words::{Rule, values};
@@ -70,7 +70,7 @@ impl SwigluConfig {
     pub fn outline(&self, setting: &Setting) -> Outline {
         let sizes = [self.hidden_size, self.intermediate_size].map(|size| size as u64);
         Outline {
-            block: vec![swiglu_cost(setting, sizes, WeightLayout::InOut)],
+            block: vec![swiglu::cost(setting, sizes, WeightLayout::InOut)],
             blocks: self.num_hidden_layers,
             last: vec![mean_square::cost(setting, sizes[0])],
             // Input and target.

@@ -190,8 +190,7 @@ pub fn cost(setting: &Setting, [inputs, outputs]: [u64; 2], bias: bool, layout: 
     let wide = setting.stored > setting.element();
     // The CPU adds up a bias's gradient in an fp32 copy of g.
     let sums = if bias > 0 && !setting.on_cuda() && setting.element() < 4 { 4 * y } else { 0 };
-    let forward =
-        Moment::workspace(weight.cast + y_bytes + setting.product(x, weight.elements, y, false));
+    let forward = Moment::workspace(weight.cast + y_bytes + setting.product(x, weight.elements, y, false));
     let dx = Moment::workspace(x_bytes + weight.cast + setting.product(y, weight.elements, x, false));
     let dweight = Moment {
         gradients,

@@ -100,7 +100,7 @@ impl Cell {
             packed: self.data.is_packed(),
             accumulation_steps: self.train.accumulation_steps,
             eval_batches: self.eval.map_or(0, |eval| eval.batches),
-            segment: 0,
+            checkpoint_blocks: 0,
         }
     }
 

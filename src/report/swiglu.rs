@@ -6,8 +6,7 @@ use super::table::Comparison;
 use crate::model::Model;
 use crate::ops::cost::Setting;
 use crate::ops::dense::WeightLayout;
-use crate::ops::swiglu::cost;
-use crate::ops::{Level, Ops};
+use crate::ops::{Level, Ops, swiglu};
 use crate::recipe::Cell;
 use crate::words::Bytes;
 use crate::words::text::percent;
@@ -81,7 +80,7 @@ fn kept_rows(comparison: &Comparison) -> Vec<Vec<String>> {
         let compute = line.cell.precision.compute;
         let kept = |level| {
             let setting = Setting { level, ops: Ops::default(), ..line.cell.workload().setting() };
-            let cost = cost::cost(&setting, [hidden, intermediate], WeightLayout::InOut);
+            let cost = swiglu::cost(&setting, [hidden, intermediate], WeightLayout::InOut);
             cost.input + cost.kept
         };
         let all = kept(Level::Keep);

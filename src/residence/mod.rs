@@ -11,8 +11,8 @@ mod layout;
 mod operator;
 
 pub use blocks::{Blocks, Compute};
-pub use cost::Moved;
 pub use config::{Memory, Offload, Placement, Strategy};
+pub use cost::Moved;
 
 #[cfg(test)]
 mod tests;

@@ -1,39 +1,52 @@
-//! Estimates against what was measured: every committed row of a cell that ran to its end.
+//! Estimates against what was measured, of every committed row whose cell ran to its end.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::Row;
 use crate::recipe::Cell;
 
-fn rows(folder: &Path, found: &mut Vec<PathBuf>) {
+/// Files in folders of this name below `folder`.
+fn files(folder: &Path, name: &str, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).expect("a folder").flatten() {
         let path = entry.path();
-        if path.is_dir() {
-            rows(&path, found);
-        } else if path.parent().is_some_and(|folder| folder.ends_with("rows")) {
-            found.push(path);
+        match path.is_dir() {
+            true => files(&path, name, found),
+            false => found.extend(folder.ends_with(name).then_some(path)),
         }
     }
 }
 
+/// The kind of device and the estimate over the measured peak; `None` of a row without a measurement.
+fn ratio(row: Row) -> Option<(&'static str, f64)> {
+    let measurement = row.measurement?;
+    let mut cell = Cell::from_json(row.cell).expect("a cell of this version");
+    if let Some([batch_size, seq_len]) = measurement.loading.and_then(|loading| loading.largest_batch) {
+        (cell.train.batch_size, cell.train.seq_len) = (batch_size, seq_len);
+    }
+    let device = if cell.device.0 == "cpu" { "cpu" } else { "cuda" };
+    Some((device, cell.estimate().total() as f64 / measurement.memory.live_peak as f64))
+}
+
+/// Of 203 rows 196 ran to their end: 30 on the CPU, 166 on an H200. The mean error is at most 3 % and none is
+/// beyond 8 %, on either device.
 #[test]
 fn estimates_are_near_what_was_measured() {
     let mut paths = Vec::new();
-    rows(&Path::new(env!("CARGO_MANIFEST_DIR")).join("results"), &mut paths);
-    paths.sort();
+    files(&Path::new(env!("CARGO_MANIFEST_DIR")).join("results"), "rows", &mut paths);
+    let mut ratios: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
     for path in paths {
-        let row: Row = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
-        let Some(m) = row.measurement.clone() else { continue };
-        let mut cell = Cell::from_json(row.cell.clone()).unwrap();
-        if let Some([b, s]) = m.loading.as_ref().and_then(|l| l.largest_batch) {
-            (cell.train.batch_size, cell.train.seq_len) = (b, s);
-        }
-        let mem = &m.memory;
-        let ratio = cell.estimate().total() as f64 / mem.live_peak as f64;
-        let phases = cell.outline().phases(&cell.workload());
-        let kept = mem.after_forward;
-        let name = path.strip_prefix(env!("CARGO_MANIFEST_DIR")).unwrap().display().to_string();
-        let d = |a: u64, b: u64| (a as i64 - b as i64) as f64 / 1e6;
-        println!("{ratio:.4} {name:60} live {:9.1} fwd {:8.1} bwd {:8.1} opt {:8.1} after {:8.1}", mem.live_peak as f64/1e6, d(phases[0], mem.forward_peak), d(phases[1], mem.backward_peak), d(phases[2], mem.optimizer_peak), d(phases[3], kept));
+        let text = std::fs::read_to_string(&path).expect("a row");
+        let row = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        let Some((device, ratio)) = ratio(row) else { continue };
+        assert!((0.92..=1.08).contains(&ratio), "{}: {ratio}", path.display());
+        ratios.entry(device).or_default().push(ratio);
+    }
+    for (device, covered) in [("cpu", 30), ("cuda", 166)] {
+        let ratios = &ratios[device];
+        assert!(ratios.len() >= covered, "{device}: {} rows", ratios.len());
+        let error = ratios.iter().map(|ratio| (ratio - 1.0).abs()).sum::<f64>() / ratios.len() as f64;
+        println!("{device}: {} rows, mean error {error:.4}", ratios.len());
+        assert!(error <= 0.03, "{device}: a mean error of {error}");
     }
 }

@@ -46,8 +46,7 @@ fn run<N: Network>(
 ) -> Result<Outcome, Stop> {
     let id = cell.device_id();
     let plain = id.burn();
-    device::require_host_memory(cell.estimate().host)
-        .map_err(|reason| Stop::OutOfMemory { reason })?;
+    device::require_host_memory(cell.estimate().host).map_err(|reason| Stop::OutOfMemory { reason })?;
     // Before memory is counted: a corpus is not the cell's.
     let data = N::steps(cell, &plain);
     let mut meter = id.meter();

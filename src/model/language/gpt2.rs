@@ -3,21 +3,18 @@
 use burn::module::{Module, Param};
 use burn::tensor::{DType, Device, Tensor, TensorData};
 
-use super::memory::Shape;
 use super::parts::{Conv1d, Embedding, LayerNorm, Linear};
 use super::stack::{self, Context, build, through};
-use super::{Cache, Computation, LanguageNetwork, Tokens, attend, batch_bytes};
-use crate::model::config::{Gpt2Config, Positions};
+use super::{Cache, Computation, LanguageNetwork, Shape, Tokens, attend, batch_bytes};
 use crate::model::Outline;
-use crate::ops::attention::cost::{self as attention, HeadSizes};
-use crate::ops::attention::{Heads, attention_packed};
+use crate::model::config::{Gpt2Config, Positions};
+use crate::ops::attention::{self, HeadSizes, Heads, attention_packed};
 use crate::ops::cost::{Cost, Setting};
-use crate::ops::cross_entropy::cost as cross_entropy;
 use crate::ops::dense::{self, WeightLayout};
 use crate::ops::embedding::{self, Ids};
 use crate::ops::gelu::{self, gelu};
-use crate::ops::norm;
 use crate::ops::residual::residual;
+use crate::ops::{cross_entropy, norm};
 use crate::params::source::Source;
 use crate::residence::{Blocks, Placement};
 

@@ -4,23 +4,19 @@
 use burn::module::{Module, Param};
 use burn::tensor::Tensor;
 
-use super::memory::Shape;
 use super::parts::{Embedding, Linear, RmsNorm};
 use super::stack::{Block, Context, build, through};
-use super::{Cache, Computation, LanguageNetwork, Tokens, attend, batch_bytes};
-use crate::model::config::LlamaConfig;
+use super::{Cache, Computation, LanguageNetwork, Shape, Tokens, attend, batch_bytes};
 use crate::model::Outline;
-use crate::ops::attention::Heads;
-use crate::ops::attention::cost::{self as attention, HeadSizes};
+use crate::model::config::LlamaConfig;
+use crate::ops::attention::{self, HeadSizes, Heads};
 use crate::ops::autocast::weight;
 use crate::ops::cost::{Cost, Setting};
-use crate::ops::cross_entropy::cost as cross_entropy;
 use crate::ops::dense::{self, WeightLayout};
-use crate::ops::embedding;
-use crate::ops::norm;
 use crate::ops::residual::residual;
 use crate::ops::rope::{self, Rotation, rope};
-use crate::ops::swiglu::{cost as swiglu_cost, swiglu};
+use crate::ops::swiglu::{self, swiglu};
+use crate::ops::{cross_entropy, embedding, norm};
 use crate::params::source::Source;
 use crate::residence::{Blocks, Placement};
 
@@ -220,7 +216,7 @@ pub fn outline(config: &LlamaConfig, setting: &Setting) -> Outline {
                 attention::cost(setting, HeadSizes { heads, kv_heads, head_dim }),
                 linear(queries, hidden, false),
             ]),
-            Cost::residual(&[norm(), swiglu_cost::cost(setting, [hidden, inner], WeightLayout::OutIn)]),
+            Cost::residual(&[norm(), swiglu::cost(setting, [hidden, inner], WeightLayout::OutIn)]),
         ],
         blocks: config.num_hidden_layers,
         last: vec![norm(), cross_entropy::cost(setting, [vocab, hidden], tied)],

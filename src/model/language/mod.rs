@@ -3,9 +3,9 @@
 mod cache;
 mod gpt2;
 mod llama;
-pub mod memory;
 mod parts;
 mod samples;
+mod shape;
 mod stack;
 mod training;
 
@@ -15,6 +15,7 @@ use burn::tensor::{Device, Int, Tensor};
 pub use cache::Cache;
 pub use gpt2::{Gpt2, outline as gpt2_outline, shape as gpt2_shape};
 pub use llama::{Llama, outline as llama_outline, shape as llama_shape};
+pub use shape::Shape;
 
 use crate::ops::attention::{Heads, Mask, attend_cached, attention};
 use crate::ops::autocast::weight;

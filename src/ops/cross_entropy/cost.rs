@@ -41,7 +41,8 @@ pub fn cost(setting: &Setting, [vocab, hidden]: [u64; 2], tied: bool) -> Cost {
     let columns = (chunk(tokens as usize, vocab as usize) as u64).min(vocab);
     let (logits, dh) = (tokens * columns, setting.wide(hidden));
     let kept = weight.cast + statistics;
-    let moment = |gradients, workspace| Moment { gradients, workspace: workspace + kept, ..Moment::default() };
+    let moment =
+        |gradients, workspace| Moment { gradients, workspace: workspace + kept, ..Moment::default() };
     let several = if columns < vocab { dh } else { 0 };
     let (forward, backward) = if setting.on_cuda() {
         // dW is made with padded rows, and packed when the first chunk's is written into it.
