@@ -70,7 +70,7 @@ fn padding(folder: Option<&Path>, batch_size: usize, max_length: usize) -> Resul
     println!(
         "\n{} paragraphs of the {} split, {tokens} tokens of {}, at most {max_length} of each; {batch_size} a batch",
         lengths.len(),
-        split.name(),
+        split.into_str(),
         tokenizer.vocab_size()
     );
     println!("sampler          batches  short   padding  dropped samples  cut tokens");

@@ -1,12 +1,12 @@
 //! A training step's memory and arithmetic: the fold of its operators' costs, and what else the device holds.
 
-use crate::device::DeviceId;
 use crate::measure::Estimate;
 use crate::ops::cost::{Cost, Flops, Moment, Setting};
 use crate::ops::{Level, Operator, Ops};
 use crate::optim::OptimizerConfig;
 use crate::precision::Precision;
 use crate::residence::{Moved, Offload};
+use crate::words::DeviceId;
 
 /// What a step of a network works on, and how.
 #[derive(Clone, Copy, Debug)]

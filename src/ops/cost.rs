@@ -16,8 +16,8 @@ use std::ops::{Add, Mul};
 use serde::{Deserialize, Serialize};
 
 use super::{Level, Ops};
-use crate::device::DeviceId;
 use crate::words::Compute;
+use crate::words::DeviceId;
 
 /// What the operators of a network compute on, and how.
 #[derive(Clone, Copy, Debug)]

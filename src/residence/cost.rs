@@ -3,8 +3,8 @@
 use super::activations::SLOTS as ACTIVATION_SLOTS;
 use super::config::{Memory, Offload, Strategy};
 use super::engine::GRADIENT_SLOTS;
-use crate::device::DeviceId;
 use crate::ops::cost::{Cost, Moment};
+use crate::words::DeviceId;
 
 /// The sizes that decide it.
 #[derive(Clone, Copy, Debug)]

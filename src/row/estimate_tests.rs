@@ -28,7 +28,7 @@ fn ratio(row: Row) -> Option<(&'static str, f64)> {
     Some((device, cell.estimate().total() as f64 / measurement.memory.live_peak as f64))
 }
 
-/// Of 203 rows 196 ran to their end: 30 on the CPU, 166 on an H200. The mean error is at most 3 % and none is
+/// Of 203 rows 191 ran to their end: 30 on the CPU, 161 on an H200. The mean error is at most 3 % and none is
 /// beyond 8 %, on either device.
 #[test]
 fn estimates_are_near_what_was_measured() {
@@ -42,7 +42,7 @@ fn estimates_are_near_what_was_measured() {
         assert!((0.92..=1.08).contains(&ratio), "{}: {ratio}", path.display());
         ratios.entry(device).or_default().push(ratio);
     }
-    for (device, covered) in [("cpu", 30), ("cuda", 166)] {
+    for (device, covered) in [("cpu", 30), ("cuda", 161)] {
         let ratios = &ratios[device];
         assert!(ratios.len() >= covered, "{device}: {} rows", ratios.len());
         let error = ratios.iter().map(|ratio| (ratio - 1.0).abs()).sum::<f64>() / ratios.len() as f64;

@@ -2,6 +2,7 @@
 
 pub mod cache;
 mod compute;
+mod device_id;
 pub mod files;
 pub mod refusal;
 mod rule;
@@ -10,6 +11,7 @@ pub mod text;
 pub mod values;
 
 pub use compute::Compute;
+pub use device_id::DeviceId;
 pub use rule::{Rule, nearest};
 pub use settings::{Settings, flatten};
 pub use values::Bytes;

@@ -17,12 +17,13 @@ pub use gpt2::{Gpt2, outline as gpt2_outline, shape as gpt2_shape};
 pub use llama::{Llama, outline as llama_outline, shape as llama_shape};
 pub use shape::Shape;
 
+use crate::device::integers;
 use crate::ops::attention::{Heads, Mask, attend_cached, attention};
 use crate::ops::autocast::weight;
 use crate::ops::cost::Setting;
 use crate::ops::cross_entropy::linear_cross_entropy;
 use crate::ops::dense::Arithmetic;
-use crate::ops::embedding::{Ids, integers};
+use crate::ops::embedding::Ids;
 use crate::ops::{Level, Ops};
 use crate::params::source::Source;
 use crate::recipe::Cell;
