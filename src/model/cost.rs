@@ -33,7 +33,7 @@ impl Workload<'_> {
     /// Of one micro-batch.
     pub fn setting(&self) -> Setting {
         let (batch, sequence) = (self.batch_size as u64, self.seq_len as u64);
-        let squares = (batch * sequence * sequence) as f64;
+        let squares = (batch * sequence) as f64 * sequence as f64;
         // Composed attention holds the scores of all tokens with each other.
         let square = self.packed && self.ops.attention == Operator::Plain;
         let (batch, sequence) = if square { (1, batch * sequence) } else { (batch, sequence) };
@@ -118,9 +118,13 @@ impl Outline {
         let moved = self.moved(workload);
         let batches = (workload.accumulation_steps + workload.eval_batches) as u64;
         let there = self.tables + batches * self.batch + offload.slot_bytes(&moved, device);
-        let updated = if offload.moves() { moved.parameters } else { whole.largest };
-        let workspace =
-            optimizer.workspace_bytes(device, offload.optimizer, updated, precision.stored_bytes());
+        let stored = precision.stored_bytes();
+        // A block is updated as a whole, in a copy of its slot; a parameter whose rows are padded is packed first.
+        let (updated, in_place) = match offload.moves() {
+            true => (moved.parameters, false),
+            false => (whole.largest, whole.weights == whole.parameters * stored),
+        };
+        let workspace = optimizer.workspace_bytes(device, offload.optimizer, updated, stored, in_place);
         // Of earlier micro-batches, to which more are added.
         let earlier = if moved.accumulates { whole.gradients } else { 0 };
         (

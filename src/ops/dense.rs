@@ -210,6 +210,6 @@ pub fn cost(setting: &Setting, [inputs, outputs]: [u64; 2], bias: bool, layout: 
         weights: weight.bytes + bias * setting.stored,
         gradients,
         casts: weight.kept_cast,
-        flops: Flops::of_products(2.0 * (tokens * weight.elements) as f64),
+        flops: Flops::of_products(2.0 * tokens as f64 * weight.elements as f64),
     }
 }

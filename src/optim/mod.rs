@@ -57,18 +57,27 @@ impl OptimizerConfig {
     }
 
     /// Bytes that exist on the device for a moment while a parameter of so many numbers, of `stored` bytes each,
-    /// is updated, besides it, its gradient and its state.
-    pub fn workspace_bytes(&self, device: DeviceId, memory: Memory, parameter: u64, stored: u64) -> u64 {
-        let numbers = match (self, device) {
-            (Self::None(_), _) => return 0,
-            (Self::AdamW(_), _) if memory == Memory::Host => return 0,
-            // One kernel, in place; a parameter whose rows are padded or that lies in a slot is copied.
-            (_, DeviceId::Cuda(_)) => return parameter * stored,
-            // In fp32: what the formula computes in no other tensor's place, and the parameter where it is not fp32.
-            (Self::Sgd(_), DeviceId::Cpu) => 0,
-            (Self::AdamW(_), DeviceId::Cpu) => 1,
+    /// is updated, besides it, its gradient and its state. Our kernels update it `in_place` where they can.
+    pub fn workspace_bytes(
+        &self,
+        device: DeviceId,
+        memory: Memory,
+        parameter: u64,
+        stored: u64,
+        in_place: bool,
+    ) -> u64 {
+        // In fp32: what the formula computes in no other tensor's place.
+        let composed = match self {
+            Self::None(_) => return 0,
+            Self::AdamW(_) if memory == Memory::Host => return 0,
+            Self::Sgd(_) => 0,
+            Self::AdamW(_) => 1,
         };
-        parameter * 4 * (numbers + u64::from(stored < 4))
+        match device {
+            DeviceId::Cpu => 4 * parameter * (composed + u64::from(stored < 4)),
+            DeviceId::Cuda(_) if in_place => 0,
+            DeviceId::Cuda(_) => parameter * stored,
+        }
     }
 }
 

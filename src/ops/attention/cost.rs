@@ -57,11 +57,12 @@ struct Scores {
 /// A block of scores and of probabilities at a time: Z and P, in backward also dP and dS. On CUDA P takes the place of
 /// Z in fp32, and dS that of dP.
 fn in_blocks(setting: &Setting, HeadSizes { heads, kv_heads, head_dim }: HeadSizes) -> Scores {
-    let scores = largest_block(setting.batch as usize, heads as usize, setting.sequence as usize) as u64;
+    let block = largest_block(setting.batch as usize, heads as usize, setting.sequence as usize) as u64;
+    let scores = setting.batch * heads * block;
     if !setting.on_cuda() {
         // Z and P in fp32 with the mask, in backward also dP; Q and K in fp32.
         let widened = if setting.element() < 4 { setting.wide((heads + kv_heads) * head_dim) } else { 0 };
-        let rest = setting.sequence * setting.sequence + widened;
+        let rest = block + widened;
         return Scores { kept: 0, forward: 8 * scores + rest, backward: 12 * scores + rest };
     }
     let narrow = if setting.element() < 4 { setting.element() } else { 0 };

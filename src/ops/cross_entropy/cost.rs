@@ -15,7 +15,7 @@ pub fn cost(setting: &Setting, [vocab, hidden]: [u64; 2], tied: bool) -> Cost {
     let weight = setting.weight([vocab, hidden]);
     let (tokens, h) = (setting.tokens(), setting.activation(hidden));
     let (parameters, weights) = if tied { (0, 0) } else { (weight.elements, weight.bytes) };
-    let forward_flops = 2.0 * (tokens * weight.elements) as f64;
+    let forward_flops = 2.0 * tokens as f64 * weight.elements as f64;
     let flops = Flops::of_products(forward_flops);
     let whole = Cost {
         input: h,

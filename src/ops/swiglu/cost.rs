@@ -54,7 +54,7 @@ pub fn cost(setting: &Setting, [hidden, inner]: [u64; 2], layout: WeightLayout) 
         moment(3 * down.gradient, a + x + to_weight.max(to_x) + up.cast),
     ];
     let weights = 2 * up.bytes + down.bytes;
-    let forward_flops = 2.0 * (tokens * 3 * up.elements) as f64;
+    let forward_flops = 2.0 * tokens as f64 * (3 * up.elements) as f64;
     let recompute = if setting.level == Level::Full { forward_flops * 2.0 / 3.0 } else { 0.0 };
     Cost {
         input: x,
