@@ -34,7 +34,7 @@ impl Data {
                 "remove data.eval_split, or add [eval] with every = 25",
             ));
         }
-        sampler.map_or(Ok(()), |sampler| sampler.check(cell.train.seq_len))
+        sampler.check(cell.train.seq_len)
     }
 
     /// What the files that are here cannot give. A corpus need not be here: a recipe is also checked where it

@@ -163,7 +163,7 @@ impl<T> Drop for Loader<T> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sampler::{LastSample, Sampler, SamplerConfig};
+    use super::super::sampler::{Sampler, SamplerConfig};
     use super::super::{Samples, Tokenize, Tokenizer};
     use super::*;
 
@@ -198,8 +198,8 @@ mod tests {
     fn threads_change_neither_the_batches_nor_their_order() {
         for change in [
             |_: &mut SamplerConfig| (),
-            |config: &mut SamplerConfig| config.sampler = Sampler::Balanced { k: 4 },
-            |config: &mut SamplerConfig| config.sampler = Sampler::Packed { last_sample: LastSample::Cut },
+            |config: &mut SamplerConfig| (config.sampler, config.k) = (Sampler::Balanced, 4),
+            |config: &mut SamplerConfig| config.sampler = Sampler::Packed,
         ] {
             let take = |num_workers| {
                 let (mut loader, _) = loader(num_workers, |batch| batch, change);

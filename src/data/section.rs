@@ -6,7 +6,7 @@ use serde::de::Deserializer;
 use serde::{Deserialize, Serialize};
 
 use super::Split;
-use super::sampler::{LastSample, SamplerConfig, SamplerName};
+use super::sampler::{LastSample, Sampler, SamplerConfig};
 use super::samples::{SampleUnit, Tokenize};
 use super::tokenizer::MIN_VOCAB_SIZE;
 use crate::words::Bytes;
@@ -31,8 +31,7 @@ pub enum Data {
         tokenizer: TokenizerSource,
         train_split: Split,
         eval_split: Split,
-        /// `None`: contiguous text, cut into blocks of `train.seq_len` tokens.
-        sampler: Option<SamplerConfig>,
+        sampler: SamplerConfig,
     },
 }
 
@@ -41,16 +40,17 @@ impl Data {
         matches!(self, Self::Random)
     }
 
-    pub fn sampler(&self) -> Option<&SamplerConfig> {
+    /// How tokens become batches.
+    pub fn sampler(&self) -> SamplerConfig {
         match self {
-            Self::Random => None,
-            Self::Text { sampler, .. } => sampler.as_ref(),
+            Self::Random => SamplerConfig::of(Sampler::Blocks),
+            Self::Text { sampler, .. } => *sampler,
         }
     }
 
     /// Whether a batch is one sequence of packed samples.
     pub fn is_packed(&self) -> bool {
-        self.sampler().is_some_and(|config| config.sampler.is_packed())
+        self.sampler().sampler.is_packed()
     }
 }
 
@@ -88,9 +88,9 @@ pub(super) struct RawData {
     train_split: Option<Split>,
     #[serde(skip_serializing_if = "Option::is_none")]
     eval_split: Option<Split>,
-    /// `"padded"`, `"standard"`, `"balanced"` or `"packed"`; the keys below are its.
+    /// The keys below are its.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) sampler: Option<SamplerName>,
+    pub(super) sampler: Option<Sampler>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) samples: Option<SampleUnit>,
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "count_or_zero")]
@@ -134,7 +134,7 @@ impl TryFrom<RawData> for Data {
                     ("vocab_size", raw.vocab_size.is_some()),
                     ("train_split", raw.train_split.is_some()),
                     ("eval_split", raw.eval_split.is_some()),
-                    ("sampler", sampler.is_some()),
+                    ("sampler", raw.sampler.is_some()),
                 ];
                 return match written.iter().find(|(_, written)| *written) {
                     None => Ok(Self::Random),
@@ -199,9 +199,7 @@ impl From<Data> for RawData {
             eval_split: Some(eval_split),
             ..Self::default()
         };
-        if let Some(sampler) = sampler {
-            sampler.write_keys(&mut raw);
-        }
+        sampler.write_keys(&mut raw);
         raw
     }
 }
@@ -222,9 +220,10 @@ mod tests {
             tokenizer: TokenizerSource::Train { vocab_size: VOCAB_SIZE },
             train_split: Split::Train,
             eval_split: Split::Valid,
-            sampler: None,
+            sampler: SamplerConfig::of(Sampler::Blocks),
         };
         assert_eq!(parse("corpus = \"generated\"").unwrap(), text);
+        assert_eq!(parse("corpus = \"generated\"\nsampler = \"blocks\"").unwrap(), text);
     }
 
     #[test]
@@ -254,6 +253,7 @@ mod tests {
             ("corpora = \"wiki\"", "unknown field `corpora`"),
             ("sampler = \"padded\"", "`sampler` has no meaning with corpus = \"random\""),
             ("corpus = \"wiki\"\nk = 4", "`k` is a key of data.sampler"),
+            ("corpus = \"wiki\"\nsampler = \"blocks\"\npinned = true", "`pinned` is a key of data.sampler"),
             ("corpus = \"wiki\"\nsampler = \"balanced\"", "needs `k`"),
             ("corpus = \"wiki\"\nsampler = \"standard\"\nk = 4", "`k` is of sampler = \"balanced\""),
             ("corpus = \"wiki\"\nsampler = \"padded\"\nlongest_first = true", "equally large"),

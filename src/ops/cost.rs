@@ -33,6 +33,7 @@ pub struct Cost {
     /// The highest moment of forward when what backward needs is kept, and when nothing is.
     pub forward: Moment,
     pub passing: Moment,
+    /// The highest moment of backward; what is kept counts as long as it is there.
     pub backward: Moment,
     /// Numbers in parameters; their bytes as stored, of their gradients, and of casts that serve all micro-batches.
     pub parameters: u64,

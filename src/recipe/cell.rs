@@ -133,7 +133,7 @@ impl Cell {
         if self.model.decoder().is_none() {
             self.check_without_text()?;
         }
-        if self.measure.length.steps().is_none() && self.data.sampler().is_none() {
+        if self.measure.length.steps().is_none() && !self.data.sampler().sampler.keeps_samples() {
             return Err(Rule::new(
                 &["measure.epochs"],
                 "an epoch is one pass over the samples of data.sampler, and this cell has none",
@@ -170,6 +170,7 @@ pub fn setting<'s>(settings: &'s Settings, key: &str) -> Option<Cow<'s, Value>> 
         "train.accumulation_steps" => || 1.into(),
         "train.schedule.kind" => || "constant".into(),
         "data.corpus" => || "random".into(),
+        "data.sampler" => || "blocks".into(),
         "precision.autocast" | "ops.fusion" => || false.into(),
         "offload.strategy" => || "none".into(),
         "offload.activations" | "offload.optimizer" => || "device".into(),

@@ -29,13 +29,6 @@ pub struct Placement {
     pub accumulates: bool,
 }
 
-impl Placement {
-    pub fn of(cell: &Cell) -> Self {
-        let accumulates = cell.train.accumulation_steps > 1;
-        Self { offload: cell.offload(), device: cell.device_id(), accumulates }
-    }
-}
-
 /// Which memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

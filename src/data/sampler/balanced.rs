@@ -1,4 +1,4 @@
-//! [`BalancedBatchSampler`]: batches of samples of similar length.
+//! [`Balanced`]: batches of samples of similar length.
 //!
 //! Samples go into buckets of k + 1 lengths each, whose bounds move from epoch to epoch. Every batch is
 //! drawn from one bucket, so its longest sample is at most k longer than its shortest; the last batch of
@@ -8,8 +8,47 @@
 
 use rand::Rng;
 
-use super::Epoch;
+use super::{Epoch, Method, Plan, Rows};
 
+pub struct Balanced;
+
+impl Method for Balanced {
+    fn rows(&self) -> Rows {
+        Rows::Longest
+    }
+
+    fn keys(&self) -> &'static [&'static str] {
+        &["k"]
+    }
+
+    fn by_length(&self) -> bool {
+        true
+    }
+
+    fn epoch(&self, plan: &Plan, epoch: u64) -> Box<dyn Epoch> {
+        let lengths = plan.lengths.iter().copied();
+        let (k, drop_last) = (plan.config.k, plan.config.drop_last);
+        let mut epoch = BalancedBatchSampler::new(lengths, plan.batch_size, k, drop_last, plan.rng(epoch));
+        if plan.config.longest_first {
+            epoch.longest_first(&plan.lengths);
+        }
+        Box::new(epoch)
+    }
+
+    fn largest(&self, plan: &Plan) -> Vec<u32> {
+        let sorted = plan.by_length();
+        let length = |i: u32| plan.lengths[i as usize] as usize;
+        // The samples that are at most k shorter than the first.
+        let from = |start: usize| -> Vec<u32> {
+            let near = |i: &u32| length(*i) + plan.config.k >= length(sorted[start]);
+            sorted[start..].iter().copied().take_while(near).take(plan.batch_size).collect()
+        };
+        let size = |batch: &Vec<u32>| batch.len() * batch.first().map_or(0, |i| length(*i));
+        (0..sorted.len()).map(from).max_by_key(size).unwrap_or_default()
+    }
+}
+
+/// The batches of an epoch.
 pub struct BalancedBatchSampler<R> {
     buckets: Vec<Vec<u32>>,
     /// The bucket of each batch that is still to come.

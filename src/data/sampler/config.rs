@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::{Rows, Sampler};
 use crate::data::samples::{SampleUnit, Tokenize};
 use crate::data::section::RawData;
 use crate::words::Rule;
@@ -16,6 +17,9 @@ const PREFETCH_FACTOR: usize = 2;
 pub struct SamplerConfig {
     pub sampler: Sampler,
     pub samples: SampleUnit,
+    /// Tokens by which the samples of a balanced batch may differ.
+    pub k: usize,
+    pub last_sample: LastSample,
     /// The largest batch of an epoch comes first, so that a lack of memory shows early.
     pub longest_first: bool,
     /// Batches with fewer samples than `train.batch_size` are left out.
@@ -31,20 +35,6 @@ pub struct SamplerConfig {
     pub pinned: bool,
 }
 
-/// How samples of unequal length make up a batch of `train.batch_size` of them, each cut to
-/// `train.seq_len` tokens first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sampler {
-    /// Random samples, each filled up to `train.seq_len`.
-    Padded,
-    /// Random samples, each filled up to the longest of its batch.
-    Standard,
-    /// As standard, of samples whose lengths differ by at most `k`.
-    Balanced { k: usize },
-    /// Random samples joined into one sequence of `train.batch_size` · `train.seq_len` tokens.
-    Packed { last_sample: LastSample },
-}
-
 /// `data.last_sample`: what becomes of a sample that does not fit whole into a packed sequence.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -54,43 +44,38 @@ pub enum LastSample {
     Drop,
 }
 
-/// The names of the samplers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum SamplerName {
-    Padded,
-    Standard,
-    Balanced,
-    Packed,
-}
-
-impl SamplerName {
-    /// Whether every batch has rows of `train.seq_len` tokens.
-    fn rows_are_equal(self) -> bool {
-        matches!(self, Self::Padded | Self::Packed)
-    }
-}
-
 impl SamplerConfig {
-    /// With the default of every option.
+    /// With the default of every option. A batch of blocks is a copy, which needs no thread and no buffer of
+    /// its own.
     pub fn of(sampler: Sampler) -> Self {
         Self {
             sampler,
             samples: SampleUnit::default(),
+            k: 0,
+            last_sample: LastSample::default(),
             longest_first: false,
             drop_last: false,
             pad_to_multiple_of: 1,
             tokenize: Tokenize::Once,
-            num_workers: NUM_WORKERS,
+            num_workers: if sampler.keeps_samples() { NUM_WORKERS } else { 0 },
             prefetch_factor: PREFETCH_FACTOR,
-            pinned: true,
+            pinned: sampler.keeps_samples(),
+        }
+    }
+
+    /// Tokens of a row whose longest sample has so many, none of them more than `max_length`.
+    pub fn width(&self, longest: usize, batch_size: usize, max_length: usize) -> usize {
+        match self.sampler.rows() {
+            Rows::Full => max_length,
+            Rows::Longest => longest.next_multiple_of(self.pad_to_multiple_of).min(max_length),
+            Rows::Packed => batch_size * max_length,
         }
     }
 
     /// Refuses rows of `seq_len` tokens that are not what the recipe asks rows to be.
     pub(crate) fn check(&self, seq_len: usize) -> Result<(), Rule> {
         let multiple = self.pad_to_multiple_of;
-        if !self.sampler.name().rows_are_equal() || seq_len.is_multiple_of(multiple) {
+        if self.sampler.rows() == Rows::Longest || seq_len.is_multiple_of(multiple) {
             return Ok(());
         }
         Err(Rule::new(
@@ -102,24 +87,31 @@ impl SamplerConfig {
         ))
     }
 
-    /// From the keys as written; `None` without a sampler.
-    pub(in crate::data) fn from_keys(raw: &RawData) -> Result<Option<Self>, String> {
-        let Some(name) = raw.sampler else {
+    /// From the keys as written.
+    pub(in crate::data) fn from_keys(raw: &RawData) -> Result<Self, String> {
+        let sampler = raw.sampler.unwrap_or_default();
+        if !sampler.keeps_samples() {
             return match written(raw).into_iter().find(|(_, written)| *written) {
-                None => Ok(None),
+                None => Ok(Self::of(sampler)),
                 Some((key, _)) => Err(format!(
                     "`{key}` is a key of data.sampler; without one the text is cut into equal blocks; remove \
                      it, or set sampler to \"padded\", \"standard\", \"balanced\" or \"packed\""
                 )),
             };
-        };
-        if raw.k.is_some() && name != SamplerName::Balanced {
+        }
+        let keys = sampler.method().keys();
+        if raw.k.is_some() && !keys.contains(&"k") {
             return Err("`k` is of sampler = \"balanced\"; remove it".into());
         }
-        if raw.last_sample.is_some() && name != SamplerName::Packed {
+        if raw.k.is_none() && keys.contains(&"k") {
+            return Err("sampler = \"balanced\" needs `k`, by how many tokens the samples of a batch may \
+                        differ; 8 is a good start"
+                .into());
+        }
+        if raw.last_sample.is_some() && !keys.contains(&"last_sample") {
             return Err("`last_sample` is of sampler = \"packed\"; remove it".into());
         }
-        if name.rows_are_equal() && raw.longest_first == Some(true) {
+        if sampler.rows() != Rows::Longest && raw.longest_first == Some(true) {
             return Err(
                 "`longest_first` has no effect: the batches of this sampler are equally large; remove it, \
                  or use sampler = \"standard\" or \"balanced\""
@@ -128,8 +120,7 @@ impl SamplerConfig {
         }
         let tokenize = raw.tokenize.unwrap_or_default();
         let longest_first = raw.longest_first.unwrap_or(false);
-        let by_length = matches!(name, SamplerName::Balanced | SamplerName::Packed) || longest_first;
-        if tokenize == Tokenize::EveryStep && by_length {
+        if tokenize == Tokenize::EveryStep && (sampler.method().by_length() || longest_first) {
             return Err(
                 "tokenize = \"every_step\" does not go with a sampler that needs the samples' lengths \
                         before it draws; use tokenize = \"once\""
@@ -144,20 +135,11 @@ impl SamplerConfig {
                     .into(),
             );
         }
-        let sampler = match name {
-            SamplerName::Padded => Sampler::Padded,
-            SamplerName::Standard => Sampler::Standard,
-            SamplerName::Balanced => Sampler::Balanced {
-                k: raw.k.ok_or(
-                    "sampler = \"balanced\" needs `k`, by how many tokens the samples of a batch may differ; \
-                     8 is a good start",
-                )?,
-            },
-            SamplerName::Packed => Sampler::Packed { last_sample: raw.last_sample.unwrap_or_default() },
-        };
-        Ok(Some(Self {
+        Ok(Self {
             sampler,
             samples: raw.samples.unwrap_or_default(),
+            k: raw.k.unwrap_or(0),
+            last_sample: raw.last_sample.unwrap_or_default(),
             longest_first,
             drop_last: raw.drop_last.unwrap_or(false),
             pad_to_multiple_of: raw.pad_to_multiple_of.unwrap_or(1),
@@ -165,18 +147,18 @@ impl SamplerConfig {
             num_workers,
             prefetch_factor: raw.prefetch_factor.unwrap_or(PREFETCH_FACTOR),
             pinned: raw.pinned.unwrap_or(true),
-        }))
+        })
     }
 
     /// The inverse of [`SamplerConfig::from_keys`], without what has its default.
     pub(in crate::data) fn write_keys(self, raw: &mut RawData) {
-        raw.sampler = Some(self.sampler.name());
-        raw.samples = Some(self.samples);
-        match self.sampler {
-            Sampler::Balanced { k } => raw.k = Some(k),
-            Sampler::Packed { last_sample } => raw.last_sample = unless_default(last_sample, LastSample::Cut),
-            Sampler::Padded | Sampler::Standard => {}
+        if !self.sampler.keeps_samples() {
+            return;
         }
+        raw.sampler = Some(self.sampler);
+        raw.samples = Some(self.samples);
+        raw.k = self.sampler.method().keys().contains(&"k").then_some(self.k);
+        raw.last_sample = unless_default(self.last_sample, LastSample::Cut);
         raw.longest_first = unless_default(self.longest_first, false);
         raw.drop_last = unless_default(self.drop_last, false);
         raw.pad_to_multiple_of = unless_default(self.pad_to_multiple_of, 1);
@@ -203,21 +185,6 @@ pub fn default_of(key: &str) -> Option<Value> {
         "data.pinned" => true.into(),
         _ => return None,
     })
-}
-
-impl Sampler {
-    fn name(self) -> SamplerName {
-        match self {
-            Self::Padded => SamplerName::Padded,
-            Self::Standard => SamplerName::Standard,
-            Self::Balanced { .. } => SamplerName::Balanced,
-            Self::Packed { .. } => SamplerName::Packed,
-        }
-    }
-
-    pub fn is_packed(self) -> bool {
-        matches!(self, Self::Packed { .. })
-    }
 }
 
 /// The keys that belong to a sampler, and whether they are written.

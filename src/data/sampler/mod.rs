@@ -5,28 +5,117 @@
 //! an epoch, except those that a sampler counts as dropped.
 
 mod balanced;
+mod blocks;
 mod config;
 mod packed;
 mod shuffled;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use rand::SeedableRng;
+use rand::seq::SliceRandom;
+use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use serde::{Deserialize, Serialize};
 
-use super::Position;
 pub use balanced::BalancedBatchSampler;
-pub use config::{LastSample, Sampler, SamplerConfig, SamplerName, default_of};
-use packed::Packed;
-use shuffled::Shuffled;
+pub use config::{LastSample, SamplerConfig, default_of};
 
 /// Packed batches that a device prepares for.
 const MOST_PACKED: usize = 8;
+
+/// `data.sampler`: how samples of unequal length make up a batch of `train.batch_size` of them, each cut to
+/// `train.seq_len` tokens first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Sampler {
+    /// No samples: all text joined and cut into blocks of `train.seq_len` tokens.
+    #[default]
+    Blocks,
+    /// Random samples, each filled up to `train.seq_len`.
+    Padded,
+    /// Random samples, each filled up to the longest of its batch.
+    Standard,
+    /// As standard, of samples whose lengths differ by at most `data.k`.
+    Balanced,
+    /// Random samples joined into one sequence of `train.batch_size` · `train.seq_len` tokens.
+    Packed,
+}
+
+impl Sampler {
+    fn method(self) -> &'static dyn Method {
+        match self {
+            Self::Blocks => &blocks::Blocks,
+            Self::Padded => &shuffled::Shuffled(Rows::Full),
+            Self::Standard => &shuffled::Shuffled(Rows::Longest),
+            Self::Balanced => &balanced::Balanced,
+            Self::Packed => &packed::Packed,
+        }
+    }
+
+    /// What the rows of its batches are.
+    pub fn rows(self) -> Rows {
+        self.method().rows()
+    }
+
+    pub fn is_packed(self) -> bool {
+        self.rows() == Rows::Packed
+    }
+
+    /// Whether documents or paragraphs stay samples, of which an epoch has so many.
+    pub fn keeps_samples(self) -> bool {
+        self != Self::Blocks
+    }
+}
+
+/// What the rows of a batch are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rows {
+    /// One sample each, of `train.seq_len` tokens with its padding.
+    Full,
+    /// One sample each, as long as the longest of the batch.
+    Longest,
+    /// One row of all samples, one after the other.
+    Packed,
+}
+
+/// What sets one sampler apart from the others.
+trait Method {
+    fn rows(&self) -> Rows;
+
+    /// The keys of `[data]` that are its alone.
+    fn keys(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// Whether it draws samples by their lengths.
+    fn by_length(&self) -> bool {
+        false
+    }
+
+    /// The batches of an epoch in their order.
+    fn epoch(&self, plan: &Plan, epoch: u64) -> Box<dyn Epoch>;
+
+    /// The largest batch that an epoch may have.
+    fn largest(&self, plan: &Plan) -> Vec<u32> {
+        let mut longest = plan.by_length();
+        longest.truncate(plan.batch_size);
+        longest
+    }
+}
 
 /// The batches of one epoch, as numbers of samples.
 pub trait Epoch: Iterator<Item = Vec<u32>> + Send {
     /// Samples left out so far.
     fn dropped(&self) -> usize;
+}
+
+/// How far training has come: the next batch is number `index` of the epoch's order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Position {
+    pub epoch: u64,
+    pub index: usize,
 }
 
 /// One batch.
@@ -51,87 +140,62 @@ pub struct Plan {
     pub seed: u64,
 }
 
+/// Numbers below `count` in random order.
+fn shuffled(count: usize, rng: &mut impl Rng) -> Vec<u32> {
+    let mut order: Vec<u32> = (0..count as u32).collect();
+    order.shuffle(rng);
+    order
+}
+
 impl Plan {
-    /// The batches of an epoch in their order.
-    pub fn epoch(&self, epoch: u64) -> Box<dyn Epoch> {
+    fn rng(&self, epoch: u64) -> ChaCha8Rng {
         let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
         rng.set_stream(epoch);
-        let SamplerConfig { sampler, longest_first, drop_last, .. } = self.config;
-        let lengths = &self.lengths;
-        match sampler {
-            Sampler::Padded | Sampler::Standard => {
-                let mut epoch = Shuffled::new(lengths.len(), self.batch_size, drop_last, &mut rng);
-                if longest_first {
-                    epoch.longest_first(lengths);
-                }
-                Box::new(epoch)
-            }
-            Sampler::Balanced { k } => {
-                let lengths = lengths.iter().copied();
-                let mut epoch = BalancedBatchSampler::new(lengths, self.batch_size, k, drop_last, rng);
-                if longest_first {
-                    epoch.longest_first(&self.lengths);
-                }
-                Box::new(epoch)
-            }
-            Sampler::Packed { last_sample } => {
-                let capacity = self.batch_size * self.max_length;
-                Box::new(Packed::new(lengths.clone(), capacity, last_sample, drop_last, &mut rng))
-            }
-        }
+        rng
+    }
+
+    /// All samples, the longest first.
+    fn by_length(&self) -> Vec<u32> {
+        let mut sorted: Vec<u32> = (0..self.lengths.len() as u32).collect();
+        sorted.sort_by_key(|&i| std::cmp::Reverse(self.lengths[i as usize]));
+        sorted
+    }
+
+    /// The batches of an epoch in their order.
+    pub fn epoch(&self, epoch: u64) -> Box<dyn Epoch> {
+        self.config.sampler.method().epoch(self, epoch)
     }
 
     /// The largest batch that the epochs may have: a measurement of memory needs it.
     pub fn largest(&self) -> Vec<u32> {
-        let mut sorted: Vec<u32> = (0..self.lengths.len() as u32).collect();
-        sorted.sort_by_key(|&i| std::cmp::Reverse(self.lengths[i as usize]));
-        let longest = |sorted: &[u32]| sorted[..self.batch_size.min(sorted.len())].to_vec();
-        match self.config.sampler {
-            Sampler::Padded | Sampler::Standard => longest(&sorted),
-            Sampler::Balanced { k } => {
-                // The samples that are at most k shorter than the first.
-                let from = |start: usize| {
-                    let top = self.lengths[sorted[start] as usize] as usize;
-                    let near = sorted[start..]
-                        .iter()
-                        .take_while(|&&i| self.lengths[i as usize] as usize + k >= top)
-                        .take(self.batch_size);
-                    near.copied().collect::<Vec<u32>>()
-                };
-                let size = |batch: &Vec<u32>| {
-                    batch.len() * batch.first().map_or(0, |&i| self.lengths[i as usize] as usize)
-                };
-                (0..sorted.len()).map(from).max_by_key(size).unwrap_or_default()
-            }
-            Sampler::Packed { .. } => {
-                let capacity = self.batch_size * self.max_length;
-                let mut used = 0;
-                let fits = |i: &&u32| {
-                    let before = used;
-                    used += self.lengths[**i as usize] as usize;
-                    before < capacity
-                };
-                sorted.iter().take_while(fits).copied().collect()
-            }
-        }
+        self.config.sampler.method().largest(self)
+    }
+
+    /// Tokens of a row of a batch of these samples.
+    pub fn width(&self, samples: &[u32]) -> usize {
+        let longest = samples.iter().map(|i| self.lengths[*i as usize]).max();
+        self.config.width(longest.unwrap_or(0) as usize, self.batch_size, self.max_length)
     }
 
     /// Batches of the first epoch whose sizes are not those of the [`largest`](Self::largest), for a device to
-    /// prepare for: one for each other number of tokens in a row, which `width` tells, the widest first. Packed
-    /// batches are all of one width and differ in their samples; of these the first few.
-    pub fn others(&self, width: impl Fn(&[u32]) -> usize) -> Vec<Vec<u32>> {
-        if self.config.sampler.is_packed() {
-            return self.epoch(0).take(MOST_PACKED).collect();
-        }
-        let mut of_width = std::collections::BTreeMap::new();
-        for samples in self.epoch(0) {
-            let batch: &mut Vec<u32> = of_width.entry(width(&samples)).or_default();
-            if samples.len() > batch.len() {
-                *batch = samples;
+    /// prepare for: one for each other number of tokens in a row, the widest first. Packed batches are all of
+    /// one width and differ in their samples; of these the first few.
+    pub fn others(&self) -> Vec<Vec<u32>> {
+        match self.config.sampler.rows() {
+            Rows::Full => Vec::new(),
+            Rows::Packed => self.epoch(0).take(MOST_PACKED).collect(),
+            Rows::Longest => {
+                let mut of_width = BTreeMap::new();
+                for samples in self.epoch(0) {
+                    let batch: &mut Vec<u32> = of_width.entry(self.width(&samples)).or_default();
+                    if samples.len() > batch.len() {
+                        *batch = samples;
+                    }
+                }
+                of_width.remove(&self.width(&self.largest()));
+                of_width.into_values().rev().collect()
             }
         }
-        of_width.remove(&width(&self.largest()));
-        of_width.into_values().rev().collect()
     }
 }
 

@@ -3,12 +3,49 @@
 
 use std::sync::Arc;
 
-use rand::Rng;
-use rand::seq::SliceRandom;
+use super::{Epoch, LastSample, Method, Plan, Rows, shuffled};
 
-use super::{Epoch, LastSample};
+pub struct Packed;
 
-pub struct Packed {
+impl Method for Packed {
+    fn rows(&self) -> Rows {
+        Rows::Packed
+    }
+
+    fn keys(&self) -> &'static [&'static str] {
+        &["last_sample"]
+    }
+
+    fn by_length(&self) -> bool {
+        true
+    }
+
+    /// Without the incomplete last sequence where `drop_last`.
+    fn epoch(&self, plan: &Plan, epoch: u64) -> Box<dyn Epoch> {
+        Box::new(Sequences {
+            lengths: plan.lengths.clone(),
+            order: shuffled(plan.lengths.len(), &mut plan.rng(epoch)),
+            next: 0,
+            capacity: plan.batch_size * plan.max_length,
+            last_sample: plan.config.last_sample,
+            drop_last: plan.config.drop_last,
+            dropped: 0,
+        })
+    }
+
+    fn largest(&self, plan: &Plan) -> Vec<u32> {
+        let capacity = plan.batch_size * plan.max_length;
+        let mut used = 0;
+        let fits = |i: &u32| {
+            let before = used;
+            used += plan.lengths[*i as usize] as usize;
+            before < capacity
+        };
+        plan.by_length().into_iter().take_while(fits).collect()
+    }
+}
+
+struct Sequences {
     lengths: Arc<Vec<u32>>,
     order: Vec<u32>,
     next: usize,
@@ -19,22 +56,7 @@ pub struct Packed {
     dropped: usize,
 }
 
-impl Packed {
-    /// Without the incomplete last sequence where `drop_last`.
-    pub fn new(
-        lengths: Arc<Vec<u32>>,
-        capacity: usize,
-        last_sample: LastSample,
-        drop_last: bool,
-        rng: &mut impl Rng,
-    ) -> Self {
-        let mut order: Vec<u32> = (0..lengths.len() as u32).collect();
-        order.shuffle(rng);
-        Self { lengths, order, next: 0, capacity, last_sample, drop_last, dropped: 0 }
-    }
-}
-
-impl Iterator for Packed {
+impl Iterator for Sequences {
     type Item = Vec<u32>;
 
     /// With [`LastSample::Cut`] the last sample may reach beyond the sequence's end.
@@ -58,7 +80,7 @@ impl Iterator for Packed {
     }
 }
 
-impl Epoch for Packed {
+impl Epoch for Sequences {
     fn dropped(&self) -> usize {
         self.dropped
     }
