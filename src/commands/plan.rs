@@ -18,7 +18,7 @@ pub fn plan(recipe: &Recipe, target: &Target) -> String {
     let swept: Vec<String> = recipe.swept_keys().into_iter().filter(told).collect();
     let mut header = vec!["cell"];
     header.extend(swept.iter().map(|key| short(key, &swept)));
-    let host = recipe.cells.iter().any(|cell| cell.model.estimate(cell).host > 0);
+    let host = recipe.cells.iter().any(|cell| cell.estimate().host > 0);
     header.extend(["weights", "kept", "estimate", "limit", "fits"]);
     header.extend(host.then_some("host"));
     let memory = |device: DeviceId| (device, target.info(device));
@@ -26,7 +26,7 @@ pub fn plan(recipe: &Recipe, target: &Target) -> String {
     let (mut too_large, mut unknown) = (0, 0);
     let mut lines = Vec::new();
     for (index, cell) in recipe.cells.iter().enumerate() {
-        let estimate = cell.model.estimate(cell);
+        let estimate = cell.estimate();
         let limit = Some(memory_limit(cell, &devices[&cell.device_id()])).filter(|limit| *limit < u64::MAX);
         let fits = limit.map(|limit| estimate.total() <= limit);
         too_large += usize::from(fits == Some(false));

@@ -47,6 +47,11 @@ impl Data {
             Self::Text { sampler, .. } => *sampler,
         }
     }
+
+    /// Whether a batch is one sequence of packed samples.
+    pub fn is_packed(&self) -> bool {
+        self.sampler().sampler.is_packed()
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,6 +1,7 @@
 //! Devices: which ones there are, what they are called and how much they hold. The only module
 //! that may know a CUDA type.
 
+mod allocation;
 mod cpu;
 pub mod cuda;
 mod filler;

@@ -1,10 +1,8 @@
-//! [`Estimate`]: the bytes a cell will need, from its settings alone, and the [`Ledger`] that
-//! finds them by walking through a step.
+//! [`Estimate`]: the bytes a cell will need, from its settings alone.
 
 use serde::{Deserialize, Serialize};
 
-use crate::words::DeviceId;
-use crate::words::{Compute, Rule};
+use crate::words::Rule;
 
 /// More elements than any machine can address. Below it the arithmetic of estimates stays within 64 bits:
 /// none holds an element in as many as 2^8 bytes.
@@ -54,62 +52,5 @@ impl Estimate {
         [self.weights, self.gradients, self.optimizer, self.activations, self.workspace]
             .into_iter()
             .fold(0, u64::saturating_add)
-    }
-}
-
-/// Follows what a step holds, tensor by tensor, and remembers the highest moment. Each technique
-/// writes its own walk, in the order its code allocates and frees.
-#[derive(Clone, Debug)]
-pub struct Ledger {
-    pub now: Estimate,
-    peak: Estimate,
-    kept: u64,
-    compute: Compute,
-    device: DeviceId,
-}
-
-impl Ledger {
-    pub fn new(compute: Compute, device: DeviceId) -> Self {
-        Self { now: Estimate::default(), peak: Estimate::default(), kept: 0, compute, device }
-    }
-
-    /// Notes the present moment.
-    fn mark(&mut self) {
-        self.kept = self.kept.max(self.now.activations);
-        if self.now.total() > self.peak.total() {
-            self.peak = self.now;
-        }
-    }
-
-    /// Takes workspace; give it back by subtracting from `now.workspace`.
-    pub fn take(&mut self, bytes: u64) {
-        self.now.workspace = self.now.workspace.saturating_add(bytes);
-        self.mark();
-    }
-
-    /// Gives workspace back.
-    pub fn give(&mut self, bytes: u64) {
-        self.now.workspace = self.now.workspace.saturating_sub(bytes);
-    }
-
-    /// A matrix product of operands of `lhs` and `rhs` bytes; its result of `out` bytes stays in
-    /// the workspace.
-    ///
-    /// Burn's CPU backend zeroes a result in one buffer and moves it to an aligned one, so that
-    /// the result exists twice for a moment; bf16 is multiplied in fp32 copies of all three.
-    pub fn matmul(&mut self, lhs: u64, rhs: u64, out: u64) {
-        let moment = match (self.device, self.compute) {
-            (DeviceId::Cuda(_), _) => out,
-            (DeviceId::Cpu, Compute::Fp32 | Compute::Tf32 | Compute::Fp16) => 2 * out,
-            (DeviceId::Cpu, Compute::Bf16) => 2 * (lhs + rhs) + 4 * out,
-        };
-        self.take(moment);
-        self.give(moment);
-        self.take(out);
-    }
-
-    /// The highest moment.
-    pub fn peak(&self) -> Estimate {
-        Estimate { kept: self.kept, ..self.peak }
     }
 }

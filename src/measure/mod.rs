@@ -19,7 +19,7 @@ use serde_json::Value;
 pub use cpu::{CpuMeter, process_peak_rss};
 pub use crossing::{Crossing, Direction};
 pub(crate) use estimate::check_elements;
-pub use estimate::{Estimate, Ledger, elements};
+pub use estimate::{Estimate, elements};
 pub use evaluation::Evaluation;
 pub use loading::{Counts, Load, Loading};
 pub use magnitudes::{FIRST, GradientHistogram, Magnitudes, SMALLEST, SMALLEST_NORMAL};

@@ -1,6 +1,7 @@
 //! Networks: what `[model] kind` may name, and what a network gives the runner.
 
 pub mod config;
+pub mod cost;
 pub mod families;
 pub mod generate;
 pub mod language;
@@ -14,12 +15,15 @@ use burn::module::Module;
 use burn::tensor::Tensor;
 use serde::{Deserialize, Serialize};
 
-use crate::measure::{Estimate, Evaluation};
+use crate::measure::Evaluation;
+use crate::ops::cost::Setting;
 use crate::params::WeightsFrom;
 use crate::params::table::Table;
 use crate::recipe::Cell;
 use crate::residence::Offloaded;
 use crate::words::Rule;
+pub use cost::{Operators, Workload};
+
 use config::LanguageModel;
 use families::*;
 use language::Shape;
@@ -90,16 +94,6 @@ pub trait Network: Module + Sized {
     fn evaluate(&self, batch: &Self::Batch) -> Evaluation;
 }
 
-/// Floating-point operations of one step, a multiply-add counted as two.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Flops {
-    pub forward: f64,
-    /// Recomputation not counted.
-    pub backward: f64,
-    /// What backward repeats of forward.
-    pub recompute: f64,
-}
-
 impl Model {
     pub fn parameters(&self) -> u64 {
         match self {
@@ -108,19 +102,9 @@ impl Model {
         }
     }
 
-    pub fn flops(&self, cell: &Cell) -> Flops {
-        match self {
-            Self::Swiglu(config) => config.flops(cell),
-            _ => self.decoder().expect("every other model is a decoder").flops(cell),
-        }
-    }
-
-    /// Bytes the cell needs at its highest moment, from its settings alone.
-    pub fn estimate(&self, cell: &Cell) -> Estimate {
-        match self {
-            Self::Swiglu(config) => config.estimate(cell),
-            _ => self.decoder().expect("every other model is a decoder").estimate(cell),
-        }
+    /// The operators that it is made of.
+    pub fn operators(&self, setting: &Setting) -> Operators {
+        on_model!(self, model => model.operators(setting))
     }
 
     /// Where a language model's weights come from.

@@ -7,17 +7,17 @@ use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 
-use super::{Flops, Kind, Network};
+use super::{Kind, Network, Operators};
 use crate::device::dtype;
-use crate::measure::{Estimate, Evaluation, Ledger, check_elements, elements};
+use crate::measure::{Evaluation, check_elements, elements};
+use crate::ops::cost::Setting;
 use crate::ops::dense::{Arithmetic, WeightLayout};
-use crate::ops::mean_square::mean_square;
-use crate::ops::swiglu::{memory::Sizes, swiglu};
+use crate::ops::mean_square::{self, mean_square};
+use crate::ops::swiglu::{self, swiglu};
 use crate::ops::{Level, Operator};
 use crate::params::source::{Init, Source};
 use crate::params::table::{Group, Table};
 use crate::recipe::{Cell, Train};
-use crate::residence::Memory;
 use crate::words::{Compute, Rule, values};
 
 /// `[model] kind = "swiglu"`
@@ -71,71 +71,17 @@ impl SwigluConfig {
             .saturating_mul(self.intermediate_size as u64)
     }
 
-    /// Three matmuls of N·H·I multiply-adds a layer forward and six backward; level 1 repeats two. N are the
-    /// tokens of all micro-batches.
-    pub fn flops(&self, cell: &Cell) -> Flops {
-        let tokens = (cell.train.tokens() * cell.train.accumulation_steps) as f64;
-        let matmul = 2.0 * tokens * self.hidden_size as f64 * self.intermediate_size as f64;
-        let layers = self.num_hidden_layers as f64;
-        let repeated = match cell.checkpoint.level {
-            Level::Full => 2.0,
-            Level::Keep | Level::Elementwise => 0.0,
-        };
-        Flops {
-            forward: 3.0 * matmul * layers,
-            backward: 6.0 * matmul * layers,
-            recompute: repeated * matmul * layers,
+    /// x ← FFN(x) in each block, and the distance to the target.
+    pub fn operators(&self, setting: &Setting) -> Operators {
+        let sizes = [self.hidden_size, self.intermediate_size].map(|size| size as u64);
+        Operators {
+            block: vec![swiglu::cost(setting, sizes, WeightLayout::InOut)],
+            blocks: self.num_hidden_layers,
+            last: vec![mean_square::cost(setting, sizes[0])],
+            // Input and target.
+            batch: 2 * setting.activation(sizes[0]),
+            ..Operators::default()
         }
-    }
-
-    /// Walks through the last micro-batch of one step: batch, forward, loss, backward, optimizer.
-    pub fn estimate(&self, cell: &Cell) -> Estimate {
-        let sizes = self.sizes(cell);
-        let (level, operator) = (cell.checkpoint.level, cell.ops.swiglu);
-        let layers = self.num_hidden_layers;
-        let weights = 3 * sizes.weight * layers as u64;
-        let optimizer = &cell.train.optimizer;
-
-        let mut ledger = Ledger::new(cell.precision.compute, cell.device_id());
-        ledger.now.weights = weights;
-        let elements = |bytes: u64| bytes / cell.precision.compute.bytes();
-        let on_device = cell.offload().optimizer == Memory::Device;
-        ledger.now.optimizer = if on_device { optimizer.state_bytes(elements(weights)) } else { 0 };
-        ledger.now.host = cell.offload().host_bytes(cell);
-        if cell.train.accumulation_steps > 1 {
-            // Those of earlier micro-batches, to which more are added.
-            ledger.now.gradients = weights;
-        }
-        // Input and target of every micro-batch.
-        ledger.take(2 * sizes.x * cell.train.accumulation_steps as u64);
-        for _ in 0..layers {
-            sizes.forward(&mut ledger, level, operator);
-            // y is the next layer's input; after the last layer it becomes the difference to the
-            // target, which the square keeps.
-            ledger.give(sizes.x);
-            ledger.now.activations += sizes.x;
-        }
-        // The gradient of the loss with respect to y takes the place of the difference.
-        ledger.now.activations -= sizes.x;
-        ledger.take(sizes.x);
-        for layer in (0..layers).rev() {
-            sizes.backward(&mut ledger, level, operator);
-            if layer > 0 {
-                ledger.now.activations -= sizes.x;
-            }
-        }
-        ledger.take(if on_device { optimizer.workspace_bytes(elements(sizes.weight)) } else { 0 });
-        ledger.peak()
-    }
-
-    /// Bytes of one layer's tensors.
-    pub fn sizes(&self, cell: &Cell) -> Sizes {
-        Sizes::new(
-            cell.train.tokens() as u64,
-            self.hidden_size as u64,
-            self.intermediate_size as u64,
-            cell.precision.compute.bytes(),
-        )
     }
 
     pub fn check(&self, cell: &Cell) -> Result<(), Rule> {

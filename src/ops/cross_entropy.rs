@@ -14,9 +14,13 @@
 //!
 //! A negative label (PyTorch's -100) marks a token that is not counted.
 
+mod cost;
+
 use std::ops::Range;
 
 use burn::tensor::{DType, IndexingUpdateOp, Int, Tensor, activation};
+
+pub use cost::cost;
 
 use super::backend::{cube, cube_int, on_cuda, uncube};
 use super::dense::{Arithmetic, Weight};

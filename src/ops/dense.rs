@@ -6,6 +6,7 @@
 
 use burn::tensor::{DType, Tensor};
 
+use super::cost::{Cost, Flops, Moment, Setting};
 use super::function::{InputGradients, custom};
 use super::linear::{Fp32Math, Gradient};
 use super::narrow;
@@ -170,5 +171,45 @@ impl Kept {
             None => (want_weight.then(|| product(lhs, rhs, weight_dtype, math)), None),
         };
         [dx.map(Tensor::into_dispatch), dweight.map(Tensor::into_dispatch), dbias]
+    }
+}
+
+/// x [tokens, inputs] is kept, and under autocast the weight in the compute type. Backward makes dx, frees the
+/// cast, and makes dW.
+pub fn cost(setting: &Setting, [inputs, outputs]: [u64; 2], bias: bool, layout: WeightLayout) -> Cost {
+    let shape = match layout {
+        WeightLayout::InOut => [inputs, outputs],
+        WeightLayout::OutIn => [outputs, inputs],
+    };
+    let weight = setting.weight(shape);
+    let bias = if bias { outputs } else { 0 };
+    let tokens = setting.tokens();
+    let (x, y) = (tokens * inputs, tokens * outputs);
+    let [x_bytes, y_bytes] = [inputs, outputs].map(|columns| setting.activation(columns));
+    let gradients = weight.gradient + bias * setting.stored;
+    let wide = setting.stored > setting.element();
+    // The CPU adds up a bias's gradient in an fp32 copy of g.
+    let sums = if bias > 0 && !setting.on_cuda() && setting.element() < 4 { 4 * y } else { 0 };
+    let forward = Moment::workspace(weight.cast + y_bytes + setting.product(x, weight.elements, y, false));
+    let dx = Moment::workspace(x_bytes + weight.cast + setting.product(y, weight.elements, x, false));
+    let dweight = Moment {
+        gradients,
+        workspace: x_bytes + setting.product(x, y, weight.elements, wide).max(sums),
+        ..Moment::default()
+    };
+    Cost {
+        input: x_bytes,
+        output: y_bytes,
+        holds_input: true,
+        kept: weight.cast,
+        forward,
+        passing: forward,
+        backward: Moment::highest([dx, dweight]),
+        parameters: weight.elements + bias,
+        largest: weight.elements,
+        weights: weight.bytes + bias * setting.stored,
+        gradients,
+        casts: weight.kept_cast,
+        flops: Flops::of_products(2.0 * tokens as f64 * weight.elements as f64),
     }
 }

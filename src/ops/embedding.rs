@@ -4,6 +4,7 @@
 use burn::tensor::{DType, Device, IndexingUpdateOp, Int, Tensor};
 
 use super::backend::{cube, cube_int, on_cuda, uncube};
+use super::cost::{Cost, Moment, Setting};
 use super::function::custom;
 pub use super::kernels::embedding::ScatterPlan;
 use super::kernels::embedding::{DevicePlan, gather, scatter};
@@ -85,4 +86,38 @@ fn sums(g: Tensor<2>, ids: &Ids, vocab: usize, dtype: DType) -> Tensor<2> {
     let g = wide(g);
     let zeros = Tensor::zeros([vocab, g.dims()[1]], (&g.device(), g.dtype()));
     narrow(zeros.select_assign(0, ids.ids.clone(), g, IndexingUpdateOp::Add), dtype)
+}
+
+/// Rows of a table [rows, columns] for each token. Nothing is kept. Where the head reads the `tied` table too, its
+/// gradient is there when this one comes, and the two are added.
+pub fn cost(setting: &Setting, [rows, columns]: [u64; 2], tied: bool) -> Cost {
+    let table = setting.weight([rows, columns]);
+    let y = setting.tokens() * columns * setting.stored;
+    // The kernel reads packed rows.
+    let packed = if table.bytes == table.gradient { 0 } else { table.gradient };
+    // The CPU adds rows to a copy of zeros, in fp32.
+    let added = match setting.on_cuda() {
+        true => 0,
+        false => 8 * table.elements + if setting.stored < 4 { setting.wide(columns) } else { 0 },
+    };
+    let sums = table.gradient.max(added);
+    let forward = Moment::workspace(y + packed);
+    let (backward, gradients) = match tied {
+        true => (Moment::workspace(sums), 0),
+        false => {
+            let workspace = sums - table.gradient;
+            (Moment { gradients: table.gradient, workspace, ..Moment::default() }, table.gradient)
+        }
+    };
+    Cost {
+        output: y,
+        forward,
+        passing: forward,
+        backward,
+        parameters: table.elements,
+        largest: table.elements,
+        weights: table.bytes,
+        gradients,
+        ..Cost::default()
+    }
 }

@@ -11,6 +11,7 @@
 use burn::tensor::Tensor;
 
 use super::backend::{cube, on_cuda, uncube};
+use super::cost::{Cost, Moment, Setting};
 use super::function::custom;
 use super::kernels::gelu as kernels;
 use super::{Operator, narrow, wide};
@@ -55,4 +56,28 @@ fn backward(x: Tensor<2>, g: Tensor<2>) -> Tensor<2> {
     let slope = (x.clone().square() * (3.0 * CUBIC) + 1.0) * SLOPE;
     let rest = (tanh.clone().square() * -1.0 + 1.0) * slope * x;
     narrow((tanh + 1.0 + rest) * wide(g) * 0.5, dtype)
+}
+
+/// x [tokens, columns] is kept; on CUDA dx takes the place of g. The CPU computes in fp32: tanh, in backward also the
+/// slope and a square. Burn's autodiff keeps x, x², tanh and tanh + 1 in fp32.
+pub fn cost(setting: &Setting, columns: u64) -> Cost {
+    let (x, wide) = (setting.activation(columns), setting.wide(columns));
+    let widened = if setting.element() < 4 { wide } else { 0 };
+    let (forward, kept, backward) = match (setting.ops.gelu, setting.on_cuda()) {
+        (Operator::Custom, true) => (x, 0, 0),
+        // Where x is widened it is free before the highest moment.
+        (Operator::Custom, false) => (wide + widened, 0, if widened > 0 { 4 * wide - x } else { 3 * wide }),
+        (Operator::Plain, _) => (6 * wide, 4 * wide, 7 * wide),
+    };
+    let forward = Moment::workspace(forward);
+    Cost {
+        input: x,
+        output: x,
+        holds_input: setting.ops.gelu == Operator::Custom,
+        kept,
+        forward,
+        passing: forward,
+        backward: Moment::workspace(backward),
+        ..Cost::default()
+    }
 }

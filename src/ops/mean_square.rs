@@ -4,6 +4,7 @@
 use burn::tensor::Tensor;
 
 use super::backend::{cube, on_cuda, uncube};
+use super::cost::{Cost, Moment, Setting};
 use super::function::custom;
 use super::kernels::sum::{mean_square_difference, mean_square_difference_backward};
 use super::{narrow, wide};
@@ -33,4 +34,20 @@ pub fn mean_square(y: Tensor<2>, target: Tensor<2>) -> Tensor<1> {
             [Some(dy.into_dispatch())]
         })
     })
+}
+
+/// y [tokens, columns] is kept on CUDA, and its difference to the target in its place on the CPU.
+pub fn cost(setting: &Setting, columns: u64) -> Cost {
+    let y = setting.activation(columns);
+    let wide = if setting.on_cuda() || setting.element() == 4 { 0 } else { setting.wide(columns) };
+    let (forward, backward) = if setting.on_cuda() { (0, y) } else { (setting.wide(columns), y + wide) };
+    let forward = Moment::workspace(forward);
+    Cost {
+        input: y,
+        holds_input: true,
+        forward,
+        passing: forward,
+        backward: Moment::workspace(backward),
+        ..Cost::default()
+    }
 }

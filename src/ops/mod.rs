@@ -5,6 +5,7 @@ pub mod attention;
 pub mod autocast;
 pub mod backend;
 pub mod checkpoint;
+pub mod cost;
 pub mod cross_entropy;
 pub mod dense;
 pub mod embedding;

@@ -13,6 +13,7 @@
 use burn::tensor::{DType, Tensor};
 
 use super::backend::{cube, on_cuda, uncube};
+use super::cost::{Cost, Moment, Setting};
 use super::function::custom;
 use super::kernels::norm as kernels;
 use super::{Operator, narrow, wide};
@@ -133,6 +134,44 @@ fn layer_backward(
     let share = (g.clone() * normal.clone()).mean_dim(1);
     let mean = g.clone().mean_dim(1);
     (narrow((g - mean - normal * share) * rstd, dtype), dweight, dbias)
+}
+
+/// x [tokens, columns] is kept, and `numbers` in fp32 of each token: 1 of RMSNorm, 2 of LayerNorm, which has as
+/// many parameters a column.
+pub fn cost(setting: &Setting, columns: u64, numbers: u64) -> Cost {
+    let stored = setting.stored;
+    let (shape, plain) = ([setting.tokens(), columns], setting.ops.norm == Operator::Plain);
+    let padded = |element| setting.device.padded(shape, element);
+    let (x, wide) = (shape[0] * columns * stored, padded(4));
+    let y = if plain { padded(setting.element()) } else { setting.activation(columns) };
+    let statistics = setting.wide(numbers);
+    let parameters = numbers * columns;
+    // Burn's autodiff keeps x in fp32 as it is squared and as it is scaled, or less its mean both times, and
+    // what the weight multiplies. RMSNorm of an fp32 x keeps x itself.
+    let keeps_x = !plain || (numbers == 1 && stored == 4);
+    let (forward, kept, backward) = match (plain, setting.on_cuda()) {
+        (false, true) => (y + statistics, statistics, x + statistics),
+        (false, false) => (2 * wide + y, statistics, 4 * wide + x),
+        (true, _) => {
+            let kept = if keeps_x { wide } else { 3 * wide } + 3 * statistics;
+            (kept + y, kept, kept + 3 * wide)
+        }
+    };
+    let forward = Moment::workspace(forward);
+    Cost {
+        input: x,
+        output: y,
+        holds_input: keeps_x,
+        kept,
+        forward,
+        passing: forward,
+        backward: Moment::workspace(backward),
+        parameters,
+        largest: columns,
+        weights: parameters * stored,
+        gradients: parameters * stored,
+        ..Cost::default()
+    }
 }
 
 /// 1/√(mean(x²) + ε) of every row, [tokens, 1].

@@ -6,6 +6,7 @@
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 
 use super::backend::{cube, cube_int, on_cuda, uncube};
+use super::cost::{Cost, Moment, Setting};
 use super::embedding::Ids;
 use super::function::custom;
 use super::kernels::rope as kernels;
@@ -80,4 +81,16 @@ fn turn(x: Tensor<2>, rotation: &Rotation, positions: &Tensor<1, Int>, inverse: 
         2,
     );
     narrow(turned.reshape([tokens, columns]), dtype)
+}
+
+/// Of x [tokens, heads · head_dim]. On CUDA the result takes the place of x, and dx that of g. Composed of Burn's
+/// operators it keeps cosines and sines for each token.
+pub fn cost(setting: &Setting, heads: u64, head_dim: u64) -> Cost {
+    let columns = heads * head_dim;
+    let (x, wide, angles) = (setting.activation(columns), setting.wide(columns), setting.wide(head_dim));
+    let plain = setting.ops.rope == Operator::Plain;
+    let kept = if plain { angles } else { 0 };
+    let moment = if setting.on_cuda() && !plain { 0 } else { 2 * wide + angles + x };
+    let moment = Moment::workspace(moment);
+    Cost { input: x, output: x, kept, forward: moment, passing: moment, backward: moment, ..Cost::default() }
 }

@@ -74,12 +74,13 @@ struct Moments {
 }
 
 impl Rule for AdamW {
+    /// Two moments in fp32.
     fn state_bytes(&self, elements: u64) -> u64 {
         2 * 4 * elements
     }
 
     fn workspace_bytes(&self, elements: u64) -> u64 {
-        2 * 4 * elements
+        4 * elements
     }
 
     fn state(&self, elements: usize, device: &Device) -> Box<dyn State> {

@@ -58,10 +58,15 @@ impl OptimizerConfig {
         self.rule().map_or(0, |rule| rule.state_bytes(elements))
     }
 
-    /// Bytes that exist for a moment while a parameter of so many elements is updated on the device, apart from
-    /// the parameter, its gradient and its state.
-    pub fn workspace_bytes(&self, elements: u64) -> u64 {
-        self.rule().map_or(0, |rule| rule.workspace_bytes(elements))
+    /// Bytes that exist for a moment while a parameter of so many elements, of `stored` bytes each, is updated on
+    /// the device, apart from it, its gradient and its state. Our kernels update it `in_place` where they can.
+    pub fn workspace_bytes(&self, device: DeviceId, elements: u64, stored: u64, in_place: bool) -> u64 {
+        let Some(rule) = self.rule() else { return 0 };
+        match device {
+            DeviceId::Cpu => rule.workspace_bytes(elements) + if stored < 4 { 4 * elements } else { 0 },
+            DeviceId::Cuda(_) if in_place => 0,
+            DeviceId::Cuda(_) => elements * stored,
+        }
     }
 }
 
@@ -86,7 +91,7 @@ pub trait Rule: Send {
     /// Bytes kept between steps of so many elements.
     fn state_bytes(&self, elements: u64) -> u64;
 
-    /// As [`OptimizerConfig::workspace_bytes`].
+    /// Bytes of what the formula, composed of Burn's operators in fp32, computes in no other tensor's place.
     fn workspace_bytes(&self, elements: u64) -> u64;
 
     /// The state of a parameter of `elements` elements before its first update.

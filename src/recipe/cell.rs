@@ -15,7 +15,9 @@ use super::sections::{DeviceName, Eval, Measure, Train};
 use super::tagged;
 use crate::data::{Data, sampler};
 use crate::device::{DeviceId, Target};
-use crate::model::Model;
+use crate::measure::Estimate;
+use crate::model::{Model, Operators, Workload};
+use crate::ops::cost::{Flops, Setting};
 use crate::ops::{Checkpoint, Ops};
 use crate::precision::Precision;
 use crate::residence::Offload;
@@ -82,6 +84,45 @@ impl Cell {
     /// Where the blocks of a language model live.
     pub fn offload(&self) -> Offload {
         self.offload.unwrap_or_default()
+    }
+
+    /// What a step of it works on, and how.
+    pub fn workload(&self) -> Workload<'_> {
+        Workload {
+            device: self.device_id(),
+            precision: &self.precision,
+            level: self.checkpoint.level,
+            ops: self.ops,
+            offload: self.offload(),
+            optimizer: &self.train.optimizer,
+            batch_size: self.train.batch_size,
+            seq_len: self.train.seq_len,
+            packed: self.data.is_packed(),
+            accumulation_steps: self.train.accumulation_steps,
+            eval_batches: self.eval.map_or(0, |eval| eval.batches),
+            checkpoint_blocks: 0,
+        }
+    }
+
+    pub fn operators(&self) -> Operators {
+        self.model.operators(&self.workload().setting())
+    }
+
+    /// Bytes the cell needs at its highest moment, from its settings alone.
+    pub fn estimate(&self) -> Estimate {
+        self.operators().estimate(&self.workload())
+    }
+
+    /// Of a whole step without padding.
+    pub fn flops(&self) -> Flops {
+        self.operators().flops(&self.workload()) * self.train.accumulation_steps as f64
+    }
+
+    /// Of sequences with so many tokens together, whose squared lengths add up to `squares`.
+    pub fn flops_of(&self, tokens: u64, squares: f64) -> Flops {
+        let workload = self.workload();
+        let setting = Setting { batch: 1, sequence: tokens, squares, ..workload.setting() };
+        self.model.operators(&setting).flops(&workload)
     }
 
     /// Rules over more than one key. Each technique checks its own.

@@ -60,7 +60,7 @@ pub fn floor(line: &Line) -> Option<[f64; 2]> {
     let shape = cell.model.decoder().filter(|_| cell.offload().moves())?;
     let updates = !matches!(cell.train.optimizer, OptimizerConfig::None(_));
     let copies = cell.offload().fewest_copies(shape.layers, cell.train.accumulation_steps, updates);
-    let bytes = shape.block_bytes(cell) as f64;
+    let bytes = (cell.operators().block_parameters() * cell.precision.stored_bytes()) as f64;
     let time = |copies: usize, rate: Option<f64>| Some(copies as f64 * bytes / rate?);
     let most = copies.backward_to_device.max(copies.backward_to_host);
     Some([time(copies.forward_to_device, ceilings.host_to_device)?, time(most, ceilings.both_ways)?])
@@ -77,8 +77,9 @@ fn against_floor(comparison: &Comparison) -> Option<Table> {
 fn needed(comparison: &Comparison) -> String {
     let bytes = |i: usize| {
         let cell = comparison.lines[i].cell;
-        let shape = cell.model.decoder()?;
-        Some(2 * shape.layers as u64 * shape.block_bytes(cell))
+        let operators = cell.operators();
+        let blocks = operators.blocks as u64 * operators.block_parameters();
+        (blocks > 0).then(|| 2 * blocks * cell.precision.stored_bytes())
     };
     let sizes: BTreeSet<u64> = moved(comparison).filter_map(bytes).collect();
     let sizes: Vec<String> = sizes.into_iter().map(|bytes| Bytes(bytes).to_string()).collect();
@@ -172,11 +173,11 @@ mod tests {
             ]
         );
         assert_eq!(crossed.rows[1][6..], ["12.0 ms", "36 %", "40 %", "90 %"]);
-        // 12 · 64² weights of 4 bytes a block: 197 kB. After an update both blocks are loaded in
-        // forward, 0.393 ms at 1 GB/s; backward sends two, 0.786 ms at 0.5 GB/s.
+        // 12 · 64² weights, 576 biases and 256 numbers of norms, of 4 bytes, a block: 200 kB. After an update both
+        // blocks are loaded in forward, 0.400 ms at 1 GB/s; backward sends two, 0.800 ms at 0.5 GB/s.
         assert_eq!(
             floor.rows[0],
-            ["naive", "393 µs", "2.00 ms", "5.09x", "786 µs", "2.00 ms", "2.54x", "3.39x"]
+            ["naive", "400 µs", "2.00 ms", "5.00x", "800 µs", "2.00 ms", "2.50x", "3.33x"]
         );
         assert_eq!(
             text,

@@ -4,8 +4,9 @@
 use super::document::{Block, Table};
 use super::table::Comparison;
 use crate::model::Model;
-use crate::ops::swiglu::memory::Sizes;
-use crate::ops::{Level, Operator};
+use crate::ops::cost::Setting;
+use crate::ops::dense::WeightLayout;
+use crate::ops::{Level, Ops, swiglu};
 use crate::recipe::Cell;
 use crate::words::Bytes;
 use crate::words::text::percent;
@@ -47,7 +48,9 @@ fn kept_rows(comparison: &Comparison) -> Vec<Vec<String>> {
         let Some((tokens, hidden, intermediate)) = sizes(line.cell) else { continue };
         let compute = line.cell.precision.compute;
         let kept = |level| {
-            Sizes::new(tokens, hidden, intermediate, compute.bytes()).kept_with_input(level, Operator::Custom)
+            let setting = Setting { level, ops: Ops::default(), ..line.cell.workload().setting() };
+            let cost = swiglu::cost(&setting, [hidden, intermediate], WeightLayout::InOut);
+            cost.input + cost.kept
         };
         let all = kept(Level::Keep);
         let mut row = vec![comparison.shapes[line.shape].label.clone()];

@@ -67,7 +67,7 @@ impl Line<'_> {
 
     /// Estimated bytes at the cell's highest moment.
     pub fn estimate(&self) -> u64 {
-        self.row.map_or_else(|| self.cell.model.estimate(self.cell), |row| row.estimate).total()
+        self.row.map_or_else(|| self.cell.estimate(), |row| row.estimate).total()
     }
 
     pub fn estimate_over_measured(&self) -> Option<f64> {

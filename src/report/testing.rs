@@ -213,7 +213,7 @@ pub fn bad_row(cell: &Cell, status: Status, reason: &str) -> Row {
 /// backward time.
 pub fn rows(recipe: &Recipe) -> Vec<Row> {
     let row = |cell: &Cell| {
-        let flops = cell.model.flops(cell);
+        let flops = cell.flops();
         let level = cell.checkpoint.level.number();
         let forward = flops.forward / 80e9;
         let backward = (flops.backward + flops.recompute) / 78e9 * (1.0 + level * 0.03);

@@ -98,7 +98,7 @@ impl Timelines {
         let line = |timeline: &Timeline| &comparison.lines[timeline.line];
         let work = |timeline: &&Timeline| {
             let cell = line(timeline).cell;
-            cell.model.flops(cell).forward
+            cell.flops().forward
         };
         let largest = self.drawn.iter().max_by(|a, b| work(a).total_cmp(&work(b))).map(|t| line(t).shape);
         let all = self.drawn.len() <= MOST;

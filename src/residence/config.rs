@@ -2,8 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::activations::SLOTS as ACTIVATION_SLOTS;
-use super::engine::GRADIENT_SLOTS;
 use crate::device::DeviceId;
 use crate::recipe::Cell;
 use crate::words::Rule;
@@ -28,14 +26,6 @@ pub struct Placement {
     pub device: DeviceId,
     /// Whether gradients of several micro-batches are added up.
     pub accumulates: bool,
-}
-
-impl Placement {
-    /// Whether gradients have buffers of their own on the host. What updates on the host has the weights
-    /// in its masters: gradients may take their place, once the last backward that reads them has.
-    pub fn separate_gradients(&self) -> bool {
-        self.accumulates || self.offload.optimizer == Memory::Device
-    }
 }
 
 /// Which memory.
@@ -121,49 +111,10 @@ impl Offload {
         self.strategy != Strategy::None
     }
 
-    /// Slots for weights and gradients that hold memory all the time.
-    pub fn slot_count(&self, device: DeviceId) -> u64 {
-        match device {
-            DeviceId::Cpu => self.buffers as u64,
-            DeviceId::Cuda(_) => (self.buffers + GRADIENT_SLOTS) as u64,
-        }
-    }
-
-    /// Slots that take memory only while they hold gradients: one, and what it becomes when the next
-    /// parameter's are put into it.
-    pub fn momentary_slots(&self, device: DeviceId) -> u64 {
-        2 * u64::from(device == DeviceId::Cpu)
-    }
-
-    /// Slots for the inputs of blocks that hold memory at a time.
-    pub fn activation_slots(&self, device: DeviceId) -> u64 {
-        match (self.activations, device) {
-            (Memory::Device, _) => 0,
-            (Memory::Host, DeviceId::Cuda(_)) => 2 * ACTIVATION_SLOTS as u64,
-            // One is read; under `overlap` the next is there too.
-            (Memory::Host, DeviceId::Cpu) => 1 + u64::from(self.strategy == Strategy::Overlap),
-        }
-    }
-
-    /// Bytes on the host, from the cell's settings alone: the buffers of blocks and of their inputs, and
-    /// what an optimizer has there.
-    pub fn host_bytes(&self, cell: &Cell) -> u64 {
-        let stored = cell.precision.stored_bytes();
-        let parameters = cell.model.parameters();
-        let decoder = cell.model.decoder();
-        let blocks = decoder.map_or(0, |shape| shape.block_weights());
-        let inputs = decoder.map_or(0, |shape| shape.layers * shape.hidden_size * cell.train.tokens()) as u64;
-        let accumulates = cell.train.accumulation_steps > 1;
-        let placement = Placement { offload: *self, device: cell.device_id(), accumulates };
-        let moving = if self.moves() { blocks } else { 0 };
-        let buffers = moving * stored * (1 + u64::from(placement.separate_gradients()));
-        let activations = if self.activations == Memory::Host { inputs * stored } else { 0 };
-        let optimizer = match self.optimizer {
-            Memory::Device => 0,
-            // fp32 master weights and moments; what is not in blocks crosses in buffers of its own.
-            Memory::Host => parameters * 3 * 4 + (parameters - moving) * stored,
-        };
-        buffers + activations + optimizer
+    /// Whether gradients have buffers of their own on the host. What updates on the host has the weights
+    /// in its masters: gradients may take their place, once the last backward that reads them has.
+    pub fn separate_gradients(&self, accumulates: bool) -> bool {
+        accumulates || self.optimizer == Memory::Device
     }
 
     /// Rules over the section alone.

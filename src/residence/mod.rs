@@ -4,6 +4,7 @@
 
 mod activations;
 mod config;
+mod cost;
 mod engine;
 mod floor;
 mod layout;
@@ -19,6 +20,7 @@ use burn::module::Module;
 use burn::tensor::{DType, Gradients, Tensor};
 
 pub use config::{Memory, Offload, Placement, Strategy};
+pub use cost::Moved;
 pub use offloaded::{Compute, Offloaded};
 pub use store::ParameterStore;
 pub use strategy::Movement;

@@ -66,7 +66,7 @@ impl Offloaded {
             dtype,
             slots: offload.buffers,
             gradient_slots: if trainable > 0 { GRADIENT_SLOTS } else { 0 },
-            gradients: trainable > 0 && placement.separate_gradients(),
+            gradients: trainable > 0 && placement.offload.separate_gradients(placement.accumulates),
         };
         let mut store = None;
         for (i, layout) in layouts.iter().enumerate() {

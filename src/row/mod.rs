@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 
 use crate::device::{Ceilings, DeviceInfo};
 use crate::measure::{Estimate, Measurement};
-use crate::model::Flops;
+use crate::ops::cost::Flops;
 use crate::recipe::Cell;
 use crate::words::Settings;
 
@@ -92,8 +92,8 @@ impl Row {
             status,
             reason,
             measurement: None,
-            estimate: cell.model.estimate(cell),
-            flops: cell.model.flops(cell),
+            estimate: cell.estimate(),
+            flops: cell.flops(),
             environment: environment.clone(),
         }
     }
@@ -118,7 +118,7 @@ impl Row {
         if let Some([batch_size, seq_len]) = measurement.loading.as_ref().and_then(|l| l.largest_batch) {
             let mut largest = cell.clone();
             (largest.train.batch_size, largest.train.seq_len) = (batch_size, seq_len);
-            self.estimate = largest.model.estimate(&largest);
+            self.estimate = largest.estimate();
         }
         Self { measurement: Some(measurement), ..self }
     }
@@ -129,6 +129,8 @@ impl Row {
     }
 }
 
+#[cfg(test)]
+mod estimate_tests;
 #[cfg(test)]
 mod tests {
     use super::*;

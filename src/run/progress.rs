@@ -125,7 +125,7 @@ impl Label {
                 let value = settings.get(key)?;
                 Some(format!("{key}={}", text::value(value)))
             });
-            let flops = cell.model.flops(cell);
+            let flops = cell.flops();
             let steps = cell.measure.length.steps().map(|steps| cell.measure.warmup + steps);
             Self {
                 number: position + 1,

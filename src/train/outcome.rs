@@ -28,15 +28,15 @@ pub fn measurement(cell: &Cell, outcome: Outcome) -> Measurement {
     let steps = seconds[0].len();
     let step = Samples::new((0..steps).map(|i| seconds.iter().map(|s| s[i]).sum()).collect());
     let [forward, backward, optimizer] = seconds.map(Samples::new);
-    let (tokens_per_second, flops_per_second) = match (&loading, cell.model.decoder()) {
+    let (tokens_per_second, flops_per_second) = match &loading {
         // Steps differ in size: means over all of them, of what was no padding.
-        (Some((loading, squares)), Some(shape)) => {
-            let flops = shape.flops_of(cell, loading.tokens() as f64, *squares);
+        Some((loading, squares)) => {
+            let flops = cell.flops_of(loading.tokens(), *squares);
             let both: f64 = forward.seconds.iter().chain(&backward.seconds).sum();
             (loading.tokens() as f64 / run_seconds, (flops.forward + flops.backward) / both)
         }
-        _ => {
-            let flops = cell.model.flops(cell);
+        None => {
+            let flops = cell.flops();
             let tokens = (cell.train.tokens() * cell.train.accumulation_steps * steps) as f64;
             let both = forward.median + backward.median;
             (tokens / run_seconds, (flops.forward + flops.backward) / both)

@@ -42,8 +42,7 @@ fn run<K: Kind<Network: Build>>(
     on_step: &mut dyn FnMut(usize, usize),
 ) -> Result<Outcome, Stop> {
     let id = cell.device_id();
-    device::require_host_memory(cell.offload().host_bytes(cell))
-        .map_err(|reason| Stop::OutOfMemory { reason })?;
+    device::require_host_memory(cell.estimate().host).map_err(|reason| Stop::OutOfMemory { reason })?;
     // Before memory is counted: a corpus is not the cell's.
     let feed = K::Network::feed(cell);
     let mut meter = id.meter();

@@ -10,9 +10,10 @@ use serde_json::{Map, Value};
 
 use super::{ConfigError, ConfigFile, Dimension};
 use crate::device::DeviceId;
-use crate::model::Kind;
 use crate::model::families::Family;
 use crate::model::language::{Computation, Decoder, Shape};
+use crate::model::{Kind, Operators};
+use crate::ops::cost::Setting;
 use crate::params::WeightsFrom;
 use crate::params::source::Source;
 use crate::params::table::{Group, Table, Tuning};
@@ -91,6 +92,11 @@ impl<F: Family> LanguageModel<F> {
         let others = table.elements(|entry| entry.group != Group::Block(0));
         let all = block.saturating_mul(shape.layers as u128).saturating_add(others);
         Shape { parameters: u64::try_from(all).unwrap_or(u64::MAX), ..shape }
+    }
+
+    /// Its operators.
+    pub fn operators(&self, setting: &Setting) -> Operators {
+        F::operators(&self.config, setting)
     }
 
     /// Its parameters, stored in this type.

@@ -7,12 +7,16 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::Family;
+use crate::model::Operators;
 use crate::model::config::{ConfigError, ConfigFile, Dimension, dimensions, head_dim};
 use crate::model::language::parts::{DEVIATION, Linear, Norm, NormKind};
-use crate::model::language::{Block, Context, LayerCache, Outline, Positions, Shape, attend};
-use crate::ops::attention::attention_packed;
-use crate::ops::gelu::gelu;
+use crate::model::language::{Block, Context, LayerCache, Outline, Positions, Shape, attend, batch_bytes};
+use crate::ops::attention::{self, HeadSizes, attention_packed};
+use crate::ops::cost::{Cost, Setting};
+use crate::ops::dense::{self, WeightLayout};
+use crate::ops::gelu::{self, gelu};
 use crate::ops::residual::residual;
+use crate::ops::{cross_entropy, embedding, norm};
 use crate::params::source::Source;
 
 dimensions! {
@@ -118,6 +122,44 @@ impl Family for Gpt2 {
                 LearnedOrSinusoidal::Sinusoidal => Positions::Sinusoidal,
             },
             head_bias: false,
+        }
+    }
+
+    fn operators(config: &Gpt2Config, setting: &Setting) -> Operators {
+        let [vocab, hidden, inner] =
+            [config.vocab_size, config.hidden_size, config.intermediate_size].map(|size| size as u64);
+        let heads = config.num_attention_heads as u64;
+        let sizes = HeadSizes { heads, kv_heads: heads, head_dim: hidden / heads };
+        let conv = |inputs, outputs| dense::cost(setting, [inputs, outputs], true, WeightLayout::InOut);
+        let norm = || norm::cost(setting, hidden, 2);
+        let (positions, tables) = match config.positions {
+            LearnedOrSinusoidal::Learned => {
+                let rows = config.max_position_embeddings as u64;
+                (embedding::cost(setting, [rows, hidden], false), 0)
+            }
+            LearnedOrSinusoidal::Sinusoidal => (Cost::default(), setting.sequence * hidden * 4),
+        };
+        let tied = config.tie_word_embeddings;
+        Operators {
+            first: vec![Cost::sum(embedding::cost(setting, [vocab, hidden], tied), positions)],
+            block: vec![
+                Cost::residual(&[
+                    norm(),
+                    conv(hidden, 3 * hidden),
+                    attention::cost(setting, sizes),
+                    conv(hidden, hidden),
+                ]),
+                Cost::residual(&[
+                    norm(),
+                    conv(hidden, inner),
+                    gelu::cost(setting, inner),
+                    conv(inner, hidden),
+                ]),
+            ],
+            blocks: config.num_hidden_layers,
+            last: vec![norm(), cross_entropy::cost(setting, [vocab, hidden], tied)],
+            batch: batch_bytes(setting),
+            tables,
         }
     }
 }

@@ -6,14 +6,18 @@ use burn::tensor::{Tensor, activation};
 use serde_json::{Map, Value, json};
 
 use super::Family;
+use crate::model::Operators;
 use crate::model::config::{ConfigError, ConfigFile, Dimension, dimensions, head_dim};
 use crate::model::language::parts::{Linear, Norm, NormKind};
-use crate::model::language::{Block, Context, LayerCache, Outline, Positions, Shape, attend};
+use crate::model::language::{Block, Context, LayerCache, Outline, Positions, Shape, attend, batch_bytes};
+use crate::ops::attention::{self, HeadSizes};
 use crate::ops::autocast::weight;
-use crate::ops::dense::WeightLayout;
+use crate::ops::cost::{Cost, Setting};
+use crate::ops::dense::{self, WeightLayout};
 use crate::ops::residual::residual;
-use crate::ops::rope::rope;
-use crate::ops::swiglu::swiglu;
+use crate::ops::rope::{self, rope};
+use crate::ops::swiglu::{self, swiglu};
+use crate::ops::{cross_entropy, embedding, norm};
 use crate::params::source::Source;
 
 dimensions! {
@@ -145,6 +149,43 @@ impl<const BIASES: bool> Family for LlamaLike<BIASES> {
             norm_kind: NormKind::Rms(config.rms_norm_eps),
             positions: Positions::Rotary { columns: config.head_dim, theta: config.rope_theta },
             head_bias: false,
+        }
+    }
+
+    fn operators(config: &LlamaConfig, setting: &Setting) -> Operators {
+        let [vocab, hidden, inner, heads, kv_heads, head_dim] = [
+            config.vocab_size,
+            config.hidden_size,
+            config.intermediate_size,
+            config.num_attention_heads,
+            config.num_key_value_heads,
+            config.head_dim,
+        ]
+        .map(|size| size as u64);
+        let (queries, keys) = (heads * head_dim, kv_heads * head_dim);
+        let linear =
+            |inputs, outputs, bias| dense::cost(setting, [inputs, outputs], bias, WeightLayout::OutIn);
+        let projection = |columns| linear(hidden, columns, config.attention_bias);
+        let turned =
+            |heads| Cost::sequence(&[projection(heads * head_dim), rope::cost(setting, heads, head_dim)]);
+        let norm = || norm::cost(setting, hidden, 1);
+        let tied = config.tie_word_embeddings;
+        Operators {
+            first: vec![embedding::cost(setting, [vocab, hidden], tied)],
+            block: vec![
+                Cost::residual(&[
+                    norm(),
+                    Cost::fan(&[turned(heads), turned(kv_heads), projection(keys)]),
+                    attention::cost(setting, HeadSizes { heads, kv_heads, head_dim }),
+                    linear(queries, hidden, false),
+                ]),
+                Cost::residual(&[norm(), swiglu::cost(setting, [hidden, inner], WeightLayout::OutIn)]),
+            ],
+            blocks: config.num_hidden_layers,
+            last: vec![norm(), cross_entropy::cost(setting, [vocab, hidden], tied)],
+            batch: batch_bytes(setting),
+            // Cosines and sines of every position.
+            tables: setting.sequence * head_dim * 4,
         }
     }
 }

@@ -12,8 +12,10 @@ use serde_json::{Map, Value};
 pub use gpt2::{Gpt2, Gpt2Config, LearnedOrSinusoidal};
 pub use llama::{Llama, LlamaConfig, Qwen2};
 
+use super::Operators;
 use super::config::{ConfigError, ConfigFile, Dimension};
 use super::language::{Block, Outline};
+use crate::ops::cost::Setting;
 
 /// A kind of language model.
 pub trait Family: Clone + Debug + PartialEq + Send + Sync + 'static {
@@ -46,4 +48,7 @@ pub trait Family: Clone + Debug + PartialEq + Send + Sync + 'static {
     fn read(file: &ConfigFile, written: &mut Map<String, Value>) -> Result<(), ConfigError>;
 
     fn outline(config: &Self::Config) -> Outline;
+
+    /// The operators, in the order of forward.
+    fn operators(config: &Self::Config, setting: &Setting) -> Operators;
 }

@@ -7,10 +7,9 @@ use std::sync::Arc;
 use burn::module::{Module, ModuleDisplay};
 use burn::tensor::{DType, FloatDType, Tensor};
 
-use super::memory::Shape;
 use super::parts::{Embedding, Linear, Norm, NormKind};
 use super::positions::{PositionalEncoding, Positions};
-use super::{Cache, Computation, LayerCache, Tokens};
+use super::{Cache, Computation, LayerCache, Shape, Tokens};
 use crate::model::families::Family;
 use crate::ops::attention::{Heads, Mask};
 use crate::ops::autocast::{autocast, region, weight};

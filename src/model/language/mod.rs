@@ -2,19 +2,20 @@
 
 mod cache;
 mod decoder;
-pub mod memory;
 pub mod parts;
 mod positions;
+mod shape;
 mod training;
 
 use burn::tensor::{Device, Int, Tensor};
 
 pub use cache::{Cache, LayerCache};
 pub use decoder::{Block, Context, Decoder, Outline};
-pub use memory::Shape;
 pub use positions::Positions;
+pub use shape::Shape;
 
 use crate::ops::attention::{Mask, attend_cached, attention};
+use crate::ops::cost::Setting;
 use crate::ops::dense::Arithmetic;
 use crate::ops::embedding::Ids;
 use crate::ops::{Level, Ops};
@@ -77,6 +78,12 @@ pub fn attend([q, k, v]: [Tensor<2>; 3], context: &Context, cache: Option<LayerC
             attend_cached(q.inner(), k, v, *heads, keys, mask, *arithmetic)
         }
     }
+}
+
+/// Bytes of a micro-batch: ids of tokens and of positions, each with the order in which gradients are added, and
+/// labels.
+pub fn batch_bytes(setting: &Setting) -> u64 {
+    9 * 4 * setting.tokens()
 }
 
 /// What no language model can run.

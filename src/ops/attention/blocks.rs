@@ -116,3 +116,27 @@ pub fn attend_backward(split: Split, g: Tensor<3>, mask: &Mask, arithmetic: Arit
     }
     [dq, dk, dv]
 }
+
+/// Elements of the scores of the largest block, of one head of one sequence: those of its queries over the keys that
+/// are not after its last one. That is the last of the whole blocks, or what is left after them.
+pub fn largest_block(batch: usize, heads: usize, sequence: usize) -> usize {
+    let size = block(batch, heads, sequence, sequence).min(sequence);
+    let whole = sequence / size * size;
+    (size * whole).max((sequence - whole) * sequence)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 8 heads of 16 sequences of 1000 tokens: 128 000 scores in fp32 a query, of which 192 MiB hold 393, and a
+    /// quarter of the sequence is 250; 256 of them are a block, whose last whole one ends at 768.
+    #[test]
+    fn the_largest_block_sees_the_most_keys() {
+        assert_eq!(block(16, 8, 1000, 1000), 256);
+        assert_eq!(largest_block(16, 8, 1000), (1000 - 768) * 1000);
+        assert_eq!(largest_block(16, 8, 800), 256 * 768);
+        // Short sequences are one block.
+        assert_eq!(largest_block(2, 2, 100), 100 * 100);
+    }
+}

@@ -17,6 +17,7 @@
 
 mod blocks;
 mod composed;
+mod cost;
 mod heads;
 mod packing;
 mod softmax;
@@ -28,8 +29,8 @@ use super::backend::on_cuda;
 use super::dense::Arithmetic;
 use super::function::custom;
 use super::narrow;
-pub use blocks::block;
 use blocks::{Split, attend, attend_backward};
+pub use cost::{HeadSizes, cost};
 pub use heads::Heads;
 pub use packing::{Bucket, Buckets, Grain, Packing, Places};
 

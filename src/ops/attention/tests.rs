@@ -2,8 +2,9 @@
 
 use burn::tensor::{DType, Int, Tensor};
 
+use super::blocks::block;
 use super::blocks::{Split, attend, attend_backward};
-use super::{Buckets, Grain, Heads, Mask, Packing, attention, attention_packed, block};
+use super::{Buckets, Grain, Heads, Mask, Packing, attention, attention_packed};
 use crate::ops::Operator;
 use crate::ops::dense::Arithmetic;
 use crate::ops::linear::Fp32Math;

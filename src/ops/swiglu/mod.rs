@@ -20,15 +20,17 @@
 //! | 0.5 | x, a, b    | N(H + 2I) | s, h |
 //! | 1   | x          | NH        | a, b (two matmuls), s, h |
 
+mod cost;
 mod formula;
 mod gate;
 mod gate_cpu;
 mod gate_cuda;
-pub mod memory;
 
 use burn::backend::Flex;
 use burn::tensor::{Tensor, activation};
 use burn_cubecl::CubeBackend;
+
+pub use cost::cost;
 
 use self::gate::Gate;
 use super::backend::{Computes, on_cuda};

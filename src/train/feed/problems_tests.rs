@@ -67,7 +67,7 @@ fn every_step_has_the_same_problems() {
 /// Three products of 15 tokens, 7 x 13, in two layers, for each of four micro-batches; backward twice that.
 #[test]
 fn operations_are_those_of_all_micro_batches() {
-    let flops = cell().model.flops(&cell());
+    let flops = cell().flops();
     let forward = f64::from(2 * 3 * 15 * 7 * 13 * 2 * 4);
     assert_eq!((flops.forward, flops.backward), (forward, 2.0 * forward));
 }

@@ -1,0 +1,233 @@
+//! A training step's memory and arithmetic: the fold of its operators' costs, and what else the device holds.
+
+use crate::measure::Estimate;
+use crate::ops::cost::{Cost, Flops, Moment, Setting};
+use crate::ops::{Level, Operator, Ops};
+use crate::optim::OptimizerConfig;
+use crate::precision::Precision;
+use crate::residence::{Memory, Moved, Offload};
+use crate::words::DeviceId;
+
+/// What a step of a network works on, and how.
+#[derive(Clone, Copy, Debug)]
+pub struct Workload<'a> {
+    pub device: DeviceId,
+    pub precision: &'a Precision,
+    pub level: Level,
+    pub ops: Ops,
+    pub offload: Offload,
+    pub optimizer: &'a OptimizerConfig,
+    /// Sequences of a micro-batch, and tokens of each.
+    pub batch_size: usize,
+    pub seq_len: usize,
+    /// Whether all of them are one sequence of packed samples.
+    pub packed: bool,
+    pub accumulation_steps: usize,
+    /// Batches that evaluation reads.
+    pub eval_batches: usize,
+    /// Blocks of a segment, of which only the input is kept and which backward computes again; 0: none.
+    pub checkpoint_blocks: usize,
+}
+
+impl Workload<'_> {
+    /// Of one micro-batch.
+    pub fn setting(&self) -> Setting {
+        let (batch, sequence) = (self.batch_size as u64, self.seq_len as u64);
+        let squares = (batch * sequence) as f64 * sequence as f64;
+        // Composed attention holds the scores of all tokens with each other.
+        let square = self.packed && self.ops.attention == Operator::Plain;
+        let (batch, sequence) = if square { (1, batch * sequence) } else { (batch, sequence) };
+        Setting {
+            device: self.device,
+            batch,
+            sequence,
+            squares,
+            compute: self.precision.compute,
+            stored: self.precision.stored_bytes(),
+            keeps_casts: self.accumulation_steps > 1 && !self.offload.moves(),
+            ops: self.ops,
+            level: self.level,
+        }
+    }
+}
+
+/// The operators of a network, in the order in which they run.
+#[derive(Clone, Debug, Default)]
+pub struct Operators {
+    /// Before the blocks.
+    pub first: Vec<Cost>,
+    pub block: Vec<Cost>,
+    pub blocks: usize,
+    /// After the blocks, the loss included.
+    pub last: Vec<Cost>,
+    /// Bytes of a micro-batch, and of tables that no step changes.
+    pub batch: u64,
+    pub tables: u64,
+}
+
+impl Operators {
+    pub fn parameters(&self) -> u64 {
+        self.block_parameters() * self.blocks as u64
+            + self.first.iter().chain(&self.last).map(|cost| cost.parameters).sum::<u64>()
+    }
+
+    pub fn block_parameters(&self) -> u64 {
+        self.block.iter().map(|cost| cost.parameters).sum()
+    }
+
+    /// Of one micro-batch.
+    pub fn flops(&self, workload: &Workload) -> Flops {
+        self.whole(workload).flops
+    }
+
+    /// All of it, as forward and backward of one micro-batch go through it.
+    fn whole(&self, workload: &Workload) -> Cost {
+        let block = Cost::sequence(&self.block);
+        let mut parts = self.first.clone();
+        if workload.offload.moves() {
+            parts.extend(vec![workload.offload.block(block.recomputed(), workload.device); self.blocks]);
+        } else if workload.checkpoint_blocks > 0 {
+            let all = vec![block; self.blocks];
+            parts.extend(
+                all.chunks(workload.checkpoint_blocks).map(|segment| Cost::sequence(segment).recomputed()),
+            );
+        } else {
+            (0..self.blocks).for_each(|_| parts.extend(&self.block));
+        }
+        parts.extend(&self.last);
+        Cost::sequence(&parts)
+    }
+
+    /// Sizes of what moves between the host and the device.
+    fn moved(&self, workload: &Workload) -> Moved {
+        let blocks = self.blocks as u64;
+        Moved {
+            blocks,
+            parameters: self.block_parameters(),
+            others: self.parameters() - self.block_parameters() * blocks,
+            input: self.block.first().map_or(0, |cost| cost.input),
+            stored: workload.precision.stored_bytes(),
+            accumulates: workload.accumulation_steps > 1,
+        }
+    }
+
+    /// What is there during a micro-batch besides weights and optimizer state, and during an update.
+    fn there(&self, workload: &Workload) -> (Moment, Moment) {
+        let Workload { device, offload, optimizer, precision, .. } = *workload;
+        let whole = self.whole(workload);
+        let moved = self.moved(workload);
+        let batches = (workload.accumulation_steps + workload.eval_batches) as u64;
+        let there = self.tables + batches * self.batch + offload.slot_bytes(&moved, device);
+        let stored = precision.stored_bytes();
+        // A block is updated as a whole, in a copy of its slot; a parameter whose rows are padded is packed first.
+        let (updated, in_place) = match offload.moves() {
+            true => (moved.parameters, false),
+            false => (whole.largest, whole.weights == whole.parameters * stored),
+        };
+        let workspace = match offload.optimizer {
+            Memory::Host => 0,
+            Memory::Device => optimizer.workspace_bytes(device, updated, stored, in_place),
+        };
+        // Of earlier micro-batches, to which more are added.
+        let earlier = if moved.accumulates { whole.gradients } else { 0 };
+        (
+            Moment::workspace(there) + Moment::gradients(earlier),
+            Moment::workspace(there + workspace) + Moment::gradients(whole.gradients),
+        )
+    }
+
+    /// Bytes at the highest moment of a step: of its last micro-batch, or of its update.
+    pub fn estimate(&self, workload: &Workload) -> Estimate {
+        let Workload { offload, optimizer, .. } = *workload;
+        let whole = self.whole(workload);
+        let (there, update) = self.there(workload);
+        let highest = Moment::highest([there + whole.forward, there + whole.backward, update]);
+        Estimate {
+            weights: whole.weights + whole.casts,
+            gradients: highest.gradients,
+            optimizer: match offload.optimizer {
+                Memory::Host => 0,
+                Memory::Device => optimizer.state_bytes(self.parameters()),
+            },
+            activations: highest.kept,
+            workspace: highest.workspace,
+            host: offload.host_bytes(&self.moved(workload)),
+            kept: whole.kept,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::recipe::{Recipe, Source};
+
+    /// Four blocks of x and y of 10 bytes that keep x and 100 bytes, with 130 at once in forward and 150 in
+    /// backward, in segments of so many.
+    fn kept_and_moments(checkpoint_blocks: usize) -> [u64; 3] {
+        let forward = Moment::workspace(130);
+        let block = Cost {
+            input: 10,
+            output: 10,
+            holds_input: true,
+            kept: 100,
+            forward,
+            passing: forward,
+            backward: Moment::workspace(150),
+            ..Cost::default()
+        };
+        let operators = Operators { block: vec![block], blocks: 4, ..Operators::default() };
+        let (precision, optimizer) = (Precision::default(), OptimizerConfig::default());
+        let workload = Workload {
+            device: DeviceId::Cpu,
+            precision: &precision,
+            level: Level::Keep,
+            ops: Ops::default(),
+            offload: Offload::default(),
+            optimizer: &optimizer,
+            batch_size: 1,
+            seq_len: 1,
+            packed: false,
+            accumulation_steps: 1,
+            eval_batches: 0,
+            checkpoint_blocks,
+        };
+        let whole = operators.whole(&workload);
+        [whole.kept, whole.forward.total(), whole.backward.total()]
+    }
+
+    #[test]
+    fn segments_keep_their_inputs_and_backward_has_one_of_them() {
+        // All is kept: 4 · 100 and three inputs; in forward 3 · 100, two inputs kept and one read, and 130; in
+        // backward 3 · 100, three inputs and 150.
+        assert_eq!(kept_and_moments(0), [430, 460, 480]);
+        // Three inputs; in forward two, one more that is read, and 130; in backward three and 150.
+        assert_eq!(kept_and_moments(1), [30, 160, 180]);
+        // The input of the second segment; in forward that, one inside of the segment, and 130; in backward that
+        // and the highest moment of two blocks: 100 of the first, an input, and 150.
+        assert_eq!(kept_and_moments(2), [10, 150, 270]);
+        // Nothing besides the network's input; backward has all blocks again, as without segments.
+        assert_eq!(kept_and_moments(4), [0, 140, 480]);
+    }
+
+    /// The operators have all of a network's parameters.
+    #[test]
+    fn operators_have_the_parameters_of_the_configuration() {
+        let gpt2 = "kind = \"gpt2\"\npreset = \"gpt2\"\n";
+        let models = [
+            "kind = \"qwen2\"\npreset = \"qwen2.5-0.5b\"\n".to_string(),
+            "kind = \"qwen2\"\npreset = \"qwen2.5-7b\"\n".to_string(),
+            gpt2.to_string(),
+            format!("{gpt2}positions = \"sinusoidal\"\ntie_word_embeddings = false\n"),
+            "kind = \"swiglu\"\nhidden_size = 7\nintermediate_size = 13\nnum_hidden_layers = 2\n".to_string(),
+        ];
+        for model in models {
+            let text = format!(
+                "title = \"t\"\ndevice = \"cpu\"\n[model]\n{model}[train]\nbatch_size = 1\nseq_len = 8\n"
+            );
+            let source = Source { path: "r.toml".into(), text };
+            let cell = Recipe::parse(&source).expect("a recipe").cells.remove(0);
+            assert_eq!(cell.operators().parameters(), cell.model.parameters(), "{model}");
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! [`Setting`]: what the operators of a network compute on, and the bytes that follow from it.
+
+use crate::ops::{Level, Ops};
+use crate::words::{Compute, DeviceId};
+
+/// What the operators of a network compute on, and how.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting {
+    pub device: DeviceId,
+    /// Sequences of a micro-batch and tokens of each.
+    pub batch: u64,
+    pub sequence: u64,
+    /// The squared lengths of all sequences added up.
+    pub squares: f64,
+    pub compute: Compute,
+    /// Bytes of a number as parameters and the sums between blocks are stored.
+    pub stored: u64,
+    /// Casts of weights serve all micro-batches of a step: no operator keeps its own.
+    pub keeps_casts: bool,
+    pub ops: Ops,
+    pub level: Level,
+}
+
+impl Setting {
+    pub fn tokens(&self) -> u64 {
+        self.batch * self.sequence
+    }
+
+    /// Bytes of a number in a product.
+    pub fn element(&self) -> u64 {
+        self.compute.bytes()
+    }
+
+    pub fn on_cuda(&self) -> bool {
+        self.device != DeviceId::Cpu
+    }
+
+    /// Bytes of [tokens, columns] in the compute type.
+    pub fn activation(&self, columns: u64) -> u64 {
+        self.tokens() * columns * self.element()
+    }
+
+    /// Bytes of [tokens, columns] in fp32.
+    pub fn wide(&self, columns: u64) -> u64 {
+        self.tokens() * columns * 4
+    }
+
+    /// A weight matrix of this shape.
+    pub fn weight(&self, shape: [u64; 2]) -> WeightCost {
+        let cast = if self.stored == self.element() { 0 } else { self.device.padded(shape, self.element()) };
+        let (kept_cast, cast) = if self.keeps_casts { (cast, 0) } else { (0, cast) };
+        let elements = shape[0] * shape[1];
+        let gradient = elements * self.stored;
+        WeightCost { elements, bytes: self.device.padded(shape, self.stored), gradient, cast, kept_cast }
+    }
+
+    /// What a product of operands of `lhs` and `rhs` elements in the compute type takes for a moment besides its
+    /// result of `out` elements, in that type or `wide`, in fp32.
+    ///
+    /// The CPU zeroes a result in one buffer and moves it to an aligned one. It widens operands to the result's
+    /// type, and multiplies bf16 in fp32 copies of all three.
+    pub fn product(&self, lhs: u64, rhs: u64, out: u64, wide: bool) -> u64 {
+        match (self.device, self.compute) {
+            (DeviceId::Cuda(_), _) => 0,
+            (DeviceId::Cpu, Compute::Fp32 | Compute::Tf32) => 4 * out,
+            (DeviceId::Cpu, _) if wide => 4 * (lhs + rhs + out),
+            (DeviceId::Cpu, Compute::Bf16) => 4 * (lhs + rhs) + 6 * out,
+            (DeviceId::Cpu, Compute::Fp16) => 2 * out,
+        }
+    }
+}
+
+/// Bytes of a weight matrix.
+#[derive(Clone, Copy, Debug)]
+pub struct WeightCost {
+    pub elements: u64,
+    /// As it is stored.
+    pub bytes: u64,
+    pub gradient: u64,
+    /// Its copy in the compute type under autocast, as an operator keeps it until its backward,
+    pub cast: u64,
+    /// or as it serves all micro-batches.
+    pub kept_cast: u64,
+}

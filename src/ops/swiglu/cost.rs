@@ -1,0 +1,74 @@
+//! What the SwiGLU operator costs; the walks follow `formula.rs` line by line. With A = tokens · intermediate_size
+//! elements in the compute type:
+//!
+//! | level | kept besides x and casts of the weights |
+//! |---|---|
+//! | 0   | a, s, b: 3 A |
+//! | 0.5 | a, b: 2 A |
+//! | 1   | nothing |
+//! | plain | a, σ(a), s, b, h: 5 A, one for each of Burn's operators that needs it |
+
+use crate::ops::cost::{Cost, Flops, Moment, Setting};
+use crate::ops::dense::WeightLayout;
+use crate::ops::{Level, Operator};
+
+/// x [tokens, hidden] through matrices [hidden, inner], [hidden, inner] and [inner, hidden].
+pub fn cost(setting: &Setting, [hidden, inner]: [u64; 2], layout: WeightLayout) -> Cost {
+    let (wide, down) = match layout {
+        WeightLayout::InOut => ([hidden, inner], [inner, hidden]),
+        WeightLayout::OutIn => ([inner, hidden], [hidden, inner]),
+    };
+    let [up, down] = [wide, down].map(|shape| setting.weight(shape));
+    let (x, a) = (setting.activation(hidden), setting.activation(inner));
+    let casts = 2 * up.cast + down.cast;
+    let plain = setting.ops.swiglu == Operator::Plain;
+    // Tensors of a's size: kept, and at once with h in forward.
+    let (kept, live) = match setting.level {
+        _ if plain => (5, 5),
+        Level::Keep => (3, 4),
+        Level::Elementwise => (2, 3),
+        Level::Full => (0, 1),
+    };
+    let tokens = setting.tokens();
+    let [out_x, out_a] = [hidden, inner].map(|columns| tokens * columns);
+    let product = |lhs, rhs, out| setting.product(lhs, rhs, out, false);
+    // The product that makes a or b, that from h to y, and a weight's gradient.
+    let to_a = product(out_x, up.elements, out_a);
+    let to_x = product(out_a, up.elements, out_x);
+    let to_weight = setting.product(out_x, out_a, up.elements, setting.stored > setting.element());
+    let forward = [2 * a + to_a, live * a + x + to_x].map(|bytes| Moment::workspace(casts + bytes));
+    let forward = Moment::highest(forward);
+
+    // a, b and s where they are kept, or a and b again, and dh; a, b and dh become da, db and h in place.
+    let first = match (plain, setting.level) {
+        (true, _) => 6,
+        (_, Level::Keep) => 4,
+        (_, Level::Elementwise | Level::Full) => 3,
+    };
+    let moment = |gradients: u64, workspace: u64| Moment { gradients, workspace, ..Moment::default() };
+    let backward = [
+        moment(0, first * a + to_a + casts),
+        moment(down.gradient, 3 * a + to_weight + 2 * up.cast),
+        moment(2 * down.gradient, 2 * a + to_weight + 2 * up.cast),
+        moment(2 * down.gradient, 2 * a + x + to_x + 2 * up.cast),
+        moment(3 * down.gradient, a + x + to_weight.max(to_x) + up.cast),
+    ];
+    let weights = 2 * up.bytes + down.bytes;
+    let forward_flops = 2.0 * tokens as f64 * (3 * up.elements) as f64;
+    let recompute = if setting.level == Level::Full { forward_flops * 2.0 / 3.0 } else { 0.0 };
+    Cost {
+        input: x,
+        output: x,
+        holds_input: true,
+        kept: kept * a + casts,
+        forward,
+        passing: forward,
+        backward: Moment::highest(backward),
+        parameters: 3 * up.elements,
+        largest: up.elements,
+        weights,
+        gradients: 3 * up.gradient,
+        casts: 2 * up.kept_cast + down.kept_cast,
+        flops: Flops { recompute, ..Flops::of_products(forward_flops) },
+    }
+}

@@ -1,0 +1,52 @@
+//! Estimates against what was measured, of every committed row whose cell ran to its end.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use super::Row;
+use crate::recipe::Cell;
+
+/// Files in folders of this name below `folder`.
+fn files(folder: &Path, name: &str, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).expect("a folder").flatten() {
+        let path = entry.path();
+        match path.is_dir() {
+            true => files(&path, name, found),
+            false => found.extend(folder.ends_with(name).then_some(path)),
+        }
+    }
+}
+
+/// The kind of device and the estimate over the measured peak; `None` of a row without a measurement.
+fn ratio(row: Row) -> Option<(&'static str, f64)> {
+    let measurement = row.measurement?;
+    let mut cell = Cell::from_json(row.cell).expect("a cell of this version");
+    if let Some([batch_size, seq_len]) = measurement.loading.and_then(|loading| loading.largest_batch) {
+        (cell.train.batch_size, cell.train.seq_len) = (batch_size, seq_len);
+    }
+    let device = if cell.device.0 == "cpu" { "cpu" } else { "cuda" };
+    Some((device, cell.estimate().total() as f64 / measurement.memory.live_peak as f64))
+}
+
+/// Of 203 rows 191 ran to their end: 30 on the CPU, 161 on an H200. The mean error is at most 3 % and none is
+/// beyond 8 %, on either device.
+#[test]
+fn estimates_are_near_what_was_measured() {
+    let mut paths = Vec::new();
+    files(&Path::new(env!("CARGO_MANIFEST_DIR")).join("results"), "rows", &mut paths);
+    let mut ratios: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+    for path in paths {
+        let text = std::fs::read_to_string(&path).expect("a row");
+        let row = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        let Some((device, ratio)) = ratio(row) else { continue };
+        assert!((0.92..=1.08).contains(&ratio), "{}: {ratio}", path.display());
+        ratios.entry(device).or_default().push(ratio);
+    }
+    for (device, covered) in [("cpu", 30), ("cuda", 161)] {
+        let ratios = &ratios[device];
+        assert!(ratios.len() >= covered, "{device}: {} rows", ratios.len());
+        let error = ratios.iter().map(|ratio| (ratio - 1.0).abs()).sum::<f64>() / ratios.len() as f64;
+        println!("{device}: {} rows, mean error {error:.4}", ratios.len());
+        assert!(error <= 0.03, "{device}: a mean error of {error}");
+    }
+}
