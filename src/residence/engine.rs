@@ -4,20 +4,19 @@
 //! Weights pass through as many slots as the strategy has buffers, gradients through two more.
 
 mod host_updates;
+mod updates;
 
 use burn::backend::DispatchTensor;
 use burn::module::ParamId;
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::{Device, Tensor};
 
+use super::Movement;
 use super::activations::{Activations, Input};
 use super::layout::Layout;
-use super::{Movement, ParameterStore};
 use crate::device::trace::Mark;
 use crate::device::{BlockStore, Side, StoreSize};
-use crate::optim::host::Work;
-use crate::optim::{DeviceOptimizer, Optimizer, OptimizerConfig, StepSize, squares};
-use crate::params::named::{Named, wide};
-use host_updates::HostUpdates;
+use crate::optim::squares;
+use updates::Updates;
 
 /// Slots for gradients: one is computed while the other is sent.
 pub const GRADIENT_SLOTS: usize = 2;
@@ -66,13 +65,6 @@ pub struct Engine {
     updates: Updates,
 }
 
-/// Who updates blocks.
-enum Updates {
-    Nobody,
-    OnDevice(DeviceOptimizer),
-    OnHost(HostUpdates),
-}
-
 impl Engine {
     pub fn new(
         store: Box<dyn BlockStore>,
@@ -99,24 +91,6 @@ impl Engine {
             updates: Updates::Nobody,
             size,
         }
-    }
-
-    /// Takes the blocks' updates over, before the first backward. `optimizer`: of the network's other parameters,
-    /// whose worker on the host serves blocks too. `wants_squares`: whether squares of gradients are added up.
-    pub fn begin(&mut self, config: &OptimizerConfig, optimizer: &Optimizer, wants_squares: bool) {
-        self.wants_squares = wants_squares;
-        self.updates = match (optimizer, config.rule()) {
-            (Optimizer::OnHost(host), _) => {
-                let trainable = self.layouts.iter().map(Layout::trainable_elements).collect();
-                let mut updates = HostUpdates::new(host.worker().clone(), trainable);
-                for block in self.trained() {
-                    updates.adopt(&mut *self.store, self.size.dtype, block, self.ids[block]);
-                }
-                Updates::OnHost(updates)
-            }
-            (_, Some(rule)) => Updates::OnDevice(DeviceOptimizer::new(rule)),
-            (_, None) => Updates::Nobody,
-        };
     }
 
     /// Brings a block into a slot, and issues the copies of those that come ahead of their turn. Gives the
@@ -191,73 +165,13 @@ impl Engine {
         }
     }
 
-    /// A block's buffer, arrived on the host.
-    fn host(&mut self, side: Side, block: usize) -> &mut [u8] {
-        self.expect(side, block);
-        self.store.host(side, block)
-    }
-
-    /// Forgets the gradients so far.
-    pub fn discard(&mut self) {
-        let summed = std::mem::replace(&mut self.summed, vec![false; self.size.blocks]);
-        self.squares.fill(None);
-        if let (Updates::OnHost(updates), false) = (&mut self.updates, self.size.gradients) {
-            // Its masters have the weights that the gradients took the place of.
-            for block in (0..self.size.blocks).filter(|block| summed[*block]) {
-                updates.restore(&mut *self.store, block, self.ids[block]);
-            }
-        }
-    }
-
     pub fn layout(&self, block: usize) -> &Layout {
         &self.layouts[block]
-    }
-
-    /// The blocks with trainable parameters.
-    fn trained(&self) -> Vec<usize> {
-        (0..self.size.blocks).filter(|block| self.layouts[*block].trainable > 0).collect()
     }
 
     /// The full name of a block's parameter.
     pub fn name(&self, block: usize, part: usize) -> String {
         format!("{}.{block}.{}", self.prefix, self.layouts[block].parts[part].name)
-    }
-
-    /// The values of some blocks by name.
-    fn named(&mut self, side: Side, blocks: impl Iterator<Item = usize>) -> Named {
-        let dtype = self.size.dtype;
-        let mut found = Named::new();
-        for block in blocks {
-            let Layout { parts, trainable, .. } = self.layouts[block].clone();
-            let parts = if side == Side::Gradients { &parts[..trainable] } else { &parts };
-            for (i, part) in parts.iter().enumerate() {
-                let name = self.name(block, i);
-                let bytes = part.first * dtype.size()..(part.first + part.elements()) * dtype.size();
-                let values = self.host(side, block)[bytes].to_vec();
-                found.push((name, wide(TensorData::from_bytes_vec(values, part.shape.clone(), dtype))));
-            }
-        }
-        found
-    }
-
-    fn update_on_device(&mut self, block: usize, size: &StepSize) {
-        let (slot, elements) = (block % self.holds.len(), self.layouts[block].trainable_elements());
-        let from = self.gradient_slot();
-        self.fill(slot, Side::Weights, block);
-        self.fill(from, Side::Gradients, block);
-        self.store.filled(slot);
-        self.store.filled(from);
-        let [weights, gradients] =
-            [slot, from].map(|slot| Tensor::from_dispatch(self.store.view(slot, 0, &[elements])));
-        let Updates::OnDevice(optimizer) = &mut self.updates else { unreachable!("asked by the caller") };
-        let updated = optimizer.update(self.ids[block], weights, gradients, size);
-        self.store.used(from);
-        self.store.clear(from);
-        self.store.write(slot, 0, updated.into_dispatch());
-        self.send(slot, Side::Weights, block);
-        if self.movement.host_waits() {
-            self.store.wait();
-        }
     }
 
     /// Makes the buffers that inputs of up to `elements` elements wait in, where they wait on the host.
@@ -332,62 +246,5 @@ impl Engine {
     fn send(&mut self, slot: usize, side: Side, block: usize) {
         self.collect(block);
         self.store.send(slot, side, block, self.layouts[block].trainable_elements());
-    }
-}
-
-impl ParameterStore for Engine {
-    fn make_states(&mut self) {
-        let trained = self.trained();
-        if let Updates::OnDevice(optimizer) = &mut self.updates {
-            for block in trained {
-                optimizer.state(self.ids[block], self.layouts[block].trainable_elements(), &self.device);
-            }
-        }
-    }
-
-    fn squares(&self) -> Option<Tensor<1>> {
-        self.squares.iter().flatten().cloned().reduce(|sum, more| sum + more)
-    }
-
-    /// On the device or on the host. The slots are empty after an update: what they held is stale.
-    fn update(&mut self, size: &StepSize) {
-        let summed = std::mem::replace(&mut self.summed, vec![false; self.size.blocks]);
-        self.squares.fill(None);
-        let blocks = (0..self.size.blocks).filter(|block| summed[*block]);
-        if !matches!(self.updates, Updates::Nobody) {
-            (0..self.holds.len()).for_each(|slot| self.release(slot));
-        }
-        match &mut self.updates {
-            Updates::Nobody => {}
-            Updates::OnHost(updates) => {
-                // Reads the norm where gradients are clipped: no update begins before it is known.
-                let work = Work::step(size);
-                // The gradients of the last block were here first.
-                blocks.rev().for_each(|block| updates.update(&mut *self.store, block, self.ids[block], work));
-                updates.end_step();
-            }
-            Updates::OnDevice(_) => blocks.for_each(|block| self.update_on_device(block, size)),
-        }
-        self.settle();
-    }
-
-    /// Waits until the weights of all blocks that are updated on the host are there.
-    fn finish(&mut self) {
-        (0..self.size.blocks).for_each(|block| self.collect(block));
-    }
-
-    fn settle(&mut self) {
-        self.store.settle();
-        self.activations.iter_mut().for_each(Activations::settle);
-    }
-
-    fn parameters(&mut self) -> Named {
-        self.named(Side::Weights, 0..self.size.blocks)
-    }
-
-    fn gradients(&mut self) -> Named {
-        let summed = self.summed.clone();
-        let blocks = (0..summed.len()).filter(|block| summed[*block]);
-        self.named(Side::Gradients, blocks)
     }
 }

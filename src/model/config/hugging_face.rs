@@ -87,8 +87,13 @@ impl ConfigFile {
         let mut written = Map::new();
         for Dimension { key, in_file, .. } in F::DIMENSIONS {
             let Some(value) = self.get(in_file) else { continue };
-            let keys: F::Keys = serde_json::from_value(json!({ *key: value }))
-                .map_err(|e| ConfigError::new(format!("{in_file}: {e}")))?;
+            let keys: F::Keys =
+                serde_json::from_value(json!({ *key: value })).map_err(|e: serde_json::Error| {
+                    match e.to_string().split_once(", expected ") {
+                        Some((_, expected)) => wrong_type(in_file, value, expected),
+                        None => ConfigError::new(format!("{in_file} {e}")),
+                    }
+                })?;
             written.extend(present(&keys));
         }
         F::read(self, &mut written)?;

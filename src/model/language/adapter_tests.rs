@@ -48,15 +48,12 @@ impl Method for Beside {
 }
 
 /// Losses of two steps in which adapters alone are trained, and what is then there.
-fn trained<F: Family>(adapter: Option<Beside>, strategy: Strategy) -> ([f32; 2], Named) {
+fn trained<F: Family>(adapter: Option<Arc<dyn Method>>, strategy: Strategy) -> ([f32; 2], Named) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(F::KIND);
     let model = from_hugging_face(&folder).unwrap();
     let model = model.language::<F>().expect("of its kind");
     let is_trained = if adapter.is_some() { |group| group == Group::Adapter } else { |_| true };
-    let tuning = Tuning {
-        trainable: Arc::new(move |_, group| is_trained(group)),
-        adapter: adapter.map(|beside| Arc::new(beside) as Arc<dyn Method>),
-    };
+    let tuning = Tuning { trainable: Arc::new(move |_, group| is_trained(group)), adapter };
     let device = DeviceId::Cpu;
     let source = model.source(device, DType::F32, &tuning).unwrap();
     let computation =
@@ -82,7 +79,8 @@ fn trained<F: Family>(adapter: Option<Beside>, strategy: Strategy) -> ([f32; 2],
 /// Adapters begin as nothing, have names within their layers, learn, and leave the rest as it is; on the host also.
 fn check<F: Family>(layers: &'static [&'static str]) {
     let ([before, _], _) = trained::<F>(None, Strategy::None);
-    let (losses, resident) = trained::<F>(Some(Beside(layers)), Strategy::None);
+    let beside = || Some(Arc::new(Beside(layers)) as Arc<dyn Method>);
+    let (losses, resident) = trained::<F>(beside(), Strategy::None);
     // With adapters the MLP is composed of its products, which rounds elsewhere.
     assert!((losses[0] - before).abs() < 1e-5 && losses[1] < losses[0] - 1e-3, "{before} {losses:?}");
     let adapters = resident.iter().filter(|(name, _)| name.ends_with(".beside")).collect::<Vec<_>>();
@@ -91,7 +89,7 @@ fn check<F: Family>(layers: &'static [&'static str]) {
         assert!(adapters.iter().any(|(name, _)| name.ends_with(&format!(".{layer}.beside"))), "{layer}");
     }
     assert!(adapters.iter().all(|(_, values)| values.iter().any(|value| *value != 0.0)));
-    assert_eq!(trained::<F>(Some(Beside(layers)), Strategy::Overlap), (losses, resident));
+    assert_eq!(trained::<F>(beside(), Strategy::Overlap), (losses, resident));
 }
 
 #[test]

@@ -3,7 +3,8 @@
 use burn::module::ParamId;
 use burn::tensor::DType;
 
-use super::{Engine, Updates};
+use super::Engine;
+use super::updates::Updates;
 use crate::device::{BlockStore, Side};
 use crate::optim::host::{Pending, Work, Worker};
 

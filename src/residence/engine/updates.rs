@@ -1,0 +1,156 @@
+//! The engine as a [`ParameterStore`]: who updates blocks, their gradients and their values by name.
+
+use burn::tensor::{Tensor, TensorData};
+
+use super::host_updates::HostUpdates;
+use super::{Engine, Layout};
+use crate::device::Side;
+use crate::optim::host::Work;
+use crate::optim::{DeviceOptimizer, Optimizer, OptimizerConfig, StepSize};
+use crate::params::named::{Named, wide};
+use crate::residence::ParameterStore;
+use crate::residence::activations::Activations;
+
+/// Who updates blocks.
+pub enum Updates {
+    Nobody,
+    OnDevice(DeviceOptimizer),
+    OnHost(HostUpdates),
+}
+
+impl Engine {
+    /// Takes the blocks' updates over, before the first backward. `optimizer`: of the network's other parameters,
+    /// whose worker on the host serves blocks too. `wants_squares`: whether squares of gradients are added up.
+    pub fn begin(&mut self, config: &OptimizerConfig, optimizer: &Optimizer, wants_squares: bool) {
+        self.wants_squares = wants_squares;
+        self.updates = match (optimizer, config.rule()) {
+            (Optimizer::OnHost(host), _) => {
+                let trainable = self.layouts.iter().map(Layout::trainable_elements).collect();
+                let mut updates = HostUpdates::new(host.worker().clone(), trainable);
+                for block in self.trained() {
+                    updates.adopt(&mut *self.store, self.size.dtype, block, self.ids[block]);
+                }
+                Updates::OnHost(updates)
+            }
+            (_, Some(rule)) => Updates::OnDevice(DeviceOptimizer::new(rule)),
+            (_, None) => Updates::Nobody,
+        };
+    }
+
+    /// A block's buffer, arrived on the host.
+    fn host(&mut self, side: Side, block: usize) -> &mut [u8] {
+        self.expect(side, block);
+        self.store.host(side, block)
+    }
+
+    /// Forgets the gradients so far.
+    pub fn discard(&mut self) {
+        let summed = std::mem::replace(&mut self.summed, vec![false; self.size.blocks]);
+        self.squares.fill(None);
+        if let (Updates::OnHost(updates), false) = (&mut self.updates, self.size.gradients) {
+            // Its masters have the weights that the gradients took the place of.
+            for block in (0..self.size.blocks).filter(|block| summed[*block]) {
+                updates.restore(&mut *self.store, block, self.ids[block]);
+            }
+        }
+    }
+
+    /// The blocks with trainable parameters.
+    fn trained(&self) -> Vec<usize> {
+        (0..self.size.blocks).filter(|block| self.layouts[*block].trainable > 0).collect()
+    }
+
+    /// The values of some blocks by name.
+    fn named(&mut self, side: Side, blocks: impl Iterator<Item = usize>) -> Named {
+        let dtype = self.size.dtype;
+        let mut found = Named::new();
+        for block in blocks {
+            let Layout { parts, trainable, .. } = self.layouts[block].clone();
+            let parts = if side == Side::Gradients { &parts[..trainable] } else { &parts };
+            for (i, part) in parts.iter().enumerate() {
+                let name = self.name(block, i);
+                let bytes = part.first * dtype.size()..(part.first + part.elements()) * dtype.size();
+                let values = self.host(side, block)[bytes].to_vec();
+                found.push((name, wide(TensorData::from_bytes_vec(values, part.shape.clone(), dtype))));
+            }
+        }
+        found
+    }
+
+    fn update_on_device(&mut self, block: usize, size: &StepSize) {
+        let (slot, elements) = (block % self.holds.len(), self.layouts[block].trainable_elements());
+        let from = self.gradient_slot();
+        self.fill(slot, Side::Weights, block);
+        self.fill(from, Side::Gradients, block);
+        self.store.filled(slot);
+        self.store.filled(from);
+        let [weights, gradients] =
+            [slot, from].map(|slot| Tensor::from_dispatch(self.store.view(slot, 0, &[elements])));
+        let Updates::OnDevice(optimizer) = &mut self.updates else { unreachable!("asked by the caller") };
+        let updated = optimizer.update(self.ids[block], weights, gradients, size);
+        self.store.used(from);
+        self.store.clear(from);
+        self.store.write(slot, 0, updated.into_dispatch());
+        self.send(slot, Side::Weights, block);
+        if self.movement.host_waits() {
+            self.store.wait();
+        }
+    }
+}
+
+impl ParameterStore for Engine {
+    fn make_states(&mut self) {
+        let trained = self.trained();
+        if let Updates::OnDevice(optimizer) = &mut self.updates {
+            for block in trained {
+                optimizer.state(self.ids[block], self.layouts[block].trainable_elements(), &self.device);
+            }
+        }
+    }
+
+    fn squares(&self) -> Option<Tensor<1>> {
+        self.squares.iter().flatten().cloned().reduce(|sum, more| sum + more)
+    }
+
+    /// On the device or on the host. The slots are empty after an update: what they held is stale.
+    fn update(&mut self, size: &StepSize) {
+        let summed = std::mem::replace(&mut self.summed, vec![false; self.size.blocks]);
+        self.squares.fill(None);
+        let blocks = (0..self.size.blocks).filter(|block| summed[*block]);
+        if !matches!(self.updates, Updates::Nobody) {
+            (0..self.holds.len()).for_each(|slot| self.release(slot));
+        }
+        match &mut self.updates {
+            Updates::Nobody => {}
+            Updates::OnHost(updates) => {
+                // Reads the norm where gradients are clipped: no update begins before it is known.
+                let work = Work::step(size);
+                // The gradients of the last block were here first.
+                blocks.rev().for_each(|block| updates.update(&mut *self.store, block, self.ids[block], work));
+                updates.end_step();
+            }
+            Updates::OnDevice(_) => blocks.for_each(|block| self.update_on_device(block, size)),
+        }
+        self.settle();
+    }
+
+    /// Waits until the weights of all blocks that are updated on the host are there.
+    fn finish(&mut self) {
+        (0..self.size.blocks).for_each(|block| self.collect(block));
+    }
+
+    fn settle(&mut self) {
+        self.store.settle();
+        self.activations.iter_mut().for_each(Activations::settle);
+    }
+
+    fn parameters(&mut self) -> Named {
+        self.named(Side::Weights, 0..self.size.blocks)
+    }
+
+    fn gradients(&mut self) -> Named {
+        let summed = self.summed.clone();
+        let blocks = (0..summed.len()).filter(|block| summed[*block]);
+        self.named(Side::Gradients, blocks)
+    }
+}
