@@ -12,7 +12,7 @@ use crate::model::generate::{Choice, Request, generate};
 use crate::model::language::{Computation, Shape};
 use crate::model::on_language;
 use crate::ops::dense::Arithmetic;
-use crate::ops::{Level, Ops};
+use crate::ops::{Checkpoint, Ops};
 use crate::params::table::Tuning;
 use crate::words::Compute;
 
@@ -75,7 +75,7 @@ pub fn run(args: &GenerateArgs) -> Result<String> {
     }
     let request = Request { tokens: args.tokens, choice, end: text.end };
     let arithmetic = Arithmetic::of(args.compute);
-    let computation = Computation { arithmetic, ops: Ops::default(), level: Level::Keep };
+    let computation = Computation { arithmetic, ops: Ops::default(), checkpoint: Checkpoint::default() };
     let results = on_language!(&model, model => {
         let source = model.source(device, dtype(args.compute), &Tuning::default());
         let network = model.network(longest, &source.map_err(|e| miette!("{e}"))?, computation, None);

@@ -2,7 +2,7 @@
 
 use crate::measure::Estimate;
 use crate::ops::cost::{Cost, Flops, Moment, Setting};
-use crate::ops::{Level, Operator, Ops};
+use crate::ops::{Checkpoint, Operator, Ops};
 use crate::optim::OptimizerConfig;
 use crate::precision::Precision;
 use crate::residence::{Memory, Moved, Offload};
@@ -13,7 +13,7 @@ use crate::words::DeviceId;
 pub struct Workload<'a> {
     pub device: DeviceId,
     pub precision: &'a Precision,
-    pub level: Level,
+    pub checkpoint: Checkpoint,
     pub ops: Ops,
     pub offload: Offload,
     pub optimizer: &'a OptimizerConfig,
@@ -25,8 +25,6 @@ pub struct Workload<'a> {
     pub accumulation_steps: usize,
     /// Batches that evaluation reads.
     pub eval_batches: usize,
-    /// Blocks of a segment, of which only the input is kept and which backward computes again; 0: none.
-    pub checkpoint_blocks: usize,
 }
 
 impl Workload<'_> {
@@ -46,7 +44,7 @@ impl Workload<'_> {
             stored: self.precision.stored_bytes(),
             keeps_casts: self.accumulation_steps > 1 && !self.offload.moves(),
             ops: self.ops,
-            level: self.level,
+            level: self.checkpoint.level,
         }
     }
 }
@@ -86,10 +84,10 @@ impl Operators {
         let mut parts = self.first.clone();
         if workload.offload.moves() {
             parts.extend(vec![workload.offload.block(block.recomputed(), workload.device); self.blocks]);
-        } else if workload.checkpoint_blocks > 0 {
+        } else if workload.checkpoint.blocks > 0 {
             let all = vec![block; self.blocks];
             parts.extend(
-                all.chunks(workload.checkpoint_blocks).map(|segment| Cost::sequence(segment).recomputed()),
+                all.chunks(workload.checkpoint.blocks).map(|segment| Cost::sequence(segment).recomputed()),
             );
         } else {
             (0..self.blocks).for_each(|_| parts.extend(&self.block));
@@ -164,7 +162,7 @@ mod tests {
 
     /// Four blocks of x and y of 10 bytes that keep x and 100 bytes, with 130 at once in forward and 150 in
     /// backward, in segments of so many.
-    fn kept_and_moments(checkpoint_blocks: usize) -> [u64; 3] {
+    fn kept_and_moments(blocks: usize) -> [u64; 3] {
         let forward = Moment::workspace(130);
         let block = Cost {
             input: 10,
@@ -181,7 +179,7 @@ mod tests {
         let workload = Workload {
             device: DeviceId::Cpu,
             precision: &precision,
-            level: Level::Keep,
+            checkpoint: Checkpoint { blocks, ..Checkpoint::default() },
             ops: Ops::default(),
             offload: Offload::default(),
             optimizer: &optimizer,
@@ -190,7 +188,6 @@ mod tests {
             packed: false,
             accumulation_steps: 1,
             eval_batches: 0,
-            checkpoint_blocks,
         };
         let whole = operators.whole(&workload);
         [whole.kept, whole.forward.total(), whole.backward.total()]

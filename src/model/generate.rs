@@ -167,7 +167,7 @@ mod tests {
     use crate::model::families::Qwen2;
     use crate::model::language::Computation;
     use crate::ops::dense::Arithmetic;
-    use crate::ops::{Level, Ops};
+    use crate::ops::{Checkpoint, Ops};
     use crate::params::table::Tuning;
     use crate::words::Compute;
 
@@ -177,7 +177,7 @@ mod tests {
         let model = model.language::<Qwen2>().expect("a qwen2");
         let source = model.source(DeviceId::Cpu, DType::F32, &Tuning::default()).unwrap();
         let arithmetic = Arithmetic::of(Compute::Fp32);
-        model.network(64, &source, Computation { arithmetic, ops: Ops::default(), level: Level::Keep }, None)
+        model.network(64, &source, Computation { arithmetic, ops: Ops::default(), checkpoint: Checkpoint::default() }, None)
     }
 
     #[test]

@@ -14,7 +14,8 @@ use crate::ops::cost::Setting;
 use crate::ops::dense::{Arithmetic, WeightLayout};
 use crate::ops::mean_square::{self, mean_square};
 use crate::ops::swiglu::{self, swiglu};
-use crate::ops::{Level, Operator};
+use crate::ops::segment::in_segments;
+use crate::ops::{Checkpoint, Operator};
 use crate::params::source::{Init, Source};
 use crate::params::table::{Group, Table};
 use crate::recipe::{Cell, Train};
@@ -47,7 +48,7 @@ pub struct SwigluStack {
     #[module(skip)]
     table: Arc<Table>,
     #[module(skip)]
-    level: Level,
+    checkpoint: Checkpoint,
     #[module(skip)]
     operator: Operator,
     #[module(skip)]
@@ -133,7 +134,7 @@ impl SwigluStack {
     /// Random weights on an autodiff device.
     pub fn new(
         config: &SwigluConfig,
-        level: Level,
+        checkpoint: Checkpoint,
         operator: Operator,
         compute: Compute,
         device: &Device,
@@ -149,14 +150,17 @@ impl SwigluStack {
             SwigluLayer { w: matrix("w", h, i), v: matrix("v", h, i), u: matrix("u", i, h) }
         };
         let layers = (0..config.num_hidden_layers).map(layer).collect();
-        Self { layers, table: Arc::new(source.table()), level, operator, arithmetic: Arithmetic::of(compute) }
+        let (table, arithmetic) = (Arc::new(source.table()), Arithmetic::of(compute));
+        Self { layers, table, checkpoint, operator, arithmetic }
     }
 
     /// x [tokens, hidden] → [tokens, hidden]
     pub fn forward(&self, x: Tensor<2>) -> Tensor<2> {
-        self.layers.iter().fold(x, |x, layer| {
+        let (Checkpoint { level, blocks }, operator, arithmetic) =
+            (self.checkpoint, self.operator, self.arithmetic);
+        in_segments(&self.layers, blocks, x, move |layer, x| {
             let (w, v, u) = (layer.w.val(), layer.v.val(), layer.u.val());
-            swiglu(x, w, v, u, WeightLayout::InOut, self.level, self.operator, self.arithmetic)
+            swiglu(x, w, v, u, WeightLayout::InOut, level, operator, arithmetic)
         })
     }
 }

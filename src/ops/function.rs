@@ -33,6 +33,29 @@ pub fn custom<const N: usize, const D: usize, F>(
 where
     F: FnOnce(Tensor<D>, [bool; N]) -> InputGradients<N> + Send + 'static,
 {
+    operator(inputs, true, forward)
+}
+
+/// As [`custom`], of an operator that only hands on what other operators compute: [`observe_gradients`] passes it
+/// over.
+pub fn relay<const N: usize, const D: usize, F>(
+    inputs: [DispatchTensor; N],
+    forward: impl FnOnce([DispatchTensor; N]) -> (Tensor<D>, F),
+) -> Tensor<D>
+where
+    F: FnOnce(Tensor<D>, [bool; N]) -> InputGradients<N> + Send + 'static,
+{
+    operator(inputs, false, forward)
+}
+
+fn operator<const N: usize, const D: usize, F>(
+    inputs: [DispatchTensor; N],
+    observed: bool,
+    forward: impl FnOnce([DispatchTensor; N]) -> (Tensor<D>, F),
+) -> Tensor<D>
+where
+    F: FnOnce(Tensor<D>, [bool; N]) -> InputGradients<N> + Send + 'static,
+{
     let Some(tracked) = inputs.iter().find(|t| t.autodiff != DispatchAutodiffContext::Disabled) else {
         return forward(inputs).0;
     };
@@ -40,8 +63,8 @@ where
         unreachable!("a float tensor with an autodiff context is an autodiff tensor")
     };
     match **kind {
-        DispatchTensorKind::Cube(_) => on::<Cube, N, D, F>(inputs, forward),
-        DispatchTensorKind::Flex(_) => on::<Flex, N, D, F>(inputs, forward),
+        DispatchTensorKind::Cube(_) => on::<Cube, N, D, F>(inputs, observed, forward),
+        DispatchTensorKind::Flex(_) => on::<Flex, N, D, F>(inputs, observed, forward),
         _ => unreachable!("the runner computes on Flex and CubeCL"),
     }
 }
@@ -49,6 +72,7 @@ where
 /// The same on one backend.
 fn on<B, const N: usize, const D: usize, F>(
     inputs: [DispatchTensor; N],
+    observed: bool,
     forward: impl FnOnce([DispatchTensor; N]) -> (Tensor<D>, F),
 ) -> Tensor<D>
 where
@@ -72,7 +96,8 @@ where
                     let wanted = std::array::from_fn(|i| wanted[i]);
                     backward(Tensor::from_dispatch(gradient), wanted).into()
                 };
-                prep.finish(State(Arc::new(Mutex::new(Some(Box::new(erased))))), output)
+                let backward: ErasedBackward = Box::new(erased);
+                prep.finish(State { backward: Arc::new(Mutex::new(Some(backward))), observed }, output)
             }
             OpsKind::UnTracked(prep) => prep.finish(output),
         };
@@ -98,7 +123,11 @@ type ErasedBackward = Box<dyn FnOnce(DispatchTensor, &[bool]) -> Vec<Option<Disp
 
 /// The backward of one call, taken when it runs.
 #[derive(Clone)]
-struct State(Arc<Mutex<Option<ErasedBackward>>>);
+struct State {
+    backward: Arc<Mutex<Option<ErasedBackward>>>,
+    /// Whether [`observe_gradients`] sees the gradient it gets.
+    observed: bool,
+}
 
 impl fmt::Debug for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -120,11 +149,11 @@ where
     fn backward(self, ops: Ops<State, N>, grads: &mut Gradients, _: &mut Checkpointer) {
         let gradient = erase::<B>(grads.consume::<B>(&ops.node));
         OBSERVER.with_borrow_mut(|observer| {
-            if let Some(seen) = observer {
+            if let Some(seen) = observer.as_mut().filter(|_| ops.state.observed) {
                 seen(gradient.clone());
             }
         });
-        let backward = ops.state.0.lock().expect("no backward panicked").take();
+        let backward = ops.state.backward.lock().expect("no backward panicked").take();
         let backward = backward.expect("a graph is differentiated once");
         let wanted = ops.parents.each_ref().map(Option::is_some);
         let gradients = backward(gradient, &wanted);

@@ -1,5 +1,5 @@
 //! Operators with hand-written backward, and the recipe keys that choose among them:
-//! `[checkpoint] level` and `[ops]`.
+//! `[checkpoint]` and `[ops]`.
 
 pub mod attention;
 pub mod autocast;
@@ -18,6 +18,7 @@ pub mod norm;
 pub mod product;
 pub mod residual;
 pub mod rope;
+pub mod segment;
 pub mod swiglu;
 
 use std::fmt;
@@ -29,11 +30,13 @@ use crate::model::Model;
 use crate::recipe::Cell;
 use crate::words::Rule;
 
-/// `[checkpoint]`: what an operator keeps from forward for backward, and what it recomputes.
+/// `[checkpoint]`: what is kept from forward for backward, and what is recomputed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Checkpoint {
     pub level: Level,
+    /// Blocks of a segment, of which only the input is kept; 0: what the operators of all blocks keep.
+    pub blocks: usize,
 }
 
 /// How much of an operator's intermediate results is recomputed in backward instead of kept.

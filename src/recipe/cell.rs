@@ -91,7 +91,7 @@ impl Cell {
         Workload {
             device: self.device_id(),
             precision: &self.precision,
-            level: self.checkpoint.level,
+            checkpoint: self.checkpoint,
             ops: self.ops,
             offload: self.offload(),
             optimizer: &self.train.optimizer,
@@ -100,7 +100,6 @@ impl Cell {
             packed: self.data.is_packed(),
             accumulation_steps: self.train.accumulation_steps,
             eval_batches: self.eval.map_or(0, |eval| eval.batches),
-            checkpoint_blocks: 0,
         }
     }
 

@@ -23,7 +23,7 @@ impl Build for SwigluStack {
     fn build(cell: &Cell) -> Self {
         let Model::Swiglu(config) = &cell.model else { unreachable!("checked by kind") };
         let device = cell.device_id().burn().autodiff();
-        Self::new(config, cell.checkpoint.level, cell.ops.swiglu, cell.precision.compute, &device)
+        Self::new(config, cell.checkpoint, cell.ops.swiglu, cell.precision.compute, &device)
     }
 
     fn feed(cell: &Cell) -> Box<dyn Feed<Self::Batch>> {
@@ -37,7 +37,7 @@ impl<F: Family> Build for Decoder<F> {
         let model = cell.model.language::<F>().expect("checked by kind");
         let source = model.source(cell.device_id(), cell.precision.stored(), &Tuning::default());
         let arithmetic = cell.precision.arithmetic();
-        let computation = Computation { arithmetic, ops: cell.ops, level: cell.checkpoint.level };
+        let computation = Computation { arithmetic, ops: cell.ops, checkpoint: cell.checkpoint };
         let source = source.unwrap_or_else(|e| refuse(e));
         model.network(cell.train.seq_len, &source, computation, Some(placement(cell)))
     }

@@ -9,7 +9,7 @@ use runner::model::config::from_hugging_face;
 use runner::model::families::Qwen2;
 use runner::model::language::{Computation, Tokens};
 use runner::ops::dense::Arithmetic;
-use runner::ops::{Level, Ops};
+use runner::ops::{Checkpoint, Ops};
 use runner::optim::OptimizerConfig;
 use runner::params::table::Tuning;
 use runner::residence::{Offload, Placement, Residence, Strategy};
@@ -35,7 +35,7 @@ fn order_of_slots() {
             let (device, dtype) = (DEVICE.burn(), runner::device::dtype(Compute::Fp32));
             let source = model.source(DEVICE, dtype, &Tuning::default()).expect("the fixture's weights");
             let arithmetic = Arithmetic::of(Compute::Fp32);
-            let computation = Computation { arithmetic, ops: Ops::default(), level: Level::Keep };
+            let computation = Computation { arithmetic, ops: Ops::default(), checkpoint: Checkpoint::default() };
             let placement = Placement { offload, device: DEVICE, accumulates: false };
             let network = model.network(64, &source, computation, Some(placement));
             let parts = (network.parameters().clone(), network.offloaded().cloned());

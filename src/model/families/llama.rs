@@ -262,7 +262,7 @@ impl Mlp {
             return self.down_proj.forward(activation::silu(gate) * up, computation);
         }
         let [gate, up, down] = linears.map(|linear| weight(&linear.weight));
-        let (ops, level) = (computation.ops, computation.level);
+        let (ops, level) = (computation.ops, computation.checkpoint.level);
         swiglu(x, gate, up, down, WeightLayout::OutIn, level, ops.swiglu, computation.arithmetic)
     }
 }

@@ -12,7 +12,7 @@ use crate::model::Network;
 use crate::model::config::from_hugging_face;
 use crate::model::families::{Family, Gpt2, Qwen2};
 use crate::ops::dense::{Arithmetic, WeightLayout, dense};
-use crate::ops::{Level, Ops};
+use crate::ops::{Checkpoint, Ops};
 use crate::optim::{OptimizerConfig, Sgd, StepSize};
 use crate::params::adapters::{Matrix, Method};
 use crate::params::named::Named;
@@ -57,7 +57,7 @@ fn trained<F: Family>(adapter: Option<Arc<dyn Method>>, strategy: Strategy) -> (
     let device = DeviceId::Cpu;
     let source = model.source(device, DType::F32, &tuning).unwrap();
     let computation =
-        Computation { arithmetic: Arithmetic::of(Compute::Fp32), ops: Ops::default(), level: Level::Keep };
+        Computation { arithmetic: Arithmetic::of(Compute::Fp32), ops: Ops::default(), checkpoint: Checkpoint::default() };
     let placement = Placement { offload: Offload::of(strategy), device, accumulates: false };
     let network = model.network(24, &source, computation, Some(placement));
     let parts = (network.parameters().clone(), network.offloaded().cloned());

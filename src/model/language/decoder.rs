@@ -18,6 +18,7 @@ use crate::ops::embedding::Ids;
 use crate::ops::product::{plain, product, transpose};
 use crate::ops::residual::residual;
 use crate::ops::rope::Rotation;
+use crate::ops::segment::in_segments;
 use crate::params::source::Source;
 use crate::params::table::{Entry, Group, Table, Tuning};
 use crate::residence::{Compute, Offloaded, Placement};
@@ -39,7 +40,7 @@ pub struct Outline {
 }
 
 /// The part of a network that is repeated.
-pub trait Block: Module + ModuleDisplay {
+pub trait Block: Module + ModuleDisplay + 'static {
     type Config: Clone + Send + Sync + 'static;
 
     /// The block whose parameters the source has.
@@ -196,11 +197,15 @@ impl<F: Family> Decoder<F> {
     }
 
     /// x through all blocks, wherever their weights live.
-    fn through(&self, x: Tensor<2>, context: Context, mut cache: Option<&mut Cache>) -> Tensor<2> {
+    fn through(&self, x: Tensor<2>, context: Context, cache: Option<&mut Cache>) -> Tensor<2> {
         let Some(offloaded) = &self.rest.offloaded else {
-            return self.modules.blocks.iter().enumerate().fold(x, |x, (i, block)| {
-                block.forward(x, &context, cache.as_deref_mut().map(|cache| cache.layer(i)))
-            });
+            let blocks = &self.modules.blocks;
+            let Some(cache) = cache else {
+                let size = context.computation.checkpoint.blocks;
+                return in_segments(blocks, size, x, move |block, x| block.forward(x, &context, None));
+            };
+            let cached = |x, (i, block): (usize, &F::Block)| block.forward(x, &context, Some(cache.layer(i)));
+            return blocks.iter().enumerate().fold(x, cached);
         };
         let forward = self.rest.made_anew.0.clone();
         if let Some(cache) = cache {

@@ -13,7 +13,7 @@ use crate::model::Network;
 use crate::model::config::from_hugging_face;
 use crate::model::families::{Family, Gpt2, Qwen2};
 use crate::ops::dense::Arithmetic;
-use crate::ops::{Level, Ops};
+use crate::ops::{Checkpoint, Ops};
 use crate::optim::{AdamW, OptimizerConfig, StepSize, clip_factor};
 use crate::params::named::Named;
 use crate::params::table::{Group, Table, Tuning, id};
@@ -59,7 +59,7 @@ fn trained<F: Family>(rule: Rule, offload: Offload, clip: Option<f64>, plain: bo
     let used = if plain { Tuning::default() } else { tuning };
     let source = model.source(DEVICE, DType::F32, &used).unwrap();
     let computation =
-        Computation { arithmetic: Arithmetic::of(Compute::Fp32), ops: Ops::default(), level: Level::Keep };
+        Computation { arithmetic: Arithmetic::of(Compute::Fp32), ops: Ops::default(), checkpoint: Checkpoint::default() };
     let placement = Placement { offload, device: DEVICE, accumulates: true };
     let network: Decoder<F> = model.network(24, &source, computation, Some(placement));
     let parts = (network.parameters().clone(), network.offloaded().cloned());

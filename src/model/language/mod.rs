@@ -18,7 +18,7 @@ use crate::ops::attention::{Mask, attend_cached, attention};
 use crate::ops::cost::Setting;
 use crate::ops::dense::Arithmetic;
 use crate::ops::embedding::Ids;
-use crate::ops::{Level, Ops};
+use crate::ops::{Checkpoint, Level, Ops};
 use crate::recipe::Cell;
 use crate::words::Rule;
 
@@ -27,7 +27,7 @@ use crate::words::Rule;
 pub struct Computation {
     pub arithmetic: Arithmetic,
     pub ops: Ops,
-    pub level: Level,
+    pub checkpoint: Checkpoint,
 }
 
 /// Token ids of `batch` sequences of equal length, one after the other.

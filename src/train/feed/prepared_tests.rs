@@ -13,7 +13,7 @@ use crate::model::families::{Family, Gpt2, Qwen2};
 use crate::model::language::{Computation, Decoder, LmBatch};
 use crate::ops::dense::Arithmetic;
 use crate::ops::testing::assert_close;
-use crate::ops::{Level, Operator, Ops};
+use crate::ops::{Checkpoint, Operator, Ops};
 use crate::params::WeightsFrom;
 use crate::params::named;
 use crate::params::table::Tuning;
@@ -109,7 +109,7 @@ fn model<F: Family>(change: impl FnOnce(&mut F::Config)) -> LanguageModel<F> {
 
 fn computation(attention: Operator) -> Computation {
     let ops = Ops { attention, ..Ops::default() };
-    Computation { arithmetic: Arithmetic::of(Compute::Fp32), ops, level: Level::Keep }
+    Computation { arithmetic: Arithmetic::of(Compute::Fp32), ops, checkpoint: Checkpoint::default() }
 }
 
 fn network<F: Family>(model: &LanguageModel<F>, attention: Operator) -> Decoder<F> {
