@@ -163,6 +163,18 @@ impl Offload {
                 "remove the section, or use model.kind = \"gpt2\", \"qwen2\" or \"llama\"",
             ));
         }
+        if self.moves() && cell.checkpoint.blocks > 1 {
+            return Err(Rule::new(
+                &["checkpoint.blocks", "offload.strategy"],
+                format!(
+                    "checkpoint.blocks = {} does not go with offload.strategy = \"{}\": offload computes each block \
+                     again by itself, while its weights are on the device",
+                    cell.checkpoint.blocks,
+                    self.strategy.into_str()
+                ),
+                "remove checkpoint.blocks, or use offload.strategy = \"none\"",
+            ));
+        }
         let on_host = || cell.train.optimizer.rule().is_some_and(|rule| rule.on_host().is_some());
         if self.optimizer == Memory::Host && !on_host() {
             return Err(Rule::new(

@@ -32,9 +32,9 @@ impl Combination {
         plain
     }
 
-    /// The same work without anything that only moves data.
+    /// The same work without anything that only moves data or computes a block again as it was.
     pub fn at_rest(&self) -> Self {
-        self.plain(&["strategy", "activations", "loader", "waiting"])
+        self.plain(&["blocks", "strategy", "activations", "loader", "waiting"])
     }
 
     /// The same work by operators composed of Burn's, nothing recomputed, nothing moved. The optimizer runs on

@@ -67,6 +67,13 @@ pub const FACTORS: &[Factor] = &[
         ["1", "checkpoint.level" = "1"],
     ),
     factor!(
+        "blocks",
+        ["0"],
+        ["1", "checkpoint.blocks" = "1"],
+        ["2", "checkpoint.blocks" = "2"],
+        ["3", "checkpoint.blocks" = "3"],
+    ),
+    factor!(
         "strategy",
         ["none"],
         ["naive", "offload.strategy" = "'naive'"],

@@ -6,7 +6,7 @@
 //! ```
 //! `RUNNER_COMBINATIONS` says how many are drawn, as `2000`, or which of them are trained, as `900..2000`.
 //!
-//! Settings that only move data must give the same bits, on a GPU up to the order of additions; the others are held to
+//! Settings that only move data, or compute a block again as it was, must give the same bits, on a GPU up to the order of additions; the others are held to
 //! the rounding of their precision, in units of how far the steps moved each weight.
 
 mod combination;
@@ -133,6 +133,50 @@ fn every_combination_trains_as_the_plain_way_does() {
 fn gpu_every_combination_trains_as_the_plain_way_does() {
     GPU.store(true, Ordering::Relaxed);
     all("cuda:0", chosen(ON_A_GPU));
+}
+
+/// Segments that do not divide the five layers, and one of more than there are, in every family: under autocast with
+/// kept casts, at a level, clipped.
+fn segments(device: &'static str) {
+    let _alone = alone();
+    let clipped = [("layers", "5"), ("accumulation", "2"), ("clip", "hard")];
+    let mut wrong = Vec::new();
+    for (model, more) in [
+        ("llama", &[("level", "0.5"), ("precision", "bf16"), ("autocast", "on")][..]),
+        ("qwen2", &[("level", "1"), ("width", "56")]),
+        ("gpt2", &[("precision", "fp16"), ("autocast", "on"), ("scaler", "dynamic")]),
+        ("gpt2 with sinusoids", &[("data", "packed"), ("width", "100")]),
+        ("swiglu", &[("level", "0.5")]),
+    ] {
+        let plain = example(&[&[("model", model)], &clipped[..], more].concat());
+        let cell = |blocks: usize| {
+            let mut cell = plain.cell(device).unwrap_or_else(|e| panic!("{e}"));
+            cell.checkpoint.blocks = blocks;
+            cell
+        };
+        let reference = change(&cell(0), None);
+        for blocks in [1, 2, 3, 7] {
+            let ours = change(&cell(blocks), None);
+            let compared = equal_bits(&ours, &reference).or_else(|differing| match on_gpu() {
+                true => within_rounding(&ours, &reference, other_order(&plain)),
+                false => Err(differing),
+            });
+            wrong.extend(compared.err().map(|e| format!("{model} in segments of {blocks}: {e}")));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn segments_of_blocks_train_as_blocks_that_keep_all() {
+    segments("cpu");
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn gpu_segments_of_blocks_train_as_blocks_that_keep_all() {
+    GPU.store(true, Ordering::Relaxed);
+    segments("cuda:0");
 }
 
 /// A combination that a fault is done to.

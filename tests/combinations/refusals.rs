@@ -103,6 +103,11 @@ pub const REFUSALS: &[Refusal] = &[
         "offload moves the transformer blocks of a language model",
     ),
     refusal(
+        "blocks",
+        |c| moves(c) && matches!(c.choice("blocks"), "2" | "3"),
+        "offload computes each block again by itself",
+    ),
+    refusal(
         "activations",
         |c| c.is("activations", "host") && matches!(c.choice("strategy"), "none" | "checkpointed"),
         "offload.activations = \"host\" does not go with",

@@ -47,8 +47,12 @@ impl Method for Beside {
     }
 }
 
-/// Losses of two steps in which adapters alone are trained, and what is then there.
-fn trained<F: Family>(adapter: Option<Arc<dyn Method>>, strategy: Strategy) -> ([f32; 2], Named) {
+/// Losses of two steps in which adapters alone are trained, and what is then there, with segments of so many blocks.
+fn trained<F: Family>(
+    adapter: Option<Arc<dyn Method>>,
+    strategy: Strategy,
+    blocks: usize,
+) -> ([f32; 2], Named) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(F::KIND);
     let model = from_hugging_face(&folder).unwrap();
     let model = model.language::<F>().expect("of its kind");
@@ -56,8 +60,9 @@ fn trained<F: Family>(adapter: Option<Arc<dyn Method>>, strategy: Strategy) -> (
     let tuning = Tuning { trainable: Arc::new(move |_, group| is_trained(group)), adapter };
     let device = DeviceId::Cpu;
     let source = model.source(device, DType::F32, &tuning).unwrap();
+    let checkpoint = Checkpoint { blocks, ..Checkpoint::default() };
     let computation =
-        Computation { arithmetic: Arithmetic::of(Compute::Fp32), ops: Ops::default(), checkpoint: Checkpoint::default() };
+        Computation { arithmetic: Arithmetic::of(Compute::Fp32), ops: Ops::default(), checkpoint };
     let placement = Placement { offload: Offload::of(strategy), device, accumulates: false };
     let network = model.network(24, &source, computation, Some(placement));
     let parts = (network.parameters().clone(), network.offloaded().cloned());
@@ -76,11 +81,12 @@ fn trained<F: Family>(adapter: Option<Arc<dyn Method>>, strategy: Strategy) -> (
     (losses, parameters)
 }
 
-/// Adapters begin as nothing, have names within their layers, learn, and leave the rest as it is; on the host also.
+/// Adapters begin as nothing, have names within their layers, learn, and leave the rest as it is; on the host and
+/// in segments also.
 fn check<F: Family>(layers: &'static [&'static str]) {
-    let ([before, _], _) = trained::<F>(None, Strategy::None);
+    let ([before, _], _) = trained::<F>(None, Strategy::None, 0);
     let beside = || Some(Arc::new(Beside(layers)) as Arc<dyn Method>);
-    let (losses, resident) = trained::<F>(beside(), Strategy::None);
+    let (losses, resident) = trained::<F>(beside(), Strategy::None, 0);
     // With adapters the MLP is composed of its products, which rounds elsewhere.
     assert!((losses[0] - before).abs() < 1e-5 && losses[1] < losses[0] - 1e-3, "{before} {losses:?}");
     let adapters = resident.iter().filter(|(name, _)| name.ends_with(".beside")).collect::<Vec<_>>();
@@ -89,7 +95,9 @@ fn check<F: Family>(layers: &'static [&'static str]) {
         assert!(adapters.iter().any(|(name, _)| name.ends_with(&format!(".{layer}.beside"))), "{layer}");
     }
     assert!(adapters.iter().all(|(_, values)| values.iter().any(|value| *value != 0.0)));
-    assert_eq!(trained::<F>(beside(), Strategy::Overlap), (losses, resident));
+    for (strategy, blocks) in [(Strategy::Overlap, 0), (Strategy::None, 1), (Strategy::None, 2)] {
+        assert_eq!(trained::<F>(beside(), strategy, blocks), (losses, resident.clone()));
+    }
 }
 
 #[test]

@@ -51,6 +51,17 @@ impl ModuleVisitor for Dropping<'_> {
 /// Parameters after three steps of two micro-batches, and the gradients of the last, both sorted by name. `plain`:
 /// every parameter has a gradient, and those of frozen ones are dropped.
 fn trained<F: Family>(rule: Rule, offload: Offload, clip: Option<f64>, plain: bool) -> [Named; 2] {
+    in_segments::<F>(rule, offload, clip, plain, 0)
+}
+
+/// The same with segments of so many of the three blocks.
+fn in_segments<F: Family>(
+    rule: Rule,
+    offload: Offload,
+    clip: Option<f64>,
+    plain: bool,
+    blocks: usize,
+) -> [Named; 2] {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(F::KIND);
     let model = from_hugging_face(&folder).unwrap();
     let model = model.language::<F>().expect("of its kind");
@@ -58,8 +69,9 @@ fn trained<F: Family>(rule: Rule, offload: Offload, clip: Option<f64>, plain: bo
     let table = model.table(DType::F32, &tuning);
     let used = if plain { Tuning::default() } else { tuning };
     let source = model.source(DEVICE, DType::F32, &used).unwrap();
+    let checkpoint = Checkpoint { blocks, ..Checkpoint::default() };
     let computation =
-        Computation { arithmetic: Arithmetic::of(Compute::Fp32), ops: Ops::default(), checkpoint: Checkpoint::default() };
+        Computation { arithmetic: Arithmetic::of(Compute::Fp32), ops: Ops::default(), checkpoint };
     let placement = Placement { offload, device: DEVICE, accumulates: true };
     let network: Decoder<F> = model.network(24, &source, computation, Some(placement));
     let parts = (network.parameters().clone(), network.offloaded().cloned());
@@ -96,6 +108,10 @@ fn check<F: Family>() {
             let offload = |strategy| Offload { optimizer, ..Offload::of(strategy) };
             let expected = trained::<F>(rule, offload(Strategy::None), None, true);
             assert!(expected[1].len() < expected[0].len() && !expected[1].is_empty());
+            for blocks in 1..=4 {
+                let found = in_segments::<F>(rule, offload(Strategy::None), None, false, blocks);
+                assert_eq!(found, expected, "{} rule {number} {optimizer:?} segments of {blocks}", F::KIND);
+            }
             for strategy in Strategy::ALL {
                 let name = format!("{} rule {number} {optimizer:?} {strategy:?}", F::KIND);
                 let found = trained::<F>(rule, offload(strategy), None, false);
