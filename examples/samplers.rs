@@ -15,8 +15,8 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use runner::data::sampler::BalancedBatchSampler;
 use runner::data::{
-    Collator, Corpus, DataError, Draws, LastSample, Plan, Position, Sampler, SamplerConfig, Samples, Split,
-    Tokenize, Tokenizer,
+    Balanced, Collator, Corpus, DataError, Draws, LastSample, Packed, Padded, Plan, Position, Sampler, SamplerConfig,
+    Samples, Split, Standard, Tokenize, Tokenizer,
 };
 use runner::measure::Counts;
 
@@ -74,13 +74,13 @@ fn padding(folder: Option<&Path>, batch_size: usize, max_length: usize) -> Resul
         tokenizer.vocab_size()
     );
     println!("sampler          batches  short   padding  dropped samples  cut tokens");
-    let balanced = [2, 4, 8, 16, 32].map(|k| (format!("balanced, k={k}"), Sampler::Balanced { k }));
+    let balanced = [2, 4, 8, 16, 32].map(|k| (format!("balanced, k={k}"), Sampler::Balanced(Balanced { k })));
     let packed = [LastSample::Cut, LastSample::Drop].map(|last_sample| {
-        (format!("packed, {last_sample:?}").to_lowercase(), Sampler::Packed { last_sample })
+        (format!("packed, {last_sample:?}").to_lowercase(), Sampler::Packed(Packed { last_sample }))
     });
-    let others = [("padded".to_string(), Sampler::Padded), ("standard".to_string(), Sampler::Standard)];
+    let others = [("padded".to_string(), Sampler::Padded(Padded {})), ("standard".to_string(), Sampler::Standard(Standard {}))];
     let mut collator =
-        Collator { samples, config: SamplerConfig::of(Sampler::Padded), batch_size, max_length };
+        Collator { samples, config: SamplerConfig::of(Sampler::Padded(Padded {})), batch_size, max_length };
     for (name, sampler) in others.into_iter().chain(balanced).chain(packed) {
         let config = SamplerConfig::of(sampler);
         collator.config = config;

@@ -4,7 +4,7 @@ use crate::measure::Counts;
 use std::ops::Range;
 
 use super::DataError;
-use super::sampler::{Sampler, SamplerConfig};
+use super::sampler::{Rows, SamplerConfig};
 use super::samples::{Sample, Samples};
 
 /// What is predicted at a token that does not count.
@@ -47,12 +47,10 @@ pub struct Collator {
 impl Collator {
     /// Tokens of a row whose longest sample has so many.
     pub fn width(&self, longest: usize) -> usize {
-        match self.config.sampler {
-            Sampler::Padded => self.max_length,
-            Sampler::Standard | Sampler::Balanced { .. } => {
-                longest.next_multiple_of(self.config.pad_to_multiple_of).min(self.max_length)
-            }
-            Sampler::Packed { .. } => self.batch_size * self.max_length,
+        match self.config.sampler.rows() {
+            Rows::Full => self.max_length,
+            Rows::Longest => longest.next_multiple_of(self.config.pad_to_multiple_of).min(self.max_length),
+            Rows::Joined => self.batch_size * self.max_length,
         }
     }
 
@@ -63,10 +61,9 @@ impl Collator {
             indices.iter().map(|i| self.samples.get(*i as usize)).collect::<Result<Vec<Sample>, _>>()?;
         let longest = samples.iter().map(|sample| sample.tokens.len()).max().unwrap_or(0);
         let width = self.width(longest);
-        Ok(if self.config.sampler.is_packed() {
-            self.packed(&samples, width)
-        } else {
-            self.rows(&samples, width)
+        Ok(match self.config.sampler.rows() {
+            Rows::Joined => self.packed(&samples, width),
+            Rows::Full | Rows::Longest => self.rows(&samples, width),
         })
     }
 
@@ -136,7 +133,7 @@ impl Collated {
 #[cfg(test)]
 mod tests {
     use super::super::Tokenizer;
-    use super::super::sampler::LastSample;
+    use super::super::sampler::{LastSample, Packed, Padded, Sampler, Standard};
     use super::super::samples::Tokenize;
     use super::*;
 
@@ -154,7 +151,7 @@ mod tests {
 
     #[test]
     fn rows_are_filled_up_and_predict_nothing_there() {
-        let collator = collator(Sampler::Standard);
+        let collator = collator(Sampler::Standard(Standard {}));
         let batch = collator.collate(&[0, 1]).unwrap();
         let (b, c, d) = (batch.ids[5], batch.ids[6], batch.ids[7]);
         let end = batch.ids[1];
@@ -170,12 +167,12 @@ mod tests {
         assert_eq!(collator.collate(&[0]).unwrap().width, 3);
         let cut = collator.collate(&[2]).unwrap();
         assert_eq!((cut.width, cut.counts.cut, cut.counted()), (5, 2, 4));
-        assert_eq!(self::collator(Sampler::Padded).collate(&[0]).unwrap().width, 5);
+        assert_eq!(self::collator(Sampler::Padded(Padded {})).collate(&[0]).unwrap().width, 5);
     }
 
     #[test]
     fn packed_samples_have_bounds_and_positions_of_their_own() {
-        let collator = collator(Sampler::Packed { last_sample: LastSample::Cut });
+        let collator = collator(Sampler::Packed(Packed { last_sample: LastSample::Cut }));
         let batch = collator.collate(&[1, 0, 2]).unwrap();
         assert_eq!((batch.rows, batch.width), (1, 10));
         assert_eq!(batch.positions, [0, 1, 2, 3, 0, 1, 0, 1, 2, 3]);

@@ -22,6 +22,9 @@ pub enum Split {
 }
 
 impl Split {
+    /// What is held out where no split is named.
+    pub const HELD_OUT: Self = Self::Valid;
+
     pub fn name(self) -> &'static str {
         match self {
             Self::Train => "train",

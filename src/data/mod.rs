@@ -25,7 +25,9 @@ pub use blocks::{Batches, Blocks, Position};
 pub use collate::{Collated, Collator, Segments};
 pub use corpus::{Corpus, Split};
 pub use loader::{Finish, Loaded, Loader};
-pub use sampler::{Draws, LastSample, Plan, Sampler, SamplerConfig};
+pub use sampler::{
+    Balanced, Draws, LastSample, Packed, Padded, Plan, Rows, Sampler, SamplerConfig, Standard,
+};
 pub use samples::{SampleUnit, Samples, Tokenize};
 pub use section::{Data, TextSource, TokenizerSource};
 pub use tokenizer::Tokenizer;

@@ -15,7 +15,7 @@ use crate::measure::{Estimate, Evaluation, Load};
 use crate::params::WeightsFrom;
 use crate::recipe::Cell;
 use crate::residence::Blocks;
-use crate::words::Rule;
+use crate::words::key::{DefaultValue, Key, Section, Values};
 use config::{Gpt2Config, LanguageModel, LlamaConfig};
 use language::memory::Shape;
 use swiglu::SwigluConfig;
@@ -96,6 +96,18 @@ pub struct Flops {
 }
 
 impl Model {
+    pub const SECTIONS: &[Section] = &[
+        Section::new(
+            "model",
+            "The network.",
+            &[Key::method("kind", Values::Kinds, DefaultValue::Required, "Which network.")],
+        ),
+        config::SECTION,
+        SwigluConfig::SECTION,
+        LlamaConfig::SECTION,
+        Gpt2Config::SECTION,
+    ];
+
     pub fn parameters(&self) -> u64 {
         match self {
             Self::Swiglu(config) => config.parameters(),
@@ -157,13 +169,12 @@ impl Model {
         }
     }
 
-    pub(crate) fn check(&self, cell: &Cell) -> Result<(), Rule> {
+    /// The operators that it has, by their names in `[ops]`.
+    pub fn operators(&self) -> &'static [&'static str] {
         match self {
-            Self::Swiglu(config) => config.check(cell),
-            Self::Qwen2(model) | Self::Llama(model) => {
-                language::check(cell, model.config.max_position_embeddings)
-            }
-            Self::Gpt2(model) => language::check(cell, model.config.max_position_embeddings),
+            Self::Swiglu(_) => &["swiglu"],
+            Self::Qwen2(_) | Self::Llama(_) => &["swiglu", "attention", "loss", "norm", "rope"],
+            Self::Gpt2(_) => &["gelu", "attention", "loss", "norm"],
         }
     }
 }

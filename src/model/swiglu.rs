@@ -7,14 +7,15 @@ use serde::{Deserialize, Serialize};
 
 use super::{Flops, Network, Steps};
 use crate::device::dtype;
-use crate::measure::{Estimate, Evaluation, Ledger, check_elements, elements};
+use crate::measure::{Estimate, Evaluation, Ledger};
 use crate::model::Model;
 use crate::ops::dense::{Arithmetic, WeightLayout};
 use crate::ops::mean_square::mean_square;
 use crate::ops::swiglu::{memory::Sizes, swiglu};
 use crate::ops::{Level, Operator};
-use crate::recipe::{Cell, Train};
-use crate::words::{Rule, values};
+use crate::recipe::Cell;
+use crate::words::key::{COUNT, DefaultValue, Key, LAYERS, Section};
+use crate::words::values;
 
 /// `[model] kind = "swiglu"`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -58,6 +59,18 @@ pub struct Regression {
 }
 
 impl SwigluConfig {
+    pub const SECTION: Section = Section::of(
+        "model",
+        "kind",
+        &["swiglu"],
+        "A stack of SwiGLU feed-forward networks that learns to reproduce a random target.",
+        &[
+            Key::size("hidden_size", COUNT, DefaultValue::Required, "Columns of the input and the output."),
+            Key::size("intermediate_size", COUNT, DefaultValue::Required, "Columns inside a layer."),
+            Key::size("num_hidden_layers", LAYERS, DefaultValue::Required, "Layers, one after the other.").called("layers"),
+        ],
+    );
+
     pub fn parameters(&self) -> u64 {
         (self.num_hidden_layers as u64)
             .saturating_mul(3)
@@ -88,14 +101,14 @@ impl SwigluConfig {
         let (level, operator) = (cell.checkpoint.level, cell.ops.swiglu);
         let layers = self.num_hidden_layers;
         let weights = 3 * sizes.weight * layers as u64;
-        let (optimizer, memory) = (&cell.train.optimizer, cell.offload().optimizer);
+        let (optimizer, memory) = (&cell.train.optimizer, cell.offload.optimizer);
 
         let mut ledger = Ledger::new(cell.precision.compute, cell.device_id());
         ledger.now.weights = weights;
         // Optimizers compute in fp32, whatever the weights are stored in.
         let fp32 = |bytes: u64| bytes / cell.precision.compute.bytes() * 4;
         ledger.now.optimizer = optimizer.state_tensors(memory) * fp32(weights);
-        ledger.now.host = cell.offload().host_bytes(cell);
+        ledger.now.host = cell.offload.host_bytes(cell);
         if cell.train.accumulation_steps > 1 {
             // Those of earlier micro-batches, to which more are added.
             ledger.now.gradients = weights;
@@ -130,26 +143,6 @@ impl SwigluConfig {
             self.intermediate_size as u64,
             cell.precision.compute.bytes(),
         )
-    }
-
-    pub fn check(&self, cell: &Cell) -> Result<(), Rule> {
-        let (hidden, inner, layers) = (self.hidden_size, self.intermediate_size, self.num_hidden_layers);
-        let Train { batch_size, seq_len, accumulation_steps, .. } = cell.train;
-        let elements = elements(&[
-            &[layers, hidden, inner],
-            &[batch_size, seq_len, accumulation_steps, hidden],
-            &[batch_size, seq_len, layers, hidden],
-            &[batch_size, seq_len, layers, inner],
-        ]);
-        let sizes = [
-            ("model.hidden_size", hidden),
-            ("model.intermediate_size", inner),
-            ("model.num_hidden_layers", layers),
-            ("train.batch_size", batch_size),
-            ("train.seq_len", seq_len),
-            ("train.accumulation_steps", accumulation_steps),
-        ];
-        check_elements(elements, &sizes)
     }
 }
 

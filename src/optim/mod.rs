@@ -21,6 +21,7 @@ use crate::device::DeviceId;
 use crate::ops::backend::on_cuda;
 use crate::ops::wide;
 use crate::residence::{Blocks, Memory};
+use crate::words::key::{DefaultValue::Word, Key, Section, Values};
 use host::{HostAdamW, Work};
 
 /// `train.optimizer`
@@ -45,6 +46,17 @@ impl Default for OptimizerConfig {
 }
 
 impl OptimizerConfig {
+    pub const SECTIONS: &[Section] = &[
+        Section::new(
+            "train.optimizer",
+            "What updates the weights.",
+            &[Key::method("kind", Values::Kinds, Word("none"), "Which optimizer.")],
+        ),
+        Section::of("train.optimizer", "kind", &["none"], "No update: a step is forward and backward alone.", &[]),
+        Sgd::SECTION,
+        AdamW::SECTION,
+    ];
+
     /// Tensors of a parameter's size that the device keeps between steps when the optimizer's state is in
     /// `memory`.
     pub fn state_tensors(&self, memory: Memory) -> u64 {

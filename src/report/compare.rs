@@ -7,7 +7,8 @@ use miette::miette;
 
 use super::table::{Comparison, Quantity};
 use super::terminal::RULED;
-use crate::recipe::{Recipe, is_size, matches};
+use crate::recipe::keys::{is_repetition, is_size};
+use crate::recipe::{Recipe, matches};
 use crate::row::Row;
 use crate::words::text;
 use crate::words::text::{ratio, seconds};
@@ -124,7 +125,7 @@ impl<'a> Side<'a> {
 fn ignored_keys(a: &[Settings], b: &[Settings]) -> Vec<String> {
     let keys: BTreeSet<&String> = a.iter().chain(b).flat_map(Settings::keys).collect();
     let differs = |key: &str| a.iter().all(|a| b.iter().all(|b| a.get(key) != b.get(key)));
-    keys.into_iter().filter(|key| (!is_size(key) || *key == "seed") && differs(key)).cloned().collect()
+    keys.into_iter().filter(|key| (!is_size(key) || is_repetition(key)) && differs(key)).cloned().collect()
 }
 
 /// Indices of the same cells; each cell is used once.

@@ -1,7 +1,5 @@
 //! The table as a Polars DataFrame: one line a cell, in recipe order, one column a quantity.
 
-use std::borrow::Cow;
-
 use miette::{IntoDiagnostic, WrapErr};
 use polars::prelude::*;
 use serde_json::Value;
@@ -11,7 +9,6 @@ use super::table::{Comparison, Line, Quantity};
 use crate::measure::{Crossing, Direction};
 use crate::measure::{Loading, Measurement, Phase, Samples};
 use crate::measure::{SMALLEST, SMALLEST_NORMAL};
-use crate::recipe;
 use crate::row::Row;
 use crate::words::text;
 
@@ -157,10 +154,9 @@ fn crossings(lines: &[Line]) -> Vec<Column> {
 
 /// A swept setting, in the narrowest type that holds its values.
 fn setting(key: &str, lines: &[Line]) -> Column {
-    let values: Vec<Option<Cow<Value>>> =
-        lines.iter().map(|line| recipe::setting(&line.settings, key).filter(|v| !v.is_null())).collect();
+    let values: Vec<Option<&Value>> = lines.iter().map(|line| line.settings.get(key)).collect();
     let all = |is: fn(&Value) -> bool| values.iter().flatten().all(|v| is(v));
-    let values = values.iter().map(Option::as_deref);
+    let values = values.iter().copied();
     let name: PlSmallStr = key.into();
     if all(Value::is_i64) {
         Column::new(name, values.map(|v| v.and_then(Value::as_i64)).collect::<Vec<_>>())

@@ -18,7 +18,7 @@ const NO_GAIN: f64 = 0.02;
 
 /// Nothing for recipes whose blocks stay where they are.
 pub fn blocks(comparison: &Comparison) -> Vec<Block> {
-    let moved: Vec<&Line> = comparison.lines.iter().filter(|line| line.cell.offload().moves()).collect();
+    let moved: Vec<&Line> = comparison.lines.iter().filter(|line| line.cell.offload.moves()).collect();
     let mut out = Vec::new();
     if moved.iter().any(|line| !crossings(line).is_empty()) {
         out.push(crossed(comparison, &moved));
@@ -113,7 +113,7 @@ fn floor(line: &Line) -> Option<[f64; 2]> {
     let (cell, ceilings) = (line.cell, line.row?.environment.ceilings);
     let shape = cell.model.decoder()?;
     let updates = !matches!(cell.train.optimizer, OptimizerConfig::None(_));
-    let copies = cell.offload().fewest_copies(shape.layers, cell.train.accumulation_steps, updates);
+    let copies = cell.offload.fewest_copies(shape.layers, cell.train.accumulation_steps, updates);
     let bytes = shape.block_bytes(cell) as f64;
     let time = |copies: usize, rate: Option<f64>| Some(copies as f64 * bytes / rate?);
     let most = copies.backward_to_device.max(copies.backward_to_host);
@@ -180,10 +180,10 @@ fn without_gain(comparison: &Comparison) -> impl Iterator<Item = String> {
         settings.retain(|key, _| !key.starts_with("offload."));
         settings
     };
-    let beyond = |line: &Line| !matches!(line.cell.offload().strategy, Strategy::None | Strategy::Naive);
+    let beyond = |line: &Line| !matches!(line.cell.offload.strategy, Strategy::None | Strategy::Naive);
     let sentence = move |line: &Line| {
         let naive = comparison.lines.iter().find(|other| {
-            other.cell.offload().strategy == Strategy::Naive && others(other) == others(line)
+            other.cell.offload.strategy == Strategy::Naive && others(other) == others(line)
         })?;
         let share = step(line)? / step(naive)?;
         (share > 1.0 - NO_GAIN).then(|| {
@@ -277,7 +277,7 @@ mod tests {
         let row = |cell| {
             let mut row = ok_row(cell, 0.001, 0.002, 1 << 20);
             let m = row.measurement.as_mut().expect("a measured row");
-            if cell.offload().optimizer == Memory::Host {
+            if cell.offload.optimizer == Memory::Host {
                 m.host_update = Some(Samples::new(vec![0.004]));
                 m.optimizer = Some(Samples::new(vec![0.0025]));
                 (m.memory.pinned, m.memory.host) = (Some(2 << 20), Some(12 << 20));

@@ -46,7 +46,7 @@ fn run<N: Network>(
 ) -> Result<Outcome, Stop> {
     let id = cell.device_id();
     let plain = id.burn();
-    device::require_host_memory(cell.offload().host_bytes(cell))
+    device::require_host_memory(cell.offload.host_bytes(cell))
         .map_err(|reason| Stop::OutOfMemory { reason })?;
     // Before memory is counted: a corpus is not the cell's.
     let data = N::steps(cell, &plain);
@@ -108,7 +108,7 @@ fn run<N: Network>(
         (loading, squares(&loads[..steps]))
     });
     // What crossed the bus belongs to the row of a cell whose blocks move.
-    let recorded = cell.offload().moves() && id != DeviceId::Cpu;
+    let recorded = cell.offload.moves() && id != DeviceId::Cpu;
     let crossings = if trace.is_some() || recorded { training.record(trace) } else { Vec::new() };
     let gradient_histogram = cell.measure.gradient_histogram.then(|| training.count_gradients());
     let mut measured = meter.finish(&|| training.loss().inner())?;

@@ -77,7 +77,7 @@ impl<'a, N: Network> Training<'a, N> {
         let cell = self.cell;
         // Two at a time would take twice the memory.
         self.network = None;
-        self.optimizer = Optimizer::new(&cell.train.optimizer, cell.offload().optimizer, self.device);
+        self.optimizer = Optimizer::new(&cell.train.optimizer, cell.offload.optimizer, self.device);
         (self.updates, self.total_updates) = (0, total_updates);
         let plain = self.device.burn();
         self.scaler = cell.precision.scaler.map(|config| GradScaler::new(config, &plain));

@@ -3,6 +3,7 @@
 pub mod cache;
 mod compute;
 pub mod files;
+pub mod key;
 pub mod refusal;
 mod rule;
 mod settings;
@@ -10,6 +11,7 @@ pub mod text;
 pub mod values;
 
 pub use compute::Compute;
+pub use key::{Key, Section};
 pub use rule::{Rule, nearest};
 pub use settings::{Settings, flatten};
 pub use values::Bytes;

@@ -1,4 +1,4 @@
-//! [`BalancedBatchSampler`]: batches of samples of similar length.
+//! [`Balanced`]: batches of samples of similar length.
 //!
 //! Samples go into buckets of k + 1 lengths each, whose bounds move from epoch to epoch. Every batch is
 //! drawn from one bucket, so its longest sample is at most k longer than its shortest; the last batch of
@@ -7,8 +7,69 @@
 //! set.
 
 use rand::Rng;
+use rand_chacha::ChaCha8Rng;
+use serde::{Deserialize, Serialize};
 
-use super::Epoch;
+use super::{Batching, Epoch, Plan, Rows};
+use crate::words::key::{COUNT_OR_ZERO, DefaultValue, Key, Section};
+use crate::words::values;
+
+/// `sampler = "balanced"`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Balanced {
+    /// Tokens by which the samples of a batch may differ.
+    #[serde(deserialize_with = "values::count_or_zero")]
+    pub k: usize,
+}
+
+impl Balanced {
+    pub const SECTION: Section = Section::of(
+        "data",
+        "sampler",
+        &["balanced"],
+        "As standard, of samples whose lengths differ by at most `k`.",
+        &[Key::method(
+            "k",
+            COUNT_OR_ZERO,
+            DefaultValue::Required,
+            "Tokens by which the samples of a batch may differ; 8 is a good start.",
+        )
+        .reads(&[("", "k = {}")])],
+    );
+}
+
+impl Batching for Balanced {
+    fn epoch(&self, plan: &Plan, rng: ChaCha8Rng) -> Box<dyn Epoch> {
+        let lengths = plan.lengths.iter().copied();
+        let config = plan.config;
+        let mut epoch = BalancedBatchSampler::new(lengths, plan.batch_size, self.k, config.drop_last, rng);
+        if config.longest_first {
+            epoch.longest_first(&plan.lengths);
+        }
+        Box::new(epoch)
+    }
+
+    fn rows(&self) -> Rows {
+        Rows::Longest
+    }
+
+    fn needs_lengths(&self) -> bool {
+        true
+    }
+
+    fn largest(&self, plan: &Plan, sorted: &[u32]) -> Vec<u32> {
+        let length = |sample: u32| plan.lengths[sample as usize] as usize;
+        // The samples that are at most k shorter than the first.
+        let from = |start: usize| {
+            let top = length(sorted[start]);
+            let near = sorted[start..].iter().take_while(|&&i| length(i) + self.k >= top).take(plan.batch_size);
+            near.copied().collect::<Vec<u32>>()
+        };
+        let size = |batch: &Vec<u32>| batch.len() * batch.first().map_or(0, |&i| length(i));
+        (0..sorted.len()).map(from).max_by_key(size).unwrap_or_default()
+    }
+}
 
 pub struct BalancedBatchSampler<R> {
     buckets: Vec<Vec<u32>>,

@@ -1,18 +1,18 @@
 //! [`SamplerConfig`]: the keys of `[data]` that say how samples become batches.
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
+use super::balanced::Balanced;
+use super::packed::Packed;
+use super::shuffled::{Padded, Standard};
+use super::{Batching, Rows};
 use crate::data::samples::{SampleUnit, Tokenize};
-use crate::data::section::RawData;
-use crate::words::Rule;
-
-const NUM_WORKERS: usize = 1;
-/// Enough to bridge one batch that takes twice as long.
-const PREFETCH_FACTOR: usize = 2;
+use crate::words::key::{COUNT, COUNT_OR_ZERO, DefaultValue, Key, Section, Values, kinds};
+use crate::words::{Rule, values};
 
 /// `data.sampler` and the keys that belong to it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct SamplerConfig {
     pub sampler: Sampler,
     pub samples: SampleUnit,
@@ -21,57 +21,111 @@ pub struct SamplerConfig {
     /// Batches with fewer samples than `train.batch_size` are left out.
     pub drop_last: bool,
     /// Rows of a batch are filled up to a multiple of this.
+    #[serde(deserialize_with = "values::count")]
     pub pad_to_multiple_of: usize,
     pub tokenize: Tokenize,
     /// Threads that make batches ready; 0: the training loop makes them.
+    #[serde(deserialize_with = "values::count_or_zero")]
     pub num_workers: usize,
     /// Batches that each thread has ready.
+    #[serde(deserialize_with = "values::count")]
     pub prefetch_factor: usize,
     /// Whether batches go to a GPU through page-locked memory, in one copy each.
     pub pinned: bool,
 }
 
-/// How samples of unequal length make up a batch of `train.batch_size` of them, each cut to
-/// `train.seq_len` tokens first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sampler {
-    /// Random samples, each filled up to `train.seq_len`.
-    Padded,
-    /// Random samples, each filled up to the longest of its batch.
-    Standard,
-    /// As standard, of samples whose lengths differ by at most `k`.
-    Balanced { k: usize },
-    /// Random samples joined into one sequence of `train.batch_size` · `train.seq_len` tokens.
-    Packed { last_sample: LastSample },
+kinds! {
+    /// How samples of unequal length make up a batch of `train.batch_size` of them, each cut to
+    /// `train.seq_len` tokens first.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Sampler: Batching {
+        Padded(Padded),
+        Standard(Standard),
+        Balanced(Balanced),
+        Packed(Packed),
+    }
 }
 
-/// `data.last_sample`: what becomes of a sample that does not fit whole into a packed sequence.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum LastSample {
-    #[default]
-    Cut,
-    Drop,
-}
-
-/// The names of the samplers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum SamplerName {
-    Padded,
-    Standard,
-    Balanced,
-    Packed,
-}
-
-impl SamplerName {
-    /// Whether every batch has rows of `train.seq_len` tokens.
-    fn rows_are_equal(self) -> bool {
-        matches!(self, Self::Padded | Self::Packed)
+impl Default for SamplerConfig {
+    fn default() -> Self {
+        Self::of(Sampler::Padded(Padded {}))
     }
 }
 
 impl SamplerConfig {
+    /// The keys that go with every sampler.
+    pub const SECTION: Section = Section::of(
+        "data",
+        "sampler",
+        &[],
+        "How samples of unequal length become batches; needs text.",
+        &[
+            Key::size(
+                "samples",
+                Values::Words(&["paragraphs", "documents"]),
+                DefaultValue::Word("paragraphs"),
+                "What a sample of the corpus is.",
+            ),
+            Key::method(
+                "longest_first",
+                Values::Bool,
+                DefaultValue::Bool(false),
+                "Whether the largest batch of an epoch comes first, so that a lack of memory shows early.",
+            ),
+            Key::method(
+                "drop_last",
+                Values::Bool,
+                DefaultValue::Bool(false),
+                "Whether batches with fewer samples than `train.batch_size` are left out.",
+            ),
+            Key::method(
+                "pad_to_multiple_of",
+                COUNT,
+                DefaultValue::Whole(1),
+                "Rows of a batch are filled up to a multiple of so many tokens.",
+            ),
+            Key::method(
+                "tokenize",
+                Values::Words(&["once", "every_step"]),
+                DefaultValue::Word("once"),
+                "Whether text becomes tokens before training, or whenever a batch is made.",
+            )
+            .reads(&[("", "tokenised {}")]),
+            Key::method(
+                "num_workers",
+                COUNT_OR_ZERO,
+                DefaultValue::Whole(1),
+                "Threads that make batches ready; 0: the training loop makes them.",
+            )
+            .reads(&[("0", "loaded in the loop"), ("1", "one loader thread"), ("", "{} loader threads")]),
+            Key::method(
+                "prefetch_factor",
+                COUNT,
+                DefaultValue::Whole(2),
+                "Batches that each thread has ready: 2 bridge one that takes twice as long.",
+            ),
+            Key::method(
+                "pinned",
+                Values::Bool,
+                DefaultValue::Bool(true),
+                "Whether batches go to a GPU through page-locked memory, in one copy each.",
+            ),
+        ],
+    );
+
+    /// The key that names the sampler.
+    pub const KEY: Section = Section::new(
+        "data",
+        "Whether text is cut into equal blocks, or stays samples.",
+        &[Key::method(
+            "sampler",
+            Values::Kinds,
+            DefaultValue::Nothing,
+            "How samples become batches; without it contiguous text is cut into blocks of `train.seq_len` tokens.",
+        )],
+    );
+
     /// With the default of every option.
     pub fn of(sampler: Sampler) -> Self {
         Self {
@@ -81,157 +135,29 @@ impl SamplerConfig {
             drop_last: false,
             pad_to_multiple_of: 1,
             tokenize: Tokenize::Once,
-            num_workers: NUM_WORKERS,
-            prefetch_factor: PREFETCH_FACTOR,
+            num_workers: 1,
+            prefetch_factor: 2,
             pinned: true,
         }
     }
 
-    /// Refuses rows of `seq_len` tokens that are not what the recipe asks rows to be.
-    pub(crate) fn check(&self, seq_len: usize) -> Result<(), Rule> {
-        let multiple = self.pad_to_multiple_of;
-        if !self.sampler.name().rows_are_equal() || seq_len.is_multiple_of(multiple) {
-            return Ok(());
+    /// What cannot be among these keys.
+    pub(crate) fn check(&self) -> Result<(), Rule> {
+        if self.longest_first && self.sampler.rows() != Rows::Longest {
+            return Err(Rule::new(
+                &["data.longest_first"],
+                "`longest_first` has no effect: the batches of this sampler are equally large",
+                "remove it, or use sampler = \"standard\" or \"balanced\"",
+            ));
         }
-        Err(Rule::new(
-            &["data.pad_to_multiple_of", "train.seq_len"],
-            format!(
-                "this sampler makes rows of train.seq_len = {seq_len} tokens, not a multiple of {multiple}"
-            ),
-            format!("make train.seq_len a multiple of {multiple}, or remove data.pad_to_multiple_of"),
-        ))
+        if self.tokenize == Tokenize::EveryStep && (self.sampler.needs_lengths() || self.longest_first) {
+            return Err(Rule::new(
+                &["data.tokenize"],
+                "tokenize = \"every_step\" does not go with a sampler that needs the samples' lengths before it \
+                 draws",
+                "use tokenize = \"once\"",
+            ));
+        }
+        Ok(())
     }
-
-    /// From the keys as written; `None` without a sampler.
-    pub(in crate::data) fn from_keys(raw: &RawData) -> Result<Option<Self>, String> {
-        let Some(name) = raw.sampler else {
-            return match written(raw).into_iter().find(|(_, written)| *written) {
-                None => Ok(None),
-                Some((key, _)) => Err(format!(
-                    "`{key}` is a key of data.sampler; without one the text is cut into equal blocks; remove \
-                     it, or set sampler to \"padded\", \"standard\", \"balanced\" or \"packed\""
-                )),
-            };
-        };
-        if raw.k.is_some() && name != SamplerName::Balanced {
-            return Err("`k` is of sampler = \"balanced\"; remove it".into());
-        }
-        if raw.last_sample.is_some() && name != SamplerName::Packed {
-            return Err("`last_sample` is of sampler = \"packed\"; remove it".into());
-        }
-        if name.rows_are_equal() && raw.longest_first == Some(true) {
-            return Err(
-                "`longest_first` has no effect: the batches of this sampler are equally large; remove it, \
-                 or use sampler = \"standard\" or \"balanced\""
-                    .into(),
-            );
-        }
-        let tokenize = raw.tokenize.unwrap_or_default();
-        let longest_first = raw.longest_first.unwrap_or(false);
-        let by_length = matches!(name, SamplerName::Balanced | SamplerName::Packed) || longest_first;
-        if tokenize == Tokenize::EveryStep && by_length {
-            return Err(
-                "tokenize = \"every_step\" does not go with a sampler that needs the samples' lengths \
-                        before it draws; use tokenize = \"once\""
-                    .into(),
-            );
-        }
-        let num_workers = raw.num_workers.unwrap_or(NUM_WORKERS);
-        if num_workers == 0 && raw.prefetch_factor.is_some() {
-            return Err(
-                "`prefetch_factor` has no effect with num_workers = 0: no batch is ready ahead of the \
-                        loop; remove it, or set num_workers to 1"
-                    .into(),
-            );
-        }
-        let sampler = match name {
-            SamplerName::Padded => Sampler::Padded,
-            SamplerName::Standard => Sampler::Standard,
-            SamplerName::Balanced => Sampler::Balanced {
-                k: raw.k.ok_or(
-                    "sampler = \"balanced\" needs `k`, by how many tokens the samples of a batch may differ; \
-                     8 is a good start",
-                )?,
-            },
-            SamplerName::Packed => Sampler::Packed { last_sample: raw.last_sample.unwrap_or_default() },
-        };
-        Ok(Some(Self {
-            sampler,
-            samples: raw.samples.unwrap_or_default(),
-            longest_first,
-            drop_last: raw.drop_last.unwrap_or(false),
-            pad_to_multiple_of: raw.pad_to_multiple_of.unwrap_or(1),
-            tokenize,
-            num_workers,
-            prefetch_factor: raw.prefetch_factor.unwrap_or(PREFETCH_FACTOR),
-            pinned: raw.pinned.unwrap_or(true),
-        }))
-    }
-
-    /// The inverse of [`SamplerConfig::from_keys`], without what has its default.
-    pub(in crate::data) fn write_keys(self, raw: &mut RawData) {
-        raw.sampler = Some(self.sampler.name());
-        raw.samples = Some(self.samples);
-        match self.sampler {
-            Sampler::Balanced { k } => raw.k = Some(k),
-            Sampler::Packed { last_sample } => raw.last_sample = unless_default(last_sample, LastSample::Cut),
-            Sampler::Padded | Sampler::Standard => {}
-        }
-        raw.longest_first = unless_default(self.longest_first, false);
-        raw.drop_last = unless_default(self.drop_last, false);
-        raw.pad_to_multiple_of = unless_default(self.pad_to_multiple_of, 1);
-        raw.tokenize = unless_default(self.tokenize, Tokenize::Once);
-        raw.num_workers = unless_default(self.num_workers, NUM_WORKERS);
-        raw.prefetch_factor = unless_default(self.prefetch_factor, PREFETCH_FACTOR);
-        raw.pinned = unless_default(self.pinned, true);
-    }
-}
-
-fn unless_default<T: PartialEq>(value: T, default: T) -> Option<T> {
-    (value != default).then_some(value)
-}
-
-/// What a sampler's key is where it is not written.
-pub fn default_of(key: &str) -> Option<Value> {
-    Some(match key {
-        "data.last_sample" => "cut".into(),
-        "data.longest_first" | "data.drop_last" => false.into(),
-        "data.pad_to_multiple_of" => 1.into(),
-        "data.tokenize" => "once".into(),
-        "data.num_workers" => NUM_WORKERS.into(),
-        "data.prefetch_factor" => PREFETCH_FACTOR.into(),
-        "data.pinned" => true.into(),
-        _ => return None,
-    })
-}
-
-impl Sampler {
-    fn name(self) -> SamplerName {
-        match self {
-            Self::Padded => SamplerName::Padded,
-            Self::Standard => SamplerName::Standard,
-            Self::Balanced { .. } => SamplerName::Balanced,
-            Self::Packed { .. } => SamplerName::Packed,
-        }
-    }
-
-    pub fn is_packed(self) -> bool {
-        matches!(self, Self::Packed { .. })
-    }
-}
-
-/// The keys that belong to a sampler, and whether they are written.
-fn written(raw: &RawData) -> [(&'static str, bool); 10] {
-    [
-        ("samples", raw.samples.is_some()),
-        ("k", raw.k.is_some()),
-        ("last_sample", raw.last_sample.is_some()),
-        ("longest_first", raw.longest_first.is_some()),
-        ("drop_last", raw.drop_last.is_some()),
-        ("pad_to_multiple_of", raw.pad_to_multiple_of.is_some()),
-        ("tokenize", raw.tokenize.is_some()),
-        ("num_workers", raw.num_workers.is_some()),
-        ("prefetch_factor", raw.prefetch_factor.is_some()),
-        ("pinned", raw.pinned.is_some()),
-    ]
 }

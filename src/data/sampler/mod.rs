@@ -15,13 +15,48 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
 use super::Position;
-pub use balanced::BalancedBatchSampler;
-pub use config::{LastSample, Sampler, SamplerConfig, SamplerName, default_of};
-use packed::Packed;
-use shuffled::Shuffled;
+pub use balanced::{Balanced, BalancedBatchSampler};
+pub use config::{Sampler, SamplerConfig};
+pub use packed::{LastSample, Packed};
+pub use shuffled::{Padded, Standard};
 
 /// Packed batches that a device prepares for.
 const MOST_PACKED: usize = 8;
+
+/// How a sampler makes batches.
+pub trait Batching {
+    /// The batches of an epoch whose random numbers are those of `rng`.
+    fn epoch(&self, plan: &Plan, rng: ChaCha8Rng) -> Box<dyn Epoch>;
+
+    /// What a batch becomes.
+    fn rows(&self) -> Rows;
+
+    /// Whether samples are joined: each attends to itself alone.
+    fn is_packed(&self) -> bool {
+        self.rows() == Rows::Joined
+    }
+
+    /// Whether it needs the lengths of all samples before it draws.
+    fn needs_lengths(&self) -> bool {
+        false
+    }
+
+    /// The largest batch that it may draw; `sorted`: all samples, the longest first.
+    fn largest(&self, plan: &Plan, sorted: &[u32]) -> Vec<u32> {
+        sorted[..plan.batch_size.min(sorted.len())].to_vec()
+    }
+}
+
+/// What the samples of a batch become.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rows {
+    /// A row each, filled up to `train.seq_len` tokens.
+    Full,
+    /// A row each, filled up to the longest of the batch.
+    Longest,
+    /// One row of `train.batch_size` · `train.seq_len` tokens.
+    Joined,
+}
 
 /// The batches of one epoch, as numbers of samples.
 pub trait Epoch: Iterator<Item = Vec<u32>> + Send {
@@ -56,64 +91,14 @@ impl Plan {
     pub fn epoch(&self, epoch: u64) -> Box<dyn Epoch> {
         let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
         rng.set_stream(epoch);
-        let SamplerConfig { sampler, longest_first, drop_last, .. } = self.config;
-        let lengths = &self.lengths;
-        match sampler {
-            Sampler::Padded | Sampler::Standard => {
-                let mut epoch = Shuffled::new(lengths.len(), self.batch_size, drop_last, &mut rng);
-                if longest_first {
-                    epoch.longest_first(lengths);
-                }
-                Box::new(epoch)
-            }
-            Sampler::Balanced { k } => {
-                let lengths = lengths.iter().copied();
-                let mut epoch = BalancedBatchSampler::new(lengths, self.batch_size, k, drop_last, rng);
-                if longest_first {
-                    epoch.longest_first(&self.lengths);
-                }
-                Box::new(epoch)
-            }
-            Sampler::Packed { last_sample } => {
-                let capacity = self.batch_size * self.max_length;
-                Box::new(Packed::new(lengths.clone(), capacity, last_sample, drop_last, &mut rng))
-            }
-        }
+        self.config.sampler.epoch(self, rng)
     }
 
     /// The largest batch that the epochs may have: a measurement of memory needs it.
     pub fn largest(&self) -> Vec<u32> {
         let mut sorted: Vec<u32> = (0..self.lengths.len() as u32).collect();
         sorted.sort_by_key(|&i| std::cmp::Reverse(self.lengths[i as usize]));
-        let longest = |sorted: &[u32]| sorted[..self.batch_size.min(sorted.len())].to_vec();
-        match self.config.sampler {
-            Sampler::Padded | Sampler::Standard => longest(&sorted),
-            Sampler::Balanced { k } => {
-                // The samples that are at most k shorter than the first.
-                let from = |start: usize| {
-                    let top = self.lengths[sorted[start] as usize] as usize;
-                    let near = sorted[start..]
-                        .iter()
-                        .take_while(|&&i| self.lengths[i as usize] as usize + k >= top)
-                        .take(self.batch_size);
-                    near.copied().collect::<Vec<u32>>()
-                };
-                let size = |batch: &Vec<u32>| {
-                    batch.len() * batch.first().map_or(0, |&i| self.lengths[i as usize] as usize)
-                };
-                (0..sorted.len()).map(from).max_by_key(size).unwrap_or_default()
-            }
-            Sampler::Packed { .. } => {
-                let capacity = self.batch_size * self.max_length;
-                let mut used = 0;
-                let fits = |i: &&u32| {
-                    let before = used;
-                    used += self.lengths[**i as usize] as usize;
-                    before < capacity
-                };
-                sorted.iter().take_while(fits).copied().collect()
-            }
-        }
+        self.config.sampler.largest(self, &sorted)
     }
 
     /// Batches of the first epoch whose sizes are not those of the [`largest`](Self::largest), for a device to

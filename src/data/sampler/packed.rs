@@ -3,38 +3,97 @@
 
 use std::sync::Arc;
 
-use rand::Rng;
 use rand::seq::SliceRandom;
+use rand_chacha::ChaCha8Rng;
+use serde::{Deserialize, Serialize};
 
-use super::{Epoch, LastSample};
+use super::{Batching, Epoch, Plan, Rows};
+use crate::words::key::{DefaultValue, Key, Section, Values};
 
+/// `sampler = "packed"`
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct Packed {
+    pub last_sample: LastSample,
+}
+
+/// What becomes of a sample that does not fit whole into a packed sequence.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LastSample {
+    #[default]
+    Cut,
+    Drop,
+}
+
+impl Packed {
+    pub const SECTION: Section = Section::of(
+        "data",
+        "sampler",
+        &["packed"],
+        "Random samples joined into one sequence of `train.batch_size` x `train.seq_len` tokens.",
+        &[Key::method(
+            "last_sample",
+            Values::Words(&["cut", "drop"]),
+            DefaultValue::Word("cut"),
+            "What becomes of a sample that does not fit whole into a sequence.",
+        )
+        .reads(&[("cut", "last sample cut"), ("drop", "last sample dropped")])],
+    );
+
+    /// Tokens of a sequence.
+    fn capacity(plan: &Plan) -> usize {
+        plan.batch_size * plan.max_length
+    }
+}
+
+impl Batching for Packed {
+    fn epoch(&self, plan: &Plan, mut rng: ChaCha8Rng) -> Box<dyn Epoch> {
+        let mut order: Vec<u32> = (0..plan.lengths.len() as u32).collect();
+        order.shuffle(&mut rng);
+        Box::new(Sequences {
+            lengths: plan.lengths.clone(),
+            order,
+            next: 0,
+            capacity: Self::capacity(plan),
+            last_sample: self.last_sample,
+            drop_last: plan.config.drop_last,
+            dropped: 0,
+        })
+    }
+
+    fn rows(&self) -> Rows {
+        Rows::Joined
+    }
+
+    fn needs_lengths(&self) -> bool {
+        true
+    }
+
+    fn largest(&self, plan: &Plan, sorted: &[u32]) -> Vec<u32> {
+        let mut used = 0;
+        let fits = |i: &&u32| {
+            let before = used;
+            used += plan.lengths[**i as usize] as usize;
+            before < Self::capacity(plan)
+        };
+        sorted.iter().take_while(fits).copied().collect()
+    }
+}
+
+struct Sequences {
     lengths: Arc<Vec<u32>>,
     order: Vec<u32>,
     next: usize,
     /// Tokens of a sequence.
     capacity: usize,
     last_sample: LastSample,
+    /// Without the incomplete last sequence.
     drop_last: bool,
     dropped: usize,
 }
 
-impl Packed {
-    /// Without the incomplete last sequence where `drop_last`.
-    pub fn new(
-        lengths: Arc<Vec<u32>>,
-        capacity: usize,
-        last_sample: LastSample,
-        drop_last: bool,
-        rng: &mut impl Rng,
-    ) -> Self {
-        let mut order: Vec<u32> = (0..lengths.len() as u32).collect();
-        order.shuffle(rng);
-        Self { lengths, order, next: 0, capacity, last_sample, drop_last, dropped: 0 }
-    }
-}
-
-impl Iterator for Packed {
+impl Iterator for Sequences {
     type Item = Vec<u32>;
 
     /// With [`LastSample::Cut`] the last sample may reach beyond the sequence's end.
@@ -58,7 +117,7 @@ impl Iterator for Packed {
     }
 }
 
-impl Epoch for Packed {
+impl Epoch for Sequences {
     fn dropped(&self) -> usize {
         self.dropped
     }

@@ -23,12 +23,12 @@ fn plan(sampler: Sampler, samples: usize) -> Plan {
 }
 
 const SAMPLERS: [Sampler; 6] = [
-    Sampler::Padded,
-    Sampler::Standard,
-    Sampler::Balanced { k: 25 },
-    Sampler::Balanced { k: 10 },
-    Sampler::Packed { last_sample: LastSample::Cut },
-    Sampler::Packed { last_sample: LastSample::Drop },
+    Sampler::Padded(Padded {}),
+    Sampler::Standard(Standard {}),
+    Sampler::Balanced(Balanced { k: 25 }),
+    Sampler::Balanced(Balanced { k: 10 }),
+    Sampler::Packed(Packed { last_sample: LastSample::Cut }),
+    Sampler::Packed(Packed { last_sample: LastSample::Drop }),
 ];
 
 /// Every sampler with both values of its options, where it has them.
@@ -72,7 +72,7 @@ fn an_epoch_has_every_sample_once_but_those_it_counts() {
             assert!(seen.windows(2).all(|pair| pair[0] < pair[1]), "no sample twice: {:?}", plan.config);
             assert_eq!(seen.len() + dropped, 203, "{:?}", plan.config);
             let may_drop = plan.config.drop_last
-                || plan.config.sampler == Sampler::Packed { last_sample: LastSample::Drop };
+                || plan.config.sampler == Sampler::Packed(Packed { last_sample: LastSample::Drop });
             assert_eq!(dropped > 0, may_drop, "{:?}", plan.config);
         }
     }
@@ -98,7 +98,7 @@ fn a_seed_gives_one_order_and_resuming_continues_it() {
 #[test]
 fn balanced_batches_are_of_similar_length_and_random() {
     for k in [0, 7, 30] {
-        let plan = plan(Sampler::Balanced { k }, 1000);
+        let plan = plan(Sampler::Balanced(Balanced { k }), 1000);
         let epoch = epoch(&mut Draws::new(plan.clone(), Position::default()));
         for draw in &epoch {
             let sizes = sizes(&plan, draw);
@@ -116,7 +116,7 @@ fn balanced_batches_are_of_similar_length_and_random() {
 #[test]
 fn packed_sequences_are_full_but_the_last() {
     for last_sample in [LastSample::Cut, LastSample::Drop] {
-        let plan = plan(Sampler::Packed { last_sample }, 400);
+        let plan = plan(Sampler::Packed(Packed { last_sample }), 400);
         let epoch = epoch(&mut Draws::new(plan.clone(), Position::default()));
         let capacity = 8 * MAX_LENGTH as u32;
         for draw in &epoch[..epoch.len() - 1] {
@@ -134,7 +134,7 @@ fn packed_sequences_are_full_but_the_last() {
 
 #[test]
 fn the_largest_batch_comes_first_where_that_is_asked_for() {
-    for sampler in [Sampler::Standard, Sampler::Balanced { k: 10 }] {
+    for sampler in [Sampler::Standard(Standard {}), Sampler::Balanced(Balanced { k: 10 })] {
         let mut plan = plan(sampler, 500);
         plan.config.longest_first = true;
         let size = |samples: &[u32]| {
@@ -154,11 +154,11 @@ fn the_largest_batch_is_one_that_the_sampler_could_draw() {
         let draw = Draw { samples: plan.largest(), dropped: 0, last: false };
         let sizes = sizes(&plan, &draw);
         match sampler {
-            Sampler::Balanced { k } => {
+            Sampler::Balanced(Balanced { k }) => {
                 assert!((sizes.iter().max().unwrap() - sizes.iter().min().unwrap()) as usize <= k)
             }
-            Sampler::Padded | Sampler::Standard => assert_eq!(sizes.len(), 8),
-            Sampler::Packed { .. } => assert!(sizes.iter().sum::<u32>() >= 8 * MAX_LENGTH as u32),
+            Sampler::Padded(Padded {}) | Sampler::Standard(Standard {}) => assert_eq!(sizes.len(), 8),
+            Sampler::Packed(_) => assert!(sizes.iter().sum::<u32>() >= 8 * MAX_LENGTH as u32),
         }
     }
 }

@@ -3,9 +3,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::section::{count, layers, positive};
+use super::section::{size, tied};
 use super::{ConfigError, Required, head_dim, parameters};
 use crate::params::{NamedShape, WeightsFrom};
+use crate::words::key::{COUNT, DefaultValue, Key, LAYERS, POSITIVE, Section, Values};
+use crate::words::values;
 
 /// Dimensions of a GPT-2 decoder.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -44,19 +46,19 @@ pub enum Positions {
 pub struct Gpt2Keys {
     pub preset: Option<String>,
     pub weights: Option<WeightsFrom>,
-    #[serde(deserialize_with = "count")]
+    #[serde(deserialize_with = "values::count")]
     pub vocab_size: Option<usize>,
-    #[serde(deserialize_with = "count")]
+    #[serde(deserialize_with = "values::count")]
     pub hidden_size: Option<usize>,
-    #[serde(deserialize_with = "count")]
+    #[serde(deserialize_with = "values::count")]
     pub intermediate_size: Option<usize>,
-    #[serde(deserialize_with = "layers")]
+    #[serde(deserialize_with = "values::layers")]
     pub num_hidden_layers: Option<usize>,
-    #[serde(deserialize_with = "count")]
+    #[serde(deserialize_with = "values::count")]
     pub num_attention_heads: Option<usize>,
-    #[serde(deserialize_with = "count")]
+    #[serde(deserialize_with = "values::count")]
     pub max_position_embeddings: Option<usize>,
-    #[serde(deserialize_with = "positive")]
+    #[serde(deserialize_with = "values::positive")]
     pub layer_norm_eps: Option<f64>,
     pub positions: Option<Positions>,
     pub tie_word_embeddings: Option<bool>,
@@ -95,6 +97,33 @@ impl Gpt2Keys {
 }
 
 impl Gpt2Config {
+    pub const SECTION: Section = Section::of(
+        "model",
+        "kind",
+        &["gpt2"],
+        "LayerNorm, absolute positions, multi-head attention with biases and a GELU MLP.",
+        &[
+            size("hidden_size", COUNT, DefaultValue::Required, "Columns of the residual stream."),
+            size("intermediate_size", COUNT, DefaultValue::Depends("4 x hidden_size"), "Columns inside the MLP."),
+            size("num_hidden_layers", LAYERS, DefaultValue::Required, "Transformer blocks.").called("layers"),
+            size("num_attention_heads", COUNT, DefaultValue::Required, "Heads.").called("heads"),
+            size("vocab_size", COUNT, DefaultValue::Required, "Rows of the token embedding.")
+                .called("vocabulary")
+                .follows(&["model.preset", "data.vocab_size"]),
+            size("max_position_embeddings", COUNT, DefaultValue::Whole(1024), "Longest sequence, in tokens.")
+                .called("longest sequence"),
+            size("layer_norm_eps", POSITIVE, DefaultValue::Number(1e-5), "Added to the variance before its root."),
+            Key::method(
+                "positions",
+                Values::Words(&["learned", "sinusoidal"]),
+                DefaultValue::Word("learned"),
+                "Vectors that mark a token's position: parameters, or fixed sines and cosines.",
+            )
+            .reads(&[("", "{} positions")]),
+            tied(DefaultValue::Bool(true)),
+        ],
+    );
+
     /// Elements of one attention head.
     pub fn head_dim(&self) -> usize {
         self.hidden_size / self.num_attention_heads

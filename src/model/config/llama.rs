@@ -3,9 +3,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::section::{count, layers, positive};
+use super::section::{size, tied};
 use super::{ConfigError, Required, head_dim, parameters};
 use crate::params::{NamedShape, WeightsFrom};
+use crate::words::key::{COUNT, DefaultValue, LAYERS, POSITIVE, Section, Values};
+use crate::words::values;
 
 /// Dimensions of a Llama-like decoder.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -41,25 +43,25 @@ pub struct LlamaConfig {
 pub struct LlamaKeys {
     pub preset: Option<String>,
     pub weights: Option<WeightsFrom>,
-    #[serde(deserialize_with = "count")]
+    #[serde(deserialize_with = "values::count")]
     pub vocab_size: Option<usize>,
-    #[serde(deserialize_with = "count")]
+    #[serde(deserialize_with = "values::count")]
     pub hidden_size: Option<usize>,
-    #[serde(deserialize_with = "count")]
+    #[serde(deserialize_with = "values::count")]
     pub intermediate_size: Option<usize>,
-    #[serde(deserialize_with = "layers")]
+    #[serde(deserialize_with = "values::layers")]
     pub num_hidden_layers: Option<usize>,
-    #[serde(deserialize_with = "count")]
+    #[serde(deserialize_with = "values::count")]
     pub num_attention_heads: Option<usize>,
-    #[serde(deserialize_with = "count")]
+    #[serde(deserialize_with = "values::count")]
     pub num_key_value_heads: Option<usize>,
-    #[serde(deserialize_with = "count")]
+    #[serde(deserialize_with = "values::count")]
     pub head_dim: Option<usize>,
-    #[serde(deserialize_with = "count")]
+    #[serde(deserialize_with = "values::count")]
     pub max_position_embeddings: Option<usize>,
-    #[serde(deserialize_with = "positive")]
+    #[serde(deserialize_with = "values::positive")]
     pub rope_theta: Option<f64>,
-    #[serde(deserialize_with = "positive")]
+    #[serde(deserialize_with = "values::positive")]
     pub rms_norm_eps: Option<f64>,
     pub tie_word_embeddings: Option<bool>,
     pub attention_bias: Option<bool>,
@@ -118,6 +120,50 @@ impl LlamaKeys {
 }
 
 impl LlamaConfig {
+    pub const SECTION: Section = Section::of(
+        "model",
+        "kind",
+        &["qwen2", "llama"],
+        "RMSNorm, rotary positions, grouped-query attention and SwiGLU; qwen2 with biases in attention.",
+        &[
+            size("hidden_size", COUNT, DefaultValue::Required, "Columns of the residual stream."),
+            size("intermediate_size", COUNT, DefaultValue::Required, "Columns inside the MLP."),
+            size("num_hidden_layers", LAYERS, DefaultValue::Required, "Transformer blocks.").called("layers"),
+            size("num_attention_heads", COUNT, DefaultValue::Required, "Query heads.").called("heads"),
+            size(
+                "num_key_value_heads",
+                COUNT,
+                DefaultValue::Depends("num_attention_heads"),
+                "Key and value heads; a divisor of the query heads.",
+            ),
+            size(
+                "head_dim",
+                COUNT,
+                DefaultValue::Depends("hidden_size / num_attention_heads"),
+                "Elements of one head; even.",
+            ),
+            size("vocab_size", COUNT, DefaultValue::Required, "Rows of the embedding.")
+                .called("vocabulary")
+                .follows(&["model.preset", "data.vocab_size"]),
+            size(
+                "max_position_embeddings",
+                COUNT,
+                DefaultValue::Depends("32768 of qwen2, 2048 of llama"),
+                "Longest sequence, in tokens.",
+            )
+            .called("longest sequence"),
+            size("rope_theta", POSITIVE, DefaultValue::Number(10_000.0), "Base of the rotary wavelengths."),
+            size("rms_norm_eps", POSITIVE, DefaultValue::Number(1e-6), "Added to the mean square before its root."),
+            tied(DefaultValue::Bool(false)),
+            size(
+                "attention_bias",
+                Values::Bool,
+                DefaultValue::Depends("true of qwen2, false of llama"),
+                "Whether the query, key and value projections have biases: a matter of the kind.",
+            ),
+        ],
+    );
+
     /// Number of parameters; a tied head counts once.
     pub fn parameters(&self) -> u64 {
         let (vocab, hidden, inner) = (self.vocab_size, self.hidden_size, self.intermediate_size);

@@ -13,7 +13,7 @@ mod tests;
 pub use gpt2::{Gpt2Config, Positions};
 pub use hugging_face::from_hugging_face;
 pub use llama::LlamaConfig;
-pub use section::LanguageModel;
+pub use section::{LanguageModel, SECTION};
 
 use crate::params::NamedShape;
 

@@ -11,18 +11,37 @@ use super::gpt2::{Gpt2Config, Gpt2Keys};
 use super::llama::{LlamaConfig, LlamaKeys};
 use super::{Architecture, ConfigError, from_hugging_face, presets};
 use crate::params::WeightsFrom;
-use crate::words::{nearest, values};
+use crate::words::key::{DefaultValue, Key, Section, Values};
+use crate::words::nearest;
 
 /// `[model] kind = "qwen2" | "llama" | "gpt2"`, resolved. It serialises as all of its dimensions,
 /// and deserialises from those as well as from what a user types.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LanguageModel<Config> {
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub preset: Option<String>,
     pub weights: WeightsFrom,
     #[serde(flatten)]
     pub config: Config,
 }
+
+/// The keys that every language model has.
+pub const SECTION: Section = Section::of(
+    "model",
+    "kind",
+    &["qwen2", "llama", "gpt2"],
+    "A language model: a published one by its `preset`, one in a folder, or of the sizes that are written.",
+    &[
+        Key::size("preset", Values::Text, DefaultValue::Nothing, "A published model: its sizes, which others may override.")
+            .without("no preset"),
+        Key::method(
+            "weights",
+            Values::Path(&["random"]),
+            DefaultValue::Word("random"),
+            "Drawn from the seed, or a Hugging Face folder, whose config.json then gives the sizes.",
+        )
+        .reads(&[("", "{} weights")]),
+    ],
+);
 
 impl LanguageModel<LlamaConfig> {
     /// For `#[serde(deserialize_with)]` on the kind's variant.
@@ -41,6 +60,17 @@ impl LanguageModel<Gpt2Config> {
     pub fn gpt2<'de, D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         resolve("gpt2", Gpt2Keys::deserialize(d)?).map_err(Error::custom)
     }
+}
+
+/// A size of a language model, which a preset decides where it is not written.
+pub(super) const fn size(name: &'static str, values: Values, default: DefaultValue, doc: &'static str) -> Key {
+    Key::size(name, values, default, doc).follows(&["model.preset"])
+}
+
+pub(super) const fn tied(default: DefaultValue) -> Key {
+    Key::method("tie_word_embeddings", Values::Bool, default, "Whether the output projection is the embedding.")
+        .reads(&[("true", "tied embeddings"), ("", "untied embeddings")])
+        .follows(&["model.preset"])
 }
 
 /// The keys of `[model]` as written, each absent or present.
@@ -149,19 +179,4 @@ fn unknown_preset(kind: &str, name: &str) -> ConfigError {
     let list = known.join(", ");
     let hint = nearest(name, &known).map_or(String::new(), |best| format!("did you mean \"{best}\"? "));
     ConfigError::new(format!("unknown preset \"{name}\" of kind {kind}; {hint}its presets are: {list}"))
-}
-
-/// [`values::count`] for a key that may be absent.
-pub(super) fn count<'de, D: Deserializer<'de>>(d: D) -> Result<Option<usize>, D::Error> {
-    values::count(d).map(Some)
-}
-
-/// [`values::layers`] for a key that may be absent.
-pub(super) fn layers<'de, D: Deserializer<'de>>(d: D) -> Result<Option<usize>, D::Error> {
-    values::layers(d).map(Some)
-}
-
-/// [`values::positive`] for a key that may be absent.
-pub(super) fn positive<'de, D: Deserializer<'de>>(d: D) -> Result<Option<f64>, D::Error> {
-    values::positive(d).map(Some)
 }

@@ -2,15 +2,14 @@
 //! order in which the operators allocate and free.
 
 use crate::device::DeviceId;
-use crate::measure::{Estimate, Ledger, check_elements, elements};
+use crate::measure::{Estimate, Ledger};
 use crate::model::Flops;
 use crate::ops::attention::block;
 use crate::ops::cross_entropy::chunk;
 use crate::ops::swiglu::memory::Sizes;
 use crate::ops::{Level, Operator};
-use crate::recipe::{Cell, Train};
+use crate::recipe::Cell;
 use crate::residence::Memory;
-use crate::words::Rule;
 
 /// The sizes that decide a decoder's memory and arithmetic.
 #[derive(Clone, Copy, Debug)]
@@ -51,36 +50,6 @@ impl Shape {
         (self.attention_weights() + self.mlp_weights()) * stored
     }
 
-    /// Refuses sizes that are too large for the arithmetic below.
-    pub(crate) fn check(&self, cell: &Cell) -> Result<(), Rule> {
-        let Self { vocab_size, hidden_size, intermediate_size, layers, heads, head_dim, .. } = *self;
-        let Train { batch_size, seq_len, accumulation_steps, .. } = cell.train;
-        // Only composed attention holds the scores of all tokens.
-        let squares = if cell.ops.attention == Operator::Plain { layers } else { 0 };
-        let rows = if packed(cell) { batch_size } else { 1 };
-        let elements = elements(&[
-            &[self.parameters as usize],
-            &[batch_size, seq_len, accumulation_steps],
-            &[batch_size, seq_len, vocab_size],
-            &[batch_size, seq_len, layers, hidden_size],
-            &[batch_size, seq_len, layers, intermediate_size],
-            &[batch_size, seq_len, layers, heads, head_dim],
-            &[batch_size, seq_len, squares, heads, rows, seq_len],
-        ]);
-        let sizes = [
-            ("model.vocab_size", vocab_size),
-            ("model.hidden_size", hidden_size),
-            ("model.intermediate_size", intermediate_size),
-            ("model.num_hidden_layers", layers),
-            ("model.num_attention_heads", heads),
-            ("model.head_dim", head_dim),
-            ("train.batch_size", batch_size),
-            ("train.seq_len", seq_len),
-            ("train.accumulation_steps", accumulation_steps),
-        ];
-        check_elements(elements, &sizes)
-    }
-
     fn head_weights(&self) -> u64 {
         (self.vocab_size * self.hidden_size) as u64
     }
@@ -110,7 +79,7 @@ impl Shape {
         let head = if cell.ops.loss == Operator::Custom { products(self.head_weights()) } else { 0.0 };
         let attention = if cell.ops.attention == Operator::Custom { scores } else { 0.0 };
         // Blocks that move are computed again as a whole.
-        let blocks = if cell.offload().moves() { forward - products(self.head_weights()) } else { 0.0 };
+        let blocks = if cell.offload.moves() { forward - products(self.head_weights()) } else { 0.0 };
         Flops { forward, backward: 2.0 * forward, recompute: blocks + mlp + head + attention }
     }
 
@@ -124,7 +93,7 @@ impl Shape {
         let queries = tokens * (self.heads * self.head_dim) as u64;
         let keys = tokens * (self.kv_heads * self.head_dim) as u64;
         let layer_weights = self.attention_weights() + self.mlp_weights();
-        let moves = cell.offload().moves();
+        let moves = cell.offload.moves();
         let blocks = self.block_weights();
         // Gradients of earlier micro-batches, to which more are added.
         let accumulates = cell.train.accumulation_steps > 1 && !moves;
@@ -141,9 +110,9 @@ impl Shape {
         }
         if moves {
             // What slots hold is neither the host's nor freed between the blocks.
-            ledger.take(cell.offload().slot_count(cell.device_id()) * layer_weights * stored);
+            ledger.take(cell.offload.slot_count(cell.device_id()) * layer_weights * stored);
         }
-        let offload = cell.offload();
+        let offload = cell.offload;
         ledger.now.optimizer = cell.train.optimizer.state_tensors(offload.optimizer) * self.parameters * 4;
         ledger.now.host = offload.host_bytes(cell);
         // Inputs of blocks: kept on the device, or only those that are in the slots.

@@ -25,7 +25,6 @@ use crate::ops::{Level, Ops};
 use crate::params::source::Source;
 use crate::recipe::Cell;
 use crate::residence::Blocks;
-use crate::words::Rule;
 use crate::words::refusal::refuse;
 
 /// How a network computes: the same weights, other arithmetic or other operators.
@@ -150,37 +149,6 @@ fn attend(
             attend_cached(q.inner(), k, v, heads, keys, mask, arithmetic)
         }
     }
-}
-
-/// What no language model can run.
-pub(crate) fn check(cell: &Cell, positions: usize) -> Result<(), Rule> {
-    if cell.train.seq_len > positions {
-        return Err(Rule::new(
-            &["train.seq_len", "model.max_position_embeddings"],
-            format!(
-                "train.seq_len = {} is longer than the model's {positions} positions",
-                cell.train.seq_len
-            ),
-            "make train.seq_len smaller, or model.max_position_embeddings larger",
-        ));
-    }
-    if cell.train.seq_len < 2 {
-        return Err(Rule::new(
-            &["train.seq_len"],
-            "a sequence of one token has no next token to predict",
-            "set train.seq_len to 2 or more",
-        ));
-    }
-    let shape = cell.model.decoder().expect("a language model");
-    shape.check(cell)?;
-    if !shape.gated && cell.checkpoint.level != Level::Keep {
-        return Err(Rule::new(
-            &["checkpoint.level"],
-            "checkpoint.level is a choice of the SwiGLU operator, which GPT-2 does not have",
-            "remove checkpoint.level, or use kind = \"qwen2\" or \"llama\"",
-        ));
-    }
-    Ok(())
 }
 
 /// The source of a cell's parameters. Weights that cannot be used end the cell.

@@ -6,7 +6,7 @@ use burn::tensor::DType;
 
 use super::super::{Computation, Gpt2, LanguageNetwork, Llama, LmBatch};
 use super::Prepared;
-use crate::data::sampler::{LastSample, Sampler, SamplerConfig};
+use crate::data::sampler::{LastSample, Packed, Sampler, SamplerConfig, Standard};
 use crate::data::{Collated, Collator, Samples, Tokenize, Tokenizer};
 use crate::device::{DeviceId, Staging};
 use crate::model::config::{Architecture, from_hugging_face};
@@ -43,7 +43,7 @@ fn batch(collated: Collated) -> LmBatch {
 
 /// The packed batch, with the labels of one sample alone.
 fn packed(only: i32) -> LmBatch {
-    let mut collated = collate(Sampler::Packed { last_sample: LastSample::Cut }, &[0, 1, 2, 3, 4]);
+    let mut collated = collate(Sampler::Packed(Packed { last_sample: LastSample::Cut }), &[0, 1, 2, 3, 4]);
     let numbers = collated.segments.as_ref().unwrap().numbers.clone();
     for (label, number) in collated.labels.iter_mut().zip(numbers) {
         *label = if number == only { *label } else { -100 };
@@ -60,10 +60,10 @@ fn results<N: LanguageNetwork>(network: &N, batch: &LmBatch) -> (f64, named::Nam
 
 fn check<N: LanguageNetwork>(network: &N) {
     for sample in 0..texts().len() as u32 {
-        let alone = batch(collate(Sampler::Standard, &[sample]));
+        let alone = batch(collate(Sampler::Standard(Standard {}), &[sample]));
         let (alone, gradients) = results(network, &alone);
         // Beside a longer sample it is padded.
-        let mut padded = collate(Sampler::Standard, &[4, sample]);
+        let mut padded = collate(Sampler::Standard(Standard {}), &[4, sample]);
         let width = padded.width;
         padded.labels[..width].fill(-100);
         let (padded, _) = results(network, &batch(padded));

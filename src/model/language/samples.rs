@@ -6,8 +6,8 @@ use burn::tensor::Device;
 
 use super::{LmBatch, Tokens, next_labels};
 use crate::data::{
-    Collated, Collator, DataError, Dataset, Draws, Finish, LastSample, Loader, Plan, Position, Sampler,
-    SamplerConfig, Samples, Segments, Tokenize,
+    Collated, Collator, DataError, Dataset, Draws, Finish, LastSample, Loader, Packed, Plan, Position,
+    Sampler, SamplerConfig, Samples, Segments, Tokenize,
 };
 use crate::device::{DeviceId, Staging};
 use crate::measure::Counts;
@@ -163,7 +163,7 @@ impl SampleFeed {
             return Ok((plan, collator, None));
         }
         let held_out = data.samples(data.eval_split, config.samples, max_length, Tokenize::Once)?;
-        let packed = Sampler::Packed { last_sample: LastSample::Cut };
+        let packed = Sampler::Packed(Packed { last_sample: LastSample::Cut });
         let tokens: u32 = held_out.lengths().iter().sum();
         // Batches of equal weight in the mean, where there is more than one.
         let drop_last = tokens as usize >= cell.train.tokens();

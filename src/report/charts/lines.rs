@@ -11,7 +11,6 @@ use super::canvas::{
     text_width,
 };
 use super::legend::{Legend, Sign};
-use crate::recipe::setting;
 use crate::words::text::{byte_unit, time_unit};
 
 const TOP: i32 = 46;
@@ -45,7 +44,7 @@ fn sweep(comparison: &Comparison, key: &str) -> Option<Sweep> {
     let others: Vec<&String> = comparison.sizes.iter().filter(|other| *other != key).collect();
     let mut groups: Vec<Group> = Vec::new();
     for (i, line) in comparison.lines.iter().enumerate() {
-        let x = setting(&line.settings, key)?.as_f64()?;
+        let x = line.settings.get(key)?.as_f64()?;
         let named = |other: &&String| {
             let value = size_value(other, &line.settings).unwrap_or_else(|| "none".into());
             format!("{} {value}", size_name(other))
