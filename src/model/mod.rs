@@ -100,7 +100,8 @@ impl Model {
         Section::new(
             "model",
             "The network.",
-            &[Key::method("kind", Values::Kinds, DefaultValue::Required, "Which network.")],
+            &[Key::method("kind", Values::Kinds, DefaultValue::Required, "Which network.")
+                .follows(&["model.preset"])],
         ),
         config::SECTION,
         SwigluConfig::SECTION,

@@ -15,7 +15,7 @@ use crate::model::Model;
 use crate::ops::{Checkpoint, Operator, Ops};
 use crate::precision::Precision;
 use crate::residence::Offload;
-use crate::words::{Rule, Settings, flatten};
+use crate::words::{Rule, Settings, settings};
 
 /// Everything that decides what is computed and how it is measured. It serialises whole: a key that is not
 /// written has its default, and one that has no value is null.
@@ -75,7 +75,7 @@ impl Cell {
     }
 
     pub fn settings(&self) -> Settings {
-        flatten(&self.to_json())
+        settings(&self.to_json())
     }
 
     /// The device this cell runs on, or ran on: of a finished recipe it need not be here.

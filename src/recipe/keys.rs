@@ -76,12 +76,12 @@ impl Entry {
 
 /// The key of this path, of whichever kind.
 pub fn find(path: &str) -> Option<&'static Entry> {
-    all().iter().find(|entry| entry.path == path)
+    of_path(path).next()
 }
 
 /// The key of this path that cells with these settings have.
 pub fn of(path: &str, settings: &Settings) -> Option<&'static Entry> {
-    all().iter().find(|entry| entry.path == path && entry.is_of(settings))
+    of_path(path).find(|entry| entry.is_of(settings))
 }
 
 /// Its place in the order in which keys are read.
@@ -159,25 +159,31 @@ pub fn same(a: &Value, b: &Value) -> bool {
 /// Whether the values of a key follow from those of a key that decides it: SGD has a momentum and AdamW betas, and
 /// a preset its sizes. What must be written does not follow from a kind.
 pub fn goes_along(path: &str, settings: &[Settings]) -> bool {
-    let kinds = all().iter().filter(|entry| entry.path == path).filter(|entry| {
+    let kinds = of_path(path).filter(|entry| {
         let of_some = entry.section.kind.is_some_and(|kind| !kind.values.is_empty());
         of_some && !entry.key.default.is_required()
     });
-    let mut leaders = kinds.filter_map(Entry::chooser).chain(deciders(path).iter().map(|key| key.to_string()));
-    leaders.any(|leader| leader != path && goes_with(path, &leader, settings))
+    // Without a kind there is no such key; without a preset its sizes are free.
+    let mut kinds = kinds.filter_map(Entry::chooser);
+    kinds.any(|kind| goes_with(path, &kind, settings))
+        || deciders(path).any(|key| settings.iter().all(|s| s.contains_key(key)) && goes_with(path, key, settings))
 }
 
 /// The keys that decide a key's value where it is not written.
-pub fn deciders(path: &str) -> &'static [&'static str] {
-    find(path).map_or(&[], |entry| entry.key.follows)
+pub fn deciders(path: &str) -> impl Iterator<Item = &'static str> {
+    of_path(path).flat_map(|entry| entry.key.follows.iter().copied())
 }
 
-/// Whether every cell has a `leader`, and equal ones have equal values of `key`.
+fn of_path(path: &str) -> impl Iterator<Item = &'static Entry> {
+    all().iter().filter(move |entry| entry.path == path)
+}
+
+/// Whether cells with an equal `leader` have equal values of `key`.
 fn goes_with(key: &str, leader: &str, settings: &[Settings]) -> bool {
-    let mut by_leader: BTreeMap<String, Option<&Value>> = BTreeMap::new();
-    settings.iter().all(|s| match s.get(leader) {
-        None => false,
-        Some(value) => *by_leader.entry(value.to_string()).or_insert(s.get(key)) == s.get(key),
+    let mut by_leader: BTreeMap<Option<String>, Option<&Value>> = BTreeMap::new();
+    settings.iter().all(|s| {
+        let leader = s.get(leader).map(Value::to_string);
+        *by_leader.entry(leader).or_insert(s.get(key)) == s.get(key)
     })
 }
 

@@ -86,7 +86,7 @@ fn a_list_of_grids_is_their_union() {
 fn a_cell_survives_its_json() {
     let text = "[checkpoint]\nlevel = 0.5\n[measure]\nmemory_limit = \"1 GiB\"\n[grid]\n\"train.optimizer\" = [{ kind = \"adamw\", lr = 0.01 }]\n";
     let cell = recipe(text).cells[0].clone();
-    let again = Cell::from_json(cell.to_json()).expect("what was written can be read");
+    let again = Cell::from_json(&cell.to_json()).expect("what was written can be read");
     assert_eq!(again, cell);
     assert_eq!(cell.settings()["train.optimizer.kind"], "adamw");
     assert_eq!(cell.settings()["model.kind"], "swiglu");

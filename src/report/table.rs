@@ -246,7 +246,7 @@ fn label_sizes(
         let usual = keys::all().iter().filter(|entry| is_size(&entry.path)).filter(must);
         return usual.take(3).map(|entry| entry.path.clone()).collect();
     }
-    let follows = |key: &&String| deciders(key).iter().any(|leader| sizes.iter().any(|size| size == leader));
+    let follows = |key: &&String| deciders(key).any(|leader| sizes.iter().any(|size| size == leader));
     let (last, first): (Vec<&String>, Vec<&String>) = sizes.iter().partition(follows);
     let mut shown: Vec<String> = first.iter().take(3).copied().cloned().collect();
     for key in first.into_iter().skip(3).chain(last) {

@@ -149,7 +149,7 @@ impl Row {
 
     /// Dotted settings of the cell.
     pub fn settings(&self) -> Settings {
-        crate::words::flatten(&self.cell)
+        crate::words::settings(&self.cell)
     }
 }
 

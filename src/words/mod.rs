@@ -13,5 +13,5 @@ pub mod values;
 pub use compute::Compute;
 pub use key::{Key, Section};
 pub use rule::{Rule, nearest};
-pub use settings::{Settings, flatten};
+pub use settings::{Settings, flatten, settings};
 pub use values::Bytes;

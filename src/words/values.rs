@@ -71,6 +71,20 @@ impl Range {
         }
     }
 
+    /// The bounds, as a JSON Schema has them.
+    pub fn schema(self) -> serde_json::Value {
+        let (least, most) = match self {
+            Self::Positive => ("exclusiveMinimum", None),
+            Self::NonNegative => ("minimum", None),
+            Self::Fraction => ("minimum", Some(1)),
+        };
+        let mut schema = serde_json::json!({ "type": "number", least: 0 });
+        if let Some(most) = most {
+            schema["exclusiveMaximum"] = most.into();
+        }
+        schema
+    }
+
     pub fn contains(self, x: f64) -> bool {
         match self {
             Self::Positive => x.is_finite() && x > 0.0,

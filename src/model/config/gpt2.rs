@@ -119,7 +119,8 @@ impl Gpt2Config {
                 DefaultValue::Word("learned"),
                 "Vectors that mark a token's position: parameters, or fixed sines and cosines.",
             )
-            .reads(&[("", "{} positions")]),
+            .reads(&[("", "{} positions")])
+            .follows(&["model.preset"]),
             tied(DefaultValue::Bool(true)),
         ],
     );
