@@ -6,14 +6,14 @@ use crate::recipe::keys::all;
 use crate::recipe::{reference, schema};
 use crate::words::nearest;
 
-/// The keys whose path begins with `prefix`, as tables for a terminal.
+/// The keys whose path begins with `prefix`, as a table for a terminal.
 ///
 /// # Errors
 /// When there is no such key; names the nearest.
 pub fn table(prefix: &str) -> Result<String> {
     let table = reference::table(prefix);
     if !table.is_empty() {
-        return Ok(table.trim_end().into());
+        return Ok(table);
     }
     let known: Vec<&str> = all().iter().flat_map(|entry| [entry.path.as_str(), entry.section.path]).collect();
     let help = nearest(prefix, &known).map_or("`runner keys` lists all".into(), |best| format!("did you mean {best}?"));

@@ -1,26 +1,28 @@
 //! The key table for people: `runner keys` in a terminal, and `docs/recipe.md`.
 
-use super::keys;
+use super::keys::{self, Entry};
 use crate::words::key::{DefaultValue, Values};
 use crate::words::{Key, Section, text};
 
 /// What stands before the tables in `docs/recipe.md`: the keys of a recipe that are no cell's.
 const INTRODUCTION: &str = include_str!("reference.md");
 
-/// The keys whose path begins with `prefix`, by section; empty where there are none.
+/// The keys whose path begins with `prefix`; empty where there are none.
 pub fn table(prefix: &str) -> String {
-    let mut out = String::new();
-    for section in keys::sections() {
-        let of = |key: &&Key| section.path_of(key.name).starts_with(prefix);
-        let keys: Vec<&Key> = section.keys.iter().filter(of).collect();
-        if keys.is_empty() {
-            continue;
-        }
-        out += &format!("{}\n", heading(section, |text| text.to_string()));
-        let lines = keys.iter().map(|key| vec![section.path_of(key.name), values(section, key), default(key), key.doc.into()]);
-        out += &format!("{}\n\n", text::table(&["key", "values", "default", "what it is for"], lines.collect(), 4));
+    let line = |entry: &Entry| {
+        let with = entry.section.kind.map_or_else(String::new, |kind| match quoted(kind.values).as_slice() {
+            [] => kind.key.into(),
+            values => format!("{} = {}", kind.key, values.join(", ")),
+        });
+        let Entry { path, section, key } = entry;
+        vec![path.clone(), with, values(section, key), default(key), key.doc.into()]
+    };
+    let lines: Vec<Vec<String>> =
+        keys::all().iter().filter(|entry| entry.path.starts_with(prefix)).map(line).collect();
+    if lines.is_empty() {
+        return String::new();
     }
-    out
+    text::wrapped_table(&["key", "with", "values", "default", "what it is for"], lines)
 }
 
 /// The whole reference, as Markdown.
@@ -78,6 +80,7 @@ fn default(key: &Key) -> String {
         DefaultValue::Required => "must be written".into(),
         DefaultValue::Nothing => "none".into(),
         DefaultValue::Depends(phrase) => phrase.into(),
+        DefaultValue::Number(number) if number != 0.0 && number < 1e-3 => format!("{number:e}"),
         DefaultValue::Word(word) => format!("\"{word}\""),
         default => default.value().map_or_else(String::new, |value| text::value(&value)),
     }
@@ -85,4 +88,23 @@ fn default(key: &Key) -> String {
 
 fn quoted(words: &[&str]) -> Vec<String> {
     words.iter().map(|word| format!("\"{word}\"")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `runner keys --markdown > docs/recipe.md`
+    #[test]
+    fn the_reference_in_the_docs_is_current() {
+        let written = include_str!("../../docs/recipe.md");
+        assert!(written == markdown(), "write it again: runner keys --markdown > docs/recipe.md");
+    }
+
+    #[test]
+    fn a_prefix_chooses_keys() {
+        let table = table("train.optimizer.weight");
+        assert!(table.contains("kind = \"sgd\"") && table.contains("kind = \"adamw\""), "{table}");
+        assert!(!table.contains("train.optimizer.lr") && super::table("trian").is_empty());
+    }
 }

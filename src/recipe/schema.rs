@@ -1,5 +1,7 @@
 //! The JSON Schema (draft 7) of a recipe, from the key table: editors complete and check recipes by it.
 
+use std::collections::{BTreeSet, HashSet};
+
 use serde_json::{Map, Value, json};
 
 use super::keys::{self, Entry};
@@ -10,32 +12,50 @@ use crate::words::key::Values;
 pub fn schema() -> Value {
     let mut root = section("");
     let properties = root["properties"].as_object_mut().expect("an object");
-    let mut on_cpu = properties.clone();
-    for sections in [&mut *properties, &mut on_cpu] {
-        sections.insert(GRID.into(), grid());
-        sections.insert(LADDER.into(), ladder());
-    }
+    properties.extend([(GRID.into(), grid()), (LADDER.into(), ladder())]);
+    let on_cpu = closed(properties.clone());
     properties.extend(header());
-    properties.insert(
-        ON_CPU.into(),
-        described(closed(on_cpu), "Sections that take the place of the recipe's own where it runs on a CPU."),
-    );
+    let doc = "Sections that take the place of the recipe's own where it runs on a CPU.";
+    properties.insert(ON_CPU.into(), described(on_cpu, doc));
     root["$schema"] = "http://json-schema.org/draft-07/schema#".into();
     root["title"] = "A recipe of runner".into();
     root["required"] = json!(["title"]);
+    root["definitions"] = definitions().into();
     root
+}
+
+/// The key at a path, a section, and axes of a grid or a rung's settings in it, by the names of [`defined`];
+/// `all` is the whole of a cell.
+fn definitions() -> Map<String, Value> {
+    let mut all = Map::new();
+    for path in paths() {
+        all.insert(format!("key.{path}"), key(&path));
+    }
+    for path in sections().into_iter().filter(|path| !path.is_empty()) {
+        all.insert(format!("section.{path}"), section(&path));
+        all.insert(format!("axes.{path}"), closed(axes(&path, true)));
+        all.insert(format!("rung.{path}"), closed(axes(&path, false)));
+    }
+    let settings = paths().into_iter().map(|path| (path.clone(), defined("key", &path))).collect();
+    let whole = [("axes", axes("", true)), ("rung", axes("", false)), ("settings", settings)];
+    all.extend(whole.map(|(name, properties)| (format!("{name}.all"), closed(properties))));
+    all
+}
+
+fn defined(what: &str, path: &str) -> Value {
+    json!({ "$ref": format!("#/definitions/{what}.{path}") })
 }
 
 /// The keys that are no cell's.
 fn header() -> Map<String, Value> {
     let text = |doc: &str| described(json!({ "type": "string" }), doc);
     let report = json!({
-        "baseline": described(selection(), "Settings of the method that every other one is compared with, at equal sizes."),
+        "baseline": defined("settings", "all"),
         "published": {
             "description": "Results published elsewhere, shown beside ours.",
             "type": "array",
             "items": closed(object(json!({
-                "cell": described(selection(), "The settings it belongs to."),
+                "cell": defined("settings", "all"),
                 "forward": { "type": "number", "description": "Seconds." },
                 "backward": { "type": "number", "description": "Seconds." },
                 "memory": { "type": "number", "description": "Peak memory in GB." },
@@ -68,15 +88,14 @@ fn stage() -> Map<String, Value> {
 }
 
 fn grid() -> Value {
-    let table = closed(axes("", true));
+    let table = defined("axes", "all");
     let doc = "Keys and lists of values: each combination is a cell. Several tables are joined.";
     described(json!({ "anyOf": [table.clone(), { "type": "array", "items": table }] }), doc)
 }
 
 fn ladder() -> Value {
     let mut rung = stage();
-    let set = described(closed(axes("", false)), "What it sets in addition to the rungs before it.");
-    rung.insert("set".into(), set);
+    rung.insert("set".into(), defined("rung", "all"));
     let mut rung = closed(rung);
     rung["required"] = json!(["stage"]);
     let doc = "Cells that each add settings to those of the one before.";
@@ -93,12 +112,17 @@ fn axes(path: &str, many: bool) -> Map<String, Value> {
     };
     let mut out = Map::new();
     for path in sections().into_iter().filter(|other| !other.is_empty() && below(other)) {
-        let mut values = vec![closed(axes(&path, many))];
-        values.extend(many.then(|| json!({ "type": "array", "items": section(&path), "minItems": 1 })));
-        out.insert(relative(&path), json!({ "anyOf": values }));
+        let value = match many {
+            true => {
+                let sections = json!({ "type": "array", "items": defined("section", &path), "minItems": 1 });
+                json!({ "anyOf": [defined("axes", &path), sections] })
+            }
+            false => defined("rung", &path),
+        };
+        out.insert(relative(&path), value);
     }
     for path in paths().into_iter().filter(|other| below(other)) {
-        out.insert(relative(&path), one_or_many(key(&path)));
+        out.insert(relative(&path), one_or_many(defined("key", &path)));
     }
     out
 }
@@ -109,10 +133,10 @@ fn section(path: &str) -> Value {
     let name = |child: &str| child.rsplit('.').next().unwrap_or(child).to_string();
     let parent = |child: &str| child.rsplit_once('.').map_or(String::new(), |(parent, _)| parent.into());
     for child in paths().into_iter().filter(|child| parent(child) == path) {
-        properties.insert(name(&child), key(&child));
+        properties.insert(name(&child), defined("key", &child));
     }
     for child in sections().into_iter().filter(|child| !child.is_empty() && parent(child) == path) {
-        properties.insert(name(&child), section(&child));
+        properties.insert(name(&child), defined("section", &child));
     }
     let mut out = closed(properties.clone());
     let own: Vec<_> = keys::sections().filter(|section| section.path == path).collect();
@@ -122,7 +146,7 @@ fn section(path: &str) -> Value {
     // What each kind has no key of.
     let mut rules = Vec::new();
     let choosers = own.iter().filter_map(|section| section.kind.map(|kind| kind.key));
-    for chooser in choosers.collect::<std::collections::BTreeSet<_>>() {
+    for chooser in choosers.collect::<BTreeSet<_>>() {
         for value in keys::kinds(path, chooser) {
             let foreign = |name: &&String| {
                 let mut of_name = own.iter().filter(|section| section.keys.iter().any(|key| key.name == name.as_str()));
@@ -176,24 +200,18 @@ fn of_kind(entry: &Entry) -> Value {
     out
 }
 
-/// Dotted keys and their values, of a cell.
-fn selection() -> Value {
-    let properties: Map<String, Value> = paths().into_iter().map(|path| (path.clone(), key(&path))).collect();
-    closed(properties)
-}
-
 fn paths() -> Vec<String> {
-    let mut paths: Vec<String> = keys::all().iter().map(|entry| entry.path.clone()).collect();
-    let mut seen = std::collections::HashSet::new();
-    paths.retain(|path| seen.insert(path.clone()));
-    paths
+    once(keys::all().iter().map(|entry| entry.path.clone()))
 }
 
 fn sections() -> Vec<String> {
-    let mut paths: Vec<String> = keys::sections().map(|section| section.path.to_string()).collect();
-    let mut seen = std::collections::HashSet::new();
-    paths.retain(|path| seen.insert(path.clone()));
-    paths
+    once(keys::sections().map(|section| section.path.to_string()))
+}
+
+/// Without repetitions, in their order.
+fn once(paths: impl Iterator<Item = String>) -> Vec<String> {
+    let mut seen = HashSet::new();
+    paths.filter(|path| seen.insert(path.clone())).collect()
 }
 
 fn object(value: Value) -> Map<String, Value> {
@@ -211,4 +229,43 @@ fn closed(properties: Map<String, Value>) -> Value {
 fn described(mut schema: Value, doc: &str) -> Value {
     schema["description"] = doc.into();
     schema
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `runner schema > recipes/schema.json`
+    #[test]
+    fn the_schema_beside_the_recipes_is_current() {
+        let written: Value = serde_json::from_str(include_str!("../../recipes/schema.json")).unwrap();
+        assert!(written == schema(), "write it again: runner schema > recipes/schema.json");
+    }
+
+    #[test]
+    fn every_reference_is_defined() {
+        fn walk(value: &Value, found: &mut Vec<String>) {
+            match value {
+                Value::Object(map) => {
+                    found.extend(map.get("$ref").and_then(Value::as_str).map(String::from));
+                    map.values().for_each(|value| walk(value, found));
+                }
+                Value::Array(items) => items.iter().for_each(|value| walk(value, found)),
+                _ => {}
+            }
+        }
+        let (schema, mut found) = (schema(), Vec::new());
+        walk(&schema, &mut found);
+        assert!(found.len() > 100);
+        for reference in found {
+            assert!(schema.pointer(reference.trim_start_matches('#')).is_some(), "{reference}");
+        }
+        // Kinds: momentum is SGD's, and AdamW has none.
+        let rules = schema["definitions"]["section.train.optimizer"]["allOf"].as_array().unwrap();
+        let names = |kind: &str| {
+            let rule = rules.iter().find(|rule| rule["if"]["properties"]["kind"]["const"] == kind).unwrap();
+            rule["then"]["propertyNames"]["enum"].as_array().unwrap().clone()
+        };
+        assert!(names("sgd").contains(&"momentum".into()) && !names("adamw").contains(&"momentum".into()));
+    }
 }
