@@ -15,8 +15,8 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use runner::data::sampler::BalancedBatchSampler;
 use runner::data::{
-    Balanced, Collator, Corpus, DataError, Draws, LastSample, Packed, Padded, Plan, Position, Sampler, SamplerConfig,
-    Samples, Split, Standard, Tokenize, Tokenizer,
+    Balanced, Collator, Corpus, DataError, Draws, LastSample, Packed, Padded, Plan, Position, Sampler,
+    SamplerConfig, Samples, Split, Standard, Tokenize, Tokenizer,
 };
 use runner::measure::Counts;
 
@@ -70,7 +70,7 @@ fn padding(folder: Option<&Path>, batch_size: usize, max_length: usize) -> Resul
     println!(
         "\n{} paragraphs of the {} split, {tokens} tokens of {}, at most {max_length} of each; {batch_size} a batch",
         lengths.len(),
-        split.name(),
+        split.into_str(),
         tokenizer.vocab_size()
     );
     println!("sampler          batches  short   padding  dropped samples  cut tokens");
@@ -78,7 +78,10 @@ fn padding(folder: Option<&Path>, batch_size: usize, max_length: usize) -> Resul
     let packed = [LastSample::Cut, LastSample::Drop].map(|last_sample| {
         (format!("packed, {last_sample:?}").to_lowercase(), Sampler::Packed(Packed { last_sample }))
     });
-    let others = [("padded".to_string(), Sampler::Padded(Padded {})), ("standard".to_string(), Sampler::Standard(Standard {}))];
+    let others = [
+        ("padded".to_string(), Sampler::Padded(Padded {})),
+        ("standard".to_string(), Sampler::Standard(Standard {})),
+    ];
     let mut collator =
         Collator { samples, config: SamplerConfig::of(Sampler::Padded(Padded {})), batch_size, max_length };
     for (name, sampler) in others.into_iter().chain(balanced).chain(packed) {

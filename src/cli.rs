@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::commands::SetArgs;
 use crate::commands::generate::GenerateArgs;
+use crate::commands::run::RunArgs;
 use crate::device::Target;
 use crate::recipe::Setting;
 use crate::verify;
@@ -84,50 +86,6 @@ pub struct PlanArgs {
     /// Plan for this device, which need not be here: "cuda, 11 GiB, sm_75" or "cpu, 8 GiB"
     #[arg(long = "for", value_name = "DEVICE")]
     pub target: Option<Target>,
-}
-
-#[derive(Debug, Args)]
-pub struct RunArgs {
-    /// The recipe (a TOML file)
-    pub recipe: PathBuf,
-    #[command(flatten)]
-    pub settings: SetArgs,
-    /// Folder that holds the results of every recipe
-    #[arg(long, default_value = "results")]
-    pub results: PathBuf,
-    /// Run every chosen cell again, also the finished ones
-    #[arg(long)]
-    pub force: bool,
-    /// Run again the cells that ended as oom, failed or diverged
-    #[arg(long)]
-    pub retry_failed: bool,
-    /// Run again the cells whose rows are of another build of the runner
-    #[arg(long)]
-    pub stale: bool,
-    /// Run only this cell, numbered as in `runner plan`; may be repeated
-    #[arg(long, value_name = "K")]
-    pub cell: Vec<usize>,
-    /// Run every n-th cell, beginning with the i-th. With `N` alone, i comes from
-    /// SLURM_ARRAY_TASK_ID, JOB_COMPLETION_INDEX or HQ_TASK_ID
-    #[arg(long, value_name = "I/N")]
-    pub shard: Option<String>,
-    /// Stop at the first cell that does not end well
-    #[arg(long)]
-    pub fail_fast: bool,
-    /// Record one more step of each cell as a Chrome trace, drawn in the report (CUDA only)
-    #[arg(long)]
-    pub trace: bool,
-    /// Print what would run, and run nothing
-    #[arg(long)]
-    pub dry_run: bool,
-}
-
-/// Settings of recipe keys
-#[derive(Debug, Args)]
-pub struct SetArgs {
-    /// Use this value for a recipe key, in every cell, as train.batch_size=4; may be repeated
-    #[arg(long, value_name = "KEY=VALUE")]
-    pub set: Vec<Setting>,
 }
 
 #[derive(Debug, Args)]

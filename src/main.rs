@@ -6,8 +6,9 @@ use std::process::ExitCode;
 use clap::Parser;
 use miette::Result;
 
-use runner::cli::{Cli, Command, RunArgs};
-use runner::commands::{devices, generate, keys, plan, recipes, run};
+use runner::cli::{Cli, Command};
+use runner::commands::run::{self, RunArgs};
+use runner::commands::{devices, generate, keys, plan, recipes};
 use runner::device::Target;
 use runner::recipe::{Recipe, RecipeError, Setting, reference};
 use runner::run::{Build, Results, Store};

@@ -29,7 +29,7 @@ pub fn rates(gpu: &'static Gpu) {
             let (a, b) = (random(), random());
             for (name, ta, tb) in [("NN", false, false), ("NT", false, true), ("TN", true, false)] {
                 let side = |t: &CubeTensor, transposed| Operand { tensor: t.clone(), transposed };
-                both(gpu, &format!("{n} {} {name}", compute.name()), 2.0 * (n as f64).powi(3), &|| {
+                both(gpu, &format!("{n} {} {name}", compute.into_str()), 2.0 * (n as f64).powi(3), &|| {
                     drop(matmul(side(&a, ta), side(&b, tb), Output::New(a.dtype), Fp32Math::of(compute)));
                 });
             }

@@ -25,8 +25,9 @@ pub fn shapes(gpu: &'static Gpu, asked: &[String], opened: Instant) {
     for compute in [Compute::Fp32, Compute::Tf32, Compute::Bf16] {
         for (number, (name, shape)) in SHAPES.into_iter().enumerate() {
             for level in Level::ALL {
-                let chosen =
-                    only(1, compute.name()) && only(2, &number.to_string()) && only(3, &level.to_string());
+                let chosen = only(1, compute.into_str())
+                    && only(2, &number.to_string())
+                    && only(3, &level.to_string());
                 if !chosen {
                     continue;
                 }
@@ -61,7 +62,7 @@ pub fn shapes(gpu: &'static Gpu, asked: &[String], opened: Instant) {
                 println!(
                     "shape {name} {} level {level}: forward {:.3} ms, backward {:.3} ms, host {:.3} ms, live peak {:.3} GiB \
                      ({:.3} before), reserved {:.3} GiB, first step done {:.1} s after the start",
-                    compute.name(),
+                    compute.into_str(),
                     median(forward),
                     median(backward),
                     median(wall),

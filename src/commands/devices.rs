@@ -9,7 +9,7 @@ use crate::words::{Bytes, Compute};
 /// A table of devices with memory, measured matmul rate per compute type and copy rate.
 pub fn list() -> String {
     let types = [Compute::Fp32, Compute::Tf32, Compute::Bf16, Compute::Fp16];
-    let rates = types.map(|t| format!("{} GFLOP/s", t.name()));
+    let rates = types.map(|t| format!("{} GFLOP/s", t.into_str()));
     let mut header = vec!["device", "name", "cores", "threads", "memory", "available"];
     header.extend(rates.iter().map(String::as_str));
     header.extend([

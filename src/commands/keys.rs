@@ -16,7 +16,8 @@ pub fn table(prefix: &str) -> Result<String> {
         return Ok(table);
     }
     let known: Vec<&str> = all().iter().flat_map(|entry| [entry.path.as_str(), entry.section.path]).collect();
-    let help = nearest(prefix, &known).map_or("`runner keys` lists all".into(), |best| format!("did you mean {best}?"));
+    let help = nearest(prefix, &known)
+        .map_or("`runner keys` lists all".into(), |best| format!("did you mean {best}?"));
     Err(miette!(help = help, "no key of a recipe begins with {prefix}"))
 }
 

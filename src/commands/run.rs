@@ -1,11 +1,50 @@
 //! `runner run`: measures what is missing of a recipe and writes its report.
 
+use std::path::PathBuf;
+
+use clap::Args;
 use miette::{IntoDiagnostic, Result, miette};
 
-use crate::cli::RunArgs;
+use super::SetArgs;
 use crate::device::DeviceId;
 use crate::recipe::Recipe;
 use crate::run::{self, DeviceLock, Options, ProcessExecutor, Session, Shard, Store, Summary};
+
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// The recipe (a TOML file)
+    pub recipe: PathBuf,
+    #[command(flatten)]
+    pub settings: SetArgs,
+    /// Folder that holds the results of every recipe
+    #[arg(long, default_value = "results")]
+    pub results: PathBuf,
+    /// Run every chosen cell again, also the finished ones
+    #[arg(long)]
+    pub force: bool,
+    /// Run again the cells that ended as oom, failed or diverged
+    #[arg(long)]
+    pub retry_failed: bool,
+    /// Run again the cells whose rows are of another build of the runner
+    #[arg(long)]
+    pub stale: bool,
+    /// Run only this cell, numbered as in `runner plan`; may be repeated
+    #[arg(long, value_name = "K")]
+    pub cell: Vec<usize>,
+    /// Run every n-th cell, beginning with the i-th. With `N` alone, i comes from
+    /// SLURM_ARRAY_TASK_ID, JOB_COMPLETION_INDEX or HQ_TASK_ID
+    #[arg(long, value_name = "I/N")]
+    pub shard: Option<String>,
+    /// Stop at the first cell that does not end well
+    #[arg(long)]
+    pub fail_fast: bool,
+    /// Record one more step of each cell as a Chrome trace, drawn in the report (CUDA only)
+    #[arg(long)]
+    pub trace: bool,
+    /// Print what would run, and run nothing
+    #[arg(long)]
+    pub dry_run: bool,
+}
 
 /// Runs the chosen cells; the summary holds the exit code.
 ///

@@ -13,8 +13,11 @@ use super::{DataError, generated};
 const EXTENSIONS: [&str; 4] = ["tokens", "raw", "txt", "jsonl"];
 
 /// The parts of a corpus.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, strum::Display, strum::IntoStaticStr,
+)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase", const_into_str)]
 pub enum Split {
     Train,
     Valid,
@@ -24,14 +27,6 @@ pub enum Split {
 impl Split {
     /// What is held out where no split is named.
     pub const HELD_OUT: Self = Self::Valid;
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Train => "train",
-            Self::Valid => "valid",
-            Self::Test => "test",
-        }
-    }
 
     /// The split that a word of a file name speaks of.
     fn of_word(word: &str) -> Option<Self> {
@@ -169,7 +164,7 @@ impl Corpus {
 }
 
 fn no_text(root: &Path, files: &[(Split, PathBuf)], split: Split) -> DataError {
-    let name = split.name();
+    let name = split.into_str();
     let names: Vec<_> = files.iter().map(|(_, path)| path.display().to_string()).collect();
     DataError::new(format!(
         "the corpus {} has no text for \"{name}\"; a file belongs to it when its name says so, as \

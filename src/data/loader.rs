@@ -199,7 +199,9 @@ mod tests {
         for change in [
             |_: &mut SamplerConfig| (),
             |config: &mut SamplerConfig| config.sampler = Sampler::Balanced(Balanced { k: 4 }),
-            |config: &mut SamplerConfig| config.sampler = Sampler::Packed(Packed { last_sample: LastSample::Cut }),
+            |config: &mut SamplerConfig| {
+                config.sampler = Sampler::Packed(Packed { last_sample: LastSample::Cut })
+            },
         ] {
             let take = |num_workers| {
                 let (mut loader, _) = loader(num_workers, |batch| batch, change);

@@ -131,7 +131,7 @@ impl TextDataset {
     pub fn blocks(&self, split: Split, seq_len: usize) -> Result<Blocks, DataError> {
         let tokens = self.tokenizer.encode_batch(&self.corpus.documents(split)?)?;
         let blocks = Blocks::new(tokens, self.tokenizer.end_of_text()?, seq_len);
-        blocks.map_err(|e| DataError::new(format!("the split \"{}\": {e}", split.name())))
+        blocks.map_err(|e| DataError::new(format!("the split \"{}\": {e}", split.into_str())))
     }
 
     /// The samples of a split, cut to `max_length` tokens.

@@ -109,10 +109,20 @@ impl Data {
                 DefaultValue::Depends("that of `model.weights`, else \"train\", where there is text"),
                 "A byte-level BPE trained on the training split, or a tokenizer.json or its folder.",
             ),
-            Key::size("train_split", SPLITS, DefaultValue::Depends("\"train\" where there is text"), "What is trained on.")
-                .called("training split"),
-            Key::size("eval_split", SPLITS, DefaultValue::Depends("\"valid\" where there is text"), "What is held out.")
-                .called("held-out split"),
+            Key::size(
+                "train_split",
+                SPLITS,
+                DefaultValue::Depends("\"train\" where there is text"),
+                "What is trained on.",
+            )
+            .called("training split"),
+            Key::size(
+                "eval_split",
+                SPLITS,
+                DefaultValue::Depends("\"valid\" where there is text"),
+                "What is held out.",
+            )
+            .called("held-out split"),
         ],
     );
 }

@@ -13,7 +13,6 @@ pub mod trace;
 
 use std::collections::BTreeMap;
 use std::ffi::CStr;
-use std::fmt;
 
 use burn::tensor::{DType, Device};
 use serde::{Deserialize, Serialize};
@@ -21,29 +20,13 @@ use serde::{Deserialize, Serialize};
 pub use filler::Filler;
 pub use host::{HostMemory, Loan, require_host_memory};
 pub use mirror::Mirror;
-pub use staging::Staging;
+pub use staging::{Staging, integers};
 pub use store::{BlockStore, Side, StoreSize};
 pub use target::Target;
 
 use crate::measure::{CpuMeter, Meter, alloc};
+pub use crate::words::DeviceId;
 use crate::words::{Compute, Rule};
-
-/// A device that this machine has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum DeviceId {
-    Cpu,
-    /// The NVIDIA GPU with this number, as the driver counts them.
-    Cuda(usize),
-}
-
-impl fmt::Display for DeviceId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Cpu => f.write_str("cpu"),
-            Self::Cuda(ordinal) => write!(f, "cuda:{ordinal}"),
-        }
-    }
-}
 
 /// What a device is, as rows and `runner devices` tell it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

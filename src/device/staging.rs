@@ -1,9 +1,8 @@
 //! [`Staging`]: how a batch's integers come to the device.
 
-use burn::tensor::{Device, Int, Tensor};
+use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 
 use super::{DeviceId, cuda};
-use crate::ops::embedding::integers;
 
 /// Arrays on the host become tensors on the device.
 pub enum Staging {
@@ -43,4 +42,10 @@ impl Staging {
             Self::Pinned(staging) => staging.upload(&arrays).unwrap_or_else(|e| panic!("{e}")),
         }
     }
+}
+
+/// A vector of 32-bit integers, which every device computes with.
+pub fn integers(values: Vec<i32>, device: &Device) -> Tensor<1, Int> {
+    let length = values.len();
+    Tensor::from_data(TensorData::new(values, [length]), (device, DType::I32))
 }

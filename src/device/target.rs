@@ -120,7 +120,7 @@ impl Target {
                 &["precision.compute"],
                 format!(
                     "{} needs tensor cores of compute capability 8.0, and {device} has {major}.{minor}",
-                    compute.name()
+                    compute.into_str()
                 ),
                 "use compute = \"fp16\" with precision.autocast and precision.scaler, or \"fp32\"",
             )),

@@ -5,20 +5,14 @@ use serde::{Deserialize, Serialize};
 
 use super::Phase;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, strum::Display, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
+#[strum(const_into_str)]
 pub enum Direction {
+    #[strum(serialize = "to the device")]
     ToDevice,
+    #[strum(serialize = "to the host")]
     ToHost,
-}
-
-impl Direction {
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::ToDevice => "to the device",
-            Self::ToHost => "to the host",
-        }
-    }
 }
 
 /// The copies in one direction that began during one phase of a step.

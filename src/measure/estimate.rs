@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::device::DeviceId;
+use crate::words::DeviceId;
 use crate::words::{Compute, Rule};
 
 /// More elements than any machine can address. Below it the arithmetic of estimates stays within 64 bits:

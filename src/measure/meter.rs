@@ -7,8 +7,9 @@ use serde::{Deserialize, Serialize};
 use crate::measure::Crossing;
 
 /// A phase of a training step, in the order they run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, strum::Display, strum::IntoStaticStr)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase", const_into_str)]
 pub enum Phase {
     /// Batch to loss.
     Forward,
@@ -16,16 +17,6 @@ pub enum Phase {
     Backward,
     /// Gradients to new parameters.
     Optimizer,
-}
-
-impl Phase {
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Forward => "forward",
-            Self::Backward => "backward",
-            Self::Optimizer => "optimizer",
-        }
-    }
 }
 
 /// Bytes, measured.

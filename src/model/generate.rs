@@ -6,8 +6,9 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::language::{Cache, LanguageNetwork, Tokens};
+use crate::device::integers;
 use crate::ops::attention::Mask;
-use crate::ops::embedding::{Ids, integers};
+use crate::ops::embedding::Ids;
 
 /// How the next token is chosen.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -67,7 +67,8 @@ impl SwigluConfig {
         &[
             Key::size("hidden_size", COUNT, DefaultValue::Required, "Columns of the input and the output."),
             Key::size("intermediate_size", COUNT, DefaultValue::Required, "Columns inside a layer."),
-            Key::size("num_hidden_layers", LAYERS, DefaultValue::Required, "Layers, one after the other.").called("layers"),
+            Key::size("num_hidden_layers", LAYERS, DefaultValue::Required, "Layers, one after the other.")
+                .called("layers"),
         ],
     );
 

@@ -1,13 +1,14 @@
 //! The embedding lookup with hand-written backward: the gradients of equal tokens are summed in
 //! fp32, in the order of the tokens, so that the result does not depend on chance.
 
-use burn::tensor::{DType, Device, IndexingUpdateOp, Int, Tensor, TensorData};
+use burn::tensor::{DType, Device, IndexingUpdateOp, Int, Tensor};
 
 use super::backend::{cube, cube_int, on_cuda, uncube};
 use super::function::custom;
 pub use super::kernels::embedding::ScatterPlan;
 use super::kernels::embedding::{DevicePlan, gather, scatter};
 use super::{narrow, wide};
+use crate::device::integers;
 
 /// Rows of a table to look up, with the order in which backward adds up their gradients.
 #[derive(Clone, Debug)]
@@ -50,12 +51,6 @@ impl Ids {
     pub fn from_tensors([ids, order, unique, starts]: [Tensor<1, Int>; 4], below: usize) -> Self {
         Self { ids, below, order, unique, starts }
     }
-}
-
-/// A vector of 32-bit integers, which every device computes with.
-pub fn integers(values: Vec<i32>, device: &Device) -> Tensor<1, Int> {
-    let length = values.len();
-    Tensor::from_data(TensorData::new(values, [length]), (device, DType::I32))
 }
 
 /// Rows of weight [vocab, hidden] for ids [tokens], as `out`.

@@ -52,7 +52,12 @@ impl AdamW {
             Key::method("beta_1", FRACTION, Number(0.9), "Decay of the mean of gradients."),
             Key::method("beta_2", FRACTION, Number(0.999), "Decay of the mean of squared gradients."),
             Key::method("epsilon", POSITIVE, Number(1e-8), "Added to the root of the mean square."),
-            Key::method("weight_decay", NON_NEGATIVE, Number(1e-2), "Times the learning rate: the share of a parameter that a step takes off."),
+            Key::method(
+                "weight_decay",
+                NON_NEGATIVE,
+                Number(1e-2),
+                "Times the learning rate: the share of a parameter that a step takes off.",
+            ),
         ],
     );
 

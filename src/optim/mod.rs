@@ -52,7 +52,13 @@ impl OptimizerConfig {
             "What updates the weights.",
             &[Key::method("kind", Values::Kinds, Word("none"), "Which optimizer.")],
         ),
-        Section::of("train.optimizer", "kind", &["none"], "No update: a step is forward and backward alone.", &[]),
+        Section::of(
+            "train.optimizer",
+            "kind",
+            &["none"],
+            "No update: a step is forward and backward alone.",
+            &[],
+        ),
         Sgd::SECTION,
         AdamW::SECTION,
     ];

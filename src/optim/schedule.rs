@@ -52,8 +52,13 @@ impl Schedule {
             &["cosine"],
             "A straight line from 0, and then half a cosine (Loshchilov and Hutter 2017).",
             &[
-                Key::method("warmup_steps", COUNT_OR_ZERO, DefaultValue::Whole(0), "Steps of the straight line.")
-                    .reads(&[("", "{} warm-up steps")]),
+                Key::method(
+                    "warmup_steps",
+                    COUNT_OR_ZERO,
+                    DefaultValue::Whole(0),
+                    "Steps of the straight line.",
+                )
+                .reads(&[("", "{} warm-up steps")]),
                 Key::method(
                     "final_fraction",
                     FRACTION,

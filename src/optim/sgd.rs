@@ -43,7 +43,12 @@ impl Sgd {
         &[
             Key::method("lr", POSITIVE, Number(1e-3), "Learning rate."),
             Key::method("momentum", FRACTION, Number(0.0), "Decay of the sum of gradients; 0: none is kept."),
-            Key::method("weight_decay", NON_NEGATIVE, Number(0.0), "Times the parameter, added to its gradient."),
+            Key::method(
+                "weight_decay",
+                NON_NEGATIVE,
+                Number(0.0),
+                "Times the parameter, added to its gradient.",
+            ),
         ],
     );
 

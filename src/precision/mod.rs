@@ -78,7 +78,7 @@ impl Precision {
                 &["precision.autocast"],
                 format!(
                     "autocast has no effect with compute = \"{}\": everything is fp32 already",
-                    self.compute.name()
+                    self.compute.into_str()
                 ),
                 "remove precision.autocast, or set compute to \"bf16\" or \"fp16\"",
             ));
@@ -89,7 +89,7 @@ impl Precision {
                 &["precision.scaler"],
                 format!(
                     "a gradient scaler has no effect with compute = \"{}\", whose exponents reach as far as fp32's",
-                    self.compute.name()
+                    self.compute.into_str()
                 ),
                 "remove precision.scaler, or set compute = \"fp16\"",
             ));

@@ -72,7 +72,12 @@ impl ScalerConfig {
             "kind",
             &["static"],
             "One scale for the whole run.",
-            &[Key::method("scale", Values::Scale, DefaultValue::Number(65536.0), "What the loss is multiplied by.")],
+            &[Key::method(
+                "scale",
+                Values::Scale,
+                DefaultValue::Number(65536.0),
+                "What the loss is multiplied by.",
+            )],
         ),
         Section::of(
             "precision.scaler",
@@ -80,16 +85,31 @@ impl ScalerConfig {
             &["dynamic"],
             "A scale that follows the gradients, as `torch.amp.GradScaler`.",
             &[
-                Key::method("init_scale", Values::Scale, DefaultValue::Number(65536.0), "The scale of the first step.")
-                    .reads(&[("", "from {}")]),
-                Key::method("growth_factor", POSITIVE, DefaultValue::Number(2.0), "What the scale grows by; above 1."),
+                Key::method(
+                    "init_scale",
+                    Values::Scale,
+                    DefaultValue::Number(65536.0),
+                    "The scale of the first step.",
+                )
+                .reads(&[("", "from {}")]),
+                Key::method(
+                    "growth_factor",
+                    POSITIVE,
+                    DefaultValue::Number(2.0),
+                    "What the scale grows by; above 1.",
+                ),
                 Key::method(
                     "backoff_factor",
                     POSITIVE,
                     DefaultValue::Number(0.5),
                     "What the scale is multiplied by after a step that was skipped; below 1.",
                 ),
-                Key::method("growth_interval", COUNT, DefaultValue::Whole(2000), "Steps without overflow before it grows."),
+                Key::method(
+                    "growth_interval",
+                    COUNT,
+                    DefaultValue::Whole(2000),
+                    "Steps without overflow before it grows.",
+                ),
             ],
         ),
     ];

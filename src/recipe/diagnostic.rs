@@ -153,8 +153,10 @@ fn reword(raw: &str, also: &[&str]) -> (String, String, String) {
 /// `k` goes with `data.sampler = "balanced"`: where a key of this name belongs.
 fn of_other_kinds(name: &str) -> Option<String> {
     let kinds = keys::all().iter().filter(|entry| entry.key.name == name).filter_map(|entry| {
-        let values: Vec<String> = entry.section.kind?.values.iter().map(|value| format!("\"{value}\"")).collect();
-        (!values.is_empty()).then(|| format!("{} = {}", entry.chooser().unwrap_or_default(), values.join(" or ")))
+        let values: Vec<String> =
+            entry.section.kind?.values.iter().map(|value| format!("\"{value}\"")).collect();
+        (!values.is_empty())
+            .then(|| format!("{} = {}", entry.chooser().unwrap_or_default(), values.join(" or ")))
     });
     let kinds: Vec<String> = kinds.collect();
     (!kinds.is_empty()).then(|| format!("`{name}` goes with {}", kinds.join(", ")))

@@ -145,7 +145,9 @@ pub fn swept(settings: &[Settings]) -> Vec<String> {
 
 /// Whether a value is what counts where the key is not written.
 fn is_default(path: &str, value: &Value, settings: &Settings) -> bool {
-    of(path, settings).and_then(|entry| entry.key.default.value()).is_some_and(|default| same(value, &default))
+    of(path, settings)
+        .and_then(|entry| entry.key.default.value())
+        .is_some_and(|default| same(value, &default))
 }
 
 /// 0 and 0.0 are the same value.
@@ -166,7 +168,8 @@ pub fn goes_along(path: &str, settings: &[Settings]) -> bool {
     // Without a kind there is no such key; without a preset its sizes are free.
     let mut kinds = kinds.filter_map(Entry::chooser);
     kinds.any(|kind| goes_with(path, &kind, settings))
-        || deciders(path).any(|key| settings.iter().all(|s| s.contains_key(key)) && goes_with(path, key, settings))
+        || deciders(path)
+            .any(|key| settings.iter().all(|s| s.contains_key(key)) && goes_with(path, key, settings))
 }
 
 /// The keys that decide a key's value where it is not written.

@@ -35,7 +35,10 @@ fn least(section: &Section) -> Settings {
         all.insert("data.corpus".into(), json!("generated"));
     }
     if section.path == "precision.scaler" {
-        all.extend([("precision.scaler.kind".into(), json!("static")), ("precision.compute".into(), json!("fp16"))]);
+        all.extend([
+            ("precision.scaler.kind".into(), json!("static")),
+            ("precision.compute".into(), json!("fp16")),
+        ]);
     }
     if section.path == "eval" {
         all.insert("eval.every".into(), json!(1));
@@ -46,7 +49,8 @@ fn least(section: &Section) -> Settings {
     }
     // What is required follows from the kinds that are chosen so far.
     for entry in super::all() {
-        let has = !["eval", "precision.scaler"].contains(&entry.section.path) || entry.section.path == section.path;
+        let has =
+            !["eval", "precision.scaler"].contains(&entry.section.path) || entry.section.path == section.path;
         if has && entry.is_of(&all) && entry.key.default.is_required() && !all.contains_key(&entry.path) {
             all.insert(entry.path.clone(), json!(if entry.path.ends_with("heads") { 2 } else { 16 }));
         }
@@ -69,7 +73,11 @@ fn every_key_of_the_table_is_read_and_has_its_default() {
                     without.insert("eval.batches".into(), json!(1));
                 }
                 let message = cell(&without).expect_err(&entry.path);
-                assert!(message.contains(entry.key.name) && message.contains("missing"), "{}: {message}", entry.path);
+                assert!(
+                    message.contains(entry.key.name) && message.contains("missing"),
+                    "{}: {message}",
+                    entry.path
+                );
             }
             DefaultValue::Nothing if least.contains_key(&entry.path) => {}
             DefaultValue::Nothing => assert!(value.is_null(), "{} is {value}", entry.path),
@@ -80,7 +88,8 @@ fn every_key_of_the_table_is_read_and_has_its_default() {
         assert!(entry.key.since <= crate::row::FORMAT && entry.key.doc.ends_with('.'), "{}", entry.path);
     }
     // A kind that is not written is the default of its key.
-    let json = cell(&Settings::from_iter(least(&TOP).into_iter().filter(|(key, _)| key != "train.optimizer.kind")));
+    let json =
+        cell(&Settings::from_iter(least(&TOP).into_iter().filter(|(key, _)| key != "train.optimizer.kind")));
     let settings = json.unwrap().settings();
     for path in ["train.optimizer.kind", "train.schedule.kind", "offload.strategy", "data.corpus"] {
         assert_eq!(settings.get(path), find(path).unwrap().key.default.value().as_ref(), "{path}");
@@ -120,7 +129,11 @@ fn values_are_refused_where_the_table_ends() {
             }
             Values::Number(range) => {
                 for number in [-1.0, 0.0, 1.0] {
-                    assert!(range.contains(number) || !is_valid(&with(number.into())), "{} {number}", entry.path);
+                    assert!(
+                        range.contains(number) || !is_valid(&with(number.into())),
+                        "{} {number}",
+                        entry.path
+                    );
                 }
             }
             Values::Scale => refused(0.0.into()),
@@ -130,7 +143,11 @@ fn values_are_refused_where_the_table_ends() {
             }
             Values::Bool => {
                 refused("yes".into());
-                assert!(cell(&with(true.into())).is_ok() || entry.key.name == "attention_bias", "{}", entry.path);
+                assert!(
+                    cell(&with(true.into())).is_ok() || entry.key.name == "attention_bias",
+                    "{}",
+                    entry.path
+                );
             }
             Values::Bytes => refused("much".into()),
             Values::Text | Values::Path(_) => refused(1.into()),
@@ -139,7 +156,8 @@ fn values_are_refused_where_the_table_ends() {
                 let message = cell(&with("nothing of the kind".into())).expect_err(&entry.path);
                 let listed = message.split("valid values here:").nth(1).unwrap_or_default();
                 let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
-                let mut listed: Vec<&str> = listed.split(|c| !is_word(c)).filter(|word| !word.is_empty()).collect();
+                let mut listed: Vec<&str> =
+                    listed.split(|c| !is_word(c)).filter(|word| !word.is_empty()).collect();
                 words.sort_unstable();
                 listed.sort_unstable();
                 assert_eq!(listed, words, "{}: {message}", entry.path);
@@ -155,7 +173,9 @@ fn keys_of_one_path_read_alike() {
         assert_eq!(entry.key.role, first.key.role, "{}", entry.path);
         assert_eq!(entry.key.label(), first.key.label(), "{}", entry.path);
         assert_eq!(entry.key.reads, first.key.reads, "{}", entry.path);
-        for other in entry.key.follows.iter().chain(&entry.key.times).chain(entry.key.moot.iter().map(|(key, _)| key)) {
+        for other in
+            entry.key.follows.iter().chain(&entry.key.times).chain(entry.key.moot.iter().map(|(key, _)| key))
+        {
             assert!(find(other).is_some(), "{} speaks of {other}", entry.path);
         }
     }
@@ -167,7 +187,11 @@ fn what_has_its_default_is_not_swept() {
         pairs.iter().map(|(key, value)| (key.to_string(), value.clone())).collect()
     };
     let padded = [("data.sampler", json!("padded")), ("data.num_workers", json!(1))];
-    let packed = [("data.sampler", json!("packed")), ("data.num_workers", json!(1)), ("data.last_sample", json!("cut"))];
+    let packed = [
+        ("data.sampler", json!("packed")),
+        ("data.num_workers", json!(1)),
+        ("data.last_sample", json!("cut")),
+    ];
     assert_eq!(swept(&[of(&[]), of(&padded), of(&packed)]), ["data.sampler"]);
     let mut two = packed.clone();
     two[1].1 = json!(2);

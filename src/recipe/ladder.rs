@@ -22,7 +22,8 @@ pub fn expand<'i>(
         source.at(
             Some(span),
             "`ladder` must be a list of tables, one for each rung".into(),
-            "write [[ladder]] followed by stage = \"...\" and set = { \"precision.compute\" = \"bf16\" }".into(),
+            "write [[ladder]] followed by stage = \"...\" and set = { \"precision.compute\" = \"bf16\" }"
+                .into(),
         )
     };
     let DeValue::Array(rungs) = rungs.into_inner() else { return Err(wrong_type(name.span())) };

@@ -183,7 +183,9 @@ impl Recipe {
                     format!("cell {} is the same as cell {}", cells.len() + 1, i + 1),
                     match stage {
                         None => "remove the repeated value from the grid".to_string(),
-                        Some(stage) => format!("let the rung \"{}\" set something else, or remove it", stage.stage),
+                        Some(stage) => {
+                            format!("let the rung \"{}\" set something else, or remove it", stage.stage)
+                        }
                     },
                 ));
             }

@@ -31,7 +31,11 @@ pub fn markdown() -> String {
     let mut last = None;
     for section in keys::sections() {
         if section.kind.is_none() && last != Some(section.path) {
-            let name = if section.path.is_empty() { "Top of the recipe".into() } else { format!("`[{}]`", section.path) };
+            let name = if section.path.is_empty() {
+                "Top of the recipe".into()
+            } else {
+                format!("`[{}]`", section.path)
+            };
             out += &format!("\n## {name}\n");
         }
         last = Some(section.path);

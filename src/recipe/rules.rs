@@ -64,7 +64,10 @@ pub(super) fn files(cell: &Cell) -> Checked {
     {
         return Err(Rule::new(
             &["data.tokenizer", "model.weights"],
-            format!("{} holds no tokenizer.json, and other tokens mean nothing to its weights", folder.display()),
+            format!(
+                "{} holds no tokenizer.json, and other tokens mean nothing to its weights",
+                folder.display()
+            ),
             "name the tokenizer.json that belongs to them in data.tokenizer",
         ));
     }
@@ -235,7 +238,9 @@ fn sequences(cell: &Cell) -> Checked {
     if sampler.sampler.rows() != Rows::Longest && !seq_len.is_multiple_of(multiple) {
         return Err(Rule::new(
             &["data.pad_to_multiple_of", "train.seq_len"],
-            format!("this sampler makes rows of train.seq_len = {seq_len} tokens, not a multiple of {multiple}"),
+            format!(
+                "this sampler makes rows of train.seq_len = {seq_len} tokens, not a multiple of {multiple}"
+            ),
             format!("make train.seq_len a multiple of {multiple}, or remove data.pad_to_multiple_of"),
         ));
     }
@@ -260,8 +265,11 @@ fn sizes(cell: &Cell) -> Checked {
                 &[batch_size, seq_len, layers, hidden],
                 &[batch_size, seq_len, layers, inner],
             ]);
-            let sizes =
-                [("model.hidden_size", hidden), ("model.intermediate_size", inner), ("model.num_hidden_layers", layers)];
+            let sizes = [
+                ("model.hidden_size", hidden),
+                ("model.intermediate_size", inner),
+                ("model.num_hidden_layers", layers),
+            ];
             (tensors, sizes.to_vec())
         }
         (_, Some(shape)) => {

@@ -104,8 +104,10 @@ fn ladder() -> Value {
 
 /// Dotted keys and nested tables of them below a section; each with one value, or a list where `many`.
 fn axes(path: &str, many: bool) -> Map<String, Value> {
-    let below = |other: &str| path.is_empty() || other.strip_prefix(path).is_some_and(|rest| rest.starts_with('.'));
-    let relative = |other: &str| if path.is_empty() { other.to_string() } else { other[path.len() + 1..].to_string() };
+    let below =
+        |other: &str| path.is_empty() || other.strip_prefix(path).is_some_and(|rest| rest.starts_with('.'));
+    let relative =
+        |other: &str| if path.is_empty() { other.to_string() } else { other[path.len() + 1..].to_string() };
     let one_or_many = |one: Value| match many {
         true => json!({ "anyOf": [one.clone(), { "type": "array", "items": one, "minItems": 1 }] }),
         false => one,
@@ -149,10 +151,13 @@ fn section(path: &str) -> Value {
     for chooser in choosers.collect::<BTreeSet<_>>() {
         for value in keys::kinds(path, chooser) {
             let foreign = |name: &&String| {
-                let mut of_name = own.iter().filter(|section| section.keys.iter().any(|key| key.name == name.as_str()));
+                let mut of_name =
+                    own.iter().filter(|section| section.keys.iter().any(|key| key.name == name.as_str()));
                 of_name.clone().next().is_some()
                     && of_name.all(|section| {
-                        section.kind.is_some_and(|kind| !kind.values.is_empty() && !kind.values.contains(&value))
+                        section
+                            .kind
+                            .is_some_and(|kind| !kind.values.is_empty() && !kind.values.contains(&value))
                     })
             };
             let allowed: Vec<&String> = properties.keys().filter(|name| !foreign(name)).collect();

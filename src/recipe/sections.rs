@@ -116,7 +116,8 @@ impl Train {
         &[
             Key::size("batch_size", COUNT, DefaultValue::Required, "Sequences of one micro-batch.")
                 .times("train.seq_len"),
-            Key::size("seq_len", COUNT, DefaultValue::Required, "Tokens per sequence.").called("sequence length"),
+            Key::size("seq_len", COUNT, DefaultValue::Required, "Tokens per sequence.")
+                .called("sequence length"),
             Key::size(
                 "accumulation_steps",
                 COUNT,

@@ -76,7 +76,10 @@ fn gather_sampler<'i>(data: &mut DeTable<'i>, source: &Source) -> Result<(), Rec
             let all = keys::kinds(DATA, SAMPLER).join(", ");
             Err(source.at(
                 Some(key.span()),
-                format!("`{}` is a key of data.sampler; without one the text is cut into equal blocks", key.get_ref()),
+                format!(
+                    "`{}` is a key of data.sampler; without one the text is cut into equal blocks",
+                    key.get_ref()
+                ),
                 format!("remove it, or set data.sampler to one of: {all}"),
             ))
         });

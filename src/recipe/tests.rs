@@ -331,11 +331,23 @@ fn the_ladder_of_the_training_loop_has_the_cells_that_were_measured() {
 
 #[test]
 fn a_wrong_ladder_is_refused_where_it_is_wrong() {
-    says(&format!("{BASE}[grid]\n\"train.batch_size\" = [1, 2]\n{LADDER}"), &["`grid` and `ladder` both say", "r.toml:10"]);
+    says(
+        &format!("{BASE}[grid]\n\"train.batch_size\" = [1, 2]\n{LADDER}"),
+        &["`grid` and `ladder` both say", "r.toml:10"],
+    );
     says(&format!("ladder = 3\n{BASE}"), &["`ladder` must be a list of tables", "r.toml:1:1"]);
-    says(&format!("{BASE}{}", LADDER.replace("= 1 }", "= [0, 1] }")), &["2 values of `checkpoint.level`", "r.toml:18:9"]);
-    says(&format!("{BASE}{}", LADDER.replace("batch_size", "batchsize")), &["did you mean `batch_size`?", "r.toml:15:9"]);
-    says(&format!("{BASE}{}", LADDER.replace("= 1 }", "= 0.5 }")), &["cell 3 is the same as cell 2", "rung \"recomputed\""]);
+    says(
+        &format!("{BASE}{}", LADDER.replace("= 1 }", "= [0, 1] }")),
+        &["2 values of `checkpoint.level`", "r.toml:18:9"],
+    );
+    says(
+        &format!("{BASE}{}", LADDER.replace("batch_size", "batchsize")),
+        &["did you mean `batch_size`?", "r.toml:15:9"],
+    );
+    says(
+        &format!("{BASE}{}", LADDER.replace("= 1 }", "= 0.5 }")),
+        &["cell 3 is the same as cell 2", "rung \"recomputed\""],
+    );
     says(&format!("{BASE}{}", LADDER.replace("why", "wyh")), &["unknown key `wyh`", "did you mean `why`?"]);
     says(&format!("{BASE}[[ladder]]\nset = {{}}\n"), &["the key `stage` is missing"]);
 }

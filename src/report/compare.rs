@@ -1,18 +1,21 @@
 //! `runner compare A B`: two result folders side by side, cell by cell.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use comfy_table::{Cell, CellAlignment, Table};
-use miette::miette;
+use miette::{IntoDiagnostic, miette};
+use polars::prelude::*;
 
-use super::table::{Comparison, Quantity};
-use super::terminal::RULED;
+use super::document::Table;
+use super::table::Comparison;
+use super::terminal::ruled;
+use crate::recipe::Recipe;
 use crate::recipe::keys::{is_repetition, is_size};
-use crate::recipe::{Recipe, matches};
 use crate::row::Row;
+use crate::words::Settings;
 use crate::words::text;
-use crate::words::text::{ratio, seconds};
-use crate::words::{Bytes, Settings};
+
+/// What is compared.
+const COLUMNS: [&str; 4] = ["forward_s_median", "backward_s_median", "step_s_median", "live_peak_bytes"];
 
 /// One side: its name, what it holds, and the settings each cell was measured with.
 struct Side<'a> {
@@ -30,8 +33,16 @@ struct Side<'a> {
 pub fn compare(a: (&str, &Recipe, &[Row]), b: (&str, &Recipe, &[Row])) -> miette::Result<String> {
     let (a, b) = (Side::new(a), Side::new(b));
     let ignored = ignored_keys(&a.settings, &b.settings);
-    let pairs = pairs(&a, &b, &ignored);
-    if pairs.is_empty() {
+    // Every cell of either side: its line in a, and its line in b.
+    let cells = a.keyed(&ignored)?.full_join(&b.keyed(&ignored)?, ["cell"], ["cell"]).into_diagnostic()?;
+    let lines = |name: &str| -> miette::Result<Vec<Option<usize>>> {
+        let lines = cells.column(name).and_then(Column::idx).into_diagnostic()?;
+        Ok(lines.iter().map(|line| line.map(|line| line as usize)).collect())
+    };
+    let mut lines: Vec<_> = lines("line")?.into_iter().zip(lines("line_right")?).collect();
+    lines.sort_by_key(|(i, j)| (i.is_none(), *i, *j));
+    let both: Vec<(usize, usize)> = lines.iter().filter_map(|(i, j)| i.zip(*j)).collect();
+    if both.is_empty() {
         return Err(miette!(
             help = "compare results of the same recipe, or of recipes with the same sizes",
             "no cell of {} has the settings of a cell of {}",
@@ -39,34 +50,31 @@ pub fn compare(a: (&str, &Recipe, &[Row]), b: (&str, &Recipe, &[Row])) -> miette
             b.name
         ));
     }
+    let row = |&(i, j): &(usize, usize)| {
+        let values = COLUMNS.map(|column| {
+            let (left, right) = (a.comparison.value(column, i), b.comparison.value(column, j));
+            let ratio = left.zip(right).filter(|(left, _)| *left > 0.0).map(|(left, right)| right / left);
+            let ratio = ratio.map_or_else(|| "–".into(), text::ratio);
+            format!("{}  {}  {ratio}", a.written(column, i), b.written(column, j))
+        });
+        std::iter::once(a.cell_name(i)).chain(values).collect()
+    };
+    let headings = COLUMNS.map(|column| a.comparison.frame.heading(column));
+    let header = std::iter::once("cell").chain(headings).map(String::from).collect();
+    let table = Table { caption: String::new(), header, rows: both.iter().map(row).collect(), texts: 1 };
 
-    let mut table = Table::new();
-    table.load_style(RULED);
-    table.set_header(["cell", "forward a, b, b/a", "backward", "step", "peak memory"]);
-    for &(i, j) in &pairs {
-        let quantities = [Quantity::Forward, Quantity::Backward, Quantity::Step, Quantity::Peak];
-        let values = quantities
-            .iter()
-            .map(|&quantity| Cell::new(both(&a, i, &b, j, quantity)).set_alignment(CellAlignment::Right));
-        table.add_row(std::iter::once(Cell::new(a.cell_name(i))).chain(values));
-    }
-    for column in table.column_iter_mut() {
-        column.set_padding((0, 1));
-    }
     let mut out = format!("a: {}\nb: {}\n", a.describe(), b.describe());
     for key in &ignored {
         out.push_str(&format!("{key}: {} in a, {} in b\n", a.values(key), b.values(key)));
     }
-    out.push_str(&table.trim_fmt());
-    out.push('\n');
-    let only = |side: &Side, name: &str, paired: &BTreeSet<usize>| -> String {
-        (0..side.settings.len())
-            .filter(|i| !paired.contains(i))
-            .map(|i| format!("only in {name}: {}\n", side.cell_name(i)))
-            .collect()
-    };
-    out.push_str(&only(&a, "a", &pairs.iter().map(|p| p.0).collect()));
-    out.push_str(&only(&b, "b", &pairs.iter().map(|p| p.1).collect()));
+    out.push_str(&format!("each value: a, b, b/a\n{}\n", ruled(&table)));
+    for line in lines {
+        match line {
+            (Some(i), None) => out.push_str(&format!("only in a: {}\n", a.cell_name(i))),
+            (None, Some(j)) => out.push_str(&format!("only in b: {}\n", b.cell_name(j))),
+            _ => {}
+        }
+    }
     Ok(out)
 }
 
@@ -107,6 +115,28 @@ impl<'a> Side<'a> {
         format!("{}: {}", self.comparison.shapes[line.shape].label, self.comparison.methods[line.method])
     }
 
+    /// A line for each cell, with the settings that say which it is, as one text. Of equal cells the first of
+    /// one side goes with the first of the other.
+    fn keyed(&self, ignored: &[String]) -> miette::Result<DataFrame> {
+        let mut seen: BTreeMap<String, usize> = BTreeMap::new();
+        let key = |settings: &Settings| {
+            let kept = settings.iter().filter(|(key, _)| !ignored.contains(key));
+            let text: String = kept.map(|(key, value)| format!("{key}={}\n", text::value(value))).collect();
+            let equal = seen.entry(text.clone()).or_default();
+            *equal += 1;
+            format!("{text}{equal}")
+        };
+        let keys: Vec<String> = self.settings.iter().map(key).collect();
+        let lines = IdxCa::from_vec("line".into(), (0..keys.len() as IdxSize).collect()).into_column();
+        DataFrame::new(keys.len(), vec![Column::new("cell".into(), keys), lines]).into_diagnostic()
+    }
+
+    /// A value, or how the cell ended.
+    fn written(&self, column: &str, i: usize) -> String {
+        let written = self.comparison.frame.written(column, i);
+        written.unwrap_or_else(|| self.comparison.lines[i].status().into())
+    }
+
     /// The values a key takes, in the order of the cells.
     fn values(&self, key: &str) -> String {
         let mut seen: Vec<String> = Vec::new();
@@ -126,40 +156,6 @@ fn ignored_keys(a: &[Settings], b: &[Settings]) -> Vec<String> {
     let keys: BTreeSet<&String> = a.iter().chain(b).flat_map(Settings::keys).collect();
     let differs = |key: &str| a.iter().all(|a| b.iter().all(|b| a.get(key) != b.get(key)));
     keys.into_iter().filter(|key| (!is_size(key) || is_repetition(key)) && differs(key)).cloned().collect()
-}
-
-/// Indices of the same cells; each cell is used once.
-fn pairs(a: &Side, b: &Side, ignored: &[String]) -> Vec<(usize, usize)> {
-    let kept = |settings: &Settings| -> Settings {
-        settings.iter().filter(|(k, _)| !ignored.contains(k)).map(|(k, v)| (k.clone(), v.clone())).collect()
-    };
-    let of_b: Vec<Settings> = b.settings.iter().map(kept).collect();
-    let mut used = BTreeSet::new();
-    let mut pairs = Vec::new();
-    for (i, settings) in a.settings.iter().map(kept).enumerate() {
-        let same = |j: &usize| of_b[*j].len() == settings.len() && matches(&of_b[*j], &settings);
-        if let Some(j) = (0..of_b.len()).filter(|j| !used.contains(j)).find(same) {
-            used.insert(j);
-            pairs.push((i, j));
-        }
-    }
-    pairs
-}
-
-/// `12.3 ms  10.1 ms  0.82x`, with the status where there is no value.
-fn both(a: &Side, i: usize, b: &Side, j: usize, quantity: Quantity) -> String {
-    let (left, right) = (&a.comparison.lines[i], &b.comparison.lines[j]);
-    let value = |line: &super::table::Line| line.measured().map(|m| quantity.of(m));
-    let text = |line: &super::table::Line| match value(line) {
-        None => line.status().to_string(),
-        Some(v) if quantity == Quantity::Peak => Bytes(v as u64).to_string(),
-        Some(v) => seconds(v),
-    };
-    let change = match (value(left), value(right)) {
-        (Some(l), Some(r)) if l > 0.0 => ratio(r / l),
-        _ => "-".into(),
-    };
-    format!("{}  {}  {change}", text(left), text(right))
 }
 
 #[cfg(test)]
@@ -187,7 +183,7 @@ mod tests {
         assert!(line(": level 0 ").contains("10.0 ms  5.00 ms  0.50x"), "{text}");
         assert!(line(": level 0 ").contains("20.0 ms  8.00 ms  0.40x"), "{text}");
         assert!(line(": level 0 ").contains("100 MiB  90.0 MiB  0.90x"), "{text}");
-        assert!(line(": level 1 ").contains("30.0 ms  oom  -"), "{text}");
+        assert!(line(": level 1 ").contains("30.0 ms  oom  –"), "{text}");
         assert!(text.contains("b: new (A GPU)"), "{text}");
         line("only in b: 16×128, 512: level 0.5");
     }

@@ -3,284 +3,107 @@
 use super::charts::Chart;
 use super::document::{Block, Table};
 use super::swiglu;
-use super::table::{Comparison, Line, Quantity, Shape};
+use super::table::{Comparison, Shape};
 use super::timelines::{self, Timelines};
-use super::{conclusion, environment, labels, ladder, learning, loading, offload, precision};
-use crate::measure::Measurement;
-use crate::recipe::matches;
-use crate::words::Bytes;
-use crate::words::text::{rate, ratio, seconds, sentence, significant};
+use super::{conclusion, environment, labels, ladder, offload, precision};
+use crate::words::text::sentence;
 
-pub fn blocks(comparison: &Comparison, charts: &[Chart], timelines: &Timelines) -> Vec<Block> {
-    let heading = |text: &str| Block::Heading { text: text.into() };
+pub fn blocks(comparison: &Comparison, charts: Vec<Chart>, timelines: Timelines) -> Vec<Block> {
     let mut out = Vec::new();
     if !comparison.recipe.question.is_empty() {
-        out.push(Block::Paragraph { text: comparison.recipe.question.clone() });
+        out.push(Block::paragraph(&comparison.recipe.question));
     }
     // A number stays with its percent sign.
     let together = |sentence: String| sentence.replace(" %", "\u{a0}%");
     out.push(Block::Summary { items: conclusion::sentences(comparison).into_iter().map(together).collect() });
-
-    out.push(heading("Results"));
-    out.push(results(comparison));
-    out.extend(sizes(comparison));
-    out.extend(ladder::blocks(comparison, timelines));
-    if let Some(table) = loading::table(comparison) {
-        out.extend([heading("What loading cost"), Block::Table(table)]);
-    }
-    if let Some(table) = learning::table(comparison) {
-        out.extend([heading("What was learned"), Block::Table(table)]);
-    }
-    out.extend(precision::blocks(comparison));
+    out.extend(section("Results", [results(comparison), sizes(comparison)]));
+    out.extend(ladder::blocks(comparison));
+    out.extend(section("What loading cost", [comparison.table("loading")]));
+    out.extend(section("What was learned", [comparison.table("learned")]));
+    out.extend(section("Gradients in few bits", precision::tables(comparison)));
     if !charts.is_empty() {
-        out.push(heading("Charts"));
-        out.extend(charts.iter().map(figure));
+        out.push(Block::heading("Charts"));
+        out.extend(charts.into_iter().map(Block::Figure));
     }
     out.extend(offload::blocks(comparison));
     out.extend(timelines::blocks(comparison, timelines));
     out.extend(swiglu::blocks(comparison));
-    if let Some(table) = published(comparison) {
-        out.extend([heading("Beside published results"), table]);
-    }
-    if let Some(table) = estimates(comparison) {
-        out.extend([heading("Estimate against measured memory"), table]);
-    }
-    if let Some(table) = failures(comparison) {
-        out.extend([heading("Cells without a result"), table]);
-    }
-    out.push(heading("How it was measured"));
+    out.extend(section("Beside published results", [published(comparison)]));
+    out.extend(section("Estimate against measured memory", [comparison.table("estimates")]));
+    out.extend(section("Cells without a result", [failures(comparison)]));
+    out.push(Block::heading("How it was measured"));
     out.push(Block::List { items: environment::items(comparison) });
-    out.push(heading("To make it again"));
+    out.push(Block::heading("To make it again"));
     out.push(Block::Code { text: format!("runner run {}", comparison.recipe.path.display()) });
-    out.push(heading("The recipe"));
+    out.push(Block::heading("The recipe"));
     out.push(Block::Code { text: comparison.recipe.text.trim_end().into() });
     out
 }
 
-pub(super) fn figure(chart: &Chart) -> Block {
-    let size = |name: &str| -> Option<f64> {
-        chart.svg.split_once(&format!("{name}=\""))?.1.split('"').next()?.parse().ok()
-    };
-    let aspect = match (size("height"), size("width")) {
-        (Some(height), Some(width)) if width > 0.0 => height / width,
-        _ => 1.0,
-    };
-    Block::Figure { caption: chart.caption.clone(), svg: chart.svg.clone(), aspect }
+/// A heading and the tables below it; nothing without a table.
+pub(super) fn section(heading: &str, tables: impl IntoIterator<Item = Option<Table>>) -> Vec<Block> {
+    let mut out: Vec<Block> = tables.into_iter().flatten().map(Block::Table).collect();
+    if !out.is_empty() {
+        out.insert(0, Block::heading(heading));
+    }
+    out
 }
 
-/// Columns that name a cell: sizes and method, those of them that vary.
-pub(super) fn naming(comparison: &Comparison) -> (Vec<String>, impl Fn(&Line) -> Vec<String>) {
-    let shapes = comparison.shapes.len() > 1;
-    let methods = comparison.methods.len() > 1 || !shapes;
-    let pick = move |shape: String, method: String| {
-        let both = [(shapes, shape), (methods, method)];
-        both.into_iter().filter(|(shown, _)| *shown).map(|(_, text)| text).collect::<Vec<_>>()
-    };
-    let labels = move |line: &Line| {
-        pick(comparison.shapes[line.shape].label.clone(), comparison.methods[line.method].clone())
-    };
-    (pick("sizes".into(), "method".into()), labels)
+fn results(comparison: &Comparison) -> Option<Table> {
+    let mut table = with_status(comparison, "results")?;
+    table.caption.extend(labels::size_note(comparison).map(|note| format!(" {}.", sentence(&note))));
+    Some(table)
 }
 
-pub(super) fn strings(items: &[&str]) -> Vec<String> {
-    items.iter().map(|item| item.to_string()).collect()
-}
-
-pub(super) fn or_dash(text: Option<String>) -> String {
-    text.unwrap_or_else(|| "–".into())
-}
-
-fn results(comparison: &Comparison) -> Block {
-    let (mut header, names) = naming(comparison);
-    let text_columns: Vec<usize> = (0..=header.len()).collect();
-    let optimizer = comparison.lines.iter().filter_map(Line::measured).any(|m| m.optimizer.is_some());
-    header.push("status".into());
-    header.extend(strings(&["forward", "backward"]));
-    header.extend(optimizer.then(|| "optimizer".to_string()));
-    header.extend(strings(&["tokens/s", "peak memory", "× forward", "× backward", "× step", "× memory"]));
-    let row = |(i, line): (usize, &Line)| {
-        let m = line.measured();
-        let time = |of: fn(&Measurement) -> Option<f64>| or_dash(m.and_then(of).map(seconds));
-        let versus = |quantity| match comparison.is_baseline(i) && m.is_some() {
-            true => "1".into(),
-            false => or_dash(comparison.ratio(i, quantity).map(|r| format!("{r:.2}"))),
-        };
-        let mut row = names(line);
-        row.push(line.status().into());
-        row.extend([time(|m| Some(m.forward.median)), time(|m| Some(m.backward.median))]);
-        row.extend(optimizer.then(|| time(|m| m.optimizer.as_ref().map(|s| s.median))));
-        row.push(or_dash(m.map(|m| rate(m.tokens_per_second))));
-        row.push(or_dash(m.map(|m| Bytes(m.memory.live_peak).to_string())));
-        row.extend([Quantity::Forward, Quantity::Backward, Quantity::Step, Quantity::Peak].map(versus));
-        row
-    };
-    let sizes = labels::size_note(comparison).map_or(String::new(), |note| format!(" {}.", sentence(&note)));
-    Block::Table(Table {
-        caption: format!(
-            "Medians of the measured steps; × is the value over that of the baseline at the same sizes, \
-             whose own is 1{}.{sizes}",
-            if comparison.with_samplers() {
-                "; with a sampler it compares the time of all steps for each real token"
-            } else {
-                ""
-            }
-        ),
-        header,
-        rows: comparison.lines.iter().enumerate().map(row).collect(),
-        text_columns,
+/// A table of cells with how each of them ended.
+pub(super) fn with_status(comparison: &Comparison, name: &str) -> Option<Table> {
+    comparison.table_with(name, |line| {
+        let mut texts = comparison.naming(line);
+        texts.push(("status", comparison.lines[line].status().into()));
+        texts
     })
 }
 
 /// Every size of each shape, where the labels leave some out.
-fn sizes(comparison: &Comparison) -> Option<Block> {
+pub(super) fn sizes(comparison: &Comparison) -> Option<Table> {
     let sizes = &comparison.sizes;
     if sizes.len() == comparison.label_sizes.len() || comparison.shapes.len() < 2 {
         return None;
     }
     let row = |shape: &Shape| {
-        let value = |key: &String| or_dash(labels::size_value(key, &shape.settings));
+        let value = |key: &String| labels::size_value(key, &shape.settings).unwrap_or_else(|| "–".into());
         std::iter::once(shape.label.clone()).chain(sizes.iter().map(value)).collect()
     };
-    Some(Block::Table(Table {
+    let names = sizes.iter().map(|key| labels::size_name(key));
+    Some(Table {
         caption: "The sizes in full.".into(),
-        header: std::iter::once("sizes".into())
-            .chain(sizes.iter().map(|key| labels::size_name(key)))
-            .collect(),
+        header: std::iter::once("sizes".into()).chain(names).collect(),
         rows: comparison.shapes.iter().map(row).collect(),
-        text_columns: vec![0],
-    }))
+        texts: 1,
+    })
 }
 
-/// Published numbers beside ours, and both as a ratio to the baseline.
-fn published(comparison: &Comparison) -> Option<Block> {
-    let config = &comparison.recipe.report;
-    let of_line =
-        |i: usize| config.published.iter().find(|p| matches(&comparison.lines[i].settings, &p.cell));
-    let (mut header, names) = naming(comparison);
-    let text_columns = (0..header.len()).collect();
-    header.extend(strings(&[
-        "forward published",
-        "ours",
-        "backward published",
-        "ours",
-        "memory published",
-        "ours",
-        "× backward published",
-        "ours",
-        "× memory published",
-        "ours",
-    ]));
-    let rows: Vec<Vec<String>> = comparison
-        .lines
-        .iter()
-        .enumerate()
-        .filter_map(|(i, line)| {
-            let theirs = of_line(i)?;
-            let base = line.baseline.and_then(of_line);
-            let over = |own: Option<f64>, base: Option<f64>| own.zip(base).map(|(o, b)| ratio(o / b));
-            let m = line.measured();
-            let gigabytes = |bytes: u64| format!("{} GB", significant(bytes as f64 / 1e9));
-            let mut row = names(line);
-            row.extend(
-                [
-                    theirs.forward.map(seconds),
-                    m.map(|m| seconds(m.forward.median)),
-                    theirs.backward.map(seconds),
-                    m.map(|m| seconds(m.backward.median)),
-                    theirs.memory.map(|gb| format!("{} GB", significant(gb))),
-                    m.map(|m| gigabytes(m.memory.live_peak)),
-                    over(theirs.backward, base.and_then(|p| p.backward)),
-                    comparison.ratio(i, Quantity::Backward).map(ratio),
-                    over(theirs.memory, base.and_then(|p| p.memory)),
-                    comparison.ratio(i, Quantity::Peak).map(ratio),
-                ]
-                .map(or_dash),
-            );
-            Some(row)
-        })
-        .collect();
-    let source = match config.published_source.trim() {
-        "" => "Published results beside ours".to_string(),
-        source => format!("Published results ({source}) beside ours"),
+fn published(comparison: &Comparison) -> Option<Table> {
+    let mut table = comparison.table("published")?;
+    let source = comparison.recipe.report.published_source.trim();
+    if !source.is_empty() {
+        table.caption.push_str(&format!(" Published: {source}."));
+    }
+    Some(table)
+}
+
+fn failures(comparison: &Comparison) -> Option<Table> {
+    let texts = |i: usize| {
+        let line = &comparison.lines[i];
+        let reason = match line.row {
+            None => "it has not run yet; the same command runs it",
+            Some(row) if row.reason.is_empty() => "no reason was recorded",
+            Some(row) => &row.reason,
+        };
+        let mut texts = comparison.naming(i);
+        texts.extend([("status", line.status().into()), ("reason", reason.into())]);
+        (texts, i)
     };
-    (!rows.is_empty()).then(|| {
-        Block::Table(Table {
-            caption: format!(
-                "{source}. × is the value over that of the baseline at the same sizes. On other hardware \
-                 the ratios compare, the seconds do not."
-            ),
-            header,
-            rows,
-            text_columns,
-        })
-    })
-}
-
-fn estimates(comparison: &Comparison) -> Option<Block> {
-    let (mut header, names) = naming(comparison);
-    let text_columns = (0..header.len()).collect();
-    header.extend(strings(&[
-        "weights",
-        "gradients",
-        "optimizer",
-        "activations",
-        "workspace",
-        "estimate",
-        "measured",
-        "estimate / measured",
-    ]));
-    let rows: Vec<Vec<String>> = comparison
-        .lines
-        .iter()
-        .filter_map(|line| {
-            let e = line.row?.estimate;
-            let bytes = |n: u64| Bytes(n).to_string();
-            let mut row = names(line);
-            row.extend(
-                [e.weights, e.gradients, e.optimizer, e.activations, e.workspace, e.total()].map(bytes),
-            );
-            row.push(or_dash(line.measured().map(|m| bytes(m.memory.live_peak))));
-            row.push(or_dash(line.estimate_over_measured().map(ratio)));
-            Some(row)
-        })
-        .collect();
-    (!rows.is_empty()).then(|| {
-        Block::Table(Table {
-            caption:
-                "Bytes estimated from the settings alone, by what holds them at the highest moment, and \
-                      the measured peak."
-                    .into(),
-            header,
-            rows,
-            text_columns,
-        })
-    })
-}
-
-fn failures(comparison: &Comparison) -> Option<Block> {
-    let (mut header, names) = naming(comparison);
-    header.extend(strings(&["status", "reason"]));
-    let rows: Vec<Vec<String>> = comparison
-        .lines
-        .iter()
-        .filter(|line| line.measured().is_none())
-        .map(|line| {
-            let reason = match line.row {
-                None => "it has not run yet; the same command runs it",
-                Some(row) if row.reason.is_empty() => "no reason was recorded",
-                Some(row) => &row.reason,
-            };
-            let mut row = names(line);
-            row.extend(strings(&[line.status(), reason]));
-            row
-        })
-        .collect();
-    (!rows.is_empty()).then(|| {
-        Block::Table(Table {
-            caption: "Cells that did not run to their end.".into(),
-            text_columns: (0..header.len()).collect(),
-            header,
-            rows,
-        })
-    })
+    let lines = (0..comparison.lines.len()).filter(|&i| comparison.lines[i].measured().is_none());
+    Table::new("Cells that did not run to their end.", lines.map(texts), &comparison.frame, &[""; 0])
 }

@@ -1,11 +1,13 @@
-//! [`Document`]: the report as blocks that `html` and `pdf` each set in their own way.
+//! [`Document`]: the report as blocks, which `typeset` makes HTML and PDF of.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 use super::charts::Chart;
 use super::content;
+use super::frame::Frame;
 use super::table::Comparison;
 use super::timelines::Timelines;
 
@@ -36,81 +38,80 @@ pub enum Block {
         items: Vec<String>,
     },
     Table(Table),
-    Figure {
-        caption: String,
-        svg: String,
-        /// Height over width.
-        aspect: f64,
-    },
+    Figure(Chart),
     Code {
         text: String,
     },
-    /// Steps of a derivation: why, and what follows.
+    /// Formulas with their reasons, in Typst's markup.
     Derivation {
-        steps: Vec<Step>,
+        markup: &'static str,
     },
 }
 
-/// Text columns stand left, the others right.
+/// A table of cells as `tables.toml` has it.
+#[derive(Deserialize)]
+pub struct Defined {
+    /// The column that the cells have a value of.
+    pub of: String,
+    pub caption: String,
+    pub columns: Vec<String>,
+}
+
+impl Defined {
+    pub fn named(name: &str) -> &'static Self {
+        static TABLES: LazyLock<BTreeMap<String, Defined>> =
+            LazyLock::new(|| toml::from_str(include_str!("tables.toml")).expect("tables.toml is valid"));
+        &TABLES[name]
+    }
+}
+
+/// Columns of text stand left, those of numbers right.
 #[derive(Serialize)]
 pub struct Table {
     pub caption: String,
     pub header: Vec<String>,
     pub rows: Vec<Vec<String>>,
-    /// The first columns, and the last if it says words, hold text.
-    pub text_columns: Vec<usize>,
+    /// How many columns are text; they are the first.
+    pub texts: usize,
 }
 
-#[derive(Serialize)]
-pub struct Step {
-    pub text: &'static str,
-    pub formula: Formula,
-}
-
-/// A formula in words separated by spaces: `dU = h^⊤ g`. A word is a symbol, a number, an
-/// operator, a name, a differential (`d` and a letter), or one of these with `^` and a superscript.
-pub struct Formula(pub &'static str);
-
-/// A word of a formula, taken apart.
-pub struct Word<'a> {
-    pub differential: bool,
-    pub base: &'a str,
-    pub superscript: Option<&'a str>,
-}
-
-impl Formula {
-    pub fn words(&self) -> impl Iterator<Item = Word<'_>> {
-        self.0.split(' ').map(|word| {
-            let (base, superscript) =
-                word.split_once('^').map_or((word, None), |(base, superscript)| (base, Some(superscript)));
-            let differential = base.chars().count() == 2 && base.starts_with('d');
-            Word { differential, base: if differential { &base[1..] } else { base }, superscript }
-        })
+impl Block {
+    pub fn heading(text: &str) -> Self {
+        Self::Heading { text: text.into() }
     }
 
-    /// The formula in Typst's notation.
-    fn typst(&self) -> String {
-        let words = self.words().map(|word| {
-            let base = match word.base {
-                "," => ", quad".to_string(),
-                name if name.len() > 1 && name.is_ascii() => format!("op(\"{name}\")"),
-                symbol => symbol.to_string(),
-            };
-            let base = word.superscript.map_or(base.clone(), |s| format!("{base}^{s}"));
-            if word.differential { format!("upright(d) {base}") } else { base }
-        });
-        words.collect::<Vec<_>>().join(" ")
+    pub fn paragraph(text: impl Into<String>) -> Self {
+        Self::Paragraph { text: text.into() }
     }
 }
 
-impl Serialize for Formula {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.typst())
+impl Table {
+    /// Rows of texts with their headings, followed by those of `columns` that have a value in one of the
+    /// frame's rows that go with them; `None` without a row.
+    pub fn new(
+        caption: &str,
+        rows: impl Iterator<Item = (Vec<(&'static str, String)>, usize)>,
+        frame: &Frame,
+        columns: &[impl AsRef<str>],
+    ) -> Option<Self> {
+        let rows: Vec<_> = rows.collect();
+        let any = |name: &&str| rows.iter().any(|(_, row)| frame.get(name, *row).is_some());
+        let columns: Vec<&str> = columns.iter().map(AsRef::as_ref).filter(any).collect();
+        let (texts, _) = rows.first()?;
+        let headings = texts.iter().map(|(heading, _)| *heading);
+        let header =
+            headings.chain(columns.iter().map(|name| frame.heading(name))).map(String::from).collect();
+        let cells = |(texts, row): &(Vec<(&str, String)>, usize)| {
+            let numbers = columns.iter().map(|name| frame.written(name, *row).unwrap_or_else(|| "–".into()));
+            texts.iter().map(|(_, text)| text.clone()).chain(numbers).collect()
+        };
+        let texts = texts.len();
+        Some(Self { caption: caption.into(), header, rows: rows.iter().map(cells).collect(), texts })
     }
 }
 
 impl Document {
-    pub fn new(comparison: &Comparison, charts: &[Chart], timelines: &Timelines) -> Self {
+    pub fn new(comparison: &Comparison, charts: Vec<Chart>, timelines: Timelines) -> Self {
         let environments = || comparison.lines.iter().filter_map(|line| line.row).map(|row| &row.environment);
         let date = environments().map(|e| e.date.clone()).max().unwrap_or_default();
         let devices: BTreeSet<&str> = environments().map(|e| e.device.name.as_str()).collect();
@@ -122,16 +123,5 @@ impl Document {
             date,
             blocks: content::blocks(comparison, charts, timelines),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn formulas_in_typst() {
-        let formula = Formula("dU = h^⊤ g , s = SiLU ( a )");
-        assert_eq!(formula.typst(), "upright(d) U = h^⊤ g , quad s = op(\"SiLU\") ( a )");
     }
 }

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::table::{Comparison, Line};
+use super::table::Comparison;
 use crate::device::DeviceInfo;
-use crate::recipe::Length;
+use crate::recipe::{Cell, Length};
 use crate::row::{Environment, Row};
 use crate::words::Bytes;
 use crate::words::text::{and, significant};
@@ -12,51 +12,25 @@ use crate::words::text::{and, significant};
 /// Where, when and how the rows were measured; several values where rows differ.
 pub fn items(comparison: &Comparison) -> Vec<String> {
     let rows: Vec<&Row> = comparison.lines.iter().filter_map(|line| line.row).collect();
-    let distinct = |of: &dyn Fn(&Environment) -> String| -> String {
-        let mut seen: Vec<String> = Vec::new();
-        for text in rows.iter().map(|row| of(&row.environment)) {
-            if !seen.contains(&text) {
-                seen.push(text);
-            }
-        }
-        and(&seen)
-    };
-    let of_cells = |of: &dyn Fn(&Line) -> String| -> String {
-        let mut values: Vec<String> = comparison.lines.iter().map(of).collect();
-        let mut seen = BTreeSet::new();
-        values.retain(|value| seen.insert(value.clone()));
-        and(&values)
-    };
+    let of_rows = |of: fn(&Environment) -> String| distinct(rows.iter().map(|row| of(&row.environment)));
+    let of_cells = |of: fn(&Cell) -> String| distinct(comparison.lines.iter().map(|line| of(line.cell)));
     let mut items = Vec::new();
-    if !rows.is_empty() {
-        let dates: BTreeSet<&String> = rows.iter().map(|row| &row.environment.date).collect();
-        let dates: Vec<&&String> = dates.iter().collect();
-        let dates = match dates.as_slice() {
-            [one] => one.to_string(),
-            [first, .., last] => format!("{first} to {last}"),
-            [] => String::new(),
-        };
+    let dates: BTreeSet<&str> = rows.iter().map(|row| row.environment.date.as_str()).collect();
+    if let (Some(first), Some(last)) = (dates.first(), dates.last()) {
         items.extend([
-            format!("Device: {}", distinct(&|e| device(&e.device))),
-            format!("Measured ceilings of the device: {}", distinct(&ceilings)),
-            format!("Operating system: {}", distinct(&|e| e.operating_system.clone())),
-            format!(
-                "runner {}",
-                distinct(&|e| {
-                    let commit = if e.commit.is_empty() { "unknown" } else { &e.commit };
-                    let build = if e.build.is_empty() { "" } else { ", build " };
-                    format!("{}, commit {commit}{build}{}", e.runner_version, e.build)
-                })
-            ),
-            format!("Measured {dates}"),
+            format!("Device: {}", of_rows(|e| device(&e.device))),
+            format!("Measured ceilings of the device: {}", of_rows(ceilings)),
+            format!("Operating system: {}", of_rows(|e| e.operating_system.clone())),
+            format!("runner {}", of_rows(build)),
+            format!("Measured {first}{}", if first == last { String::new() } else { format!(" to {last}") }),
         ]);
         items.extend(paths(&rows));
     }
     items.extend([
         format!(
             "Each cell ran in a process of its own: {} warm-up steps, left out of the times, then {}.",
-            of_cells(&|line| line.cell.measure.warmup.to_string()),
-            of_cells(&|line| match line.cell.measure.length {
+            of_cells(|cell| cell.measure.warmup.to_string()),
+            of_cells(|cell| match cell.measure.length {
                 Length::Steps(steps) => format!("{steps} measured steps"),
                 Length::Epochs(1) => "one epoch of the samples, all of it measured".into(),
                 Length::Epochs(epochs) => format!("{epochs} epochs of the samples, all of them measured"),
@@ -90,6 +64,24 @@ pub fn items(comparison: &Comparison) -> Vec<String> {
     items
 }
 
+/// Each of the values once, in their order.
+fn distinct(values: impl Iterator<Item = String>) -> String {
+    let mut seen = Vec::new();
+    for value in values {
+        if !seen.contains(&value) {
+            seen.push(value);
+        }
+    }
+    and(&seen)
+}
+
+fn build(environment: &Environment) -> String {
+    let Environment { runner_version, commit, build, .. } = environment;
+    let commit = if commit.is_empty() { "unknown" } else { commit };
+    let build = if build.is_empty() { String::new() } else { format!(", build {build}") };
+    format!("{runner_version}, commit {commit}{build}")
+}
+
 fn device(device: &DeviceInfo) -> String {
     let mut text = format!(
         "{} ({}, {} cores, {} threads of the host, {} of memory",
@@ -120,7 +112,6 @@ fn rates(rows: &[&Row]) -> Option<String> {
         (0, 0) => None,
         (_, 0) => Some(format!("Tokens a second are {run}.")),
         (0, _) => Some(format!("Tokens a second are {step}.")),
-        (n, 1) => Some(format!("Tokens a second of {n} cells are {run}; of the other one, {step}.")),
         (n, others) => {
             Some(format!("Tokens a second of {n} cells are {run}; of the other {others}, {step}."))
         }
@@ -142,22 +133,20 @@ fn paths(rows: &[&Row]) -> Option<String> {
 
 fn ceilings(environment: &Environment) -> String {
     let c = &environment.ceilings;
-    let matmul =
-        [("fp32", c.matmul_fp32), ("tf32", c.matmul_tf32), ("bf16", c.matmul_bf16), ("fp16", c.matmul_fp16)];
-    let mut parts: Vec<String> = matmul
-        .into_iter()
-        .filter_map(|(name, rate)| Some(format!("matmul {name} {} GFLOP/s", significant(rate? / 1e9))))
-        .collect();
-    parts
-        .extend(c.copy.map(|rate| format!("copy {} GB/s (bytes read and written)", significant(rate / 1e9))));
-    let bus = [
-        ("to the device", c.host_to_device),
-        ("to the host", c.device_to_host),
-        ("each way at once", c.both_ways),
+    let rates = [
+        ("matmul fp32", c.matmul_fp32, "GFLOP/s"),
+        ("matmul tf32", c.matmul_tf32, "GFLOP/s"),
+        ("matmul bf16", c.matmul_bf16, "GFLOP/s"),
+        ("matmul fp16", c.matmul_fp16, "GFLOP/s"),
+        ("copy", c.copy, "GB/s (bytes read and written)"),
+        ("pinned copy to the device", c.host_to_device, "GB/s"),
+        ("pinned copy to the host", c.device_to_host, "GB/s"),
+        ("pinned copy each way at once", c.both_ways, "GB/s"),
     ];
-    for (name, rate) in bus {
-        parts.extend(rate.map(|rate| format!("pinned copy {name} {} GB/s", significant(rate / 1e9))));
-    }
+    let rates = rates.into_iter();
+    let parts: Vec<String> = rates
+        .filter_map(|(name, rate, unit)| Some(format!("{name} {} {unit}", significant(rate? / 1e9))))
+        .collect();
     if parts.is_empty() { "not measured".into() } else { parts.join(", ") }
 }
 
@@ -174,19 +163,19 @@ mod tests {
         for row in &mut now {
             row.measurement.as_mut().expect("a measured row").run_seconds = Some(1.0);
         }
-        let told = |rows: &[Row]| rates(&rows.iter().collect::<Vec<_>>());
-        assert_eq!(told(&[]), None);
+        let said = |rows: &[Row]| rates(&rows.iter().collect::<Vec<_>>());
+        assert_eq!(said(&[]), None);
         assert!(
-            told(&earlier).is_some_and(|text| text.starts_with("Tokens a second are those of a step over"))
+            said(&earlier).is_some_and(|text| text.starts_with("Tokens a second are those of a step over"))
         );
         assert!(
-            told(&now)
+            said(&now)
                 .is_some_and(|text| text.starts_with("Tokens a second are those of all measured steps"))
         );
-        let mixed = told(&[&now[..2], &earlier[2..3]].concat()).expect("measured rows");
+        let mixed = said(&[&now[..2], &earlier[2..3]].concat()).expect("measured rows");
         assert!(
             mixed.contains("of 2 cells are those of all")
-                && mixed.contains("of the other one, those of a step")
+                && mixed.contains("of the other 1, those of a step")
         );
     }
 }

@@ -1,155 +1,150 @@
-//! The table as a Polars DataFrame: one line a cell, in recipe order, one column a quantity.
+//! [`Frame`]: columns in a Polars DataFrame, with what tables need to show them; and the files of the cells'
+//! frame.
+
+use std::collections::BTreeMap;
 
 use miette::{IntoDiagnostic, WrapErr};
 use polars::prelude::*;
 use serde_json::Value;
 
-use super::learning::Learned;
-use super::table::{Comparison, Line, Quantity};
-use crate::measure::{Crossing, Direction};
-use crate::measure::{Loading, Measurement, Phase, Samples};
-use crate::measure::{SMALLEST, SMALLEST_NORMAL};
+use super::columns::{CELLS, CROSSINGS, Column as Defined, MORE, MORE_RATIOS, RATIOS};
+use super::table::{Comparison, Line};
+use super::units::Unit;
+use crate::measure::{Direction, Phase};
 use crate::row::Row;
 use crate::words::text;
 
-/// Times in seconds, memory in bytes, losses in nats a token; a cell without the quantity has null.
-pub fn frame(comparison: &Comparison) -> miette::Result<DataFrame> {
-    let lines = &comparison.lines;
-    let mut columns: Vec<Column> = comparison.swept.iter().map(|key| setting(key, lines)).collect();
+/// Numbers in rows and named columns; a missing one is null.
+#[derive(Default)]
+pub struct Frame {
+    data: DataFrame,
+    /// Heading and unit of each column.
+    shown: BTreeMap<String, (&'static str, Unit)>,
+}
 
-    let text = |name: &str, of: &dyn Fn(&Row) -> &str| {
+impl Frame {
+    /// Every column of the cells, and the names of those of what crossed the bus, which are of the phases and
+    /// directions that any cell has.
+    pub fn of_cells(lines: &[Line]) -> (Self, Vec<String>) {
+        let (mut frame, height) = (Self::default(), lines.len());
+        frame.add("", CELLS, height, |i| Some(&lines[i]));
+        frame.add("", MORE, height, |i| Some(&lines[i]));
+        let baseline: IdxCa = lines.iter().map(|line| line.baseline.map(|i| i as IdxSize)).collect();
+        for (name, heading, of) in RATIOS.iter().chain(MORE_RATIOS) {
+            frame.add_ratio(name, heading, of, &baseline);
+        }
+        let mut crossings = Vec::new();
+        for phase in [Phase::Forward, Phase::Backward, Phase::Optimizer] {
+            for (direction, name) in [(Direction::ToDevice, "to_device"), (Direction::ToHost, "to_host")] {
+                let of = |i: usize| {
+                    let mut crossings = lines[i].measured()?.crossings.iter();
+                    crossings.find(|c| (c.phase, c.direction) == (phase, direction))
+                };
+                if (0..height).any(|i| of(i).is_some()) {
+                    let prefix = format!("{phase}_{name}_");
+                    frame.add(&prefix, CROSSINGS, height, of);
+                    crossings.extend(CROSSINGS.iter().map(|column| format!("{prefix}{}", column.name)));
+                }
+            }
+        }
+        (frame, crossings)
+    }
+
+    /// Computes `columns` of `height` rows, their names behind a prefix.
+    pub fn add<'r, R: 'r>(
+        &mut self,
+        prefix: &str,
+        columns: &[Defined<fn(&R) -> Option<f64>>],
+        height: usize,
+        row: impl Fn(usize) -> Option<&'r R>,
+    ) {
+        for column in columns {
+            let values = (0..height).map(|i| row(i).and_then(column.of)).collect();
+            self.insert(&format!("{prefix}{}", column.name), column.heading, column.unit, values);
+        }
+    }
+
+    /// Each row's value over that of its baseline, of the first of the columns `of` that both have.
+    pub fn add_ratio(&mut self, name: &str, heading: &'static str, of: &[&str], baseline: &IdxCa) {
+        let ratio = |own: &&str| {
+            let own = self.column(own);
+            own / &own.take(baseline).expect("baselines are rows")
+        };
+        let first = |a: Float64Chunked, b: Float64Chunked| a.zip_with(&a.is_not_null(), &b);
+        let ratios = of.iter().map(ratio).reduce(|a, b| first(a, b).expect("columns of one length"));
+        self.insert(name, heading, Unit::Ratio, ratios.expect("a ratio is of a column"));
+    }
+
+    fn insert(&mut self, name: &str, heading: &'static str, unit: Unit, values: Float64Chunked) {
+        self.shown.insert(name.into(), (heading, unit));
+        let column = values.with_name(name.into()).into_column();
+        self.data.with_column(column).expect("columns of one length");
+    }
+
+    /// # Panics
+    /// Without a column of this name.
+    pub fn column(&self, name: &str) -> &Float64Chunked {
+        self.data.column(name).and_then(Column::f64).expect("a defined column")
+    }
+
+    pub fn get(&self, name: &str, row: usize) -> Option<f64> {
+        self.column(name).get(row).filter(|value| value.is_finite())
+    }
+
+    /// The values of a column in some of the rows, without those that are missing.
+    pub fn of_rows(&self, name: &str, rows: impl IntoIterator<Item = usize>) -> Float64Chunked {
+        rows.into_iter().filter_map(|row| self.get(name, row)).map(Some).collect()
+    }
+
+    /// A value as it is read.
+    pub fn written(&self, name: &str, row: usize) -> Option<String> {
+        Some(self.shown[name].1.write(self.get(name, row)?))
+    }
+
+    pub fn heading(&self, name: &str) -> &'static str {
+        self.shown[name].0
+    }
+
+    pub fn unit(&self, name: &str) -> Unit {
+        self.shown[name].1
+    }
+
+    /// A column as files hold it.
+    fn exported(&self, name: &str) -> Column {
+        let column = self.data.column(name).expect("a defined column");
+        let dtype = if self.unit(name).is_whole() { DataType::UInt64 } else { DataType::Float64 };
+        column.cast(&dtype).expect("numbers are numbers")
+    }
+}
+
+/// The files' table: one line a cell, in recipe order.
+///
+/// # Errors
+/// When Polars cannot hold it.
+pub fn table(comparison: &Comparison) -> miette::Result<DataFrame> {
+    let lines = &comparison.lines;
+    let text = |name: &str, of: fn(&Row) -> &str| {
         let values: Vec<Option<&str>> = lines.iter().map(|line| line.row.map(of)).collect();
         Column::new(name.into(), values)
     };
-    let number = |name: &str, of: &dyn Fn(&Measurement) -> Option<f64>| {
-        let values: Vec<Option<f64>> = lines.iter().map(|line| of(line.measured()?)).collect();
-        Column::new(name.into(), values)
-    };
-    let bytes = |name: &str, of: &dyn Fn(&Measurement) -> Option<u64>| {
-        let values: Vec<Option<u64>> = lines.iter().map(|line| of(line.measured()?)).collect();
-        Column::new(name.into(), values)
-    };
-    let per_line = |name: &str, of: &dyn Fn(usize) -> Option<f64>| {
-        let values: Vec<Option<f64>> = (0..lines.len()).map(of).collect();
-        Column::new(name.into(), values)
-    };
-
-    let status: Vec<&str> = lines.iter().map(Line::status).collect();
-    columns.push(Column::new("status".into(), status));
-    columns.push(text("reason", &|row| &row.reason));
-    type Phase = (&'static str, fn(&Measurement) -> Option<&Samples>);
-    let phases: [Phase; 4] = [
-        ("forward_s", |m| Some(&m.forward)),
-        ("backward_s", |m| Some(&m.backward)),
-        ("optimizer_s", |m| m.optimizer.as_ref()),
-        ("step_s", |m| Some(&m.step)),
-    ];
-    for (name, samples) in phases {
-        columns.push(number(&format!("{name}_median"), &|m| Some(samples(m)?.median)));
-        columns.push(number(&format!("{name}_min"), &|m| Some(samples(m)?.min)));
-        columns.push(number(&format!("{name}_max"), &|m| Some(samples(m)?.max)));
-    }
-    columns.push(number("host_update_s_median", &|m| Some(m.host_update.as_ref()?.median)));
-    columns.push(number("host_update_hidden", &|m| Some(m.hidden_update()?.0)));
-    columns.push(number("host_update_hidden_ceiling", &|m| Some(m.hidden_update()?.1)));
-    columns.push(number("tokens_per_second", &|m| Some(m.tokens_per_second)));
-    let loading = |name: &str, of: &dyn Fn(&Loading) -> f64| number(name, &|m| m.loading.as_ref().map(of));
-    columns.push(loading("run_s", &|l| l.run_seconds));
-    columns.push(loading("real_tokens", &|l| l.tokens() as f64));
-    columns.push(loading("padding_share", &Loading::padding_share));
-    columns.push(loading("stall_share", &Loading::stall_share));
-    columns.push(loading("stall_s_median", &|l| l.stall.median));
-    columns.push(loading("dropped_samples", &|l| l.dropped_samples as f64));
-    columns.push(loading("cut_tokens", &|l| l.cut_tokens as f64));
-    columns.push(number("loss_first", &|m| m.loss.first().copied()));
-    columns.push(number("loss_last", &|m| m.loss.last().copied()));
-    let learned: Vec<Option<Learned>> = lines.iter().map(Learned::of).collect();
-    let of_learned = |name: &str, of: &dyn Fn(&Learned) -> Option<f64>| {
-        per_line(name, &|i| learned[i].as_ref().and_then(of))
-    };
-    columns.push(of_learned("train_loss_final", &|l| Some(l.train_last)));
-    columns.push(of_learned("eval_loss", &|l| Some(l.end()?.loss)));
-    columns.push(of_learned("eval_perplexity", &|l| Some(l.end()?.perplexity())));
-    columns.push(of_learned("eval_accuracy", &|l| Some(l.end()?.accuracy)));
-    columns.push(number("skipped_steps", &|m| Some(m.scaler.as_ref()?.skipped as f64)));
-    columns.push(number("final_scale", &|m| Some(m.scaler.as_ref()?.final_scale)));
-    columns.push(number("smallest_scale", &|m| Some(m.scaler.as_ref()?.smallest_scale)));
-    let below =
-        |m: &Measurement, exponent| Some(m.gradient_histogram.as_ref()?.activations.share_below(exponent));
-    columns.push(number("gradients_below_2^-24", &|m| below(m, SMALLEST)));
-    columns.push(number("gradients_below_2^-14", &|m| below(m, SMALLEST_NORMAL)));
-    columns.push(bytes("live_peak_bytes", &|m| Some(m.memory.live_peak)));
-    columns.push(bytes("forward_peak_bytes", &|m| Some(m.memory.forward_peak)));
-    columns.push(bytes("backward_peak_bytes", &|m| Some(m.memory.backward_peak)));
-    columns.push(bytes("optimizer_peak_bytes", &|m| Some(m.memory.optimizer_peak)));
-    columns.push(bytes("after_forward_bytes", &|m| Some(m.memory.after_forward)));
-    columns.push(bytes("reserved_peak_bytes", &|m| m.memory.reserved_peak));
-    columns.push(bytes("driver_peak_bytes", &|m| m.memory.driver_peak));
-    columns.push(bytes("pinned_bytes", &|m| m.memory.pinned));
-    columns.push(bytes("host_bytes", &|m| m.memory.host));
-    columns.push(bytes("process_rss_peak_bytes", &|m| m.memory.process_rss_peak));
-    columns.extend(crossings(lines));
-    let estimates: Vec<u64> = lines.iter().map(Line::estimate).collect();
-    columns.push(Column::new("estimate_bytes".into(), estimates));
-    columns.push(per_line("estimate_over_measured", &|i| lines[i].estimate_over_measured()));
-    columns.push(number("tflops", &|m| Some(m.flops_per_second / 1e12)));
-    columns.push(per_line("share_of_matmul_rate", &|i| {
-        let ceiling = lines[i].row?.environment.ceilings.matmul(lines[i].cell.precision.compute)?;
-        Some(lines[i].measured()?.flops_per_second / ceiling)
-    }));
-    for (name, quantity) in [
-        ("forward_vs_baseline", Quantity::Forward),
-        ("backward_vs_baseline", Quantity::Backward),
-        ("step_vs_baseline", Quantity::Step),
-        ("live_peak_vs_baseline", Quantity::Peak),
-    ] {
-        columns.push(per_line(name, &|i| comparison.ratio(i, quantity)));
-    }
-    columns.push(text("device", &|row| &row.environment.device.id));
-    columns.push(text("device_name", &|row| &row.environment.device.name));
-    columns.push(text("runner_version", &|row| &row.environment.runner_version));
-    columns.push(text("commit", &|row| &row.environment.commit));
-    columns.push(text("build", &|row| &row.environment.build));
-    columns.push(text("date", &|row| &row.environment.date));
+    let mut columns: Vec<Column> = comparison.swept.iter().map(|key| setting(key, lines)).collect();
+    columns.push(Column::new("status".into(), lines.iter().map(Line::status).collect::<Vec<_>>()));
+    columns.push(text("reason", |row| &row.reason));
+    let numbers = CELLS.iter().map(|column| column.name).chain(RATIOS.iter().map(|(name, ..)| *name));
+    let crossings = comparison.crossings.iter().map(String::as_str);
+    columns.extend(numbers.chain(crossings).map(|name| comparison.frame.exported(name)));
+    columns.extend([
+        text("device", |row| &row.environment.device.id),
+        text("device_name", |row| &row.environment.device.name),
+        text("runner_version", |row| &row.environment.runner_version),
+        text("commit", |row| &row.environment.commit),
+        text("build", |row| &row.environment.build),
+        text("date", |row| &row.environment.date),
+    ]);
     // A swept device has a column already, with its setting.
     let mut seen = std::collections::HashSet::new();
     columns.retain(|column| seen.insert(column.name().clone()));
     DataFrame::new(lines.len(), columns).into_diagnostic()
-}
-
-/// What crossed the bus, a column a phase, direction and quantity, of those that any cell has.
-fn crossings(lines: &[Line]) -> Vec<Column> {
-    type Quantity = (&'static str, fn(&Crossing) -> f64);
-    let quantities: [Quantity; 6] = [
-        ("bytes", |c| c.bytes as f64),
-        ("bytes_per_s", Crossing::rate),
-        ("copy_s", |c| c.copy_seconds),
-        ("compute_s", |c| c.compute_seconds),
-        ("hidden_share", Crossing::hidden_share),
-        ("hidden_ceiling", Crossing::ceiling),
-    ];
-    let mut columns = Vec::new();
-    for phase in [Phase::Forward, Phase::Backward, Phase::Optimizer] {
-        for direction in [Direction::ToDevice, Direction::ToHost] {
-            let of = |line: &Line| {
-                let crossings = &line.measured()?.crossings;
-                crossings.iter().find(|c| c.phase == phase && c.direction == direction).copied()
-            };
-            let found: Vec<Option<Crossing>> = lines.iter().map(of).collect();
-            if found.iter().any(Option::is_some) {
-                let prefix = format!(
-                    "{}_{}",
-                    phase.name(),
-                    direction.name().replace("to the", "to").replace(' ', "_")
-                );
-                columns.extend(quantities.iter().map(|(name, quantity)| {
-                    let values: Vec<Option<f64>> = found.iter().map(|c| c.as_ref().map(quantity)).collect();
-                    Column::new(format!("{prefix}_{name}").into(), values)
-                }));
-            }
-        }
-    }
-    columns
 }
 
 /// A swept setting, in the narrowest type that holds its values.
@@ -169,12 +164,16 @@ fn setting(key: &str, lines: &[Line]) -> Column {
     }
 }
 
+/// # Errors
+/// When Polars cannot write it.
 pub fn csv(frame: &mut DataFrame) -> miette::Result<Vec<u8>> {
     let mut out = Vec::new();
     CsvWriter::new(&mut out).finish(frame).into_diagnostic().wrap_err("cannot write the table as CSV")?;
     Ok(out)
 }
 
+/// # Errors
+/// When Polars cannot write it.
 pub fn parquet(frame: &mut DataFrame) -> miette::Result<Vec<u8>> {
     let mut out = Vec::new();
     ParquetWriter::new(&mut out)
@@ -201,7 +200,7 @@ mod tests {
             ok_row(&recipe.cells[2], 0.5, 1.0, 2000),
             last,
         ];
-        let mut frame = frame(&Comparison::new(&recipe, &rows)).expect("a frame");
+        let mut frame = table(&Comparison::new(&recipe, &rows)).expect("a frame");
         let text = String::from_utf8(csv(&mut frame).expect("CSV")).expect("UTF-8");
         let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split(',').collect()).collect();
         let column = |name: &str| {

@@ -1,193 +1,138 @@
 //! The write-up of a ladder, whose cells each improve on the one before: what each stage gained, what was
 //! counted before and after it, and why that had cost time.
 
-use super::content::{or_dash, strings};
 use super::document::{Block, Table};
+use super::frame::Frame;
 use super::table::Comparison;
-use super::timelines::Timelines;
-use crate::device::trace::{Summary, Transfers};
-use crate::measure::Measurement;
 use crate::recipe::Stage;
-use crate::words::Bytes;
-use crate::words::text::{percent, rate, ratio, seconds};
+use crate::words::text::ratio;
 
-/// Counts that differ by less than this share are not told as a change.
+/// Counts that differ by less than this share are not reported as a change.
 const SAME: f64 = 0.05;
 /// Nor is a stall of less than this share of a step.
 const NEGLIGIBLE: f64 = 0.005;
+/// What is counted before and after a stage.
+const COUNTED: [(&str, &str); 11] = [
+    ("trace_kernels", "kernels a step"),
+    ("trace_busy", "share of the step with a kernel running"),
+    ("trace_idle_s", "longest idle time"),
+    ("trace_copies_to_device", "copies to the device"),
+    ("trace_bytes_to_device", "bytes to the device"),
+    ("trace_copies_to_host", "copies to the host"),
+    ("trace_bytes_to_host", "bytes to the host"),
+    ("stall_s_median", "stall a step"),
+    ("padding_share", "share of padding"),
+    ("steps", "steps for the samples"),
+    ("live_peak_bytes", "peak memory"),
+];
 
-/// A stage that was measured.
-struct Rung<'a> {
-    number: usize,
-    stage: &'a Stage,
-    measured: &'a Measurement,
-    trace: Option<&'a Summary>,
+/// The stages that were measured, by their number from zero, which is also that of their line.
+struct Ladder<'c> {
+    stages: &'c [Stage],
+    frame: &'c Frame,
+    measured: Vec<usize>,
 }
 
-impl Rung<'_> {
-    /// Seconds of the training run, or of a step where there are no samples.
-    fn seconds(&self) -> f64 {
-        self.measured.loading.as_ref().map_or(self.measured.step.median, |loading| loading.run_seconds)
+impl<'c> Ladder<'c> {
+    fn new(comparison: &'c Comparison) -> Self {
+        let stages = &comparison.recipe.report.ladder;
+        let measured = comparison.having("tokens_per_second").take(stages.len()).collect();
+        Self { stages, frame: &comparison.frame, measured }
     }
 
-    /// How many times as many real tokens a second as another.
-    fn gain(&self, other: &Rung) -> f64 {
-        self.measured.tokens_per_second / other.measured.tokens_per_second
+    /// How many times as many real tokens a second as another stage.
+    fn gain(&self, stage: usize, other: usize) -> f64 {
+        let rate = |stage: usize| self.frame.get("tokens_per_second", stage).expect("it was measured");
+        rate(stage) / rate(other)
     }
-}
 
-/// The stages that were measured.
-fn rungs<'a>(comparison: &'a Comparison, timelines: &'a Timelines) -> Vec<Rung<'a>> {
-    let stages = comparison.recipe.report.ladder.iter().zip(&comparison.lines).enumerate();
-    stages
-        .filter_map(|(i, (stage, line))| {
-            Some(Rung { number: i + 1, stage, measured: line.measured()?, trace: timelines.summary(i) })
+    fn written(&self, column: &str, stage: usize) -> String {
+        self.frame.written(column, stage).unwrap_or_else(|| "–".into())
+    }
+
+    fn table(&self, comparison: &Comparison) -> Option<Table> {
+        let &first = self.measured.first()?;
+        comparison.table_with("ladder", |stage| {
+            let before = self.measured.iter().rev().find(|&&before| before < stage);
+            let own = before.map_or_else(|| "–".into(), |&before| ratio(self.gain(stage, before)));
+            vec![
+                ("stage", format!("{}. {}", stage + 1, self.stages[stage].stage)),
+                ("own gain", own),
+                ("total gain", ratio(self.gain(stage, first))),
+            ]
         })
-        .collect()
+    }
+
+    fn paragraph(&self, before: usize, stage: usize) -> String {
+        let changes = self.changes(before, stage);
+        let counted = match changes.is_empty() {
+            true => "Nothing that was counted changed".into(),
+            false => format!("Counted before and after: {}", changes.join("; ")),
+        };
+        let Stage { stage: name, why } = &self.stages[stage];
+        format!(
+            "{}. {name}: {why} {counted}. The run took {} in place of {}, {} the real tokens a second of the stage \
+             before and {} those of the first.",
+            stage + 1,
+            self.written("time_s", stage),
+            self.written("time_s", before),
+            ratio(self.gain(stage, before)),
+            ratio(self.gain(stage, self.measured[0])),
+        )
+    }
+
+    /// What differs between two stages, of all that is counted.
+    fn changes(&self, before: usize, stage: usize) -> Vec<String> {
+        let change = |(column, what): (&str, &str)| {
+            let [old, new] = [before, stage].map(|stage| self.frame.get(column, stage));
+            let (old, new) = old.zip(new)?;
+            // Microseconds of a queue are noise.
+            let stalls = |stage: usize, stall: f64| {
+                stall > NEGLIGIBLE * self.frame.get("step_s_median", stage).unwrap_or_default()
+            };
+            let noise = column == "stall_s_median" && !stalls(before, old) && !stalls(stage, new);
+            let [was, is] = [before, stage].map(|stage| self.written(column, stage));
+            let differs = (old - new).abs() > SAME * old.abs().max(new.abs()) && was != is;
+            (differs && !noise).then(|| format!("{what} {was}, then {is}"))
+        };
+        COUNTED.into_iter().filter_map(change).collect()
+    }
 }
 
 /// What all stages came to, for the conclusion; `None` without two of them.
 pub fn sentence(comparison: &Comparison) -> Option<String> {
-    let none = Timelines::default();
-    let rungs = rungs(comparison, &none);
-    let (first, last) = (rungs.first()?, rungs.last()?);
-    let gains = rungs.windows(2).map(|pair| (pair[1].gain(&pair[0]), &pair[1]));
+    let ladder = Ladder::new(comparison);
+    let (&first, &last) = (ladder.measured.first()?, ladder.measured.last()?);
+    let gains = ladder.measured.windows(2).map(|pair| (ladder.gain(pair[1], pair[0]), pair[1]));
     let (gain, most) = gains.max_by(|a, b| a.0.total_cmp(&b.0))?;
     Some(format!(
-        "All stages together train on {} the real tokens a second of {}, {} in place of {}; the largest gain \
-         of one stage is {} by {}.",
-        ratio(last.gain(first)),
-        first.stage.stage,
-        rate(last.measured.tokens_per_second),
-        rate(first.measured.tokens_per_second),
+        "All stages together train on {} the real tokens a second of {}, {} in place of {}; the largest gain of \
+         one stage is {} by {}.",
+        ratio(ladder.gain(last, first)),
+        ladder.stages[first].stage,
+        ladder.written("tokens_per_second", last),
+        ladder.written("tokens_per_second", first),
         ratio(gain),
-        most.stage.stage
+        ladder.stages[most].stage
     ))
 }
 
 /// Nothing without `[[report.ladder]]`.
-pub fn blocks(comparison: &Comparison, timelines: &Timelines) -> Vec<Block> {
-    let rungs = rungs(comparison, timelines);
-    let Some(first) = rungs.first() else { return Vec::new() };
-    let mut out = vec![Block::Heading { text: "The ladder".into() }, Block::Table(table(&rungs))];
-    out.push(Block::Paragraph {
-        text: format!("{}. {}: {}", first.number, first.stage.stage, first.stage.why),
-    });
-    for pair in rungs.windows(2) {
-        out.push(Block::Paragraph { text: paragraph(first, &pair[0], &pair[1]) });
+pub fn blocks(comparison: &Comparison) -> Vec<Block> {
+    let ladder = Ladder::new(comparison);
+    let Some(table) = ladder.table(comparison) else { return Vec::new() };
+    let first = ladder.measured[0];
+    let Stage { stage, why } = &ladder.stages[first];
+    let mut out = vec![Block::heading("The ladder"), Block::Table(table)];
+    out.push(Block::paragraph(format!("{}. {stage}: {why}", first + 1)));
+    let pairs = ladder.measured.windows(2);
+    out.extend(pairs.map(|pair| Block::paragraph(ladder.paragraph(pair[0], pair[1]))));
+    if comparison.having("trace_s").next().is_none() {
+        out.push(Block::paragraph(
+            "No stage was traced, so kernels, copies and idle times are not counted here; on a GPU \
+             `runner run --trace --force` records them.",
+        ));
     }
-    if rungs.iter().all(|rung| rung.trace.is_none()) {
-        out.push(Block::Paragraph {
-            text: "No stage was traced, so kernels, copies and idle times are not counted here; on a GPU \
-                   `runner run --trace --force` records them."
-                .into(),
-        });
-    }
-    out
-}
-
-fn table(rungs: &[Rung]) -> Table {
-    let traced = rungs.iter().any(|rung| rung.trace.is_some());
-    let mut header =
-        strings(&["stage", "time", "real tokens/s", "own gain", "total gain", "peak memory", "stall a step"]);
-    if traced {
-        header.extend(strings(&["kernels", "busy", "longest idle", "copies to the device", "to the host"]));
-    }
-    let copies = |t: Transfers| format!("{} ({})", t.count, Bytes(t.bytes));
-    let row = |(i, rung): (usize, &Rung)| {
-        let m = rung.measured;
-        let mut row = vec![
-            format!("{}. {}", rung.number, rung.stage.stage),
-            seconds(rung.seconds()),
-            rate(m.tokens_per_second),
-            or_dash(i.checked_sub(1).map(|before| ratio(rung.gain(&rungs[before])))),
-            ratio(rung.gain(&rungs[0])),
-            Bytes(m.memory.live_peak).to_string(),
-            or_dash(m.loading.as_ref().map(|loading| seconds(loading.stall.median))),
-        ];
-        if traced {
-            let of = |f: &dyn Fn(&Summary) -> String| or_dash(rung.trace.map(f));
-            row.extend([
-                of(&|s| s.kernels.to_string()),
-                of(&|s| percent(s.busy_share)),
-                of(&|s| seconds(s.longest_idle as f64 * 1e-9)),
-                of(&|s| copies(s.to_device)),
-                of(&|s| copies(s.to_host)),
-            ]);
-        }
-        row
-    };
-    Table {
-        caption:
-            "Each stage has the improvements of all before it. Gains are ratios of real tokens a second \
-                  over the whole run: own against the stage before, total against the first. Kernels, copies \
-                  and idle times are those of one traced step and the loading of the next batch."
-                .into(),
-        header,
-        rows: rungs.iter().enumerate().map(row).collect(),
-        text_columns: vec![0],
-    }
-}
-
-fn paragraph(first: &Rung, before: &Rung, now: &Rung) -> String {
-    let changes = changes(before, now);
-    let counted = match changes.is_empty() {
-        true => "Nothing that was counted changed".into(),
-        false => format!("Counted before and after: {}", changes.join("; ")),
-    };
-    format!(
-        "{}. {}: {} {counted}. The run took {} in place of {}, {} the real tokens a second of the stage before \
-         and {} those of the first.",
-        now.number,
-        now.stage.stage,
-        now.stage.why,
-        seconds(now.seconds()),
-        seconds(before.seconds()),
-        ratio(now.gain(before)),
-        ratio(now.gain(first)),
-    )
-}
-
-/// What differs between two stages, of all that is counted.
-fn changes(before: &Rung, now: &Rung) -> Vec<String> {
-    let mut out = Vec::new();
-    let mut tell = |what: &str, before: Option<f64>, now: Option<f64>, show: &dyn Fn(f64) -> String| {
-        let (Some(before), Some(now)) = (before, now) else { return };
-        if (before - now).abs() > SAME * before.abs().max(now.abs()) && show(before) != show(now) {
-            out.push(format!("{what} {}, then {}", show(before), show(now)));
-        }
-    };
-    let both = |f: &dyn Fn(&Summary) -> f64| (before.trace.map(f), now.trace.map(f));
-    let whole = |n: f64| format!("{n:.0}");
-    let time = |n: f64| seconds(n * 1e-9);
-    let bytes = |n: f64| Bytes(n as u64).to_string();
-    type Shown<'a> = (&'a str, &'a dyn Fn(&Summary) -> f64, &'a dyn Fn(f64) -> String);
-    let traced: [Shown; 7] = [
-        ("kernels a step", &|s| s.kernels as f64, &whole),
-        ("share of the step with a kernel running", &|s| s.busy_share, &percent),
-        ("longest idle time", &|s| s.longest_idle as f64, &time),
-        ("copies to the device", &|s| s.to_device.count as f64, &whole),
-        ("bytes to the device", &|s| s.to_device.bytes as f64, &bytes),
-        ("copies to the host", &|s| s.to_host.count as f64, &whole),
-        ("bytes to the host", &|s| s.to_host.bytes as f64, &bytes),
-    ];
-    for (what, of, show) in traced {
-        let (before, now) = both(of);
-        tell(what, before, now, show);
-    }
-    let [before, now] = [before, now].map(|rung| rung.measured);
-    let loading = |m: &Measurement, f: fn(&crate::measure::Loading) -> f64| m.loading.as_ref().map(f);
-    let stall = |m: &Measurement| loading(m, |l| l.stall.median);
-    // Microseconds of a queue are noise.
-    if [before, now].iter().any(|m| stall(m).is_some_and(|stall| stall > NEGLIGIBLE * m.step.median)) {
-        tell("stall a step", stall(before), stall(now), &seconds);
-    }
-    let padding = |m: &Measurement| loading(m, |l| l.padding_share());
-    tell("share of padding", padding(before), padding(now), &percent);
-    let steps = |m: &Measurement| loading(m, |l| l.step_tokens.len() as f64);
-    tell("steps for the samples", steps(before), steps(now), &whole);
-    let memory = |m: &Measurement| Some(m.memory.live_peak as f64);
-    tell("peak memory", memory(before), memory(now), &bytes);
     out
 }
 
@@ -196,6 +141,7 @@ mod tests {
     use super::super::testing::{language_recipe, loading_row, step_trace};
     use super::*;
     use crate::device::trace::chrome_trace;
+    use crate::report::timelines::Timelines;
     use crate::row::Row;
 
     const LADDER: &str = r#"
@@ -215,7 +161,7 @@ why = "The loop waited."
     }
 
     #[test]
-    fn a_stage_is_told_with_its_gains_and_counts() {
+    fn a_stage_is_reported_with_its_gains_and_counts() {
         let recipe = language_recipe(LADDER);
         let mut rows: Vec<Row> = [4.0, 2.0]
             .iter()
@@ -235,10 +181,14 @@ why = "The loop waited."
             // One copy to the device fewer.
             trace.remove(0);
         }
-        let comparison = Comparison::new(&recipe, &rows);
+        let mut comparison = Comparison::new(&recipe, &rows);
+        comparison.add_traces(&Timelines::default());
+        let untraced = text(&blocks(&comparison));
+        assert!(untraced.contains("No stage was traced"), "{untraced}");
         let timelines = Timelines::read(folder.path(), &comparison).expect("readable traces");
+        comparison.add_traces(&timelines);
         assert_eq!(comparison.methods, ["plain", "prefetching"]);
-        let text = text(&blocks(&comparison, &timelines));
+        let text = text(&blocks(&comparison));
         for part in [
             "1. plain: As one first writes it.",
             "2. prefetching: The loop waited. Counted before and after:",
@@ -254,14 +204,12 @@ why = "The loop waited."
             sentence.contains("2.00x the real tokens a second of plain, 500 in place of 250"),
             "{sentence}"
         );
-        let untraced = super::super::ladder::blocks(&comparison, &Timelines::default());
-        assert!(self::text(&untraced).contains("No stage was traced"));
     }
 
     #[test]
     fn without_stages_there_is_no_ladder() {
         let recipe = language_recipe("");
         let comparison = Comparison::new(&recipe, &[]);
-        assert!(blocks(&comparison, &Timelines::default()).is_empty());
+        assert!(blocks(&comparison).is_empty());
     }
 }

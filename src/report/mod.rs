@@ -1,16 +1,18 @@
 //! From rows to what a person reads: tables, charts and documents.
 //!
-//! `table` holds the comparison that all of them show; a report made twice from the same rows has
-//! the same bytes, so no part of it may ask for the time or depend on an order that is not fixed.
+//! `columns` defines every quantity once, `frame` holds them in Polars, `table` the comparison of the cells, and
+//! `tables.toml` says which columns each table has. A chart is a file of `charts`. A report made twice from the
+//! same rows has the same bytes, so no part of it may ask for the time or depend on an order that is not fixed.
 
+mod change;
 mod charts;
+mod columns;
 mod compare;
 mod conclusion;
 mod content;
 mod document;
 mod environment;
 mod frame;
-mod html;
 mod labels;
 mod ladder;
 mod learning;
@@ -18,7 +20,6 @@ mod loading;
 mod offload;
 mod operators;
 mod pareto;
-mod pdf;
 mod precision;
 mod quality;
 mod swiglu;
@@ -29,6 +30,8 @@ mod testing;
 #[cfg(test)]
 mod tests;
 mod timelines;
+mod typeset;
+mod units;
 
 use std::path::{Path, PathBuf};
 
@@ -53,23 +56,24 @@ pub use terminal::terminal_table;
 /// # Errors
 /// When a file cannot be written.
 pub fn write(folder: &Path, recipe: &Recipe, rows: &[Row]) -> miette::Result<Vec<PathBuf>> {
-    let comparison = Comparison::new(recipe, rows);
-    let charts = charts::draw(&comparison)?;
+    let mut comparison = Comparison::new(recipe, rows);
     let timelines = Timelines::read(folder, &comparison)?;
-    let document = Document::new(&comparison, &charts, &timelines);
+    comparison.add_traces(&timelines);
+    let charts = charts::draw(&comparison)?;
 
-    let mut frame = frame::frame(&comparison)?;
+    let mut table = frame::table(&comparison)?;
     let mut files = vec![
-        ("table.csv".to_string(), frame::csv(&mut frame)?),
-        ("table.parquet".to_string(), frame::parquet(&mut frame)?),
+        ("table.csv".to_string(), frame::csv(&mut table)?),
+        ("table.parquet".to_string(), frame::parquet(&mut table)?),
         ("table.md".to_string(), terminal::markdown_table(&comparison).into_bytes()),
     ];
     for chart in charts.iter().chain(timelines.charts()) {
         files.push((format!("charts/{}.svg", chart.name), chart.svg.clone().into_bytes()));
         files.push((format!("charts/{}.png", chart.name), charts::png(&chart.svg)?));
     }
-    files.push(("report.html".to_string(), html::render(&document).into_bytes()));
-    files.push(("report.pdf".to_string(), pdf::render(&document)?));
+    let document = Document::new(&comparison, charts, timelines);
+    files.push(("report.html".to_string(), typeset::html(&document)?.into_bytes()));
+    files.push(("report.pdf".to_string(), typeset::pdf(&document)?));
     files.into_iter().map(|(name, bytes)| write_file(folder, &name, &bytes)).collect()
 }
 

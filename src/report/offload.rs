@@ -4,114 +4,61 @@
 
 use std::collections::BTreeSet;
 
-use super::content::{naming, or_dash, strings};
+use super::columns::CROSSINGS;
+use super::content::section;
 use super::document::{Block, Table};
-use super::table::{Comparison, Line, Quantity};
+use super::frame::Frame;
+use super::table::{Comparison, Line};
 use crate::measure::Crossing;
 use crate::optim::OptimizerConfig;
-use crate::residence::Strategy;
+use crate::recipe::Cell;
+use crate::residence::{Offload, Strategy};
 use crate::words::Bytes;
-use crate::words::text::{and, percent, ratio, seconds, significant};
+use crate::words::text::{and, ratio};
 
 /// A smaller gain than this is none.
 const NO_GAIN: f64 = 0.02;
 
 /// Nothing for recipes whose blocks stay where they are.
 pub fn blocks(comparison: &Comparison) -> Vec<Block> {
-    let moved: Vec<&Line> = comparison.lines.iter().filter(|line| line.cell.offload.moves()).collect();
-    let mut out = Vec::new();
-    if moved.iter().any(|line| !crossings(line).is_empty()) {
-        out.push(crossed(comparison, &moved));
-    }
-    if moved.iter().any(|line| floor(line).is_some()) {
-        out.push(against_floor(comparison, &moved));
-    }
-    out.extend(without_gain(comparison).map(|text| Block::Paragraph { text }));
-    if !out.is_empty() {
-        out.insert(0, Block::Heading { text: "What crossed the bus".into() });
-    }
-    if comparison.lines.iter().any(|line| line.measured().is_some_and(|m| m.host_update.is_some())) {
-        out.extend([Block::Heading { text: "Updates on the host".into() }, host_updates(comparison)]);
-    }
+    let mut out = section("What crossed the bus", [crossed(comparison), against_floor(comparison)]);
+    out.extend(without_gain(comparison).map(Block::paragraph));
+    out.extend(section("Updates on the host", [comparison.table("host_updates")]));
     out
 }
 
-/// A row a cell whose optimizer is on the host.
-fn host_updates(comparison: &Comparison) -> Block {
-    let (mut header, names) = naming(comparison);
-    let text_columns = (0..header.len()).collect();
-    header.extend(strings(&["step", "update", "after backward", "hidden", "ceiling", "of ceiling"]));
-    header.extend(strings(&["page-locked", "ordinary memory"]));
-    let row = |line: &Line| {
-        let m = line.measured()?;
-        let (update, (hidden, ceiling)) = (m.host_update.as_ref()?, m.hidden_update()?);
-        let bytes = |bytes: Option<u64>| or_dash(bytes.map(|bytes| Bytes(bytes).to_string()));
-        let mut row = names(line);
-        row.extend([
-            seconds(m.step.median),
-            seconds(update.median),
-            or_dash(m.optimizer.as_ref().map(|samples| seconds(samples.median))),
-            percent(hidden),
-            percent(ceiling),
-            percent(hidden / ceiling),
-            bytes(m.memory.pinned),
-            bytes(m.memory.host),
-        ]);
-        Some(row)
-    };
-    Block::Table(Table {
-        caption: "AdamW on the host: the time in which it worked, what of a step was left when backward had ended, \
-                  and the share of the update that backward hid beside the most that it can, min(1, backward / \
-                  update). Memory of the host: page-locked for copies, and ordinary for master weights and \
-                  moments."
-            .into(),
-        header,
-        rows: comparison.lines.iter().filter_map(row).collect(),
-        text_columns,
-    })
-}
-
-fn crossings<'a>(line: &'a Line) -> &'a [Crossing] {
-    line.measured().map_or(&[], |m| &m.crossings)
+/// The lines whose blocks move over the bus.
+fn moved(comparison: &Comparison) -> impl Iterator<Item = usize> {
+    (0..comparison.lines.len()).filter(|&i| comparison.lines[i].cell.offload.moves())
 }
 
 /// A row a cell, phase and direction.
-fn crossed(comparison: &Comparison, moved: &[&Line]) -> Block {
-    let (mut header, names) = naming(comparison);
-    header.extend(strings(&["phase", "copies"]));
-    let text_columns = (0..header.len()).collect();
-    header.extend(strings(&["bytes", "GB/s", "copy time", "compute", "hidden", "ceiling", "of ceiling"]));
-    let row = |line: &&Line, c: &Crossing| {
-        let mut row = names(line);
-        row.extend([
-            c.phase.name().to_string(),
-            format!("{} {}", c.copies, c.direction.name()),
-            Bytes(c.bytes).to_string(),
-            significant(c.rate() / 1e9),
-            seconds(c.copy_seconds),
-            seconds(c.compute_seconds),
-            percent(c.hidden_share()),
-            percent(c.ceiling()),
-            or_dash((c.ceiling() > 0.0).then(|| percent(c.hidden_share() / c.ceiling()))),
-        ]);
-        row
+fn crossed(comparison: &Comparison) -> Option<Table> {
+    let of_line = |i: usize| {
+        let measured = comparison.lines[i].measured();
+        measured.map_or(&[][..], |m| &m.crossings).iter().map(move |crossing| (i, crossing))
     };
-    Block::Table(Table {
-        caption: "One recorded step of each cell, after the measured ones, by the device's own clock. GB/s: bytes \
-                  over the time in which copies in this direction ran; compute: the time of kernels in the turns \
-                  of blocks, or in the optimizer; hidden: the share of copy time during which a kernel ran too; \
-                  ceiling: the most that can be, min((n-1)/n, compute/copy time) for n copies."
-            .into(),
-        header,
-        rows: moved.iter().flat_map(|line| crossings(line).iter().map(move |c| (line, c))).map(|(l, c)| row(l, c)).collect(),
-        text_columns,
-    })
+    let crossings: Vec<(usize, &Crossing)> = moved(comparison).flat_map(of_line).collect();
+    let mut frame = Frame::default();
+    frame.add("", CROSSINGS, crossings.len(), |row| Some(crossings[row].1));
+    let rows = crossings.iter().enumerate().map(|(row, (i, c))| {
+        let mut texts = comparison.naming(*i);
+        let copies = format!("{} {}", c.copies, c.direction);
+        texts.extend([("phase", c.phase.to_string()), ("copies", copies)]);
+        (texts, row)
+    });
+    let caption = "One recorded step of each cell, after the measured ones, by the device's own clock. GB/s: bytes \
+                   over the time in which copies in this direction ran; compute: the time of kernels in the turns \
+                   of blocks, or in the optimizer; hidden: the share of copy time during which a kernel also ran; \
+                   ceiling: the most that can be, min((n-1)/n, compute/copy time) for n copies.";
+    Table::new(caption, rows, &frame, &CROSSINGS.each_ref().map(|column| column.name))
 }
 
-/// Seconds that the fewest bytes take at the measured rates, in forward and in backward.
-fn floor(line: &Line) -> Option<[f64; 2]> {
+/// Seconds that the fewest bytes take at the measured rates, in forward and in backward; `None` where no
+/// block moves.
+pub fn floor(line: &Line) -> Option<[f64; 2]> {
     let (cell, ceilings) = (line.cell, line.row?.environment.ceilings);
-    let shape = cell.model.decoder()?;
+    let shape = cell.model.decoder().filter(|_| cell.offload.moves())?;
     let updates = !matches!(cell.train.optimizer, OptimizerConfig::None(_));
     let copies = cell.offload.fewest_copies(shape.layers, cell.train.accumulation_steps, updates);
     let bytes = shape.block_bytes(cell) as f64;
@@ -120,81 +67,46 @@ fn floor(line: &Line) -> Option<[f64; 2]> {
     Some([time(copies.forward_to_device, ceilings.host_to_device)?, time(most, ceilings.both_ways)?])
 }
 
-/// A row a cell: the floor of its copies, and its time.
-fn against_floor(comparison: &Comparison, moved: &[&Line]) -> Block {
-    let (mut header, names) = naming(comparison);
-    let text_columns = (0..header.len()).collect();
-    header.extend(strings(&[
-        "floor forward",
-        "forward",
-        "×",
-        "floor backward",
-        "backward",
-        "×",
-        "both ×",
-        "page-locked",
-    ]));
-    let row = |line: &&Line| {
-        let (floor, m) = (floor(line), line.measured());
-        let times = m.map(|m| [m.forward.median, m.backward.median]);
-        let mut row = names(line);
-        for i in 0..2 {
-            row.push(or_dash(floor.map(|floor| seconds(floor[i]))));
-            row.push(or_dash(times.map(|times| seconds(times[i]))));
-            row.push(or_dash(floor.zip(times).map(|(floor, times)| ratio(times[i] / floor[i]))));
-        }
-        let both = floor.zip(times).map(|([a, b], [x, y])| ratio((x + y) / (a + b)));
-        row.push(or_dash(both));
-        row.push(or_dash(m.and_then(|m| m.memory.pinned).map(|bytes| Bytes(bytes).to_string())));
-        row
-    };
-    Block::Table(Table {
-        caption: "Times against the floor of the copies: the fewest bytes that any order with these slots must \
-                  move, over the rate measured with page-locked memory, in backward both ways at once. A cell \
-                  whose computation takes longer than its copies stays above it. Page-locked: the most host memory \
-                  locked for the device; weights and gradients of the blocks need "
-            .to_string()
-            + &needed(moved),
-        header,
-        rows: moved.iter().map(row).collect(),
-        text_columns,
-    })
+fn against_floor(comparison: &Comparison) -> Option<Table> {
+    let mut table = comparison.table("floor")?;
+    let needed = needed(comparison);
+    table.caption.push_str(&format!(" Weights and gradients of the blocks need {needed} of it."));
+    Some(table)
 }
 
 /// Bytes of the weights and gradients of all blocks, of each size once.
-fn needed(moved: &[&Line]) -> String {
-    let bytes = |line: &&Line| {
-        let shape = line.cell.model.decoder()?;
-        Some(2 * shape.layers as u64 * shape.block_bytes(line.cell))
+fn needed(comparison: &Comparison) -> String {
+    let bytes = |i: usize| {
+        let cell = comparison.lines[i].cell;
+        let shape = cell.model.decoder()?;
+        Some(2 * shape.layers as u64 * shape.block_bytes(cell))
     };
-    let sizes: BTreeSet<u64> = moved.iter().filter_map(bytes).collect();
+    let sizes: BTreeSet<u64> = moved(comparison).filter_map(bytes).collect();
     let sizes: Vec<String> = sizes.into_iter().map(|bytes| Bytes(bytes).to_string()).collect();
-    format!("{}.", and(&sizes))
+    and(&sizes)
 }
 
 /// A sentence for each cell that is no faster than `naive` with the same other settings.
 fn without_gain(comparison: &Comparison) -> impl Iterator<Item = String> {
-    let step = |line: &Line| line.measured().map(|m| Quantity::Step.of(m));
-    let others = |line: &Line| {
-        let mut settings = line.settings.clone();
-        settings.retain(|key, _| !key.starts_with("offload."));
-        settings
-    };
-    let beyond = |line: &Line| !matches!(line.cell.offload.strategy, Strategy::None | Strategy::Naive);
-    let sentence = move |line: &Line| {
-        let naive = comparison.lines.iter().find(|other| {
-            other.cell.offload.strategy == Strategy::Naive && others(other) == others(line)
-        })?;
-        let share = step(line)? / step(naive)?;
+    let strategy = |line: &Line| line.cell.offload.strategy;
+    let others = |line: &Line| Cell { offload: Offload::default(), ..line.cell.clone() };
+    let lines = &comparison.lines;
+    let sentence = move |i: usize| {
+        let naive =
+            |&j: &usize| strategy(&lines[j]) == Strategy::Naive && others(&lines[j]) == others(&lines[i]);
+        let naive = (0..lines.len()).find(naive)?;
+        let step = |i: usize| comparison.value("step_s_median", i);
+        let share = step(i)? / step(naive)?;
         (share > 1.0 - NO_GAIN).then(|| {
             format!(
                 "Without gain: {} takes {} times as long as naive offload with the same settings.",
-                comparison.name(line),
+                comparison.name(&lines[i]),
                 ratio(share).trim_end_matches('x')
             )
         })
     };
-    comparison.lines.iter().filter(move |line| beyond(line)).filter_map(sentence)
+    let beyond = move |i: &usize| !matches!(strategy(&lines[*i]), Strategy::None | Strategy::Naive);
+    (0..lines.len()).filter(beyond).filter_map(sentence)
 }
 
 #[cfg(test)]
@@ -202,8 +114,7 @@ mod tests {
     use super::super::testing::{environment, language_recipe, ok_row};
     use super::*;
     use crate::device::Ceilings;
-    use crate::measure::Direction;
-    use crate::measure::{Phase, Samples};
+    use crate::measure::{Direction, Phase, Samples};
     use crate::residence::Memory;
     use crate::row::Row;
 
@@ -262,7 +173,7 @@ mod tests {
         // forward, 0.393 ms at 1 GB/s; backward sends two, 0.786 ms at 0.5 GB/s.
         assert_eq!(
             floor.rows[0],
-            ["naive", "393 µs", "2.00 ms", "5.09x", "786 µs", "2.00 ms", "2.54x", "3.39x", "–"]
+            ["naive", "393 µs", "2.00 ms", "5.09x", "786 µs", "2.00 ms", "2.54x", "3.39x"]
         );
         assert_eq!(
             text,

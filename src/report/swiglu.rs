@@ -1,7 +1,7 @@
 //! What the report says of the SwiGLU operator: the derivation of its gradients, and the bytes
 //! each checkpoint level keeps.
 
-use super::document::{Block, Formula, Step, Table};
+use super::document::{Block, Table};
 use super::table::Comparison;
 use crate::model::Model;
 use crate::ops::swiglu::memory::Sizes;
@@ -14,27 +14,6 @@ use crate::words::text::percent;
 const KEPT: [(Level, &str); 3] =
     [(Level::Keep, "x, a, s, b"), (Level::Elementwise, "x, a, b"), (Level::Full, "x")];
 
-const STEPS: [(&str, &str); 6] = [
-    (
-        "Forward, with x the input [N, H], W and V [H, I], U [I, H], σ the logistic function and ⊙ the \
-         element-wise product:",
-        "a = x W , b = x V , s = SiLU ( a ) = a ⊙ σ ( a ) , h = s ⊙ b , y = h U",
-    ),
-    (
-        "Let g be the gradient of the loss with respect to y, and write dz for that with respect to z. \
-         The product y = hU gives the first gradient and passes g on to h:",
-        "dU = h^⊤ g , dh = g U^⊤",
-    ),
-    ("Each factor of h = s ⊙ b receives dh times the other factor:", "db = dh ⊙ s , ds = dh ⊙ b"),
-    ("The logistic function has the derivative", "σ^′ ( a ) = σ ( a ) ( 1 − σ ( a ) )"),
-    ("so the product rule on s = a ⊙ σ(a) gives", "da = ds ⊙ σ ( a ) ⊙ ( 1 + a ⊙ ( 1 − σ ( a ) ) )"),
-    (
-        "The products a = xW and b = xV give the other two weight gradients; x feeds both, so its \
-         gradient is a sum:",
-        "dW = x^⊤ da , dV = x^⊤ db , dx = da W^⊤ + db V^⊤",
-    ),
-];
-
 /// Blocks for recipes of SwiGLU stacks; none for others.
 pub fn blocks(comparison: &Comparison) -> Vec<Block> {
     let rows = kept_rows(comparison);
@@ -44,30 +23,20 @@ pub fn blocks(comparison: &Comparison) -> Vec<Block> {
     let header = ["sizes", "tokens N", "hidden H", "intermediate I", "element"];
     let levels = KEPT.iter().map(|(level, kept)| format!("level {level}: {kept}"));
     vec![
-        Block::Heading { text: "What each level keeps".into() },
-        Block::Paragraph {
-            text: "Bytes that one SwiGLU layer keeps from forward to backward, its weights not counted. \
-                   Level 0 keeps the input x, the matmul results a = xW and b = xV and the activation \
-                   s = SiLU(a), N(H + 3I) elements; level 0.5 recomputes s and keeps N(H + 2I); level 1 \
-                   keeps only x, NH elements, and repeats the two matmuls."
-                .into(),
-        },
+        Block::heading("What each level keeps"),
+        Block::paragraph(
+            "Bytes that one SwiGLU layer keeps from forward to backward, its weights not counted. Level 0 keeps the \
+             input x, the matmul results a = xW and b = xV and the activation s = SiLU(a), N(H + 3I) elements; level \
+             0.5 recomputes s and keeps N(H + 2I); level 1 keeps only x, NH elements, and repeats the two matmuls.",
+        ),
         Block::Table(Table {
             caption: "Bytes kept per layer, and how much less than level 0.".into(),
             header: header.iter().map(|h| h.to_string()).chain(levels).collect(),
             rows,
-            text_columns: vec![0],
+            texts: 1,
         }),
-        Block::Heading { text: "The gradients of SwiGLU".into() },
-        Block::Derivation {
-            steps: STEPS.iter().map(|(text, formula)| Step { text, formula: Formula(formula) }).collect(),
-        },
-        Block::Paragraph {
-            text: "Backward needs x, a, b and s; whatever of these a level did not keep is computed \
-                   again from x, W and V by the formulas of forward. h is needed for dU alone and is \
-                   recomputed as s ⊙ b at every level."
-                .into(),
-        },
+        Block::heading("The gradients of SwiGLU"),
+        Block::Derivation { markup: include_str!("swiglu.typ") },
     ]
 }
 

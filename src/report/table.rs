@@ -3,10 +3,14 @@
 
 use serde_json::Value;
 
+use super::columns::TRACES;
+use super::document::{Defined, Table};
+use super::frame::Frame;
+use super::timelines::Timelines;
 use super::{labels, operators};
-use crate::measure::{Measurement, Samples};
+use crate::measure::Measurement;
 use crate::recipe::keys::{deciders, goes_along, is_size};
-use crate::recipe::{Cell, Recipe, keys, matches};
+use crate::recipe::{Cell, Published, Recipe, keys, matches};
 use crate::row::{Row, Status};
 use crate::words::Settings;
 
@@ -23,6 +27,10 @@ pub struct Comparison<'a> {
     /// Labels of the methods, in order of appearance.
     pub methods: Vec<String>,
     pub lines: Vec<Line<'a>>,
+    /// [`columns::CELLS`] and the like, a row a line.
+    pub frame: Frame,
+    /// Names of the columns of what crossed the bus, of the phases and directions that any cell has.
+    pub crossings: Vec<String>,
 }
 
 /// Cells of equal sizes.
@@ -44,51 +52,7 @@ pub struct Line<'a> {
     pub row: Option<&'a Row>,
     /// Index of the line that this one is compared with; may be its own.
     pub baseline: Option<usize>,
-}
-
-/// What methods are compared by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Quantity {
-    Forward,
-    Backward,
-    Step,
-    /// Live peak memory.
-    Peak,
-}
-
-impl Quantity {
-    /// Median seconds, or bytes.
-    pub fn of(self, measurement: &Measurement) -> f64 {
-        match self {
-            Self::Forward => measurement.forward.median,
-            Self::Backward => measurement.backward.median,
-            Self::Step => measurement.step.median,
-            Self::Peak => measurement.memory.live_peak as f64,
-        }
-    }
-
-    /// Seconds of each step; `None` of memory.
-    pub fn samples(self, measurement: &Measurement) -> Option<&Samples> {
-        match self {
-            Self::Forward => Some(&measurement.forward),
-            Self::Backward => Some(&measurement.backward),
-            Self::Step => Some(&measurement.step),
-            Self::Peak => None,
-        }
-    }
-
-    /// A measurement over another. With samplers steps do unequal work, and a real token's share of all
-    /// of them is compared.
-    pub fn ratio(self, own: &Measurement, base: &Measurement) -> f64 {
-        let per_token = |m: &Measurement| {
-            let seconds: f64 = self.samples(m)?.seconds.iter().sum();
-            Some(seconds / m.loading.as_ref()?.tokens() as f64)
-        };
-        match (per_token(own), per_token(base)) {
-            (Some(own), Some(base)) => own / base,
-            _ => self.of(own) / self.of(base),
-        }
-    }
+    pub published: Option<&'a Published>,
 }
 
 impl Line<'_> {
@@ -99,7 +63,7 @@ impl Line<'_> {
     }
 
     pub fn status(&self) -> &'static str {
-        self.row.map_or("not run", |row| row.status.name())
+        self.row.map_or("not run", |row| row.status.into_str())
     }
 
     /// Estimated bytes at the cell's highest moment.
@@ -120,10 +84,8 @@ impl<'a> Comparison<'a> {
         let (mut sizes, methods): (Vec<String>, Vec<String>) =
             swept.iter().cloned().partition(|key| is_size(key));
         labels::reading_order(&mut sizes);
-        // A key that only one kind of network has tells no sizes apart.
-        sizes.retain(|key| {
-            settings.iter().all(|s| s.contains_key(key)) || !goes_along(key, &settings)
-        });
+        // A key that only one kind of network has distinguishes no sizes.
+        sizes.retain(|key| settings.iter().all(|s| s.contains_key(key)) || !goes_along(key, &settings));
         let mut methods: Vec<String> =
             methods.into_iter().filter(|key| !goes_along(key, &settings)).collect();
 
@@ -153,11 +115,12 @@ impl<'a> Comparison<'a> {
                 .find(|&j| shape_of[j] == shape_of[i] && matches(&settings[j], &recipe.report.baseline))
         };
         let baselines: Vec<Option<usize>> = (0..settings.len()).map(baseline).collect();
-        let lines = settings
+        let lines: Vec<Line> = settings
             .into_iter()
             .enumerate()
             .map(|(i, settings)| Line {
                 cell: &recipe.cells[i],
+                published: recipe.report.published.iter().find(|p| matches(&settings, &p.cell)),
                 settings,
                 shape: shape_of[i],
                 method: method_of[i],
@@ -165,7 +128,13 @@ impl<'a> Comparison<'a> {
                 baseline: baselines[i],
             })
             .collect();
-        Self { recipe, swept, sizes, label_sizes, shapes, methods, lines }
+        let (frame, crossings) = Frame::of_cells(&lines);
+        Self { recipe, swept, sizes, label_sizes, shapes, methods, lines, frame, crossings }
+    }
+
+    /// Adds [`TRACES`] of the lines that were traced.
+    pub fn add_traces(&mut self, timelines: &Timelines) {
+        self.frame.add("", TRACES, self.lines.len(), |line| timelines.summary(line));
     }
 
     /// Whether all measured cells have a sampler: their steps are not alike.
@@ -184,16 +153,46 @@ impl<'a> Comparison<'a> {
         self.lines[line].baseline == Some(line)
     }
 
-    /// Measurements of a line and of its baseline, when both ran to their end.
-    pub fn with_baseline(&self, line: usize) -> Option<(&Measurement, &Measurement)> {
-        let baseline = self.lines[line].baseline?;
-        Some((self.lines[line].measured()?, self.lines[baseline].measured()?))
+    pub fn of_method(&self, method: usize) -> impl Iterator<Item = usize> {
+        (0..self.lines.len()).filter(move |&i| self.lines[i].method == method)
     }
 
-    /// A line's value over its baseline's.
-    pub fn ratio(&self, line: usize, quantity: Quantity) -> Option<f64> {
-        let (own, base) = self.with_baseline(line)?;
-        (quantity.of(base) > 0.0).then(|| quantity.ratio(own, base))
+    pub fn of_shape(&self, shape: usize) -> impl Iterator<Item = usize> {
+        (0..self.lines.len()).filter(move |&i| self.lines[i].shape == shape)
+    }
+
+    /// A value of a line, by the name of its column.
+    pub fn value(&self, name: &str, line: usize) -> Option<f64> {
+        self.frame.get(name, line)
+    }
+
+    /// Headings and texts that name a cell: sizes and method, those of them that vary.
+    pub fn naming(&self, line: usize) -> Vec<(&'static str, String)> {
+        let Line { shape, method, .. } = self.lines[line];
+        let (shapes, methods) = (self.shapes.len() > 1, self.methods.len() > 1);
+        let size = shapes.then(|| ("sizes", self.shapes[shape].label.clone()));
+        let method = (methods || !shapes).then(|| ("method", self.methods[method].clone()));
+        size.into_iter().chain(method).collect()
+    }
+
+    /// The lines that have a value in a column.
+    pub fn having(&self, name: &str) -> impl Iterator<Item = usize> {
+        (0..self.lines.len()).filter(move |&i| self.value(name, i).is_some())
+    }
+
+    /// A table of `tables.toml`; `None` without a line of it.
+    pub fn table(&self, name: &str) -> Option<Table> {
+        self.table_with(name, |line| self.naming(line))
+    }
+
+    /// The same with other texts before a line's numbers.
+    pub fn table_with(
+        &self,
+        name: &str,
+        texts: impl Fn(usize) -> Vec<(&'static str, String)>,
+    ) -> Option<Table> {
+        let Defined { of, caption, columns } = Defined::named(name);
+        Table::new(caption, self.having(of).map(|line| (texts(line), line)), &self.frame, columns)
     }
 
     /// `level 1 at 16×128, 512`, without what there is only one of.
@@ -232,9 +231,8 @@ fn group(settings: &[Settings], keys: &[String]) -> (Vec<usize>, Vec<usize>) {
     (of, first)
 }
 
-/// Up to three sizes, and more while two shapes would share a label; the first that every recipe must write where
-/// none differs. What a preset or the tokenizer
-/// decides comes last.
+/// Up to three sizes, and more while two shapes would share a label; where none differs, the first that every
+/// recipe must write. What a preset or the tokenizer decides comes last.
 fn label_sizes(
     sizes: &[String],
     first: &Settings,

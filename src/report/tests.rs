@@ -52,7 +52,7 @@ fn the_same_rows_give_the_same_bytes() {
     }
     let html = String::from_utf8(first["report.html"].clone()).expect("UTF-8");
     for text in [
-        "&lt;b&gt;bold&lt;/b&gt; &amp; $x^2$",
+        "&lt;b>bold&lt;/b> &amp; $x^2$",
         "needs *14* GiB of #8 GiB",
         "an unnamed GPU",
         "0.442 GB",

@@ -5,12 +5,10 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use super::charts::{self, Chart};
-use super::content::{figure, naming, or_dash, strings};
-use super::document::{Block, Table};
-use super::table::{Comparison, Line};
-use crate::device::trace::{Summary, Transfers, read_chrome_trace};
-use crate::words::Bytes;
-use crate::words::text::{and, percent, seconds, significant};
+use super::document::Block;
+use super::table::Comparison;
+use crate::device::trace::{Summary, read_chrome_trace};
+use crate::words::text::and;
 
 /// More traces than this are drawn in the document at one shape only.
 const MOST: usize = 6;
@@ -96,7 +94,7 @@ impl Timelines {
     }
 
     /// Those that stand in the document: all, or those of the shape with the most work.
-    fn shown<'t>(&'t self, comparison: &'t Comparison) -> impl Iterator<Item = &'t Timeline> {
+    fn shown(&self, comparison: &Comparison) -> Vec<&Timeline> {
         let line = |timeline: &Timeline| &comparison.lines[timeline.line];
         let work = |timeline: &&Timeline| {
             let cell = line(timeline).cell;
@@ -104,81 +102,35 @@ impl Timelines {
         };
         let largest = self.drawn.iter().max_by(|a, b| work(a).total_cmp(&work(b))).map(|t| line(t).shape);
         let all = self.drawn.len() <= MOST;
-        self.drawn.iter().filter(move |timeline| all || Some(line(timeline).shape) == largest)
+        self.drawn.iter().filter(|timeline| all || Some(line(timeline).shape) == largest).collect()
     }
 }
 
 /// The table of the traces, their timelines, and what could not be read; nothing without traces.
-pub fn blocks(comparison: &Comparison, timelines: &Timelines) -> Vec<Block> {
-    let Timelines { drawn, problems } = timelines;
-    if drawn.is_empty() && problems.is_empty() {
-        return Vec::new();
-    }
-    let mut out = vec![Block::Heading { text: "What the device did".into() }];
-    if !drawn.is_empty() {
-        out.push(table(comparison, drawn));
-        let shown: Vec<&Timeline> = timelines.shown(comparison).collect();
-        let rest = match drawn.len() - shown.len() {
+pub fn blocks(comparison: &Comparison, timelines: Timelines) -> Vec<Block> {
+    let mut out = Vec::new();
+    if let Some(table) = comparison.table("traces") {
+        let all = timelines.drawn.len();
+        let shown = timelines.shown(comparison);
+        let rest = match all - shown.len() {
             0 => String::new(),
             rest => format!(
                 " Shown are those at {}; the other {rest} are in the folder charts.",
                 comparison.shapes[comparison.lines[shown[0].line].shape].label
             ),
         };
-        out.push(Block::Paragraph {
-            text: format!(
-                "In the timelines a lane is a stream of the device, and each point in time has the colour \
-                 of what ran longest then, paler where the stream was idle for part of it.{rest}"
-            ),
-        });
-        out.extend(shown.into_iter().map(|timeline| figure(&timeline.chart)));
+        out.push(Block::Table(table));
+        out.push(Block::paragraph(format!(
+            "In the timelines a lane is a stream of the device, and each point in time has the colour of what ran \
+             longest then, paler where the stream was idle for part of it.{rest}"
+        )));
+        out.extend(shown.into_iter().map(|timeline| Block::Figure(timeline.chart.clone())));
     }
-    out.extend(problems.iter().map(|text| Block::Paragraph { text: text.clone() }));
+    out.extend(timelines.problems.into_iter().map(Block::paragraph));
+    if !out.is_empty() {
+        out.insert(0, Block::heading("What the device did"));
+    }
     out
-}
-
-fn table(comparison: &Comparison, drawn: &[Timeline]) -> Block {
-    let (mut header, names) = naming(comparison);
-    let text_columns = (0..header.len()).collect();
-    header.extend(strings(&[
-        "step",
-        "kernels",
-        "busy",
-        "to the device",
-        "GB/s",
-        "to the host",
-        "GB/s",
-        "copy time hidden",
-    ]));
-    let row = |timeline: &Timeline| {
-        let line: &Line = &comparison.lines[timeline.line];
-        let s = &timeline.summary;
-        let bytes = |t: Transfers| or_dash((t.bytes > 0).then(|| Bytes(t.bytes).to_string()));
-        let rate = |t: Transfers| or_dash(t.rate().map(|rate| significant(rate / 1e9)));
-        let mut row = names(line);
-        row.extend([
-            seconds(s.span as f64 * 1e-9),
-            s.kernels.to_string(),
-            percent(s.busy_share),
-            bytes(s.to_device),
-            rate(s.to_device),
-            bytes(s.to_host),
-            rate(s.to_host),
-            or_dash(s.hidden_share.map(percent)),
-        ]);
-        row
-    };
-    Block::Table(Table {
-        caption:
-            "One traced step of each cell, from its first kernel or copy to the end of its last; tracing \
-                  costs some time, so compare times in the table of results. Busy is the share of the step \
-                  during which a kernel ran, GB/s the bytes copied over the time in which copies ran, and \
-                  hidden the share of copy time during which a kernel ran too."
-                .into(),
-        header,
-        rows: drawn.iter().map(row).collect(),
-        text_columns,
-    })
 }
 
 #[cfg(test)]
@@ -214,14 +166,15 @@ mod tests {
     fn the_table_by_hand() {
         let (recipe, rows) = levels();
         let folder = traced(&rows[1..2]);
-        let comparison = Comparison::new(&recipe, &rows);
+        let mut comparison = Comparison::new(&recipe, &rows);
         let timelines = Timelines::read(folder.path(), &comparison).expect("timelines");
-        let blocks = blocks(&comparison, &timelines);
+        comparison.add_traces(&timelines);
+        let blocks = blocks(&comparison, timelines);
         let [
             Block::Heading { .. },
             Block::Table(table),
             Block::Paragraph { .. },
-            Block::Figure { svg, .. },
+            Block::Figure(Chart { svg, .. }),
             ..,
         ] = blocks.as_slice()
         else {
@@ -241,9 +194,10 @@ mod tests {
     fn without_traces_nothing_is_said() {
         let (recipe, rows) = levels();
         let folder = traced(&[]);
-        let comparison = Comparison::new(&recipe, &rows);
+        let mut comparison = Comparison::new(&recipe, &rows);
         let timelines = Timelines::read(folder.path(), &comparison).expect("timelines");
-        assert!(blocks(&comparison, &timelines).is_empty() && timelines.charts().next().is_none());
+        comparison.add_traces(&timelines);
+        assert!(timelines.charts().next().is_none() && blocks(&comparison, timelines).is_empty());
     }
 
     #[test]
@@ -268,7 +222,8 @@ mod tests {
         let comparison = Comparison::new(&recipe, &rows);
         let timelines = Timelines::read(folder.path(), &comparison).expect("timelines");
         assert_eq!(timelines.charts().count(), 15);
-        let captions: Vec<&str> = timelines.shown(&comparison).map(|t| t.chart.caption.as_str()).collect();
+        let captions: Vec<&str> =
+            timelines.shown(&comparison).iter().map(|t| t.chart.caption.as_str()).collect();
         assert_eq!(captions.len(), 3);
         assert!(captions[0].starts_with("Timeline of one step: level 0 at 4×1024, 4096"), "{captions:?}");
     }

@@ -54,8 +54,11 @@ pub enum Memory {
 }
 
 /// How blocks come to the device and leave it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, strum::Display, strum::IntoStaticStr,
+)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase", const_into_str)]
 pub enum Strategy {
     /// They stay on the device.
     #[default]
@@ -109,16 +112,6 @@ impl Default for Offload {
 impl Strategy {
     pub const ALL: [Self; 5] = [Self::None, Self::Naive, Self::Checkpointed, Self::Function, Self::Overlap];
 
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Naive => "naive",
-            Self::Checkpointed => "checkpointed",
-            Self::Function => "function",
-            Self::Overlap => "overlap",
-        }
-    }
-
     /// Whether the host waits for each copy and each block.
     pub fn host_waits(self) -> bool {
         matches!(self, Self::Naive | Self::Checkpointed)
@@ -131,14 +124,29 @@ impl Offload {
             "offload",
             "Where the weights and gradients of transformer blocks live.",
             &[
-                Key::method("strategy", Values::Kinds, Word("none"), "How blocks come to the device and leave it.")
-                    .reads(&[("none", "no offload")]),
-                Key::method("activations", MEMORY, Word("device"), "Where each block's input waits for backward.")
-                    .reads(&[("", "activations on {}")])
-                    .tacit(),
-                Key::method("optimizer", MEMORY, Word("device"), "Where AdamW runs, with its fp32 master weights and moments.")
-                    .reads(&[("", "optimizer on {}")])
-                    .tacit(),
+                Key::method(
+                    "strategy",
+                    Values::Kinds,
+                    Word("none"),
+                    "How blocks come to the device and leave it.",
+                )
+                .reads(&[("none", "no offload")]),
+                Key::method(
+                    "activations",
+                    MEMORY,
+                    Word("device"),
+                    "Where each block's input waits for backward.",
+                )
+                .reads(&[("", "activations on {}")])
+                .tacit(),
+                Key::method(
+                    "optimizer",
+                    MEMORY,
+                    Word("device"),
+                    "Where AdamW runs, with its fp32 master weights and moments.",
+                )
+                .reads(&[("", "optimizer on {}")])
+                .tacit(),
             ],
         ),
         Section::of("offload", "strategy", &["none"], "Blocks stay on the device.", &[]),
@@ -239,7 +247,7 @@ impl Offload {
                 &["offload.buffers", "offload.strategy"],
                 format!(
                     "offload.buffers has no effect with offload.strategy = \"{}\": one block is on the device at a time",
-                    self.strategy.name()
+                    self.strategy.into_str()
                 ),
                 "remove offload.buffers, or use offload.strategy = \"overlap\"",
             ));
@@ -254,7 +262,7 @@ impl Offload {
                 &["offload.activations", "offload.strategy"],
                 format!(
                     "offload.activations = \"host\" does not go with offload.strategy = \"{}\": {reason}",
-                    self.strategy.name()
+                    self.strategy.into_str()
                 ),
                 "use offload.strategy = \"overlap\", \"function\" or \"naive\"",
             ));

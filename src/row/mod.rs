@@ -19,8 +19,9 @@ use crate::words::Settings;
 pub const FORMAT: u32 = 2;
 
 /// How a cell ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, strum::Display, strum::IntoStaticStr)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase", const_into_str)]
 pub enum Status {
     Ok,
     /// Out of memory: the device's, the host's, or the recipe's `memory_limit`.
@@ -29,17 +30,6 @@ pub enum Status {
     Failed,
     /// The loss became NaN or infinite, or a gradient scaler skipped step after step.
     Diverged,
-}
-
-impl Status {
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Oom => "oom",
-            Self::Failed => "failed",
-            Self::Diverged => "diverged",
-        }
-    }
 }
 
 /// SHA-256 of the files a cell reads, by the dotted key that names them: `"data.corpus" → "ab12…"`.

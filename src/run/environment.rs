@@ -40,7 +40,7 @@ pub fn measure_environment(recipe: &Recipe, device: DeviceId) -> Environment {
 fn ceilings(device: DeviceId, types: &[Compute]) -> Option<Ceilings> {
     let mut child = Command::new(std::env::current_exe().ok()?)
         .args(["ceilings", &device.to_string()])
-        .args(types.iter().map(|compute| compute.name()))
+        .args(types.iter().map(|compute| compute.into_str()))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())

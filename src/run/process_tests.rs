@@ -19,7 +19,7 @@ impl Ran {
     fn reason(&self, wanted: Status) -> &str {
         match &self.outcome {
             Outcome::Ended { status, reason } if *status == wanted => reason,
-            other => panic!("{} expected, not {other:?}", wanted.name()),
+            other => panic!("{} expected, not {other:?}", wanted.into_str()),
         }
     }
 }

@@ -97,7 +97,9 @@ pub(super) fn ended(cell: &Label, row: &Row) -> String {
             Bytes(m.memory.live_peak)
         ),
         // The row has the rest of a long reason.
-        None => format!("{cell}: {}: {}", row.status.name(), row.reason.lines().next().unwrap_or_default()),
+        None => {
+            format!("{cell}: {}: {}", row.status.into_str(), row.reason.lines().next().unwrap_or_default())
+        }
     }
 }
 

@@ -71,9 +71,10 @@ pub(super) fn read_row(path: &Path, text: &[u8]) -> Found {
             Found::Damaged(format!("its key is {}", row.key))
         }
         Ok(row) if !row.is_named_rightly() => Found::Damaged("it describes another cell".into()),
-        Ok(row) if (row.status == Status::Ok) != row.measurement.is_some() => {
-            Found::Damaged(format!("its status is {} but its measurement says otherwise", row.status.name()))
-        }
+        Ok(row) if (row.status == Status::Ok) != row.measurement.is_some() => Found::Damaged(format!(
+            "its status is {} but its measurement says otherwise",
+            row.status.into_str()
+        )),
         Ok(row) => row.in_this_format().map_or(Found::Other, |row| Found::Row(Box::new(row))),
         Err(_) if of_another => Found::Other,
         Err(e) => Found::Damaged(format!("it is not a row: {e}")),

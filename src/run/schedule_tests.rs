@@ -40,7 +40,7 @@ impl Progress for Recorder {
         self.note(format!("step {done}/{of}"));
     }
     fn cell_ended(&self, cell: &Label, row: &Row) {
-        self.note(format!("end {} {}", cell.number, row.status.name()));
+        self.note(format!("end {} {}", cell.number, row.status.into_str()));
     }
     fn cell_skipped(&self, cell: &Label) {
         self.note(format!("skip {}", cell.number));

@@ -208,7 +208,8 @@ fn continuation<N: Trained>(network: &N, cell: &Cell, reference: &Reference) -> 
     let name = format!("greedy continuation, {} tokens", request.tokens);
     let compute = cell.precision.compute;
     if compute != Compute::Fp32 {
-        let reason = format!("where two tokens are nearly as likely, rounding to {} decides", compute.name());
+        let reason =
+            format!("where two tokens are nearly as likely, rounding to {} decides", compute.into_str());
         return Some(Check::not_compared(name, reason));
     }
     let ours = generate(network, &prompts, &request, &cell.device_id().burn()).concat();

@@ -125,7 +125,7 @@ pub fn differ(cell: &Cell, clipping: &[f64]) -> Option<String> {
     }
     let compute = cell.precision.compute;
     if !cell.precision.autocast && !matches!(compute, Compute::Fp32 | Compute::Tf32) {
-        return Some(format!("weights in {} cannot hold what three steps change", compute.name()));
+        return Some(format!("weights in {} cannot hold what three steps change", compute.into_str()));
     }
     let least = clipping.iter().fold(1.0f64, |least, factor| least.min(*factor));
     // A scale and its inverse are rounded.

@@ -3,9 +3,22 @@
 use serde::{Deserialize, Serialize};
 
 /// The type that weights, activations and gradients are stored in and multiplied in.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    Serialize,
+    Deserialize,
+    clap::ValueEnum,
+    strum::Display,
+    strum::IntoStaticStr,
+)]
 #[serde(rename_all = "lowercase")]
 #[value(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase", const_into_str)]
 pub enum Compute {
     /// IEEE binary32 throughout; never TF32.
     #[default]
@@ -17,15 +30,6 @@ pub enum Compute {
 }
 
 impl Compute {
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Fp32 => "fp32",
-            Self::Tf32 => "tf32",
-            Self::Bf16 => "bf16",
-            Self::Fp16 => "fp16",
-        }
-    }
-
     /// Bytes of one element.
     pub fn bytes(self) -> u64 {
         match self {

@@ -169,7 +169,12 @@ impl Key {
         Self::new(name, values, default, Role::Size, doc)
     }
 
-    pub const fn method(name: &'static str, values: Values, default: DefaultValue, doc: &'static str) -> Self {
+    pub const fn method(
+        name: &'static str,
+        values: Values,
+        default: DefaultValue,
+        doc: &'static str,
+    ) -> Self {
         Self::new(name, values, default, Role::Method, doc)
     }
 

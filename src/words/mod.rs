@@ -2,6 +2,7 @@
 
 pub mod cache;
 mod compute;
+mod device_id;
 pub mod files;
 pub mod key;
 pub mod refusal;
@@ -11,6 +12,7 @@ pub mod text;
 pub mod values;
 
 pub use compute::Compute;
+pub use device_id::DeviceId;
 pub use key::{Key, Section};
 pub use rule::{Rule, nearest};
 pub use settings::{Settings, flatten, settings};

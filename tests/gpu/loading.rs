@@ -75,7 +75,7 @@ fn packed_attention() {
                 {
                     let largest = whole.iter().fold(0.0f64, |most, x| most.max(x.abs()));
                     let worst = packed.iter().zip(whole).map(|(a, b)| (a - b).abs()).fold(0.0f64, f64::max);
-                    let name = format!("packed attention {}, {grain:?}, {name}", compute.name());
+                    let name = format!("packed attention {}, {grain:?}, {name}", compute.into_str());
                     checks.below(&name, worst / largest, tolerance);
                 }
             }

@@ -53,7 +53,7 @@ fn order_of_slots() {
         };
         for strategy in Strategy::ALL {
             let difference = largest(&logits(Offload::of(strategy), false));
-            checks.below(&format!("logits with offload {}", strategy.name()), difference, 1e-5);
+            checks.below(&format!("logits with offload {}", strategy.into_str()), difference, 1e-5);
         }
         let wrong = largest(&logits(Offload { buffers: 2, ..Offload::of(Strategy::Overlap) }, true));
         let noticed = wrong.is_nan() || wrong > 1e-3;

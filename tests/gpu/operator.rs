@@ -42,7 +42,7 @@ fn swiglu_against_cpu() {
                 for (name, (got, expected)) in
                     ["y", "dx", "dW", "dV", "dU"].iter().zip(got.iter().zip(&expected))
                 {
-                    let what = format!("swiglu {} level {level} {name}", compute.name());
+                    let what = format!("swiglu {} level {level} {name}", compute.into_str());
                     // Three products deep, and the largest of millions of elements.
                     let limit = if compute == Compute::Fp32 { 5e-5 } else { 20.0 * tolerance(compute) };
                     checks.below(&what, error(got, expected), limit);

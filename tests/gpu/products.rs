@@ -27,7 +27,7 @@ fn matmul_against_f64() {
                     let run = |output| {
                         host(tensor(matmul(side(&a, ta), side(&b, tb), output, Fp32Math::of(compute))))
                     };
-                    let what = format!("matmul {} {name} into {out:?}", compute.name());
+                    let what = format!("matmul {} {name} into {out:?}", compute.into_str());
                     // Into fp32 only the sums are rounded: the operands are what the reference multiplies.
                     let limit = match (compute, out) {
                         (Compute::Bf16 | Compute::Fp16, DType::F32) => 1e-5,
@@ -50,7 +50,7 @@ fn matmul_against_f64() {
             let lhs = Operand { tensor: primitive(a.transpose()), transposed: false };
             let rhs = Operand { tensor: primitive(b), transposed: false };
             let got = host(tensor(matmul(lhs, rhs, Output::New(dtype(compute)), Fp32Math::of(compute))));
-            let what = format!("matmul {} of views", compute.name());
+            let what = format!("matmul {} of views", compute.into_str());
             checks.below(&what, error(&got, &expected), 4.0 * tolerance(compute));
         }
     });

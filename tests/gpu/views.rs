@@ -90,7 +90,7 @@ fn views_against_f64() {
                             let (lhs, rhs) = (a.side(ta).rows(part(ra)), b.side(tb).rows(part(rb)));
                             values(matmul(lhs, rhs, output, Fp32Math::of(compute)))
                         };
-                        let what = format!("{batch} x rows, {} {name} into {out:?}", compute.name());
+                        let what = format!("{batch} x rows, {} {name} into {out:?}", compute.into_str());
                         let mut below = |form: &str, got: Vec<f64>, expected: &[f64]| {
                             checks.below(
                                 &format!("{what}, {form}"),
@@ -153,7 +153,7 @@ fn columns_and_heads(gpu: &Gpu, compute: Compute, checks: &mut Checks) {
     let expected = product(&cut(&a), &cut(&b), sizes, false, true);
     let columns = |t: &Matrices, transposed| t.side(transposed).columns(16..16 + k);
     let got = matmul(columns(&a, false), columns(&b, true), Output::New(DType::F32), Fp32Math::of(compute));
-    let what = format!("columns, {}", compute.name());
+    let what = format!("columns, {}", compute.into_str());
     checks.below(&what, error(&values(got), &expected), limit(compute, DType::F32));
 
     let heads = 4;
@@ -172,7 +172,7 @@ fn columns_and_heads(gpu: &Gpu, compute: Compute, checks: &mut Checks) {
     let lhs = Operand { tensor: split(&q), transposed: false };
     let rhs = Operand { tensor: split(&keys), transposed: true };
     let got = matmul(lhs, rhs, Output::New(DType::F32), Fp32Math::of(compute));
-    let what = format!("heads of one matrix, {}", compute.name());
+    let what = format!("heads of one matrix, {}", compute.into_str());
     checks.below(&what, error(&values(got), &expected), limit(compute, DType::F32));
 }
 
@@ -194,7 +194,7 @@ fn bias(gpu: &Gpu, batch: usize, compute: Compute, checks: &mut Checks) {
             let output = Output::New(out);
             matmul_bias(a.side(false), b.side(true), bias.clone(), output, Fp32Math::of(compute))
         };
-        let what = format!("{batch} x bias, {} into {out:?}", compute.name());
+        let what = format!("{batch} x bias, {} into {out:?}", compute.into_str());
         checks.below(&what, error(&values(run()), &expected), limit(compute, out));
         println!("     {}", kernels(gpu, || drop(run())));
     }
@@ -215,7 +215,7 @@ fn bias_gradients(gpu: &Gpu, compute: Compute, checks: &mut Checks) {
                 matmul_bias_gradient(lhs.side(true), rhs.side(false), of, output, Fp32Math::of(compute))
             };
             let (dw, db) = run();
-            let what = format!("bias gradient of {of:?}, {} into {out:?}", compute.name());
+            let what = format!("bias gradient of {of:?}, {} into {out:?}", compute.into_str());
             let worst = limit(compute, DType::F32);
             checks.below(&format!("{what}, dW"), error(&values(dw), expected), limit(compute, out));
             checks.below(&format!("{what}, db"), error(&values(db), &sums), worst);
@@ -272,7 +272,7 @@ fn tuning_changes_no_result() {
             let worst = |other: &[Vec<f64>; 6]| {
                 before.iter().zip(other).map(|(a, b)| error(a, b)).fold(0.0, f64::max)
             };
-            let what = format!("results before and after tuning, {}", compute.name());
+            let what = format!("results before and after tuning, {}", compute.into_str());
             checks.below(&what, worst(&during).max(worst(&after)), 1e-4);
         }
         println!("     {}", gpu.paths()[0].1);

@@ -63,7 +63,8 @@ impl Batching for Balanced {
         // The samples that are at most k shorter than the first.
         let from = |start: usize| {
             let top = length(sorted[start]);
-            let near = sorted[start..].iter().take_while(|&&i| length(i) + self.k >= top).take(plan.batch_size);
+            let near =
+                sorted[start..].iter().take_while(|&&i| length(i) + self.k >= top).take(plan.batch_size);
             near.copied().collect::<Vec<u32>>()
         };
         let size = |batch: &Vec<u32>| batch.len() * batch.first().map_or(0, |&i| length(i));

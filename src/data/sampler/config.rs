@@ -98,7 +98,11 @@ impl SamplerConfig {
                 DefaultValue::Whole(1),
                 "Threads that make batches ready; 0: the training loop makes them.",
             )
-            .reads(&[("0", "loaded in the loop"), ("1", "one loader thread"), ("", "{} loader threads")]),
+            .reads(&[
+                ("0", "loaded in the loop"),
+                ("1", "one loader thread"),
+                ("", "{} loader threads"),
+            ]),
             Key::method(
                 "prefetch_factor",
                 COUNT,

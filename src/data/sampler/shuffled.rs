@@ -20,8 +20,13 @@ pub struct Padded {}
 pub struct Standard {}
 
 impl Padded {
-    pub const SECTION: Section =
-        Section::of("data", "sampler", &["padded"], "Random samples, each filled up to `train.seq_len`.", &[]);
+    pub const SECTION: Section = Section::of(
+        "data",
+        "sampler",
+        &["padded"],
+        "Random samples, each filled up to `train.seq_len`.",
+        &[],
+    );
 }
 
 impl Standard {

@@ -104,7 +104,12 @@ impl Gpt2Config {
         "LayerNorm, absolute positions, multi-head attention with biases and a GELU MLP.",
         &[
             size("hidden_size", COUNT, DefaultValue::Required, "Columns of the residual stream."),
-            size("intermediate_size", COUNT, DefaultValue::Depends("4 x hidden_size"), "Columns inside the MLP."),
+            size(
+                "intermediate_size",
+                COUNT,
+                DefaultValue::Depends("4 x hidden_size"),
+                "Columns inside the MLP.",
+            ),
             size("num_hidden_layers", LAYERS, DefaultValue::Required, "Transformer blocks.").called("layers"),
             size("num_attention_heads", COUNT, DefaultValue::Required, "Heads.").called("heads"),
             size("vocab_size", COUNT, DefaultValue::Required, "Rows of the token embedding.")
@@ -112,7 +117,12 @@ impl Gpt2Config {
                 .follows(&["model.preset", "data.vocab_size"]),
             size("max_position_embeddings", COUNT, DefaultValue::Whole(1024), "Longest sequence, in tokens.")
                 .called("longest sequence"),
-            size("layer_norm_eps", POSITIVE, DefaultValue::Number(1e-5), "Added to the variance before its root."),
+            size(
+                "layer_norm_eps",
+                POSITIVE,
+                DefaultValue::Number(1e-5),
+                "Added to the variance before its root.",
+            ),
             Key::method(
                 "positions",
                 Values::Words(&["learned", "sinusoidal"]),

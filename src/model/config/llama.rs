@@ -153,7 +153,12 @@ impl LlamaConfig {
             )
             .called("longest sequence"),
             size("rope_theta", POSITIVE, DefaultValue::Number(10_000.0), "Base of the rotary wavelengths."),
-            size("rms_norm_eps", POSITIVE, DefaultValue::Number(1e-6), "Added to the mean square before its root."),
+            size(
+                "rms_norm_eps",
+                POSITIVE,
+                DefaultValue::Number(1e-6),
+                "Added to the mean square before its root.",
+            ),
             tied(DefaultValue::Bool(false)),
             size(
                 "attention_bias",

@@ -31,8 +31,13 @@ pub const SECTION: Section = Section::of(
     &["qwen2", "llama", "gpt2"],
     "A language model: a published one by its `preset`, one in a folder, or of the sizes that are written.",
     &[
-        Key::size("preset", Values::Text, DefaultValue::Nothing, "A published model: its sizes, which others may override.")
-            .without("no preset"),
+        Key::size(
+            "preset",
+            Values::Text,
+            DefaultValue::Nothing,
+            "A published model: its sizes, which others may override.",
+        )
+        .without("no preset"),
         Key::method(
             "weights",
             Values::Path(&["random"]),
@@ -63,14 +68,24 @@ impl LanguageModel<Gpt2Config> {
 }
 
 /// A size of a language model, which a preset decides where it is not written.
-pub(super) const fn size(name: &'static str, values: Values, default: DefaultValue, doc: &'static str) -> Key {
+pub(super) const fn size(
+    name: &'static str,
+    values: Values,
+    default: DefaultValue,
+    doc: &'static str,
+) -> Key {
     Key::size(name, values, default, doc).follows(&["model.preset"])
 }
 
 pub(super) const fn tied(default: DefaultValue) -> Key {
-    Key::method("tie_word_embeddings", Values::Bool, default, "Whether the output projection is the embedding.")
-        .reads(&[("true", "tied embeddings"), ("", "untied embeddings")])
-        .follows(&["model.preset"])
+    Key::method(
+        "tie_word_embeddings",
+        Values::Bool,
+        default,
+        "Whether the output projection is the embedding.",
+    )
+    .reads(&[("true", "tied embeddings"), ("", "untied embeddings")])
+    .follows(&["model.preset"])
 }
 
 /// The keys of `[model]` as written, each absent or present.

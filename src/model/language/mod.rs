@@ -16,11 +16,12 @@ pub use cache::Cache;
 pub use gpt2::{Gpt2, shape as gpt2_shape};
 pub use llama::{Llama, shape as llama_shape};
 
+use crate::device::integers;
 use crate::ops::attention::{Heads, Mask, attend_cached, attention};
 use crate::ops::autocast::weight;
 use crate::ops::cross_entropy::linear_cross_entropy;
 use crate::ops::dense::Arithmetic;
-use crate::ops::embedding::{Ids, integers};
+use crate::ops::embedding::Ids;
 use crate::ops::{Level, Ops};
 use crate::params::source::Source;
 use crate::recipe::Cell;

@@ -7,19 +7,16 @@ use super::Chart;
 use super::axis::{Scale, from_zero, tick_label};
 use super::basis::Basis;
 use super::canvas::{
-    ALARM, Anchor, Canvas, GRID, INK, MUTED, Result, SMALL, TEXT, TITLE, WIDTH, fit, method_color, svg,
-    text_width, tint,
+    ALARM, Anchor, Canvas, INK, MUTED, Result, SMALL, TEXT, WIDTH, fit, method_color, svg, text_width, tint,
 };
 use super::legend::{Legend, Sign};
-use crate::measure::{Loading, Measurement, Samples};
-use crate::words::Bytes;
-use crate::words::text::{byte_unit, ratio, seconds, time_unit};
+use super::plot::{Axis, BELOW, MARGIN, Ticks};
+use crate::words::text::ratio;
 use plotters::style::WHITE;
 
 /// Strength of the colour of forward, backward and optimizer.
 const PHASES: [(&str, f64); 3] = [("forward", 1.0), ("backward", 0.62), ("optimizer", 0.3)];
 const TOP: i32 = 48;
-const MARGIN: i32 = 20;
 const GROUP_GAP: i32 = 12;
 /// Height of all bars together that still leaves an A4 page room for a caption.
 const MOST: i32 = 940;
@@ -35,108 +32,96 @@ const BROKEN: f64 = 1.2;
 /// One kind of bars.
 struct Bars<'c, 'a> {
     comparison: &'c Comparison<'a>,
+    name: &'static str,
     title: &'static str,
+    caption: &'static str,
     quantity: &'static str,
-    /// The parts of a measured bar, from the axis outwards.
-    parts: fn(&Measurement) -> Vec<f64>,
+    /// The columns that are the parts of a bar, from the axis outwards.
+    parts: &'static [&'static str],
+    /// How many of a part's value a bar shows.
+    times: f64,
     /// Where a stroke marks the estimate.
     estimate: bool,
-    /// The unit of absolute values of this size.
-    unit: fn(f64) -> (&'static str, f64),
-    text: fn(f64) -> String,
 }
 
-/// Seconds of forward, backward and optimizer, stacked: the medians of a step, or with samplers, whose
-/// steps are not alike, those of a thousand real tokens.
-pub fn time(comparison: &Comparison) -> Result<Chart> {
-    if comparison.with_samplers() {
-        let bars = Bars {
-            comparison,
-            title: "Time of a thousand real tokens",
-            quantity: "time",
-            parts: |m| {
-                let tokens = m.loading.as_ref().map_or(1, Loading::tokens) as f64;
-                let all = |samples: &Samples| samples.seconds.iter().sum::<f64>() * 1000.0 / tokens;
-                [Some(&m.forward), Some(&m.backward), m.optimizer.as_ref()]
-                    .into_iter()
-                    .flatten()
-                    .map(all)
-                    .collect()
-            },
-            estimate: false,
-            unit: time_unit,
-            text: seconds,
-        };
-        return bars.chart(
-            "time",
-            "Forward, backward and optimizer, stacked, of all measured steps for a thousand real tokens.",
-        );
-    }
-    let bars = Bars {
+/// Seconds of forward, backward and optimizer, stacked: the medians of a step, or with samplers, whose steps
+/// are not alike, those of a thousand real tokens. And measured peak memory, with the estimate marked.
+pub fn bars(comparison: &Comparison) -> Result<Vec<Chart>> {
+    let step = Bars {
         comparison,
+        name: "time",
         title: "Time of one step",
+        caption: "Median time of one step: forward, backward and optimizer stacked.",
         quantity: "time",
-        parts: |m| {
-            let optimizer = m.optimizer.as_ref().map(|samples| samples.median);
-            [Some(m.forward.median), Some(m.backward.median), optimizer].into_iter().flatten().collect()
-        },
+        parts: &["forward_s_median", "backward_s_median", "optimizer_s_median"],
+        times: 1.0,
         estimate: false,
-        unit: time_unit,
-        text: seconds,
     };
-    bars.chart("time", "Median time of one step: forward, backward and optimizer stacked.")
-}
-
-/// Measured peak memory, with the estimate marked.
-pub fn memory(comparison: &Comparison) -> Result<Chart> {
-    let bars = Bars {
-        comparison,
+    let tokens = Bars {
+        title: "Time of a thousand real tokens",
+        caption: "Forward, backward and optimizer, stacked, of all measured steps for a thousand real tokens.",
+        parts: &["forward_s_per_token", "backward_s_per_token", "optimizer_s_per_token"],
+        times: 1000.0,
+        ..step
+    };
+    let memory = Bars {
+        name: "memory",
         title: "Peak memory",
+        caption: "Measured peak memory; the upright stroke is what was estimated beforehand.",
         quantity: "peak memory",
-        parts: |m| vec![m.memory.live_peak as f64],
+        parts: &["live_peak_bytes"],
         estimate: true,
-        unit: byte_unit,
-        text: |bytes| Bytes(bytes as u64).to_string(),
+        ..step
     };
-    bars.chart("memory", "Measured peak memory; the upright stroke is what was estimated beforehand.")
+    let time = if comparison.with_samplers() { tokens } else { step };
+    [time, memory].iter().map(Bars::chart).collect()
 }
 
 impl Bars<'_, '_> {
-    fn total(&self, line: usize) -> Option<f64> {
-        Some((self.parts)(self.comparison.lines[line].measured()?).iter().sum())
+    /// The lengths of a bar's parts; empty of a cell that was not measured.
+    fn parts(&self, line: usize) -> Vec<f64> {
+        self.parts.iter().filter_map(|part| Some(self.comparison.value(part, line)? * self.times)).collect()
     }
 
-    fn chart(&self, name: &str, caption: &str) -> Result<Chart> {
+    fn total(&self, line: usize) -> Option<f64> {
+        let parts = self.parts(line);
+        (!parts.is_empty()).then(|| parts.iter().sum())
+    }
+
+    fn written(&self, value: f64) -> String {
+        self.comparison.frame.unit(self.parts[0]).write(value)
+    }
+
+    fn chart(&self) -> Result<Chart> {
         let c = self.comparison;
         let basis = Basis::new(c, |line| self.total(line));
         let pitch = (MOST / c.lines.len() as i32).clamp(6, 19);
-        let lines_of = |shape: usize| (0..c.lines.len()).filter(move |&i| c.lines[i].shape == shape);
-        let height_of = |shape: usize| (lines_of(shape).count() as i32 * pitch).max(14) + GROUP_GAP;
+        let height_of = |shape: usize| (c.of_shape(shape).count() as i32 * pitch).max(14) + GROUP_GAP;
         let legend = self.legend(pitch < READABLE);
         let top = TOP + legend.height() + 8;
         let bottom = top + (0..c.shapes.len()).map(height_of).sum::<i32>();
 
-        let labels: Vec<String> = (0..c.shapes.len()).map(|s| fit(&basis.label(c, s), TEXT, 230)).collect();
+        let labels: Vec<String> = (0..c.shapes.len()).map(|s| fit(&basis.label(s), TEXT, 230)).collect();
         let values: Vec<String> = (0..c.lines.len()).map(|i| self.value(i, &basis)).collect();
         let widest =
             |texts: &[String], size: i32| texts.iter().map(|t| text_width(t, size)).max().unwrap_or(0);
         let left = MARGIN + 10 + widest(&labels, TEXT);
         let right = WIDTH - MARGIN - if pitch < READABLE { 0 } else { widest(&values, SMALL) + 8 };
         let (range, broken) = self.range(&basis);
-        let (unit, unit_scale) = if basis.relative { ("", 1.0) } else { (self.unit)(range.1) };
+        let (unit, size) = match basis.relative {
+            true => ("", 1.0),
+            false => c.frame.unit(self.parts[0]).of_axis(range.1),
+        };
+        let axis = Axis {
+            ticks: Ticks::About(8),
+            label: if basis.relative { |tick| format!("{}x", tick_label(tick)) } else { tick_label },
+            ..Axis::new(basis.axis(self.quantity, unit), (0.0, range.1 / size))
+        };
 
-        let svg = svg(bottom + 56, |canvas| {
-            canvas.bold(self.title, (MARGIN, 26), TITLE)?;
+        let svg = svg(bottom + BELOW, |canvas| {
+            canvas.title(self.title)?;
             legend.draw(canvas, TOP)?;
-            let in_unit = Scale::new((0.0, range.1 / unit_scale), (left, right), false);
-            for tick in in_unit.ticks(8) {
-                let x = in_unit.pixel(tick);
-                canvas.line(&[(x, top), (x, bottom)], GRID, 1)?;
-                let text = format!("{}{}", tick_label(tick), if basis.relative { "x" } else { "" });
-                canvas.text(&text, (x, bottom + 12), SMALL, MUTED, Anchor::Middle)?;
-            }
-            let axis = basis.axis(c, self.quantity, unit);
-            canvas.text(&axis, ((left + right) / 2, bottom + 36), TEXT, INK, Anchor::Middle)?;
+            axis.draw_below(canvas, (left, right), (top, bottom))?;
             let scale = Scale::new(range, (left, right), false);
             if basis.relative {
                 let one = scale.pixel(1.0);
@@ -146,7 +131,7 @@ impl Bars<'_, '_> {
             for (shape, label) in labels.iter().enumerate() {
                 let middle = y + (height_of(shape) - GROUP_GAP) / 2;
                 canvas.text(label, (left - 10, middle), TEXT, INK, Anchor::Right)?;
-                for (row, i) in lines_of(shape).enumerate() {
+                for (row, i) in c.of_shape(shape).enumerate() {
                     let at = (y + row as i32 * pitch, pitch);
                     self.bar(canvas, i, (&scale, range.1), basis.divisor(shape), at, &values[i])?;
                 }
@@ -155,7 +140,11 @@ impl Bars<'_, '_> {
             canvas.line(&[(left, top), (left, bottom)], MUTED, 1)
         })?;
         let longer = if broken { " A broken bar is longer than the axis." } else { "" };
-        Ok(Chart { name: name.into(), caption: format!("{caption}{}{longer}", basis.note()), svg })
+        Ok(Chart {
+            name: self.name.into(),
+            caption: format!("{}{}{longer}", self.caption, basis.note()),
+            svg,
+        })
     }
 
     /// From zero to the largest bar or estimate of a measured cell, and whether bars reach beyond: those that
@@ -181,12 +170,12 @@ impl Bars<'_, '_> {
         let line = &self.comparison.lines[i];
         match (self.total(i), basis.divisor(line.shape)) {
             (Some(total), Some(divisor)) if basis.relative => {
-                format!("{} · {}", ratio(total / divisor), (self.text)(total))
+                format!("{} · {}", ratio(total / divisor), self.written(total))
             }
-            (Some(total), _) => (self.text)(total),
+            (Some(total), _) => self.written(total),
             // Off the scale as likely as not, so in words.
             (None, _) if self.estimate && line.estimate() > 0 => {
-                format!("{}, estimated {}", line.status(), Bytes(line.estimate()))
+                format!("{}, estimated {}", line.status(), self.written(line.estimate() as f64))
             }
             (None, _) => line.status().into(),
         }
@@ -204,8 +193,8 @@ impl Bars<'_, '_> {
         let line = &self.comparison.lines[i];
         let (bottom, middle) = (y + pitch - if pitch < 10 { 1 } else { 2 }, y + (pitch - 1) / 2);
         let mut end = scale.pixel(0.0);
-        if let (Some(measured), Some(divisor)) = (line.measured(), divisor) {
-            let (parts, mut sum) = ((self.parts)(measured), 0.0);
+        if let (Some(_), Some(divisor)) = (line.measured(), divisor) {
+            let (parts, mut sum) = (self.parts(i), 0.0);
             for (part, (_, strength)) in parts.iter().zip(PHASES) {
                 let from = end;
                 sum += part / divisor;
@@ -237,12 +226,8 @@ impl Bars<'_, '_> {
     }
 
     fn legend(&self, crosses: bool) -> Legend {
-        let mut legend = Legend::default();
-        for (method, name) in self.comparison.methods.iter().enumerate() {
-            legend.add(Sign::Fill(method_color(method)), name);
-        }
-        let measured = || self.comparison.lines.iter().filter_map(|line| line.measured());
-        let phases = measured().map(|m| (self.parts)(m).len()).max().unwrap_or(0);
+        let mut legend = Legend::of(&self.comparison.methods, |method| Sign::Fill(method_color(method)));
+        let phases = (0..self.comparison.lines.len()).map(|i| self.parts(i).len()).max().unwrap_or(0);
         if phases > 1 {
             for (name, strength) in &PHASES[..phases] {
                 legend.add(Sign::Fill(tint(MUTED, *strength)), name);
@@ -251,7 +236,7 @@ impl Bars<'_, '_> {
         if self.estimate {
             legend.add(Sign::Stroke, "estimate");
         }
-        if crosses && measured().count() < self.comparison.lines.len() {
+        if crosses && self.comparison.lines.iter().any(|line| line.measured().is_none()) {
             legend.add(Sign::Cross, "no measurement (see the table)");
         }
         legend

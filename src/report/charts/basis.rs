@@ -8,55 +8,52 @@ use super::super::table::Comparison;
 /// Shapes that differ by this factor are drawn relative.
 const APART: f64 = 10.0;
 
-pub struct Basis {
+pub struct Basis<'c, 'a> {
+    comparison: &'c Comparison<'a>,
     pub relative: bool,
-    /// Of each shape that has a measured cell.
-    references: Vec<Option<Reference>>,
+    /// Of each shape that has a measured cell, what its values are divided by: those of its baseline, or of its first
+    /// measured cell; and the line that it is of.
+    references: Vec<Option<(f64, usize)>>,
 }
 
-/// What a shape's values are divided by: those of its baseline, or of its first measured method.
-struct Reference {
-    value: f64,
-    method: usize,
-    is_baseline: bool,
-}
-
-impl Basis {
+impl<'c, 'a> Basis<'c, 'a> {
     /// `total` is the value of a line that was measured.
-    pub fn new(comparison: &Comparison, total: impl Fn(usize) -> Option<f64>) -> Self {
+    pub fn new(comparison: &'c Comparison<'a>, total: impl Fn(usize) -> Option<f64>) -> Self {
         let reference = |shape: usize| {
-            let lines = &comparison.lines;
-            let of_shape = || (0..lines.len()).filter(|&i| lines[i].shape == shape);
-            let baseline = of_shape().find(|&i| comparison.is_baseline(i));
-            baseline.into_iter().chain(of_shape()).find_map(|i| {
-                let value = total(i).filter(|value| *value > 0.0)?;
-                Some(Reference { value, method: lines[i].method, is_baseline: baseline == Some(i) })
-            })
+            let baseline = comparison.of_shape(shape).find(|&i| comparison.is_baseline(i));
+            let lines = baseline.into_iter().chain(comparison.of_shape(shape));
+            lines.filter_map(|i| Some((total(i)?, i))).find(|(value, _)| *value > 0.0)
         };
-        let references: Vec<Option<Reference>> = (0..comparison.shapes.len()).map(reference).collect();
-        let values = || references.iter().flatten().map(|reference| reference.value);
+        let references: Vec<Option<(f64, usize)>> = (0..comparison.shapes.len()).map(reference).collect();
+        let values = || references.iter().flatten().map(|(value, _)| *value);
         let (low, high) = (values().fold(f64::INFINITY, f64::min), values().fold(0.0, f64::max));
-        Self { relative: high >= APART * low, references }
+        Self { comparison, relative: high >= APART * low, references }
     }
 
     /// What a shape's values are divided by; `None` when they would be relative to nothing.
     pub fn divisor(&self, shape: usize) -> Option<f64> {
-        if self.relative { self.references[shape].as_ref().map(|r| r.value) } else { Some(1.0) }
+        if self.relative { self.references[shape].map(|(value, _)| value) } else { Some(1.0) }
+    }
+
+    /// Whether a shape is relative to a cell that is no baseline.
+    fn has_star(&self, shape: usize) -> bool {
+        self.relative && self.references[shape].is_some_and(|(_, line)| !self.comparison.is_baseline(line))
     }
 
     /// The shape's label, with a star where the note speaks of it.
-    pub fn label(&self, comparison: &Comparison, shape: usize) -> String {
-        let star = self.relative && self.references[shape].as_ref().is_some_and(|r| !r.is_baseline);
-        format!("{}{}", comparison.shapes[shape].label, if star { " *" } else { "" })
+    pub fn label(&self, shape: usize) -> String {
+        format!("{}{}", self.comparison.shapes[shape].label, if self.has_star(shape) { " *" } else { "" })
     }
 
     /// The axis' title.
-    pub fn axis(&self, comparison: &Comparison, quantity: &str, unit: &str) -> String {
+    pub fn axis(&self, quantity: &str, unit: &str) -> String {
         if !self.relative {
             return format!("{quantity} in {unit}");
         }
-        let baseline = self.references.iter().flatten().find(|reference| reference.is_baseline);
-        let to = baseline.map_or("the first measured method", |r| &comparison.methods[r.method]);
+        let mut lines = self.references.iter().flatten().map(|(_, line)| *line);
+        let baseline = lines.find(|&line| self.comparison.is_baseline(line));
+        let method = baseline.map(|line| self.comparison.lines[line].method);
+        let to = method.map_or("the first measured method", |method| &self.comparison.methods[method]);
         format!("{quantity} relative to {to} at the same sizes")
     }
 
@@ -65,7 +62,7 @@ impl Basis {
         let mut note = String::new();
         if self.relative {
             note += " Each shape is drawn relative to its baseline, since they differ ten-fold or more.";
-            if self.references.iter().flatten().any(|r| !r.is_baseline) {
+            if (0..self.references.len()).any(|shape| self.has_star(shape)) {
                 note += " * The baseline has no measurement: relative to the first method that has.";
             }
         }
@@ -95,7 +92,7 @@ mod tests {
             let comparison = Comparison::new(&recipe, &rows);
             let basis =
                 Basis::new(&comparison, |i| Some(comparison.lines[i].measured()?.memory.live_peak as f64));
-            (basis.relative, basis.divisor(0), basis.divisor(1), basis.label(&comparison, 1))
+            (basis.relative, basis.divisor(0), basis.divisor(1), basis.label(1))
         };
         let label = |star: &str| format!("batch size 20{star}");
         assert_eq!(basis([10, 8, 90, 70]), (false, Some(1.0), Some(1.0), label("")));

@@ -19,15 +19,15 @@ const SVG_FONT_SCALE: f64 = 1.24;
 pub const WIDTH: i32 = 900;
 pub const TEXT: i32 = 12;
 pub const SMALL: i32 = 11;
-pub const TITLE: i32 = 16;
+const TITLE: i32 = 16;
 
 pub const INK: RGBColor = RGBColor(30, 30, 30);
 pub const MUTED: RGBColor = RGBColor(95, 95, 95);
 pub const GRID: RGBColor = RGBColor(222, 222, 222);
 pub const ALARM: RGBColor = RGBColor(170, 20, 40);
 
-/// Okabe and Ito's colours, told apart by colour-blind readers too, with wine for their yellow, which is
-/// too pale on white.
+/// Okabe and Ito's colours, which colour-blind readers can also distinguish, with wine for their yellow,
+/// which is too pale on white.
 const METHODS: [RGBColor; 8] = [
     RGBColor(0, 114, 178),
     RGBColor(230, 159, 0),
@@ -131,8 +131,11 @@ impl Canvas<'_> {
         self.styled(text, at, size, color, anchor, FontStyle::Normal)
     }
 
-    pub fn bold(&self, text: &str, at: Point, size: i32) -> Result {
-        self.styled(text, at, size, INK, Anchor::Left, FontStyle::Bold)
+    /// The chart's title, above all else, as much of it as fits.
+    pub fn title(&self, title: &str) -> Result {
+        // Bold letters are about a seventh wider.
+        let title = fit(title, TITLE, (WIDTH - 40) * 6 / 7);
+        self.styled(&title, (20, 26), TITLE, INK, Anchor::Left, FontStyle::Bold)
     }
 
     fn styled(

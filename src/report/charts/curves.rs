@@ -7,22 +7,19 @@ use super::super::labels::size_note;
 use super::super::learning::{Learned, trained};
 use super::super::table::{Comparison, Line};
 use super::Chart;
-use super::canvas::{Result, TITLE, WIDTH, fit, svg};
+use super::canvas::Result;
 use super::legend::{Legend, Sign};
+use super::plot::Plot;
 use crate::row::Status;
 use crate::words::text::{and, sentence, significant};
-use panel::{Curve, PANEL, Panel, Values};
+use panel::{Curve, Values, panel};
 
-/// More curves than this are not told apart in one chart.
+/// More curves than this look alike in one chart.
 const MOST: usize = 8;
 /// More charts than this are left to the table.
 const CHARTS: usize = 6;
 /// Cells that a caption names.
 const FEW: usize = 4;
-const TOP: i32 = 46;
-const MARGIN: i32 = 20;
-/// Between one row of panels and the next.
-const ROOM: i32 = 86;
 /// Losses above so many times the largest first one are an accident that would hide all others.
 const BLOWN_UP: f64 = 1.5;
 
@@ -65,7 +62,7 @@ fn chart(comparison: &Comparison, lines: Vec<usize>, shape: Option<usize>) -> Re
         Some(_) => comparison.methods[comparison.lines[i].method].clone(),
         None => comparison.name(&comparison.lines[i]),
     };
-    // The colours of the other charts, where those tell the cells apart.
+    // The colours of the other charts, where those differ from cell to cell.
     let one_shape = shape.is_some() || comparison.shapes.len() == 1;
     let by_method = one_shape && comparison.methods.len() <= MOST;
     // Steps of samplers see unequal numbers of tokens.
@@ -99,26 +96,11 @@ fn chart(comparison: &Comparison, lines: Vec<usize>, shape: Option<usize>) -> Re
     let evaluated = curves.iter().any(|curve| !curve.measured.evaluations.is_empty());
     let first = curves.iter().filter_map(|curve| curve.measured.loss.first()).copied().fold(0.0, f64::max);
     let limit = first * BLOWN_UP;
-    let top = TOP + legend.height() + 30;
-    let rows = if evaluated { 2 } else { 1 };
-    let svg = svg(top + rows * (PANEL + ROOM) - ROOM + 56, |canvas| {
-        let title = format!("Learning curves{at}");
-        canvas.bold(&fit(&title, TITLE, (WIDTH - 2 * MARGIN) * 6 / 7), (MARGIN, 26), TITLE)?;
-        legend.draw(canvas, TOP)?;
-        let (middle, right) = (WIDTH / 2, WIDTH - MARGIN);
-        let panel = |sides, values| Panel { sides, top, values, limit };
-        if !evaluated {
-            return panel((MARGIN, right), Values::Loss).draw(canvas, &curves);
-        }
-        panel((MARGIN, middle - 14), Values::Loss).draw(canvas, &curves)?;
-        panel((middle + 14, right), Values::Perplexity).draw(canvas, &curves)?;
-        let below = Panel { top: top + PANEL + ROOM, ..panel((MARGIN, right), Values::Accuracy) };
-        below.draw(canvas, &curves)
-    })?;
-    let chart = match shape {
-        Some(shape) => format!("curves-{}", shape + 1),
-        None => "curves".into(),
-    };
+    let file = shape.map_or("curves".into(), |shape| format!("curves-{}", shape + 1));
+    let shown =
+        if evaluated { &[Values::Loss, Values::Perplexity, Values::Accuracy][..] } else { &[Values::Loss] };
+    let plot = Plot::new(&file, &format!("Learning curves{at}"), legend, 300);
+    let plot = shown.iter().fold(plot, |plot, values| panel(plot, &curves, *values, limit));
     let mut caption = caption(&curves, &at, evaluated, limit);
     if !left_out.is_empty() {
         let names = few(left_out.iter().map(name));
@@ -136,7 +118,7 @@ fn chart(comparison: &Comparison, lines: Vec<usize>, shape: Option<usize>) -> Re
     // The names of several shapes have their sizes in them.
     let note = size_note(comparison).filter(|_| shape.is_none() && comparison.shapes.len() > 1);
     caption.extend(note.map(|note| format!(" {}.", sentence(&note))));
-    Ok(Chart { name: chart, caption, svg })
+    plot.chart(caption)
 }
 
 /// The first of the names, and how many more there are.

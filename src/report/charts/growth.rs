@@ -2,32 +2,28 @@
 
 use super::super::table::Comparison;
 use super::Chart;
-use super::axis::{Scale, padded, tick_label};
-use super::canvas::{
-    ALARM, Anchor, GRID, INK, MUTED, Result, SMALL, TEXT, TITLE, WIDTH, method_color, svg, text_width,
-};
+use super::axis::padded;
+use super::canvas::{ALARM, Result, method_color};
 use super::legend::{Legend, Sign};
+use super::plot::{Axis, Plot, Ticks};
 use crate::measure::ScalerRecord;
 use crate::precision::ScalerConfig;
 
-/// More lines than this are not told apart.
+/// More lines than this look alike.
 const MOST: usize = 8;
-const TOP: i32 = 46;
-const PANEL: i32 = 220;
-const MARGIN: i32 = 20;
 
-/// `None` without a dynamic scaler that ran to its end.
-pub fn growth(comparison: &Comparison) -> Result<Option<Chart>> {
-    let record = |i: usize| -> Option<&ScalerRecord> {
+/// Nothing without a dynamic scaler that ran to its end.
+pub fn growth(comparison: &Comparison) -> Result<Vec<Chart>> {
+    let record = |i: usize| -> Option<(usize, &ScalerRecord)> {
         let line = &comparison.lines[i];
         let dynamic = matches!(line.cell.precision.scaler, Some(ScalerConfig::Dynamic(_)));
-        line.measured()?.scaler.as_ref().filter(|_| dynamic)
+        Some((i, line.measured()?.scaler.as_ref().filter(|_| dynamic)?))
     };
     let drawn: Vec<(usize, &ScalerRecord)> =
-        (0..comparison.lines.len()).filter_map(|i| Some((i, record(i)?))).take(MOST).collect();
-    if drawn.is_empty() {
-        return Ok(None);
-    }
+        (0..comparison.lines.len()).filter_map(record).take(MOST).collect();
+    let Some(steps) = drawn.iter().map(|(_, record)| record.scales.len()).max() else {
+        return Ok(Vec::new());
+    };
     let mut legend = Legend::default();
     for (place, (i, _)) in drawn.iter().enumerate() {
         legend.add(Sign::Line(method_color(place)), &comparison.name(&comparison.lines[*i]));
@@ -35,47 +31,27 @@ pub fn growth(comparison: &Comparison) -> Result<Option<Chart>> {
     if drawn.iter().any(|(_, record)| record.skipped > 0) {
         legend.add(Sign::Cross, "skipped");
     }
-    let top = TOP + legend.height() + 30;
-    let bottom = top + PANEL;
-    let exponents: Vec<f64> =
-        drawn.iter().flat_map(|(_, record)| record.scales.iter().map(|scale| scale.log2())).collect();
-    let steps = drawn.iter().map(|(_, record)| record.scales.len()).max().unwrap_or(1).max(2);
-    let svg = svg(bottom + 56, |canvas| {
-        canvas.bold("Scale of dynamic gradient scalers", (MARGIN, 26), TITLE)?;
-        legend.draw(canvas, TOP)?;
-        canvas.text("scale, logarithmic", (MARGIN, top - 16), TEXT, INK, Anchor::Left)?;
-        let (low, high) = padded(&exponents, false);
-        let y = Scale::new((low.min(high - 2.0), high), (bottom, top), false);
-        let whole = y.ticks(6).into_iter().filter(|tick| tick.fract() == 0.0);
-        let ticks: Vec<(i32, String)> = whole.map(|v| (y.pixel(v), format!("2^{}", tick_label(v)))).collect();
-        let left = MARGIN + 8 + ticks.iter().map(|(_, text)| text_width(text, SMALL)).max().unwrap_or(0);
-        let right = WIDTH - MARGIN;
-        for (pixel, text) in &ticks {
-            canvas.line(&[(left, *pixel), (right, *pixel)], GRID, 1)?;
-            canvas.text(text, (left - 6, *pixel), SMALL, MUTED, Anchor::Right)?;
-        }
-        canvas.line(&[(left, bottom), (right, bottom)], MUTED, 1)?;
-        let x = Scale::new((1.0, steps as f64), (left + 6, right - 24), false);
-        for tick in x.ticks(6).into_iter().filter(|tick| tick.fract() == 0.0) {
-            canvas.text(&tick_label(tick), (x.pixel(tick), bottom + 14), SMALL, MUTED, Anchor::Middle)?;
-        }
-        canvas.text("step", ((left + right) / 2, bottom + 36), TEXT, INK, Anchor::Middle)?;
-        let place = |step: usize, scale: f64| (x.pixel(step as f64), y.pixel(scale.log2()));
-        for (sign, (_, record)) in drawn.iter().enumerate() {
-            let points: Vec<(i32, i32)> =
-                record.scales.iter().enumerate().map(|(i, scale)| place(i + 1, *scale)).collect();
-            canvas.line(&points, method_color(sign), 2)?;
-        }
-        for (_, record) in &drawn {
-            for step in &record.skipped_steps {
-                canvas.cross(place(*step, record.scales[step - 1]), 3, ALARM)?;
+    let scales = drawn.iter().flat_map(|(_, record)| &record.scales);
+    let (low, high) = padded(&scales.map(|scale| scale.log2()).collect::<Vec<_>>(), false);
+    let x = Axis { ticks: Ticks::Whole(6), ..Axis::level("step", (1.0, steps.max(2) as f64)) };
+    let y = Axis {
+        ticks: Ticks::Whole(6),
+        label: |exponent| format!("2^{exponent}"),
+        ..Axis::new("scale, logarithmic", (low.min(high - 2.0), high))
+    };
+    let plot =
+        Plot::new("growth", "Scale of dynamic gradient scalers", legend, 220).panel(x, y, |canvas, area| {
+            let place = |step: usize, scale: f64| area.at(step as f64, scale.log2());
+            for (sign, (_, record)) in drawn.iter().enumerate() {
+                let points = record.scales.iter().zip(1..).map(|(scale, step)| place(step, *scale));
+                canvas.line(&points.collect::<Vec<_>>(), method_color(sign), 2)?;
             }
-        }
-        Ok(())
-    })?;
-    let caption =
-        "The scale after each step. It falls after a step that was skipped, since a gradient was not \
-                   finite, and grows after many that were not."
-            .to_string();
-    Ok(Some(Chart { name: "growth".into(), caption, svg }))
+            let skipped = drawn.iter().flat_map(|(_, record)| {
+                record.skipped_steps.iter().map(|step| place(*step, record.scales[step - 1]))
+            });
+            skipped.into_iter().try_for_each(|at| canvas.cross(at, 3, ALARM))
+        });
+    let caption = "The scale after each step. It falls after a step that was skipped, since a gradient was not finite, \
+                   and grows after many that were not.";
+    Ok(vec![plot.chart(caption)?])
 }

@@ -2,7 +2,9 @@
 
 use plotters::style::RGBColor;
 
-use super::canvas::{ALARM, Anchor, Canvas, INK, Result, TEXT, WIDTH, fit, method_color, text_width};
+use super::canvas::{
+    ALARM, Anchor, Canvas, INK, MUTED, Result, SMALL, TEXT, WIDTH, fit, method_color, text_width,
+};
 
 const ROW: i32 = 20;
 const SIGN: i32 = 20;
@@ -21,6 +23,8 @@ pub enum Sign {
     Cross,
     /// A line, such as the Pareto front.
     Line(RGBColor),
+    /// The number of a shape.
+    Number(usize),
 }
 
 #[derive(Default)]
@@ -29,6 +33,15 @@ pub struct Legend {
 }
 
 impl Legend {
+    /// One sign for each of the names, made of its number.
+    pub fn of<'n>(names: impl IntoIterator<Item = &'n String>, sign: impl Fn(usize) -> Sign) -> Self {
+        let mut legend = Self::default();
+        for (i, name) in names.into_iter().enumerate() {
+            legend.add(sign(i), name);
+        }
+        legend
+    }
+
     pub fn add(&mut self, sign: Sign, name: &str) {
         self.items.push((sign, fit(name, TEXT, WIDTH - 2 * GAP - SIGN)));
     }
@@ -65,6 +78,7 @@ impl Legend {
                 }
                 Sign::Stroke => canvas.rect((x + 5, y - 7), (x + 7, y + 7), INK)?,
                 Sign::Cross => canvas.cross((x + 6, y), 4, ALARM)?,
+                Sign::Number(n) => canvas.text(&n.to_string(), (x + 4, y), SMALL, MUTED, Anchor::Left)?,
                 Sign::Line(color) => canvas.line(&[(x - 2, y), (x + 14, y)], color, 2)?,
             }
             canvas.text(name, (x + SIGN, y), TEXT, INK, Anchor::Left)?;

@@ -1,21 +1,15 @@
 //! Time and memory over each swept size: one line a method, the other sizes held.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::labels::{size_name, size_value};
-use super::super::table::{Comparison, Quantity};
+use super::super::table::Comparison;
 use super::Chart;
-use super::axis::{Scale, from_zero, padded, tick_label};
-use super::canvas::{
-    ALARM, Anchor, Canvas, GRID, INK, MUTED, Result, SMALL, TEXT, TITLE, WIDTH, fit, method_color, svg,
-    text_width,
-};
+use super::axis::{from_zero, padded};
+use super::canvas::{ALARM, Canvas, Result, method_color};
 use super::legend::{Legend, Sign};
-use crate::words::text::{byte_unit, time_unit};
+use super::plot::{Area, Axis, Plot, Ticks};
 
-const TOP: i32 = 46;
-const PANEL: i32 = 300;
-const MARGIN: i32 = 20;
 /// Height of one cross.
 const STACK: i32 = 15;
 
@@ -56,135 +50,79 @@ fn sweep(comparison: &Comparison, key: &str) -> Option<Sweep> {
         }
     }
     let measured = |points: &[(f64, usize)]| {
-        let mut values: Vec<f64> = points
-            .iter()
-            .filter(|(_, i)| comparison.lines[*i].measured().is_some())
-            .map(|(x, _)| *x)
-            .collect();
-        values.sort_by(f64::total_cmp);
-        values.dedup();
-        values.len()
+        let ran = points.iter().filter(|(_, i)| comparison.lines[*i].measured().is_some());
+        ran.map(|(x, _)| x.to_bits()).collect::<BTreeSet<u64>>().len()
     };
     // max_by_key takes the last of equals.
     let (held, mut points) = groups.into_iter().rev().max_by_key(|(_, points)| measured(points))?;
     points.sort_by(|a, b| a.0.total_cmp(&b.0));
     // A preset stands for its dimensions.
-    let told = held.into_iter().zip(&others).filter(|(_, size)| comparison.label_sizes.contains(size));
-    let held = told.map(|(named, _)| named).collect::<Vec<_>>().join(", ");
+    let named = held.into_iter().zip(&others).filter(|(_, size)| comparison.label_sizes.contains(size));
+    let held = named.map(|(named, _)| named).collect::<Vec<_>>().join(", ");
     (measured(&points) >= 2).then(|| Sweep { key: key.into(), held, points })
 }
 
 fn chart(comparison: &Comparison, sweep: &Sweep) -> Result<Chart> {
     let name = size_name(&sweep.key);
-    let mut legend = Legend::default();
-    for (method, label) in comparison.methods.iter().enumerate() {
-        legend.add(Sign::Marker(method), label);
-    }
+    let mut legend = Legend::of(&comparison.methods, Sign::Marker);
     if sweep.points.iter().any(|(_, i)| comparison.lines[*i].measured().is_none()) {
         legend.add(Sign::Cross, "no measurement (oom, failed or not run)");
     }
-    let (held, legend_top) = match sweep.held.as_str() {
-        "" => (String::new(), TOP),
-        held => (format!("at {held}"), TOP + 22),
-    };
-    let top = legend_top + legend.height() + 30;
-    let svg = svg(top + PANEL + 56, |canvas| {
-        canvas.bold(&format!("Time and memory over {name}"), (MARGIN, 26), TITLE)?;
-        canvas.text(&fit(&held, TEXT, WIDTH - 2 * MARGIN), (MARGIN, 50), TEXT, MUTED, Anchor::Left)?;
-        legend.draw(canvas, legend_top)?;
-        let middle = WIDTH / 2;
-        let panels = [(Quantity::Step, MARGIN, middle - 14), (Quantity::Peak, middle + 14, WIDTH - MARGIN)];
-        for (quantity, from, to) in panels {
-            panel(canvas, comparison, sweep, quantity, (from, to), top)?;
-        }
-        Ok(())
-    })?;
-    let held = if held.is_empty() { String::new() } else { format!(", {held}") };
-    Ok(Chart {
-        name: format!("lines-{}", sweep.key.replace(['.', '_'], "-")),
-        caption: format!("Median step time and measured peak memory over {name}{held}."),
-        svg,
-    })
+    let held = if sweep.held.is_empty() { String::new() } else { format!("at {}", sweep.held) };
+    let file = format!("lines-{}", sweep.key.replace(['.', '_'], "-"));
+    let mut plot = Plot::new(&file, &format!("Time and memory over {name}"), legend, 300).subtitle(held);
+    for column in ["step_s_median", "live_peak_bytes"] {
+        let value = |i: usize| comparison.value(column, i);
+        let values: Vec<f64> = sweep.points.iter().filter_map(|(_, i)| value(*i)).collect();
+        let low = values.iter().copied().fold(f64::INFINITY, f64::min);
+        let high = values.iter().copied().fold(0.0, f64::max);
+        let xs: Vec<f64> = sweep.points.iter().map(|(x, _)| *x).collect();
+        let ends = (xs[0], xs[xs.len() - 1]);
+        let log_x = ends.0 > 0.0 && ends.1 >= 8.0 * ends.0;
+        // On two logarithmic axes a cost in proportion to the size is a straight line.
+        let log_y = low > 0.0 && high >= low * if log_x { 4.0 } else { 10.0 };
+        let range = if log_y { padded(&values, true) } else { from_zero(values.into_iter()) };
+        let (unit, size) = comparison.frame.unit(column).of_axis(high);
+        // The crosses of missing values have a strip of their own above the data.
+        let missing_at =
+            |x: f64| sweep.points.iter().filter(|(at, i)| *at == x && value(*i).is_none()).count();
+        let strip = xs.iter().map(|x| missing_at(*x)).max().unwrap_or(0) as i32 * STACK;
+        let x = Axis { log: log_x, room: (20, 24), ticks: Ticks::At(xs), ..Axis::level(name.clone(), ends) };
+        let title = format!("{} in {unit}", comparison.frame.heading(column));
+        let y = Axis { log: log_y, room: (0, strip), ..Axis::new(title, (range.0 / size, range.1 / size)) };
+        plot = plot.panel(x, y, move |canvas, area| {
+            draw(canvas, area, comparison, sweep, &|i| Some(comparison.value(column, i)? / size))
+        });
+    }
+    let held = if sweep.held.is_empty() { String::new() } else { format!(", at {}", sweep.held) };
+    plot.chart(format!("Median step time and measured peak memory over {name}{held}."))
 }
 
-fn panel(
+fn draw(
     canvas: &Canvas,
+    area: &Area,
     comparison: &Comparison,
     sweep: &Sweep,
-    quantity: Quantity,
-    (from, to): (i32, i32),
-    top: i32,
+    value: &dyn Fn(usize) -> Option<f64>,
 ) -> Result {
-    let bottom = top + PANEL;
-    let value = |i: usize| comparison.lines[i].measured().map(|m| quantity.of(m));
-    let values: Vec<f64> = sweep.points.iter().filter_map(|(_, i)| value(*i)).collect();
-    let (low, high) =
-        values.iter().fold((f64::INFINITY, 0.0f64), |(low, high), v| (low.min(*v), high.max(*v)));
-    let xs: Vec<f64> = sweep.points.iter().map(|(x, _)| *x).collect();
-    let (x_low, x_high) = (xs[0], xs[xs.len() - 1]);
-    let log_x = x_low > 0.0 && x_high >= 8.0 * x_low;
-    // On two logarithmic axes a cost in proportion to the size is a straight line.
-    let log_y = low > 0.0 && high >= low * if log_x { 4.0 } else { 10.0 };
-    let range = if log_y { padded(&values, true) } else { from_zero(values.iter().copied()) };
-    let (unit, unit_scale) = match quantity {
-        Quantity::Peak => byte_unit(high),
-        _ => time_unit(high),
-    };
-    let what = if quantity == Quantity::Peak { "peak memory" } else { "step time" };
-    let title = format!("{what} in {unit}{}", if log_y { ", logarithmic" } else { "" });
-    canvas.text(&title, (from, top - 16), TEXT, INK, Anchor::Left)?;
-
-    // The crosses of missing values have a strip of their own above the data.
-    let missing_at = |x: f64| sweep.points.iter().filter(|(at, i)| *at == x && value(*i).is_none()).count();
-    let strip = xs.iter().map(|x| missing_at(*x)).max().unwrap_or(0) as i32 * STACK;
-    let y = Scale::new((range.0 / unit_scale, range.1 / unit_scale), (bottom, top + strip), log_y);
-    let ticks: Vec<(i32, String)> = y.ticks(6).into_iter().map(|v| (y.pixel(v), tick_label(v))).collect();
-    let left = from + 8 + ticks.iter().map(|(_, text)| text_width(text, SMALL)).max().unwrap_or(0);
-    for (pixel, text) in &ticks {
-        canvas.line(&[(left, *pixel), (to, *pixel)], GRID, 1)?;
-        canvas.text(text, (left - 6, *pixel), SMALL, MUTED, Anchor::Right)?;
-    }
-    canvas.line(&[(left, bottom), (to, bottom)], MUTED, 1)?;
-
-    let x = Scale::new((x_low, x_high), (left + 20, to - 24), log_x);
-    let mut free_from = i32::MIN;
-    for value in &xs {
-        let (pixel, text) = (x.pixel(*value), tick_label(*value));
-        let half = text_width(&text, SMALL) / 2;
-        // A value whose label has no room keeps its points.
-        if pixel - half > free_from {
-            canvas.text(&text, (pixel, bottom + 14), SMALL, MUTED, Anchor::Middle)?;
-            free_from = pixel + half + 8;
-        }
-    }
-    let axis = format!("{}{}", size_name(&sweep.key), if log_x { " (logarithmic)" } else { "" });
-    canvas.text(&axis, ((left + to) / 2, bottom + 36), TEXT, INK, Anchor::Middle)?;
-
     let mut missing: BTreeMap<i32, i32> = BTreeMap::new();
     for method in 0..comparison.methods.len() {
-        let of_method = || sweep.points.iter().filter(|(_, i)| comparison.lines[*i].method == method);
-        let place = |x_value: f64, v: f64| (x.pixel(x_value), y.pixel(v / unit_scale));
+        let of_method: Vec<&(f64, usize)> =
+            sweep.points.iter().filter(|(_, i)| comparison.lines[*i].method == method).collect();
+        let place = |(at, i): &(f64, usize)| Some(area.at(*at, value(*i)?));
         // A missing value breaks the line: nothing is known there.
-        let mut run = Vec::new();
-        for (at, i) in of_method() {
-            match value(*i) {
-                Some(v) => run.push(place(*at, v)),
-                None => {
-                    canvas.line(&run, method_color(method), 2)?;
-                    run.clear();
-                    let stacked = missing.entry(x.pixel(*at)).or_insert(0);
-                    let at = (x.pixel(*at), top + *stacked * STACK);
-                    *stacked += 1;
-                    canvas.cross(at, 4, ALARM)?;
-                    canvas.marker(method, (at.0 + 13, at.1), 3)?;
-                }
-            }
+        for run in of_method.split(|point| place(point).is_none()) {
+            let points: Vec<(i32, i32)> = run.iter().filter_map(|point| place(point)).collect();
+            canvas.line(&points, method_color(method), 2)?;
+            points.into_iter().try_for_each(|at| canvas.marker(method, at, 4))?;
         }
-        canvas.line(&run, method_color(method), 2)?;
-        for (at, i) in of_method() {
-            if let Some(v) = value(*i) {
-                canvas.marker(method, place(*at, v), 4)?;
-            }
+        for (at, _) in of_method.iter().filter(|point| place(point).is_none()) {
+            let x = area.x.pixel(*at);
+            let stacked = missing.entry(x).or_insert(0);
+            let y = area.top + *stacked * STACK;
+            *stacked += 1;
+            canvas.cross((x, y), 4, ALARM)?;
+            canvas.marker(method, (x + 13, y), 3)?;
         }
     }
     Ok(())

@@ -2,94 +2,67 @@
 
 use super::super::table::{Comparison, Line};
 use super::Chart;
-use super::axis::{Scale, from_zero, tick_label};
-use super::canvas::{ALARM, Anchor, GRID, INK, MUTED, Result, SMALL, TEXT, TITLE, WIDTH, method_color, svg};
+use super::axis::from_zero;
+use super::canvas::{ALARM, Anchor, Result, SMALL, method_color};
 use super::legend::{Legend, Sign};
-use crate::measure::GradientHistogram;
-use crate::measure::{FIRST, SMALLEST, SMALLEST_NORMAL};
+use super::plot::{Axis, Plot, Ticks};
+use crate::measure::{FIRST, Magnitudes, SMALLEST, SMALLEST_NORMAL};
 
-/// More lines than this are not told apart.
+/// More lines than this look alike.
 const MOST: usize = 8;
-const TOP: i32 = 46;
-const PANEL: i32 = 300;
-const MARGIN: i32 = 20;
 /// Numbers from 2^16 on are beyond fp16's largest, 65504.
 const LARGEST: i32 = 16;
 
-/// Of the first of the sizes where gradients were counted; `None` without one.
-pub fn magnitudes(comparison: &Comparison) -> Result<Option<Chart>> {
-    let counted = |line: &Line| -> Option<GradientHistogram> { line.measured()?.gradient_histogram.clone() };
-    let Some(shape) = comparison.lines.iter().find(|line| counted(line).is_some()).map(|line| line.shape)
-    else {
-        return Ok(None);
+/// Of the first of the sizes where gradients were counted; nothing without one.
+pub fn magnitudes(comparison: &Comparison) -> Result<Vec<Chart>> {
+    let counted = |line: &Line| -> Option<(usize, usize, Vec<f64>)> {
+        let of: &Magnitudes = &line.measured()?.gradient_histogram.as_ref()?.activations;
+        Some((line.shape, line.method, of.bins.iter().map(|count| of.share(*count) * 100.0).collect()))
     };
-    let of_shape = comparison.lines.iter().filter(|line| line.shape == shape);
-    let drawn: Vec<(usize, GradientHistogram)> =
-        of_shape.filter_map(|line| Some((line.method, counted(line)?))).take(MOST).collect();
-    let shares = |histogram: &GradientHistogram| -> Vec<f64> {
-        let of = &histogram.activations;
-        of.bins.iter().map(|count| of.share(*count) * 100.0).collect()
-    };
-
+    let mut drawn: Vec<_> = comparison.lines.iter().filter_map(counted).collect();
+    let Some(&(first, _, ref bins)) = drawn.first() else { return Ok(Vec::new()) };
+    let end = FIRST + bins.len() as i32;
+    drawn.retain(|(shape, ..)| *shape == first);
+    drawn.truncate(MOST);
     let mut legend = Legend::default();
-    for (place, (method, _)) in drawn.iter().enumerate() {
+    for (place, (_, method, _)) in drawn.iter().enumerate() {
         legend.add(Sign::Marker(place), &comparison.methods[*method]);
     }
-    let top = TOP + legend.height() + 30;
-    let bottom = top + PANEL;
-    let end = FIRST + drawn[0].1.activations.bins.len() as i32;
-    let svg = svg(bottom + 56, |canvas| {
-        canvas.bold("Sizes of gradients", (MARGIN, 26), TITLE)?;
-        legend.draw(canvas, TOP)?;
-        let (left, right) = (MARGIN + 40, WIDTH - MARGIN);
-        let x = Scale::new((f64::from(FIRST), f64::from(end)), (left, right), false);
-        let y = Scale::new(
-            from_zero(drawn.iter().flat_map(|(_, histogram)| shares(histogram))),
-            // Above the highest curve the limits' names have a line of their own.
-            (bottom, top + 18),
-            false,
-        );
-        let title = "share of the gradients of activations in %, by power of two";
-        canvas.text(title, (MARGIN, top - 16), TEXT, INK, Anchor::Left)?;
-        for tick in y.ticks(6) {
-            canvas.line(&[(left, y.pixel(tick)), (right, y.pixel(tick))], GRID, 1)?;
-            canvas.text(&tick_label(tick), (left - 6, y.pixel(tick)), SMALL, MUTED, Anchor::Right)?;
+    let x = Axis {
+        ticks: Ticks::At((FIRST..=end).step_by(4).map(f64::from).collect()),
+        label: |exponent| format!("2^{exponent}"),
+        room: (12, 12),
+        ..Axis::level("size, with the scale", (f64::from(FIRST), f64::from(end)))
+    };
+    let y = Axis {
+        // Above the highest curve the limits' names have a line of their own.
+        room: (0, 18),
+        ..Axis::new(
+            "share of the gradients of activations in %, by power of two",
+            from_zero(drawn.iter().flat_map(|(_, _, shares)| shares.iter().copied())),
+        )
+    };
+    let plot = Plot::new("gradients", "Sizes of gradients", legend, 300).panel(x, y, |canvas, area| {
+        for (exponent, what) in [(SMALLEST, "zero"), (SMALLEST_NORMAL, "digits lost"), (LARGEST, "infinite")]
+        {
+            let x = area.x.pixel(f64::from(exponent));
+            canvas.line(&[(x, area.top), (x, area.bottom)], ALARM, 1)?;
+            let (at, side) = if exponent == LARGEST { (x + 4, Anchor::Left) } else { (x - 4, Anchor::Right) };
+            canvas.text(what, (at, area.top + 8), SMALL, ALARM, side)?;
         }
-        for exponent in (FIRST..=end).step_by(4) {
-            let at = (x.pixel(f64::from(exponent)), bottom + 14);
-            canvas.text(&format!("2^{exponent}"), at, SMALL, MUTED, Anchor::Middle)?;
-        }
-        let limits = [(SMALLEST, "zero"), (SMALLEST_NORMAL, "digits lost"), (LARGEST, "infinite")];
-        for (exponent, _) in limits {
-            let at = x.pixel(f64::from(exponent));
-            canvas.line(&[(at, top), (at, bottom)], ALARM, 1)?;
-        }
-        for (exponent, what) in limits {
-            let (at, side) = match exponent {
-                LARGEST => (4, Anchor::Left),
-                _ => (-4, Anchor::Right),
-            };
-            canvas.text(what, (x.pixel(f64::from(exponent)) + at, top + 8), SMALL, ALARM, side)?;
-        }
-        canvas.line(&[(left, bottom), (right, bottom)], MUTED, 1)?;
-        canvas.text("size, with the scale", ((left + right) / 2, bottom + 36), TEXT, INK, Anchor::Middle)?;
-        for (place, (_, histogram)) in drawn.iter().enumerate() {
+        for (place, (_, _, shares)) in drawn.iter().enumerate() {
             // A bin's value stands at its middle.
-            let points: Vec<(i32, i32)> = shares(histogram)
-                .into_iter()
-                .enumerate()
-                .map(|(bin, share)| (x.pixel(f64::from(FIRST + bin as i32) + 0.5), y.pixel(share)))
-                .collect();
+            let points = shares.iter().zip(FIRST..).map(|(share, bin)| area.at(f64::from(bin) + 0.5, *share));
+            let points: Vec<(i32, i32)> = points.collect();
             canvas.line(&points, method_color(place), 2)?;
             // Each method has marks at bins of its own, where there is something.
-            for point in points.iter().skip(place).step_by(MOST).filter(|point| point.1 < bottom) {
+            for point in points.iter().skip(place).step_by(MOST).filter(|point| point.1 < area.bottom) {
                 canvas.marker(place, *point, 3)?;
             }
         }
         Ok(())
-    })?;
-    let caption = "Gradients of the results of operators in one step after the last, as backward passed them \
-                   on: times the scale where the loss is scaled. fp16 turns what lies left of 2^-24 into zero."
-        .to_string();
-    Ok(Some(Chart { name: "gradients".into(), caption, svg }))
+    });
+    let caption = "Gradients of the results of operators in one step after the last, as backward passed them on: times \
+                   the scale where the loss is scaled. fp16 turns what lies left of 2^-24 into zero.";
+    Ok(vec![plot.chart(caption)?])
 }

@@ -1,4 +1,4 @@
-//! Charts of a comparison, drawn by Plotters as SVG.
+//! Charts of a comparison, drawn by Plotters as SVG. A chart is a file of this folder and a line of [`CHARTS`].
 
 mod axis;
 mod bars;
@@ -9,10 +9,13 @@ mod growth;
 mod legend;
 mod lines;
 mod magnitudes;
+mod plot;
 mod png;
 mod scales;
 mod scatter;
 mod timeline;
+
+use serde::Serialize;
 
 use super::table::Comparison;
 
@@ -21,6 +24,7 @@ pub use png::png;
 pub use timeline::timeline;
 
 /// A drawn chart.
+#[derive(Clone, Serialize)]
 pub struct Chart {
     /// The file's name without its ending.
     pub name: String,
@@ -29,9 +33,18 @@ pub struct Chart {
     pub svg: String,
 }
 
-/// Every chart that the rows allow: bars, the scatter where methods were measured at equal sizes,
-/// lines where a size is swept, curves where language models trained, losses over static scales,
-/// dynamic ones over the steps, and the sizes of gradients where they were counted. None when nothing was measured.
+/// Every kind of chart, in the order of the report; each draws nothing where the rows do not allow it.
+const CHARTS: &[fn(&Comparison) -> canvas::Result<Vec<Chart>>] = &[
+    bars::bars,
+    scatter::scatter,
+    lines::lines,
+    curves::curves,
+    scales::scales,
+    growth::growth,
+    magnitudes::magnitudes,
+];
+
+/// Every chart that the rows allow; none when nothing was measured.
 ///
 /// # Errors
 /// When Plotters cannot draw.
@@ -39,14 +52,9 @@ pub fn draw(comparison: &Comparison) -> miette::Result<Vec<Chart>> {
     if comparison.lines.iter().all(|line| line.measured().is_none()) {
         return Ok(Vec::new());
     }
-    let mut charts = vec![bars::time(comparison)?, bars::memory(comparison)?];
-    charts.extend(scatter::scatter(comparison)?);
-    charts.extend(lines::lines(comparison)?);
-    charts.extend(curves::curves(comparison)?);
-    charts.extend(scales::scales(comparison)?);
-    charts.extend(growth::growth(comparison)?);
-    charts.extend(magnitudes::magnitudes(comparison)?);
-    Ok(charts)
+    let charts: Vec<Vec<Chart>> =
+        CHARTS.iter().map(|chart| chart(comparison)).collect::<miette::Result<_>>()?;
+    Ok(charts.into_iter().flatten().collect())
 }
 
 #[cfg(test)]

@@ -187,8 +187,8 @@ fn labels_of_scales_and_gradients_never_meet() {
         let scaler = recipe.cells[i].precision.scaler.expect("every cell has one");
         let measured = row.measurement.as_mut().expect("a measured row");
         let scale = scaler.first_scale() as f32;
-        let told: Vec<Vec<f32>> = (0..40).map(|step| vec![f32::from(u8::from(step > i)), scale]).collect();
-        measured.scaler = Some(ScalerRecord::new(scaler.first_scale(), &told));
+        let updates: Vec<Vec<f32>> = (0..40).map(|step| vec![f32::from(u8::from(step > i)), scale]).collect();
+        measured.scaler = Some(ScalerRecord::new(scaler.first_scale(), &updates));
         let mut activations = Magnitudes::default();
         activations.add(&(0..500).map(|n| (n as f32 / 50.0 - 8.0).exp() * scale).collect::<Vec<_>>());
         let parameters = activations.clone();
@@ -259,8 +259,9 @@ fn a_bar_far_longer_than_the_others_is_broken_off() {
             ok_row(cell, if i == 2 { slowest } else { 0.1 }, 0.1, 1 << 30)
         };
         let rows: Vec<Row> = recipe.cells.iter().enumerate().map(row).collect();
-        let chart = bars::time(&Comparison::new(&recipe, &rows)).expect("a chart");
-        assert_labels_are_apart(&chart, "broken");
+        let charts = bars::bars(&Comparison::new(&recipe, &rows)).expect("charts");
+        let chart = &charts[0];
+        assert_labels_are_apart(chart, "broken");
         (chart.caption.contains("A broken bar is longer"), chart.svg.contains("33.1 s"))
     };
     assert_eq!(of(30.0), (true, true));

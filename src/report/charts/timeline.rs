@@ -6,16 +6,14 @@ use std::collections::BTreeMap;
 use plotters::style::RGBColor;
 
 use super::Chart;
-use super::axis::{Scale, tick_label};
 use super::canvas::{
-    Anchor, Canvas, GRID, INK, MUTED, Result, SMALL, TEXT, TITLE, WIDTH, fit, method_color, svg, text_width,
-    tint,
+    Anchor, GRID, INK, MUTED, Result, SMALL, TEXT, WIDTH, method_color, svg, text_width, tint,
 };
 use super::legend::{Legend, Sign};
+use super::plot::{Axis, BELOW, MARGIN, Ticks};
 use crate::device::trace::{Activity, ActivityKind, Mark, Summary, span};
 use crate::words::text::{percent, seconds, time_unit};
 
-const MARGIN: i32 = 20;
 const LEGEND: i32 = 62;
 /// Height of all lanes together, as long as each has room for its name.
 const MOST: i32 = 640;
@@ -34,18 +32,18 @@ enum Family {
     OnDevice,
 }
 
-/// In the order of the legend.
-const FAMILIES: [(Family, &str); 7] = [
-    (Family::Matmul, "matrix products"),
-    (Family::Elementwise, "element-wise kernels"),
-    (Family::Reduction, "reductions"),
-    (Family::Other, "other kernels"),
-    (Family::ToDevice, "copies to the device"),
-    (Family::ToHost, "copies to the host"),
-    (Family::OnDevice, "copies on the device"),
+/// Name and colour, in the order of the legend and of [`Family`].
+const FAMILIES: [(Family, &str, usize); 7] = [
+    (Family::Matmul, "matrix products", 0),
+    (Family::Elementwise, "element-wise kernels", 1),
+    (Family::Reduction, "reductions", 2),
+    (Family::Other, "other kernels", 7),
+    (Family::ToDevice, "copies to the device", 4),
+    (Family::ToHost, "copies to the host", 6),
+    (Family::OnDevice, "copies on the device", 5),
 ];
 
-/// Parts of the kernel names of cuBLASLt, CUTLASS, CubeCL and Burn that tell a family, the first
+/// Parts of the kernel names of cuBLASLt, CUTLASS, CubeCL and Burn that show a family, the first
 /// that fits: `splitKreduce` of cuBLASLt belongs to its matrix product.
 const NAMES: [(Family, &[&str]); 3] = [
     (Family::Matmul, &["gemm", "gemv", "nvjet", "cutlass", "cublas", "matmul", "cmma"]),
@@ -72,15 +70,7 @@ impl Family {
     }
 
     fn color(self) -> RGBColor {
-        method_color(match self {
-            Self::Matmul => 0,
-            Self::Elementwise => 1,
-            Self::Reduction => 2,
-            Self::Other => 7,
-            Self::ToDevice => 4,
-            Self::ToHost => 6,
-            Self::OnDevice => 5,
-        })
+        method_color(FAMILIES[self as usize].2)
     }
 }
 
@@ -119,12 +109,14 @@ pub fn timeline(name: &str, cell: &str, activities: &[Activity]) -> Result<Optio
     let right = WIDTH - MARGIN - 10;
 
     let title = format!("Timeline of one step: {cell}");
-    let svg = svg(bottom + 56, |canvas| {
-        // Bold letters are about a seventh wider.
-        canvas.bold(&fit(&title, TITLE, (WIDTH - 2 * MARGIN) * 6 / 7), (MARGIN, 24), TITLE)?;
+    let seconds = summary.span as f64 * 1e-9;
+    let (unit, size) = time_unit(seconds);
+    let time = Axis { ticks: Ticks::About(8), ..Axis::new(format!("time in {unit}"), (0.0, seconds / size)) };
+    let svg = svg(bottom + BELOW, |canvas| {
+        canvas.title(&title)?;
         canvas.text(&facts(&summary), (MARGIN, 48), TEXT, MUTED, Anchor::Left)?;
         legend.draw(canvas, LEGEND)?;
-        time_axis(canvas, summary.span, (left, right), (top, bottom))?;
+        time.draw_below(canvas, (left, right), (top, bottom))?;
         for (lane, (label, activities)) in labels.iter().zip(streams.values()).enumerate() {
             let y = top + lane as i32 * pitch;
             canvas.text(label, (left - 10, y + pitch / 2), TEXT, INK, Anchor::Right)?;
@@ -140,7 +132,7 @@ pub fn timeline(name: &str, cell: &str, activities: &[Activity]) -> Result<Optio
             let to = left
                 + ((*end).min(summary.span) as f64 / summary.span as f64 * f64::from(right - left)) as i32;
             canvas.line(&[(to, top - names), (to, bottom)], INK, 1)?;
-            // A phase too short for its name is told by its neighbours.
+            // A phase too short for its name is known by its neighbours.
             if text_width(name, SMALL) + 8 <= to - from {
                 canvas.text(name, ((from + to) / 2, top - names / 2), SMALL, MUTED, Anchor::Middle)?;
             }
@@ -154,7 +146,7 @@ pub fn timeline(name: &str, cell: &str, activities: &[Activity]) -> Result<Optio
 /// Name and end of each phase, in nanoseconds from the origin.
 fn phases(marks: &[&Activity], origin: u64) -> Vec<(&'static str, u64)> {
     let end = |mark: &&Activity| match Mark::of(mark)? {
-        Mark::End(phase) => Some((phase.name(), mark.start.saturating_sub(origin))),
+        Mark::End(phase) => Some((phase.into_str(), mark.start.saturating_sub(origin))),
         Mark::TurnBegins | Mark::TurnEnds => None,
     };
     marks.iter().filter_map(end).collect()
@@ -177,7 +169,7 @@ fn facts(summary: &Summary) -> String {
 /// The families that occur, with the sum of their times.
 fn legend(activities: &[&Activity]) -> Legend {
     let mut legend = Legend::default();
-    for (family, name) in FAMILIES {
+    for (family, name, _) in FAMILIES {
         let times = activities.iter().filter(|a| Family::of(a) == family).map(|a| a.end - a.start);
         let time: u64 = times.sum();
         if time > 0 {
@@ -185,19 +177,6 @@ fn legend(activities: &[&Activity]) -> Legend {
         }
     }
     legend
-}
-
-fn time_axis(canvas: &Canvas, span: u64, (left, right): (i32, i32), (top, bottom): (i32, i32)) -> Result {
-    let span = span as f64 * 1e-9;
-    let (unit, size) = time_unit(span);
-    let scale = Scale::new((0.0, span / size), (left, right), false);
-    for tick in scale.ticks(8) {
-        let x = scale.pixel(tick);
-        canvas.line(&[(x, top), (x, bottom)], GRID, 1)?;
-        canvas.text(&tick_label(tick), (x, bottom + 12), SMALL, MUTED, Anchor::Middle)?;
-    }
-    let title = format!("time in {unit}");
-    canvas.text(&title, ((left + right) / 2, bottom + 36), TEXT, INK, Anchor::Middle)
 }
 
 /// A lane as it is drawn: each of its pixels shows the family that ran longest within it, paler
@@ -220,7 +199,7 @@ fn runs(activities: &[&Activity], origin: u64, span: u64, pixels: usize) -> Vec<
     for (i, shares) in busy.iter().enumerate() {
         let most = FAMILIES
             .iter()
-            .map(|(family, _)| *family)
+            .map(|(family, ..)| *family)
             .max_by(|a, b| shares[*a as usize].total_cmp(&shares[*b as usize]));
         let total: f64 = shares.iter().sum();
         let Some(family) = most.filter(|_| total > 0.0) else { continue };

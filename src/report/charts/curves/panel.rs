@@ -1,13 +1,10 @@
 //! One panel of learning curves: the values of every cell over its steps.
 
-use super::super::axis::{Scale, from_zero, padded, tick_label};
-use super::super::canvas::{
-    ALARM, Anchor, Canvas, GRID, INK, MUTED, Result, SMALL, TEXT, method_color, text_width, tint,
-};
+use super::super::axis::{from_zero, padded};
+use super::super::canvas::{ALARM, Canvas, Result, method_color, tint};
+use super::super::plot::{Area, Axis, Plot, Ticks};
 use crate::measure::{Evaluation, Measurement};
 
-/// Height of a panel.
-pub const PANEL: i32 = 300;
 /// From so many steps on, a mean runs over them.
 const MANY_STEPS: usize = 100;
 /// Pixels between the marks of a curve.
@@ -53,10 +50,6 @@ impl Curve<'_> {
         };
         (0..losses.len()).map(mean).collect()
     }
-
-    fn held_out(&self, of: fn(&Evaluation) -> f64) -> Vec<(f64, f64)> {
-        self.measured.evaluations.iter().map(|e| (self.at(e.step), of(e))).collect()
-    }
 }
 
 /// What a panel shows.
@@ -68,88 +61,84 @@ pub enum Values {
     Accuracy,
 }
 
-pub struct Panel {
-    /// Left and right edge.
-    pub sides: (i32, i32),
-    pub top: i32,
-    pub values: Values,
-    /// Losses are drawn up to here.
-    pub limit: f64,
+impl Values {
+    fn held_out(self, evaluation: &Evaluation) -> f64 {
+        match self {
+            Self::Loss => evaluation.loss,
+            Self::Perplexity => evaluation.perplexity(),
+            Self::Accuracy => evaluation.accuracy * 100.0,
+        }
+    }
+
+    /// What was seen at each evaluation, and its value.
+    fn marks(self, curve: &Curve) -> Vec<(f64, f64)> {
+        curve.measured.evaluations.iter().map(|e| (curve.at(e.step), self.held_out(e))).collect()
+    }
+
+    fn losses(self, curve: &Curve) -> Vec<(f64, f64)> {
+        if self == Self::Loss { curve.losses() } else { Vec::new() }
+    }
 }
 
-impl Panel {
-    pub fn draw(&self, canvas: &Canvas, curves: &[Curve]) -> Result {
-        let ((from, to), top, bottom) = (self.sides, self.top, self.top + PANEL);
-        let (held_out, limit): (fn(&Evaluation) -> f64, f64) = match self.values {
-            Values::Loss => (|e| e.loss, self.limit),
-            Values::Perplexity => (Evaluation::perplexity, self.limit.exp()),
-            Values::Accuracy => (|e| e.accuracy * 100.0, 100.0),
-        };
-        let train = |curve: &Curve| if self.values == Values::Loss { curve.losses() } else { Vec::new() };
-        let points = || curves.iter().flat_map(|c| train(c).into_iter().chain(c.held_out(held_out)));
-        let values: Vec<f64> =
-            points().map(|(_, value)| value.min(limit)).filter(|v| v.is_finite()).collect();
-        let low = values.iter().copied().fold(f64::INFINITY, f64::min);
-        let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        let log = low > 0.0 && high > 10.0 * low && self.values != Values::Accuracy;
-        let range = match self.values {
-            Values::Accuracy => from_zero(values.iter().copied()),
-            _ => padded(&values, log),
-        };
-        let marks = curves.iter().any(|curve| !curve.measured.evaluations.is_empty());
-        let title = match self.values {
-            Values::Loss if marks => "loss in nats: lines training, marks held-out",
-            Values::Loss => "training loss in nats",
-            Values::Perplexity => "held-out perplexity",
-            Values::Accuracy => "held-out tokens predicted in %",
-        };
-        let title = format!("{title}{}", if log { ", logarithmic" } else { "" });
-        canvas.text(&title, (from, top - 16), TEXT, INK, Anchor::Left)?;
+/// Adds a panel to a plot; losses are drawn up to the limit.
+pub fn panel<'c>(plot: Plot<'c>, curves: &'c [Curve], values: Values, limit: f64) -> Plot<'c> {
+    let limit = match values {
+        Values::Loss => limit,
+        Values::Perplexity => limit.exp(),
+        Values::Accuracy => 100.0,
+    };
+    let points: Vec<(f64, f64)> =
+        curves.iter().flat_map(|curve| values.losses(curve).into_iter().chain(values.marks(curve))).collect();
+    let heights = points.iter().map(|(_, value)| value.min(limit)).filter(|v| v.is_finite());
+    let heights: Vec<f64> = heights.collect();
+    let low = heights.iter().copied().fold(f64::INFINITY, f64::min);
+    let high = heights.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let log = low > 0.0 && high > 10.0 * low && values != Values::Accuracy;
+    let range = match values {
+        Values::Accuracy => from_zero(heights.into_iter()),
+        _ => padded(&heights, log),
+    };
+    let marks = curves.iter().any(|curve| !curve.measured.evaluations.is_empty());
+    let title = match values {
+        Values::Loss if marks => "loss in nats: lines training, marks held-out",
+        Values::Loss => "training loss in nats",
+        Values::Perplexity => "held-out perplexity",
+        Values::Accuracy => "held-out tokens predicted in %",
+    };
+    let by_tokens = curves.iter().any(|curve| curve.tokens.is_some());
+    let seen = if by_tokens { "real tokens seen" } else { "steps taken" };
+    let steps = points.iter().map(|(step, _)| *step).fold(1.0, f64::max);
+    let x = Axis { ticks: Ticks::Whole(5), ..Axis::level(seen, (0.0, steps)) };
+    let y = Axis { log, ..Axis::new(title, range) };
+    plot.panel(x, y, move |canvas, area| draw(canvas, area, curves, values, limit))
+}
 
-        let y = Scale::new(range, (bottom, top), log);
-        let ticks: Vec<(i32, String)> = y.ticks(6).into_iter().map(|v| (y.pixel(v), tick_label(v))).collect();
-        let left = from + 8 + ticks.iter().map(|(_, text)| text_width(text, SMALL)).max().unwrap_or(0);
-        for (pixel, text) in &ticks {
-            canvas.line(&[(left, *pixel), (to, *pixel)], GRID, 1)?;
-            canvas.text(text, (left - 6, *pixel), SMALL, MUTED, Anchor::Right)?;
-        }
-        let steps = points().map(|(step, _)| step).fold(1.0, f64::max);
-        let x = Scale::new((0.0, steps), (left + 6, to - 24), false);
-        for tick in x.ticks(5).into_iter().filter(|tick| tick.fract() == 0.0) {
-            canvas.text(&tick_label(tick), (x.pixel(tick), bottom + 14), SMALL, MUTED, Anchor::Middle)?;
-        }
-        canvas.line(&[(left, bottom), (to, bottom)], MUTED, 1)?;
-        let by_tokens = curves.iter().any(|curve| curve.tokens.is_some());
-        let seen = if by_tokens { "real tokens seen" } else { "steps taken" };
-        canvas.text(seen, ((left + to) / 2, bottom + 36), TEXT, INK, Anchor::Middle)?;
-
-        let place = |points: Vec<(f64, f64)>| -> Vec<(i32, i32)> {
-            points.into_iter().map(|(step, value)| (x.pixel(step), y.pixel(value.min(limit)))).collect()
-        };
-        // Below the curves that are read.
-        for curve in curves.iter().filter(|curve| curve.window() > 1) {
-            canvas.line(&thin(place(train(curve))), tint(method_color(curve.sign), 0.3), 1)?;
-        }
-        for curve in curves {
-            let marks = place(curve.held_out(held_out));
-            let line = match self.values {
-                Values::Loss if curve.window() > 1 => first_of_columns(place(curve.means())),
-                Values::Loss => place(train(curve)),
-                Values::Perplexity | Values::Accuracy => marks,
-            };
-            canvas.line(&thin(line), method_color(curve.sign), 2)?;
-        }
-        for curve in curves {
-            for mark in apart(place(curve.held_out(held_out))) {
-                canvas.marker(curve.sign, mark, if curves.len() > 4 { 3 } else { 4 })?;
-            }
-            let end = place(train(curve)).last().copied();
-            if let Some(end) = end.filter(|_| curve.diverged) {
-                canvas.cross(end, 6, ALARM)?;
-            }
-        }
-        Ok(())
+fn draw(canvas: &Canvas, area: &Area, curves: &[Curve], values: Values, limit: f64) -> Result {
+    let place = |points: Vec<(f64, f64)>| -> Vec<(i32, i32)> {
+        points.into_iter().map(|(step, value)| area.at(step, value.min(limit))).collect()
+    };
+    // Below the curves that are read.
+    for curve in curves.iter().filter(|curve| curve.window() > 1) {
+        canvas.line(&thin(place(values.losses(curve))), tint(method_color(curve.sign), 0.3), 1)?;
     }
+    for curve in curves {
+        let line = match values {
+            Values::Loss if curve.window() > 1 => place(curve.means()),
+            Values::Loss => place(curve.losses()),
+            Values::Perplexity | Values::Accuracy => place(values.marks(curve)),
+        };
+        canvas.line(&thin(line), method_color(curve.sign), 2)?;
+    }
+    for curve in curves {
+        for mark in apart(place(values.marks(curve))) {
+            canvas.marker(curve.sign, mark, if curves.len() > 4 { 3 } else { 4 })?;
+        }
+        let end = place(values.losses(curve)).last().copied();
+        if let Some(end) = end.filter(|_| curve.diverged) {
+            canvas.cross(end, 6, ALARM)?;
+        }
+    }
+    Ok(())
 }
 
 /// Of the points in each column of pixels the lowest and the highest: all that can be seen.
@@ -163,12 +152,6 @@ pub fn thin(points: Vec<(i32, i32)>) -> Vec<(i32, i32)> {
         out.extend((low != high).then(|| column[low.max(high)]));
     }
     out
-}
-
-/// One point in each column of pixels, for a line that is smooth.
-fn first_of_columns(mut points: Vec<(i32, i32)>) -> Vec<(i32, i32)> {
-    points.dedup_by_key(|point| point.0);
-    points
 }
 
 /// Marks with room between them, the last among them.

@@ -1,4 +1,4 @@
-//! The document as a PDF, set by Typst. Its text reaches the template as data (`report.json`), so
+//! The document as HTML and as PDF, set by Typst. Its text reaches the templates as data (`report.json`), so
 //! nothing a user writes is read as markup.
 
 use miette::{IntoDiagnostic, WrapErr, miette};
@@ -7,27 +7,41 @@ use typst::foundations::{Bytes, Datetime, Duration, Smart};
 use typst::syntax::{FileId, RootedPath, Source, VirtualPath, VirtualRoot};
 use typst::text::{Font, FontBook};
 use typst::utils::LazyHash;
-use typst::{Library, LibraryExt, World};
+use typst::{Feature, Library, LibraryExt, World};
+use typst_html::{HtmlDocument, HtmlOptions};
 use typst_kit::fonts::{self, FontStore};
 use typst_layout::PagedDocument;
 use typst_pdf::{PdfOptions, Timestamp};
 
 use super::charts::font_files;
-use super::document::Document;
+use super::document::{Block, Document};
 
-const TEMPLATE: &str = include_str!("template.typ");
+/// One file that needs no other; the same document gives the same bytes.
+///
+/// # Errors
+/// When Typst cannot set the document.
+pub fn html(document: &Document) -> miette::Result<String> {
+    let world = ReportWorld::new(document, include_str!("html.typ"))?;
+    let page: HtmlDocument = typst::compile(&world).output.map_err(|errors| failed(&errors))?;
+    let html = typst_html::html(&page, &HtmlOptions { pretty: true }).map_err(|errors| failed(&errors))?;
+    let charts = document.blocks.iter().filter_map(|block| match block {
+        Block::Figure(chart) => Some(chart),
+        _ => None,
+    });
+    Ok(charts.fold(html, |html, chart| {
+        html.replace(&format!("<chart-svg name=\"{}\"></chart-svg>", chart.name), &chart.svg)
+    }))
+}
 
 /// The bytes of the PDF; the same document gives the same bytes.
 ///
 /// # Errors
 /// When Typst cannot set the document.
-pub fn render(document: &Document) -> miette::Result<Vec<u8>> {
-    let report = serde_json::to_vec(document).into_diagnostic()?;
-    let ident = String::from_utf8_lossy(&report).into_owned();
-    let world = ReportWorld::new(report)?;
+pub fn pdf(document: &Document) -> miette::Result<Vec<u8>> {
+    let world = ReportWorld::new(document, include_str!("pdf.typ"))?;
     let pages: PagedDocument = typst::compile(&world).output.map_err(|errors| failed(&errors))?;
     let options = PdfOptions {
-        ident: Smart::Custom(ident),
+        ident: Smart::Custom(String::from_utf8_lossy(&world.files[0].1).into_owned()),
         timestamp: datetime(&document.date).map(Timestamp::new_utc),
         ..PdfOptions::default()
     };
@@ -36,32 +50,26 @@ pub fn render(document: &Document) -> miette::Result<Vec<u8>> {
 
 fn failed(errors: &[SourceDiagnostic]) -> miette::Report {
     let messages: Vec<&str> = errors.iter().map(|error| error.message.as_str()).collect();
-    miette!("cannot set report.pdf: {}", messages.join("; "))
+    miette!("cannot set the report: {}", messages.join("; "))
 }
 
 /// `2026-11-21T07:30:00Z`
 fn datetime(text: &str) -> Option<Datetime> {
-    let number = |from: usize, to: usize| text.get(from..to)?.parse::<u8>().ok();
-    Datetime::from_ymd_hms(
-        text.get(0..4)?.parse().ok()?,
-        number(5, 7)?,
-        number(8, 10)?,
-        number(11, 13)?,
-        number(14, 16)?,
-        number(17, 19)?,
-    )
+    let at: toml::value::Datetime = text.parse().ok()?;
+    let (date, time) = (at.date?, at.time?);
+    Datetime::from_ymd_hms(date.year.into(), date.month, date.day, time.hour, time.minute, time.second?)
 }
 
-/// The two files and the fonts that Typst may read: no disk, no network, no clock.
+/// The files and the fonts that Typst may read: no disk, no network, no clock.
 struct ReportWorld {
     library: LazyHash<Library>,
     fonts: FontStore,
     template: Source,
-    data: (FileId, Bytes),
+    files: [(FileId, Bytes); 2],
 }
 
 impl ReportWorld {
-    fn new(report: Vec<u8>) -> miette::Result<Self> {
+    fn new(document: &Document, template: &str) -> miette::Result<Self> {
         let file = |name: &str| -> miette::Result<FileId> {
             let path = VirtualPath::new(name).into_diagnostic().wrap_err("the name of a template file")?;
             Ok(FileId::new(RootedPath::new(VirtualRoot::Project, path)))
@@ -74,11 +82,15 @@ impl ReportWorld {
                 (font, info)
             }));
         }
+        let report = serde_json::to_vec(document).into_diagnostic()?;
+        let style = include_str!("report.css").as_bytes();
         Ok(Self {
-            library: LazyHash::new(Library::default()),
+            library: LazyHash::new(
+                Library::builder().with_features([Feature::Html].into_iter().collect()).build(),
+            ),
             fonts,
-            template: Source::new(file("template.typ")?, TEMPLATE.into()),
-            data: (file("report.json")?, Bytes::new(report)),
+            template: Source::new(file("template.typ")?, template.into()),
+            files: [(file("report.json")?, Bytes::new(report)), (file("report.css")?, Bytes::new(style))],
         })
     }
 }
@@ -101,7 +113,8 @@ impl World for ReportWorld {
     }
 
     fn file(&self, id: FileId) -> FileResult<Bytes> {
-        if id == self.data.0 { Ok(self.data.1.clone()) } else { Err(not_found(id)) }
+        let file = self.files.iter().find(|(file, _)| *file == id);
+        file.map(|(_, bytes)| bytes.clone()).ok_or_else(|| not_found(id))
     }
 
     fn font(&self, index: usize) -> Option<Font> {

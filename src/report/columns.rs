@@ -1,0 +1,252 @@
+//! Every column of the report, once: its name in the files, its heading in tables and charts, its unit, and
+//! how it is computed from a row. Polars holds them (`frame`); tables, charts, sentences and `runner compare`
+//! read them by name.
+
+use polars::prelude::{ChunkQuantile, Float64Chunked, QuantileMethod};
+
+use super::learning::Learned;
+use super::offload::floor;
+use super::table::Line;
+use super::units::Unit::{self, *};
+use crate::device::trace::Summary;
+use crate::measure::{
+    Crossing, Loading, Magnitudes, Measurement, SMALLEST, SMALLEST_NORMAL, Samples, ScalerRecord,
+};
+
+/// A quantity and how it is computed: `F` is a function of a cell, a crossing of the bus or a trace to an
+/// `Option<f64>`, which is `None` where there is no such value.
+pub struct Column<F> {
+    pub name: &'static str,
+    pub heading: &'static str,
+    pub unit: Unit,
+    pub of: F,
+}
+
+const fn column<F: Copy>(name: &'static str, heading: &'static str, unit: Unit, of: F) -> Column<F> {
+    Column { name, heading, unit, of }
+}
+
+/// What `table.csv` and `table.parquet` have of each cell. Times in seconds, memory in bytes, losses in nats
+/// a token.
+pub const CELLS: &[Column<fn(&Line) -> Option<f64>>] = &[
+    column("forward_s_median", "forward", Seconds, |l| Some(l.measured()?.forward.median)),
+    column("forward_s_min", "forward, least", Seconds, |l| Some(l.measured()?.forward.min)),
+    column("forward_s_max", "forward, most", Seconds, |l| Some(l.measured()?.forward.max)),
+    column("backward_s_median", "backward", Seconds, |l| Some(l.measured()?.backward.median)),
+    column("backward_s_min", "backward, least", Seconds, |l| Some(l.measured()?.backward.min)),
+    column("backward_s_max", "backward, most", Seconds, |l| Some(l.measured()?.backward.max)),
+    column("optimizer_s_median", "optimizer", Seconds, |l| Some(optimizer(l)?.median)),
+    column("optimizer_s_min", "optimizer, least", Seconds, |l| Some(optimizer(l)?.min)),
+    column("optimizer_s_max", "optimizer, most", Seconds, |l| Some(optimizer(l)?.max)),
+    column("step_s_median", "step time", Seconds, |l| Some(l.measured()?.step.median)),
+    column("step_s_min", "step, least", Seconds, |l| Some(l.measured()?.step.min)),
+    column("step_s_max", "step, most", Seconds, |l| Some(l.measured()?.step.max)),
+    column("host_update_s_median", "update", Seconds, |l| Some(l.measured()?.host_update.as_ref()?.median)),
+    column("host_update_hidden", "hidden", Share, |l| Some(l.measured()?.hidden_update()?.0)),
+    column("host_update_hidden_ceiling", "ceiling", Share, |l| Some(l.measured()?.hidden_update()?.1)),
+    column("tokens_per_second", "tokens/s", PerSecond, |l| Some(l.measured()?.tokens_per_second)),
+    column("run_s", "whole run", Seconds, |l| Some(loading(l)?.run_seconds)),
+    column("real_tokens", "real tokens", Count, |l| Some(loading(l)?.tokens() as f64)),
+    column("padding_share", "padding", Share, |l| Some(loading(l)?.padding_share())),
+    column("stall_share", "stall of the run", Share, |l| Some(loading(l)?.stall_share())),
+    column("stall_s_median", "stall a step", Seconds, |l| Some(loading(l)?.stall.median)),
+    column("dropped_samples", "dropped samples", Count, |l| Some(loading(l)?.dropped_samples as f64)),
+    column("cut_tokens", "cut tokens", Count, |l| Some(loading(l)?.cut_tokens as f64)),
+    column("loss_first", "first loss", Nats, |l| l.measured()?.loss.first().copied()),
+    column("loss_last", "last loss", Nats, |l| l.measured()?.loss.last().copied()),
+    column("train_loss_final", "last 5 %", Nats, |l| Some(Learned::of(l)?.train_last)),
+    column("eval_loss", "held-out loss", Nats, |l| Some(Learned::of(l)?.end()?.loss)),
+    column("eval_perplexity", "perplexity", Perplexity, |l| Some(Learned::of(l)?.end()?.perplexity())),
+    column("eval_accuracy", "accuracy", FineShare, |l| Some(Learned::of(l)?.end()?.accuracy)),
+    column("skipped_steps", "skipped steps", Count, |l| Some(scaler(l)?.skipped as f64)),
+    column("final_scale", "final scale", PowerOfTwo, |l| Some(scaler(l)?.final_scale)),
+    column("smallest_scale", "smallest scale", PowerOfTwo, |l| Some(scaler(l)?.smallest_scale)),
+    column("gradients_below_2^-24", "< 2^-24", FineShare, |l| Some(gradients(l)?.share_below(SMALLEST))),
+    column("gradients_below_2^-14", "< 2^-14", FineShare, |l| {
+        Some(gradients(l)?.share_below(SMALLEST_NORMAL))
+    }),
+    column("live_peak_bytes", "peak memory", Bytes, |l| Some(l.measured()?.memory.live_peak as f64)),
+    column("forward_peak_bytes", "forward peak", Bytes, |l| Some(l.measured()?.memory.forward_peak as f64)),
+    column("backward_peak_bytes", "backward peak", Bytes, |l| {
+        Some(l.measured()?.memory.backward_peak as f64)
+    }),
+    column("optimizer_peak_bytes", "optimizer peak", Bytes, |l| {
+        Some(l.measured()?.memory.optimizer_peak as f64)
+    }),
+    column("after_forward_bytes", "after forward", Bytes, |l| {
+        Some(l.measured()?.memory.after_forward as f64)
+    }),
+    column("reserved_peak_bytes", "reserved", Bytes, |l| whole(l.measured()?.memory.reserved_peak)),
+    column("driver_peak_bytes", "by the driver", Bytes, |l| whole(l.measured()?.memory.driver_peak)),
+    column("pinned_bytes", "page-locked", Bytes, |l| whole(l.measured()?.memory.pinned)),
+    column("host_bytes", "ordinary memory", Bytes, |l| whole(l.measured()?.memory.host)),
+    column("process_rss_peak_bytes", "of the process", Bytes, |l| {
+        whole(l.measured()?.memory.process_rss_peak)
+    }),
+    column("estimate_bytes", "estimate", Bytes, |l| Some(l.estimate() as f64)),
+    column("estimate_over_measured", "est./peak", Ratio, |l| l.estimate_over_measured()),
+    column("tflops", "TFLOP/s", Number, |l| Some(l.measured()?.flops_per_second / 1e12)),
+    column("share_of_matmul_rate", "of the matmul rate", Share, |l| {
+        let ceiling = l.row?.environment.ceilings.matmul(l.cell.precision.compute)?;
+        Some(l.measured()?.flops_per_second / ceiling)
+    }),
+];
+
+/// What documents and charts show, but the files do not have.
+pub const MORE: &[Column<fn(&Line) -> Option<f64>>] = &[
+    column("steps", "steps", Count, |l| {
+        let losses = l.measured()?.loss.len();
+        Some(loading(l).map_or(losses, |loading| loading.step_tokens.len()) as f64)
+    }),
+    column("tokens", "tokens", Count, |l| Some(Learned::of(l)?.tokens as f64)),
+    column("train_loss_initial", "training loss, first 5 %", Nats, |l| Some(Learned::of(l)?.train_first)),
+    column("lowest_perplexity", "lowest perplexity", Perplexity, |l| {
+        Some(Learned::of(l)?.better_than_end()?.perplexity())
+    }),
+    column("lowest_step", "after step", Count, |l| Some(Learned::of(l)?.better_than_end()?.step as f64)),
+    column("host_update_of_ceiling", "of ceiling", Share, |l| {
+        l.measured()?.hidden_update().map(|(hidden, ceiling)| hidden / ceiling)
+    }),
+    column("run_s_per_token", "run", Seconds, |l| {
+        loading(l).and(Some(1.0 / l.measured()?.tokens_per_second))
+    }),
+    column("time_s", "time", Seconds, |l| {
+        Some(loading(l).map_or(l.measured()?.step.median, |l| l.run_seconds))
+    }),
+    column("forward_s_per_token", "forward", Seconds, |l| per_token(l, |m| Some(&m.forward))),
+    column("backward_s_per_token", "backward", Seconds, |l| per_token(l, |m| Some(&m.backward))),
+    column("optimizer_s_per_token", "optimizer", Seconds, |l| per_token(l, |m| m.optimizer.as_ref())),
+    column("step_s_per_token", "step", Seconds, |l| per_token(l, |m| Some(&m.step))),
+    column("forward_spread", "forward, spread", Share, |l| spread(l, |m| &m.forward)),
+    column("backward_spread", "backward, spread", Share, |l| spread(l, |m| &m.backward)),
+    column("step_spread", "step, spread", Share, |l| spread(l, |m| &m.step)),
+    column("weights_bytes", "weights", Bytes, |l| whole(Some(l.row?.estimate.weights))),
+    column("gradients_bytes", "gradients", Bytes, |l| whole(Some(l.row?.estimate.gradients))),
+    column("optimizer_bytes", "optimizer", Bytes, |l| whole(Some(l.row?.estimate.optimizer))),
+    column("activations_bytes", "activations", Bytes, |l| whole(Some(l.row?.estimate.activations))),
+    column("workspace_bytes", "workspace", Bytes, |l| whole(Some(l.row?.estimate.workspace))),
+    column("floor_forward_s", "floor forward", Seconds, |l| Some(floor(l)?[0])),
+    column("forward_over_floor", "×", Ratio, |l| Some(l.measured()?.forward.median / floor(l)?[0])),
+    column("floor_backward_s", "floor backward", Seconds, |l| Some(floor(l)?[1])),
+    column("backward_over_floor", "×", Ratio, |l| Some(l.measured()?.backward.median / floor(l)?[1])),
+    column("both_over_floor", "both ×", Ratio, |l| {
+        let (m, [forward, backward]) = (l.measured()?, floor(l)?);
+        Some((m.forward.median + m.backward.median) / (forward + backward))
+    }),
+    column("published", "published", Count, |l| l.published.map(|_| 1.0)),
+    column("published_forward_s", "forward published", Seconds, |l| l.published?.forward),
+    column("published_backward_s", "backward published", Seconds, |l| l.published?.backward),
+    column("published_memory", "memory published", Gigabytes, |l| Some(l.published?.memory? * 1e9)),
+    column("memory", "memory", Gigabytes, |l| Some(l.measured()?.memory.live_peak as f64)),
+];
+
+/// A ratio to the baseline: its name, its heading, and what it is a ratio of, the first of them that both
+/// cells have. Steps of samplers do unequal work, so a real token's share of all of them is compared.
+pub const RATIOS: &[(&str, &str, &[&str])] = &[
+    ("forward_vs_baseline", "× forward", &["forward_s_per_token", "forward_s_median"]),
+    ("backward_vs_baseline", "× backward", &["backward_s_per_token", "backward_s_median"]),
+    ("step_vs_baseline", "× step", &["step_s_per_token", "step_s_median"]),
+    ("live_peak_vs_baseline", "× memory", &["live_peak_bytes"]),
+];
+
+/// Those that documents alone show.
+pub const MORE_RATIOS: &[(&str, &str, &[&str])] = &[
+    ("perplexity_vs_baseline", "× perplexity", &["eval_perplexity"]),
+    ("run_vs_baseline", "× run", &["run_s_per_token"]),
+    ("published_backward_vs_baseline", "× backward published", &["published_backward_s"]),
+    ("published_memory_vs_baseline", "× memory published", &["published_memory"]),
+];
+
+/// What crossed the bus in one direction during one phase.
+pub const CROSSINGS: &[Column<fn(&Crossing) -> Option<f64>>; 7] = &[
+    column("bytes", "bytes", Bytes, |c| whole(Some(c.bytes))),
+    column("bytes_per_s", "GB/s", GigabytesPerSecond, |c| Some(c.rate())),
+    column("copy_s", "copy time", Seconds, |c| Some(c.copy_seconds)),
+    column("compute_s", "compute", Seconds, |c| Some(c.compute_seconds)),
+    column("hidden_share", "hidden", Share, |c| Some(c.hidden_share())),
+    column("hidden_ceiling", "ceiling", Share, |c| Some(c.ceiling())),
+    column("hidden_of_ceiling", "of ceiling", Share, |c| {
+        (c.ceiling() > 0.0).then(|| c.hidden_share() / c.ceiling())
+    }),
+];
+
+/// One traced step.
+pub const TRACES: &[Column<fn(&Summary) -> Option<f64>>] = &[
+    column("trace_s", "step", Seconds, |s| Some(s.span as f64 * 1e-9)),
+    column("trace_kernels", "kernels", Count, |s| Some(s.kernels as f64)),
+    column("trace_busy", "busy", Share, |s| Some(s.busy_share)),
+    column("trace_idle_s", "longest idle", Seconds, |s| Some(s.longest_idle as f64 * 1e-9)),
+    column("trace_copies_to_device", "copies to the device", Count, |s| Some(s.to_device.count as f64)),
+    column("trace_bytes_to_device", "to the device", Bytes, |s| some(s.to_device.bytes)),
+    column("trace_rate_to_device", "GB/s", GigabytesPerSecond, |s| s.to_device.rate()),
+    column("trace_copies_to_host", "copies to the host", Count, |s| Some(s.to_host.count as f64)),
+    column("trace_bytes_to_host", "to the host", Bytes, |s| some(s.to_host.bytes)),
+    column("trace_rate_to_host", "GB/s", GigabytesPerSecond, |s| s.to_host.rate()),
+    column("trace_hidden", "copy time hidden", Share, |s| s.hidden_share),
+];
+
+/// The sizes of some gradients, and the scale that they were multiplied by.
+pub const GRADIENTS: &[Column<fn(&(f64, &Magnitudes)) -> Option<f64>>; 6] = &[
+    column("scale", "scale", PowerOfTwo, |(scale, _)| Some(*scale)),
+    column("zero", "zero", FineShare, |(_, of)| Some(of.zeros())),
+    column("below_2^-24", "< 2^-24", FineShare, |(_, of)| Some(of.share_below(SMALLEST))),
+    column("below_2^-14", "< 2^-14", FineShare, |(_, of)| Some(of.share_below(SMALLEST_NORMAL))),
+    column("unscaled_below_2^-24", "unscaled < 2^-24", FineShare, |(scale, of)| {
+        Some(of.share_below(SMALLEST + scale.log2().round() as i32))
+    }),
+    column("unscaled_below_2^-14", "unscaled < 2^-14", FineShare, |(scale, of)| {
+        Some(of.share_below(SMALLEST_NORMAL + scale.log2().round() as i32))
+    }),
+];
+
+/// Bytes, of which there are some.
+fn some(bytes: u64) -> Option<f64> {
+    (bytes > 0).then_some(bytes as f64)
+}
+
+fn whole(n: Option<u64>) -> Option<f64> {
+    n.map(|n| n as f64)
+}
+
+fn optimizer<'a>(line: &'a Line) -> Option<&'a Samples> {
+    line.measured()?.optimizer.as_ref()
+}
+
+fn loading<'a>(line: &'a Line) -> Option<&'a Loading> {
+    line.measured()?.loading.as_ref()
+}
+
+fn scaler<'a>(line: &'a Line) -> Option<&'a ScalerRecord> {
+    line.measured()?.scaler.as_ref()
+}
+
+fn gradients<'a>(line: &'a Line) -> Option<&'a Magnitudes> {
+    Some(&line.measured()?.gradient_histogram.as_ref()?.activations)
+}
+
+/// Seconds of all steps for each real token; `None` without a sampler.
+fn per_token(line: &Line, of: fn(&Measurement) -> Option<&Samples>) -> Option<f64> {
+    let seconds: f64 = of(line.measured()?)?.seconds.iter().sum();
+    Some(seconds / loading(line)?.tokens() as f64)
+}
+
+/// How far apart samples lie: their interquartile range over their median, which one step that the operating
+/// system held up does not change. With a sampler, that of the mean of all steps for each real token.
+fn spread(line: &Line, of: fn(&Measurement) -> &Samples) -> Option<f64> {
+    let samples = of(line.measured()?);
+    let Some(loading) = loading(line) else {
+        return Some(quartile_range(samples.seconds.clone()) / samples.median);
+    };
+    let each = samples.seconds.iter().zip(&loading.step_tokens);
+    let per_token: Vec<f64> = each.map(|(seconds, tokens)| seconds / *tokens as f64).collect();
+    let mean = samples.seconds.iter().sum::<f64>() / loading.tokens() as f64;
+    // A mean of many steps spreads less than they do.
+    let steps = (per_token.len() as f64).sqrt();
+    Some(quartile_range(per_token) / mean / steps)
+}
+
+fn quartile_range(values: Vec<f64>) -> f64 {
+    let values = Float64Chunked::from_vec("".into(), values);
+    let quantile = |q| values.quantile(q, QuantileMethod::Linear).ok().flatten().unwrap_or_default();
+    quantile(0.75) - quantile(0.25)
+}

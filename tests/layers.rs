@@ -1,0 +1,78 @@
+//! The house stands in layers: what a folder of `src` may import is what stands below it.
+
+use std::fs;
+use std::path::Path;
+
+use walkdir::WalkDir;
+
+/// Folders and files at the top of `src`, the lowest first.
+const LAYERS: [&str; 20] = [
+    "words",     // units, values with rules, keys, errors, texts, files
+    "measure",   // records of a measurement, the meter's trait, the ledger of an estimate
+    "device",    // CPU and CUDA: streams, products, copies, traces
+    "ops",       // operators with their backward and their cost
+    "optim",     // update rules, on the device and on the host
+    "precision", // autocast's types, gradient scalers
+    "params",    // the table of parameters: names, shapes, loading, saving
+    "residence", // where parameters, gradients and optimizer state live
+    "model",     // decoders over blocks, families
+    "data",      // corpora, tokenizers, samplers
+    "recipe",    // TOML to cells, rules across sections
+    "row",       // one finished cell, by what it is known again
+    "parallel",  // stages, schedules, ranks
+    "train",     // the step, the loop, feeds, saving
+    "verify",    // against the values of a reference
+    "run",       // cells in processes of their own, their order, limits and rows
+    "report",    // rows to tables, charts and documents
+    "commands",  // what a command does and prints
+    "cli",       // what the user may type
+    "main",
+];
+
+#[test]
+fn arrows_go_down() {
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let floor = |name: &str| LAYERS.iter().position(|layer| *layer == name);
+    let mut rising = Vec::new();
+    for file in WalkDir::new(&src).into_iter().map(Result::unwrap).filter(|entry| entry.file_type().is_file())
+    {
+        let path = file.path().strip_prefix(&src).unwrap();
+        let Some(name) = path.to_str().unwrap().strip_suffix(".rs") else { continue };
+        if name == "lib" || name.starts_with("bin/") || is_of_tests(name) {
+            continue;
+        }
+        let layer = name.split('/').next().unwrap();
+        let here = floor(layer).unwrap_or_else(|| panic!("src/{layer} has no place in LAYERS"));
+        for used in imports(&fs::read_to_string(file.path()).unwrap()) {
+            let there =
+                floor(&used).unwrap_or_else(|| panic!("{name} imports crate::{used}, which has no place"));
+            if there > here {
+                rising.push(format!("{name} imports {used}"));
+            }
+        }
+    }
+    assert!(rising.is_empty(), "{} arrows go up:\n{}", rising.len(), rising.join("\n"));
+}
+
+fn is_of_tests(name: &str) -> bool {
+    let file = name.rsplit('/').next().unwrap();
+    file.ends_with("tests") || name.contains("tests/") || ["testing", "mock"].contains(&file)
+}
+
+/// The first words after `crate::` in the code, without its tests and comments.
+fn imports(text: &str) -> Vec<String> {
+    let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
+    let lines = code.lines().filter(|line| !line.trim_start().starts_with("//"));
+    lines.flat_map(|line| line.split("crate::").skip(1).map(first_word).collect::<Vec<_>>()).collect()
+}
+
+fn first_word(text: &str) -> String {
+    text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect()
+}
+
+#[test]
+fn imports_of_code_are_found() {
+    let text = "use crate::words::Bytes;\n// crate::report\nfn f() { crate::device::x(crate::ops::y) }\n\
+                #[cfg(test)]\nmod tests {\n    use crate::run::mock;\n}\n";
+    assert_eq!(imports(text), ["words", "device", "ops"]);
+}
