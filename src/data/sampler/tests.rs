@@ -153,12 +153,12 @@ fn the_largest_batch_is_one_that_the_sampler_could_draw() {
         let plan = plan(sampler, 500);
         let draw = Draw { samples: plan.largest(), dropped: 0, last: false };
         let sizes = sizes(&plan, &draw);
-        match sampler {
-            Sampler::Balanced(Balanced { k }) => {
+        match (sampler, sampler.rows()) {
+            (Sampler::Balanced(Balanced { k }), _) => {
                 assert!((sizes.iter().max().unwrap() - sizes.iter().min().unwrap()) as usize <= k)
             }
-            Sampler::Padded(Padded {}) | Sampler::Standard(Standard {}) => assert_eq!(sizes.len(), 8),
-            Sampler::Packed(_) => assert!(sizes.iter().sum::<u32>() >= 8 * MAX_LENGTH as u32),
+            (_, Rows::Full | Rows::Longest) => assert_eq!(sizes.len(), 8),
+            (_, Rows::Joined) => assert!(sizes.iter().sum::<u32>() >= 8 * MAX_LENGTH as u32),
         }
     }
 }
