@@ -18,11 +18,11 @@ type Checked = Result<(), Rule>;
 pub(super) fn check(cell: &Cell, written: impl Fn(&str) -> bool) -> Checked {
     cell.precision.check()?;
     cell.offload.check()?;
-    cell.train.check()?;
     cell.data.sampler().map_or(Ok(()), |sampler| sampler.check())?;
     let rules: [fn(&Cell) -> Checked; 9] =
         [operators, scaler, histogram, offload, text, epochs, evaluation, sequences, sizes];
     rules.into_iter().try_for_each(|rule| rule(cell))?;
+    cell.train.check()?;
     match cell.data.sampler() {
         Some(sampler) if sampler.num_workers == 0 && written("data.prefetch_factor") => Err(Rule::new(
             &["data.prefetch_factor"],
