@@ -74,18 +74,17 @@ fn padding(folder: Option<&Path>, batch_size: usize, max_length: usize) -> Resul
         tokenizer.vocab_size()
     );
     println!("sampler          batches  short   padding  dropped samples  cut tokens");
-    let balanced = [2, 4, 8, 16, 32].map(|k| (format!("balanced, k={k}"), Sampler::Balanced(Balanced { k })));
+    let balanced = [2, 4, 8, 16, 32]
+        .map(|k| (format!("balanced, k={k}"), SamplerConfig::of(Sampler::Balanced(Balanced { k }))));
     let packed = [LastSample::Cut, LastSample::Drop].map(|last_sample| {
-        (format!("packed, {last_sample:?}").to_lowercase(), Sampler::Packed(Packed { last_sample }))
+        let config = SamplerConfig::of(Sampler::Packed(Packed { last_sample }));
+        (format!("packed, {last_sample:?}").to_lowercase(), config)
     });
-    let others = [
-        ("padded".to_string(), Sampler::Padded(Padded {})),
-        ("standard".to_string(), Sampler::Standard(Standard {})),
-    ];
+    let others = [("padded", Sampler::Padded(Padded {})), ("standard", Sampler::Standard(Standard {}))]
+        .map(|(name, sampler)| (name.to_string(), SamplerConfig::of(sampler)));
     let mut collator =
         Collator { samples, config: SamplerConfig::of(Sampler::Padded(Padded {})), batch_size, max_length };
-    for (name, sampler) in others.into_iter().chain(balanced).chain(packed) {
-        let config = SamplerConfig::of(sampler);
+    for (name, config) in others.into_iter().chain(balanced).chain(packed) {
         collator.config = config;
         let plan = Plan { config, lengths: lengths.clone(), batch_size, max_length, seed: 42 };
         let (mut batches, mut short, mut counts) = (0, 0, Counts::default());
@@ -94,7 +93,7 @@ fn padding(folder: Option<&Path>, batch_size: usize, max_length: usize) -> Resul
             counts += batch.counts;
             counts.dropped_samples += draw.dropped as u64;
             batches += 1;
-            short += usize::from(!sampler.is_packed() && batch.rows < batch_size);
+            short += usize::from(!config.sampler.is_packed() && batch.rows < batch_size);
             if draw.last {
                 break;
             }

@@ -12,6 +12,7 @@ pub mod measure;
 pub mod model;
 pub mod ops;
 pub mod optim;
+pub mod parallel;
 pub mod params;
 pub mod precision;
 pub mod recipe;

@@ -4,7 +4,7 @@ use crate::measure::Counts;
 use std::ops::Range;
 
 use super::DataError;
-use super::sampler::{Rows, SamplerConfig};
+use super::sampler::SamplerConfig;
 use super::samples::{Sample, Samples};
 
 /// What is predicted at a token that does not count.
@@ -45,25 +45,17 @@ pub struct Collator {
 }
 
 impl Collator {
-    /// Tokens of a row whose longest sample has so many.
-    pub fn width(&self, longest: usize) -> usize {
-        match self.config.sampler.rows() {
-            Rows::Full => self.max_length,
-            Rows::Longest => longest.next_multiple_of(self.config.pad_to_multiple_of).min(self.max_length),
-            Rows::Joined => self.batch_size * self.max_length,
-        }
-    }
-
     /// # Errors
     /// When a text cannot be tokenised.
     pub fn collate(&self, indices: &[u32]) -> Result<Collated, DataError> {
         let samples =
             indices.iter().map(|i| self.samples.get(*i as usize)).collect::<Result<Vec<Sample>, _>>()?;
         let longest = samples.iter().map(|sample| sample.tokens.len()).max().unwrap_or(0);
-        let width = self.width(longest);
-        Ok(match self.config.sampler.rows() {
-            Rows::Joined => self.packed(&samples, width),
-            Rows::Full | Rows::Longest => self.rows(&samples, width),
+        let width = self.config.width(longest, self.batch_size, self.max_length);
+        Ok(if self.config.sampler.is_packed() {
+            self.packed(&samples, width)
+        } else {
+            self.rows(&samples, width)
         })
     }
 
@@ -104,6 +96,29 @@ impl Collator {
 }
 
 impl Collated {
+    /// Rows of equal length without padding, each one sample. From each token's own label, as a data set holds
+    /// them: the label of the token that follows is what a token predicts.
+    pub fn of_rows(ids: Vec<i32>, labels: &[i32], rows: usize) -> Self {
+        let width = ids.len() / rows;
+        let next = |row: &[i32]| [&row[1..], &[NO_LABEL]].concat();
+        Self {
+            rows,
+            width,
+            positions: (0..rows).flat_map(|_| 0..width as i32).collect(),
+            labels: labels.chunks(width).flat_map(next).collect(),
+            ids,
+            ..Self::default()
+        }
+    }
+
+    /// The rows packed into one.
+    #[must_use]
+    pub fn joined(self) -> Self {
+        let numbers = (0..self.ids.len()).map(|token| (token / self.width) as i32).collect();
+        let segments = Some(Segments { numbers, lengths: vec![self.width; self.rows] });
+        Self { rows: 1, width: self.ids.len(), segments, ..self }
+    }
+
     fn append(&mut self, tokens: &[u32], cut: usize) {
         self.ids.extend(tokens.iter().map(|id| *id as i32));
         self.positions.extend(0..tokens.len() as i32);
@@ -124,6 +139,20 @@ impl Collated {
         self.counts.padding += count as u64;
     }
 
+    /// Whether each token is seen by one that predicts: by itself, or by a later one of its sample. Padding and
+    /// a sample's last token are not.
+    pub fn seen(&self) -> Vec<bool> {
+        let mut predicts = false;
+        let seen = |(label, position): (&i32, &i32)| {
+            let seen = predicts || *label >= 0;
+            predicts = seen && *position > 0;
+            seen
+        };
+        let mut of_tokens: Vec<bool> = self.labels.iter().zip(&self.positions).rev().map(seen).collect();
+        of_tokens.reverse();
+        of_tokens
+    }
+
     /// Labels that count.
     pub fn counted(&self) -> usize {
         self.labels.iter().filter(|label| **label >= 0).count()
@@ -133,7 +162,7 @@ impl Collated {
 #[cfg(test)]
 mod tests {
     use super::super::Tokenizer;
-    use super::super::sampler::{LastSample, Packed, Padded, Sampler, Standard};
+    use super::super::sampler::{Packed, Padded, Sampler, Standard};
     use super::super::samples::Tokenize;
     use super::*;
 
@@ -171,8 +200,19 @@ mod tests {
     }
 
     #[test]
+    fn what_no_prediction_sees_is_padding_and_the_last_token() {
+        let mut batch = collator(Sampler::Standard(Standard {})).collate(&[0, 1]).unwrap();
+        assert_eq!(batch.seen(), [1, 0, 0, 0, 0, 1, 1, 1, 0, 0].map(|seen| seen == 1));
+        // The second sample predicts its last token alone, from all that come before.
+        batch.labels[5..7].fill(NO_LABEL);
+        assert_eq!(batch.seen(), [1, 0, 0, 0, 0, 1, 1, 1, 0, 0].map(|seen| seen == 1));
+        batch.labels[7] = NO_LABEL;
+        assert_eq!(batch.seen(), [1, 0, 0, 0, 0, 0, 0, 0, 0, 0].map(|seen| seen == 1));
+    }
+
+    #[test]
     fn packed_samples_have_bounds_and_positions_of_their_own() {
-        let collator = collator(Sampler::Packed(Packed { last_sample: LastSample::Cut }));
+        let collator = collator(Sampler::Packed(Packed::default()));
         let batch = collator.collate(&[1, 0, 2]).unwrap();
         assert_eq!((batch.rows, batch.width), (1, 10));
         assert_eq!(batch.positions, [0, 1, 2, 3, 0, 1, 0, 1, 2, 3]);

@@ -163,7 +163,7 @@ impl<T> Drop for Loader<T> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sampler::{Balanced, LastSample, Packed, Sampler, SamplerConfig, Standard};
+    use super::super::sampler::{Balanced, Packed, Sampler, SamplerConfig, Standard};
     use super::super::{Samples, Tokenize, Tokenizer};
     use super::*;
 
@@ -199,9 +199,7 @@ mod tests {
         for change in [
             |_: &mut SamplerConfig| (),
             |config: &mut SamplerConfig| config.sampler = Sampler::Balanced(Balanced { k: 4 }),
-            |config: &mut SamplerConfig| {
-                config.sampler = Sampler::Packed(Packed { last_sample: LastSample::Cut })
-            },
+            |config: &mut SamplerConfig| config.sampler = Sampler::Packed(Packed::default()),
         ] {
             let take = |num_workers| {
                 let (mut loader, _) = loader(num_workers, |batch| batch, change);

@@ -1,11 +1,9 @@
-//! Training data: text corpora, tokenizers, and tokens as blocks or as samples.
+//! Training data: text corpora, tokenizers, samples and their batches.
 //!
-//! A corpus gives documents, a tokenizer turns each into tokens, and the tokens of all documents,
-//! joined by the end-of-text token, are cut into blocks of one sequence each. With `data.sampler` the
-//! documents, or their paragraphs, stay samples: a sampler says which make up a batch, a collator makes it
-//! and a loader has it ready in time.
+//! A corpus gives documents, and a tokenizer turns each into tokens. Samples are blocks of one sequence each,
+//! cut from the tokens of all documents, or the documents or their paragraphs themselves. A sampler says which
+//! make up a batch, a collator makes it and a loader has it ready in time.
 
-pub mod blocks;
 mod check;
 pub mod collate;
 pub mod corpus;
@@ -21,12 +19,12 @@ use rand::Rng;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-pub use blocks::{Batches, Blocks, Position};
 pub use collate::{Collated, Collator, Segments};
 pub use corpus::{Corpus, Split};
 pub use loader::{Finish, Loaded, Loader};
 pub use sampler::{
-    Balanced, Draws, LastSample, Packed, Padded, Plan, Rows, Sampler, SamplerConfig, Standard,
+    Balanced, Blocks, Draws, LastSample, Packed, Padded, Plan, Position, Rows, Sampler, SamplerConfig,
+    Standard,
 };
 pub use samples::{SampleUnit, Samples, Tokenize};
 pub use section::{Data, TextSource, TokenizerSource};
@@ -51,6 +49,14 @@ impl DataError {
 pub enum Dataset {
     Random { seed: u64, vocab_size: usize },
     Text(Box<TextDataset>),
+}
+
+/// What a text is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    Train,
+    /// What is evaluated on.
+    HeldOut,
 }
 
 /// A corpus and its tokenizer.
@@ -100,71 +106,56 @@ impl Dataset {
         Ok(Self::Text(Box::new(TextDataset { corpus, tokenizer, train_split, eval_split })))
     }
 
-    /// The blocks to train on.
+    /// What the sampler draws from, of at most `max_length` tokens each.
     ///
     /// # Errors
-    /// As [`TextDataset::blocks`].
-    pub fn train_blocks(&self, seq_len: usize) -> Result<Blocks, DataError> {
-        match self {
-            Self::Random { seed, vocab_size } => random(*seed, 0, *vocab_size, seq_len),
-            Self::Text(text) => text.blocks(text.train_split, seq_len),
-        }
-    }
-
-    /// The blocks to evaluate on.
-    ///
-    /// # Errors
-    /// As [`TextDataset::blocks`].
-    pub fn eval_blocks(&self, seq_len: usize) -> Result<Blocks, DataError> {
-        match self {
-            Self::Random { seed, vocab_size } => random(*seed, 1, *vocab_size, seq_len),
-            Self::Text(text) => text.blocks(text.eval_split, seq_len),
-        }
-    }
-}
-
-impl TextDataset {
-    /// The documents of a split as blocks of `seq_len` tokens.
-    ///
-    /// # Errors
-    /// A split without text, or with less than one block of it.
-    pub fn blocks(&self, split: Split, seq_len: usize) -> Result<Blocks, DataError> {
-        let tokens = self.tokenizer.encode_batch(&self.corpus.documents(split)?)?;
-        let blocks = Blocks::new(tokens, self.tokenizer.end_of_text()?, seq_len);
-        blocks.map_err(|e| DataError::new(format!("the split \"{}\": {e}", split.into_str())))
-    }
-
-    /// The samples of a split, cut to `max_length` tokens.
-    ///
-    /// # Errors
-    /// As [`Samples::new`].
+    /// A split without text, with less than one block of it, or that the vocabulary cannot express.
     pub fn samples(
         &self,
-        split: Split,
-        unit: SampleUnit,
+        part: Part,
+        config: &SamplerConfig,
         max_length: usize,
-        tokenize: Tokenize,
     ) -> Result<Samples, DataError> {
-        let texts = match unit {
-            SampleUnit::Documents => self.corpus.documents(split)?,
-            SampleUnit::Paragraphs => self.corpus.paragraphs(split)?,
+        let text = match self {
+            Self::Random { seed, vocab_size } => return random(*seed, part, *vocab_size, max_length),
+            Self::Text(text) => text,
         };
-        Samples::new(texts, &self.tokenizer, max_length, tokenize)
+        let split = match part {
+            Part::Train => text.train_split,
+            Part::HeldOut => text.eval_split,
+        };
+        if !config.sampler.keeps_samples() {
+            let blocks = Samples::joined(&text.corpus.documents(split)?, &text.tokenizer, max_length);
+            return blocks.map_err(|e| DataError::new(format!("the split \"{}\": {e}", split.into_str())));
+        }
+        let texts = match config.samples {
+            SampleUnit::Documents => text.corpus.documents(split)?,
+            SampleUnit::Paragraphs => text.corpus.paragraphs(split)?,
+        };
+        Samples::new(texts, &text.tokenizer, max_length, config.tokenize)
     }
 }
 
 /// Tokens of equal probability.
-fn random(seed: u64, stream: u64, vocab_size: usize, seq_len: usize) -> Result<Blocks, DataError> {
+fn random(seed: u64, part: Part, vocab_size: usize, seq_len: usize) -> Result<Samples, DataError> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
-    rng.set_stream(stream);
+    rng.set_stream(part as u64);
     let tokens = (0..RANDOM_BLOCKS * seq_len).map(|_| rng.random_range(0..vocab_size as u32)).collect();
-    Blocks::from_tokens(tokens, seq_len)
+    Samples::blocks(tokens, seq_len)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::words::Bytes;
+
+    fn blocks() -> SamplerConfig {
+        SamplerConfig::of(Sampler::Blocks(Blocks {}))
+    }
+
+    fn tokens(samples: &Samples) -> Vec<Vec<u32>> {
+        (0..samples.len()).map(|i| samples.get(i).unwrap().tokens.into_owned()).collect()
+    }
 
     #[test]
     fn a_generated_corpus_becomes_blocks() {
@@ -173,13 +164,14 @@ mod tests {
             tokenizer: TokenizerSource::Train { vocab_size: 512 },
             train_split: Split::Train,
             eval_split: Split::Valid,
-            sampler: None,
+            sampler: blocks(),
         };
         let dataset = Dataset::open(&data, 42, 512).unwrap();
-        let (train, eval) = (dataset.train_blocks(64).unwrap(), dataset.eval_blocks(64).unwrap());
+        let [train, eval] =
+            [Part::Train, Part::HeldOut].map(|part| dataset.samples(part, &blocks(), 64).unwrap());
         assert!(train.len() > 100 && eval.len() > 10, "{} and {}", train.len(), eval.len());
         let Dataset::Text(text) = &dataset else { panic!("not text") };
-        let text = text.tokenizer.decode(train.get(0)).unwrap();
+        let text = text.tokenizer.decode(&train.get(0).unwrap().tokens).unwrap();
         assert!(text.is_ascii() && text.contains(' '), "{text}");
         let message = Dataset::open(&data, 42, 300).unwrap_err().to_string();
         assert!(message.contains("the tokenizer has 512 tokens, but model.vocab_size is 300"), "{message}");
@@ -189,10 +181,11 @@ mod tests {
     #[test]
     fn random_tokens_cover_the_vocabulary_and_repeat() {
         let dataset = Dataset::open(&Data::Random, 7, 50).unwrap();
-        let (train, again) = (dataset.train_blocks(8).unwrap(), dataset.train_blocks(8).unwrap());
+        let of = |part| tokens(&dataset.samples(part, &blocks(), 8).unwrap());
+        let train = of(Part::Train);
         assert_eq!(train.len(), RANDOM_BLOCKS);
-        assert_eq!(train.get(5), again.get(5));
-        assert_ne!(train.get(5), dataset.eval_blocks(8).unwrap().get(5));
+        assert_eq!(train, of(Part::Train));
+        assert_ne!(train, of(Part::HeldOut));
         assert!((0..50).all(|id| train.iter().flatten().any(|token| *token == id)));
         assert!(train.iter().flatten().all(|token| *token < 50));
     }

@@ -1,4 +1,5 @@
-//! [`Samples`]: the documents or paragraphs of a corpus one by one, each cut to a largest length.
+//! [`Samples`]: the documents or paragraphs of a corpus one by one, each cut to a largest length, or all of its
+//! text as blocks of that length.
 
 use std::borrow::Cow;
 
@@ -72,12 +73,7 @@ impl Samples {
                 tokenizer: Box::new(tokenizer.clone()),
             },
             Tokenize::Once => {
-                let (mut tokens, mut ends) = (Vec::new(), Vec::new());
-                for text in encoded {
-                    tokens.extend(text);
-                    tokens.push(end_of_text);
-                    ends.push(tokens.len());
-                }
+                let (tokens, ends) = join(encoded, end_of_text);
                 Content::Tokens { tokens, ends }
             }
         };
@@ -88,6 +84,35 @@ impl Samples {
             )),
             _ => Ok(samples),
         }
+    }
+
+    /// Texts joined, each followed by the end-of-text token, and cut into [`blocks`](Self::blocks).
+    ///
+    /// # Errors
+    /// As [`Samples::blocks`], and when the vocabulary cannot express a text.
+    pub fn joined(texts: &[String], tokenizer: &Tokenizer, length: usize) -> Result<Self, DataError> {
+        let end_of_text = tokenizer.end_of_text()?;
+        Self::blocks(join(tokenizer.encode_batch(texts)?, end_of_text).0, length)
+    }
+
+    /// Blocks of `length` tokens, one after the other. What is left over after the last whole block is
+    /// dropped.
+    ///
+    /// # Errors
+    /// When there is not one whole block.
+    pub fn blocks(mut tokens: Vec<u32>, length: usize) -> Result<Self, DataError> {
+        if tokens.len() < length {
+            return Err(DataError::new(format!(
+                "the corpus has {} tokens, less than one sequence of {length}; make train.seq_len smaller \
+                 or the corpus larger",
+                tokens.len()
+            )));
+        }
+        let count = tokens.len() / length;
+        tokens.truncate(count * length);
+        let ends = (1..=count).map(|block| block * length).collect();
+        // No block is filled up.
+        Ok(Self { content: Content::Tokens { tokens, ends }, end_of_text: 0, max_length: length })
     }
 
     /// Number of samples.
@@ -144,9 +169,35 @@ impl Samples {
     }
 }
 
+/// The tokens of all texts, each followed by the end-of-text token, and where each one ends.
+fn join(texts: Vec<Vec<u32>>, end_of_text: u32) -> (Vec<u32>, Vec<usize>) {
+    let (mut tokens, mut ends) = (Vec::new(), Vec::new());
+    for text in texts {
+        tokens.extend(text);
+        tokens.push(end_of_text);
+        ends.push(tokens.len());
+    }
+    (tokens, ends)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn blocks_are_texts_joined_and_the_rest_is_dropped() {
+        let texts = ["abc", "", "de"].map(String::from);
+        let tokenizer = Tokenizer::train(&[], 257).unwrap();
+        let end = tokenizer.end_of_text().unwrap();
+        let id = |letter: &str| tokenizer.encode(letter).unwrap()[0];
+        let blocks = Samples::joined(&texts, &tokenizer, 4).unwrap();
+        assert_eq!(blocks.lengths(), [4, 4]);
+        assert_eq!(blocks.get(0).unwrap().tokens.as_ref(), [id("a"), id("b"), id("c"), end]);
+        assert_eq!(blocks.get(1).unwrap().tokens.as_ref(), [end, id("d"), id("e"), end]);
+        assert_eq!(Samples::joined(&texts, &tokenizer, 5).unwrap().lengths(), [5]);
+        let message = Samples::blocks(vec![1, 2, 3], 4).map(|_| ()).unwrap_err().to_string();
+        assert!(message.contains("has 3 tokens, less than one sequence of 4"), "{message}");
+    }
 
     #[test]
     fn samples_are_the_same_whenever_they_are_tokenised() {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::Split;
-use super::sampler::SamplerConfig;
+use super::sampler::{Blocks, Sampler, SamplerConfig};
 use super::tokenizer::MIN_VOCAB_SIZE;
 use crate::words::key::{DefaultValue, Key, Section, Values};
 use crate::words::{Bytes, values};
@@ -27,8 +27,7 @@ pub enum Data {
         tokenizer: TokenizerSource,
         train_split: Split,
         eval_split: Split,
-        /// `None`: contiguous text, cut into blocks of `train.seq_len` tokens.
-        sampler: Option<SamplerConfig>,
+        sampler: SamplerConfig,
     },
 }
 
@@ -37,10 +36,11 @@ impl Data {
         matches!(self, Self::Random)
     }
 
-    pub fn sampler(&self) -> Option<&SamplerConfig> {
+    /// How tokens become batches.
+    pub fn sampler(&self) -> SamplerConfig {
         match self {
-            Self::Random => None,
-            Self::Text { sampler, .. } => sampler.as_ref(),
+            Self::Random => SamplerConfig::of(Sampler::Blocks(Blocks {})),
+            Self::Text { sampler, .. } => *sampler,
         }
     }
 }
@@ -74,7 +74,7 @@ struct Written {
     vocab_size: Option<usize>,
     train_split: Option<Split>,
     eval_split: Option<Split>,
-    /// In a recipe its keys stand in the section itself.
+    /// In a recipe its keys stand in the section itself; `None`: blocks.
     sampler: Option<SamplerConfig>,
 }
 
@@ -179,6 +179,7 @@ impl TryFrom<Written> for Data {
             }
             Some(path) => TokenizerSource::Path(path.into()),
         };
+        let sampler = sampler.unwrap_or_else(|| SamplerConfig::of(Sampler::Blocks(Blocks {})));
         let train_split = train_split.unwrap_or(Split::Train);
         let eval_split = eval_split.unwrap_or(Split::HELD_OUT);
         Ok(Self::Text { corpus, tokenizer, train_split, eval_split, sampler })
@@ -205,7 +206,7 @@ impl From<Data> for Written {
             vocab_size,
             train_split: Some(train_split),
             eval_split: Some(eval_split),
-            sampler,
+            sampler: sampler.sampler.keeps_samples().then_some(sampler),
         }
     }
 }
@@ -236,9 +237,10 @@ mod tests {
             tokenizer: TokenizerSource::Train { vocab_size: VOCAB_SIZE },
             train_split: Split::Train,
             eval_split: Split::Valid,
-            sampler: None,
+            sampler: SamplerConfig::of(Sampler::Blocks(Blocks {})),
         };
         assert_eq!(parse("corpus = \"generated\""), text);
+        assert_eq!(parse("corpus = \"generated\"\nsampler = \"blocks\""), text);
     }
 
     #[test]
@@ -271,6 +273,7 @@ mod tests {
             ("corpora = \"wiki\"", "unknown key `corpora`"),
             ("sampler = \"padded\"", "`sampler` has no meaning with corpus = \"random\""),
             ("corpus = \"wiki\"\nk = 4", "`k` is a key of data.sampler"),
+            ("corpus = \"wiki\"\nsampler = \"blocks\"\npinned = true", "`pinned` is a key of data.sampler"),
             ("corpus = \"wiki\"\nsampler = \"blanced\"\nk = 4", "did you mean `balanced`?"),
             ("corpus = \"wiki\"\nsampler = \"balanced\"", "add `k`: Tokens by which"),
             ("corpus = \"wiki\"\nsampler = \"standard\"\nk = 4", "`k` goes with data.sampler = \"balanced\""),

@@ -31,8 +31,8 @@ fn describe(mut system: System) -> (String, u64, u64) {
     system.refresh_cpu_all();
     let name = system.cpus().first().map(|cpu| cpu.brand().trim().to_string()).unwrap_or_default();
     let (total, available) = (system.total_memory(), system.available_memory());
-    // In a container the group's limit counts, not the machine's memory. What the group has cached of
-    // files makes room.
+    // In a container the group's limit counts, not the machine's memory. The files that the group has cached
+    // give way to allocations.
     match system.cgroup_limits() {
         Some(group) => {
             let free = group.total_memory.saturating_sub(group.rss);

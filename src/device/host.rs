@@ -21,11 +21,11 @@ impl HostMemory for Uncounted {
     }
 }
 
-/// Waits until the copies to and from a buffer are done; the error says why they never will be. A device
-/// may have minutes of work before them: what ends a cell that hangs is its own limit, `measure.timeout`.
+/// Waits until the copies to and from a buffer are done; the error says why they never will be. The device may
+/// have minutes of work before them, so there is no limit here: `measure.timeout` ends a cell that hangs.
 pub type Arrival = Box<dyn FnOnce() -> Result<(), String> + Send>;
 
-/// A buffer in the hands of another thread, which touches it after its arrival only.
+/// A buffer that is lent to another thread, which reads and writes it only after its arrival.
 pub struct Loan {
     pub memory: Box<dyn HostMemory>,
     pub arrival: Arrival,
@@ -33,8 +33,8 @@ pub struct Loan {
 
 const ADVICE: &str = "take a smaller model, or leave out offload.optimizer or offload.activations";
 
-/// Whether the host has so many bytes to give in the place of the device. A system that promises more
-/// than it has would end the process later, without a word.
+/// Whether the host has so many bytes for what the device does not hold. A system that promises more memory
+/// than it has would end the process later, without a message.
 ///
 /// # Errors
 /// Says how much is asked for, how much there is, and what to change.
@@ -49,7 +49,7 @@ pub fn require_host_memory(bytes: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// What to tell the user when an error came of a host that gave no memory; `None` for any other error.
+/// The message for the user when the host gave no memory; `None` for any other error.
 pub fn out_of_host_memory(error: &str) -> Option<String> {
     let start =
         ["the host has no ", "the host cannot lock "].into_iter().find_map(|words| error.find(words))?;

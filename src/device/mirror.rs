@@ -9,7 +9,7 @@ use crate::measure::alloc::Uncounted;
 
 /// Used by one thread, always the same. The buffer is on the host, or lent.
 pub trait Mirror: Send {
-    /// Copies a tensor of the mirror's size to the host, after what was computed so far.
+    /// Copies a tensor of the mirror's size to the host, after all computations issued so far.
     fn send(&mut self, tensor: DispatchTensor);
 
     /// Hands the buffer out.
@@ -18,8 +18,8 @@ pub trait Mirror: Send {
     /// Takes the buffer back.
     fn give_back(&mut self, memory: Box<dyn HostMemory>);
 
-    /// The flat tensor with the buffer's content, over its own memory where the device can; what is computed
-    /// from now on sees it. Nobody else may hold the tensor.
+    /// The flat tensor with the buffer's content, in its own memory where the device can; computations issued
+    /// from here on see it. Nobody else may hold the tensor.
     fn fetch(&mut self, tensor: DispatchTensor) -> DispatchTensor;
 }
 
@@ -62,7 +62,7 @@ impl Mirror for CpuMirror {
     fn fetch(&mut self, tensor: DispatchTensor) -> DispatchTensor {
         let tensor = Tensor::<1>::from_dispatch(tensor);
         let (device, dtype, shape) = (tensor.device(), tensor.dtype(), tensor.shape());
-        // The old values give their memory back first.
+        // Frees the memory of the old values first.
         drop(tensor);
         let bytes = self.memory.as_ref().expect("the buffer is here").bytes().to_vec();
         let data = TensorData::from_bytes_vec(bytes, shape, dtype);

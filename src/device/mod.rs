@@ -28,14 +28,14 @@ use crate::measure::{CpuMeter, Meter, alloc};
 pub use crate::words::DeviceId;
 use crate::words::{Compute, Rule};
 
-/// What a device is, as rows and `runner devices` tell it.
+/// What a device is, as rows and `runner devices` show it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DeviceInfo {
     /// `cpu`, `cuda:0`: as a recipe writes it.
     pub id: String,
     /// The maker's name.
     pub name: String,
-    /// Bytes of memory in all, and free for a cell now.
+    /// Bytes of memory, in all and free for a cell.
     pub memory_total: u64,
     pub memory_available: u64,
     /// Physical cores (CPU) or multiprocessors (GPU).
@@ -52,7 +52,7 @@ pub struct DeviceInfo {
     pub compute_capability: Option<String>,
 }
 
-/// Rates measured on the device: what a cell's own rates are a share of.
+/// Rates measured on the device; a cell's own rates are given as shares of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Ceilings {
     /// Operations per second of a large matrix product, by compute type; `None`: not measured.
@@ -128,8 +128,8 @@ impl DeviceId {
         }
     }
 
-    /// Lets the backend make what it keeps for good (threads, packing buffers), so that a cell's
-    /// memory counts tensors alone. `compute` is the type of the matrix products to come.
+    /// Has the backend allocate what it keeps until the process ends (threads, packing buffers), so that a
+    /// cell's memory counts tensors alone. `compute` is the type of the matrix products to come.
     pub fn warm_up(self, compute: Compute) {
         match self {
             Self::Cpu => cpu::warm_up(compute),
@@ -152,8 +152,8 @@ impl DeviceId {
         }
     }
 
-    /// Lets this process hold no more than `bytes` of the device's memory, as on a smaller one, until
-    /// the guard is dropped.
+    /// Until the guard is dropped, this process can hold no more than `bytes` of the device's memory, as on a
+    /// smaller device.
     ///
     /// # Errors
     /// When the device refuses.
@@ -225,7 +225,7 @@ pub struct MemoryLimit(
 pub const LESS_MEMORY: &str = "lower train.batch_size or train.seq_len, set checkpoint.level = 1, or move blocks to \
                                the host with offload.strategy";
 
-/// What to tell the user when an error or a panic came of a full device or a full host.
+/// The message for the user when an error or a panic came from a full device or a full host.
 pub fn out_of_memory(error: &str) -> Option<String> {
     cuda::out_of_memory(error).or_else(|| host::out_of_host_memory(error))
 }

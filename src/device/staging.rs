@@ -13,7 +13,7 @@ pub enum Staging {
 }
 
 impl DeviceId {
-    /// The CPU reads the host's memory as it is: page-locked memory is a matter of GPUs.
+    /// The CPU reads the host's memory as it is; only a GPU needs it page-locked.
     ///
     /// # Panics
     /// When the host cannot lock memory.

@@ -1,5 +1,5 @@
 //! [`BlockStore`]: the flat buffers of equally large blocks on the host, and the slots on the device
-//! that they pass through.
+//! through which they pass.
 //!
 //! A block has two buffers on the host, its weights and its gradients, or one for both, in which its
 //! gradients take the place of its weights until these are written anew. Copies are issued and not
@@ -57,25 +57,25 @@ pub trait BlockStore: Send {
     /// Copies the first elements of a buffer into a slot.
     fn fill(&mut self, slot: usize, side: Side, block: usize, elements: usize);
 
-    /// What is computed from now on finds the slot filled.
+    /// Computations issued from here on find the slot filled.
     fn filled(&mut self, slot: usize);
 
-    /// What was computed so far are the readers of the slot.
+    /// The computations issued so far read the slot: it is refilled only after them.
     fn used(&mut self, slot: usize);
 
     /// Elements of a slot as a row-major tensor outside of autodiff: what it holds when it is read.
     fn view(&self, slot: usize, first: usize, shape: &[usize]) -> DispatchTensor;
 
-    /// Computed values become elements of a slot, from `first` on.
+    /// Writes computed values to the elements of a slot from `first` on.
     fn write(&mut self, slot: usize, first: usize, values: DispatchTensor);
 
     /// Copies the first elements of a slot into a buffer; the slot's content is lost where memory is scarce.
     fn send(&mut self, slot: usize, side: Side, block: usize, elements: usize);
 
-    /// The slot's content is no longer wanted.
+    /// The slot's content is no longer needed.
     fn clear(&mut self, slot: usize);
 
-    /// What is computed from now on comes after all copies issued so far.
+    /// Computations issued from here on run after all copies issued so far.
     fn settle(&mut self);
 
     /// Waits until everything issued so far is done.
@@ -149,7 +149,7 @@ impl BlockStore for CpuStore {
     }
 
     fn fill(&mut self, slot: usize, side: Side, block: usize, elements: usize) {
-        // The memory of what the slot held is free first.
+        // Frees what the slot held first.
         self.slots[slot] = None;
         let dtype = self.size.dtype;
         let bytes = self.host(side, block)[..elements * dtype.size()].to_vec();

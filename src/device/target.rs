@@ -88,7 +88,7 @@ impl Target {
     /// What is known of a device there; memory of 0 bytes is not known.
     pub fn info(&self, device: DeviceId) -> DeviceInfo {
         let Self::Described(described) = self else { return device.info() };
-        // Beside a described GPU there is a CPU of which nothing is known.
+        // A described GPU comes with a CPU of which nothing is known.
         let same_kind = (device == DeviceId::Cpu) == (described.device == DeviceId::Cpu);
         let memory = described.memory.filter(|_| same_kind).map_or(0, |memory| memory.0);
         DeviceInfo {

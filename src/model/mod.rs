@@ -8,10 +8,10 @@ pub mod swiglu;
 use std::path::Path;
 
 use burn::module::Module;
-use burn::tensor::{Device, Tensor};
+use burn::tensor::Tensor;
 use serde::{Deserialize, Serialize};
 
-use crate::measure::{Estimate, Evaluation, Load};
+use crate::measure::{Estimate, Evaluation};
 use crate::params::WeightsFrom;
 use crate::recipe::Cell;
 use crate::residence::Blocks;
@@ -37,12 +37,6 @@ pub enum Model {
 pub trait Network: Module + Sized {
     type Batch;
 
-    /// Weights as the recipe says, on an autodiff device.
-    fn init(cell: &Cell, device: &Device) -> Self;
-
-    /// The batches of the cell's steps, from `cell.seed`.
-    fn steps(cell: &Cell, device: &Device) -> Box<dyn Steps<Self::Batch>>;
-
     /// The micro-batch's part of the step's mean loss, [1] in fp32.
     fn loss(&self, batch: &Self::Batch) -> Tensor<1>;
 
@@ -53,36 +47,6 @@ pub trait Network: Module + Sized {
 
     /// Quality on a batch, of a network outside of autodiff.
     fn evaluate(&self, batch: &Self::Batch) -> Evaluation;
-}
-
-/// What the steps of a cell work on.
-pub trait Steps<Batch> {
-    /// The micro-batches of the next step.
-    fn next(&mut self) -> Vec<Batch>;
-
-    /// The next batch that no step trains on; `None` where there is none of that kind.
-    fn held_out(&mut self) -> Option<Batch>;
-
-    /// Where steps differ in size: the micro-batches of the largest one, and then of one of each other
-    /// size. They are made for the device to prepare for, and do not count as seen.
-    fn rehearsals(&self) -> Vec<Vec<Batch>> {
-        Vec::new()
-    }
-
-    /// Rows and tokens of a row of the largest micro-batch, where they differ in size.
-    fn largest(&self) -> Option<[usize; 2]> {
-        None
-    }
-
-    /// Steps of so many passes over the samples; `None` where there are no samples.
-    fn of_epochs(&self, _epochs: usize) -> Option<usize> {
-        None
-    }
-
-    /// What loading each step's batches came to, as far as they count as seen; empty without samples.
-    fn loads(&self) -> &[Load] {
-        &[]
-    }
 }
 
 /// Floating-point operations of one step, a multiply-add counted as two.

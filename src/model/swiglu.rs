@@ -2,20 +2,19 @@
 //! checkpoint-level study.
 
 use burn::module::{Module, Param};
-use burn::tensor::{DType, Device, Distribution, Tensor};
+use burn::tensor::{Device, Distribution, Tensor};
 use serde::{Deserialize, Serialize};
 
-use super::{Flops, Network, Steps};
+use super::{Flops, Network};
 use crate::device::dtype;
 use crate::measure::{Estimate, Evaluation, Ledger};
-use crate::model::Model;
 use crate::ops::dense::{Arithmetic, WeightLayout};
 use crate::ops::mean_square::mean_square;
 use crate::ops::swiglu::{memory::Sizes, swiglu};
 use crate::ops::{Level, Operator};
 use crate::recipe::Cell;
 use crate::words::key::{COUNT, DefaultValue, Key, LAYERS, Section};
-use crate::words::values;
+use crate::words::{Compute, values};
 
 /// `[model] kind = "swiglu"`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -147,64 +146,8 @@ impl SwigluConfig {
     }
 }
 
-/// One fixed problem for each micro-batch, drawn when the first step asks for them.
-struct Problems {
-    shape: [usize; 2],
-    count: usize,
-    dtype: DType,
-    device: Device,
-    drawn: Vec<Regression>,
-}
-
-impl Steps<Regression> for Problems {
-    fn next(&mut self) -> Vec<Regression> {
-        let Self { shape, count, dtype, device, drawn } = self;
-        let random = || Tensor::random(*shape, Distribution::Normal(0.0, 1.0), (&*device, *dtype));
-        let part = 1.0 / *count as f64;
-        drawn.resize_with(*count, || Regression { x: random(), target: random(), part });
-        drawn.clone()
-    }
-
-    fn held_out(&mut self) -> Option<Regression> {
-        None
-    }
-}
-
 impl Network for SwigluStack {
     type Batch = Regression;
-
-    fn init(cell: &Cell, device: &Device) -> Self {
-        let Model::Swiglu(config) = &cell.model else { unreachable!("checked by kind") };
-        let dtype = dtype(cell.precision.compute);
-        let (h, i) = (config.hidden_size, config.intermediate_size);
-        // N(0, 1/rows) keeps the size of the activations through the product.
-        let matrix = |rows: usize, columns: usize| {
-            let scale = Distribution::Normal(0.0, 1.0 / (rows as f64).sqrt());
-            Param::from_tensor(Tensor::random([rows, columns], scale, (device, dtype)).require_grad())
-        };
-        let layers = (0..config.num_hidden_layers)
-            .map(|_| SwigluLayer { w: matrix(h, i), v: matrix(h, i), u: matrix(i, h) })
-            .collect();
-        Self {
-            layers,
-            level: cell.checkpoint.level,
-            operator: cell.ops.swiglu,
-            arithmetic: Arithmetic::of(cell.precision.compute),
-        }
-    }
-
-    /// The same problems in every step, so that the loss must fall.
-    fn steps(cell: &Cell, device: &Device) -> Box<dyn Steps<Regression>> {
-        let Model::Swiglu(config) = &cell.model else { unreachable!("checked by kind") };
-        Box::new(Problems {
-            shape: [cell.train.tokens(), config.hidden_size],
-            count: cell.train.accumulation_steps,
-            dtype: dtype(cell.precision.compute),
-            device: device.clone(),
-            // Before memory is counted: the tensors alone are the cell's.
-            drawn: Vec::with_capacity(cell.train.accumulation_steps),
-        })
-    }
 
     /// The mean squared distance to the target, times the micro-batch's part.
     fn loss(&self, batch: &Regression) -> Tensor<1> {
@@ -220,6 +163,28 @@ impl Network for SwigluStack {
 }
 
 impl SwigluStack {
+    /// Random weights on an autodiff device.
+    pub fn new(
+        config: &SwigluConfig,
+        level: Level,
+        operator: Operator,
+        compute: Compute,
+        device: &Device,
+    ) -> Self {
+        let (h, i) = (config.hidden_size, config.intermediate_size);
+        // N(0, 1/rows) keeps the size of the activations through the product.
+        let matrix = |rows: usize, columns: usize| {
+            let scale = Distribution::Normal(0.0, 1.0 / (rows as f64).sqrt());
+            Param::from_tensor(
+                Tensor::random([rows, columns], scale, (device, dtype(compute))).require_grad(),
+            )
+        };
+        let layers = (0..config.num_hidden_layers)
+            .map(|_| SwigluLayer { w: matrix(h, i), v: matrix(h, i), u: matrix(i, h) })
+            .collect();
+        Self { layers, level, operator, arithmetic: Arithmetic::of(compute) }
+    }
+
     /// x [tokens, hidden] → [tokens, hidden]
     pub fn forward(&self, x: Tensor<2>) -> Tensor<2> {
         self.layers.iter().fold(x, |x, layer| {
@@ -228,7 +193,3 @@ impl SwigluStack {
         })
     }
 }
-
-#[cfg(test)]
-#[path = "swiglu_tests.rs"]
-mod tests;

@@ -50,8 +50,8 @@ pub fn region() -> Option<DType> {
     REGION.get()
 }
 
-/// Keeps every cast of a weight until this is dropped, for the micro-batches of one step. To be
-/// dropped before the weights change.
+/// Keeps every cast of a weight until this is dropped, for the micro-batches of one step. Drop it before the
+/// weights change.
 #[must_use = "casts are kept until this is dropped"]
 pub struct KeptCasts {
     thread: PhantomData<*const ()>,

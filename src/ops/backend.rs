@@ -1,5 +1,5 @@
-//! Between tensors whose backend is known only when the program runs and each backend's own tensors.
-//! All but the question where a tensor lives are for tensors outside of autodiff's graph.
+//! Conversions between tensors whose backend is known only when the program runs and each backend's own
+//! tensors. All but [`on_cuda`] are for tensors outside of autodiff's graph.
 
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, DispatchTensorKind, Flex};

@@ -2,15 +2,15 @@
 //! token's label, without the logits ever existing whole.
 //!
 //! The vocabulary is walked in chunks. Forward keeps each token's running maximum and sum of
-//! exponentials (Milakov and Gimelshein 2018), which give log Σ exp; backward makes the chunk's logits
-//! again, and with them dlogits = (softmax − onehot) / total, dW of exactly this chunk and its part of
+//! exponentials (Milakov and Gimelshein 2018), which give log Σ exp; backward computes the chunk's
+//! logits again, and from them dlogits = (softmax − onehot) / total, dW of exactly this chunk and its part of
 //! dh. A chunk's dW is one product over all tokens, so nothing is rounded between chunks; dh is summed
 //! in fp32. Four products in place of three; tokens x chunk logits in fp32 at a time.
 //!
-//! A token's dlogits add up to 0, and the rows of a trained W have much in common, so most of a sum
-//! dh = Σ dlogit · W[entry] cancels, and what rounding leaves of it is a hundred times as large a part of the
-//! rest. One sum in fp32 over the 49152 entries of a pretrained network of 135 million weights leaves all
-//! gradients below it 1e-4 off; sums of [`LONGEST_SUM`] entries, added afterwards, 4e-6 (both in the median).
+//! A token's dlogits add up to 0, and the rows of a trained W have much in common. So most of a sum
+//! dh = Σ dlogit · W[entry] cancels, and its rounding error is a hundred times as large a part of what remains.
+//! In a pretrained network of 135 million weights one fp32 sum over the 49152 entries leaves all gradients below
+//! the head 1e-4 off; sums of [`LONGEST_SUM`] entries, added afterwards, 4e-6 (both in the median).
 //!
 //! A negative label (PyTorch's -100) marks a token that is not counted.
 

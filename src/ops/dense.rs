@@ -48,7 +48,7 @@ impl Arithmetic {
 #[derive(Clone, Debug)]
 pub struct Weight {
     pub stored: Tensor<2>,
-    /// The same in the type it is multiplied in, outside of autodiff, where that is at hand.
+    /// The same in the type it is multiplied in, outside of autodiff, where a cast is kept.
     pub cast: Option<Tensor<2>>,
 }
 

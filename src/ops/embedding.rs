@@ -28,12 +28,12 @@ impl Ids {
         Self::from_tensors(Self::arrays(ids, plan).map(|v| integers(v, device)), below)
     }
 
-    /// What all ids are below; beyond every table where one is negative.
+    /// All ids are below this; larger than any table where one is negative.
     pub fn bound(ids: &[i32]) -> usize {
         ids.iter().map(|id| *id as u32 as usize + 1).max().unwrap_or(0)
     }
 
-    /// Checks on the host that each id is a row of a table: on a device nobody would notice.
+    /// Checks on the host that each id is a row of a table; a device would not notice.
     ///
     /// # Panics
     /// When one is not.

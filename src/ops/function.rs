@@ -85,8 +85,8 @@ thread_local! {
     static OBSERVER: RefCell<Option<Seen>> = const { RefCell::new(None) };
 }
 
-/// Does some work on this thread and shows `seen` the gradient of the result of every custom operator
-/// that is differentiated meanwhile, as backward hands it over.
+/// Runs `work` on this thread, and calls `seen` with the gradient of the result of each custom operator that is
+/// differentiated during it, as backward hands it over.
 pub fn observe_gradients<R>(seen: impl FnMut(DispatchTensor) + 'static, work: impl FnOnce() -> R) -> R {
     OBSERVER.set(Some(Box::new(seen)));
     let result = work();

@@ -1,4 +1,4 @@
-//! The matrix product that operators are made of, on each backend's fastest path.
+//! The matrix product that operators use, on each backend's fastest path.
 
 mod composed;
 mod cpu;
@@ -124,8 +124,7 @@ pub trait Matmul: Backend {
     }
 }
 
-/// cuBLASLt on Burn's own buffers and stream; without that library Burn's own product, which the row
-/// then says.
+/// cuBLASLt on Burn's own buffers and stream; without that library Burn's own product, and the row says so.
 impl Matmul for CubeBackend {
     fn batch_matmul(
         lhs: Side<Self>,

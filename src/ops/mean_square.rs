@@ -1,5 +1,5 @@
 //! The mean squared difference with hand-written backward: d/dy = 2 (y − target) / n. One kernel each
-//! way on CUDA; Burn's own mean tries variants for seconds there.
+//! way on CUDA, where Burn's own mean would try variants for seconds.
 
 use burn::tensor::Tensor;
 
@@ -13,7 +13,7 @@ pub fn mean_square(y: Tensor<2>, target: Tensor<2>) -> Tensor<1> {
     custom([y.into_dispatch()], |[y]| {
         let y = Tensor::<2>::from_dispatch(y);
         let on_cuda = on_cuda(&y);
-        // y is needed no more on the CPU: the difference takes its place.
+        // The CPU no longer needs y: the difference takes its memory.
         let (loss, kept) = match on_cuda {
             true => (uncube(mean_square_difference(&cube(y.clone()), &cube(target.clone()))), y),
             false => {

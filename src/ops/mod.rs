@@ -75,7 +75,7 @@ impl fmt::Display for Level {
 
 impl Serialize for Level {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        // As typed: 0 and 1 are whole numbers.
+        // As a user types them: 0 and 1 are whole numbers.
         match self {
             Self::Elementwise => s.serialize_f64(self.number()),
             Self::Keep | Self::Full => s.serialize_u64(self.number() as u64),

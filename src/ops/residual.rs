@@ -1,5 +1,5 @@
-//! The residual sum x + y in x's type, whatever type y has: under autocast the stream is fp32 and what
-//! is added to it is not. Nothing is kept for backward.
+//! The residual sum x + y in x's type, whatever type y has: under autocast x, the residual stream, is fp32 and y
+//! is not. Nothing is kept for backward.
 
 use burn::tensor::Tensor;
 

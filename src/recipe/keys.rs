@@ -68,7 +68,7 @@ impl Entry {
     pub fn is_of(&self, settings: &Settings) -> bool {
         let Some(kind) = self.section.kind else { return true };
         match settings.get(&self.section.path_of(kind.key)).and_then(Value::as_str) {
-            Some(value) => kind.values.is_empty() || kind.values.contains(&value),
+            Some(value) => kind.has(value),
             None => false,
         }
     }

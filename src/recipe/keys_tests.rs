@@ -44,7 +44,7 @@ fn least(section: &Section) -> Settings {
         all.insert("eval.every".into(), json!(1));
     }
     if let Some(kind) = section.kind {
-        let value = kind.values.first().copied().unwrap_or(kinds(section.path, kind.key)[0]);
+        let value = kinds(section.path, kind.key).into_iter().find(|value| kind.has(value));
         all.insert(section.path_of(kind.key), value.into());
     }
     // What is required follows from the kinds that are chosen so far.

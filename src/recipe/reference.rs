@@ -11,7 +11,7 @@ const INTRODUCTION: &str = include_str!("reference.md");
 pub fn table(prefix: &str) -> String {
     let line = |entry: &Entry| {
         let with = entry.section.kind.map_or_else(String::new, |kind| match quoted(kind.values).as_slice() {
-            [] => kind.key.into(),
+            [] => format!("{} other than {}", kind.key, quoted(kind.but).join(", ")),
             values => format!("{} = {}", kind.key, values.join(", ")),
         });
         let Entry { path, section, key } = entry;
@@ -56,7 +56,7 @@ fn heading(section: &Section, code: impl Fn(&str) -> String) -> String {
     let Some(kind) = section.kind else { return section.doc.into() };
     let path = section.path_of(kind.key);
     let with = match quoted(kind.values).as_slice() {
-        [] => code(&path),
+        [] => format!("{} other than {}", code(&path), quoted(kind.but).join(", ")),
         values => code(&format!("{path} = {}", values.join(" | "))),
     };
     format!("With {with}: {}", section.doc)

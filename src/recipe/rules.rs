@@ -18,19 +18,20 @@ type Checked = Result<(), Rule>;
 pub(super) fn check(cell: &Cell, written: impl Fn(&str) -> bool) -> Checked {
     cell.precision.check()?;
     cell.offload.check()?;
-    cell.data.sampler().map_or(Ok(()), |sampler| sampler.check())?;
+    let sampler = cell.data.sampler();
+    sampler.check()?;
     let rules: [fn(&Cell) -> Checked; 9] =
         [operators, scaler, histogram, offload, text, epochs, evaluation, sequences, sizes];
     rules.into_iter().try_for_each(|rule| rule(cell))?;
     cell.train.check()?;
-    match cell.data.sampler() {
-        Some(sampler) if sampler.num_workers == 0 && written("data.prefetch_factor") => Err(Rule::new(
+    if sampler.num_workers == 0 && written("data.prefetch_factor") {
+        return Err(Rule::new(
             &["data.prefetch_factor"],
             "`prefetch_factor` has no effect with num_workers = 0: no batch is ready ahead of the loop",
             "remove it, or set num_workers to 1",
-        )),
-        _ => Ok(()),
+        ));
     }
+    Ok(())
 }
 
 /// What cannot run on the device.
@@ -186,7 +187,7 @@ fn text(cell: &Cell) -> Checked {
 
 /// `[measure]` with `data.sampler`.
 fn epochs(cell: &Cell) -> Checked {
-    if cell.measure.length.steps().is_none() && cell.data.sampler().is_none() {
+    if cell.measure.length.steps().is_none() && !cell.data.sampler().sampler.keeps_samples() {
         return Err(Rule::new(
             &["measure.epochs"],
             "an epoch is one pass over the samples of data.sampler, and this cell has none",
@@ -233,7 +234,7 @@ fn sequences(cell: &Cell) -> Checked {
             "set train.seq_len to 2 or more",
         ));
     }
-    let Some(sampler) = cell.data.sampler() else { return Ok(()) };
+    let sampler = cell.data.sampler();
     let multiple = sampler.pad_to_multiple_of;
     if sampler.sampler.rows() != Rows::Longest && !seq_len.is_multiple_of(multiple) {
         return Err(Rule::new(
@@ -273,7 +274,7 @@ fn sizes(cell: &Cell) -> Checked {
             (tensors, sizes.to_vec())
         }
         (_, Some(shape)) => {
-            let packed = cell.data.sampler().is_some_and(|config| config.sampler.is_packed());
+            let packed = cell.data.sampler().sampler.is_packed();
             // Only composed attention holds the scores of all tokens.
             let squares = if cell.ops.attention == Operator::Plain { shape.layers } else { 0 };
             let rows = if packed { batch_size } else { 1 };

@@ -154,11 +154,7 @@ fn section(path: &str) -> Value {
                 let mut of_name =
                     own.iter().filter(|section| section.keys.iter().any(|key| key.name == name.as_str()));
                 of_name.clone().next().is_some()
-                    && of_name.all(|section| {
-                        section
-                            .kind
-                            .is_some_and(|kind| !kind.values.is_empty() && !kind.values.contains(&value))
-                    })
+                    && of_name.all(|section| section.kind.is_some_and(|kind| !kind.has(value)))
             };
             let allowed: Vec<&String> = properties.keys().filter(|name| !foreign(name)).collect();
             rules.push(json!({

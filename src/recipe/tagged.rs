@@ -19,6 +19,8 @@ const KIND: &str = "kind";
 /// The section with keys of its own beside those of the sampler, which are serde's `data.sampler`.
 const DATA: &str = "data";
 const SAMPLER: &str = "sampler";
+/// The sampler without keys, of all text where no other is written.
+const BLOCKS: &str = "blocks";
 
 /// Rewrites every such section of a recipe, keeping the places in the file.
 pub fn tag<'i>(root: &mut Spanned<DeTable<'i>>, source: &Source) -> Result<(), RecipeError> {
@@ -70,14 +72,16 @@ fn gather_sampler<'i>(data: &mut DeTable<'i>, source: &Source) -> Result<(), Rec
             if of_one { &mut own } else { &mut common }.insert(name, value);
         }
     }
-    let Some((name, sampler)) = data.remove_entry(SAMPLER) else {
+    let written = data.remove_entry(SAMPLER);
+    let Some((name, sampler)) = written.filter(|(_, sampler)| sampler.get_ref().as_str() != Some(BLOCKS))
+    else {
         let first = common.iter().chain(own.iter()).map(|(key, _)| key).min_by_key(|key| key.span().start);
         return first.map_or(Ok(()), |key| {
             let all = keys::kinds(DATA, SAMPLER).join(", ");
             Err(source.at(
                 Some(key.span()),
                 format!(
-                    "`{}` is a key of data.sampler; without one the text is cut into equal blocks",
+                    "`{}` is a key of data.sampler; without one, or with blocks, the text is cut into equal blocks",
                     key.get_ref()
                 ),
                 format!("remove it, or set data.sampler to one of: {all}"),
@@ -110,13 +114,16 @@ pub fn flatten_tags(cell: &mut Value) {
             *section = untagged(std::mem::take(section), KIND);
         }
     }
-    if let Some(Value::Object(data)) = cell.get_mut(DATA)
-        && let Some(Value::Object(mut common)) = data.remove(SAMPLER)
-    {
-        if let Some(Value::Object(sampler)) = common.remove(SAMPLER) {
-            data.extend(untagged(sampler, SAMPLER));
+    let Some(Value::Object(data)) = cell.get_mut(DATA) else { return };
+    match data.get_mut(SAMPLER).map(Value::take) {
+        Some(Value::Object(mut common)) => {
+            if let Some(Value::Object(sampler)) = common.remove(SAMPLER) {
+                data.extend(untagged(sampler, SAMPLER));
+            }
+            data.extend(common);
         }
-        data.extend(common);
+        _ if data["train_split"].is_null() => {}
+        _ => _ = data.insert(SAMPLER.into(), BLOCKS.into()),
     }
 }
 

@@ -32,11 +32,6 @@ pub struct Placement {
 }
 
 impl Placement {
-    pub fn of(cell: &Cell) -> Self {
-        let accumulates = cell.train.accumulation_steps > 1;
-        Self { offload: cell.offload, device: cell.device_id(), accumulates }
-    }
-
     /// Whether gradients have buffers of their own on the host. What updates on the host has the weights
     /// in its masters: gradients may take their place, once the last backward that reads them has.
     pub fn separate_gradients(&self) -> bool {
@@ -221,7 +216,8 @@ impl Offload {
         let decoder = cell.model.decoder();
         let blocks = decoder.map_or(0, |shape| shape.block_weights());
         let inputs = decoder.map_or(0, |shape| shape.layers * shape.hidden_size * cell.train.tokens()) as u64;
-        let placement = Placement::of(cell);
+        let accumulates = cell.train.accumulation_steps > 1;
+        let placement = Placement { offload: *self, device: cell.device_id(), accumulates };
         let moving = if self.moves() { blocks } else { 0 };
         let buffers = moving * stored * (1 + u64::from(placement.separate_gradients()));
         let activations = if self.activations == Memory::Host { inputs * stored } else { 0 };

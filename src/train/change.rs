@@ -2,10 +2,10 @@
 
 use burn::tensor::Tensor;
 
+use super::build::Build;
 use super::training::Training;
-use crate::measure::Phase;
 use crate::model::language::{Gpt2, Llama};
-use crate::model::{Model, Network, swiglu::SwigluStack};
+use crate::model::{Model, swiglu::SwigluStack};
 use crate::params::named::Named;
 use crate::recipe::Cell;
 
@@ -39,31 +39,22 @@ pub fn change(cell: &Cell, damage: Option<Damage>) -> Change {
     }
 }
 
-fn of<N: Network>(cell: &Cell, damage: Option<Damage>) -> Change {
-    let id = cell.device_id();
+fn of<N: Build>(cell: &Cell, damage: Option<Damage>) -> Change {
     let steps = cell.measure.length.steps().expect("the cell counts steps");
-    let mut training = Training::<N>::new(cell, N::steps(cell, &id.burn()), steps);
-    training.prepare(&mut *id.meter(), |_| ());
+    let mut training = Training::<N>::new(cell, N::feed(cell), steps);
+    training.prepare(&mut *cell.device_id().meter(), |_| ());
     training.begin(steps);
-    if training.follows_samples() {
-        // The preparation's batch was made for it.
-        training.load();
-    }
     let before = training.parameters();
     let mut losses = Vec::new();
     for step in 0..steps {
-        training.damage(damage);
         if step == 1 && damage == Some(Damage::SkippedUpdate) {
             continue;
         }
-        let mut parts: Vec<Tensor<1>> = Vec::new();
-        training.step(&mut |phase, loss| {
-            if phase == Phase::Forward {
-                parts.extend(loss);
-            }
-        });
-        losses.push(parts.into_iter().map(|part| f64::from(part.into_scalar::<f32>())).sum());
         training.load();
+        training.damage(damage);
+        let mut parts: Vec<Tensor<1>> = Vec::new();
+        training.step(&mut |_, loss| parts.extend(loss), None);
+        losses.push(parts.into_iter().map(|part| f64::from(part.into_scalar::<f32>())).sum());
     }
     Change { losses, before, after: training.parameters() }
 }

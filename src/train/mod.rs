@@ -1,14 +1,20 @@
 //! Training: a cell's network, data and optimizer, stepped and measured.
 
+mod build;
 mod cell;
 mod change;
 mod clock;
+mod feed;
 mod outcome;
 mod pipeline;
 pub mod protocol;
+mod step;
 mod training;
 
+pub use build::Build;
 pub use cell::serve;
 pub use change::{Change, Damage, change};
+pub use feed::{Feed, on_device};
 pub use pipeline::train;
-pub use training::{BeforeUpdate, Training};
+pub use step::{BeforeUpdate, End};
+pub use training::Training;

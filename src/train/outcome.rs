@@ -66,7 +66,8 @@ pub fn measurement(cell: &Cell, outcome: Outcome) -> Measurement {
 /// Which way each part of the work took.
 fn paths(cell: &Cell) -> BTreeMap<String, String> {
     let mut paths = cell.device_id().paths();
-    if let Some(sampler) = cell.data.sampler() {
+    let sampler = cell.data.sampler();
+    if sampler.sampler.keeps_samples() {
         let way = match (cell.device_id(), sampler.pinned) {
             (DeviceId::Cpu, _) => "none, the CPU reads the host's memory",
             (_, true) => "one copy from page-locked memory",

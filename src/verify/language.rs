@@ -82,13 +82,13 @@ pub fn verify(folder: &Path, golden: &Golden, options: &Options) -> Result<Vec<C
     let mut checks = Vec::new();
     for Variant { label, cell } in variants(recipe, &VERIFIED, &options.settings)? {
         let comparison = Comparison::new(&cell, options.atol).with_reference(off);
-        let steps = reference.steps(&cell);
+        let feed = reference.feed(&cell);
         let compared = match &cell.model {
             Model::Qwen2(_) | Model::Llama(_) => {
-                compare(Training::<Llama>::new(&cell, steps, STEPS), &cell, golden, &reference, comparison)
+                compare(Training::<Llama>::new(&cell, feed, STEPS), &cell, golden, &reference, comparison)
             }
             Model::Gpt2(_) => {
-                compare(Training::<Gpt2>::new(&cell, steps, STEPS), &cell, golden, &reference, comparison)
+                compare(Training::<Gpt2>::new(&cell, feed, STEPS), &cell, golden, &reference, comparison)
             }
             Model::Swiglu(_) => unreachable!("its kind is config.json's"),
         };

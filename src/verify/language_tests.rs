@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use super::*;
 use crate::model::language::{LanguageNetwork, LmBatch};
 use crate::recipe::{Recipe, Source};
+use crate::train::Feed;
 use crate::verify::{passes, table, verify};
 
 fn fixture(name: &str) -> PathBuf {
@@ -187,7 +188,7 @@ fn a_slot_refilled_too_early_fails() {
     let reference = Reference::read(&golden, 512, 128).unwrap();
     let cell = cell(&["offload.strategy=overlap", "offload.buffers=2"]);
     for early in [false, true] {
-        let training = Training::<Llama>::new(&cell, reference.steps(&cell), STEPS);
+        let training = Training::<Llama>::new(&cell, reference.feed(&cell), STEPS);
         if early {
             LanguageNetwork::offloaded(training.network()).expect("blocks are on the host").refill_early();
         }
@@ -205,7 +206,7 @@ fn a_lost_micro_batch_fails() {
     let (two, three) = (cell(&["train.accumulation_steps=2"]), cell(&["train.accumulation_steps=3"]));
     for (steps, passes) in [(&three, true), (&two, false)] {
         // The batches are those of `steps`, weighed for three.
-        let mut batches = reference.steps(&three).next();
+        let mut batches = reference.feed(&three).next();
         batches.truncate(steps.train.accumulation_steps);
         let training = Training::<Llama>::new(&three, Box::new(Given(batches)), STEPS);
         let checks = compare(training, &three, &golden, &reference, comparison());
@@ -216,13 +217,9 @@ fn a_lost_micro_batch_fails() {
 
 struct Given(Vec<LmBatch>);
 
-impl crate::model::Steps<LmBatch> for Given {
+impl Feed<LmBatch> for Given {
     fn next(&mut self) -> Vec<LmBatch> {
         self.0.clone()
-    }
-
-    fn held_out(&mut self) -> Option<LmBatch> {
-        None
     }
 }
 

@@ -3,12 +3,13 @@
 use miette::{Result, miette};
 
 use super::{Golden, Values};
-use crate::model::Steps;
-use crate::model::language::{LmBatch, Tokens};
+use crate::data::Collated;
+use crate::model::language::LmBatch;
 use crate::recipe::Cell;
+use crate::train::{Feed, on_device};
 
 /// A label that does not count.
-const NO_LABEL: i64 = -100;
+const NO_LABEL: i32 = -100;
 
 /// Whether a reference is a language model's: token ids, and what was computed from them.
 pub fn is_known(golden: &Golden) -> bool {
@@ -19,8 +20,9 @@ pub struct Reference {
     pub batch: usize,
     /// Tokens of each sequence.
     pub sequence: usize,
-    ids: Vec<u32>,
-    labels: Vec<i64>,
+    ids: Vec<i32>,
+    /// Of each token its own.
+    labels: Vec<i32>,
     /// Each with its greedy continuation.
     pub prompts: Vec<(Vec<u32>, Vec<u32>)>,
 }
@@ -69,12 +71,12 @@ impl Reference {
         let reference = Self {
             batch,
             sequence,
-            ids: self::ids("input_ids", ids, vocab)?,
+            ids: whole("input_ids", ids, |id| is_id(id, vocab), vocab)?,
             labels: whole("labels", labels, |label| label == NO_LABEL || is_id(label, vocab), vocab)?,
             prompts,
         };
         // A sequence's first label is no token's next one.
-        let predicts = |row: &[i64]| row[1..].iter().any(|label| *label != NO_LABEL);
+        let predicts = |row: &[i32]| row[1..].iter().any(|label| *label != NO_LABEL);
         if !reference.labels.chunks(sequence).any(predicts) {
             return Err(miette!("no label of the reference counts: all are -100"));
         }
@@ -112,18 +114,13 @@ impl Reference {
 
     /// The sequences as the cell trains on them: blocks of text, or samples.
     pub fn batch(&self, cell: &Cell) -> LmBatch {
-        let device = cell.device_id();
-        match cell.data.sampler() {
-            None => LmBatch::new(Tokens::new(&self.ids, self.batch, &device.burn()), &self.labels),
-            Some(config) => {
-                let packed = config.sampler.is_packed();
-                LmBatch::sampled(&self.ids, &self.labels, self.batch, packed, device)
-            }
-        }
+        let rows = Collated::of_rows(self.ids.clone(), &self.labels, self.batch);
+        let packed = cell.data.sampler().sampler.is_packed();
+        on_device(if packed { rows.joined() } else { rows }, cell.device_id())
     }
 
     /// The batch as each of a step's micro-batches: their mean is the batch's own.
-    pub fn steps(&self, cell: &Cell) -> Box<dyn Steps<LmBatch>> {
+    pub fn feed(&self, cell: &Cell) -> Box<dyn Feed<LmBatch>> {
         let mut batch = self.batch(cell);
         batch.total *= cell.train.accumulation_steps as f64;
         Box::new(Repeated { batch, times: cell.train.accumulation_steps })
@@ -138,13 +135,9 @@ struct Repeated {
     times: usize,
 }
 
-impl Steps<LmBatch> for Repeated {
+impl Feed<LmBatch> for Repeated {
     fn next(&mut self) -> Vec<LmBatch> {
         vec![self.batch.clone(); self.times]
-    }
-
-    fn held_out(&mut self) -> Option<LmBatch> {
-        None
     }
 }
 
@@ -154,7 +147,7 @@ fn matrix(name: &str, values: &Values) -> Result<[usize; 2]> {
     })
 }
 
-fn is_id(value: i64, vocab: usize) -> bool {
+fn is_id(value: i32, vocab: usize) -> bool {
     usize::try_from(value).is_ok_and(|id| id < vocab)
 }
 
@@ -164,14 +157,14 @@ fn ids(name: &str, values: &Values, vocab: usize) -> Result<Vec<u32>> {
 }
 
 /// Whole numbers of which each is `valid`.
-fn whole(name: &str, values: &Values, valid: impl Fn(i64) -> bool, vocab: usize) -> Result<Vec<i64>> {
-    let wrong = values.data.iter().find(|value| value.fract() != 0.0 || !valid(**value as i64));
+fn whole(name: &str, values: &Values, valid: impl Fn(i32) -> bool, vocab: usize) -> Result<Vec<i32>> {
+    let wrong = values.data.iter().find(|value| value.fract() != 0.0 || !valid(**value as i32));
     match wrong {
         Some(value) => Err(miette!(
             help = "the reference and config.json beside it must be of one model",
             "{name} of the reference holds {value}, and the model has the {vocab} tokens from 0 to {}",
             vocab - 1
         )),
-        None => Ok(values.data.iter().map(|value| *value as i64).collect()),
+        None => Ok(values.data.iter().map(|value| *value as i32).collect()),
     }
 }

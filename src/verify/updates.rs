@@ -2,14 +2,12 @@
 
 use burn::tensor::Tensor;
 
-use crate::measure::Phase;
-use crate::model::Network;
-use crate::model::language::{LanguageNetwork, LmBatch};
+use crate::model::language::LanguageNetwork;
 use crate::optim::{AdamW, OptimizerConfig};
 use crate::params::named::{self, Named};
 use crate::recipe::Cell;
 use crate::residence::Blocks;
-use crate::train::{BeforeUpdate, Training};
+use crate::train::{BeforeUpdate, Build, End, Training};
 use crate::words::Compute;
 
 /// Updates of a reference.
@@ -32,9 +30,9 @@ pub struct Observed {
 }
 
 /// A language network that a cell trains.
-pub trait Trained: LanguageNetwork + Network<Batch = LmBatch> {}
+pub trait Trained: LanguageNetwork + Build {}
 
-impl<N: LanguageNetwork + Network<Batch = LmBatch>> Trained for N {}
+impl<N: LanguageNetwork + Build> Trained for N {}
 
 /// Looks at the gradients of the first `count` steps.
 ///
@@ -57,7 +55,9 @@ pub fn observe<N: Trained>(training: &mut Training<'_, N>, count: usize) -> Resu
         found.iter_mut().flat_map(|(_, values)| values).for_each(|value| *value /= scale);
         gradients[place] = found;
     };
-    (observed.losses, observed.skipped) = steps(training, count, Some(&mut look))?;
+    (observed.losses, observed.skipped) = steps(training, count, |training, step, end| {
+        training.step(end, Some(&mut |before| look(step, before)))
+    })?;
     Ok(observed)
 }
 
@@ -66,32 +66,23 @@ pub fn observe<N: Trained>(training: &mut Training<'_, N>, count: usize) -> Resu
 /// # Errors
 /// As [`observe`].
 pub fn run<N: Trained>(training: &mut Training<'_, N>) -> Result<Vec<f64>, String> {
-    steps(training, STEPS, None).map(|(losses, _)| losses)
+    steps(training, STEPS, |training, _, end| training.step(end, None)).map(|(losses, _)| losses)
 }
 
-/// Hears of a step that is not over, by its number.
-type Look<'l, N> = &'l mut dyn FnMut(usize, BeforeUpdate<'_, N>);
-
-/// Losses of so many steps that are applied, and how many more were skipped.
-fn steps<N: Trained>(
-    training: &mut Training<'_, N>,
+/// Losses of so many steps that are applied, and how many more were skipped. `step` makes one, by its number.
+fn steps<'c, N: Trained>(
+    training: &mut Training<'c, N>,
     count: usize,
-    mut look: Option<Look<'_, N>>,
+    mut step: impl FnMut(&mut Training<'c, N>, usize, &mut End) -> Option<Tensor<1>>,
 ) -> Result<(Vec<f64>, usize), String> {
     let mut losses: Vec<Vec<Tensor<1>>> = Vec::new();
     let mut skipped = 0;
     while losses.len() < count {
         training.load();
-        let (step, mut parts) = (losses.len(), Vec::new());
-        let mut end = |_: Phase, loss: Option<Tensor<1>>| parts.extend(loss);
-        let told = match &mut look {
-            None => training.step(&mut end),
-            Some(look) => {
-                training.observed_step(&mut end, Some(&mut |before: BeforeUpdate<'_, N>| look(step, before)))
-            }
-        };
-        let told: Option<Vec<f64>> = told.map(|told| told.into_data().iter::<f64>().collect());
-        match told.as_deref() {
+        let mut parts = Vec::new();
+        let report = step(training, losses.len(), &mut |_, loss| parts.extend(loss));
+        let report: Option<Vec<f64>> = report.map(|report| report.into_data().iter::<f64>().collect());
+        match report.as_deref() {
             // A skipped step changes nothing but the scale, and the batch is the same each time.
             Some([0.0, scale]) if skipped == MOST_SKIPPED => {
                 return Err(format!(

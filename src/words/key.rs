@@ -21,8 +21,9 @@ pub struct Section {
 #[derive(Clone, Copy, Debug)]
 pub struct Kind {
     pub key: &'static str,
-    /// Empty: any value.
+    /// Empty: any value but some.
     pub values: &'static [&'static str],
+    pub but: &'static [&'static str],
 }
 
 /// A key of a recipe. Keys of one path, of different kinds, have one role and one label.
@@ -116,6 +117,13 @@ pub const POSITIVE: Values = Values::Number(Range::Positive);
 pub const NON_NEGATIVE: Values = Values::Number(Range::NonNegative);
 pub const FRACTION: Values = Values::Number(Range::Fraction);
 
+impl Kind {
+    /// Whether the keys are there where the section's key has this value.
+    pub fn has(&self, value: &str) -> bool {
+        !self.but.contains(&value) && (self.values.is_empty() || self.values.contains(&value))
+    }
+}
+
 impl Section {
     /// Keys that every cell with the section has.
     pub const fn new(path: &'static str, doc: &'static str, keys: &'static [Key]) -> Self {
@@ -130,7 +138,18 @@ impl Section {
         doc: &'static str,
         keys: &'static [Key],
     ) -> Self {
-        Self { path, kind: Some(Kind { key, values }), doc, keys }
+        Self { path, kind: Some(Kind { key, values, but: &[] }), doc, keys }
+    }
+
+    /// Keys that are there where `key` has another value than these.
+    pub const fn but(
+        path: &'static str,
+        key: &'static str,
+        but: &'static [&'static str],
+        doc: &'static str,
+        keys: &'static [Key],
+    ) -> Self {
+        Self { path, kind: Some(Kind { key, values: &[], but }), doc, keys }
     }
 
     /// The dotted path of a key of the section.

@@ -5,6 +5,7 @@ mod commands;
 mod cuda;
 mod cuda_training;
 mod data;
+mod docs;
 mod equivalence;
 mod inputs;
 mod language;

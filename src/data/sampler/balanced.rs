@@ -7,10 +7,9 @@
 //! set.
 
 use rand::Rng;
-use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 
-use super::{Batching, Epoch, Plan, Rows};
+use super::{Epoch, Method, Plan, Rows};
 use crate::words::key::{COUNT_OR_ZERO, DefaultValue, Key, Section};
 use crate::words::values;
 
@@ -39,39 +38,39 @@ impl Balanced {
     );
 }
 
-impl Batching for Balanced {
-    fn epoch(&self, plan: &Plan, rng: ChaCha8Rng) -> Box<dyn Epoch> {
+impl Method for Balanced {
+    fn rows(&self) -> Rows {
+        Rows::Longest
+    }
+
+    fn by_length(&self) -> bool {
+        true
+    }
+
+    fn epoch(&self, plan: &Plan, epoch: u64) -> Box<dyn Epoch> {
         let lengths = plan.lengths.iter().copied();
-        let config = plan.config;
-        let mut epoch = BalancedBatchSampler::new(lengths, plan.batch_size, self.k, config.drop_last, rng);
-        if config.longest_first {
+        let (k, drop_last) = (self.k, plan.config.drop_last);
+        let mut epoch = BalancedBatchSampler::new(lengths, plan.batch_size, k, drop_last, plan.rng(epoch));
+        if plan.config.longest_first {
             epoch.longest_first(&plan.lengths);
         }
         Box::new(epoch)
     }
 
-    fn rows(&self) -> Rows {
-        Rows::Longest
-    }
-
-    fn needs_lengths(&self) -> bool {
-        true
-    }
-
-    fn largest(&self, plan: &Plan, sorted: &[u32]) -> Vec<u32> {
-        let length = |sample: u32| plan.lengths[sample as usize] as usize;
+    fn largest(&self, plan: &Plan) -> Vec<u32> {
+        let sorted = plan.by_length();
+        let length = |i: u32| plan.lengths[i as usize] as usize;
         // The samples that are at most k shorter than the first.
-        let from = |start: usize| {
-            let top = length(sorted[start]);
-            let near =
-                sorted[start..].iter().take_while(|&&i| length(i) + self.k >= top).take(plan.batch_size);
-            near.copied().collect::<Vec<u32>>()
+        let from = |start: usize| -> Vec<u32> {
+            let near = |i: &u32| length(*i) + self.k >= length(sorted[start]);
+            sorted[start..].iter().copied().take_while(near).take(plan.batch_size).collect()
         };
-        let size = |batch: &Vec<u32>| batch.len() * batch.first().map_or(0, |&i| length(i));
+        let size = |batch: &Vec<u32>| batch.len() * batch.first().map_or(0, |i| length(*i));
         (0..sorted.len()).map(from).max_by_key(size).unwrap_or_default()
     }
 }
 
+/// The batches of an epoch.
 pub struct BalancedBatchSampler<R> {
     buckets: Vec<Vec<u32>>,
     /// The bucket of each batch that is still to come.

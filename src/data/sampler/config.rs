@@ -3,9 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::balanced::Balanced;
+use super::blocks::Blocks;
 use super::packed::Packed;
 use super::shuffled::{Padded, Standard};
-use super::{Batching, Rows};
+use super::{Method, Rows};
 use crate::data::samples::{SampleUnit, Tokenize};
 use crate::words::key::{COUNT, COUNT_OR_ZERO, DefaultValue, Key, Section, Values, kinds};
 use crate::words::{Rule, values};
@@ -39,7 +40,8 @@ kinds! {
     /// `train.seq_len` tokens first.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
     #[serde(rename_all = "lowercase")]
-    pub enum Sampler: Batching {
+    pub enum Sampler: Method {
+        Blocks(Blocks),
         Padded(Padded),
         Standard(Standard),
         Balanced(Balanced),
@@ -55,11 +57,11 @@ impl Default for SamplerConfig {
 
 impl SamplerConfig {
     /// The keys that go with every sampler.
-    pub const SECTION: Section = Section::of(
+    pub const SECTION: Section = Section::but(
         "data",
         "sampler",
-        &[],
-        "How samples of unequal length become batches; needs text.",
+        &["blocks"],
+        "How samples of unequal length become batches.",
         &[
             Key::size(
                 "samples",
@@ -125,12 +127,13 @@ impl SamplerConfig {
         &[Key::method(
             "sampler",
             Values::Kinds,
-            DefaultValue::Nothing,
-            "How samples become batches; without it contiguous text is cut into blocks of `train.seq_len` tokens.",
+            DefaultValue::Depends("\"blocks\" where there is text"),
+            "How samples become batches.",
         )],
     );
 
-    /// With the default of every option.
+    /// With the default of every option. A batch of blocks is a copy, which needs no thread and no buffer of
+    /// its own.
     pub fn of(sampler: Sampler) -> Self {
         Self {
             sampler,
@@ -139,9 +142,18 @@ impl SamplerConfig {
             drop_last: false,
             pad_to_multiple_of: 1,
             tokenize: Tokenize::Once,
-            num_workers: 1,
+            num_workers: usize::from(sampler.keeps_samples()),
             prefetch_factor: 2,
-            pinned: true,
+            pinned: sampler.keeps_samples(),
+        }
+    }
+
+    /// Tokens of a row whose longest sample has so many, none of them more than `max_length`.
+    pub fn width(&self, longest: usize, batch_size: usize, max_length: usize) -> usize {
+        match self.sampler.rows() {
+            Rows::Full => max_length,
+            Rows::Longest => longest.next_multiple_of(self.pad_to_multiple_of).min(max_length),
+            Rows::Packed => batch_size * max_length,
         }
     }
 
@@ -154,7 +166,7 @@ impl SamplerConfig {
                 "remove it, or use sampler = \"standard\" or \"balanced\"",
             ));
         }
-        if self.tokenize == Tokenize::EveryStep && (self.sampler.needs_lengths() || self.longest_first) {
+        if self.tokenize == Tokenize::EveryStep && (self.sampler.by_length() || self.longest_first) {
             return Err(Rule::new(
                 &["data.tokenize"],
                 "tokenize = \"every_step\" does not go with a sampler that needs the samples' lengths before it \

@@ -5,17 +5,21 @@
 //! an epoch, except those that a sampler counts as dropped.
 
 mod balanced;
+mod blocks;
 mod config;
 mod packed;
 mod shuffled;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use rand::SeedableRng;
+use rand::seq::SliceRandom;
+use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use serde::{Deserialize, Serialize};
 
-use super::Position;
 pub use balanced::{Balanced, BalancedBatchSampler};
+pub use blocks::Blocks;
 pub use config::{Sampler, SamplerConfig};
 pub use packed::{LastSample, Packed};
 pub use shuffled::{Padded, Standard};
@@ -23,45 +27,59 @@ pub use shuffled::{Padded, Standard};
 /// Packed batches that a device prepares for.
 const MOST_PACKED: usize = 8;
 
-/// How a sampler makes batches.
-pub trait Batching {
-    /// The batches of an epoch whose random numbers are those of `rng`.
-    fn epoch(&self, plan: &Plan, rng: ChaCha8Rng) -> Box<dyn Epoch>;
+/// What the rows of a batch are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rows {
+    /// One sample each, of `train.seq_len` tokens with its padding.
+    Full,
+    /// One sample each, as long as the longest of the batch.
+    Longest,
+    /// One row of all samples, one after the other.
+    Packed,
+}
 
-    /// What a batch becomes.
+/// What sets one sampler apart from the others.
+pub trait Method {
+    /// What the rows of its batches are.
     fn rows(&self) -> Rows;
 
-    /// Whether samples are joined: each attends to itself alone.
     fn is_packed(&self) -> bool {
-        self.rows() == Rows::Joined
+        self.rows() == Rows::Packed
     }
 
-    /// Whether it needs the lengths of all samples before it draws.
-    fn needs_lengths(&self) -> bool {
+    /// Whether documents or paragraphs stay samples, of which an epoch has so many.
+    fn keeps_samples(&self) -> bool {
+        true
+    }
+
+    /// Whether it draws samples by their lengths.
+    fn by_length(&self) -> bool {
         false
     }
 
-    /// The largest batch that it may draw; `sorted`: all samples, the longest first.
-    fn largest(&self, plan: &Plan, sorted: &[u32]) -> Vec<u32> {
-        sorted[..plan.batch_size.min(sorted.len())].to_vec()
-    }
-}
+    /// The batches of an epoch in their order.
+    fn epoch(&self, plan: &Plan, epoch: u64) -> Box<dyn Epoch>;
 
-/// What the samples of a batch become.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rows {
-    /// A row each, filled up to `train.seq_len` tokens.
-    Full,
-    /// A row each, filled up to the longest of the batch.
-    Longest,
-    /// One row of `train.batch_size` · `train.seq_len` tokens.
-    Joined,
+    /// The largest batch that an epoch may have.
+    fn largest(&self, plan: &Plan) -> Vec<u32> {
+        let mut longest = plan.by_length();
+        longest.truncate(plan.batch_size);
+        longest
+    }
 }
 
 /// The batches of one epoch, as numbers of samples.
 pub trait Epoch: Iterator<Item = Vec<u32>> + Send {
     /// Samples left out so far.
     fn dropped(&self) -> usize;
+}
+
+/// How far training has come: the next batch is number `index` of the epoch's order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Position {
+    pub epoch: u64,
+    pub index: usize,
 }
 
 /// One batch.
@@ -86,37 +104,62 @@ pub struct Plan {
     pub seed: u64,
 }
 
+/// Numbers below `count` in random order.
+fn shuffled(count: usize, rng: &mut impl Rng) -> Vec<u32> {
+    let mut order: Vec<u32> = (0..count as u32).collect();
+    order.shuffle(rng);
+    order
+}
+
 impl Plan {
-    /// The batches of an epoch in their order.
-    pub fn epoch(&self, epoch: u64) -> Box<dyn Epoch> {
+    fn rng(&self, epoch: u64) -> ChaCha8Rng {
         let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
         rng.set_stream(epoch);
-        self.config.sampler.epoch(self, rng)
+        rng
+    }
+
+    /// All samples, the longest first.
+    fn by_length(&self) -> Vec<u32> {
+        let mut sorted: Vec<u32> = (0..self.lengths.len() as u32).collect();
+        sorted.sort_by_key(|&i| std::cmp::Reverse(self.lengths[i as usize]));
+        sorted
+    }
+
+    /// The batches of an epoch in their order.
+    pub fn epoch(&self, epoch: u64) -> Box<dyn Epoch> {
+        self.config.sampler.epoch(self, epoch)
     }
 
     /// The largest batch that the epochs may have: a measurement of memory needs it.
     pub fn largest(&self) -> Vec<u32> {
-        let mut sorted: Vec<u32> = (0..self.lengths.len() as u32).collect();
-        sorted.sort_by_key(|&i| std::cmp::Reverse(self.lengths[i as usize]));
-        self.config.sampler.largest(self, &sorted)
+        self.config.sampler.largest(self)
+    }
+
+    /// Tokens of a row of a batch of these samples.
+    pub fn width(&self, samples: &[u32]) -> usize {
+        let longest = samples.iter().map(|i| self.lengths[*i as usize]).max();
+        self.config.width(longest.unwrap_or(0) as usize, self.batch_size, self.max_length)
     }
 
     /// Batches of the first epoch whose sizes are not those of the [`largest`](Self::largest), for a device to
-    /// prepare for: one for each other number of tokens in a row, which `width` tells, the widest first. Packed
-    /// batches are all of one width and differ in their samples; of these the first few.
-    pub fn others(&self, width: impl Fn(&[u32]) -> usize) -> Vec<Vec<u32>> {
-        if self.config.sampler.is_packed() {
-            return self.epoch(0).take(MOST_PACKED).collect();
-        }
-        let mut of_width = std::collections::BTreeMap::new();
-        for samples in self.epoch(0) {
-            let batch: &mut Vec<u32> = of_width.entry(width(&samples)).or_default();
-            if samples.len() > batch.len() {
-                *batch = samples;
+    /// prepare for: one for each other number of tokens in a row, the widest first. Packed batches are all of
+    /// one width and differ in their samples; of these the first few.
+    pub fn others(&self) -> Vec<Vec<u32>> {
+        match self.config.sampler.rows() {
+            Rows::Full => Vec::new(),
+            Rows::Packed => self.epoch(0).take(MOST_PACKED).collect(),
+            Rows::Longest => {
+                let mut of_width = BTreeMap::new();
+                for samples in self.epoch(0) {
+                    let batch: &mut Vec<u32> = of_width.entry(self.width(&samples)).or_default();
+                    if samples.len() > batch.len() {
+                        *batch = samples;
+                    }
+                }
+                of_width.remove(&self.width(&self.largest()));
+                of_width.into_values().rev().collect()
             }
         }
-        of_width.remove(&width(&self.largest()));
-        of_width.into_values().rev().collect()
     }
 }
 

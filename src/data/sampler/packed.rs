@@ -3,11 +3,9 @@
 
 use std::sync::Arc;
 
-use rand::seq::SliceRandom;
-use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 
-use super::{Batching, Epoch, Plan, Rows};
+use super::{Epoch, Method, Plan, Rows, shuffled};
 use crate::words::key::{DefaultValue, Key, Section, Values};
 
 /// `sampler = "packed"`
@@ -40,44 +38,39 @@ impl Packed {
         )
         .reads(&[("cut", "last sample cut"), ("drop", "last sample dropped")])],
     );
-
-    /// Tokens of a sequence.
-    fn capacity(plan: &Plan) -> usize {
-        plan.batch_size * plan.max_length
-    }
 }
 
-impl Batching for Packed {
-    fn epoch(&self, plan: &Plan, mut rng: ChaCha8Rng) -> Box<dyn Epoch> {
-        let mut order: Vec<u32> = (0..plan.lengths.len() as u32).collect();
-        order.shuffle(&mut rng);
+impl Method for Packed {
+    fn rows(&self) -> Rows {
+        Rows::Packed
+    }
+
+    fn by_length(&self) -> bool {
+        true
+    }
+
+    /// Without the incomplete last sequence where `drop_last`.
+    fn epoch(&self, plan: &Plan, epoch: u64) -> Box<dyn Epoch> {
         Box::new(Sequences {
             lengths: plan.lengths.clone(),
-            order,
+            order: shuffled(plan.lengths.len(), &mut plan.rng(epoch)),
             next: 0,
-            capacity: Self::capacity(plan),
+            capacity: plan.batch_size * plan.max_length,
             last_sample: self.last_sample,
             drop_last: plan.config.drop_last,
             dropped: 0,
         })
     }
 
-    fn rows(&self) -> Rows {
-        Rows::Joined
-    }
-
-    fn needs_lengths(&self) -> bool {
-        true
-    }
-
-    fn largest(&self, plan: &Plan, sorted: &[u32]) -> Vec<u32> {
+    fn largest(&self, plan: &Plan) -> Vec<u32> {
+        let capacity = plan.batch_size * plan.max_length;
         let mut used = 0;
-        let fits = |i: &&u32| {
+        let fits = |i: &u32| {
             let before = used;
-            used += plan.lengths[**i as usize] as usize;
-            before < Self::capacity(plan)
+            used += plan.lengths[*i as usize] as usize;
+            before < capacity
         };
-        sorted.iter().take_while(fits).copied().collect()
+        plan.by_length().into_iter().take_while(fits).collect()
     }
 }
 
@@ -88,7 +81,6 @@ struct Sequences {
     /// Tokens of a sequence.
     capacity: usize,
     last_sample: LastSample,
-    /// Without the incomplete last sequence.
     drop_last: bool,
     dropped: usize,
 }

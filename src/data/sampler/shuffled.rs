@@ -1,12 +1,9 @@
 //! [`Padded`] and [`Standard`]: batches of random samples, which differ only in how far
 //! [`collate`](crate::data::collate) fills them up.
 
-use rand::Rng;
-use rand::seq::SliceRandom;
-use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 
-use super::{Batching, Epoch, Plan, Rows};
+use super::{Epoch, Method, Plan, Rows, shuffled};
 use crate::words::Section;
 
 /// `sampler = "padded"`
@@ -39,60 +36,59 @@ impl Standard {
     );
 }
 
-impl Batching for Padded {
-    fn epoch(&self, plan: &Plan, rng: ChaCha8Rng) -> Box<dyn Epoch> {
-        Box::new(Shuffled::of(plan, rng))
-    }
-
+impl Method for Padded {
     fn rows(&self) -> Rows {
         Rows::Full
     }
+
+    fn epoch(&self, plan: &Plan, epoch: u64) -> Box<dyn Epoch> {
+        Box::new(Batches::of(plan, epoch))
+    }
 }
 
-impl Batching for Standard {
-    fn epoch(&self, plan: &Plan, rng: ChaCha8Rng) -> Box<dyn Epoch> {
-        Box::new(Shuffled::of(plan, rng))
-    }
-
+impl Method for Standard {
     fn rows(&self) -> Rows {
         Rows::Longest
     }
+
+    fn epoch(&self, plan: &Plan, epoch: u64) -> Box<dyn Epoch> {
+        Box::new(Batches::of(plan, epoch))
+    }
 }
 
-struct Shuffled {
+impl Batches {
+    /// Without the incomplete last batch where `drop_last`.
+    fn of(plan: &Plan, epoch: u64) -> Self {
+        let (samples, batch_size) = (plan.lengths.len(), plan.batch_size);
+        let mut order = shuffled(samples, &mut plan.rng(epoch));
+        let dropped = if plan.config.drop_last { samples % batch_size } else { 0 };
+        order.truncate(samples - dropped);
+        if plan.config.longest_first {
+            longest_first(&mut order, batch_size, &plan.lengths);
+        }
+        Self { order, next: 0, batch_size, dropped }
+    }
+}
+
+/// Puts the batch with the longest sample before the others.
+fn longest_first(order: &mut [u32], batch_size: usize, lengths: &[u32]) {
+    let longest = |batch: &[u32]| batch.iter().map(|&i| lengths[i as usize]).max();
+    let whole = order.chunks_exact(batch_size).enumerate();
+    if let Some((place, _)) = whole.max_by_key(|(place, batch)| (longest(batch), usize::MAX - place)) {
+        for i in 0..batch_size {
+            order.swap(i, place * batch_size + i);
+        }
+    }
+}
+
+struct Batches {
     order: Vec<u32>,
     next: usize,
     batch_size: usize,
     dropped: usize,
 }
 
-impl Shuffled {
-    fn of(plan: &Plan, mut rng: impl Rng) -> Self {
-        let (samples, batch_size) = (plan.lengths.len(), plan.batch_size);
-        let mut order: Vec<u32> = (0..samples as u32).collect();
-        order.shuffle(&mut rng);
-        let dropped = if plan.config.drop_last { samples % batch_size } else { 0 };
-        order.truncate(samples - dropped);
-        let mut epoch = Self { order, next: 0, batch_size, dropped };
-        if plan.config.longest_first {
-            epoch.longest_first(&plan.lengths);
-        }
-        epoch
-    }
-
-    /// Puts the batch with the longest sample before the others.
-    fn longest_first(&mut self, lengths: &[u32]) {
-        let longest = |batch: &[u32]| batch.iter().map(|&i| lengths[i as usize]).max();
-        let whole = self.order.chunks_exact(self.batch_size).enumerate();
-        if let Some((place, _)) = whole.max_by_key(|(place, batch)| (longest(batch), usize::MAX - place)) {
-            for i in 0..self.batch_size {
-                self.order.swap(i, place * self.batch_size + i);
-            }
-        }
-    }
-}
-
-impl Iterator for Shuffled {
+impl Iterator for Batches {
     type Item = Vec<u32>;
 
     fn next(&mut self) -> Option<Vec<u32>> {
@@ -102,7 +98,7 @@ impl Iterator for Shuffled {
     }
 }
 
-impl Epoch for Shuffled {
+impl Epoch for Batches {
     fn dropped(&self) -> usize {
         self.dropped
     }

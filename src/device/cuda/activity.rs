@@ -12,10 +12,10 @@ use super::{Gpu, stream};
 use crate::device::trace::{Activity, ActivityKind, Mark};
 
 static RECORDED: Mutex<Vec<Activity>> = Mutex::new(Vec::new());
-/// Whether a recording runs: marks are for it alone.
+/// Whether a recording runs; marks are noted only then.
 static RECORDING: AtomicBool = AtomicBool::new(false);
 
-/// Kinds of records that are asked for.
+/// Kinds of records that a recording asks CUPTI for.
 const KINDS: [cupti::CUpti_ActivityKind; 3] = [
     cupti::CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
     cupti::CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_MEMCPY,
@@ -26,8 +26,8 @@ const BUFFER: usize = 1 << 20;
 /// Kernel names are cut to this: those of templates run to kilobytes.
 const NAME: usize = 80;
 
-/// Records what the device does until it is stopped. It costs a few percent of time: trace steps
-/// whose time is not measured.
+/// Records what the device does until it is stopped. That takes a few percent of a step's time, so
+/// the step that is traced is not one that is measured.
 pub struct Recording<'a>(&'a Gpu);
 
 impl<'a> Recording<'a> {
@@ -53,7 +53,7 @@ impl<'a> Recording<'a> {
         Ok(Self(gpu))
     }
 
-    /// What ran since the start, in the order of its beginning.
+    /// What ran since the start, ordered by the time at which it began.
     pub fn stop(self) -> Vec<Activity> {
         RECORDING.store(false, Relaxed);
         self.0.synchronize();

@@ -1,9 +1,9 @@
 //! Matrix products through cuBLASLt on raw device pointers: [`Blas`].
 //!
-//! cuBLASLt offers several algorithms for a problem, and the one that it believes to be the fastest
-//! often is not. While tuning is allowed, the algorithms of a large problem are timed on the device, and
-//! the fastest is kept for good; before and after that a new problem takes one that is remembered, or
-//! cuBLASLt's own choice. All of them compute in the same type and add partial sums in fp32.
+//! cuBLASLt offers several algorithms for a problem, and the one that it ranks first often is not the
+//! fastest. While tuning is allowed, the algorithms of a large problem are timed on the device, and
+//! the fastest is kept on disk. At other times a new problem takes a remembered algorithm, or cuBLASLt's
+//! own choice. All of them compute in the same type and add partial sums in fp32.
 
 mod descriptors;
 mod problem;
@@ -32,13 +32,13 @@ pub const WORKSPACE: usize = 32 << 20;
 /// A cuBLASLt handle and the algorithms chosen so far.
 pub struct Blas {
     handle: sys::cublasLtHandle_t,
-    /// An error is kept too: cuBLASLt is not asked again for what it has refused.
+    /// An error is kept, so that cuBLASLt is not asked again for what it has refused.
     plans: Mutex<HashMap<Problem, Result<Arc<Plan>, CublasError>>>,
-    /// The algorithm last chosen for a problem whatever its batch. Batches of samples have ever new numbers,
-    /// and to ask anew and load another kernel takes milliseconds.
+    /// The algorithm last chosen for a problem, whatever its batch size. Packed samples change the batch size from
+    /// step to step, and asking cuBLASLt again and loading another kernel takes milliseconds.
     any_batch: Mutex<HashMap<Problem, Algorithm>>,
     remembered: Remembered,
-    /// While tuning is allowed: what is told how many problems have been tuned.
+    /// While tuning is allowed: called with the number of problems tuned so far.
     tuning: Mutex<Option<fn(usize)>>,
     tuned: AtomicUsize,
     /// Whether an algorithm is in use that was measured, by this process or before.
@@ -92,8 +92,8 @@ impl Blas {
         unsafe { sys::cublasLtGetVersion() }
     }
 
-    /// Allows tuning until the guard is dropped; `told` gets the number of problems tuned so far, after
-    /// each of them, on CubeCL's thread.
+    /// Allows tuning until the guard is dropped; calls `told` after each problem, on CubeCL's thread, with the
+    /// number of problems tuned so far.
     pub fn allow_tuning(&self, told: fn(usize)) -> TuningAllowed<'_> {
         *locked(&self.tuning) = Some(told);
         TuningAllowed(self)
@@ -104,7 +104,7 @@ impl Blas {
         self.measured.load(Relaxed)
     }
 
-    /// Whether cuBLASLt has an algorithm for the problem, where it was met before.
+    /// Whether cuBLASLt has an algorithm for the problem; `None` where the problem has not been asked for.
     pub fn accepts(&self, problem: &Problem) -> Option<bool> {
         locked(&self.plans).get(problem).map(Result::is_ok)
     }
@@ -144,7 +144,7 @@ impl Blas {
         let told = *locked(&self.tuning);
         let mut plans = locked(&self.plans);
         match plans.get(problem) {
-            // Met while tuning was not allowed.
+            // First asked for while tuning was not allowed.
             Some(Ok(plan)) if plan.open && told.is_some() => {}
             Some(plan) => return plan.clone(),
             None => {}
@@ -196,9 +196,9 @@ impl Blas {
         Ok(Plan { descriptors, algorithm, open: false })
     }
 
-    /// Which of the algorithms computes the problem in the shortest time, by computing it: its own output
-    /// is overwritten, since the product that was asked for still follows, and one that is added to stays
-    /// as it is. `None` where there is no memory to do so.
+    /// The fastest of the algorithms, found by computing the problem with each. An output that is to be
+    /// overwritten serves as the trials' output, since the product that was asked for still follows; one that
+    /// is to be added to stays as it is, and the trials write to scratch memory. `None` without that memory.
     ///
     /// # Safety
     /// As [`matmul`](Self::matmul).
@@ -232,7 +232,8 @@ impl Drop for TuningAllowed<'_> {
     }
 }
 
-/// What a thread that panicked left behind is whole: every change is one assignment.
+/// Ignores that a thread panicked while it held the lock: every change is one assignment, so nothing is
+/// half done.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }

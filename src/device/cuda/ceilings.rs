@@ -1,4 +1,4 @@
-//! What the device can do at best: the rates that a cell's own are a share of.
+//! The highest rates that the device reaches; a cell's own rates are given as shares of them.
 
 use std::ffi::c_void;
 use std::time::Instant;
@@ -46,7 +46,7 @@ pub fn ceilings(gpu: &'static Gpu, types: &[Compute]) -> Ceilings {
     ceilings
 }
 
-/// The copy rates; a host that cannot lock the memory leaves its two unmeasured.
+/// The copy rates. Where the host cannot lock the memory, the two rates of the bus are not measured.
 fn copies(gpu: &'static Gpu, ceilings: &mut Ceilings) {
     gpu.context.bind();
     let (Ok(source), Ok(target)) = (Block::new(COPY_BYTES), Block::new(COPY_BYTES)) else { return };

@@ -1,8 +1,8 @@
-//! What copies beside the kernels need: a [`Slot`] of device memory that stays where it is, and a
-//! [`CopyStream`] of our own.
+//! What copies that run at the same time as kernels need: a [`Slot`] of device memory that does not move, and
+//! a [`CopyStream`] of our own.
 //!
-//! CubeCL knows nothing of these copies: a slot that is refilled while a kernel reads it, or read before it
-//! is filled, gives wrong numbers and no error. [`CudaStore`](super::CudaStore) keeps them in order.
+//! CubeCL does not order these copies with its kernels: a slot that is refilled while a kernel reads it, or
+//! read before it is filled, gives wrong numbers and no error. [`CudaStore`](super::CudaStore) keeps them in order.
 
 use burn::tensor::{DType, Shape};
 use burn_cubecl::tensor::CubeTensor;
@@ -13,7 +13,7 @@ use cudarc::driver::sys::CUstream;
 use super::stream::Raw;
 use super::{Gpu, address};
 
-/// Device memory that stays where it is for as long as the slot lives.
+/// Device memory that does not move while the slot lives.
 pub(super) struct Slot {
     gpu: &'static Gpu,
     handle: Handle,

@@ -22,7 +22,7 @@ pub fn count() -> usize {
 pub struct Properties {
     pub name: String,
     pub memory_total: u64,
-    /// Not taken by any process.
+    /// Bytes that no process has taken.
     pub memory_free: u64,
     pub multiprocessors: usize,
     /// Major and minor: (9, 0) is Hopper.
@@ -91,7 +91,7 @@ fn memory_free(handle: sys::CUdevice) -> Option<u64> {
     }
 }
 
-/// The driver's own version, `580.159.04`; empty where the system does not tell.
+/// The driver's own version, `580.159.04`; empty where the system does not report it.
 pub fn version() -> String {
     let text = std::fs::read_to_string("/proc/driver/nvidia/version").unwrap_or_default();
     text.split_whitespace()
@@ -125,7 +125,7 @@ impl Context {
         unsafe { ctx::set_current(self.0) }.expect("a retained context can be made current");
     }
 
-    /// Bytes free and in all, as the driver counts them for every process together.
+    /// Free and total bytes, as the driver counts them for all processes together.
     pub fn memory(&self) -> (u64, u64) {
         self.bind();
         mem_get_info().map_or((0, 0), |(free, total)| (free as u64, total as u64))

@@ -15,7 +15,7 @@ unsafe impl Send for Event {}
 // SAFETY: as above, also through a shared reference.
 unsafe impl Sync for Event {}
 
-/// Between two looks at an event: short beside the copies of milliseconds that are waited for.
+/// Between two looks at an event: short against the copies of milliseconds that are waited for.
 const PAUSE: Duration = Duration::from_micros(50);
 
 impl Event {
@@ -36,7 +36,7 @@ impl Event {
         Self(event)
     }
 
-    /// What `stream`, which is alive, is given from now on waits, on the device, for this event.
+    /// Makes the work that `stream`, which is alive, gets from here on wait on the device for this event.
     pub(super) fn hold(&self, stream: CUstream) {
         let flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT as u32;
         // SAFETY: the event was recorded and is destroyed only by `drop`; the stream is alive, and the
@@ -60,8 +60,8 @@ impl Event {
         unsafe { sys::cuEventSynchronize(self.0) }.result()
     }
 
-    /// As [`wait`](Self::wait), but the thread sleeps and looks every [`PAUSE`]: the driver's own wait takes a
-    /// core, which others have work for.
+    /// As [`wait`](Self::wait), but the thread sleeps and looks every [`PAUSE`]: the driver's own wait would
+    /// keep a core busy that other threads need.
     ///
     /// # Errors
     /// When something before the event failed.

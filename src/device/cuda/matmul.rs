@@ -134,7 +134,7 @@ impl Product {
 
     fn begin(&self) -> (&'static Gpu, &'static Blas) {
         let gpu = Gpu::of(&self.lhs.tensor).expect("a CUDA tensor");
-        // A missing library is told on this thread, not on CubeCL's.
+        // A missing library is reported on this thread, not on CubeCL's.
         let blas = gpu.blas.as_ref().unwrap_or_else(|reason| {
             panic!(
                 "matrix products on CUDA need cuBLASLt: {reason}; install the CUDA libraries or set LD_LIBRARY_PATH"
@@ -163,7 +163,7 @@ impl Product {
     }
 }
 
-/// A product as it waits in CubeCL's queue: left-hand side, right-hand side and output.
+/// A product in CubeCL's queue: left-hand side, right-hand side and output.
 struct Call {
     places: [Place; 3],
     buffers: [BufferBinding; 3],
@@ -187,7 +187,7 @@ impl Call {
             rhs,
             out,
             batch: self.places[2].batch,
-            // The same problem whatever is asked for.
+            // Other types multiply in one way, so all such problems are the same.
             math: if lhs.dtype == DType::F32 { self.math } else { Fp32Math::Exact },
             accumulate: self.accumulate,
             epilogue: self.epilogue,

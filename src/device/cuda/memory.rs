@@ -1,4 +1,4 @@
-//! Device memory: what lives, what CubeCL has reserved for it, and what the driver counts.
+//! Device memory: what is in use, what CubeCL has reserved for it, and what the driver counts.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -15,8 +15,8 @@ pub struct Usage {
     pub live: u64,
     /// Held by CubeCL's pools, in use or not.
     pub reserved: u64,
-    /// Taken from the driver by every process on the device together, its own needs included, but for
-    /// what a [`Ballast`] holds back.
+    /// Taken from the driver by all processes on the device together, the driver's own needs included,
+    /// without what a [`Ballast`] holds back.
     pub driver: u64,
 }
 
@@ -37,7 +37,7 @@ static RESERVED_PEAK: AtomicU64 = AtomicU64::new(0);
 
 /// Follows the memory in use until it is dropped: it asks CubeCL before every kernel and every
 /// matrix product, when all that the launch needs is allocated, so no peak is missed. Each question
-/// waits for CubeCL's queue: observe steps whose time is not measured.
+/// waits for CubeCL's queue, so the steps that are observed are not the ones that are timed.
 pub struct PeakObservation {
     _launches: LaunchObservation,
 }
@@ -81,21 +81,21 @@ pub(super) fn observe(gpu: &Gpu) {
     }
 }
 
-/// Memory taken from the driver and left unused, so that the rest behaves as on a smaller card.
+/// Memory that is taken from the driver and left unused, so that the rest is as much as on a smaller card.
 pub struct Ballast {
     blocks: Vec<Block>,
     bytes: u64,
 }
 
-/// Bytes of every ballast.
+/// Bytes of all ballasts.
 static HELD_BACK: AtomicU64 = AtomicU64::new(0);
 
 /// The driver hands memory out in pages of 2 MiB; a limit is kept to within some of them.
 const SMALLEST: u64 = 32 << 20;
 
 impl Ballast {
-    /// Leaves `limit` bytes for this process from now on, what it already holds counted in; `None`
-    /// when the device has no more than that to give.
+    /// Leaves `limit` bytes for this process from here on, including what it already holds; `None` when the
+    /// device has no more than that.
     ///
     /// # Errors
     /// When the device refuses the allocation.

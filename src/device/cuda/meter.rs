@@ -31,7 +31,7 @@ struct Span {
 /// What is being read of a step.
 #[derive(Default)]
 struct Pending {
-    /// They add up.
+    /// Losses, which add up.
     losses: Vec<Read>,
     numbers: Option<Read>,
 }
@@ -78,7 +78,7 @@ impl CudaMeter {
     /// Notes the memory of a phase that has just been issued.
     fn note(&mut self, phase: Phase) {
         let Some(observation) = &self.observation else { return };
-        // First, since it has the phase issued to its end.
+        // First, since it issues the phase to its end.
         let now = Usage::now(self.gpu);
         let (live, reserved) = observation.take_peaks();
         let above = |bytes: u64, base: u64| bytes.saturating_sub(base);
@@ -161,7 +161,7 @@ impl Meter for CudaMeter {
             return;
         }
         if self.observation.take().is_some() {
-            // What warm-up still has to do is not the first measured step's.
+            // The rest of the warm-up does not belong to the first measured step.
             self.gpu.synchronize();
         }
         self.measured += 1;
@@ -190,8 +190,8 @@ impl Meter for CudaMeter {
         &self.result.noted
     }
 
-    /// Looks at the loss of the step before: the device has passed it long ago and has this step
-    /// to go on with.
+    /// Looks at the loss of the step before: the device has computed it long ago, and has this step to work
+    /// on meanwhile.
     fn stop(&mut self) -> Option<Stop> {
         while self.pending.len() > 1 {
             if let Err(stop) = self.arrive() {
@@ -205,7 +205,7 @@ impl Meter for CudaMeter {
         while !self.pending.is_empty() {
             self.arrive()?;
         }
-        // CubeCL tells of a failed allocation when something that depends on it is read.
+        // CubeCL reports a failed allocation when something that depends on it is read.
         let proof = self.read(proof());
         after_last_update(sum(vec![proof])?)?;
         self.result.seconds = std::array::from_fn(|_| vec![0.0; self.measured]);

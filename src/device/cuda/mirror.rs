@@ -1,5 +1,5 @@
-//! [`CudaMirror`]: a tensor's page-locked buffer. Copies run on the stream of the kernels: they come
-//! where nothing is left to hide them behind, and need no event to be in order.
+//! [`CudaMirror`]: a tensor's page-locked buffer. Its copies run on the stream of the kernels: no computation
+//! is left to hide them behind, and on that stream they are in order without events.
 
 use std::sync::Arc;
 

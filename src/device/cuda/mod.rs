@@ -84,7 +84,7 @@ impl Gpu {
             return gpu;
         }
         assert!(ordinal < count(), "cuda:{ordinal} is not there: the driver reports {} devices", count());
-        // The answer is kept by `subscribe`; each stream asks for it again.
+        // `subscribe` keeps the answer, and each stream asks for it again.
         let _ = stream::subscribe();
         let context = driver::Context::retain(ordinal)
             .unwrap_or_else(|e| panic!("cuda:{ordinal} cannot be opened: {e}"));
@@ -140,9 +140,9 @@ impl Gpu {
         self.blas.as_ref().map(|_| blas::Blas::version()).map_err(String::as_str)
     }
 
-    /// Lets new matrix products be timed with several algorithms, of which the fastest is kept and
-    /// remembered, until the guard is dropped; `told` gets the number of products tuned so far, after
-    /// each. `None` without cuBLASLt.
+    /// Until the guard is dropped, times each new matrix product with several algorithms, and keeps the
+    /// fastest in memory and on disk. Calls `told` after each product with the number tuned so far. `None`
+    /// without cuBLASLt.
     pub fn allow_tuning(&self, told: fn(usize)) -> Option<TuningAllowed<'_>> {
         self.blas.as_ref().ok().map(|blas| blas.allow_tuning(told))
     }
@@ -162,12 +162,12 @@ impl Gpu {
         self.device.client()
     }
 
-    /// Issues what Burn keeps back of this thread's operators to fuse it with later ones.
+    /// Issues those of this thread's operators that Burn holds back to fuse them with later ones.
     fn issue(&self) {
         tensors::issue(&self.device);
     }
 
-    /// This thread's stream, all that Burn was given issued on it.
+    /// This thread's stream, after everything that Burn was given has been issued on it.
     fn stream(&self) -> &'static stream::Stream {
         self.issue();
         &self.lane().stream
@@ -221,7 +221,7 @@ fn address(client: &Client, handle: &Handle) -> Result<Address<impl Sized + use<
     located(client.get_resource::<Server>(handle.clone()))
 }
 
-/// What CubeCL says of a buffer that lies still.
+/// CubeCL's answer for a buffer that does not move.
 type Located = ManagedResource<<<Server as ServerStorage>::Storage as ComputeStorage>::Resource>;
 
 /// The address in CubeCL's answer, or why there is none.
@@ -263,7 +263,7 @@ pub fn info(ordinal: usize) -> DeviceInfo {
 mod tests {
     use super::*;
 
-    /// CubeCL tells of any failure in the same place: only a refused allocation is a lack of memory.
+    /// CubeCL reports every failure in the same place: only a refused allocation is a lack of memory.
     #[test]
     fn only_a_refused_allocation_is_out_of_memory() {
         let failure = |reason: String| {

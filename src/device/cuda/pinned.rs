@@ -37,7 +37,7 @@ impl Drop for Block {
     }
 }
 
-/// Hands out disjoint slices of one block, front to back; never takes one back alone.
+/// Hands out disjoint slices of one block, front to back. All slices are freed together.
 pub struct PinnedArena {
     block: Arc<Block>,
     used: usize,
@@ -83,10 +83,11 @@ impl PinnedArena {
     }
 }
 
-/// Makes every later read defined. One core zeroes some 6 GB/s: the 26 GB of a 7B model take seconds.
+/// Zeroes the block, so that every later read is defined. One core zeroes some 6 GB/s: the 26 GB of a 7B model
+/// would take it seconds.
 fn zero(memory: &mut [MaybeUninit<u8>]) {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    // A thread is worth 64 MiB.
+    // A thread for each 64 MiB.
     let share = memory.len().div_ceil(threads).max(64 << 20);
     std::thread::scope(|scope| {
         for part in memory.chunks_mut(share) {

@@ -1,8 +1,8 @@
 //! Named ranges in the timelines of NVIDIA's profilers (NVTX).
 //!
-//! They need a profiler, which names its part in `NVTX_INJECTION64_PATH`, and `libnvToolsExt.so.1`,
-//! which comes with CUDA up to 12: later versions have NVTX in C headers alone. Without both there are
-//! no ranges, and nothing is added to what is measured.
+//! They need a profiler, which sets `NVTX_INJECTION64_PATH`, and `libnvToolsExt.so.1`, which comes with CUDA up
+//! to 12: later versions have NVTX in C headers alone. Without both there are no ranges, and measuring costs
+//! nothing more.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::sync::OnceLock;
@@ -17,7 +17,7 @@ struct Nvtx {
     pop: unsafe extern "C" fn() -> c_int,
 }
 
-/// The library, looked for once.
+/// The library; it is searched for once.
 fn nvtx() -> Option<&'static Nvtx> {
     static NVTX: OnceLock<Option<Nvtx>> = OnceLock::new();
     let load = || {

@@ -33,8 +33,8 @@ struct Place {
     sent: Option<Arc<Event>>,
 }
 
-/// What a copy or a kernel waits for on the device. A store keeps all of them; tests leave one out, to see
-/// that values are wrong without it.
+/// What a copy or a kernel waits for on the device. A store keeps all of these holds; a test leaves one out and
+/// sees that the values are wrong.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hold {
@@ -82,7 +82,7 @@ impl CudaStore {
         let place = |_| {
             let slot = Slot::new(gpu, bytes)?;
             let (start, length) = (slot.pointer, slot.bytes);
-            // What lies between the parameters is computed with too.
+            // Optimizers also compute with the gaps between the parameters, so these must be numbers.
             // SAFETY: the slot holds `length` bytes.
             gpu.stream()
                 .submit(move |stream| unsafe { memset_d8_async(start, 0, length, stream) })
@@ -101,7 +101,7 @@ impl CudaStore {
         })
     }
 
-    /// The same store without one of its holds, whose values are wrong.
+    /// The same store without one of its holds: its values are wrong.
     #[doc(hidden)]
     #[must_use]
     pub fn without(mut self, hold: Hold) -> Self {
@@ -113,7 +113,7 @@ impl CudaStore {
         buffer(self.size, &mut self.weights, &mut self.gradients, side, block)
     }
 
-    /// Kernels issued from now on run after the event.
+    /// Kernels issued from here on run after the event.
     fn hold_compute(&self, event: Option<Arc<Event>>) {
         if let Some(event) = event {
             self.gpu.stream().enqueue(None, move |_, stream| {
@@ -140,7 +140,7 @@ fn buffer<'a>(
     }
 }
 
-/// Copies issued to a stream from now on run after these events.
+/// Copies issued to a stream from here on run after these events.
 fn hold(stream: CUstream, left_out: Option<Hold>, events: [(Hold, &Option<Arc<Event>>); 3]) {
     let kept = events.into_iter().filter(|(hold, _)| Some(*hold) != left_out);
     kept.filter_map(|(_, event)| event.as_ref()).for_each(|event| event.hold(stream));

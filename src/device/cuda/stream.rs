@@ -4,7 +4,7 @@
 //! announcements are subscribed to before the device is opened, and the one that arrives while a
 //! CubeCL stream is first used is the handle behind it. CUPTI has one subscriber: under a profiler,
 //! or without its library, our calls take a stream of their own and the host waits before and after
-//! each of them, which is right but slow; [`Stream::path`] says which.
+//! each of them, which is correct but slow; [`Stream::path`] says which of the two holds.
 
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,8 +1,8 @@
 //! Between Burn's tensors and the device memory behind them.
 //!
 //! With the feature `fusion` Burn's operators are not launched at once: they wait in a queue for others
-//! that one kernel can compute with them, and a tensor is the promise of a result. Whoever needs its
-//! memory has the queue issued first; memory that is given to Burn becomes a promise that is kept already.
+//! that one kernel can compute with them, and a tensor is the promise of a result. Before a
+//! tensor's memory is used the queue is issued; memory that is given to Burn becomes a promise already kept.
 
 use burn::tensor::{Int, Shape, Tensor};
 use burn_cubecl::Cube;
@@ -58,7 +58,7 @@ mod queue {
     use burn_cubecl::CubeDevice;
     use burn_cubecl::tensor::CubeTensor;
 
-    /// Nothing waits.
+    /// Without fusion nothing waits.
     pub fn issue(_device: &CubeDevice) {}
 
     pub fn resolve(tensor: CubeTensor) -> CubeTensor {

@@ -35,7 +35,7 @@ impl Mark {
         }
     }
 
-    /// A number that a device can note.
+    /// The byte that a device writes for this mark.
     pub fn code(self) -> u8 {
         Self::ALL.iter().zip(1..).find(|(mark, _)| **mark == self).map_or(0, |(_, code)| code)
     }
@@ -44,7 +44,7 @@ impl Mark {
         Self::ALL.get(usize::try_from(code).ok()?.checked_sub(1)?).copied()
     }
 
-    /// The mark that an activity is.
+    /// The mark that an activity stands for.
     pub fn of(activity: &Activity) -> Option<Self> {
         let name = (activity.kind == ActivityKind::Mark).then_some(activity.name.as_str())?;
         Self::ALL.into_iter().find(|mark| mark.name() == name)

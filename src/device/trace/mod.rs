@@ -33,7 +33,7 @@ pub enum ActivityKind {
     HostToDevice,
     DeviceToHost,
     DeviceToDevice,
-    /// A place in the stream of the kernels, [`Mark`]: it computes nothing.
+    /// A place in the stream of the kernels, a [`Mark`]; it computes nothing.
     Mark,
 }
 

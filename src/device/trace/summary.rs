@@ -2,7 +2,7 @@
 
 use super::{Activity, ActivityKind};
 
-/// What the activities of one step come to.
+/// The activities of one step in numbers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Summary {
     /// Nanoseconds from the start of the first activity to the end of the last.

@@ -249,5 +249,5 @@ impl Shape {
 
 /// Whether a step is one sequence of packed samples.
 fn packed(cell: &Cell) -> bool {
-    cell.data.sampler().is_some_and(|config| config.sampler.is_packed())
+    cell.data.sampler().sampler.is_packed()
 }

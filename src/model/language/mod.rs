@@ -5,7 +5,6 @@ mod gpt2;
 mod llama;
 pub mod memory;
 mod parts;
-mod samples;
 mod stack;
 mod training;
 
@@ -16,17 +15,11 @@ pub use cache::Cache;
 pub use gpt2::{Gpt2, shape as gpt2_shape};
 pub use llama::{Llama, shape as llama_shape};
 
-use crate::device::integers;
 use crate::ops::attention::{Heads, Mask, attend_cached, attention};
-use crate::ops::autocast::weight;
-use crate::ops::cross_entropy::linear_cross_entropy;
 use crate::ops::dense::Arithmetic;
 use crate::ops::embedding::Ids;
 use crate::ops::{Level, Ops};
-use crate::params::source::Source;
-use crate::recipe::Cell;
 use crate::residence::Blocks;
-use crate::words::refusal::refuse;
 
 /// How a network computes: the same weights, other arithmetic or other operators.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -34,12 +27,6 @@ pub struct Computation {
     pub arithmetic: Arithmetic,
     pub ops: Ops,
     pub level: Level,
-}
-
-impl Computation {
-    pub fn of(cell: &Cell) -> Self {
-        Self { arithmetic: cell.precision.arithmetic(), ops: cell.ops, level: cell.checkpoint.level }
-    }
 }
 
 /// Token ids of `batch` sequences of equal length, one after the other.
@@ -80,23 +67,6 @@ pub struct LmBatch {
     pub total: f64,
 }
 
-impl LmBatch {
-    /// From each token's own label, as a data set holds them: the label of the token that follows is
-    /// what a token predicts.
-    pub fn new(tokens: Tokens, labels: &[i64]) -> Self {
-        let shifted = next_labels(labels, tokens.sequence);
-        let total = shifted.iter().filter(|label| **label >= 0).count() as f64;
-        let labels = integers(shifted, &tokens.ids.ids.device());
-        Self { tokens, labels, total }
-    }
-}
-
-/// At each token the label of the next one of its sequence; -100 where there is none.
-fn next_labels(labels: &[i64], sequence: usize) -> Vec<i32> {
-    let row = |row: &[i64]| row[1..].iter().map(|label| *label as i32).chain([-100]).collect::<Vec<i32>>();
-    labels.chunks(sequence).flat_map(row).collect()
-}
-
 /// A decoder that predicts the next token.
 pub trait LanguageNetwork: Module + Sized {
     /// Layers that attend.
@@ -113,15 +83,6 @@ pub trait LanguageNetwork: Module + Sized {
 
     /// [vocab, hidden_size]
     fn head(&self) -> &Param<Tensor<2>>;
-
-    /// The sum of the tokens' losses over the step's total, [1] in fp32: the mean where the step is this
-    /// batch.
-    fn loss(&self, batch: &LmBatch) -> Tensor<1> {
-        let Computation { arithmetic, ops, .. } = *self.computation();
-        let hidden = self.hidden(&batch.tokens, None);
-        let head = weight(self.head());
-        linear_cross_entropy(hidden, head, &batch.labels, batch.total, arithmetic, ops.loss)
-    }
 
     /// [tokens, vocab] in fp32, of these rows of what [`hidden`](Self::hidden) gives.
     fn logits(&self, hidden: Tensor<2>) -> Tensor<2> {
@@ -150,9 +111,4 @@ fn attend(
             attend_cached(q.inner(), k, v, heads, keys, mask, arithmetic)
         }
     }
-}
-
-/// The source of a cell's parameters. Weights that cannot be used end the cell.
-fn source(cell: &Cell, from: &crate::params::WeightsFrom, expected: &[crate::params::NamedShape]) -> Source {
-    Source::open(from, expected, cell.device_id(), cell.precision.stored()).unwrap_or_else(|e| refuse(e))
 }

@@ -25,8 +25,8 @@ pub struct Split {
 }
 
 impl Split {
-    /// From tensors with a token a row, in the compute type: the tensor and the column where q, k and v each
-    /// begin. With `places` of these tokens alone.
+    /// From tensors with a token a row, in the compute type: for q, k and v each, the tensor and the column where
+    /// it begins. With `places`, only of the tokens that these name.
     pub fn new(inputs: &[Tensor<2>], columns: Columns, heads: Heads, places: Option<&Places>) -> Self {
         let part = |heads: &Heads, i: usize| {
             let (tensor, column) = columns[i];
@@ -76,7 +76,7 @@ pub fn block(batch: usize, heads: usize, sequence: usize, keys: usize) -> usize 
     let fitting = (BLOCK_BYTES / (4 * row)).max(1);
     let causal = sequence.div_ceil(4).max(WORTH_A_LAUNCH.div_ceil(row)).next_multiple_of(64);
     let size = causal.min(fitting);
-    // Aligned rows where there is a choice.
+    // A multiple that keeps rows aligned, where the block is long enough.
     if size > 64 { size / 64 * 64 } else { size }
 }
 

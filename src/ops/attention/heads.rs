@@ -36,7 +36,8 @@ impl Heads {
 
     /// Columns from `offset` of x [batch · sequence, columns] → [batch · kv_heads, sequence · group,
     /// head_dim]: the queries of one key head are the rows of one matrix, and a range of positions is a
-    /// range of rows. With `places`, x has the tokens they name, and what is none becomes 0.
+    /// range of rows. With `places`, x has the tokens that they name, and a place without a token
+    /// becomes 0.
     pub fn split(&self, x: Tensor<2>, offset: usize, places: Option<&Places>) -> Tensor<3> {
         if on_cuda(&x) {
             return uncube(kernels::split_heads(&cube(x), offset, *self, device_places(places).as_ref()));
@@ -77,8 +78,8 @@ impl Heads {
         narrow(x.reshape([batch * sequence, self.columns()]), dtype)
     }
 
-    /// Writes them over the columns of `target` from `offset` on, in its memory where nobody else holds it.
-    /// With `places` the target's rows are the tokens that they name.
+    /// Writes the heads into the columns of `target` from `offset` on, in its memory where nobody else holds it.
+    /// With `places` the rows of the target are the tokens that they name.
     pub fn merge_into(
         &self,
         x: Tensor<3>,

@@ -11,7 +11,7 @@
 //! Packed samples are attended as batches of their own, see [`Packing`].
 //!
 //! The products are in the type of the autocast region around the call, else in that of the arithmetic
-//! given; softmax is in fp32. Kept for backward: Q, K and V. Z and P of a block are made again in backward;
+//! given; softmax is in fp32. Kept for backward: Q, K and V. Backward computes Z and P of a block again;
 //! Z, P, dP and dS are [batch · kv_heads, queries · group, keys] of one block, and dK and dV are summed in
 //! fp32.
 
@@ -36,8 +36,8 @@ pub use packing::{Bucket, Buckets, Grain, Packing, Places};
 /// Which keys a query sees: those that are not after it and lie in its segment.
 #[derive(Clone, Debug, Default)]
 pub struct Mask {
-    /// [batch, sequence]: tokens see each other only within one number. Padding has a number of its
-    /// own, and packed samples have one each; `None`: one segment.
+    /// [batch, sequence]: the number of each token's segment; tokens see each other only within a segment.
+    /// Padding is a segment of its own, and so is each packed sample; `None`: one segment.
     pub segments: Option<Tensor<2, Int>>,
     /// Of one packed sequence: the same samples as batches of their own.
     pub packing: Option<Packing>,
@@ -149,7 +149,7 @@ fn with_backward<const N: usize>(
     })
 }
 
-/// A tensor beside `like` that parts are merged into until they fill it.
+/// A tensor on the device of `like`, into which parts are merged until they fill it.
 fn target<const D: usize>(dims: [usize; 2], dtype: DType, like: &Tensor<D>) -> Tensor<2> {
     let options = (&like.device(), dtype);
     // The CPU adds to what is there.

@@ -1,8 +1,8 @@
 //! [`Packing`]: which samples of a packed sequence are attended together.
 //!
-//! A sample sees itself alone, so a packed sequence is a batch of short ones. Samples of like length make a
-//! [`Bucket`], a batch with a row for each, filled up to one length. More buckets fill up less and launch
-//! more kernels; of all divisions the cheapest is taken.
+//! A sample sees only itself, so a packed sequence is a batch of short sequences. Samples of like length make a
+//! [`Bucket`]: a batch with a row for each sample, filled up to one length. More buckets mean less padding and
+//! more launches; the cheapest of all divisions is taken.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -35,7 +35,7 @@ pub struct Grain {
 }
 
 impl Grain {
-    /// Launches cost nothing, and every size of a product is as good.
+    /// Launches cost next to nothing, and no size of a product is better than another.
     pub const CPU: Self = Self { length: 8, round_samples: false, launches: 1 << 10 };
     /// A pass over 2^20 fp32 scores of 16 heads, 64 MiB, takes some 20 µs on an H200, as long as the launch
     /// of its product.
@@ -133,7 +133,7 @@ impl Packing {
     }
 }
 
-/// Which token each place of a batch is: those of `tokens` from `first` on, -1 for none.
+/// The token of each place of a batch: `tokens` from `first` on, -1 for none.
 #[derive(Clone, Debug)]
 pub struct Places {
     pub tokens: Tensor<1, Int>,

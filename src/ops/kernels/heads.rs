@@ -20,7 +20,7 @@ impl Heads {
     }
 }
 
-/// Which token each place of the rows is: those of `tokens` [places] i32 from `first` on; -1: none.
+/// The token of each place of the rows: `tokens` [places] i32 from `first` on; -1: none.
 pub struct Places {
     pub tokens: CubeTensor,
     pub first: usize,

@@ -30,7 +30,7 @@ impl Grid {
     }
 }
 
-/// An index as a kernel may use it, whatever it is: `last` where it is larger or negative.
+/// Any index made safe for a kernel: `last` where it is larger or negative.
 #[cube]
 pub fn at_most(index: i32, last: usize) -> usize {
     let mut within = last;
@@ -78,8 +78,8 @@ pub fn buffer(tensor: &CubeTensor) -> BufferArg {
     let elements = tensor.meta.num_elements();
     assert!(tensor.is_contiguous(), "kernels take contiguous tensors, not {:?}", tensor.meta);
     assert!(u32::try_from(elements).is_ok(), "kernels count elements in 32 bits: {elements} are too many");
-    // A kernel has a buffer's length from the size of its memory, and Burn rounds that up: 896 elements of
-    // bf16 lie in 2048 bytes. What is behind the elements must be neither read nor the measure of the others.
+    // A kernel takes a buffer's length from the size of its memory, which Burn rounds up: 896 elements of bf16
+    // lie in 2048 bytes. What lies behind the elements must not be read, and must not count as elements.
     let handle = tensor.handle.clone();
     let behind = handle.size_in_used() - (elements * tensor.dtype.size()) as u64;
     // SAFETY: a contiguous tensor holds as many elements as its shape says.

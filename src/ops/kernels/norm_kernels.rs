@@ -171,7 +171,7 @@ pub fn normalize_backward<X: Float, W: Float, G: Float, N: Size>(
             normal[item] = value;
             upstream[item] = weighted;
         }
-        // The next row is on its way while this one waits for its sums.
+        // The next row is loaded while this one waits for its sums.
         row += CUBE_COUNT_X as usize * per_block;
         load_row::<X, N>(x, &mut next_x, row, rstd.len(), columns, items, threads);
         load_row::<G, N>(g, &mut next_g, row, rstd.len(), columns, items, threads);
@@ -247,7 +247,7 @@ fn combine<N: Size>(
 /// Planes that share a column of [`column_sum`].
 pub const COLUMN_PLANES: usize = 16;
 
-/// out[h] = Σ_r partial[r, h], in one order whatever runs first.
+/// out[h] = Σ_r partial[r, h], always in the same order.
 #[cube(launch_unchecked)]
 pub fn column_sum(partial: &[f32], out: &mut [f32]) {
     let columns = out.len();

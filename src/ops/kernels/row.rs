@@ -84,7 +84,7 @@ fn plane_part_sum(value: f32, #[comptime] threads: usize) -> f32 {
 pub fn row_sum(value: f32, scratch: &mut Shared<[f32]>, #[comptime] threads: usize) -> f32 {
     let mut total = plane_part_sum(value, threads);
     if comptime!(threads > PLANE) {
-        // The values of the reduction before may still be read.
+        // Other threads may still read the values of the previous reduction.
         sync_cube();
         if UNIT_POS_PLANE == 0 {
             scratch[PLANE_POS as usize] = total;

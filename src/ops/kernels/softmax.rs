@@ -52,7 +52,7 @@ pub fn masked_softmax(scores: CubeTensor, mask: &Mask, scale: f32, out: DType) -
     p
 }
 
-/// P as [`masked_softmax`], made again from the scores, and dS = scale · P ⊙ (dP − Σⱼ P ⊙ dP):
+/// P as [`masked_softmax`], computed again from the scores, and dS = scale · P ⊙ (dP − Σⱼ P ⊙ dP):
 /// dp [N, R, C] f32 → both [N, R, C] of type `out`, in the memory of the scores and of dp where
 /// that is f32 and nobody else holds them.
 pub fn masked_softmax_backward(

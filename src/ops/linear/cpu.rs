@@ -1,8 +1,8 @@
-//! The CPU's product of fp32 matrices, whose sums are rounded less than one long sum is.
+//! The CPU's product of fp32 matrices, in sums that round less than one long sum.
 //!
 //! A sum of n products rounds by about √n/2 units in the last place. Burn's product adds 512 and more of them
-//! in one register; here [`BLOCK`] are, and the blocks are added to the output. That halves the error of a
-//! product over 576 and more, to what PyTorch's has.
+//! in one register. This one adds [`BLOCK`] in a register and the blocks to the output. That halves the error of
+//! a product over 576 and more, which is then as small as PyTorch's.
 
 use burn::backend::TensorMetadata;
 use burn::tensor::{DType, Shape};
@@ -11,7 +11,7 @@ use gemm::{Parallelism, gemm};
 
 /// Products that are added in one register.
 const BLOCK: usize = 192;
-/// Multiplications from which on all cores multiply: below, to wake them takes longer.
+/// From this many multiplications on all cores take part: for fewer, waking them takes longer than it saves.
 const PARALLEL: usize = 192 * 192 * 192;
 
 /// lhs [m, k] · rhs [k, n] of fp32 tensors of any strides; `None` for operands that Burn's own product serves as

@@ -82,8 +82,8 @@ const TYPES: [(DType, DType); 5] = [
     (DType::F16, DType::F16),
 ];
 
-/// [4, 5] and [5, 3] as they are given, which have three rows more in memory, some before and some
-/// behind, and as they are multiplied.
+/// [4, 5] and [5, 3]: as parts of tensors with three more rows in memory, before and behind them, and as the
+/// matrices that are multiplied.
 fn sides(batch: usize, dtype: DType, [ta, tb]: [bool; 2]) -> [(Side<Flex>, Matrices); 2] {
     let rank = if batch > 1 { 3 } else { 2 };
     let side = |seed, transposed: bool, before: usize, [m, n]: [usize; 2]| {

@@ -9,7 +9,7 @@ use crate::ops::Level;
 use crate::ops::dense::{Arithmetic, WeightLayout};
 use crate::ops::linear::{Matmul, Side, plain, transpose};
 
-/// What forward leaves for backward besides x.
+/// What forward keeps for backward besides x.
 #[derive(Clone, Debug)]
 pub enum Kept<B: Backend> {
     /// Level 0: a, s, b.

@@ -9,7 +9,7 @@ use rayon::prelude::*;
 
 use super::gate::{Gate, GateGradients};
 
-/// Elements a thread takes at a time: three arrays of 16 KiB stay in its L1 cache's reach.
+/// Elements that a thread takes at a time: three arrays of 16 KiB, which its L1 cache about holds.
 const CHUNK: usize = 4096;
 
 /// A stored type and the type it is computed in; it is rounded once, when stored.
@@ -112,7 +112,7 @@ fn gate_backward<E: Stored>(
     b: FloatTensor<Flex>,
     dh: FloatTensor<Flex>,
 ) -> GateGradients<Flex> {
-    // What was kept may live on in the graph's node; dropping s here frees it before the copies.
+    // The graph's node may still hold what was kept; dropping s here frees it before the copies.
     drop(s);
     let (mut a, mut b, mut dh) = (contiguous(a), contiguous(b), contiguous(dh));
     let chunks = a

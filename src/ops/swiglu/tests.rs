@@ -150,7 +150,7 @@ fn a_large_shape_equals_plain_autodiff_in_f64() {
     }
 }
 
-/// The comparison the other tests rest on must notice a wrong gradient.
+/// The comparison that the other tests use must notice a wrong gradient.
 #[test]
 fn a_zeroed_gradient_is_noticed() {
     let case = Case::random([8, 16, 24], DType::F32);

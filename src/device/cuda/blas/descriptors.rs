@@ -1,6 +1,6 @@
-//! [`Descriptors`]: a [`Problem`] in cuBLASLt's own words.
+//! [`Descriptors`]: a [`Problem`] as cuBLASLt describes it.
 //!
-//! cuBLASLt thinks in columns. A row-major [rows, columns] matrix is the column-major
+//! cuBLASLt's matrices are column-major. A row-major [rows, columns] matrix is the column-major
 //! [columns, rows] matrix of its transpose, so the row-major product C = A B is computed as
 //! Cᵀ = Bᵀ Aᵀ: the operands change places and every transposition flag stays as it is. What
 //! cuBLASLt calls A is our right-hand side, and a row of our output is one of its columns: a bias that
@@ -63,7 +63,7 @@ impl Descriptors {
             Epilogue::RhsSums => Some((sys::cublasLtEpilogue_t::CUBLASLT_EPILOGUE_BGRADA, DType::F32)),
         } {
             description.set(Desc::CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue as i32)?;
-            // Unset it is the output's.
+            // Without it the vector has the output's type.
             if dtype != problem.out.dtype {
                 description.set(Desc::CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, data_type(dtype) as i32)?;
             }
@@ -260,7 +260,7 @@ impl Drop for Preference {
     }
 }
 
-/// To be written over.
+/// A result that cuBLASLt overwrites.
 fn nothing() -> sys::cublasLtMatmulHeuristicResult_t {
     sys::cublasLtMatmulHeuristicResult_t {
         algo: Algorithm { data: [0; 8] },

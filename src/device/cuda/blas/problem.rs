@@ -36,7 +36,7 @@ pub struct Layout {
     pub alignment: u32,
 }
 
-/// What is done with a vector beside the product.
+/// What the product's kernel also does with a vector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub enum Epilogue {
     None,

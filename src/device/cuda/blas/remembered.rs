@@ -1,5 +1,5 @@
 //! Algorithms that were measured before, on disk: one small file for each problem, so that processes
-//! which write at once never lose each other's.
+//! which write at the same time do not lose each other's entries.
 
 use std::fs;
 use std::path::PathBuf;
@@ -27,7 +27,7 @@ pub struct Remembered {
 struct Entry {
     key: Value,
     algorithm: [u64; 8],
-    /// For those who look at the file: seconds of this algorithm, and of cuBLASLt's own choice.
+    /// For people who open the file: seconds of this algorithm, and of cuBLASLt's own choice.
     #[serde(default)]
     seconds: [f64; 2],
 }
@@ -41,7 +41,7 @@ impl Remembered {
         (entry.key == key).then_some(entry.algorithm)
     }
 
-    /// A folder that cannot be written means that the next process measures again.
+    /// Where the folder cannot be written to, the next process measures again.
     pub fn put(&self, problem: &Problem, algorithm: [u64; 8], measured: &Fastest) {
         let Some(folder) = &self.folder else { return };
         let key = self.key(problem);

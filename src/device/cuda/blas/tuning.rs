@@ -6,15 +6,15 @@ use crate::device::cuda::events::Event;
 
 /// Algorithms that are tried.
 pub const CANDIDATES: usize = 8;
-/// Operations from which a problem is worth the measurement: some microseconds on tensor cores.
+/// Problems of at least this many operations are measured: they take some microseconds on tensor cores.
 pub const MIN_FLOPS: f64 = 2e9;
-/// Seconds of the device for one problem, but for the two launches each that two algorithms get in any
-/// case.
+/// Seconds of device time for one problem, not counting the two launches that each of two algorithms gets
+/// in any case.
 const BUDGET: f64 = 0.1;
 const ROUNDS: usize = 5;
-/// Seconds between two events, where the budget allows: far beyond what recording one takes.
+/// Seconds between two events, where the budget allows: far longer than recording an event takes.
 const SPAN: f64 = 1e-3;
-/// An algorithm that is not this much faster than cuBLASLt's own choice may owe it to noise.
+/// An algorithm must be this much faster than cuBLASLt's own choice: a smaller difference may be noise.
 const GAIN: f64 = 0.98;
 
 /// What was found.
@@ -49,7 +49,7 @@ pub fn fastest(count: usize, stream: CUstream, launch: &dyn Fn(usize) -> bool) -
             first.push((algorithm, seconds));
         }
     }
-    // By turns, so that a change of the device's clock meets them all.
+    // In turns, so that a change of the device's clock rate affects all of them.
     let mut rounds: Vec<Vec<f64>> = vec![Vec::new(); first.len()];
     for _ in 0..ROUNDS {
         if spent > BUDGET {

@@ -1,10 +1,12 @@
 //! SwiGLU with accumulation: micro-batches add up to the step that they are parts of.
 
 use super::*;
-use crate::device::DeviceId;
+use crate::model::Network;
+use crate::model::swiglu::SwigluStack;
 use crate::ops::testing::assert_close;
 use crate::params::named;
 use crate::recipe::{Recipe, Source};
+use crate::train::build::Build;
 
 const RECIPE: &str = r#"title = "t"
 device = "cpu"
@@ -27,9 +29,9 @@ fn cell() -> Cell {
 /// Loss and gradients of four micro-batches, added up, are those of one batch of all their tokens.
 #[test]
 fn micro_batches_equal_one_batch() {
-    let (cell, device) = (cell(), DeviceId::Cpu.burn());
-    let network = SwigluStack::init(&cell, &device.clone().autodiff());
-    let parts = SwigluStack::steps(&cell, &device).next();
+    let cell = cell();
+    let network = SwigluStack::build(&cell);
+    let parts = SwigluStack::feed(&cell).next();
     assert_eq!(parts.len(), 4);
     let join = |of: fn(&Regression) -> &Tensor<2>| Tensor::cat(parts.iter().map(of).cloned().collect(), 0);
     let whole = Regression { x: join(|p| &p.x), target: join(|p| &p.target), part: 1.0 };
@@ -54,8 +56,8 @@ fn micro_batches_equal_one_batch() {
 
 #[test]
 fn every_step_has_the_same_problems() {
-    let mut steps = SwigluStack::steps(&cell(), &DeviceId::Cpu.burn());
-    let mut values = || steps.next().into_iter().map(|p| p.x.into_data().try_to_vec::<f32>().unwrap());
+    let mut feed = SwigluStack::feed(&cell());
+    let mut values = || feed.next().into_iter().map(|p| p.x.into_data().try_to_vec::<f32>().unwrap());
     assert!(values().eq(values().collect::<Vec<_>>()));
 }
 

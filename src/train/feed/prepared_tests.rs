@@ -1,15 +1,17 @@
-//! Packing changes nothing: each sample's loss and gradients are what they are alone.
+//! Neither packing nor accumulation changes anything: each sample's loss and gradients are what they are alone.
 
 use std::path::Path;
 
 use burn::tensor::DType;
 
-use super::super::{Computation, Gpt2, LanguageNetwork, Llama, LmBatch};
-use super::Prepared;
-use crate::data::sampler::{LastSample, Packed, Sampler, SamplerConfig, Standard};
-use crate::data::{Collated, Collator, Samples, Tokenize, Tokenizer};
-use crate::device::{DeviceId, Staging};
+use super::on_device;
+use crate::data::{
+    Collated, Collator, Packed, Sampler, SamplerConfig, Samples, Standard, Tokenize, Tokenizer,
+};
+use crate::device::DeviceId;
+use crate::model::Network;
 use crate::model::config::{Architecture, from_hugging_face};
+use crate::model::language::{Computation, Gpt2, LanguageNetwork, Llama, LmBatch};
 use crate::ops::dense::Arithmetic;
 use crate::ops::testing::assert_close;
 use crate::ops::{Level, Operator, Ops};
@@ -38,12 +40,12 @@ fn collate(sampler: Sampler, samples: &[u32]) -> Collated {
 }
 
 fn batch(collated: Collated) -> LmBatch {
-    Prepared::on_cpu(collated).upload(&mut Staging::plain(&DeviceId::Cpu.burn()))
+    on_device(collated, DeviceId::Cpu)
 }
 
 /// The packed batch, with the labels of one sample alone.
 fn packed(only: i32) -> LmBatch {
-    let mut collated = collate(Sampler::Packed(Packed { last_sample: LastSample::Cut }), &[0, 1, 2, 3, 4]);
+    let mut collated = collate(Sampler::Packed(Packed::default()), &[0, 1, 2, 3, 4]);
     let numbers = collated.segments.as_ref().unwrap().numbers.clone();
     for (label, number) in collated.labels.iter_mut().zip(numbers) {
         *label = if number == only { *label } else { -100 };
@@ -125,4 +127,37 @@ fn packing_changes_nothing_of_qwen2() {
     let Architecture::Qwen2(mut config) = architecture("qwen2") else { panic!("not a Qwen2") };
     config.tie_word_embeddings = false;
     check(&Llama::new(&config, MAX_LENGTH, &random(), computation(Operator::Custom), None));
+}
+
+/// Micro-batches with 20, 3 and 11 labels that count add up to the loss and gradients of one batch of
+/// all sequences: a mean of means would not.
+#[test]
+fn micro_batches_with_unequal_labels_equal_one_batch() {
+    let Architecture::Qwen2(config) = architecture("qwen2") else { panic!("not a Qwen2") };
+    let network = Llama::new(&config, 64, &random(), computation(Operator::Custom), None);
+    let counted = [20, 3, 11];
+    let ids: Vec<i32> = (0..72).map(|i| i * 37 % config.vocab_size as i32).collect();
+    // The first label of a sequence is no token's next one.
+    let label = |(i, id): (usize, &i32)| if (1..=counted[i / 24]).contains(&(i % 24)) { *id } else { -100 };
+    let labels: Vec<i32> = ids.iter().enumerate().map(label).collect();
+    let whole = batch(Collated::of_rows(ids.clone(), &labels, 3));
+    assert_eq!(whole.total, 34.0);
+
+    let loss = network.loss(&whole);
+    let value = loss.clone().into_scalar::<f32>();
+    let expected = named::gradients(&network, &loss.backward());
+    let mut losses = 0.0;
+    let mut sums: Vec<Vec<f64>> = expected.iter().map(|(_, values)| vec![0.0; values.len()]).collect();
+    for (ids, labels) in ids.chunks(24).zip(labels.chunks(24)) {
+        let part = LmBatch { total: whole.total, ..batch(Collated::of_rows(ids.to_vec(), labels, 1)) };
+        let loss = network.loss(&part);
+        losses += loss.clone().into_scalar::<f32>();
+        for (sum, (_, values)) in sums.iter_mut().zip(named::gradients(&network, &loss.backward())) {
+            sum.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
+        }
+    }
+    assert!((losses - value).abs() < 1e-6 * value, "{losses} {value}");
+    for (sum, (_, expected)) in sums.iter().zip(&expected) {
+        assert_close(sum, expected, 1e-5);
+    }
 }

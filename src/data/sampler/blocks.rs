@@ -1,0 +1,118 @@
+//! [`Blocks`]: text without gaps, cut into blocks of `train.seq_len` tokens, in random order.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Epoch, Method, Plan, Rows, shuffled};
+use crate::words::Section;
+
+/// `sampler = "blocks"`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Blocks {}
+
+impl Blocks {
+    pub const SECTION: Section = Section::of(
+        "data",
+        "sampler",
+        &["blocks"],
+        "No samples: all text joined and cut into blocks of `train.seq_len` tokens.",
+        &[],
+    );
+}
+
+impl Method for Blocks {
+    fn rows(&self) -> Rows {
+        Rows::Full
+    }
+
+    fn keeps_samples(&self) -> bool {
+        false
+    }
+
+    /// All epochs as one without end: a batch at the end of an epoch is filled up from the next, so that all
+    /// batches are of equal size.
+    fn epoch(&self, plan: &Plan, epoch: u64) -> Box<dyn Epoch> {
+        Box::new(Endless { plan: plan.clone(), epoch, order: Vec::new(), next: 0 })
+    }
+
+    fn largest(&self, plan: &Plan) -> Vec<u32> {
+        (0..plan.lengths.len() as u32).cycle().take(plan.batch_size).collect()
+    }
+}
+
+struct Endless {
+    plan: Plan,
+    /// Of the order that comes after this one.
+    epoch: u64,
+    order: Vec<u32>,
+    next: usize,
+}
+
+impl Endless {
+    fn block(&mut self) -> u32 {
+        if self.next == self.order.len() {
+            self.order = shuffled(self.plan.lengths.len(), &mut self.plan.rng(self.epoch));
+            (self.epoch, self.next) = (self.epoch + 1, 0);
+        }
+        self.next += 1;
+        self.order[self.next - 1]
+    }
+}
+
+impl Iterator for Endless {
+    type Item = Vec<u32>;
+
+    fn next(&mut self) -> Option<Vec<u32>> {
+        Some((0..self.plan.batch_size).map(|_| self.block()).collect())
+    }
+}
+
+impl Epoch for Endless {
+    fn dropped(&self) -> usize {
+        0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::super::{Draws, Position, Sampler, SamplerConfig};
+    use super::*;
+
+    /// Of ten blocks, from `start` on.
+    fn draws(batch_size: usize, seed: u64, start: Position) -> impl Iterator<Item = Vec<u32>> {
+        let config = SamplerConfig::of(Sampler::Blocks(Blocks {}));
+        let plan = Plan { config, lengths: Arc::new(vec![4; 10]), batch_size, max_length: 4, seed };
+        Draws::new(plan, start).map(|draw| draw.samples)
+    }
+
+    #[test]
+    fn every_epoch_shows_every_block_once_in_an_order_of_its_own() {
+        let mut seen: Vec<u32> = draws(3, 1, Position::default()).take(20).flatten().collect();
+        assert_eq!(seen.len(), 60, "all batches are full");
+        assert_ne!(seen[..10], seen[10..20]);
+        for epoch in seen.chunks_mut(10) {
+            epoch.sort_unstable();
+            assert!(epoch.iter().copied().eq(0..10));
+        }
+    }
+
+    #[test]
+    fn a_seed_gives_one_order_and_resuming_continues_it() {
+        let take =
+            |seed, index| -> Vec<Vec<u32>> { draws(3, seed, Position { epoch: 0, index }).take(8).collect() };
+        assert_ne!(take(1, 0), take(2, 0));
+        let whole: Vec<Vec<u32>> = draws(3, 1, Position::default()).take(20).collect();
+        for index in 0..12 {
+            assert_eq!(take(1, index), whole[index..][..8]);
+        }
+    }
+
+    #[test]
+    fn a_batch_may_have_more_blocks_than_there_are() {
+        let batch = draws(25, 1, Position::default()).next().expect("there is no end");
+        let times = |block: u32| batch.iter().filter(|other| **other == block).count();
+        assert!(batch.len() == 25 && (0..10).all(|block| (2..=3).contains(&times(block))), "{batch:?}");
+    }
+}

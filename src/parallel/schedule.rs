@@ -1,0 +1,35 @@
+//! [`Action`]: what a step does, one thing after the other. A schedule is a list of them.
+
+/// One thing to do. Stages and micro-batches are counted from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// A stage computes its output for a micro-batch, and keeps what backward needs.
+    Forward { stage: usize, micro_batch: usize },
+    /// A stage computes its gradients for a micro-batch, which are added to those since the last update.
+    Backward { stage: usize, micro_batch: usize },
+    /// The optimizer applies the gradients.
+    Update,
+}
+
+/// Gradient accumulation over one stage: forward and backward of each micro-batch in turn, so that one graph
+/// lives at a time, then the update. With one micro-batch it is plain training.
+pub fn accumulation(micro_batches: usize) -> Vec<Action> {
+    let both =
+        |micro_batch| [Action::Forward { stage: 0, micro_batch }, Action::Backward { stage: 0, micro_batch }];
+    (0..micro_batches).flat_map(both).chain([Action::Update]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn accumulation_has_one_graph_at_a_time_and_one_update() {
+        let (forward, backward) = (
+            |micro_batch| Action::Forward { stage: 0, micro_batch },
+            |micro_batch| Action::Backward { stage: 0, micro_batch },
+        );
+        assert_eq!(accumulation(1), [forward(0), backward(0), Action::Update]);
+        assert_eq!(accumulation(2), [forward(0), backward(0), forward(1), backward(1), Action::Update]);
+    }
+}

@@ -1,0 +1,43 @@
+//! [`Feed`]: what the steps of a cell work on.
+
+mod prepared;
+mod problems;
+mod tokens;
+
+pub use prepared::on_device;
+pub use problems::Problems;
+pub use tokens::TokenFeed;
+
+use crate::measure::Load;
+
+/// Micro-batches, step by step.
+pub trait Feed<Batch> {
+    /// The micro-batches of the next step.
+    fn next(&mut self) -> Vec<Batch>;
+
+    /// The next batch that no step trains on; `None` where there is none of that kind.
+    fn held_out(&mut self) -> Option<Batch> {
+        None
+    }
+
+    /// The micro-batches of the largest step, and then of one of each other size, for the device to prepare
+    /// for: they do not count as seen. Where steps see the same each time, the next one is the largest.
+    fn rehearsals(&mut self) -> Vec<Vec<Batch>> {
+        vec![self.next()]
+    }
+
+    /// Rows and tokens of a row of the largest micro-batch; `None` where batches are no tokens.
+    fn largest(&self) -> Option<[usize; 2]> {
+        None
+    }
+
+    /// Steps of so many passes over the samples; `None` where there are no samples.
+    fn of_epochs(&self, _epochs: usize) -> Option<usize> {
+        None
+    }
+
+    /// What loading each step's batches came to, as far as they count as seen.
+    fn loads(&self) -> &[Load] {
+        &[]
+    }
+}

@@ -1,0 +1,73 @@
+//! [`Prepared`]: a collated batch with all that a device needs of it, made on the host.
+
+use crate::data::{Collated, Finish};
+use crate::device::{DeviceId, Staging};
+use crate::measure::Counts;
+use crate::model::language::{LmBatch, Tokens};
+use crate::ops::attention::{Bucket, Buckets, Grain, Mask, Packing};
+use crate::ops::embedding::{Ids, ScatterPlan};
+
+pub(super) struct Prepared {
+    /// [`Ids`] of the tokens and of their positions, four each, labels, and of packed samples the segments'
+    /// numbers and the buckets' tokens.
+    arrays: Vec<Vec<i32>>,
+    /// What the ids of tokens and of positions are below.
+    bounds: [usize; 2],
+    rows: usize,
+    width: usize,
+    buckets: Option<Vec<Bucket>>,
+    /// Labels that count.
+    counted: usize,
+    pub counts: Counts,
+}
+
+/// How a batch becomes what a device needs of it.
+pub(super) fn finish(device: DeviceId) -> Finish<Prepared> {
+    match device {
+        DeviceId::Cpu => |batch| Prepared::new(batch, Grain::CPU),
+        DeviceId::Cuda(_) => |batch| Prepared::new(batch, Grain::CUDA),
+    }
+}
+
+/// A batch outside of a feed.
+pub fn on_device(batch: Collated, device: DeviceId) -> LmBatch {
+    finish(device)(batch).upload(&mut Staging::plain(&device.burn()))
+}
+
+impl Prepared {
+    fn new(batch: Collated, grain: Grain) -> Self {
+        let (counted, seen) = (batch.counted(), batch.seen());
+        // No gradient comes back to what no prediction has seen.
+        let plan = |ids: &[i32]| ScatterPlan::of(ids, |token| seen[token]);
+        let (ids, positions) = (plan(&batch.ids), plan(&batch.positions));
+        let bounds = [&batch.ids, &batch.positions].map(|ids| Ids::bound(ids));
+        let Collated { rows, width, counts, .. } = batch;
+        let mut arrays = Ids::arrays(batch.ids, ids).to_vec();
+        arrays.extend(Ids::arrays(batch.positions, positions));
+        arrays.push(batch.labels);
+        let buckets = batch.segments.map(|segments| {
+            let Buckets { buckets, tokens } = Buckets::of(&segments.lengths, grain);
+            arrays.extend([segments.numbers, tokens]);
+            buckets
+        });
+        Self { arrays, bounds, rows, width, buckets, counted, counts }
+    }
+
+    pub fn upload(self, staging: &mut Staging) -> LmBatch {
+        let Self { arrays, bounds, rows, width, buckets, counted, .. } = self;
+        let mut tensors = staging.upload(arrays).into_iter();
+        let mut next = || tensors.next().expect("one for each array");
+        let [ids, positions] = bounds.map(|below| Ids::from_tensors([next(), next(), next(), next()], below));
+        let labels = next();
+        let mask = buckets.map_or_else(Mask::default, |buckets| Mask {
+            segments: Some(next().reshape([rows, width])),
+            packing: Some(Packing::new(buckets, next())),
+        });
+        let tokens = Tokens { ids, positions, batch: rows, sequence: width, mask };
+        LmBatch { tokens, labels, total: counted as f64 }
+    }
+}
+
+#[cfg(test)]
+#[path = "prepared_tests.rs"]
+mod tests;

@@ -1,0 +1,155 @@
+//! [`TokenFeed`]: what a sampler draws, collated by a loader and brought to the device.
+
+use std::sync::Arc;
+
+use super::Feed;
+use super::prepared::{Prepared, finish, on_device};
+use crate::data::{
+    Collator, DataError, Dataset, Draws, Loader, Packed, Part, Plan, Position, Sampler, SamplerConfig,
+    Tokenize,
+};
+use crate::device::{DeviceId, Staging};
+use crate::measure::Load;
+use crate::model::language::LmBatch;
+use crate::recipe::Cell;
+use crate::words::refusal::refuse;
+
+/// Widths of batches that a device prepares for, besides the largest: beyond them one finds little new.
+const MOST_WIDTHS: usize = 32;
+
+/// Micro-batches of tokens. Of samples, an epoch's last step may have fewer of them.
+pub struct TokenFeed {
+    train: Source,
+    /// Of samples `None` until the first step is asked for, so that no time before it is saved. The order of
+    /// blocks is made before memory is counted.
+    loader: Option<Loader<Prepared>>,
+    /// `None` where nothing is evaluated.
+    held_out: Option<(Source, Draws)>,
+    accumulation_steps: usize,
+    device: DeviceId,
+    staging: Staging,
+    loads: Vec<Load>,
+}
+
+/// A text and the batches that are made of it.
+struct Source {
+    plan: Plan,
+    collator: Arc<Collator>,
+}
+
+impl Source {
+    fn open(cell: &Cell, data: &Dataset, part: Part, config: SamplerConfig) -> Result<Self, DataError> {
+        let (batch_size, max_length) = (cell.train.batch_size, cell.train.seq_len);
+        let samples = data.samples(part, &config, max_length)?;
+        let lengths = Arc::new(samples.lengths());
+        let plan = Plan { config, lengths, batch_size, max_length, seed: u64::from(cell.seed) };
+        Ok(Self { plan, collator: Arc::new(Collator { samples, config, batch_size, max_length }) })
+    }
+
+    /// Blocks as they are trained on; samples packed: the same tokens for every sampler, and as many in each
+    /// batch.
+    fn held_out(cell: &Cell, data: &Dataset, trained: SamplerConfig) -> Result<(Self, Draws), DataError> {
+        let packed = SamplerConfig {
+            sampler: Sampler::Packed(Packed::default()),
+            tokenize: Tokenize::Once,
+            ..trained
+        };
+        let config = if trained.sampler.keeps_samples() { packed } else { trained };
+        let mut source = Self::open(cell, data, Part::HeldOut, config)?;
+        let tokens: u64 = source.plan.lengths.iter().map(|length| u64::from(*length)).sum();
+        // Batches of equal weight in the mean, where there is more than one.
+        source.plan.config.drop_last = tokens >= cell.train.tokens() as u64;
+        let draws = Draws::new(source.plan.clone(), Position::default());
+        Ok((source, draws))
+    }
+
+    fn loader(&self, device: DeviceId) -> Loader<Prepared> {
+        Loader::new(&self.plan, &self.collator, Position::default(), finish(device))
+    }
+
+    /// A batch outside of the run.
+    fn alone(&self, samples: &[u32], device: DeviceId) -> LmBatch {
+        on_device(self.collator.collate(samples).unwrap_or_else(|e| refuse(e)), device)
+    }
+}
+
+impl TokenFeed {
+    /// # Errors
+    /// A corpus or a tokenizer that cannot be used.
+    pub fn open(cell: &Cell) -> Result<Self, DataError> {
+        let (device, config) = (cell.device_id(), cell.data.sampler());
+        let vocab = cell.model.vocab_size().expect("a language model");
+        let data = Dataset::open(&cell.data, u64::from(cell.seed), vocab)?;
+        let train = Source::open(cell, &data, Part::Train, config)?;
+        Ok(Self {
+            loader: (!config.sampler.keeps_samples()).then(|| train.loader(device)),
+            train,
+            held_out: cell.eval.map(|_| Source::held_out(cell, &data, config)).transpose()?,
+            accumulation_steps: cell.train.accumulation_steps,
+            device,
+            staging: device.staging(config.pinned),
+            loads: Vec::new(),
+        })
+    }
+}
+
+/// The step's losses add up to the mean over its real tokens.
+fn weigh(mut batches: Vec<LmBatch>) -> Vec<LmBatch> {
+    let total = batches.iter().map(|batch| batch.total).sum();
+    batches.iter_mut().for_each(|batch| batch.total = total);
+    batches
+}
+
+impl Feed<LmBatch> for TokenFeed {
+    fn next(&mut self) -> Vec<LmBatch> {
+        let loader = self.loader.get_or_insert_with(|| self.train.loader(self.device));
+        let (mut batches, mut load) = (Vec::with_capacity(self.accumulation_steps), Load::default());
+        for _ in 0..self.accumulation_steps {
+            let loaded = loader.load().unwrap_or_else(|e| refuse(e));
+            load.stall += loaded.stall;
+            load.counts += loaded.batch.counts;
+            batches.push(loaded.batch.upload(&mut self.staging));
+            if loaded.last {
+                break;
+            }
+        }
+        self.loads.push(load);
+        weigh(batches)
+    }
+
+    fn held_out(&mut self) -> Option<LmBatch> {
+        let (source, draws) = self.held_out.as_mut()?;
+        let draw = draws.next()?;
+        Some(source.alone(&draw.samples, self.device))
+    }
+
+    fn rehearsals(&mut self) -> Vec<Vec<LmBatch>> {
+        let Source { plan, .. } = &self.train;
+        let step = |samples: Vec<u32>| {
+            let batch = self.train.alone(&samples, self.device);
+            weigh(vec![batch; self.accumulation_steps])
+        };
+        let others = plan.others();
+        let apart = others.len().div_ceil(MOST_WIDTHS).max(1);
+        std::iter::once(plan.largest()).chain(others.into_iter().step_by(apart)).map(step).collect()
+    }
+
+    fn largest(&self) -> Option<[usize; 2]> {
+        let Source { plan, .. } = &self.train;
+        let samples = plan.largest();
+        Some(match plan.config.sampler.is_packed() {
+            true => [plan.batch_size, plan.max_length],
+            false => [samples.len(), plan.width(&samples)],
+        })
+    }
+
+    fn of_epochs(&self, epochs: usize) -> Option<usize> {
+        let Source { plan, .. } = &self.train;
+        let steps = |epoch| plan.epoch(epoch).count().div_ceil(self.accumulation_steps);
+        plan.config.sampler.keeps_samples().then(|| (0..epochs as u64).map(steps).sum())
+    }
+
+    fn loads(&self) -> &[Load] {
+        &self.loads
+    }
+}

@@ -1,0 +1,78 @@
+//! A step does what its list says: other orders of the same work give the same update.
+
+use super::*;
+use crate::model::language::Gpt2;
+use crate::parallel::schedule::accumulation;
+use crate::params::named;
+use crate::recipe::{Recipe, Source};
+
+fn cell(more: &str) -> Cell {
+    let text = format!(
+        "title = \"t\"\ndevice = \"cpu\"\n[model]\nkind = \"gpt2\"\nvocab_size = 50\nhidden_size = 8\n\
+         num_hidden_layers = 2\nnum_attention_heads = 2\nmax_position_embeddings = 8\n[train]\nbatch_size = 2\n\
+         seq_len = 8\naccumulation_steps = 3\noptimizer = {{ kind = \"sgd\", lr = 0.5 }}\n{more}"
+    );
+    let source = Source { path: "r.toml".into(), text };
+    Recipe::parse(&source).expect("a recipe").cells.remove(0)
+}
+
+/// Losses of all forwards and the parameters after these actions, of one step's micro-batches.
+fn carried_out(cell: &Cell, actions: &[Action]) -> (Vec<f32>, named::Named) {
+    let batches = Gpt2::feed(cell).next();
+    let mut losses = Vec::new();
+    let mut end =
+        |_: Phase, loss: Option<Tensor<1>>| losses.extend(loss.map(|loss| loss.into_scalar::<f32>()));
+    let step = Step::<Gpt2>::new(cell, 3, 0);
+    let (step, _) = step.run(actions, &batches, &mut end, None);
+    (losses, named::parameters(&step.stage.network))
+}
+
+fn forward(micro_batch: usize) -> Action {
+    Action::Forward { stage: 0, micro_batch }
+}
+
+fn backward(micro_batch: usize) -> Action {
+    Action::Backward { stage: 0, micro_batch }
+}
+
+/// All forwards before all backwards, as a pipeline has them: the same losses, and gradients that are added
+/// up in another order.
+#[test]
+fn the_order_of_forwards_and_backwards_changes_nothing_but_rounding() {
+    let cell = cell("clip_norm = 0.5\n");
+    let (losses, expected) = carried_out(&cell, &accumulation(3));
+    let mut actions = [0, 1, 2].map(forward).to_vec();
+    actions.extend([2, 1, 0].map(backward));
+    let (without_update, before) = carried_out(&cell, &actions);
+    actions.push(Action::Update);
+    let (other, after) = carried_out(&cell, &actions);
+    assert_eq!(losses, other);
+    assert_eq!(losses, without_update);
+    let mut changed = 0;
+    for ((name, expected), ((_, after), (_, before))) in expected.iter().zip(after.iter().zip(&before)) {
+        for ((expected, after), before) in expected.iter().zip(after).zip(before) {
+            assert!((expected - after).abs() < 1e-6, "{name}: {expected} and {after}");
+            changed += usize::from((after - before).abs() > 1e-5);
+        }
+    }
+    assert!(changed > 100, "{changed} values were changed by the update");
+}
+
+/// An update after each backward is a step for each micro-batch.
+#[test]
+fn gradients_are_those_since_the_last_update() {
+    let cell = cell("schedule = { kind = \"cosine\", warmup_steps = 1 }\n");
+    let actions: Vec<Action> = (0..3).flat_map(|i| [forward(i), backward(i), Action::Update]).collect();
+    let (losses, parameters) = carried_out(&cell, &actions);
+    let batches = Gpt2::feed(&cell).next();
+    let mut step = Step::<Gpt2>::new(&cell, 3, 0);
+    let mut alone: Vec<f32> = Vec::new();
+    for batch in &batches {
+        let mut end =
+            |_: Phase, loss: Option<Tensor<1>>| alone.extend(loss.map(|loss| loss.into_scalar::<f32>()));
+        (step, _) = step.run(&accumulation(1), std::slice::from_ref(batch), &mut end, None);
+    }
+    assert_eq!(losses, alone);
+    assert_eq!(parameters, named::parameters(&step.stage.network));
+    assert_ne!(losses, carried_out(&cell, &accumulation(3)).0, "later forwards see the updates");
+}
