@@ -85,7 +85,7 @@ fn paths(cell: &Cell) -> BTreeMap<String, String> {
     if cell.offload.moves() {
         let slots = match cell.train.optimizer {
             OptimizerConfig::None(_) => "blocks stay in them from one step to the next",
-            OptimizerConfig::Sgd(_) | OptimizerConfig::AdamW(_) => "filled anew after each update",
+            _ => "filled anew after each update",
         };
         paths.insert("slots".into(), slots.into());
     }
