@@ -1,5 +1,7 @@
 //! [`Blocks`]: text without gaps, cut into blocks of `train.seq_len` tokens, in random order.
 
+use std::iter::from_fn;
+
 use serde::{Deserialize, Serialize};
 
 use super::{Epoch, Method, Plan, Rows, shuffled};
@@ -32,44 +34,13 @@ impl Method for Blocks {
     /// All epochs as one without end: a batch at the end of an epoch is filled up from the next, so that all
     /// batches are of equal size.
     fn epoch(&self, plan: &Plan, epoch: u64) -> Box<dyn Epoch> {
-        Box::new(Endless { plan: plan.clone(), epoch, order: Vec::new(), next: 0 })
+        let (plan, batch_size) = (plan.clone(), plan.batch_size);
+        let mut blocks = (epoch..).flat_map(move |epoch| shuffled(plan.lengths.len(), &mut plan.rng(epoch)));
+        Box::new(from_fn(move || Some(blocks.by_ref().take(batch_size).collect())))
     }
 
     fn largest(&self, plan: &Plan) -> Vec<u32> {
         (0..plan.lengths.len() as u32).cycle().take(plan.batch_size).collect()
-    }
-}
-
-struct Endless {
-    plan: Plan,
-    /// Of the order that comes after this one.
-    epoch: u64,
-    order: Vec<u32>,
-    next: usize,
-}
-
-impl Endless {
-    fn block(&mut self) -> u32 {
-        if self.next == self.order.len() {
-            self.order = shuffled(self.plan.lengths.len(), &mut self.plan.rng(self.epoch));
-            (self.epoch, self.next) = (self.epoch + 1, 0);
-        }
-        self.next += 1;
-        self.order[self.next - 1]
-    }
-}
-
-impl Iterator for Endless {
-    type Item = Vec<u32>;
-
-    fn next(&mut self) -> Option<Vec<u32>> {
-        Some((0..self.plan.batch_size).map(|_| self.block()).collect())
-    }
-}
-
-impl Epoch for Endless {
-    fn dropped(&self) -> usize {
-        0
     }
 }
 

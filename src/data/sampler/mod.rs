@@ -11,6 +11,7 @@ mod packed;
 mod shuffled;
 
 use std::collections::BTreeMap;
+use std::iter::FromFn;
 use std::sync::Arc;
 
 use rand::seq::SliceRandom;
@@ -71,8 +72,12 @@ pub trait Method {
 /// The batches of one epoch, as numbers of samples.
 pub trait Epoch: Iterator<Item = Vec<u32>> + Send {
     /// Samples left out so far.
-    fn dropped(&self) -> usize;
+    fn dropped(&self) -> usize {
+        0
+    }
 }
+
+impl<F: FnMut() -> Option<Vec<u32>> + Send> Epoch for FromFn<F> {}
 
 /// How far training has come: the next batch is number `index` of the epoch's order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
