@@ -1,6 +1,7 @@
 //! End to end: everything a user does, through the binary.
 
 mod bad_input;
+mod checkpoint;
 mod commands;
 mod cuda;
 mod cuda_training;

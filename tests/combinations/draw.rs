@@ -57,9 +57,3 @@ fn pairs(combination: &Combination) -> impl Iterator<Item = Pair> {
         (0..a).map(move |b| (a, chosen[a], b, chosen[b]))
     })
 }
-
-#[test]
-fn count_pairs() {
-    let of = |n: usize| draw(7, n, |_| ()).iter().flat_map(|c| pairs(c).collect::<Vec<_>>()).collect::<HashSet<Pair>>().len();
-    eprintln!("PAIRS {:?}", [140, 150, 160, 400, 600, 1000, 3000].map(|n| (n, of(n))));
-}
