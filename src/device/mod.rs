@@ -223,8 +223,8 @@ pub struct MemoryLimit(
 );
 
 /// What to change in a recipe whose cell finds no memory on its device.
-pub const LESS_MEMORY: &str = "lower train.batch_size or train.seq_len, set checkpoint.level = 1, or move blocks to \
-                               the host with offload.strategy";
+pub const LESS_MEMORY: &str = "lower train.batch_size or train.seq_len, set checkpoint.level = 1 or \
+                               checkpoint.blocks = 1, or move blocks to the host with offload.strategy";
 
 /// The message for the user when an error or a panic came from a full device or a full host.
 pub fn out_of_memory(error: &str) -> Option<String> {

@@ -80,7 +80,7 @@ pub const REFUSALS: &[Refusal] = &[
     refusal(
         "cut sample",
         |c| !c.is("cut sample", "kept") && !c.is("data", "packed"),
-        "`last_sample` is of sampler = \"packed\"",
+        "unknown key `last_sample`",
     ),
     refusal(
         "first",
