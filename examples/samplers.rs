@@ -15,8 +15,8 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use runner::data::sampler::BalancedBatchSampler;
 use runner::data::{
-    Collator, Corpus, DataError, Draws, LastSample, Plan, Position, Sampler, SamplerConfig, Samples, Split,
-    Tokenize, Tokenizer,
+    Balanced, Collator, Corpus, DataError, Draws, LastSample, Packed, Padded, Plan, Position, Sampler,
+    SamplerConfig, Samples, Split, Standard, Tokenize, Tokenizer,
 };
 use runner::measure::Counts;
 
@@ -75,15 +75,15 @@ fn padding(folder: Option<&Path>, batch_size: usize, max_length: usize) -> Resul
     );
     println!("sampler          batches  short   padding  dropped samples  cut tokens");
     let balanced = [2, 4, 8, 16, 32]
-        .map(|k| (format!("balanced, k={k}"), SamplerConfig { k, ..SamplerConfig::of(Sampler::Balanced) }));
+        .map(|k| (format!("balanced, k={k}"), SamplerConfig::of(Sampler::Balanced(Balanced { k }))));
     let packed = [LastSample::Cut, LastSample::Drop].map(|last_sample| {
-        let config = SamplerConfig { last_sample, ..SamplerConfig::of(Sampler::Packed) };
+        let config = SamplerConfig::of(Sampler::Packed(Packed { last_sample }));
         (format!("packed, {last_sample:?}").to_lowercase(), config)
     });
-    let others = [("padded", Sampler::Padded), ("standard", Sampler::Standard)]
+    let others = [("padded", Sampler::Padded(Padded {})), ("standard", Sampler::Standard(Standard {}))]
         .map(|(name, sampler)| (name.to_string(), SamplerConfig::of(sampler)));
     let mut collator =
-        Collator { samples, config: SamplerConfig::of(Sampler::Padded), batch_size, max_length };
+        Collator { samples, config: SamplerConfig::of(Sampler::Padded(Padded {})), batch_size, max_length };
     for (name, config) in others.into_iter().chain(balanced).chain(packed) {
         collator.config = config;
         let plan = Plan { config, lengths: lengths.clone(), batch_size, max_length, seed: 42 };

@@ -55,6 +55,17 @@ pub enum Command {
         #[arg(default_value = "recipes")]
         folder: PathBuf,
     },
+    /// Print the keys of a recipe: values, defaults and what they are for
+    Keys {
+        /// Keys that begin with this, such as train or data.sampler
+        #[arg(default_value = "")]
+        prefix: String,
+        /// Print the whole reference as Markdown
+        #[arg(long, conflicts_with = "prefix")]
+        markdown: bool,
+    },
+    /// Print the JSON Schema of a recipe, by which an editor completes and checks it
+    Schema,
     /// Print the device's measured rates as JSON
     #[command(hide = true)]
     Ceilings { device: String, compute: Vec<Compute> },

@@ -8,9 +8,9 @@ use miette::Result;
 
 use runner::cli::{Cli, Command};
 use runner::commands::run::{self, RunArgs};
-use runner::commands::{devices, generate, plan, recipes};
+use runner::commands::{devices, generate, keys, plan, recipes};
 use runner::device::Target;
-use runner::recipe::{Recipe, RecipeError, Setting};
+use runner::recipe::{Recipe, RecipeError, Setting, reference};
 use runner::run::{Build, Results, Store};
 use runner::{report, train, verify};
 
@@ -45,6 +45,9 @@ fn execute(command: Command) -> Result<ExitCode> {
         Command::Generate(args) => println!("{}", generate::run(&args)?),
         Command::Devices => println!("{}", devices::list()),
         Command::Recipes { folder } => println!("{}", recipes::list(&folder)?),
+        Command::Keys { markdown: true, .. } => print!("{}", reference::markdown()),
+        Command::Keys { prefix, .. } => println!("{}", keys::table(&prefix)?),
+        Command::Schema => println!("{}", keys::schema()),
         Command::Ceilings { device, compute } => println!("{}", devices::ceilings(&device, &compute)?),
         Command::Build => println!("{}", Build::own()),
         Command::Cell => return Ok(train::serve()),

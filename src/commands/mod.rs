@@ -2,6 +2,7 @@
 
 pub mod devices;
 pub mod generate;
+pub mod keys;
 pub mod plan;
 pub mod recipes;
 pub mod run;

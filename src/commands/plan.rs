@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crate::device::{DeviceId, Target};
-use crate::recipe::{Cell, Recipe, goes_with, setting};
+use crate::recipe::{Cell, Recipe, keys};
 use crate::run::memory_limit;
 use crate::words::text;
 use crate::words::{Bytes, Settings};
@@ -11,11 +11,9 @@ use crate::words::{Bytes, Settings};
 /// The plan as a table with a closing sentence; whether a cell fits is asked of the target's memory.
 pub fn plan(recipe: &Recipe, target: &Target) -> String {
     let settings: Vec<Settings> = recipe.cells.iter().map(Cell::settings).collect();
-    // A preset stands for all that it sets.
-    let told = |key: &String| {
-        key == "model.preset" || !key.starts_with("model.") || !goes_with(key, "model.preset", &settings)
-    };
-    let swept: Vec<String> = recipe.swept_keys().into_iter().filter(told).collect();
+    // A kind or a preset stands for all that it decides.
+    let swept: Vec<String> =
+        recipe.swept_keys().into_iter().filter(|key| !keys::goes_along(key, &settings)).collect();
     let mut header = vec!["cell"];
     header.extend(swept.iter().map(|key| short(key, &swept)));
     let host = recipe.cells.iter().any(|cell| cell.estimate().host > 0);
@@ -32,11 +30,7 @@ pub fn plan(recipe: &Recipe, target: &Target) -> String {
         too_large += usize::from(fits == Some(false));
         unknown += usize::from(fits.is_none());
         let mut line = vec![(index + 1).to_string()];
-        line.extend(
-            swept
-                .iter()
-                .map(|key| setting(&settings[index], key).map_or_else(|| "-".into(), |v| text::value(&v))),
-        );
+        line.extend(swept.iter().map(|key| settings[index].get(key).map_or_else(|| "-".into(), text::value)));
         line.extend([
             Bytes(estimate.weights).to_string(),
             Bytes(estimate.kept).to_string(),

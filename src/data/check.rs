@@ -1,11 +1,8 @@
-//! Rules over `[data]` and the rest of a cell: keys without effect, tokens that mean nothing to loaded weights,
-//! and files that cannot be what the cell reads.
+//! The tokens that go with loaded weights, and files that cannot be what a cell reads.
 
 use std::path::Path;
 
-use super::section::EVAL_SPLIT;
 use super::{Corpus, Data, DataError, TextSource, TokenizerSource};
-use crate::recipe::Cell;
 use crate::words::Rule;
 
 impl Data {
@@ -24,36 +21,10 @@ impl Data {
         Ok(())
     }
 
-    /// What cannot go with the cell's other sections.
-    pub(crate) fn check(&self, cell: &Cell) -> Result<(), Rule> {
-        let Self::Text { eval_split, sampler, .. } = self else { return Ok(()) };
-        if cell.eval.is_none() && *eval_split != EVAL_SPLIT {
-            return Err(Rule::new(
-                &["data.eval_split"],
-                "data.eval_split has no effect without [eval]: nothing is evaluated",
-                "remove data.eval_split, or add [eval] with every = 25",
-            ));
-        }
-        sampler.check(cell.train.seq_len)
-    }
-
-    /// What the files that are here cannot give. A corpus need not be here: a recipe is also checked where it
-    /// does not run.
-    pub(crate) fn check_files(&self, cell: &Cell) -> Result<(), Rule> {
-        let Self::Text { corpus, tokenizer, train_split, eval_split, .. } = self else { return Ok(()) };
-        if let (TokenizerSource::Path(path), Some(folder)) = (tokenizer, cell.model.weights_folder())
-            && path == folder
-            && !folder.join("tokenizer.json").exists()
-        {
-            return Err(Rule::new(
-                &["data.tokenizer", "model.weights"],
-                format!(
-                    "{} holds no tokenizer.json, and other tokens mean nothing to its weights",
-                    folder.display()
-                ),
-                "name the tokenizer.json that belongs to them in data.tokenizer",
-            ));
-        }
+    /// What the corpus's files that are here cannot give. A corpus need not be here: a recipe is also checked
+    /// where it does not run. `evaluates`: whether the held-out split is read too.
+    pub(crate) fn check_files(&self, evaluates: bool) -> Result<(), Rule> {
+        let Self::Text { corpus, train_split, eval_split, .. } = self else { return Ok(()) };
         let path = match corpus {
             TextSource::Path(path) if path.exists() => path,
             TextSource::Path(_) | TextSource::Generated { .. } => return Ok(()),
@@ -62,7 +33,7 @@ impl Data {
         let corpus = Corpus::open(path).map_err(rule("data.corpus", "name a file or a folder of text"))?;
         let help = "name the split of its files in data.train_split, or rename a file";
         corpus.require(*train_split).map_err(rule("data.train_split", help))?;
-        if cell.eval.is_some() {
+        if evaluates {
             let help = "put the text and a held-out file such as valid.txt into one folder and name that in \
                         data.corpus, or remove [eval]";
             corpus.require(*eval_split).map_err(rule("data.eval_split", help))?;

@@ -162,7 +162,7 @@ impl Collated {
 #[cfg(test)]
 mod tests {
     use super::super::Tokenizer;
-    use super::super::sampler::Sampler;
+    use super::super::sampler::{Packed, Padded, Sampler, Standard};
     use super::super::samples::Tokenize;
     use super::*;
 
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn rows_are_filled_up_and_predict_nothing_there() {
-        let collator = collator(Sampler::Standard);
+        let collator = collator(Sampler::Standard(Standard {}));
         let batch = collator.collate(&[0, 1]).unwrap();
         let (b, c, d) = (batch.ids[5], batch.ids[6], batch.ids[7]);
         let end = batch.ids[1];
@@ -196,12 +196,12 @@ mod tests {
         assert_eq!(collator.collate(&[0]).unwrap().width, 3);
         let cut = collator.collate(&[2]).unwrap();
         assert_eq!((cut.width, cut.counts.cut, cut.counted()), (5, 2, 4));
-        assert_eq!(self::collator(Sampler::Padded).collate(&[0]).unwrap().width, 5);
+        assert_eq!(self::collator(Sampler::Padded(Padded {})).collate(&[0]).unwrap().width, 5);
     }
 
     #[test]
     fn what_no_prediction_sees_is_padding_and_the_last_token() {
-        let mut batch = collator(Sampler::Standard).collate(&[0, 1]).unwrap();
+        let mut batch = collator(Sampler::Standard(Standard {})).collate(&[0, 1]).unwrap();
         assert_eq!(batch.seen(), [1, 0, 0, 0, 0, 1, 1, 1, 0, 0].map(|seen| seen == 1));
         // The second sample predicts its last token alone, from all that come before.
         batch.labels[5..7].fill(NO_LABEL);
@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn packed_samples_have_bounds_and_positions_of_their_own() {
-        let collator = collator(Sampler::Packed);
+        let collator = collator(Sampler::Packed(Packed::default()));
         let batch = collator.collate(&[1, 0, 2]).unwrap();
         assert_eq!((batch.rows, batch.width), (1, 10));
         assert_eq!(batch.positions, [0, 1, 2, 3, 0, 1, 0, 1, 2, 3]);

@@ -25,6 +25,9 @@ pub enum Split {
 }
 
 impl Split {
+    /// What is held out where no split is named.
+    pub const HELD_OUT: Self = Self::Valid;
+
     /// The split that a word of a file name speaks of.
     fn of_word(word: &str) -> Option<Self> {
         match word {

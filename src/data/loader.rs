@@ -163,7 +163,7 @@ impl<T> Drop for Loader<T> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sampler::{Sampler, SamplerConfig};
+    use super::super::sampler::{Balanced, Packed, Sampler, SamplerConfig, Standard};
     use super::super::{Samples, Tokenize, Tokenizer};
     use super::*;
 
@@ -183,7 +183,7 @@ mod tests {
         change: fn(&mut SamplerConfig),
     ) -> (Loader<T>, Arc<Collator>) {
         let texts = (0..50).map(|n| "abc".repeat(1 + n % 7)).collect();
-        let mut config = SamplerConfig { num_workers, ..SamplerConfig::of(Sampler::Standard) };
+        let mut config = SamplerConfig { num_workers, ..SamplerConfig::of(Sampler::Standard(Standard {})) };
         change(&mut config);
         let tokenizer = Tokenizer::train(&[], 257).unwrap();
         let samples = Samples::new(texts, &tokenizer, 16, Tokenize::Once).unwrap();
@@ -198,8 +198,8 @@ mod tests {
     fn threads_change_neither_the_batches_nor_their_order() {
         for change in [
             |_: &mut SamplerConfig| (),
-            |config: &mut SamplerConfig| (config.sampler, config.k) = (Sampler::Balanced, 4),
-            |config: &mut SamplerConfig| config.sampler = Sampler::Packed,
+            |config: &mut SamplerConfig| config.sampler = Sampler::Balanced(Balanced { k: 4 }),
+            |config: &mut SamplerConfig| config.sampler = Sampler::Packed(Packed::default()),
         ] {
             let take = |num_workers| {
                 let (mut loader, _) = loader(num_workers, |batch| batch, change);

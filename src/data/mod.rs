@@ -22,7 +22,10 @@ use rand_chacha::ChaCha8Rng;
 pub use collate::{Collated, Collator, Segments};
 pub use corpus::{Corpus, Split};
 pub use loader::{Finish, Loaded, Loader};
-pub use sampler::{Draws, LastSample, Plan, Position, Rows, Sampler, SamplerConfig};
+pub use sampler::{
+    Balanced, Blocks, Draws, LastSample, Packed, Padded, Plan, Position, Rows, Sampler, SamplerConfig,
+    Standard,
+};
 pub use samples::{SampleUnit, Samples, Tokenize};
 pub use section::{Data, TextSource, TokenizerSource};
 pub use tokenizer::Tokenizer;
@@ -147,7 +150,7 @@ mod tests {
     use crate::words::Bytes;
 
     fn blocks() -> SamplerConfig {
-        SamplerConfig::of(Sampler::Blocks)
+        SamplerConfig::of(Sampler::Blocks(Blocks {}))
     }
 
     fn tokens(samples: &Samples) -> Vec<Vec<u32>> {

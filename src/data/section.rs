@@ -2,26 +2,22 @@
 
 use std::path::PathBuf;
 
-use serde::de::Deserializer;
 use serde::{Deserialize, Serialize};
 
 use super::Split;
-use super::sampler::{LastSample, Sampler, SamplerConfig};
-use super::samples::{SampleUnit, Tokenize};
+use super::sampler::{Blocks, Sampler, SamplerConfig};
 use super::tokenizer::MIN_VOCAB_SIZE;
-use crate::words::Bytes;
-use crate::words::values;
+use crate::words::key::{DefaultValue, Key, Section, Values};
+use crate::words::{Bytes, values};
 
 /// Text that is generated where no size is written.
 const GENERATED: Bytes = Bytes(4 << 20);
 /// Tokens of a trained tokenizer where no number is written.
 const VOCAB_SIZE: usize = 4096;
-/// What is held out where no split is named.
-pub(super) const EVAL_SPLIT: Split = Split::Valid;
 
 /// `[data]`: what the model is trained and evaluated on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "RawData", into = "RawData")]
+#[serde(try_from = "Written", into = "Written")]
 pub enum Data {
     /// Tokens drawn from the seed: for timing and memory, not for learning.
     #[default]
@@ -43,7 +39,7 @@ impl Data {
     /// How tokens become batches.
     pub fn sampler(&self) -> SamplerConfig {
         match self {
-            Self::Random => SamplerConfig::of(Sampler::Blocks),
+            Self::Random => SamplerConfig::of(Sampler::Blocks(Blocks {})),
             Self::Text { sampler, .. } => *sampler,
         }
     }
@@ -70,71 +66,88 @@ pub enum TokenizerSource {
     Path(PathBuf),
 }
 
-/// The keys of `[data]` as written.
+/// The section as written; `None` where a key is not, or has no meaning.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct RawData {
+struct Written {
     /// `"random"`, `"generated"` or a path.
-    #[serde(skip_serializing_if = "Option::is_none")]
     corpus: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     size: Option<Bytes>,
     /// `"train"` or a path.
-    #[serde(skip_serializing_if = "Option::is_none")]
     tokenizer: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "count")]
+    #[serde(deserialize_with = "values::count")]
     vocab_size: Option<usize>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     train_split: Option<Split>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     eval_split: Option<Split>,
-    /// The keys below are its.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) sampler: Option<Sampler>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) samples: Option<SampleUnit>,
-    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "count_or_zero")]
-    pub(super) k: Option<usize>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) last_sample: Option<LastSample>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) longest_first: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) drop_last: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "count")]
-    pub(super) pad_to_multiple_of: Option<usize>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) tokenize: Option<Tokenize>,
-    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "count_or_zero")]
-    pub(super) num_workers: Option<usize>,
-    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "count")]
-    pub(super) prefetch_factor: Option<usize>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) pinned: Option<bool>,
+    /// In a recipe its keys stand in the section itself; `None`: blocks.
+    sampler: Option<SamplerConfig>,
 }
 
-fn count<'de, D: Deserializer<'de>>(d: D) -> Result<Option<usize>, D::Error> {
-    values::count(d).map(Some)
+impl Data {
+    pub const SECTION: Section = Section::new(
+        "data",
+        "What a language model is trained and evaluated on.",
+        &[
+            Key::size(
+                "corpus",
+                Values::Path(&["random", "generated"]),
+                DefaultValue::Word("random"),
+                "Random tokens, for timing; stories that the runner writes; or a file or folder of text.",
+            ),
+            Key::size(
+                "size",
+                Values::Bytes,
+                DefaultValue::Depends("4 MiB with corpus = \"generated\""),
+                "Text that is generated to train on.",
+            )
+            .called("corpus size"),
+            Key::size(
+                "vocab_size",
+                Values::Whole { least: MIN_VOCAB_SIZE as i64, most: values::MAX_COUNT },
+                DefaultValue::Depends("4096 with tokenizer = \"train\""),
+                "Tokens of a tokenizer that is trained, at most.",
+            )
+            .called("tokenizer's vocabulary"),
+            Key::size(
+                "tokenizer",
+                Values::Path(&["train"]),
+                DefaultValue::Depends("that of `model.weights`, else \"train\", where there is text"),
+                "A byte-level BPE trained on the training split, or a tokenizer.json or its folder.",
+            ),
+            Key::size(
+                "train_split",
+                SPLITS,
+                DefaultValue::Depends("\"train\" where there is text"),
+                "What is trained on.",
+            )
+            .called("training split"),
+            Key::size(
+                "eval_split",
+                SPLITS,
+                DefaultValue::Depends("\"valid\" where there is text"),
+                "What is held out.",
+            )
+            .called("held-out split"),
+        ],
+    );
 }
 
-fn count_or_zero<'de, D: Deserializer<'de>>(d: D) -> Result<Option<usize>, D::Error> {
-    values::count_or_zero(d).map(Some)
-}
+const SPLITS: Values = Values::Words(&["train", "valid", "test"]);
 
-impl TryFrom<RawData> for Data {
+impl TryFrom<Written> for Data {
     type Error = String;
 
-    fn try_from(raw: RawData) -> Result<Self, String> {
-        let sampler = SamplerConfig::from_keys(&raw)?;
-        let corpus = match raw.corpus.as_deref() {
+    fn try_from(written: Written) -> Result<Self, String> {
+        let Written { corpus, size, tokenizer, vocab_size, train_split, eval_split, sampler } = written;
+        let corpus = match corpus.as_deref() {
             None | Some("random") => {
                 let written = [
-                    ("size", raw.size.is_some()),
-                    ("tokenizer", raw.tokenizer.is_some()),
-                    ("vocab_size", raw.vocab_size.is_some()),
-                    ("train_split", raw.train_split.is_some()),
-                    ("eval_split", raw.eval_split.is_some()),
-                    ("sampler", raw.sampler.is_some()),
+                    ("size", size.is_some()),
+                    ("tokenizer", tokenizer.is_some()),
+                    ("vocab_size", vocab_size.is_some()),
+                    ("train_split", train_split.is_some()),
+                    ("eval_split", eval_split.is_some()),
+                    ("sampler", sampler.is_some()),
                 ];
                 return match written.iter().find(|(_, written)| *written) {
                     None => Ok(Self::Random),
@@ -144,17 +157,17 @@ impl TryFrom<RawData> for Data {
                     )),
                 };
             }
-            Some("generated") => TextSource::Generated { size: raw.size.unwrap_or(GENERATED) },
-            Some(_) if raw.size.is_some() => {
+            Some("generated") => TextSource::Generated { size: size.unwrap_or(GENERATED) },
+            Some(_) if size.is_some() => {
                 return Err(
                     "`size` is of corpus = \"generated\"; a corpus of files has its own; remove it".into()
                 );
             }
             Some(path) => TextSource::Path(path.into()),
         };
-        let tokenizer = match raw.tokenizer.as_deref() {
+        let tokenizer = match tokenizer.as_deref() {
             None | Some("train") => {
-                let vocab_size = raw.vocab_size.unwrap_or(VOCAB_SIZE);
+                let vocab_size = vocab_size.unwrap_or(VOCAB_SIZE);
                 if vocab_size < MIN_VOCAB_SIZE {
                     return Err(format!(
                         "vocab_size must be at least {MIN_VOCAB_SIZE} (every byte and the end of a text), \
@@ -163,7 +176,7 @@ impl TryFrom<RawData> for Data {
                 }
                 TokenizerSource::Train { vocab_size }
             }
-            Some(_) if raw.vocab_size.is_some() => {
+            Some(_) if vocab_size.is_some() => {
                 return Err(
                     "`vocab_size` is of tokenizer = \"train\"; a tokenizer file has its own; remove it"
                         .into(),
@@ -171,13 +184,14 @@ impl TryFrom<RawData> for Data {
             }
             Some(path) => TokenizerSource::Path(path.into()),
         };
-        let train_split = raw.train_split.unwrap_or(Split::Train);
-        let eval_split = raw.eval_split.unwrap_or(EVAL_SPLIT);
+        let sampler = sampler.unwrap_or_else(|| SamplerConfig::of(Sampler::Blocks(Blocks {})));
+        let train_split = train_split.unwrap_or(Split::Train);
+        let eval_split = eval_split.unwrap_or(Split::HELD_OUT);
         Ok(Self::Text { corpus, tokenizer, train_split, eval_split, sampler })
     }
 }
 
-impl From<Data> for RawData {
+impl From<Data> for Written {
     fn from(data: Data) -> Self {
         let Data::Text { corpus, tokenizer, train_split, eval_split, sampler } = data else {
             return Self { corpus: Some("random".into()), ..Self::default() };
@@ -190,40 +204,48 @@ impl From<Data> for RawData {
             TokenizerSource::Train { vocab_size } => ("train".into(), Some(vocab_size)),
             TokenizerSource::Path(path) => (path.display().to_string(), None),
         };
-        let mut raw = Self {
+        Self {
             corpus: Some(corpus),
             size,
             tokenizer: Some(tokenizer),
             vocab_size,
             train_split: Some(train_split),
             eval_split: Some(eval_split),
-            ..Self::default()
-        };
-        sampler.write_keys(&mut raw);
-        raw
+            sampler: sampler.sampler.keeps_samples().then_some(sampler),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::recipe::{Cell, Recipe, Source};
 
-    fn parse(text: &str) -> Result<Data, String> {
-        toml::from_str(text).map_err(|e| e.message().to_string())
+    fn cell(text: &str) -> Result<Cell, String> {
+        let text = format!(
+            "title = \"t\"\n[model]\nkind = \"gpt2\"\npreset = \"gpt2\"\n[train]\nbatch_size = 1\n\
+             seq_len = 8\n[eval]\nevery = 1\n[data]\n{text}\n"
+        );
+        let recipe = Recipe::parse_finished(&Source { path: "r.toml".into(), text }, true);
+        recipe.map(|mut recipe| recipe.cells.remove(0)).map_err(|e| format!("{:?}", miette::Report::new(e)))
+    }
+
+    fn parse(text: &str) -> Data {
+        cell(text).unwrap_or_else(|e| panic!("{e}")).data
     }
 
     #[test]
     fn absent_keys_take_their_defaults() {
-        assert_eq!(parse("").unwrap(), Data::Random);
+        assert_eq!(parse(""), Data::Random);
         let text = Data::Text {
             corpus: TextSource::Generated { size: GENERATED },
             tokenizer: TokenizerSource::Train { vocab_size: VOCAB_SIZE },
             train_split: Split::Train,
             eval_split: Split::Valid,
-            sampler: SamplerConfig::of(Sampler::Blocks),
+            sampler: SamplerConfig::of(Sampler::Blocks(Blocks {})),
         };
-        assert_eq!(parse("corpus = \"generated\"").unwrap(), text);
-        assert_eq!(parse("corpus = \"generated\"\nsampler = \"blocks\"").unwrap(), text);
+        assert_eq!(parse("corpus = \"generated\""), text);
+        assert_eq!(parse("corpus = \"generated\"\nsampler = \"blocks\""), text);
     }
 
     #[test]
@@ -236,10 +258,13 @@ mod tests {
             "corpus = \"wiki\"\nsampler = \"padded\"\ntokenize = \"every_step\"\npinned = false",
             "corpus = \"wiki\"\ntokenizer = \"models/gpt2\"\ntrain_split = \"valid\"\neval_split = \"test\"",
         ] {
-            let data = parse(text).unwrap();
-            let json = serde_json::to_value(&data).unwrap();
-            assert_eq!(serde_json::from_value::<Data>(json.clone()).unwrap(), data, "{json}");
+            let cell = cell(text).unwrap_or_else(|e| panic!("{e}"));
+            let json = cell.to_json();
+            assert_eq!(Cell::from_json(&json).unwrap(), cell, "{json}");
         }
+        let keys = cell("corpus = \"wiki\"\nsampler = \"packed\"").unwrap().to_json()["data"].clone();
+        assert_eq!((&keys["sampler"], &keys["last_sample"]), (&"packed".into(), &"cut".into()));
+        assert_eq!((&keys["num_workers"], &keys["prefetch_factor"]), (&1.into(), &2.into()), "defaults too");
     }
 
     #[test]
@@ -249,13 +274,14 @@ mod tests {
             ("corpus = \"wiki\"\nsize = \"1 MB\"", "`size` is of corpus = \"generated\""),
             ("corpus = \"wiki\"\ntokenizer = \"gpt2\"\nvocab_size = 300", "`vocab_size` is of tokenizer"),
             ("corpus = \"wiki\"\nvocab_size = 256", "at least 257"),
-            ("corpus = \"wiki\"\ntrain_split = \"dev\"", "unknown variant `dev`"),
-            ("corpora = \"wiki\"", "unknown field `corpora`"),
+            ("corpus = \"wiki\"\ntrain_split = \"dev\"", "unknown value `dev`"),
+            ("corpora = \"wiki\"", "unknown key `corpora`"),
             ("sampler = \"padded\"", "`sampler` has no meaning with corpus = \"random\""),
             ("corpus = \"wiki\"\nk = 4", "`k` is a key of data.sampler"),
             ("corpus = \"wiki\"\nsampler = \"blocks\"\npinned = true", "`pinned` is a key of data.sampler"),
-            ("corpus = \"wiki\"\nsampler = \"balanced\"", "needs `k`"),
-            ("corpus = \"wiki\"\nsampler = \"standard\"\nk = 4", "`k` is of sampler = \"balanced\""),
+            ("corpus = \"wiki\"\nsampler = \"blanced\"\nk = 4", "did you mean `balanced`?"),
+            ("corpus = \"wiki\"\nsampler = \"balanced\"", "add `k`: Tokens by which"),
+            ("corpus = \"wiki\"\nsampler = \"standard\"\nk = 4", "`k` goes with data.sampler = \"balanced\""),
             ("corpus = \"wiki\"\nsampler = \"padded\"\nlongest_first = true", "equally large"),
             ("corpus = \"wiki\"\nsampler = \"packed\"\ntokenize = \"every_step\"", "lengths before it draws"),
             (
@@ -263,8 +289,9 @@ mod tests {
                 "no batch is ready ahead",
             ),
         ] {
-            let message = parse(text).unwrap_err();
-            assert!(message.contains(expected), "{text}\n-> {message}");
+            let message = cell(text).unwrap_err();
+            let words: Vec<&str> = message.split_whitespace().filter(|word| *word != "│").collect();
+            assert!(words.join(" ").contains(expected), "{text}\n-> {message}");
         }
     }
 }

@@ -26,7 +26,6 @@ pub use store::{BlockStore, Side, StoreSize};
 pub use target::Target;
 
 use crate::measure::{CpuMeter, Meter, alloc};
-use crate::recipe::Cell;
 pub use crate::words::DeviceId;
 use crate::words::{Compute, Rule};
 
@@ -214,29 +213,6 @@ impl DeviceId {
         match self {
             Self::Cpu => cpu::ceilings(types),
             Self::Cuda(ordinal) => cuda::ceilings(cuda::Gpu::open(ordinal), types),
-        }
-    }
-
-    /// What cannot run on this device.
-    pub(crate) fn check(self, cell: &Cell) -> Result<(), Rule> {
-        let compute = cell.precision.compute;
-        match self {
-            Self::Cpu if compute == Compute::Tf32 => Err(Rule::new(
-                &["precision.compute"],
-                "tf32 is a format of NVIDIA's tensor cores; the CPU has none",
-                "use compute = \"fp32\" on the CPU, or device = \"cuda:0\"",
-            )),
-            Self::Cpu if cell.ops.fusion => Err(Rule::new(
-                &["ops.fusion"],
-                "ops.fusion joins kernels of a GPU, and this cell runs on the CPU",
-                "remove ops.fusion, or use device = \"cuda:0\"",
-            )),
-            Self::Cuda(_) if cell.measure.warmup == 0 => Err(Rule::new(
-                &["measure.warmup"],
-                "a cell on CUDA needs a warm-up step: kernels are compiled and memory is observed in it",
-                "set measure.warmup to 1 or more",
-            )),
-            Self::Cpu | Self::Cuda(_) => Ok(()),
         }
     }
 }

@@ -4,7 +4,6 @@
 use std::str::FromStr;
 
 use super::{DeviceId, DeviceInfo, cuda};
-use crate::recipe::Cell;
 use crate::words::{Bytes, Compute, Rule};
 
 /// Where the cells of a recipe are to run.
@@ -105,10 +104,8 @@ impl Target {
         }
     }
 
-    /// What cannot run on the device.
-    pub(crate) fn check(&self, device: DeviceId, cell: &Cell) -> Result<(), Rule> {
-        device.check(cell)?;
-        let compute = cell.precision.compute;
+    /// Types that the device has no units for.
+    pub(crate) fn check(&self, device: DeviceId, compute: Compute) -> Result<(), Rule> {
         let DeviceId::Cuda(ordinal) = device else { return Ok(()) };
         if !matches!(compute, Compute::Bf16 | Compute::Tf32) {
             return Ok(());

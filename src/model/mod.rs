@@ -19,9 +19,8 @@ use crate::measure::Evaluation;
 use crate::ops::cost::Setting;
 use crate::params::WeightsFrom;
 use crate::params::table::Table;
-use crate::recipe::Cell;
 use crate::residence::Offloaded;
-use crate::words::Rule;
+use crate::words::key::{DefaultValue, Key, Section, Values};
 pub use cost::{Operators, Workload};
 
 use config::LanguageModel;
@@ -43,6 +42,18 @@ macro_rules! models {
         impl Model {
             /// The kinds of language models.
             pub const LANGUAGE: &[&str] = &[$(<$kind as Family>::KIND),*];
+
+            pub const SECTIONS: &[Section] = &[
+                Section::new(
+                    "model",
+                    "The network.",
+                    &[Key::method("kind", Values::Kinds, DefaultValue::Required, "Which network.")
+                        .follows(&["model.preset"])],
+                ),
+                config::SECTION,
+                SwigluConfig::SECTION,
+                $(<$kind as Family>::SECTION),*
+            ];
         }
 
         /// An expression of the section of any kind.
@@ -143,10 +154,11 @@ impl Model {
         on_language!(self, model => (model as &dyn Any).downcast_ref())?
     }
 
-    pub(crate) fn check(&self, cell: &Cell) -> Result<(), Rule> {
-        match (self, self.decoder()) {
-            (Self::Swiglu(config), _) => config.check(cell),
-            (_, shape) => language::check(cell, &shape.expect("every other model is a decoder")),
+    /// The operators that it has, by their names in `[ops]`.
+    pub fn operator_names(&self) -> &'static [&'static str] {
+        fn of<F: Family>(_: &LanguageModel<F>) -> &'static [&'static str] {
+            F::OPERATORS
         }
+        on_language!(self, model => of(model)).unwrap_or(&["swiglu"])
     }
 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Kind, Network, Operators};
 use crate::device::dtype;
-use crate::measure::{Evaluation, check_elements, elements};
+use crate::measure::Evaluation;
 use crate::ops::cost::Setting;
 use crate::ops::dense::{Arithmetic, WeightLayout};
 use crate::ops::mean_square::{self, mean_square};
@@ -17,8 +17,8 @@ use crate::ops::swiglu::{self, swiglu};
 use crate::ops::{Level, Operator};
 use crate::params::source::{Init, Source};
 use crate::params::table::{Group, Table};
-use crate::recipe::{Cell, Train};
-use crate::words::{Compute, Rule, values};
+use crate::words::key::{COUNT, DefaultValue, Key, LAYERS, Section};
+use crate::words::{Compute, values};
 
 /// `[model] kind = "swiglu"`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -64,6 +64,19 @@ pub struct Regression {
 }
 
 impl SwigluConfig {
+    pub const SECTION: Section = Section::of(
+        "model",
+        "kind",
+        &["swiglu"],
+        "A stack of SwiGLU feed-forward networks that learns to reproduce a random target.",
+        &[
+            Key::size("hidden_size", COUNT, DefaultValue::Required, "Columns of the input and the output."),
+            Key::size("intermediate_size", COUNT, DefaultValue::Required, "Columns inside a layer."),
+            Key::size("num_hidden_layers", LAYERS, DefaultValue::Required, "Layers, one after the other.")
+                .called("layers"),
+        ],
+    );
+
     pub fn parameters(&self) -> u64 {
         (self.num_hidden_layers as u64)
             .saturating_mul(3)
@@ -82,26 +95,6 @@ impl SwigluConfig {
             batch: 2 * setting.activation(sizes[0]),
             ..Operators::default()
         }
-    }
-
-    pub fn check(&self, cell: &Cell) -> Result<(), Rule> {
-        let (hidden, inner, layers) = (self.hidden_size, self.intermediate_size, self.num_hidden_layers);
-        let Train { batch_size, seq_len, accumulation_steps, .. } = cell.train;
-        let elements = elements(&[
-            &[layers, hidden, inner],
-            &[batch_size, seq_len, accumulation_steps, hidden],
-            &[batch_size, seq_len, layers, hidden],
-            &[batch_size, seq_len, layers, inner],
-        ]);
-        let sizes = [
-            ("model.hidden_size", hidden),
-            ("model.intermediate_size", inner),
-            ("model.num_hidden_layers", layers),
-            ("train.batch_size", batch_size),
-            ("train.seq_len", seq_len),
-            ("train.accumulation_steps", accumulation_steps),
-        ];
-        check_elements(elements, &sizes)
     }
 }
 

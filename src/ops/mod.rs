@@ -25,9 +25,7 @@ use std::fmt;
 use burn::tensor::{DType, FloatDType, Tensor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use crate::model::Model;
-use crate::recipe::Cell;
-use crate::words::Rule;
+use crate::words::key::{DefaultValue, DefaultValue::Word, Key, Role, Section, Values};
 
 /// `[checkpoint]`: what an operator keeps from forward for backward, and what it recomputes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -121,7 +119,6 @@ pub struct Ops {
     pub rope: Operator,
     pub gelu: Operator,
     /// Whether Burn joins element-wise operators and reductions of its own into one kernel (CUDA).
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub fusion: bool,
 }
 
@@ -135,8 +132,49 @@ pub enum Operator {
     Plain,
 }
 
+const fn operator(name: &'static str, doc: &'static str) -> Key {
+    Key::method(name, Values::Words(&["custom", "plain"]), Word("custom"), doc).role(Role::Operator).tacit()
+}
+
+impl Checkpoint {
+    pub const SECTION: Section = Section::new(
+        "checkpoint",
+        "What an operator keeps from forward for backward, and what it recomputes.",
+        &[Key::method(
+            "level",
+            Values::Numbers(&[0.0, 0.5, 1.0]),
+            DefaultValue::Number(0.0),
+            "0: SwiGLU keeps every intermediate result; 0.5: it recomputes element-wise ones; 1: all.",
+        )
+        .moot("ops.swiglu", "plain")],
+    );
+}
+
 impl Ops {
-    fn all(&self) -> [(&'static str, Operator); 6] {
+    pub const SECTION: Section = Section::new(
+        "ops",
+        "Which implementation of each operator runs: `custom`, with a backward written by hand, or `plain`, \
+         composed of Burn's operators.",
+        &[
+            operator("swiglu", "The SwiGLU feed-forward network.").alone("model.kind", "swiglu"),
+            operator("attention", "Scaled dot-product attention."),
+            operator("loss", "The language-model head with its cross-entropy."),
+            operator("norm", "RMSNorm and LayerNorm."),
+            operator("rope", "Rotary positions."),
+            operator("gelu", "GELU, in the tanh approximation."),
+            Key::method(
+                "fusion",
+                Values::Bool,
+                DefaultValue::Bool(false),
+                "Whether Burn joins element-wise operators and reductions of its own into one kernel (CUDA).",
+            )
+            .called("kernel fusion")
+            .tacit(),
+        ],
+    );
+
+    /// By their names in the recipe.
+    pub fn all(&self) -> [(&'static str, Operator); 6] {
         [
             ("swiglu", self.swiglu),
             ("attention", self.attention),
@@ -145,49 +183,6 @@ impl Ops {
             ("rope", self.rope),
             ("gelu", self.gelu),
         ]
-    }
-
-    /// Those that a network has, by their names in the recipe.
-    pub fn of(&self, model: &Model) -> Vec<(&'static str, Operator)> {
-        let used: &[&str] = match model.decoder() {
-            None => &["swiglu"],
-            Some(shape) if shape.gated => &["swiglu", "attention", "loss", "norm", "rope"],
-            Some(_) => &["gelu", "attention", "loss", "norm"],
-        };
-        self.all().into_iter().filter(|(name, _)| used.contains(name)).collect()
-    }
-
-    pub(crate) fn check(&self, cell: &Cell) -> Result<(), Rule> {
-        let of_network = self.of(&cell.model);
-        let unused = self.all().into_iter().find(|(name, operator)| {
-            *operator == Operator::Plain && !of_network.iter().any(|(used, _)| used == name)
-        });
-        if let Some((name, _)) = unused {
-            return Err(Rule::new(
-                &["ops.swiglu", "ops.attention", "ops.loss", "ops.norm", "ops.rope", "ops.gelu"],
-                format!("ops.{name} = \"plain\" has no effect: this network does not have that operator"),
-                format!("remove ops.{name}"),
-            ));
-        }
-        if self.fusion && cell.offload().moves() {
-            return Err(Rule::new(
-                &["ops.fusion", "offload.strategy"],
-                "ops.fusion does not go with offload: an operator that waits to be fused could read its block \
-                 after the next one has taken the place",
-                "remove ops.fusion, or use offload.strategy = \"none\"",
-            ));
-        }
-        if self.swiglu == Operator::Plain && cell.checkpoint.level != Level::Keep {
-            return Err(Rule::new(
-                &["checkpoint.level", "ops.swiglu"],
-                format!(
-                    "checkpoint.level = {} has no effect with ops.swiglu = \"plain\"",
-                    cell.checkpoint.level
-                ),
-                "plain autodiff decides by itself what it keeps: use level 0 with it, or ops.swiglu = \"custom\"",
-            ));
-        }
-        Ok(())
     }
 }
 

@@ -13,9 +13,8 @@ fn kernel_fusion_is_a_setting_of_gpu_cells_whose_blocks_stay() {
         if device == "cpu" { Recipe::parse(&source) } else { Recipe::parse_finished(&source, false) }
     };
     let cells = parse("cuda:0", "").expect("a valid recipe").cells;
-    // A cell without fusion has the settings that it always had.
     let fusion = |cell: &Cell| cell.settings().get("ops.fusion").cloned();
-    assert_eq!([fusion(&cells[0]), fusion(&cells[1])], [None, Some(true.into())]);
+    assert_eq!([fusion(&cells[0]), fusion(&cells[1])], [Some(false.into()), Some(true.into())]);
     let refused = |device, rest| format!("{:?}", miette::Report::new(parse(device, rest).unwrap_err()));
     assert!(refused("cpu", "").contains("this cell runs on the CPU"));
     assert!(refused("cuda:0", "[offload]\nstrategy = \"overlap\"\n").contains("does not go with offload"));

@@ -9,6 +9,7 @@ use super::{Kept, Rule, State, StepSize, Visit, clipped, zeros};
 use crate::ops::backend::{cube, on_cuda, uncube};
 use crate::ops::kernels::adamw::{AdamWStep, adamw};
 use crate::ops::{narrow, wide};
+use crate::words::key::{DefaultValue::Number, FRACTION, Key, NON_NEGATIVE, POSITIVE, Section};
 use crate::words::values;
 
 /// `{ kind = "adamw", lr = 1e-3 }`
@@ -42,6 +43,25 @@ impl Default for AdamW {
 }
 
 impl AdamW {
+    pub const SECTION: Section = Section::of(
+        "train.optimizer",
+        "kind",
+        &["adamw"],
+        "AdamW (Loshchilov and Hutter 2019), as `torch.optim.AdamW`.",
+        &[
+            Key::method("lr", POSITIVE, Number(1e-3), "Learning rate."),
+            Key::method("beta_1", FRACTION, Number(0.9), "Decay of the mean of gradients."),
+            Key::method("beta_2", FRACTION, Number(0.999), "Decay of the mean of squared gradients."),
+            Key::method("epsilon", POSITIVE, Number(1e-8), "Added to the root of the mean square."),
+            Key::method(
+                "weight_decay",
+                NON_NEGATIVE,
+                Number(1e-2),
+                "Times the learning rate: the share of a parameter that a step takes off.",
+            ),
+        ],
+    );
+
     /// 1 − β₁ᵗ and √(1 − β₂ᵗ): scalars, in f64 as PyTorch computes them; 1 where the host does not know t.
     fn corrections(&self, t: Option<i32>) -> (f64, f64) {
         t.map_or((1.0, 1.0), |t| (1.0 - self.beta_1.powi(t), (1.0 - self.beta_2.powi(t)).sqrt()))

@@ -22,6 +22,7 @@ pub use sgd::Sgd;
 
 use crate::device::DeviceId;
 use crate::ops::wide;
+use crate::words::key::{DefaultValue::Word, Key, Section, Values};
 use host::{HostOptimizer, HostRule, Work};
 
 /// `train.optimizer`
@@ -46,6 +47,23 @@ impl Default for OptimizerConfig {
 }
 
 impl OptimizerConfig {
+    pub const SECTIONS: &[Section] = &[
+        Section::new(
+            "train.optimizer",
+            "What updates the weights.",
+            &[Key::method("kind", Values::Kinds, Word("none"), "Which optimizer.")],
+        ),
+        Section::of(
+            "train.optimizer",
+            "kind",
+            &["none"],
+            "No update: a step is forward and backward alone.",
+            &[],
+        ),
+        Sgd::SECTION,
+        AdamW::SECTION,
+    ];
+
     /// `None`: there is no update.
     pub fn rule(&self) -> Option<Box<dyn Rule>> {
         match self.clone() {

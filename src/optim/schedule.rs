@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::NoKeys;
+use crate::words::key::{COUNT_OR_ZERO, DefaultValue, FRACTION, Key, Section, Values};
 use crate::words::values;
 
 /// `train.schedule`
@@ -37,6 +38,38 @@ impl Default for Schedule {
 }
 
 impl Schedule {
+    pub const SECTIONS: &[Section] = &[
+        Section::new(
+            "train.schedule",
+            "The factor of the learning rate at each step.",
+            &[Key::method("kind", Values::Kinds, DefaultValue::Word("constant"), "Which schedule.")
+                .reads(&[("", "{} schedule")])],
+        ),
+        Section::of("train.schedule", "kind", &["constant"], "The learning rate as it is.", &[]),
+        Section::of(
+            "train.schedule",
+            "kind",
+            &["cosine"],
+            "A straight line from 0, and then half a cosine (Loshchilov and Hutter 2017).",
+            &[
+                Key::method(
+                    "warmup_steps",
+                    COUNT_OR_ZERO,
+                    DefaultValue::Whole(0),
+                    "Steps of the straight line.",
+                )
+                .reads(&[("", "{} warm-up steps")]),
+                Key::method(
+                    "final_fraction",
+                    FRACTION,
+                    DefaultValue::Number(0.0),
+                    "Share of the learning rate that is left at the last step.",
+                )
+                .reads(&[("", "down to {} of the rate")]),
+            ],
+        ),
+    ];
+
     /// The factor at `step`, counted from 1, of `total` steps.
     pub fn factor(&self, step: usize, total: usize) -> f64 {
         let Self::Cosine(Cosine { warmup_steps, final_fraction }) = *self else { return 1.0 };

@@ -7,6 +7,7 @@ use super::{Kept, Rule, State, StepSize, Visit, clipped, zeros};
 use crate::ops::backend::{cube, on_cuda, uncube};
 use crate::ops::kernels::sgd::{SgdStep, sgd};
 use crate::ops::{narrow, wide};
+use crate::words::key::{DefaultValue::Number, FRACTION, Key, NON_NEGATIVE, POSITIVE, Section};
 use crate::words::values;
 
 /// `{ kind = "sgd", lr = 0.1, momentum = 0.9 }`
@@ -31,6 +32,25 @@ impl Default for Sgd {
     fn default() -> Self {
         Self { lr: 1e-3, momentum: 0.0, weight_decay: 0.0 }
     }
+}
+
+impl Sgd {
+    pub const SECTION: Section = Section::of(
+        "train.optimizer",
+        "kind",
+        &["sgd"],
+        "Stochastic gradient descent, as `torch.optim.SGD`.",
+        &[
+            Key::method("lr", POSITIVE, Number(1e-3), "Learning rate."),
+            Key::method("momentum", FRACTION, Number(0.0), "Decay of the sum of gradients; 0: none is kept."),
+            Key::method(
+                "weight_decay",
+                NON_NEGATIVE,
+                Number(0.0),
+                "Times the parameter, added to its gradient.",
+            ),
+        ],
+    );
 }
 
 /// Without momentum nothing is kept.

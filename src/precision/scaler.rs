@@ -9,6 +9,7 @@ use burn::tensor::{DType, Device, Tensor};
 use serde::{Deserialize, Serialize};
 
 use crate::optim::{Kept, Visit, clip_factor};
+use crate::words::key::{COUNT, DefaultValue, Key, POSITIVE, Section, Values};
 use crate::words::{Rule, values};
 
 /// The least that a scale backs off to, fp16's smallest normal number: gradients that still overflow
@@ -59,6 +60,60 @@ impl Default for DynamicGradScaler {
 }
 
 impl ScalerConfig {
+    pub const SECTIONS: &[Section] = &[
+        Section::new(
+            "precision.scaler",
+            "Multiplies the loss, so that small gradients do not vanish in fp16; without it nothing does.",
+            &[Key::method("kind", Values::Kinds, DefaultValue::Nothing, "Which gradient scaler.")
+                .reads(&[("", "{} scale")])],
+        ),
+        Section::of(
+            "precision.scaler",
+            "kind",
+            &["static"],
+            "One scale for the whole run.",
+            &[Key::method(
+                "scale",
+                Values::Scale,
+                DefaultValue::Number(65536.0),
+                "What the loss is multiplied by.",
+            )],
+        ),
+        Section::of(
+            "precision.scaler",
+            "kind",
+            &["dynamic"],
+            "A scale that follows the gradients, as `torch.amp.GradScaler`.",
+            &[
+                Key::method(
+                    "init_scale",
+                    Values::Scale,
+                    DefaultValue::Number(65536.0),
+                    "The scale of the first step.",
+                )
+                .reads(&[("", "from {}")]),
+                Key::method(
+                    "growth_factor",
+                    POSITIVE,
+                    DefaultValue::Number(2.0),
+                    "What the scale grows by; above 1.",
+                ),
+                Key::method(
+                    "backoff_factor",
+                    POSITIVE,
+                    DefaultValue::Number(0.5),
+                    "What the scale is multiplied by after a step that was skipped; below 1.",
+                ),
+                Key::method(
+                    "growth_interval",
+                    COUNT,
+                    DefaultValue::Whole(2000),
+                    "Steps without overflow before it grows.",
+                ),
+            ],
+        ),
+    ];
+
     /// The scale of the first step.
     pub fn first_scale(&self) -> f64 {
         match self {

@@ -1,36 +1,33 @@
 //! [`Cell`]: one fully resolved experiment, and its dotted settings.
 
-use std::borrow::Cow;
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, Deserializer};
 
-use super::HEADER_KEYS;
 use super::diagnostic::{RecipeError, Source};
 use super::grid::Override;
 use super::sections::{DeviceName, Eval, Measure, Train};
-use super::tagged;
-use crate::data::{Data, sampler};
+use super::{NOT_OF_CELLS, rules, tagged};
+use crate::data::Data;
 use crate::device::{DeviceId, Target};
 use crate::measure::Estimate;
 use crate::model::{Model, Operators, Workload};
 use crate::ops::cost::{Flops, Setting};
-use crate::ops::{Checkpoint, Ops};
+use crate::ops::{Checkpoint, Operator, Ops};
 use crate::precision::Precision;
 use crate::residence::Offload;
-use crate::words::{Rule, Settings, flatten};
+use crate::words::{Rule, Settings, settings};
 
-/// Everything that decides what is computed and how it is measured.
+/// Everything that decides what is computed and how it is measured. It serialises whole: a key that is not
+/// written has its default, and one that has no value is null.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cell {
     #[serde(default)]
     pub device: DeviceName,
     /// Seed of the weights and the data.
-    #[serde(default = "default_seed")]
+    #[serde(default = "seed")]
     pub seed: u32,
     pub model: Model,
     #[serde(default)]
@@ -39,20 +36,22 @@ pub struct Cell {
     pub checkpoint: Checkpoint,
     #[serde(default)]
     pub ops: Ops,
-    /// As typed: a recipe that compares strategies says `none` too.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub offload: Option<Offload>,
-    #[serde(default, skip_serializing_if = "Data::is_random")]
+    #[serde(default)]
+    pub offload: Offload,
+    #[serde(default)]
     pub data: Data,
     pub train: Train,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub eval: Option<Eval>,
     #[serde(default)]
     pub measure: Measure,
 }
 
-fn default_seed() -> u32 {
-    42
+/// Where no seed is written.
+pub(super) const SEED: u32 = 42;
+
+fn seed() -> u32 {
+    SEED
 }
 
 impl Cell {
@@ -63,27 +62,27 @@ impl Cell {
         value
     }
 
-    /// The inverse of [`Cell::to_json`].
+    /// The inverse of [`Cell::to_json`], also of cells that were written without defaults. It is read as a
+    /// recipe is.
     ///
     /// # Errors
-    /// When `value` was not written by this version.
-    pub fn from_json(mut value: Value) -> Result<Self, serde_json::Error> {
-        tagged::restore_tags(&mut value);
-        serde_json::from_value(value)
+    /// When `value` is no cell of this version, or names weights that are not here.
+    pub fn from_json(value: &Value) -> Result<Self, RecipeError> {
+        let mut source = Source { path: "a cell".into(), text: String::new() };
+        let table = toml::Table::try_from(without_nulls(value))
+            .map_err(|e| source.plain(&format!("it is not a table of settings: {e}"), ""))?;
+        source.text = table.to_string();
+        let root = DeTable::parse(&source.text).map_err(|e| source.toml_error(&e, &[]))?;
+        read(root, &source)
     }
 
     pub fn settings(&self) -> Settings {
-        flatten(&self.to_json())
+        settings(&self.to_json())
     }
 
     /// The device this cell runs on, or ran on: of a finished recipe it need not be here.
     pub fn device_id(&self) -> DeviceId {
         DeviceId::named(&self.device.0)
-    }
-
-    /// Where the blocks of a language model live.
-    pub fn offload(&self) -> Offload {
-        self.offload.unwrap_or_default()
     }
 
     /// What a step of it works on, and how.
@@ -93,7 +92,7 @@ impl Cell {
             precision: &self.precision,
             level: self.checkpoint.level,
             ops: self.ops,
-            offload: self.offload(),
+            offload: self.offload,
             optimizer: &self.train.optimizer,
             batch_size: self.train.batch_size,
             seq_len: self.train.seq_len,
@@ -125,93 +124,32 @@ impl Cell {
         self.model.operators(&setting).flops(&workload)
     }
 
-    /// Rules over more than one key. Each technique checks its own.
-    fn check(&self) -> Result<(), Rule> {
-        self.precision.check(self)?;
-        self.ops.check(self)?;
-        self.offload().check(self)?;
-        if self.model.decoder().is_none() {
-            self.check_without_text()?;
-        }
-        if self.measure.length.steps().is_none() && !self.data.sampler().sampler.keeps_samples() {
-            return Err(Rule::new(
-                &["measure.epochs"],
-                "an epoch is one pass over the samples of data.sampler, and this cell has none",
-                "set measure.steps in its place, or data.sampler to \"padded\", \"standard\", \"balanced\" or \
-                 \"packed\"",
-            ));
-        }
-        self.train.check()?;
-        self.data.check(self)?;
-        self.model.check(self)
-    }
-
-    /// What only language models have.
-    fn check_without_text(&self) -> Result<(), Rule> {
-        let refused = [
-            ("data", !self.data.is_random()),
-            ("eval", self.eval.is_some()),
-            ("precision.autocast", self.precision.autocast),
-        ];
-        match refused.into_iter().find(|(_, written)| *written) {
-            None => Ok(()),
-            Some((key, _)) => Err(Rule::new(
-                &[key],
-                format!("`{key}` is for language models; the swiglu network has a fixed random problem"),
-                format!("remove `{key}`, or use model.kind = \"gpt2\", \"qwen2\" or \"llama\""),
-            )),
-        }
+    /// The operators that the network has, by their names in the recipe, and which implementations run.
+    pub fn chosen_operators(&self) -> impl Iterator<Item = (&'static str, Operator)> {
+        let names = self.model.operator_names();
+        self.ops.all().into_iter().filter(move |(name, _)| names.contains(name))
     }
 }
 
-/// A setting as it counts: one that a cell leaves out has its default.
-pub fn setting<'s>(settings: &'s Settings, key: &str) -> Option<Cow<'s, Value>> {
-    let left_out: fn() -> Value = match key {
-        "train.accumulation_steps" => || 1.into(),
-        "train.schedule.kind" => || "constant".into(),
-        "data.corpus" => || "random".into(),
-        "data.sampler" => || "blocks".into(),
-        "precision.autocast" | "ops.fusion" => || false.into(),
-        "offload.strategy" => || "none".into(),
-        "offload.activations" | "offload.optimizer" => || "device".into(),
-        "precision.scaler.kind" => || "none".into(),
-        "train.sync_each_step" => || false.into(),
-        key => {
-            let default = || sampler::default_of(key).filter(|_| settings.contains_key("data.sampler"));
-            return settings.get(key).map(Cow::Borrowed).or_else(|| default().map(Cow::Owned));
+/// TOML has no null: such a key is left out.
+fn without_nulls(value: &Value) -> Value {
+    match value {
+        Value::Object(map) => {
+            let present = map.iter().filter(|(_, value)| !value.is_null());
+            present.map(|(key, value)| (key.clone(), without_nulls(value))).collect()
         }
-    };
-    Some(settings.get(key).map_or_else(|| Cow::Owned(left_out()), Cow::Borrowed))
+        other => other.clone(),
+    }
 }
 
-/// Whether every cell has a `leader`, and equal ones have equal values of `key`.
-pub fn goes_with(key: &str, leader: &str, settings: &[Settings]) -> bool {
-    let mut by_leader: BTreeMap<String, Option<&Value>> = BTreeMap::new();
-    settings.iter().all(|s| match setting(s, leader) {
-        None => false,
-        Some(value) => *by_leader.entry(value.to_string()).or_insert(s.get(key)) == s.get(key),
+/// A cell as typed, unchecked.
+fn read<'i>(mut root: Spanned<DeTable<'i>>, source: &Source) -> Result<Cell, RecipeError> {
+    tagged::tag(&mut root, source)?;
+    Cell::deserialize(Deserializer::from(root)).map_err(|e| {
+        // Only the top level also knows title, question, grid and report.
+        let top = e.message().contains("`train`") && e.message().contains("`measure`");
+        source.toml_error(&e, if top { &NOT_OF_CELLS } else { &[] })
     })
-}
-
-/// Whether a key is a size of the problem (compared at equal values) rather than a choice of
-/// method (compared with one another). Text is of the problem: losses on other text, or in other tokens,
-/// do not compare; how it is sampled and loaded is a method.
-pub fn is_size(key: &str) -> bool {
-    let methods = ["model.kind", "model.weights", "model.positions", "model.tie_word_embeddings"];
-    let sizes = [
-        "train.batch_size",
-        "train.seq_len",
-        "train.accumulation_steps",
-        "data.corpus",
-        "data.size",
-        "data.tokenizer",
-        "data.vocab_size",
-        "data.train_split",
-        "data.eval_split",
-        "data.samples",
-        "seed",
-    ];
-    (key.starts_with("model.") && !methods.contains(&key)) || sizes.contains(&key)
 }
 
 /// Builds and checks one cell: the recipe's own keys, overridden by one combination of the grid.
@@ -227,14 +165,7 @@ pub(super) fn from_table<'i>(
         set(root.get_mut(), key, key.get_ref(), value, source)?;
     }
     let places = root.clone();
-    tagged::tag(&mut root, source)?;
-    let mut also = HEADER_KEYS.to_vec();
-    also.push("grid");
-    let mut cell = Cell::deserialize(Deserializer::from(root)).map_err(|e| {
-        // Only the top level also knows title, question, grid and report.
-        let top = e.message().contains("`train`") && e.message().contains("`measure`");
-        source.toml_error(&e, if top { &also } else { &[] })
-    })?;
+    let mut cell = read(root, source)?;
     let place = |key: &str| find(places.get_ref(), key);
     let rule_error = |rule: Rule| {
         let span = rule.keys.iter().find_map(|key| place(key));
@@ -248,11 +179,11 @@ pub(super) fn from_table<'i>(
     if let Some(target) = target {
         let device = target.resolve(&cell.device.0).map_err(rule_error)?;
         cell.device = DeviceName(device.to_string());
-        target.check(device, &cell).map_err(rule_error)?;
+        rules::on_device(&cell, device, target).map_err(rule_error)?;
     }
-    cell.check().map_err(rule_error)?;
+    rules::check(&cell, |key| place(key).is_some()).map_err(rule_error)?;
     if target.is_some() {
-        cell.data.check_files(&cell).map_err(rule_error)?;
+        rules::files(&cell).map_err(rule_error)?;
     }
     Ok(cell)
 }

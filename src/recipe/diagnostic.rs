@@ -1,5 +1,6 @@
 //! [`RecipeError`]: what is wrong in a recipe, drawn on the line where it stands.
 
+use super::keys;
 use crate::words::nearest;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -125,11 +126,17 @@ fn reword(raw: &str, also: &[&str]) -> (String, String, String) {
             None if valid.is_empty() => ("no key is allowed here".into(), "remove it".into()),
             None => (format!("not a valid {what}"), format!("{plural} here: {list}")),
         };
+        let (label, help) = match of_other_kinds(typed).filter(|_| unknown_field) {
+            Some(kinds) => (kinds, if valid.is_empty() { "remove it".into() } else { help }),
+            None => (label, help),
+        };
         return (format!("unknown {what} `{typed}`"), label, help);
     }
     if raw.starts_with("missing field") {
         let name = quoted.first().copied().unwrap_or("?");
-        return (format!("the key `{name}` is missing"), "in this table".into(), format!("add `{name}`"));
+        let doc = keys::all().iter().find(|entry| entry.key.name == name).map(|entry| entry.key.doc);
+        let help = doc.map_or_else(|| format!("add `{name}`"), |doc| format!("add `{name}`: {doc}"));
+        return (format!("the key `{name}` is missing"), "in this table".into(), help);
     }
     if let Some(rest) = raw.strip_prefix("invalid type: ") {
         let message = match rest.split_once(", expected ") {
@@ -141,6 +148,18 @@ fn reword(raw: &str, also: &[&str]) -> (String, String, String) {
         return (message, "wrong type".into(), String::new());
     }
     (raw.to_string(), "here".into(), String::new())
+}
+
+/// `k` goes with `data.sampler = "balanced"`: where a key of this name belongs.
+fn of_other_kinds(name: &str) -> Option<String> {
+    let kinds = keys::all().iter().filter(|entry| entry.key.name == name).filter_map(|entry| {
+        let values: Vec<String> =
+            entry.section.kind?.values.iter().map(|value| format!("\"{value}\"")).collect();
+        (!values.is_empty())
+            .then(|| format!("{} = {}", entry.chooser().unwrap_or_default(), values.join(" or ")))
+    });
+    let kinds: Vec<String> = kinds.collect();
+    (!kinds.is_empty()).then(|| format!("`{name}` goes with {}", kinds.join(", ")))
 }
 
 /// serde names Rust types; a user knows TOML's.

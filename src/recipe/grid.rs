@@ -14,7 +14,7 @@ pub const MAX_CELLS: usize = 10_000;
 /// A value of the grid with its place in the file.
 pub type Override<'i> = Spanned<DeValue<'i>>;
 /// One axis: a dotted key and its values.
-type Axis<'i> = (Spanned<String>, Vec<Override<'i>>);
+pub type Axis<'i> = (Spanned<String>, Vec<Override<'i>>);
 /// The values one cell takes from the grid.
 pub type Combination<'i> = Vec<(Spanned<String>, Override<'i>)>;
 
@@ -52,11 +52,7 @@ pub fn expand<'i>(
 
     let mut products = Vec::new();
     for table in tables {
-        let mut axes = Vec::new();
-        collect("", table, &mut axes, source)?;
-        // BTreeMap order is alphabetical; the order as typed reads better in a table.
-        axes.sort_by_key(|(key, _)| key.span().start);
-        products.push(axes);
+        products.push(axes(table, source)?);
     }
 
     let total = products
@@ -86,7 +82,18 @@ pub fn expand<'i>(
     Ok(products.iter().flat_map(|axes| product(axes)).collect())
 }
 
-/// Reads the axes of one table; nested tables are the same as dotted keys.
+/// The axes of one table; nested tables are the same as dotted keys.
+///
+/// # Errors
+/// A key that is not dotted, or an axis without values.
+pub fn axes<'i>(table: DeTable<'i>, source: &Source) -> Result<Vec<Axis<'i>>, RecipeError> {
+    let mut axes = Vec::new();
+    collect("", table, &mut axes, source)?;
+    // BTreeMap order is alphabetical; the order as typed reads better in a table.
+    axes.sort_by_key(|(key, _)| key.span().start);
+    Ok(axes)
+}
+
 fn collect<'i>(
     prefix: &str,
     table: DeTable<'i>,

@@ -7,7 +7,12 @@
 mod cell;
 mod diagnostic;
 mod grid;
+pub mod keys;
+mod ladder;
+pub mod reference;
 mod report;
+mod rules;
+pub mod schema;
 mod sections;
 mod set;
 mod tagged;
@@ -24,7 +29,7 @@ use crate::words::Settings;
 
 pub use crate::precision::Precision;
 pub use crate::words::Compute;
-pub use cell::{Cell, goes_with, is_size, setting};
+pub use cell::Cell;
 pub use diagnostic::{RecipeError, Source};
 use grid::Combination;
 pub use grid::MAX_CELLS;
@@ -58,6 +63,10 @@ struct Header {
 }
 
 const HEADER_KEYS: [&str; 3] = ["title", "question", "report"];
+const GRID: &str = "grid";
+const LADDER: &str = "ladder";
+/// The keys at the top of a recipe that are no cell's.
+const NOT_OF_CELLS: [&str; 5] = ["title", "question", "report", GRID, LADDER];
 const ON_CPU: &str = "on_cpu";
 /// [`DeviceId::Cpu`] in a recipe.
 const CPU: &str = "cpu";
@@ -115,6 +124,10 @@ impl Recipe {
             ));
         };
         let mut replaced = root.clone();
+        // What says which cells there are takes the place of the recipe's own, in either form.
+        if [GRID, LADDER].iter().any(|key| small.contains_key(*key)) {
+            [GRID, LADDER].iter().for_each(|key| _ = replaced.get_mut().remove(*key));
+        }
         replaced.get_mut().extend(small);
         let (ours, other) = if on_cpu { (replaced, root) } else { (root, replaced) };
         Self::built(other, &set, source, None)?;
@@ -142,11 +155,21 @@ impl Recipe {
                 header.insert(name, value);
             }
         }
-        let grid = table.remove_entry("grid");
-        let combinations = grid::expand(grid, source)?;
-        let mut cells: Vec<Cell> = Vec::with_capacity(combinations.len());
+        let (grid, rungs) = (table.remove_entry(GRID), table.remove_entry(LADDER));
+        if let (Some((name, _)), Some(_)) = (&grid, &rungs) {
+            return Err(source.at(
+                Some(name.span()),
+                "`grid` and `ladder` both say which cells there are".into(),
+                "remove one of them".into(),
+            ));
+        }
+        let combinations: Vec<(Combination, Option<Stage>)> = match rungs {
+            Some(rungs) => ladder::expand(rungs, source)?,
+            None => grid::expand(grid, source)?.into_iter().map(|overrides| (overrides, None)).collect(),
+        };
+        let (mut cells, mut stages) = (Vec::with_capacity(combinations.len()), Vec::new());
         let mut seen = HashMap::new();
-        for mut overrides in combinations {
+        for (mut overrides, stage) in combinations {
             overrides.extend_from_slice(set);
             let cell = cell::from_table(root.clone(), &overrides, source, target)?;
             if let Some(i) = seen.insert(cell.to_json().to_string(), cells.len()) {
@@ -158,10 +181,16 @@ impl Recipe {
                 return Err(source.at(
                     span,
                     format!("cell {} is the same as cell {}", cells.len() + 1, i + 1),
-                    "remove the repeated value from the grid".to_string(),
+                    match stage {
+                        None => "remove the repeated value from the grid".to_string(),
+                        Some(stage) => {
+                            format!("let the rung \"{}\" set something else, or remove it", stage.stage)
+                        }
+                    },
                 ));
             }
             cells.push(cell);
+            stages.extend(stage);
         }
         let mut devices: Vec<&str> = cells.iter().map(|cell| cell.device.0.as_str()).collect();
         devices.retain(|device| *device != CPU);
@@ -173,8 +202,11 @@ impl Recipe {
         }
         // After the cells: a misspelt `title` is an unknown key, not a missing title.
         let header_span = 0..source.text.len().min(1);
-        let header = Header::deserialize(Deserializer::from(Spanned::new(header_span, header)))
+        let mut header = Header::deserialize(Deserializer::from(Spanned::new(header_span, header)))
             .map_err(|e| source.toml_error(&e, &[]))?;
+        if !stages.is_empty() {
+            header.report.ladder = stages;
+        }
         header.report.check(&cells, source)?;
         Ok(Self {
             path: source.path.clone(),
@@ -215,17 +247,8 @@ impl Recipe {
     /// Dotted keys that take more than one value over the cells, in the order of the settings.
     pub fn swept_keys(&self) -> Vec<String> {
         let settings: Vec<Settings> = self.cells.iter().map(Cell::settings).collect();
-        swept_keys(&settings)
+        keys::swept(&settings)
     }
-}
-
-/// Dotted keys that differ between any two of `settings`; a key that only some have differs too.
-pub fn swept_keys(settings: &[Settings]) -> Vec<String> {
-    let keys: std::collections::BTreeSet<&String> = settings.iter().flat_map(|s| s.keys()).collect();
-    keys.into_iter()
-        .filter(|key| settings.windows(2).any(|pair| pair[0].get(*key) != pair[1].get(*key)))
-        .cloned()
-        .collect()
 }
 
 #[cfg(test)]

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::cell::{Cell, setting};
+use super::cell::Cell;
 use super::diagnostic::{RecipeError, Source};
+use super::keys;
 use crate::words::{Settings, nearest};
 
 /// `[report]`
@@ -21,16 +22,18 @@ pub struct ReportConfig {
     /// Who published them and on what, for the table's caption.
     pub published_source: String,
     /// Of a recipe whose cells each improve on the one before: what each of them is, in their order.
+    /// `[[ladder]]` gives both, the cells and this.
     pub ladder: Vec<Stage>,
 }
 
-/// One rung of a ladder.
+/// What the report says of one rung of a ladder.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Stage {
     /// Its name in tables and charts.
     pub stage: String,
     /// What the stage before it wasted, and why that costs.
+    #[serde(default)]
     pub why: String,
 }
 
@@ -93,13 +96,7 @@ impl ReportConfig {
     }
 }
 
-/// Whether `settings` has every key and value of `selection`; 0 and 0.0 are the same value,
-/// and what a cell leaves out has its default.
+/// Whether `settings` has every key and value of `selection`.
 pub fn matches(settings: &Settings, selection: &BTreeMap<String, Value>) -> bool {
-    selection.iter().all(|(key, want)| {
-        setting(settings, key).is_some_and(|have| match (have.as_f64(), want.as_f64()) {
-            (Some(a), Some(b)) => a == b,
-            _ => *have == *want,
-        })
-    })
+    selection.iter().all(|(key, want)| settings.get(key).is_some_and(|have| keys::same(have, want)))
 }

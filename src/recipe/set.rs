@@ -11,10 +11,9 @@ use toml::de::{DeTable, DeValue};
 use super::cell::set;
 use super::diagnostic::{RecipeError, Source};
 use super::grid::{Combination, Override};
-use super::{HEADER_KEYS, ON_CPU};
+use super::{NOT_OF_CELLS, ON_CPU};
 
 const SET: &str = "set";
-const GRID: &str = "grid";
 
 /// One `key=value` of the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,7 +102,7 @@ pub(super) fn apply(source: &Source) -> Result<(Spanned<DeTable<'_>>, Combinatio
         for (key, value) in settings {
             set(root.get_mut(), &key, key.get_ref(), &value, source)?;
             let section = key.get_ref().split('.').next().unwrap_or_default();
-            if !HEADER_KEYS.contains(&section) && ![ON_CPU, GRID].contains(&section) {
+            if section != ON_CPU && !NOT_OF_CELLS.contains(&section) {
                 of_cells.push((key, value));
             }
         }

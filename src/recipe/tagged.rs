@@ -1,21 +1,28 @@
-//! Sections whose `kind` chooses their other keys (`[model]`, `train.optimizer`).
+//! Keys that choose which other keys there are (`model.kind`, `data.sampler`).
 //!
-//! In a recipe and in a row they read `{ kind = "adamw", lr = 1e-3 }`. serde's own internally
-//! tagged enums lose the place of an error and accept unknown keys, so the table is rewritten to
-//! the externally tagged form `{ adamw = { lr = 1e-3 } }` before serde sees it, and back after.
+//! In a recipe and in a row they stand beside the keys that they choose: `{ kind = "adamw", lr = 1e-3 }`.
+//! serde's own internally tagged enums lose the place of an error and accept unknown keys, so the tables are
+//! rewritten to the externally tagged form `{ adamw = { lr = 1e-3 } }` before serde sees them, and back after.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::diagnostic::{RecipeError, Source};
+use super::keys;
 
-/// Paths of the tagged sections.
+/// Sections that are their kind and its keys alone.
 const TAGGED: [&[&str]; 4] =
     [&["model"], &["precision", "scaler"], &["train", "optimizer"], &["train", "schedule"]];
-const TAG: &str = "kind";
+const KIND: &str = "kind";
 
-/// Rewrites every tagged section of a recipe, keeping the places in the file.
+/// The section with keys of its own beside those of the sampler, which are serde's `data.sampler`.
+const DATA: &str = "data";
+const SAMPLER: &str = "sampler";
+/// The sampler without keys, of all text where no other is written.
+const BLOCKS: &str = "blocks";
+
+/// Rewrites every such section of a recipe, keeping the places in the file.
 pub fn tag<'i>(root: &mut Spanned<DeTable<'i>>, source: &Source) -> Result<(), RecipeError> {
     for path in TAGGED {
         let Some(section) = find(root.get_mut(), path) else { continue };
@@ -25,24 +32,66 @@ pub fn tag<'i>(root: &mut Spanned<DeTable<'i>>, source: &Source) -> Result<(), R
             // A value of another type: serde says so, with its place.
             continue;
         };
-        let Some((_, kind)) = table.remove_entry(TAG) else {
+        let Some((_, kind)) = table.remove_entry(KIND) else {
             return Err(source.at(
                 Some(span),
-                format!("the key `{TAG}` is missing in `{name}`"),
-                format!("add `{TAG} = \"...\"` to `{name}`"),
+                format!("the key `{KIND}` is missing in `{name}`"),
+                format!("add `{KIND} = \"...\"` to `{name}`"),
             ));
         };
-        let kind_span = kind.span();
-        let DeValue::String(kind) = kind.into_inner() else {
-            return Err(source.at(
-                Some(kind_span),
-                format!("`{name}.{TAG}` must be a string"),
-                String::new(),
-            ));
-        };
-        let fields = std::mem::take(table);
-        table.insert(Spanned::new(kind_span, kind), Spanned::new(span, DeValue::Table(fields)));
+        *table = tagged(kind, std::mem::take(table), span, &format!("{name}.{KIND}"), source)?;
     }
+    match root.get_mut().get_mut(DATA).map(Spanned::get_mut) {
+        Some(DeValue::Table(data)) => gather_sampler(data, source),
+        _ => Ok(()),
+    }
+}
+
+/// `kind` and its keys in the externally tagged form.
+fn tagged<'i>(
+    kind: Spanned<DeValue<'i>>,
+    keys: DeTable<'i>,
+    span: std::ops::Range<usize>,
+    name: &str,
+    source: &Source,
+) -> Result<DeTable<'i>, RecipeError> {
+    let kind_span = kind.span();
+    let DeValue::String(kind) = kind.into_inner() else {
+        return Err(source.at(Some(kind_span), format!("`{name}` must be a string"), String::new()));
+    };
+    let mut out = DeTable::new();
+    out.insert(Spanned::new(kind_span, kind), Spanned::new(span, DeValue::Table(keys)));
+    Ok(out)
+}
+
+/// Moves the keys of `[data]` that belong to a sampler into `data.sampler`.
+fn gather_sampler<'i>(data: &mut DeTable<'i>, source: &Source) -> Result<(), RecipeError> {
+    let (mut own, mut common) = (DeTable::new(), DeTable::new());
+    for (key, of_one) in keys::chosen_by(DATA, SAMPLER) {
+        if let Some((name, value)) = data.remove_entry(key) {
+            if of_one { &mut own } else { &mut common }.insert(name, value);
+        }
+    }
+    let written = data.remove_entry(SAMPLER);
+    let Some((name, sampler)) = written.filter(|(_, sampler)| sampler.get_ref().as_str() != Some(BLOCKS))
+    else {
+        let first = common.iter().chain(own.iter()).map(|(key, _)| key).min_by_key(|key| key.span().start);
+        return first.map_or(Ok(()), |key| {
+            let all = keys::kinds(DATA, SAMPLER).join(", ");
+            Err(source.at(
+                Some(key.span()),
+                format!(
+                    "`{}` is a key of data.sampler; without one, or with blocks, the text is cut into equal blocks",
+                    key.get_ref()
+                ),
+                format!("remove it, or set data.sampler to one of: {all}"),
+            ))
+        });
+    };
+    let span = sampler.span();
+    let sampler = tagged(sampler, own, span.clone(), &format!("{DATA}.{SAMPLER}"), source)?;
+    common.insert(name.clone(), Spanned::new(span.clone(), DeValue::Table(sampler)));
+    data.insert(name, Spanned::new(span, DeValue::Table(common)));
     Ok(())
 }
 
@@ -57,36 +106,33 @@ fn find<'a, 'i>(table: &'a mut DeTable<'i>, path: &[&str]) -> Option<&'a mut Spa
     }
 }
 
-/// `{ "adamw": { "lr": … } }` → `{ "kind": "adamw", "lr": … }` in a serialised cell.
+/// The inverse of [`tag`] in a serialised cell.
 pub fn flatten_tags(cell: &mut Value) {
-    for_each_tagged(cell, |section| {
-        let Some((kind, fields)) = section.as_object_mut().and_then(|map| {
-            let kind = map.keys().next()?.clone();
-            map.remove(&kind).map(|fields| (kind, fields))
-        }) else {
-            return;
-        };
-        let mut flat = fields.as_object().cloned().unwrap_or_default();
-        flat.insert(TAG.into(), Value::String(kind));
-        *section = Value::Object(flat);
-    });
-}
-
-/// The inverse of [`flatten_tags`].
-pub fn restore_tags(cell: &mut Value) {
-    for_each_tagged(cell, |section| {
-        let Some(map) = section.as_object_mut() else { return };
-        let Some(Value::String(kind)) = map.remove(TAG) else { return };
-        let fields = Value::Object(std::mem::take(map));
-        map.insert(kind, fields);
-    });
-}
-
-fn for_each_tagged(cell: &mut Value, edit: impl Fn(&mut Value)) {
     for path in TAGGED {
         let pointer = format!("/{}", path.join("/"));
-        if let Some(section) = cell.pointer_mut(&pointer) {
-            edit(section);
+        if let Some(Value::Object(section)) = cell.pointer_mut(&pointer) {
+            *section = untagged(std::mem::take(section), KIND);
         }
     }
+    let Some(Value::Object(data)) = cell.get_mut(DATA) else { return };
+    match data.get_mut(SAMPLER).map(Value::take) {
+        Some(Value::Object(mut common)) => {
+            if let Some(Value::Object(sampler)) = common.remove(SAMPLER) {
+                data.extend(untagged(sampler, SAMPLER));
+            }
+            data.extend(common);
+        }
+        _ if data["train_split"].is_null() => {}
+        _ => _ = data.insert(SAMPLER.into(), BLOCKS.into()),
+    }
+}
+
+/// `{ "adamw": { "lr": … } }` → `{ "kind": "adamw", "lr": … }`
+fn untagged(tagged: Map<String, Value>, tag: &str) -> Map<String, Value> {
+    let mut out = Map::new();
+    for (kind, keys) in tagged {
+        out.extend(keys.as_object().cloned().unwrap_or_default());
+        out.insert(tag.into(), kind.into());
+    }
+    out
 }

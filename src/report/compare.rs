@@ -8,7 +8,8 @@ use polars::prelude::*;
 use super::document::Table;
 use super::table::Comparison;
 use super::terminal::ruled;
-use crate::recipe::{Recipe, is_size};
+use crate::recipe::Recipe;
+use crate::recipe::keys::{is_repetition, is_size};
 use crate::row::Row;
 use crate::words::Settings;
 use crate::words::text;
@@ -154,7 +155,7 @@ impl<'a> Side<'a> {
 fn ignored_keys(a: &[Settings], b: &[Settings]) -> Vec<String> {
     let keys: BTreeSet<&String> = a.iter().chain(b).flat_map(Settings::keys).collect();
     let differs = |key: &str| a.iter().all(|a| b.iter().all(|b| a.get(key) != b.get(key)));
-    keys.into_iter().filter(|key| (!is_size(key) || *key == "seed") && differs(key)).cloned().collect()
+    keys.into_iter().filter(|key| (!is_size(key) || is_repetition(key)) && differs(key)).cloned().collect()
 }
 
 #[cfg(test)]

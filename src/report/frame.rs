@@ -1,7 +1,6 @@
 //! [`Frame`]: columns in a Polars DataFrame, with what tables need to show them; and the files of the cells'
 //! frame.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use miette::{IntoDiagnostic, WrapErr};
@@ -12,7 +11,6 @@ use super::columns::{CELLS, CROSSINGS, Column as Defined, MORE, MORE_RATIOS, RAT
 use super::table::{Comparison, Line};
 use super::units::Unit;
 use crate::measure::{Direction, Phase};
-use crate::recipe;
 use crate::row::Row;
 use crate::words::text;
 
@@ -151,10 +149,9 @@ pub fn table(comparison: &Comparison) -> miette::Result<DataFrame> {
 
 /// A swept setting, in the narrowest type that holds its values.
 fn setting(key: &str, lines: &[Line]) -> Column {
-    let values: Vec<Option<Cow<Value>>> =
-        lines.iter().map(|line| recipe::setting(&line.settings, key).filter(|v| !v.is_null())).collect();
+    let values: Vec<Option<&Value>> = lines.iter().map(|line| line.settings.get(key)).collect();
     let all = |is: fn(&Value) -> bool| values.iter().flatten().all(|v| is(v));
-    let values = values.iter().map(Option::as_deref);
+    let values = values.iter().copied();
     let name: PlSmallStr = key.into();
     if all(Value::is_i64) {
         Column::new(name, values.map(|v| v.and_then(Value::as_i64)).collect::<Vec<_>>())

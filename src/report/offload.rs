@@ -11,7 +11,8 @@ use super::frame::Frame;
 use super::table::{Comparison, Line};
 use crate::measure::Crossing;
 use crate::optim::OptimizerConfig;
-use crate::residence::Strategy;
+use crate::recipe::Cell;
+use crate::residence::{Offload, Strategy};
 use crate::words::Bytes;
 use crate::words::text::{and, ratio};
 
@@ -28,7 +29,7 @@ pub fn blocks(comparison: &Comparison) -> Vec<Block> {
 
 /// The lines whose blocks move over the bus.
 fn moved(comparison: &Comparison) -> impl Iterator<Item = usize> {
-    (0..comparison.lines.len()).filter(|&i| comparison.lines[i].cell.offload().moves())
+    (0..comparison.lines.len()).filter(|&i| comparison.lines[i].cell.offload.moves())
 }
 
 /// A row a cell, phase and direction.
@@ -57,9 +58,9 @@ fn crossed(comparison: &Comparison) -> Option<Table> {
 /// block moves.
 pub fn floor(line: &Line) -> Option<[f64; 2]> {
     let (cell, ceilings) = (line.cell, line.row?.environment.ceilings);
-    let shape = cell.model.decoder().filter(|_| cell.offload().moves())?;
+    let shape = cell.model.decoder().filter(|_| cell.offload.moves())?;
     let updates = !matches!(cell.train.optimizer, OptimizerConfig::None(_));
-    let copies = cell.offload().fewest_copies(shape.layers, cell.train.accumulation_steps, updates);
+    let copies = cell.offload.fewest_copies(shape.layers, cell.train.accumulation_steps, updates);
     let bytes = (cell.operators().block_parameters() * cell.precision.stored_bytes()) as f64;
     let time = |copies: usize, rate: Option<f64>| Some(copies as f64 * bytes / rate?);
     let most = copies.backward_to_device.max(copies.backward_to_host);
@@ -88,12 +89,8 @@ fn needed(comparison: &Comparison) -> String {
 
 /// A sentence for each cell that is no faster than `naive` with the same other settings.
 fn without_gain(comparison: &Comparison) -> impl Iterator<Item = String> {
-    let strategy = |line: &Line| line.cell.offload().strategy;
-    let others = |line: &Line| {
-        let mut settings = line.settings.clone();
-        settings.retain(|key, _| !key.starts_with("offload."));
-        settings
-    };
+    let strategy = |line: &Line| line.cell.offload.strategy;
+    let others = |line: &Line| Cell { offload: Offload::default(), ..line.cell.clone() };
     let lines = &comparison.lines;
     let sentence = move |i: usize| {
         let naive =
@@ -192,7 +189,7 @@ mod tests {
         let row = |cell| {
             let mut row = ok_row(cell, 0.001, 0.002, 1 << 20);
             let m = row.measurement.as_mut().expect("a measured row");
-            if cell.offload().optimizer == Memory::Host {
+            if cell.offload.optimizer == Memory::Host {
                 m.host_update = Some(Samples::new(vec![0.004]));
                 m.optimizer = Some(Samples::new(vec![0.0025]));
                 (m.memory.pinned, m.memory.host) = (Some(2 << 20), Some(12 << 20));

@@ -1,8 +1,8 @@
 //! [`as_one`]: operators that are swept together, as one method key over networks with different ones.
 
-use super::labels::is_operator;
 use crate::ops::Operator;
 use crate::recipe::Cell;
+use crate::recipe::keys::is_operator;
 use crate::words::Settings;
 
 /// The key that stands for all swept operators.
@@ -14,8 +14,7 @@ pub fn as_one(methods: &mut Vec<String>, cells: &[Cell], settings: &mut [Setting
     let swept: Vec<&str> =
         methods.iter().filter(|key| is_operator(key)).filter_map(|key| key.strip_prefix("ops.")).collect();
     let of_cell = |cell: &Cell| -> Vec<Operator> {
-        let has = cell.ops.of(&cell.model).into_iter();
-        has.filter(|(name, _)| swept.contains(name)).map(|(_, way)| way).collect()
+        cell.chosen_operators().filter(|(name, _)| swept.contains(name)).map(|(_, way)| way).collect()
     };
     let ways: Vec<Vec<Operator>> = cells.iter().map(of_cell).collect();
     let alike = |ways: &Vec<Operator>| ways.first().is_some_and(|first| ways.iter().all(|way| way == first));

@@ -9,7 +9,8 @@ use super::frame::Frame;
 use super::timelines::Timelines;
 use super::{labels, operators};
 use crate::measure::Measurement;
-use crate::recipe::{Cell, Published, Recipe, goes_with, is_size, matches, setting};
+use crate::recipe::keys::{deciders, goes_along, is_size};
+use crate::recipe::{Cell, Published, Recipe, keys, matches};
 use crate::row::{Row, Status};
 use crate::words::Settings;
 
@@ -84,13 +85,9 @@ impl<'a> Comparison<'a> {
             swept.iter().cloned().partition(|key| is_size(key));
         labels::reading_order(&mut sizes);
         // A key that only one kind of network has distinguishes no sizes.
-        sizes.retain(|key| {
-            settings.iter().all(|s| setting(s, key).is_some()) || !goes_with(key, "model.kind", &settings)
-        });
+        sizes.retain(|key| settings.iter().all(|s| s.contains_key(key)) || !goes_along(key, &settings));
         let mut methods: Vec<String> =
             methods.into_iter().filter(|key| !goes_along(key, &settings)).collect();
-        // Its name before its options.
-        methods.sort_by_key(|key| key != "data.sampler");
 
         let mut of_methods = settings.clone();
         operators::as_one(&mut methods, &recipe.cells, &mut of_methods);
@@ -148,7 +145,8 @@ impl<'a> Comparison<'a> {
 
     /// What sentences count: `seed` where the seed alone is repeated, `shape` otherwise.
     pub fn repeated(&self) -> &'static str {
-        if self.sizes == ["seed"] { "seed" } else { "shape" }
+        let [only] = self.sizes.as_slice() else { return "shape" };
+        if keys::is_repetition(only) { "seed" } else { "shape" }
     }
 
     pub fn is_baseline(&self, line: usize) -> bool {
@@ -233,17 +231,8 @@ fn group(settings: &[Settings], keys: &[String]) -> (Vec<usize>, Vec<usize>) {
     (of, first)
 }
 
-/// Whether a key only comes and goes with the `kind` of its section (SGD has a momentum, AdamW betas),
-/// or with the preset that sets it.
-fn goes_along(key: &str, settings: &[Settings]) -> bool {
-    let Some((section, _)) = key.rsplit_once('.') else { return false };
-    let leader = format!("{section}.{}", if section == "offload" { "strategy" } else { "kind" });
-    let with_kind = key != leader && goes_with(key, &leader, settings);
-    with_kind || (section == "model" && goes_with(key, "model.preset", settings))
-}
-
-/// Up to three sizes, and more while two shapes would share a label. What a preset or the tokenizer
-/// decides comes last.
+/// Up to three sizes, and more while two shapes would share a label; where none differs, the first that every
+/// recipe must write. What a preset or the tokenizer decides comes last.
 fn label_sizes(
     sizes: &[String],
     first: &Settings,
@@ -251,15 +240,11 @@ fn label_sizes(
     distinct: impl Fn(&[String]) -> usize,
 ) -> Vec<String> {
     if sizes.is_empty() {
-        let usual = ["train.batch_size", "train.seq_len", "model.hidden_size"];
-        return usual.iter().filter(|key| first.contains_key(**key)).map(|key| key.to_string()).collect();
+        let must = |entry: &&keys::Entry| entry.key.default.is_required() && entry.is_of(first);
+        let usual = keys::all().iter().filter(|entry| is_size(&entry.path)).filter(must);
+        return usual.take(3).map(|entry| entry.path.clone()).collect();
     }
-    let swept = |key: &str| sizes.iter().any(|size| size == key);
-    let follows = |key: &&String| match key.as_str() {
-        "model.preset" => false,
-        "model.vocab_size" => swept("data.vocab_size") || swept("model.preset"),
-        key => key.starts_with("model.") && swept("model.preset"),
-    };
+    let follows = |key: &&String| deciders(key).any(|leader| sizes.iter().any(|size| size == leader));
     let (last, first): (Vec<&String>, Vec<&String>) = sizes.iter().partition(follows);
     let mut shown: Vec<String> = first.iter().take(3).copied().cloned().collect();
     for key in first.into_iter().skip(3).chain(last) {

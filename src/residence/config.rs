@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::device::DeviceId;
-use crate::recipe::Cell;
 use crate::words::Rule;
+use crate::words::key::{DefaultValue, DefaultValue::Word, Key, Section, Values};
 
 /// `[offload]`
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,25 +57,21 @@ pub enum Strategy {
     Overlap,
 }
 
-/// The section as typed.
-#[derive(Serialize, Deserialize)]
+/// The section as written.
+#[derive(Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-#[derive(Default)]
 struct Written {
     strategy: Strategy,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// Of `overlap` alone: other strategies have one.
     buffers: Option<usize>,
-    #[serde(skip_serializing_if = "on_device")]
     activations: Memory,
-    #[serde(skip_serializing_if = "on_device")]
     optimizer: Memory,
 }
 
-fn on_device(memory: &Memory) -> bool {
-    *memory == Memory::Device
-}
-
+/// Slots of `overlap` where no number is written.
 const BUFFERS: usize = 3;
+
+const MEMORY: Values = Values::Words(&["device", "host"]);
 
 impl From<Written> for Offload {
     fn from(Written { strategy, buffers, activations, optimizer }: Written) -> Self {
@@ -102,6 +98,67 @@ impl Strategy {
 }
 
 impl Offload {
+    pub const SECTIONS: &[Section] = &[
+        Section::new(
+            "offload",
+            "Where the weights and gradients of transformer blocks live.",
+            &[
+                Key::method(
+                    "strategy",
+                    Values::Kinds,
+                    Word("none"),
+                    "How blocks come to the device and leave it.",
+                )
+                .reads(&[("none", "no offload")]),
+                Key::method(
+                    "activations",
+                    MEMORY,
+                    Word("device"),
+                    "Where each block's input waits for backward.",
+                )
+                .reads(&[("", "activations on {}")])
+                .tacit(),
+                Key::method(
+                    "optimizer",
+                    MEMORY,
+                    Word("device"),
+                    "Where AdamW runs, with its fp32 master weights and moments.",
+                )
+                .reads(&[("", "optimizer on {}")])
+                .tacit(),
+            ],
+        ),
+        Section::of("offload", "strategy", &["none"], "Blocks stay on the device.", &[]),
+        Section::of("offload", "strategy", &["naive"], "The host waits for every copy and every block.", &[]),
+        Section::of(
+            "offload",
+            "strategy",
+            &["checkpointed"],
+            "As naive, with the general checkpoint operator inside and the moves as operators around it.",
+            &[],
+        ),
+        Section::of(
+            "offload",
+            "strategy",
+            &["function"],
+            "One operator moves, computes and recomputes; the device waits for the copies, not the host.",
+            &[],
+        ),
+        Section::of(
+            "offload",
+            "strategy",
+            &["overlap"],
+            "As function, with the copies of other blocks behind the computation of one.",
+            &[Key::method(
+                "buffers",
+                Values::Whole { least: 1, most: 4 },
+                DefaultValue::Whole(BUFFERS as i64),
+                "Slots on the device for the weights of blocks: how far ahead to copy.",
+            )
+            .reads(&[("1", "1 buffer"), ("", "{} buffers")])],
+        ),
+    ];
+
     pub fn of(strategy: Strategy) -> Self {
         Written { strategy, ..Written::default() }.into()
     }
@@ -117,8 +174,8 @@ impl Offload {
         accumulates || self.optimizer == Memory::Device
     }
 
-    /// Rules over the section alone.
-    fn check_alone(&self) -> Result<(), Rule> {
+    /// What cannot be within the section.
+    pub(crate) fn check(&self) -> Result<(), Rule> {
         if !(1..=4).contains(&self.buffers) {
             return Err(Rule::new(
                 &["offload.buffers"],
@@ -149,26 +206,6 @@ impl Offload {
                     self.strategy.into_str()
                 ),
                 "use offload.strategy = \"overlap\", \"function\" or \"naive\"",
-            ));
-        }
-        Ok(())
-    }
-
-    pub(crate) fn check(&self, cell: &Cell) -> Result<(), Rule> {
-        self.check_alone()?;
-        if self.moves() && cell.model.decoder().is_none() {
-            return Err(Rule::new(
-                &["offload.strategy"],
-                "offload moves the transformer blocks of a language model; the swiglu network has none",
-                "remove the section, or use model.kind = \"gpt2\", \"qwen2\" or \"llama\"",
-            ));
-        }
-        let on_host = || cell.train.optimizer.rule().is_some_and(|rule| rule.on_host().is_some());
-        if self.optimizer == Memory::Host && !on_host() {
-            return Err(Rule::new(
-                &["offload.optimizer", "train.optimizer"],
-                "offload.optimizer = \"host\" runs AdamW on the host, and this cell has another optimizer or none",
-                "remove offload.optimizer, or use train.optimizer = { kind = \"adamw\", lr = 1e-3 }",
             ));
         }
         Ok(())

@@ -20,7 +20,7 @@ fn files(folder: &Path, name: &str, found: &mut Vec<PathBuf>) {
 /// The kind of device and the estimate over the measured peak; `None` of a row without a measurement.
 fn ratio(row: Row) -> Option<(&'static str, f64)> {
     let measurement = row.measurement?;
-    let mut cell = Cell::from_json(row.cell).expect("a cell of this version");
+    let mut cell = Cell::from_json(&row.cell).expect("a cell of this version");
     if let Some([batch_size, seq_len]) = measurement.loading.and_then(|loading| loading.largest_batch) {
         (cell.train.batch_size, cell.train.seq_len) = (batch_size, seq_len);
     }

@@ -11,11 +11,12 @@ use sha2::{Digest, Sha256};
 use crate::device::{Ceilings, DeviceInfo};
 use crate::measure::{Estimate, Measurement};
 use crate::ops::cost::Flops;
-use crate::recipe::Cell;
+use crate::recipe::{Cell, RecipeError};
 use crate::words::Settings;
 
-/// Rises when a field changes its meaning; rows of another format are not read.
-pub const FORMAT: u32 = 1;
+/// Rises when a field changes its meaning or cells get a key. Since 2 cells are whole; before, keys with their
+/// default were left out. Rows of older formats are read, those of newer ones are not.
+pub const FORMAT: u32 = 2;
 
 /// How a cell ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, strum::Display, strum::IntoStaticStr)]
@@ -123,9 +124,22 @@ impl Row {
         Self { measurement: Some(measurement), ..self }
     }
 
+    /// The row with its cell as this format writes it: keys that came later have their defaults. Its key stays what
+    /// it was, the name of its file.
+    ///
+    /// # Errors
+    /// When the cell is not one that can be read today.
+    pub fn in_this_format(self) -> Result<Self, RecipeError> {
+        if self.format == FORMAT {
+            return Ok(self);
+        }
+        let cell = Cell::from_json(&self.cell)?.to_json();
+        Ok(Self { cell, format: FORMAT, ..self })
+    }
+
     /// Dotted settings of the cell.
     pub fn settings(&self) -> Settings {
-        crate::words::flatten(&self.cell)
+        crate::words::settings(&self.cell)
     }
 }
 

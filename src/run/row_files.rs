@@ -62,7 +62,7 @@ pub(super) fn read_row(path: &Path, text: &[u8]) -> Found {
     };
     let version = value.pointer("/environment/runner_version").and_then(Value::as_str);
     let format = value.get("format").and_then(Value::as_u64);
-    if format.is_some_and(|format| format != u64::from(FORMAT)) {
+    if format.is_some_and(|format| format > u64::from(FORMAT)) {
         return Found::Other;
     }
     let of_another = version.is_some_and(|version| version != env!("CARGO_PKG_VERSION"));
@@ -75,7 +75,7 @@ pub(super) fn read_row(path: &Path, text: &[u8]) -> Found {
             "its status is {} but its measurement says otherwise",
             row.status.into_str()
         )),
-        Ok(row) => Found::Row(Box::new(row)),
+        Ok(row) => row.in_this_format().map_or(Found::Other, |row| Found::Row(Box::new(row))),
         Err(_) if of_another => Found::Other,
         Err(e) => Found::Damaged(format!("it is not a row: {e}")),
     }

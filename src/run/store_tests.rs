@@ -3,6 +3,8 @@
 use std::fs::File;
 use std::os::unix::fs::PermissionsExt;
 
+use serde_json::Value;
+
 use super::*;
 use crate::row::{FORMAT, Status};
 use crate::run::mock;
@@ -131,30 +133,68 @@ fn a_row_of_another_build_is_a_finished_row() {
 /// The rows that are published with the project are finished ones for this version too.
 #[test]
 fn committed_rows_are_found() {
-    let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("results");
-    let files = walkdir::WalkDir::new(&results).into_iter().map(|entry| entry.unwrap().into_path());
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("results");
+    let folders = walkdir::WalkDir::new(&root).into_iter().map(|entry| entry.unwrap().into_path());
     let mut count = 0;
-    let is_row = |path: &PathBuf| path.is_file() && path.parent().is_some_and(|at| at.ends_with(ROWS));
-    for path in files.filter(is_row) {
-        let row: Row = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
-        let cell = Cell::from_json(row.cell.clone()).unwrap();
-        assert_eq!(cell.to_json(), row.cell, "{} is of the same cell today", path.display());
-        count += 1;
+    for folder in folders.filter(|path| path.join(RECIPE).is_file()) {
+        let results = Store::open_folder(&folder).unwrap();
+        assert!(results.notices.is_empty(), "{}: {:?}", folder.display(), results.notices);
+        for row in &results.rows {
+            let cell = Cell::from_json(&row.cell).unwrap();
+            assert_eq!(cell.to_json(), row.cell, "{}: {} is whole", folder.display(), row.key);
+        }
+        count += results.rows.len();
     }
-    assert!(count > 0);
-    let folders = fs::read_dir(results.join("quickstart")).unwrap();
-    let folder = folders.map(|entry| entry.unwrap().path()).find(|path| path.is_dir());
-    let results = Store::open_folder(&folder.unwrap()).unwrap();
+    assert!(count >= 200, "{count} rows");
+}
+
+/// What the format before this one wrote: no defaults, and a key of the cell without them.
+fn row_of_format_1(position: usize) -> Value {
+    let row = row(position);
+    let mut cell = row.cell.clone();
+    for (section, key) in [("train", "accumulation_steps"), ("train", "schedule"), ("train", "clip_norm")] {
+        cell[section].as_object_mut().unwrap().remove(key);
+    }
+    for section in ["offload", "eval", "data"] {
+        cell.as_object_mut().unwrap().remove(section);
+    }
+    let key = key(&cell, &row.environment.device.name, &Inputs::new());
+    assert_ne!(key, row.key);
+    let mut old = serde_json::to_value(&row).unwrap();
+    (old["format"], old["cell"], old["key"]) = (1.into(), cell, key.into());
+    old
+}
+
+#[test]
+fn a_folder_of_the_format_before_is_complete() {
     let root = tempfile::tempdir().unwrap();
-    let mut store = open(root.path());
-    for row in &results.rows {
-        store.device.clone_from(&row.environment.device.name);
-        store.save(row).unwrap();
+    let store = open(root.path());
+    for position in 0..3 {
+        let old = row_of_format_1(position);
+        fs::write(store.row_path(old["key"].as_str().unwrap()), old.to_string()).unwrap();
     }
-    let cells: Vec<Cell> =
-        results.rows.iter().map(|row| Cell::from_json(row.cell.clone()).unwrap()).collect();
-    let rows = store.load(&cells, &|_| {}).unwrap().rows;
-    assert!(!rows.is_empty() && rows.iter().flatten().eq(&results.rows), "{} rows", rows.len());
+    let before = listing(store.folder());
+    let loaded = load(&store);
+    assert!(loaded.notices.is_empty(), "{:?}", loaded.notices);
+    for (position, found) in loaded.rows.into_iter().enumerate() {
+        let old = row_of_format_1(position);
+        let found = found.expect("a finished row");
+        assert_eq!((&found.cell, found.key.as_str()), (&row(position).cell, old["key"].as_str().unwrap()));
+    }
+    assert_eq!(Store::open_folder(store.folder()).unwrap().rows.len(), 3);
+    assert_eq!(listing(store.folder()), before, "the files stay as they are");
+    // A cell that nothing can be made of is another one's, and a newer format is not guessed.
+    let mut strange = row_of_format_1(1);
+    strange["cell"]["train"]["speed"] = 3.into();
+    strange["key"] = key(&strange["cell"], &row(1).environment.device.name, &Inputs::new()).into();
+    let mut newer = serde_json::to_value(row(2)).unwrap();
+    newer["format"] = (FORMAT + 1).into();
+    for row in [strange, newer] {
+        let at = store.row_path(row["key"].as_str().unwrap());
+        fs::write(at, row.to_string()).unwrap();
+    }
+    assert!(load(&store).notices[0].contains("2 older rows"), "{:?}", load(&store).notices);
+    assert_eq!(there(&load(&store)), [0, 1, 2]);
 }
 
 #[test]

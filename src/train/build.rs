@@ -50,7 +50,7 @@ impl<F: Family> Build for Decoder<F> {
 /// Where the cell's parameters live.
 pub fn placement(cell: &Cell) -> Placement {
     Placement {
-        offload: cell.offload(),
+        offload: cell.offload,
         device: cell.device_id(),
         accumulates: cell.train.accumulation_steps > 1,
     }

@@ -32,7 +32,7 @@ pub fn serve() -> ExitCode {
 
 /// The last event of a request.
 fn answer(request: Request) -> Event {
-    let cell = match Cell::from_json(request.cell) {
+    let cell = match Cell::from_json(&request.cell) {
         Ok(cell) => cell,
         Err(error) => return Event::Failed { reason: format!("the request's cell is not valid: {error}") },
     };

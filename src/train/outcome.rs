@@ -75,17 +75,17 @@ fn paths(cell: &Cell) -> BTreeMap<String, String> {
         };
         paths.insert("batches".into(), way.into());
     }
-    for (name, operator) in cell.ops.of(&cell.model) {
+    for (name, operator) in cell.chosen_operators() {
         let way = match operator {
             Operator::Custom => "hand-written backward, fused element-wise passes",
             Operator::Plain => "composed of Burn's operators",
         };
         paths.insert(name.into(), way.into());
     }
-    if cell.offload().moves() {
+    if cell.offload.moves() {
         let slots = match cell.train.optimizer {
             OptimizerConfig::None(_) => "blocks stay in them from one step to the next",
-            OptimizerConfig::Sgd(_) | OptimizerConfig::AdamW(_) => "filled anew after each update",
+            _ => "filled anew after each update",
         };
         paths.insert("slots".into(), slots.into());
     }

@@ -72,7 +72,7 @@ fn run<K: Kind<Network: Build>>(
     let loading = sampled.then(|| run.loading(run_seconds));
     let Run { mut training, meter, .. } = run;
     // What crossed the bus belongs to the row of a cell whose blocks move.
-    let recorded = cell.offload().moves() && id != DeviceId::Cpu;
+    let recorded = cell.offload.moves() && id != DeviceId::Cpu;
     let crossings = if trace.is_some() || recorded { training.record(trace) } else { Vec::new() };
     let gradient_histogram = cell.measure.gradient_histogram.then(|| training.count_gradients());
     let mut measured = meter.finish(&|| training.loss())?;

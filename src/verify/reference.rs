@@ -115,7 +115,7 @@ impl Reference {
     /// The sequences as the cell trains on them: blocks of text, or samples.
     pub fn batch(&self, cell: &Cell) -> LmBatch {
         let rows = Collated::of_rows(self.ids.clone(), &self.labels, self.batch);
-        let packed = cell.data.sampler().sampler.is_packed();
+        let packed = cell.data.is_packed();
         on_device(if packed { rows.joined() } else { rows }, cell.device_id())
     }
 

@@ -4,6 +4,7 @@ pub mod cache;
 mod compute;
 mod device_id;
 pub mod files;
+pub mod key;
 pub mod refusal;
 mod rule;
 mod settings;
@@ -12,6 +13,7 @@ pub mod values;
 
 pub use compute::Compute;
 pub use device_id::DeviceId;
+pub use key::{Key, Section};
 pub use rule::{Rule, nearest};
-pub use settings::{Settings, flatten};
+pub use settings::{Settings, flatten, settings};
 pub use values::Bytes;

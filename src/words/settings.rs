@@ -7,6 +7,13 @@ use serde_json::Value;
 /// A cell as dotted keys and values, spelled as in the recipe: `"train.batch_size" → 4`.
 pub type Settings = BTreeMap<String, Value>;
 
+/// Those of a serialised cell. A key that is null has no value: it is left out.
+pub fn settings(cell: &Value) -> Settings {
+    let mut settings = flatten(cell);
+    settings.retain(|_, value| !value.is_null());
+    settings
+}
+
 /// Nested JSON as dotted keys and values.
 pub fn flatten(value: &Value) -> Settings {
     fn walk(prefix: &str, value: &Value, out: &mut Settings) {

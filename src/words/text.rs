@@ -1,6 +1,6 @@
 //! Numbers, settings and tables as a person reads them: three significant digits and a unit.
 
-use comfy_table::{CellAlignment, Table, presets};
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use serde_json::Value;
 
 /// A table whose first `left` columns hold words (left-aligned) and the others numbers.
@@ -10,6 +10,14 @@ pub fn table(header: &[&str], lines: Vec<Vec<String>>, left: usize) -> String {
     for (index, column) in table.column_iter_mut().enumerate() {
         column.set_cell_alignment(if index < left { CellAlignment::Left } else { CellAlignment::Right });
     }
+    table.to_string()
+}
+
+/// A table of words, as wide as the terminal where there is one.
+pub fn wrapped_table(header: &[&str], lines: Vec<Vec<String>>) -> String {
+    let mut table = Table::new();
+    table.set_content_arrangement(ContentArrangement::Dynamic);
+    table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_header(header).add_rows(lines);
     table.to_string()
 }
 

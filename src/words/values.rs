@@ -12,19 +12,20 @@ pub const MAX_COUNT: i64 = i32::MAX as i64;
 /// Most layers of a network. Each has tensors with names of their own, which are listed.
 pub const MAX_LAYERS: i64 = 1 << 16;
 
-/// A whole number of at least one: batch sizes, dimensions, steps.
-pub fn count<'de, D: Deserializer<'de>>(d: D) -> Result<usize, D::Error> {
-    whole(d, 1, MAX_COUNT)
+/// A whole number of at least one: batch sizes, dimensions, steps. `T` is `usize`, or an option of it for a
+/// key that may be absent; so are those of the other rules.
+pub fn count<'de, D: Deserializer<'de>, T: From<usize>>(d: D) -> Result<T, D::Error> {
+    whole(d, 1, MAX_COUNT).map(T::from)
 }
 
 /// A whole number of at least zero: warm-up steps.
-pub fn count_or_zero<'de, D: Deserializer<'de>>(d: D) -> Result<usize, D::Error> {
-    whole(d, 0, MAX_COUNT)
+pub fn count_or_zero<'de, D: Deserializer<'de>, T: From<usize>>(d: D) -> Result<T, D::Error> {
+    whole(d, 0, MAX_COUNT).map(T::from)
 }
 
 /// A number of layers.
-pub fn layers<'de, D: Deserializer<'de>>(d: D) -> Result<usize, D::Error> {
-    whole(d, 1, MAX_LAYERS)
+pub fn layers<'de, D: Deserializer<'de>, T: From<usize>>(d: D) -> Result<T, D::Error> {
+    whole(d, 1, MAX_LAYERS).map(T::from)
 }
 
 fn whole<'de, D: Deserializer<'de>>(d: D, least: i64, most: i64) -> Result<usize, D::Error> {
@@ -50,37 +51,76 @@ fn whole<'de, D: Deserializer<'de>>(d: D, least: i64, most: i64) -> Result<usize
     d.deserialize_any(Whole(least, most))
 }
 
-/// A finite number above zero: learning rates, time limits.
-pub fn positive<'de, D: Deserializer<'de>>(d: D) -> Result<f64, D::Error> {
-    number(d, "a number above 0", |x| x > 0.0)
+/// Which numbers a key takes; they are finite.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Range {
+    /// Above 0: learning rates, time limits.
+    Positive,
+    /// At least 0: weight decay.
+    NonNegative,
+    /// In [0, 1): momenta.
+    Fraction,
 }
 
-/// A finite number of at least zero: weight decay.
-pub fn non_negative<'de, D: Deserializer<'de>>(d: D) -> Result<f64, D::Error> {
-    number(d, "a number of at least 0", |x| x >= 0.0)
+impl Range {
+    pub fn describe(self) -> &'static str {
+        match self {
+            Self::Positive => "a number above 0",
+            Self::NonNegative => "a number of at least 0",
+            Self::Fraction => "a number from 0 to below 1",
+        }
+    }
+
+    /// The bounds, as a JSON Schema has them.
+    pub fn schema(self) -> serde_json::Value {
+        let (least, most) = match self {
+            Self::Positive => ("exclusiveMinimum", None),
+            Self::NonNegative => ("minimum", None),
+            Self::Fraction => ("minimum", Some(1)),
+        };
+        let mut schema = serde_json::json!({ "type": "number", least: 0 });
+        if let Some(most) = most {
+            schema["exclusiveMaximum"] = most.into();
+        }
+        schema
+    }
+
+    pub fn contains(self, x: f64) -> bool {
+        match self {
+            Self::Positive => x.is_finite() && x > 0.0,
+            Self::NonNegative => x.is_finite() && x >= 0.0,
+            Self::Fraction => (0.0..1.0).contains(&x),
+        }
+    }
 }
 
-/// A number in [0, 1): momenta.
-pub fn fraction<'de, D: Deserializer<'de>>(d: D) -> Result<f64, D::Error> {
-    number(d, "a number from 0 to below 1", |x| (0.0..1.0).contains(&x))
+/// [`Range::Positive`]
+pub fn positive<'de, D: Deserializer<'de>, T: From<f64>>(d: D) -> Result<T, D::Error> {
+    number(d, Range::Positive).map(T::from)
 }
 
-fn number<'de, D: Deserializer<'de>>(
-    d: D,
-    rule: &'static str,
-    holds: impl Fn(f64) -> bool,
-) -> Result<f64, D::Error> {
-    struct Number<F>(&'static str, F);
-    impl<F: Fn(f64) -> bool> Visitor<'_> for Number<F> {
+/// [`Range::NonNegative`]
+pub fn non_negative<'de, D: Deserializer<'de>, T: From<f64>>(d: D) -> Result<T, D::Error> {
+    number(d, Range::NonNegative).map(T::from)
+}
+
+/// [`Range::Fraction`]
+pub fn fraction<'de, D: Deserializer<'de>, T: From<f64>>(d: D) -> Result<T, D::Error> {
+    number(d, Range::Fraction).map(T::from)
+}
+
+fn number<'de, D: Deserializer<'de>>(d: D, range: Range) -> Result<f64, D::Error> {
+    struct Number(Range);
+    impl Visitor<'_> for Number {
         type Value = f64;
         fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
-            f.write_str(self.0)
+            f.write_str(self.0.describe())
         }
         fn visit_f64<E: de::Error>(self, x: f64) -> Result<f64, E> {
-            if x.is_finite() && (self.1)(x) {
+            if self.0.contains(x) {
                 Ok(x)
             } else {
-                Err(E::custom(format!("must be {}, not {x}", self.0)))
+                Err(E::custom(format!("must be {}, not {x}", self.0.describe())))
             }
         }
         fn visit_i64<E: de::Error>(self, n: i64) -> Result<f64, E> {
@@ -90,7 +130,7 @@ fn number<'de, D: Deserializer<'de>>(
             self.visit_f64(n as f64)
         }
     }
-    d.deserialize_any(Number(rule, holds))
+    d.deserialize_any(Number(range))
 }
 
 /// An amount of memory, written `"11 GiB"`, `"10 GB"` or as a number of bytes.

@@ -24,7 +24,9 @@ fn the_shipped_recipes_are_valid() {
     let recipes = format!("{ROOT}/recipes");
     let ended = place.runner(&["recipes", &recipes]).exits(0).says(&["quickstart.toml", "swiglu.toml"]);
     assert!(!ended.out.contains("error"), "{}", ended.out);
-    for entry in files(Path::new(&recipes)) {
+    for entry in
+        files(Path::new(&recipes)).into_iter().filter(|path| path.extension().is_some_and(|e| e == "toml"))
+    {
         let checked = place.runner(&["check", entry.to_str().expect("UTF-8")]);
         let text = std::fs::read_to_string(&entry).expect("a recipe");
         let needs_gpu = text.contains("\"tf32\"") && !text.contains("[on_cpu");
@@ -180,4 +182,22 @@ fn the_cell_command_explains_itself() {
     place.runner(&["cell"]).exits(2).says(&["started by `runner run`"]);
     let help = place.runner(&["--help"]).exits(0);
     assert!(!help.out.contains("Run one cell, as asked"), "the command is not for users:\n{}", help.out);
+}
+
+#[test]
+fn keys_and_their_schema_are_printed() {
+    let place = Place::new(TINY);
+    place.runner(&["keys", "train.optimizer"]).exits(0).says(&[
+        "kind = \"sgd\"",
+        "train.optimizer.beta_1",
+        "0.999",
+    ]);
+    place
+        .runner(&["keys", "trian"])
+        .exits(1)
+        .says(&["no key of a recipe begins with trian", "did you mean train"]);
+    let reference = place.runner(&["keys", "--markdown"]).exits(0);
+    assert_eq!(reference.out, include_str!("../../docs/recipe.md"));
+    let schema = place.runner(&["schema"]).exits(0);
+    assert_eq!(schema.out, include_str!("../../recipes/schema.json"));
 }

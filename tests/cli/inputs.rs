@@ -141,7 +141,7 @@ fn loaded_weights_read_text_in_their_own_tokens() {
     let row = place.rows().remove(0);
     assert_eq!(row["cell"]["data"]["tokenizer"], "qwen2");
     // And not one of 4096 tokens.
-    assert_eq!(row["cell"]["data"].get("vocab_size"), None);
+    assert_eq!(row["cell"]["data"]["vocab_size"], Value::Null);
 }
 
 #[test]

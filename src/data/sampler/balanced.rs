@@ -7,18 +7,40 @@
 //! set.
 
 use rand::Rng;
+use serde::{Deserialize, Serialize};
 
 use super::{Epoch, Method, Plan, Rows};
+use crate::words::key::{COUNT_OR_ZERO, DefaultValue, Key, Section};
+use crate::words::values;
 
-pub struct Balanced;
+/// `sampler = "balanced"`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Balanced {
+    /// Tokens by which the samples of a batch may differ.
+    #[serde(deserialize_with = "values::count_or_zero")]
+    pub k: usize,
+}
+
+impl Balanced {
+    pub const SECTION: Section = Section::of(
+        "data",
+        "sampler",
+        &["balanced"],
+        "As standard, of samples whose lengths differ by at most `k`.",
+        &[Key::method(
+            "k",
+            COUNT_OR_ZERO,
+            DefaultValue::Required,
+            "Tokens by which the samples of a batch may differ; 8 is a good start.",
+        )
+        .reads(&[("", "k = {}")])],
+    );
+}
 
 impl Method for Balanced {
     fn rows(&self) -> Rows {
         Rows::Longest
-    }
-
-    fn keys(&self) -> &'static [&'static str] {
-        &["k"]
     }
 
     fn by_length(&self) -> bool {
@@ -27,7 +49,7 @@ impl Method for Balanced {
 
     fn epoch(&self, plan: &Plan, epoch: u64) -> Box<dyn Epoch> {
         let lengths = plan.lengths.iter().copied();
-        let (k, drop_last) = (plan.config.k, plan.config.drop_last);
+        let (k, drop_last) = (self.k, plan.config.drop_last);
         let mut epoch = BalancedBatchSampler::new(lengths, plan.batch_size, k, drop_last, plan.rng(epoch));
         if plan.config.longest_first {
             epoch.longest_first(&plan.lengths);
@@ -40,7 +62,7 @@ impl Method for Balanced {
         let length = |i: u32| plan.lengths[i as usize] as usize;
         // The samples that are at most k shorter than the first.
         let from = |start: usize| -> Vec<u32> {
-            let near = |i: &u32| length(*i) + plan.config.k >= length(sorted[start]);
+            let near = |i: &u32| length(*i) + self.k >= length(sorted[start]);
             sorted[start..].iter().copied().take_while(near).take(plan.batch_size).collect()
         };
         let size = |batch: &Vec<u32>| batch.len() * batch.first().map_or(0, |i| length(*i));

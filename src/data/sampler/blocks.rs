@@ -2,13 +2,33 @@
 
 use std::iter::from_fn;
 
-use super::{Epoch, Method, Plan, Rows, shuffled};
+use serde::{Deserialize, Serialize};
 
-pub struct Blocks;
+use super::{Epoch, Method, Plan, Rows, shuffled};
+use crate::words::Section;
+
+/// `sampler = "blocks"`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Blocks {}
+
+impl Blocks {
+    pub const SECTION: Section = Section::of(
+        "data",
+        "sampler",
+        &["blocks"],
+        "No samples: all text joined and cut into blocks of `train.seq_len` tokens.",
+        &[],
+    );
+}
 
 impl Method for Blocks {
     fn rows(&self) -> Rows {
         Rows::Full
+    }
+
+    fn keeps_samples(&self) -> bool {
+        false
     }
 
     /// All epochs as one without end: a batch at the end of an epoch is filled up from the next, so that all
@@ -33,7 +53,7 @@ mod tests {
 
     /// Of ten blocks, from `start` on.
     fn draws(batch_size: usize, seed: u64, start: Position) -> impl Iterator<Item = Vec<u32>> {
-        let config = SamplerConfig::of(Sampler::Blocks);
+        let config = SamplerConfig::of(Sampler::Blocks(Blocks {}));
         let plan = Plan { config, lengths: Arc::new(vec![4; 10]), batch_size, max_length: 4, seed };
         Draws::new(plan, start).map(|draw| draw.samples)
     }

@@ -19,55 +19,14 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 
-pub use balanced::BalancedBatchSampler;
-pub use config::{LastSample, SamplerConfig, default_of};
+pub use balanced::{Balanced, BalancedBatchSampler};
+pub use blocks::Blocks;
+pub use config::{Sampler, SamplerConfig};
+pub use packed::{LastSample, Packed};
+pub use shuffled::{Padded, Standard};
 
 /// Packed batches that a device prepares for.
 const MOST_PACKED: usize = 8;
-
-/// `data.sampler`: how samples of unequal length make up a batch of `train.batch_size` of them, each cut to
-/// `train.seq_len` tokens first.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Sampler {
-    /// No samples: all text joined and cut into blocks of `train.seq_len` tokens.
-    #[default]
-    Blocks,
-    /// Random samples, each filled up to `train.seq_len`.
-    Padded,
-    /// Random samples, each filled up to the longest of its batch.
-    Standard,
-    /// As standard, of samples whose lengths differ by at most `data.k`.
-    Balanced,
-    /// Random samples joined into one sequence of `train.batch_size` · `train.seq_len` tokens.
-    Packed,
-}
-
-impl Sampler {
-    fn method(self) -> &'static dyn Method {
-        match self {
-            Self::Blocks => &blocks::Blocks,
-            Self::Padded => &shuffled::Shuffled(Rows::Full),
-            Self::Standard => &shuffled::Shuffled(Rows::Longest),
-            Self::Balanced => &balanced::Balanced,
-            Self::Packed => &packed::Packed,
-        }
-    }
-
-    /// What the rows of its batches are.
-    pub fn rows(self) -> Rows {
-        self.method().rows()
-    }
-
-    pub fn is_packed(self) -> bool {
-        self.rows() == Rows::Packed
-    }
-
-    /// Whether documents or paragraphs stay samples, of which an epoch has so many.
-    pub fn keeps_samples(self) -> bool {
-        self != Self::Blocks
-    }
-}
 
 /// What the rows of a batch are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,12 +40,17 @@ pub enum Rows {
 }
 
 /// What sets one sampler apart from the others.
-trait Method {
+pub trait Method {
+    /// What the rows of its batches are.
     fn rows(&self) -> Rows;
 
-    /// The keys of `[data]` that are its alone.
-    fn keys(&self) -> &'static [&'static str] {
-        &[]
+    fn is_packed(&self) -> bool {
+        self.rows() == Rows::Packed
+    }
+
+    /// Whether documents or paragraphs stay samples, of which an epoch has so many.
+    fn keeps_samples(&self) -> bool {
+        true
     }
 
     /// Whether it draws samples by their lengths.
@@ -168,12 +132,12 @@ impl Plan {
 
     /// The batches of an epoch in their order.
     pub fn epoch(&self, epoch: u64) -> Box<dyn Epoch> {
-        self.config.sampler.method().epoch(self, epoch)
+        self.config.sampler.epoch(self, epoch)
     }
 
     /// The largest batch that the epochs may have: a measurement of memory needs it.
     pub fn largest(&self) -> Vec<u32> {
-        self.config.sampler.method().largest(self)
+        self.config.sampler.largest(self)
     }
 
     /// Tokens of a row of a batch of these samples.

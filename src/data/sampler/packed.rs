@@ -3,17 +3,46 @@
 
 use std::sync::Arc;
 
-use super::{Epoch, LastSample, Method, Plan, Rows, shuffled};
+use serde::{Deserialize, Serialize};
 
-pub struct Packed;
+use super::{Epoch, Method, Plan, Rows, shuffled};
+use crate::words::key::{DefaultValue, Key, Section, Values};
+
+/// `sampler = "packed"`
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Packed {
+    pub last_sample: LastSample,
+}
+
+/// What becomes of a sample that does not fit whole into a packed sequence.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LastSample {
+    #[default]
+    Cut,
+    Drop,
+}
+
+impl Packed {
+    pub const SECTION: Section = Section::of(
+        "data",
+        "sampler",
+        &["packed"],
+        "Random samples joined into one sequence of `train.batch_size` x `train.seq_len` tokens.",
+        &[Key::method(
+            "last_sample",
+            Values::Words(&["cut", "drop"]),
+            DefaultValue::Word("cut"),
+            "What becomes of a sample that does not fit whole into a sequence.",
+        )
+        .reads(&[("cut", "last sample cut"), ("drop", "last sample dropped")])],
+    );
+}
 
 impl Method for Packed {
     fn rows(&self) -> Rows {
         Rows::Packed
-    }
-
-    fn keys(&self) -> &'static [&'static str] {
-        &["last_sample"]
     }
 
     fn by_length(&self) -> bool {
@@ -27,7 +56,7 @@ impl Method for Packed {
             order: shuffled(plan.lengths.len(), &mut plan.rng(epoch)),
             next: 0,
             capacity: plan.batch_size * plan.max_length,
-            last_sample: plan.config.last_sample,
+            last_sample: self.last_sample,
             drop_last: plan.config.drop_last,
             dropped: 0,
         })

@@ -1,17 +1,64 @@
-//! [`Shuffled`]: batches of random samples, for `padded` and `standard`, which differ only in how far
+//! [`Padded`] and [`Standard`]: batches of random samples, which differ only in how far
 //! [`collate`](crate::data::collate) fills them up.
 
+use serde::{Deserialize, Serialize};
+
 use super::{Epoch, Method, Plan, Rows, shuffled};
+use crate::words::Section;
 
-pub struct Shuffled(pub Rows);
+/// `sampler = "padded"`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Padded {}
 
-impl Method for Shuffled {
+/// `sampler = "standard"`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Standard {}
+
+impl Padded {
+    pub const SECTION: Section = Section::of(
+        "data",
+        "sampler",
+        &["padded"],
+        "Random samples, each filled up to `train.seq_len`.",
+        &[],
+    );
+}
+
+impl Standard {
+    pub const SECTION: Section = Section::of(
+        "data",
+        "sampler",
+        &["standard"],
+        "Random samples, each filled up to the longest of its batch.",
+        &[],
+    );
+}
+
+impl Method for Padded {
     fn rows(&self) -> Rows {
-        self.0
+        Rows::Full
     }
 
-    /// Without the incomplete last batch where `drop_last`.
     fn epoch(&self, plan: &Plan, epoch: u64) -> Box<dyn Epoch> {
+        Box::new(Batches::of(plan, epoch))
+    }
+}
+
+impl Method for Standard {
+    fn rows(&self) -> Rows {
+        Rows::Longest
+    }
+
+    fn epoch(&self, plan: &Plan, epoch: u64) -> Box<dyn Epoch> {
+        Box::new(Batches::of(plan, epoch))
+    }
+}
+
+impl Batches {
+    /// Without the incomplete last batch where `drop_last`.
+    fn of(plan: &Plan, epoch: u64) -> Self {
         let (samples, batch_size) = (plan.lengths.len(), plan.batch_size);
         let mut order = shuffled(samples, &mut plan.rng(epoch));
         let dropped = if plan.config.drop_last { samples % batch_size } else { 0 };
@@ -19,7 +66,7 @@ impl Method for Shuffled {
         if plan.config.longest_first {
             longest_first(&mut order, batch_size, &plan.lengths);
         }
-        Box::new(Batches { order, next: 0, batch_size, dropped })
+        Self { order, next: 0, batch_size, dropped }
     }
 }
 

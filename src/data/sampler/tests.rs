@@ -17,16 +17,17 @@ fn plan(config: SamplerConfig, samples: usize) -> Plan {
 }
 
 fn balanced(k: usize) -> SamplerConfig {
-    SamplerConfig { k, ..SamplerConfig::of(Sampler::Balanced) }
+    SamplerConfig::of(Sampler::Balanced(Balanced { k }))
 }
 
 fn packed(last_sample: LastSample) -> SamplerConfig {
-    SamplerConfig { last_sample, ..SamplerConfig::of(Sampler::Packed) }
+    SamplerConfig::of(Sampler::Packed(Packed { last_sample }))
 }
 
 /// Those that keep samples.
 fn samplers() -> [SamplerConfig; 6] {
-    let [padded, standard] = [Sampler::Padded, Sampler::Standard].map(SamplerConfig::of);
+    let [padded, standard] =
+        [Sampler::Padded(Padded {}), Sampler::Standard(Standard {})].map(SamplerConfig::of);
     [padded, standard, balanced(25), balanced(10), packed(LastSample::Cut), packed(LastSample::Drop)]
 }
 
@@ -67,7 +68,8 @@ fn an_epoch_has_every_sample_once_but_those_it_counts() {
             seen.sort_unstable();
             assert!(seen.windows(2).all(|pair| pair[0] < pair[1]), "no sample twice: {:?}", plan.config);
             assert_eq!(seen.len() + dropped, 203, "{:?}", plan.config);
-            let may_drop = plan.config.drop_last || plan.config.last_sample == LastSample::Drop;
+            let may_drop = plan.config.drop_last
+                || plan.config.sampler == Sampler::Packed(Packed { last_sample: LastSample::Drop });
             assert_eq!(dropped > 0, may_drop, "{:?}", plan.config);
         }
     }
@@ -129,7 +131,7 @@ fn packed_sequences_are_full_but_the_last() {
 
 #[test]
 fn the_largest_batch_comes_first_where_that_is_asked_for() {
-    for config in [SamplerConfig::of(Sampler::Standard), balanced(10)] {
+    for config in [SamplerConfig::of(Sampler::Standard(Standard {})), balanced(10)] {
         let plan = plan(SamplerConfig { longest_first: true, ..config }, 500);
         let size = |samples: &[u32]| {
             samples.len() as u32 * samples.iter().map(|i| plan.lengths[*i as usize]).max().unwrap_or(0)
@@ -147,11 +149,11 @@ fn the_largest_batch_is_one_that_the_sampler_could_draw() {
         let plan = plan(config, 500);
         let draw = Draw { samples: plan.largest(), dropped: 0, last: false };
         let sizes = sizes(&plan, &draw);
-        match config.sampler {
-            Sampler::Balanced => {
-                assert!((sizes.iter().max().unwrap() - sizes.iter().min().unwrap()) as usize <= config.k)
+        match (config.sampler, config.sampler.rows()) {
+            (Sampler::Balanced(Balanced { k }), _) => {
+                assert!((sizes.iter().max().unwrap() - sizes.iter().min().unwrap()) as usize <= k)
             }
-            Sampler::Packed => assert!(sizes.iter().sum::<u32>() >= 8 * MAX_LENGTH as u32),
+            (_, Rows::Packed) => assert!(sizes.iter().sum::<u32>() >= 8 * MAX_LENGTH as u32),
             _ => assert_eq!(sizes.len(), 8),
         }
     }

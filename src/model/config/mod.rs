@@ -8,7 +8,7 @@ mod section;
 mod tests;
 
 pub use hugging_face::{ConfigFile, from_hugging_face};
-pub use section::LanguageModel;
+pub use section::{LanguageModel, SECTION, size, tied};
 
 use serde::{Deserialize, Deserializer};
 

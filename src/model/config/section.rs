@@ -12,13 +12,14 @@ use super::{ConfigError, ConfigFile, Dimension};
 use crate::device::DeviceId;
 use crate::model::families::Family;
 use crate::model::language::{Computation, Decoder, Shape};
-use crate::model::{Kind, Operators};
+use crate::model::{Kind, Model, Operators};
 use crate::ops::cost::Setting;
 use crate::params::WeightsFrom;
 use crate::params::source::Source;
 use crate::params::table::{Group, Table, Tuning};
 use crate::params::weights::WeightsError;
 use crate::residence::Placement;
+use crate::words::key::{DefaultValue, Key, Section, Values};
 use crate::words::nearest;
 
 /// `[model] kind = "qwen2" | "llama" | "gpt2"`, resolved. It serialises as all of its dimensions,
@@ -26,11 +27,51 @@ use crate::words::nearest;
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(bound = "")]
 pub struct LanguageModel<F: Family> {
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub preset: Option<String>,
     pub weights: WeightsFrom,
     #[serde(flatten)]
     pub config: F::Config,
+}
+
+/// The keys that every language model has.
+pub const SECTION: Section = Section::of(
+    "model",
+    "kind",
+    Model::LANGUAGE,
+    "A language model: a published one by its `preset`, one in a folder, or of the sizes that are written.",
+    &[
+        Key::size(
+            "preset",
+            Values::Text,
+            DefaultValue::Nothing,
+            "A published model: its sizes, which others may override.",
+        )
+        .without("no preset"),
+        Key::method(
+            "weights",
+            Values::Path(&["random"]),
+            DefaultValue::Word("random"),
+            "Drawn from the seed, or a Hugging Face folder, whose config.json then gives the sizes.",
+        )
+        .reads(&[("", "{} weights")]),
+    ],
+);
+
+/// A size of a language model, which a preset decides where it is not written.
+pub const fn size(name: &'static str, values: Values, default: DefaultValue, doc: &'static str) -> Key {
+    Key::size(name, values, default, doc).follows(&["model.preset"])
+}
+
+/// Whether the head is the embedding.
+pub const fn tied(default: DefaultValue) -> Key {
+    Key::method(
+        "tie_word_embeddings",
+        Values::Bool,
+        default,
+        "Whether the output projection is the embedding.",
+    )
+    .reads(&[("true", "tied embeddings"), ("", "untied embeddings")])
+    .follows(&["model.preset"])
 }
 
 impl<F: Family> Kind for LanguageModel<F> {

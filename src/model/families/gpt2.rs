@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::Family;
 use crate::model::Operators;
-use crate::model::config::{ConfigError, ConfigFile, Dimension, dimensions, head_dim};
+use crate::model::config::{ConfigError, ConfigFile, Dimension, dimensions, head_dim, size, tied};
 use crate::model::language::parts::{DEVIATION, Linear, Norm, NormKind};
 use crate::model::language::{Block, Context, LayerCache, Outline, Positions, Shape, attend, batch_bytes};
 use crate::ops::attention::{self, HeadSizes, attention_packed};
@@ -18,6 +18,7 @@ use crate::ops::gelu::{self, gelu};
 use crate::ops::residual::residual;
 use crate::ops::{cross_entropy, embedding, norm};
 use crate::params::source::Source;
+use crate::words::key::{COUNT, DefaultValue, Key, LAYERS, POSITIVE, Section, Values};
 
 dimensions! {
     /// Dimensions of a GPT-2 decoder.
@@ -63,6 +64,46 @@ impl Family for Gpt2 {
         ("gpt2-large", include_str!("presets/gpt2-large.json")),
         ("gpt2-xl", include_str!("presets/gpt2-xl.json")),
     ];
+
+    const SECTION: Section = Section::of(
+        "model",
+        "kind",
+        &["gpt2"],
+        "LayerNorm, absolute positions, multi-head attention with biases and a GELU MLP.",
+        &[
+            size("hidden_size", COUNT, DefaultValue::Required, "Columns of the residual stream."),
+            size(
+                "intermediate_size",
+                COUNT,
+                DefaultValue::Depends("4 x hidden_size"),
+                "Columns inside the MLP.",
+            ),
+            size("num_hidden_layers", LAYERS, DefaultValue::Required, "Transformer blocks.").called("layers"),
+            size("num_attention_heads", COUNT, DefaultValue::Required, "Heads.").called("heads"),
+            size("vocab_size", COUNT, DefaultValue::Required, "Rows of the token embedding.")
+                .called("vocabulary")
+                .follows(&["model.preset", "data.vocab_size"]),
+            size("max_position_embeddings", COUNT, DefaultValue::Whole(1024), "Longest sequence, in tokens.")
+                .called("longest sequence"),
+            size(
+                "layer_norm_eps",
+                POSITIVE,
+                DefaultValue::Number(1e-5),
+                "Added to the variance before its root.",
+            ),
+            Key::method(
+                "positions",
+                Values::Words(&["learned", "sinusoidal"]),
+                DefaultValue::Word("learned"),
+                "Vectors that mark a token's position: parameters, or fixed sines and cosines.",
+            )
+            .reads(&[("", "{} positions")])
+            .follows(&["model.preset"]),
+            tied(DefaultValue::Bool(true)),
+        ],
+    );
+
+    const OPERATORS: &'static [&'static str] = &["gelu", "attention", "loss", "norm"];
 
     const DIMENSIONS: &'static [Dimension] = Gpt2Keys::DIMENSIONS;
 

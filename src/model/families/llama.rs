@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::Family;
 use crate::model::Operators;
-use crate::model::config::{ConfigError, ConfigFile, Dimension, dimensions, head_dim};
+use crate::model::config::{ConfigError, ConfigFile, Dimension, dimensions, head_dim, size, tied};
 use crate::model::language::parts::{Linear, Norm, NormKind};
 use crate::model::language::{Block, Context, LayerCache, Outline, Positions, Shape, attend, batch_bytes};
 use crate::ops::attention::{self, HeadSizes};
@@ -19,6 +19,7 @@ use crate::ops::rope::{self, rope};
 use crate::ops::swiglu::{self, swiglu};
 use crate::ops::{cross_entropy, embedding, norm};
 use crate::params::source::Source;
+use crate::words::key::{COUNT, DefaultValue, LAYERS, POSITIVE, Section, Values};
 
 dimensions! {
     /// Dimensions of a Llama-like decoder.
@@ -69,6 +70,57 @@ impl<const BIASES: bool> Family for LlamaLike<BIASES> {
     } else {
         &[("smollm2-135m", include_str!("presets/smollm2-135m.json"))]
     };
+
+    const SECTION: Section = Section::of(
+        "model",
+        "kind",
+        &["qwen2", "llama"],
+        "RMSNorm, rotary positions, grouped-query attention and SwiGLU; qwen2 with biases in attention.",
+        &[
+            size("hidden_size", COUNT, DefaultValue::Required, "Columns of the residual stream."),
+            size("intermediate_size", COUNT, DefaultValue::Required, "Columns inside the MLP."),
+            size("num_hidden_layers", LAYERS, DefaultValue::Required, "Transformer blocks.").called("layers"),
+            size("num_attention_heads", COUNT, DefaultValue::Required, "Query heads.").called("heads"),
+            size(
+                "num_key_value_heads",
+                COUNT,
+                DefaultValue::Depends("num_attention_heads"),
+                "Key and value heads; a divisor of the query heads.",
+            ),
+            size(
+                "head_dim",
+                COUNT,
+                DefaultValue::Depends("hidden_size / num_attention_heads"),
+                "Elements of one head; even.",
+            ),
+            size("vocab_size", COUNT, DefaultValue::Required, "Rows of the embedding.")
+                .called("vocabulary")
+                .follows(&["model.preset", "data.vocab_size"]),
+            size(
+                "max_position_embeddings",
+                COUNT,
+                DefaultValue::Depends("32768 of qwen2, 2048 of llama"),
+                "Longest sequence, in tokens.",
+            )
+            .called("longest sequence"),
+            size("rope_theta", POSITIVE, DefaultValue::Number(10_000.0), "Base of the rotary wavelengths."),
+            size(
+                "rms_norm_eps",
+                POSITIVE,
+                DefaultValue::Number(1e-6),
+                "Added to the mean square before its root.",
+            ),
+            tied(DefaultValue::Bool(false)),
+            size(
+                "attention_bias",
+                Values::Bool,
+                DefaultValue::Depends("true of qwen2, false of llama"),
+                "Whether the query, key and value projections have biases: a matter of the kind.",
+            ),
+        ],
+    );
+
+    const OPERATORS: &'static [&'static str] = &["swiglu", "attention", "loss", "norm", "rope"];
 
     const DIMENSIONS: &'static [Dimension] = LlamaKeys::DIMENSIONS;
 

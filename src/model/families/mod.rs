@@ -16,6 +16,7 @@ use super::Operators;
 use super::config::{ConfigError, ConfigFile, Dimension};
 use super::language::{Block, Outline};
 use crate::ops::cost::Setting;
+use crate::words::key::Section;
 
 /// A kind of language model.
 pub trait Family: Clone + Debug + PartialEq + Send + Sync + 'static {
@@ -24,6 +25,12 @@ pub trait Family: Clone + Debug + PartialEq + Send + Sync + 'static {
 
     /// Names of published sizes, with their `config.json`.
     const PRESETS: &'static [(&'static str, &'static str)];
+
+    /// The keys of its dimensions.
+    const SECTION: Section;
+
+    /// Its operators, by their names in `[ops]`.
+    const OPERATORS: &'static [&'static str];
 
     const DIMENSIONS: &'static [Dimension];
 

@@ -19,8 +19,6 @@ use crate::ops::cost::Setting;
 use crate::ops::dense::Arithmetic;
 use crate::ops::embedding::Ids;
 use crate::ops::{Level, Ops};
-use crate::recipe::Cell;
-use crate::words::Rule;
 
 /// How a network computes: the same weights, other arithmetic or other operators.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -84,37 +82,6 @@ pub fn attend([q, k, v]: [Tensor<2>; 3], context: &Context, cache: Option<LayerC
 /// labels.
 pub fn batch_bytes(setting: &Setting) -> u64 {
     9 * 4 * setting.tokens()
-}
-
-/// What no language model can run.
-pub(crate) fn check(cell: &Cell, shape: &Shape) -> Result<(), Rule> {
-    let positions = shape.max_positions;
-    if cell.train.seq_len > positions {
-        return Err(Rule::new(
-            &["train.seq_len", "model.max_position_embeddings"],
-            format!(
-                "train.seq_len = {} is longer than the model's {positions} positions",
-                cell.train.seq_len
-            ),
-            "make train.seq_len smaller, or model.max_position_embeddings larger",
-        ));
-    }
-    if cell.train.seq_len < 2 {
-        return Err(Rule::new(
-            &["train.seq_len"],
-            "a sequence of one token has no next token to predict",
-            "set train.seq_len to 2 or more",
-        ));
-    }
-    shape.check(cell)?;
-    if !shape.gated && cell.checkpoint.level != Level::Keep {
-        return Err(Rule::new(
-            &["checkpoint.level"],
-            "checkpoint.level is a choice of the SwiGLU operator, which GPT-2 does not have",
-            "remove checkpoint.level, or use kind = \"qwen2\" or \"llama\"",
-        ));
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -9,7 +9,6 @@ use super::axis::{from_zero, padded};
 use super::canvas::{ALARM, Canvas, Result, method_color};
 use super::legend::{Legend, Sign};
 use super::plot::{Area, Axis, Plot, Ticks};
-use crate::recipe::setting;
 
 /// Height of one cross.
 const STACK: i32 = 15;
@@ -39,7 +38,7 @@ fn sweep(comparison: &Comparison, key: &str) -> Option<Sweep> {
     let others: Vec<&String> = comparison.sizes.iter().filter(|other| *other != key).collect();
     let mut groups: Vec<Group> = Vec::new();
     for (i, line) in comparison.lines.iter().enumerate() {
-        let x = setting(&line.settings, key)?.as_f64()?;
+        let x = line.settings.get(key)?.as_f64()?;
         let named = |other: &&String| {
             let value = size_value(other, &line.settings).unwrap_or_else(|| "none".into());
             format!("{} {value}", size_name(other))

@@ -5,7 +5,9 @@ use std::path::Path;
 use burn::tensor::DType;
 
 use super::on_device;
-use crate::data::{Collated, Collator, Sampler, SamplerConfig, Samples, Tokenize, Tokenizer};
+use crate::data::{
+    Collated, Collator, Packed, Sampler, SamplerConfig, Samples, Standard, Tokenize, Tokenizer,
+};
 use crate::device::DeviceId;
 use crate::model::Network;
 use crate::model::config::{LanguageModel, from_hugging_face};
@@ -44,7 +46,7 @@ fn batch(collated: Collated) -> LmBatch {
 
 /// The packed batch, with the labels of one sample alone.
 fn packed(only: i32) -> LmBatch {
-    let mut collated = collate(Sampler::Packed, &[0, 1, 2, 3, 4]);
+    let mut collated = collate(Sampler::Packed(Packed::default()), &[0, 1, 2, 3, 4]);
     let numbers = collated.segments.as_ref().unwrap().numbers.clone();
     for (label, number) in collated.labels.iter_mut().zip(numbers) {
         *label = if number == only { *label } else { -100 };
@@ -61,10 +63,10 @@ fn results<F: Family>(network: &Decoder<F>, batch: &LmBatch) -> (f64, named::Nam
 
 fn check<F: Family>(network: &Decoder<F>) {
     for sample in 0..texts().len() as u32 {
-        let alone = batch(collate(Sampler::Standard, &[sample]));
+        let alone = batch(collate(Sampler::Standard(Standard {}), &[sample]));
         let (alone, gradients) = results(network, &alone);
         // Beside a longer sample it is padded.
-        let mut padded = collate(Sampler::Standard, &[4, sample]);
+        let mut padded = collate(Sampler::Standard(Standard {}), &[4, sample]);
         let width = padded.width;
         padded.labels[..width].fill(-100);
         let (padded, _) = results(network, &batch(padded));

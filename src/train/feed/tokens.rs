@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Feed;
 use super::prepared::{Prepared, finish, on_device};
 use crate::data::{
-    Collator, DataError, Dataset, Draws, LastSample, Loader, Part, Plan, Position, Sampler, SamplerConfig,
+    Collator, DataError, Dataset, Draws, Loader, Packed, Part, Plan, Position, Sampler, SamplerConfig,
     Tokenize,
 };
 use crate::device::{DeviceId, Staging};
@@ -50,8 +50,7 @@ impl Source {
     /// batch.
     fn held_out(cell: &Cell, data: &Dataset, trained: SamplerConfig) -> Result<(Self, Draws), DataError> {
         let packed = SamplerConfig {
-            sampler: Sampler::Packed,
-            last_sample: LastSample::Cut,
+            sampler: Sampler::Packed(Packed::default()),
             tokenize: Tokenize::Once,
             ..trained
         };

@@ -1,0 +1,199 @@
+//! The key table: every key of a cell, from the sections that the techniques own.
+//!
+//! The plan, labels, what counts as a size or as a method, `runner keys`, the schema for editors and the reference
+//! in `docs/` come from it.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use serde_json::Value;
+
+use super::sections::{Eval, Measure, TOP, Train};
+use crate::data::{Data, Sampler, SamplerConfig};
+use crate::model::Model;
+use crate::ops::{Checkpoint, Ops};
+use crate::optim::{OptimizerConfig, Schedule};
+use crate::precision::{Precision, ScalerConfig};
+use crate::residence::Offload;
+use crate::words::key::Role;
+use crate::words::{Key, Section, Settings};
+
+/// In the order in which they are read; sizes stand in labels in this order.
+const SECTIONS: &[&[Section]] = &[
+    &[Train::SECTION],
+    OptimizerConfig::SECTIONS,
+    Schedule::SECTIONS,
+    &[Data::SECTION, SamplerConfig::KEY, SamplerConfig::SECTION],
+    Sampler::SECTIONS,
+    Model::SECTIONS,
+    &[Precision::SECTION],
+    ScalerConfig::SECTIONS,
+    &[Checkpoint::SECTION, Ops::SECTION],
+    Offload::SECTIONS,
+    &[Eval::SECTION, Measure::SECTION, TOP],
+];
+
+/// A key in its section.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// Dotted, as in a grid.
+    pub path: String,
+    pub section: &'static Section,
+    pub key: &'static Key,
+}
+
+/// In the order in which they are read; once each, also where two kinds have one section.
+pub fn sections() -> impl Iterator<Item = &'static Section> {
+    let all = || SECTIONS.iter().copied().flatten();
+    all()
+        .enumerate()
+        .filter(move |(i, section)| !all().take(*i).any(|other| other == *section))
+        .map(|(_, section)| section)
+}
+
+/// Every key of every kind, in the order in which they are read.
+pub fn all() -> &'static [Entry] {
+    static ALL: LazyLock<Vec<Entry>> = LazyLock::new(|| {
+        let of = |section: &'static Section| {
+            section.keys.iter().map(move |key| Entry { path: section.path_of(key.name), section, key })
+        };
+        sections().flat_map(of).collect()
+    });
+    &ALL
+}
+
+impl Entry {
+    /// The dotted key that chooses whether this one is there.
+    pub fn chooser(&self) -> Option<String> {
+        self.section.kind.map(|kind| self.section.path_of(kind.key))
+    }
+
+    /// Whether cells with these settings have the key.
+    pub fn is_of(&self, settings: &Settings) -> bool {
+        let Some(kind) = self.section.kind else { return true };
+        match settings.get(&self.section.path_of(kind.key)).and_then(Value::as_str) {
+            Some(value) => kind.has(value),
+            None => false,
+        }
+    }
+}
+
+/// The key of this path, of whichever kind.
+pub fn find(path: &str) -> Option<&'static Entry> {
+    of_path(path).next()
+}
+
+/// The key of this path that cells with these settings have.
+pub fn of(path: &str, settings: &Settings) -> Option<&'static Entry> {
+    of_path(path).find(|entry| entry.is_of(settings))
+}
+
+/// Its place in the order in which keys are read.
+pub fn place(path: &str) -> usize {
+    all().iter().position(|entry| entry.path == path).unwrap_or(usize::MAX)
+}
+
+/// The values of a section's key that chooses its other keys.
+pub fn kinds(section: &str, key: &str) -> Vec<&'static str> {
+    let mut kinds = Vec::new();
+    for value in of_chooser(section, key).flat_map(|(_, values)| values) {
+        if !kinds.contains(value) {
+            kinds.push(*value);
+        }
+    }
+    kinds
+}
+
+/// The keys that are there by another key of their section, and whether by some of its values alone.
+pub fn chosen_by(section: &str, key: &str) -> impl Iterator<Item = (&'static str, bool)> {
+    of_chooser(section, key)
+        .flat_map(|(section, values)| section.keys.iter().map(move |key| (key.name, !values.is_empty())))
+}
+
+fn of_chooser(path: &str, key: &str) -> impl Iterator<Item = (&'static Section, &'static [&'static str])> {
+    sections().filter_map(move |section| {
+        let kind = section.kind.filter(|kind| section.path == path && kind.key == key)?;
+        Some((section, kind.values))
+    })
+}
+
+/// Whether a key is of the problem (compared at equal values) rather than a choice of method (compared with one
+/// another). Text is of the problem: losses on other text, or in other tokens, do not compare; how it is sampled
+/// and loaded is a method.
+pub fn is_size(path: &str) -> bool {
+    has_role(path, &[Role::Size, Role::Repetition])
+}
+
+/// Whether another value is the same problem once more.
+pub fn is_repetition(path: &str) -> bool {
+    has_role(path, &[Role::Repetition])
+}
+
+/// Whether a key says which implementation of an operator runs.
+pub fn is_operator(path: &str) -> bool {
+    has_role(path, &[Role::Operator])
+}
+
+fn has_role(path: &str, roles: &[Role]) -> bool {
+    find(path).is_some_and(|entry| roles.contains(&entry.key.role))
+}
+
+/// Dotted keys that differ between any two of `settings`; a key that only some have differs too, unless those
+/// have its default.
+pub fn swept(settings: &[Settings]) -> Vec<String> {
+    let keys: std::collections::BTreeSet<&String> = settings.iter().flat_map(|s| s.keys()).collect();
+    let differs = |key: &str| settings.windows(2).any(|pair| pair[0].get(key) != pair[1].get(key));
+    let by_default = |key: &str| settings.iter().all(|s| s.get(key).is_none_or(|v| is_default(key, v, s)));
+    keys.into_iter().filter(|key| differs(key) && !by_default(key)).cloned().collect()
+}
+
+/// Whether a value is what counts where the key is not written.
+fn is_default(path: &str, value: &Value, settings: &Settings) -> bool {
+    of(path, settings)
+        .and_then(|entry| entry.key.default.value())
+        .is_some_and(|default| same(value, &default))
+}
+
+/// 0 and 0.0 are the same value.
+pub fn same(a: &Value, b: &Value) -> bool {
+    match (a.as_f64(), b.as_f64()) {
+        (Some(a), Some(b)) => a == b,
+        _ => a == b,
+    }
+}
+
+/// Whether the values of a key follow from those of a key that decides it: SGD has a momentum and AdamW betas, and
+/// a preset its sizes. What must be written does not follow from a kind.
+pub fn goes_along(path: &str, settings: &[Settings]) -> bool {
+    let kinds = of_path(path).filter(|entry| {
+        let of_some = entry.section.kind.is_some_and(|kind| !kind.values.is_empty());
+        of_some && !entry.key.default.is_required()
+    });
+    // Without a kind there is no such key; without a preset its sizes are free.
+    let mut kinds = kinds.filter_map(Entry::chooser);
+    kinds.any(|kind| goes_with(path, &kind, settings))
+        || deciders(path)
+            .any(|key| settings.iter().all(|s| s.contains_key(key)) && goes_with(path, key, settings))
+}
+
+/// The keys that decide a key's value where it is not written.
+pub fn deciders(path: &str) -> impl Iterator<Item = &'static str> {
+    of_path(path).flat_map(|entry| entry.key.follows.iter().copied())
+}
+
+fn of_path(path: &str) -> impl Iterator<Item = &'static Entry> {
+    all().iter().filter(move |entry| entry.path == path)
+}
+
+/// Whether cells with an equal `leader` have equal values of `key`.
+fn goes_with(key: &str, leader: &str, settings: &[Settings]) -> bool {
+    let mut by_leader: BTreeMap<Option<String>, Option<&Value>> = BTreeMap::new();
+    settings.iter().all(|s| {
+        let leader = s.get(leader).map(Value::to_string);
+        *by_leader.entry(leader).or_insert(s.get(key)) == s.get(key)
+    })
+}
+
+#[cfg(test)]
+#[path = "keys_tests.rs"]
+mod tests;

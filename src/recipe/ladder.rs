@@ -1,0 +1,63 @@
+//! `[[ladder]]`: cells that each add settings to those of the cell before.
+
+use serde::Deserialize;
+use toml::Spanned;
+use toml::de::{DeString, DeValue, Deserializer};
+
+use super::diagnostic::{RecipeError, Source};
+use super::grid::{Combination, axes};
+use super::report::Stage;
+
+const SET: &str = "set";
+
+/// The settings of each rung, those of the rungs before it among them, and its name.
+///
+/// # Errors
+/// A ladder of another type, or a rung without a name or with several values of a key.
+pub fn expand<'i>(
+    (name, rungs): (Spanned<DeString<'i>>, Spanned<DeValue<'i>>),
+    source: &Source,
+) -> Result<Vec<(Combination<'i>, Option<Stage>)>, RecipeError> {
+    let wrong_type = |span| {
+        source.at(
+            Some(span),
+            "`ladder` must be a list of tables, one for each rung".into(),
+            "write [[ladder]] followed by stage = \"...\" and set = { \"precision.compute\" = \"bf16\" }"
+                .into(),
+        )
+    };
+    let DeValue::Array(rungs) = rungs.into_inner() else { return Err(wrong_type(name.span())) };
+    let mut so_far = Combination::new();
+    let mut out = Vec::with_capacity(rungs.len());
+    for rung in rungs {
+        let span = rung.span();
+        let DeValue::Table(mut rung) = rung.into_inner() else { return Err(wrong_type(span)) };
+        if let Some((set, values)) = rung.remove_entry(SET) {
+            let DeValue::Table(values) = values.into_inner() else {
+                return Err(source.at(
+                    Some(set.span()),
+                    "`set` must be a table of keys and values".into(),
+                    "write set = { \"precision.compute\" = \"bf16\" }".into(),
+                ));
+            };
+            for (key, mut values) in axes(values, source)? {
+                if values.len() != 1 {
+                    return Err(source.at(
+                        Some(key.span()),
+                        format!("the rung has {} values of `{}`", values.len(), key.get_ref()),
+                        "give it one: a ladder has one cell for each rung".into(),
+                    ));
+                }
+                so_far.retain(|(earlier, _)| earlier.get_ref() != key.get_ref());
+                so_far.push((key, values.remove(0)));
+            }
+        }
+        let stage = Stage::deserialize(Deserializer::from(Spanned::new(span, rung)))
+            .map_err(|e| source.toml_error(&e, &[SET]))?;
+        out.push((so_far.clone(), Some(stage)));
+    }
+    if out.is_empty() {
+        return Err(wrong_type(name.span()));
+    }
+    Ok(out)
+}

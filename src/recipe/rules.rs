@@ -1,0 +1,301 @@
+//! Every rule over more than one section: what cannot go together, and what has no effect beside something else.
+//! Rules over one section stand with it.
+
+use super::cell::Cell;
+use crate::data::{Data, Rows, Split, TokenizerSource};
+use crate::device::{DeviceId, Target};
+use crate::measure::{check_elements, elements};
+use crate::model::Model;
+use crate::model::language::Shape;
+use crate::ops::{Level, Operator};
+use crate::optim::OptimizerConfig;
+use crate::recipe::Train;
+use crate::residence::Memory;
+use crate::words::{Compute, Rule};
+
+type Checked = Result<(), Rule>;
+
+/// Checks each section, and then all together. `written`: whether a dotted key stands in the recipe.
+pub(super) fn check(cell: &Cell, written: impl Fn(&str) -> bool) -> Checked {
+    cell.precision.check()?;
+    cell.offload.check()?;
+    let sampler = cell.data.sampler();
+    sampler.check()?;
+    let rules: [fn(&Cell) -> Checked; 9] =
+        [operators, scaler, histogram, offload, text, epochs, evaluation, sequences, sizes];
+    rules.into_iter().try_for_each(|rule| rule(cell))?;
+    cell.train.check()?;
+    if sampler.num_workers == 0 && written("data.prefetch_factor") {
+        return Err(Rule::new(
+            &["data.prefetch_factor"],
+            "`prefetch_factor` has no effect with num_workers = 0: no batch is ready ahead of the loop",
+            "remove it, or set num_workers to 1",
+        ));
+    }
+    Ok(())
+}
+
+/// What cannot run on the device.
+pub(super) fn on_device(cell: &Cell, device: DeviceId, target: &Target) -> Checked {
+    match device {
+        DeviceId::Cpu if cell.precision.compute == Compute::Tf32 => Err(Rule::new(
+            &["precision.compute"],
+            "tf32 is a format of NVIDIA's tensor cores; the CPU has none",
+            "use compute = \"fp32\" on the CPU, or device = \"cuda:0\"",
+        )),
+        DeviceId::Cpu if cell.ops.fusion => Err(Rule::new(
+            &["ops.fusion"],
+            "ops.fusion joins kernels of a GPU, and this cell runs on the CPU",
+            "remove ops.fusion, or use device = \"cuda:0\"",
+        )),
+        DeviceId::Cuda(_) if cell.measure.warmup == 0 => Err(Rule::new(
+            &["measure.warmup"],
+            "a cell on CUDA needs a warm-up step: kernels are compiled and memory is observed in it",
+            "set measure.warmup to 1 or more",
+        )),
+        DeviceId::Cpu | DeviceId::Cuda(_) => target.check(device, cell.precision.compute),
+    }
+}
+
+/// What the files that are here cannot give.
+pub(super) fn files(cell: &Cell) -> Checked {
+    if let (Data::Text { tokenizer: TokenizerSource::Path(path), .. }, Some(folder)) =
+        (&cell.data, cell.model.weights_folder())
+        && path == folder
+        && !folder.join("tokenizer.json").exists()
+    {
+        return Err(Rule::new(
+            &["data.tokenizer", "model.weights"],
+            format!(
+                "{} holds no tokenizer.json, and other tokens mean nothing to its weights",
+                folder.display()
+            ),
+            "name the tokenizer.json that belongs to them in data.tokenizer",
+        ));
+    }
+    cell.data.check_files(cell.eval.is_some())
+}
+
+/// `[ops]` and `[checkpoint]` with `[model]` and `[offload]`.
+fn operators(cell: &Cell) -> Checked {
+    let has = cell.model.operator_names();
+    let unused = |(name, way): &(&str, Operator)| *way == Operator::Plain && !has.contains(name);
+    if let Some((name, _)) = cell.ops.all().into_iter().find(unused) {
+        return Err(Rule::new(
+            &["ops.swiglu", "ops.attention", "ops.loss", "ops.norm", "ops.rope", "ops.gelu"],
+            format!("ops.{name} = \"plain\" has no effect: this network does not have that operator"),
+            format!("remove ops.{name}"),
+        ));
+    }
+    if cell.ops.fusion && cell.offload.moves() {
+        return Err(Rule::new(
+            &["ops.fusion", "offload.strategy"],
+            "ops.fusion does not go with offload: an operator that waits to be fused could read its block after \
+             the next one has taken the place",
+            "remove ops.fusion, or use offload.strategy = \"none\"",
+        ));
+    }
+    let level = cell.checkpoint.level;
+    if cell.ops.swiglu == Operator::Plain && level != Level::Keep {
+        return Err(Rule::new(
+            &["checkpoint.level", "ops.swiglu"],
+            format!("checkpoint.level = {level} has no effect with ops.swiglu = \"plain\""),
+            "plain autodiff decides by itself what it keeps: use level 0 with it, or ops.swiglu = \"custom\"",
+        ));
+    }
+    if !has.contains(&"swiglu") && level != Level::Keep {
+        return Err(Rule::new(
+            &["checkpoint.level"],
+            "checkpoint.level is a choice of the SwiGLU operator, which GPT-2 does not have",
+            "remove checkpoint.level, or use kind = \"qwen2\" or \"llama\"",
+        ));
+    }
+    Ok(())
+}
+
+/// `precision.scaler` with `train.optimizer` and `[offload]`.
+fn scaler(cell: &Cell) -> Checked {
+    if cell.precision.scaler.is_none() {
+        return Ok(());
+    }
+    if matches!(cell.train.optimizer, OptimizerConfig::None(_)) {
+        return Err(Rule::new(
+            &["precision.scaler"],
+            "a gradient scaler has no effect without an optimizer: there is no step to skip",
+            "remove precision.scaler, or set train.optimizer",
+        ));
+    }
+    if cell.offload.moves() || cell.offload.optimizer == Memory::Host {
+        return Err(Rule::new(
+            &["precision.scaler"],
+            "a gradient scaler skips whole updates on the device, and offloaded blocks are updated one by one",
+            "remove precision.scaler and use compute = \"bf16\", or set offload.strategy = \"none\"",
+        ));
+    }
+    Ok(())
+}
+
+/// `[measure]` with `[offload]`.
+fn histogram(cell: &Cell) -> Checked {
+    if cell.measure.gradient_histogram && cell.offload.moves() {
+        return Err(Rule::new(
+            &["measure.gradient_histogram"],
+            "a histogram counts gradients on the device; those of offloaded blocks go to the host",
+            "remove measure.gradient_histogram, or set offload.strategy = \"none\"",
+        ));
+    }
+    Ok(())
+}
+
+/// `[offload]` with `[model]` and `train.optimizer`.
+fn offload(cell: &Cell) -> Checked {
+    if cell.offload.moves() && cell.model.decoder().is_none() {
+        return Err(Rule::new(
+            &["offload.strategy"],
+            "offload moves the transformer blocks of a language model; the swiglu network has none",
+            "remove the section, or use model.kind = \"gpt2\", \"qwen2\" or \"llama\"",
+        ));
+    }
+    let on_host = || cell.train.optimizer.rule().is_some_and(|rule| rule.on_host().is_some());
+    if cell.offload.optimizer == Memory::Host && !on_host() {
+        return Err(Rule::new(
+            &["offload.optimizer", "train.optimizer"],
+            "offload.optimizer = \"host\" runs AdamW on the host, and this cell has another optimizer or none",
+            "remove offload.optimizer, or use train.optimizer = { kind = \"adamw\", lr = 1e-3 }",
+        ));
+    }
+    Ok(())
+}
+
+/// What only language models have.
+fn text(cell: &Cell) -> Checked {
+    if cell.model.decoder().is_some() {
+        return Ok(());
+    }
+    let refused = [
+        ("data", !cell.data.is_random()),
+        ("eval", cell.eval.is_some()),
+        ("precision.autocast", cell.precision.autocast),
+    ];
+    match refused.into_iter().find(|(_, written)| *written) {
+        None => Ok(()),
+        Some((key, _)) => Err(Rule::new(
+            &[key],
+            format!("`{key}` is for language models; the swiglu network has a fixed random problem"),
+            format!("remove `{key}`, or use model.kind = \"gpt2\", \"qwen2\" or \"llama\""),
+        )),
+    }
+}
+
+/// `[measure]` with `data.sampler`.
+fn epochs(cell: &Cell) -> Checked {
+    if cell.measure.length.steps().is_none() && !cell.data.sampler().sampler.keeps_samples() {
+        return Err(Rule::new(
+            &["measure.epochs"],
+            "an epoch is one pass over the samples of data.sampler, and this cell has none",
+            "set measure.steps in its place, or data.sampler to \"padded\", \"standard\", \"balanced\" or \
+             \"packed\"",
+        ));
+    }
+    Ok(())
+}
+
+/// `[data]` with `[eval]`.
+fn evaluation(cell: &Cell) -> Checked {
+    match &cell.data {
+        Data::Text { eval_split, .. } if cell.eval.is_none() && *eval_split != Split::HELD_OUT => {
+            Err(Rule::new(
+                &["data.eval_split"],
+                "data.eval_split has no effect without [eval]: nothing is evaluated",
+                "remove data.eval_split, or add [eval] with every = 25",
+            ))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// `train.seq_len` with `[model]` and `[data]`.
+fn sequences(cell: &Cell) -> Checked {
+    let seq_len = cell.train.seq_len;
+    let Some(Shape { max_positions: positions, .. }) = cell.model.decoder() else { return Ok(()) };
+    if seq_len > positions {
+        return Err(Rule::new(
+            &["train.seq_len", "model.max_position_embeddings"],
+            format!("train.seq_len = {seq_len} is longer than the model's {positions} positions"),
+            "make train.seq_len smaller, or model.max_position_embeddings larger",
+        ));
+    }
+    if seq_len < 2 {
+        return Err(Rule::new(
+            &["train.seq_len"],
+            "a sequence of one token has no next token to predict",
+            "set train.seq_len to 2 or more",
+        ));
+    }
+    let sampler = cell.data.sampler();
+    let multiple = sampler.pad_to_multiple_of;
+    if sampler.sampler.rows() != Rows::Longest && !seq_len.is_multiple_of(multiple) {
+        return Err(Rule::new(
+            &["data.pad_to_multiple_of", "train.seq_len"],
+            format!(
+                "this sampler makes rows of train.seq_len = {seq_len} tokens, not a multiple of {multiple}"
+            ),
+            format!("make train.seq_len a multiple of {multiple}, or remove data.pad_to_multiple_of"),
+        ));
+    }
+    Ok(())
+}
+
+/// Sizes that are too large for the arithmetic of estimates.
+fn sizes(cell: &Cell) -> Checked {
+    let Train { batch_size, seq_len, accumulation_steps, .. } = cell.train;
+    let train = [
+        ("train.batch_size", batch_size),
+        ("train.seq_len", seq_len),
+        ("train.accumulation_steps", accumulation_steps),
+    ];
+    let (tensors, model) = match (&cell.model, cell.model.decoder()) {
+        (Model::Swiglu(network), _) => {
+            let (hidden, inner, layers) =
+                (network.hidden_size, network.intermediate_size, network.num_hidden_layers);
+            let tensors = elements(&[
+                &[layers, hidden, inner],
+                &[batch_size, seq_len, accumulation_steps, hidden],
+                &[batch_size, seq_len, layers, hidden],
+                &[batch_size, seq_len, layers, inner],
+            ]);
+            let sizes = [
+                ("model.hidden_size", hidden),
+                ("model.intermediate_size", inner),
+                ("model.num_hidden_layers", layers),
+            ];
+            (tensors, sizes.to_vec())
+        }
+        (_, Some(shape)) => {
+            let packed = cell.data.is_packed();
+            // Only composed attention holds the scores of all tokens.
+            let squares = if cell.ops.attention == Operator::Plain { shape.layers } else { 0 };
+            let rows = if packed { batch_size } else { 1 };
+            let tensors = elements(&[
+                &[shape.parameters as usize],
+                &[batch_size, seq_len, accumulation_steps],
+                &[batch_size, seq_len, shape.vocab_size],
+                &[batch_size, seq_len, shape.layers, shape.hidden_size],
+                &[batch_size, seq_len, shape.layers, shape.intermediate_size],
+                &[batch_size, seq_len, shape.layers, shape.heads, shape.head_dim],
+                &[batch_size, seq_len, squares, shape.heads, rows, seq_len],
+            ]);
+            let sizes = [
+                ("model.vocab_size", shape.vocab_size),
+                ("model.hidden_size", shape.hidden_size),
+                ("model.intermediate_size", shape.intermediate_size),
+                ("model.num_hidden_layers", shape.layers),
+                ("model.num_attention_heads", shape.heads),
+                ("model.head_dim", shape.head_dim),
+            ];
+            (tensors, sizes.to_vec())
+        }
+        (_, None) => unreachable!("every other model is a decoder"),
+    };
+    check_elements(tensors, &[model, train.to_vec()].concat())
+}
