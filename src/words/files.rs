@@ -28,6 +28,35 @@ pub fn write_whole(folder: &Path, name: Option<&str>, bytes: &[u8]) -> io::Resul
     File::open(folder)?.sync_all()
 }
 
+/// Writes a folder that is there whole or not at all, in the place of one that may be there. `fill` gets the path
+/// of an empty one.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn write_folder(folder: &Path, fill: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
+    let parent = folder.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    fs::create_dir_all(parent)?;
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".writing-").suffix(UNFINISHED);
+    let unfinished = builder.permissions(Permissions::from_mode(0o777)).tempdir_in(parent)?;
+    fill(unfinished.path())?;
+    for file in fs::read_dir(unfinished.path())? {
+        File::open(file?.path())?.sync_all()?;
+    }
+    File::open(unfinished.path())?.sync_all()?;
+    let before = builder.tempdir_in(parent)?;
+    let aside = before.path().join("before");
+    if folder.exists() {
+        fs::rename(folder, &aside)?;
+    }
+    if let Err(e) = fs::rename(unfinished.path(), folder) {
+        // With nothing aside there is nothing to put back.
+        let _ = fs::rename(&aside, folder);
+        return Err(e);
+    }
+    File::open(parent)?.sync_all()
+}
+
 /// Removes what dead runs left unfinished. A run that is alive now has younger files.
 pub fn remove_stale(folder: &Path) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {

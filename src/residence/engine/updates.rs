@@ -137,7 +137,8 @@ impl ParameterStore for Engine {
 
     fn value(&mut self, name: &str) -> Option<TensorData> {
         let parts = |block: usize| (0..self.layouts[block].parts.len()).map(move |i| (block, i));
-        let (block, i) = (0..self.size.blocks).flat_map(parts).find(|(block, i)| self.name(*block, *i) == name)?;
+        let (block, i) =
+            (0..self.size.blocks).flat_map(parts).find(|(block, i)| self.name(*block, *i) == name)?;
         Some(self.part(Side::Weights, block, i))
     }
 
