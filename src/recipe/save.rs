@@ -31,7 +31,7 @@ impl Save {
         &[
             Key::method(
                 "weights",
-                Values::Path(&[]),
+                Values::Text,
                 DefaultValue::Nothing,
                 "Folder for the weights after the last step, as Hugging Face stores them; `{seed}` in it is the \
                  cell's seed, and so on.",
@@ -39,7 +39,7 @@ impl Save {
             .called("saved weights"),
             Key::method(
                 "state",
-                Values::Path(&[]),
+                Values::Text,
                 DefaultValue::Nothing,
                 "Folder for the state of training, from which an interrupted cell goes on; `{seed}` as above.",
             )

@@ -1,6 +1,7 @@
 //! A cell that is interrupted and resumed ends as one that was not.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
+use std::path::Path;
 
 use super::*;
 use crate::measure::Measurement;
@@ -84,13 +85,14 @@ fn adamw_resumes_on_the_host_and_between_slots() {
 #[test]
 fn momentum_resumes_between_slots() {
     let sgd = "optimizer = { kind = \"sgd\", lr = 0.1, momentum = 0.9 }\naccumulation_steps = 3\n";
-    resumes(GPT2, sgd, "[offload]\nstrategy = \"sequential\"\n");
+    resumes(GPT2, sgd, "[offload]\nstrategy = \"function\"\n");
 }
 
 /// The first step overflows, and the scale doubles after every three.
 #[test]
 fn a_scaler_resumes() {
-    let scaler = "[precision]\nscaler = { kind = \"dynamic\", init_scale = 1e38, growth_interval = 3 }\n";
+    let scaler = "[precision]\ncompute = \"fp16\"\nscaler = { kind = \"dynamic\", init_scale = 16777216, \
+                  growth_interval = 3 }\n";
     let folder = tempfile::tempdir().unwrap();
     let measurement = run(&cell(folder.path(), GPT2, ADAMW, scaler), None).expect("it ends");
     assert!(measurement.scaler.expect("it has one").skipped > 0);
@@ -99,8 +101,8 @@ fn a_scaler_resumes() {
 
 #[test]
 fn samplers_resume_in_their_epoch() {
-    for sampler in ["packed", "balanced", "blocks"] {
-        let data = format!("{TEXT}sampler = \"{sampler}\"\n[eval]\nevery = 3\nbatches = 1\n");
+    for sampler in ["\"packed\"", "\"balanced\"\nk = 8\nnum_workers = 2", "\"blocks\""] {
+        let data = format!("{TEXT}sampler = {sampler}\n[eval]\nevery = 3\nbatches = 1\n");
         resumes(GPT2, &format!("{ADAMW}accumulation_steps = 2\n"), &data);
     }
 }

@@ -1,4 +1,4 @@
-//! Files that are there whole or not at all, whatever happens to the runner: written under another
+//! Files and folders that are there whole or not at all, whatever happens to the runner: written under another
 //! name, then renamed.
 
 use std::fs::{self, File, Permissions};
@@ -36,6 +36,7 @@ pub fn write_whole(folder: &Path, name: Option<&str>, bytes: &[u8]) -> io::Resul
 pub fn write_folder(folder: &Path, fill: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
     let parent = folder.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     fs::create_dir_all(parent)?;
+    remove_stale(parent);
     let mut builder = tempfile::Builder::new();
     builder.prefix(".writing-").suffix(UNFINISHED);
     let unfinished = builder.permissions(Permissions::from_mode(0o777)).tempdir_in(parent)?;
@@ -63,8 +64,9 @@ pub fn remove_stale(folder: &Path) {
         let unfinished = entry.file_name().to_string_lossy().ends_with(UNFINISHED);
         let age = entry.metadata().and_then(|m| m.modified()).ok().and_then(|at| at.elapsed().ok());
         if unfinished && age.is_some_and(|age| age > STALE) {
-            // Only tidiness: a file that cannot be removed disturbs nothing.
-            let _ = fs::remove_file(entry.path());
+            let path = entry.path();
+            // Only tidiness: what cannot be removed disturbs nothing.
+            let _ = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
         }
     }
 }
