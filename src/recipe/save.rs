@@ -147,3 +147,7 @@ pub(super) fn check_apart(cells: &[Cell], swept: &[String]) -> Result<(), Rule> 
     }
     Ok(())
 }
+
+#[cfg(test)]
+#[path = "save_tests.rs"]
+mod tests;

@@ -364,37 +364,3 @@ fn a_grid_for_the_cpu_takes_the_place_of_a_ladder() {
     let recipe = Recipe::parse(&source).unwrap_or_else(|e| panic!("{}", draw(&e)));
     assert_eq!((recipe.cells.len(), recipe.report.ladder.len()), (2, 2));
 }
-
-const GPT2: &str = "title = \"t\"\ndevice = \"cpu\"\n[model]\nkind = \"gpt2\"\nvocab_size = 50\nhidden_size = 8\n\
-                    num_hidden_layers = 1\nnum_attention_heads = 2\n[train]\nbatch_size = 1\nseq_len = 4\n";
-
-#[test]
-fn folders_of_saved_weights_hold_the_values_in_their_names() {
-    let text =
-        format!("{GPT2}[save]\nweights = \"out/{{seed}}-{{offload.strategy}}\"\n[grid]\nseed = [1, 2]\n");
-    let cells = parse(&text).unwrap_or_else(|e| panic!("{}", draw(&e))).cells;
-    let folders = cells.iter().map(|cell| Folders::of(cell).unwrap().weights.unwrap());
-    assert_eq!(folders.collect::<Vec<_>>(), ["out/1-none", "out/2-none"].map(PathBuf::from));
-    assert_eq!(cells[0].settings()["save.weights"], "out/{seed}-{offload.strategy}");
-}
-
-#[test]
-fn what_cannot_be_saved_is_refused() {
-    let save = |keys: &str| format!("{GPT2}[save]\n{keys}");
-    let two = save("weights = \"out\"\n[grid]\nseed = [1, 2]\n");
-    says(&two, &["cells 1 and 2 would both write to \"out\"", "out/{seed}"]);
-    says(&save("weights = \"a\"\nstate = \"a\"\nevery = 2\n"), &["to hold the weights and the state"]);
-    says(&save("weights = \"{sed}\"\n"), &["is no key that this cell has"]);
-    says(&save(""), &["says nothing to save"]);
-    says(&save("every = 2\n"), &["no effect without a folder for the state"]);
-    says(&save("state = \"a\"\n"), &["how often"]);
-    says(&format!("{BASE}[save]\nweights = \"a\"\n"), &["`save` is for language models"]);
-    let sinusoidal = save("weights = \"a\"\n").replace("[train]", "positions = \"sinusoidal\"\n[train]");
-    says(&sinusoidal, &["has learned positions"]);
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("thesis.tex"), "").unwrap();
-    let taken = save(&format!("weights = \"{}\"\n", folder.path().display()));
-    says(&taken, &["holds thesis.tex", "not written over", "another folder"]);
-    std::fs::rename(folder.path().join("thesis.tex"), folder.path().join("config.json")).unwrap();
-    says(&taken, &["weights that the runner has not written"]);
-}

@@ -83,13 +83,7 @@ fn run<K: Kind<Network: Build>>(
     }
     let earlier_seconds = state.map_or(0.0, |state| run.resume(state));
     let run_seconds = run.steps(earlier_seconds)?;
-    if let Some(folder) = &folders.weights {
-        let written = check_free(folder).map_err(std::io::Error::other);
-        let written = written.and_then(|()| write_folder(folder, |folder| run.training.write_model(folder)));
-        written.unwrap_or_else(|e| {
-            refuse(format!("the weights cannot be written to {}: {e}", folder.display()))
-        });
-    }
+    folders.weights.iter().for_each(|folder| run.save_weights(folder));
 
     let loading = sampled.then(|| run.loading(run_seconds));
     let Run { mut training, meter, states, resumed, .. } = run;
@@ -147,7 +141,15 @@ impl<N: Build> Run<'_, N> {
         run_seconds
     }
 
-    /// Writes the state where it is time to; `run_seconds`: of the measured steps so far.
+    /// Of the last measured step: steps that are recorded later change weights too.
+    fn save_weights(&mut self, folder: &Path) {
+        let free = check_free(folder).map_err(std::io::Error::other);
+        let written = free.and_then(|()| write_folder(folder, |folder| self.training.write_model(folder)));
+        let failed = |e| format!("the weights cannot be written to {}: {e}", folder.display());
+        written.map_err(failed).unwrap_or_else(|e| refuse(e));
+    }
+
+    /// Writes the state; `run_seconds`: of the measured steps so far.
     fn save_state(&mut self, run_seconds: f64) -> Result<(), Stop> {
         let Some(states) = &self.states else { return Ok(()) };
         let measured = self.meter.so_far()?;
