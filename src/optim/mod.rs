@@ -22,56 +22,65 @@ pub use sgd::Sgd;
 
 use crate::device::DeviceId;
 use crate::ops::wide;
-use crate::words::key::{DefaultValue::Word, Key, Section, Values};
+use crate::words::key::{DefaultValue::Word, Key, Section, Values, kinds};
 use host::{HostOptimizer, HostRule, Work};
 
-/// `train.optimizer`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum OptimizerConfig {
-    /// No update: a step is forward and backward alone.
-    None(NoKeys),
-    Sgd(Sgd),
-    AdamW(AdamW),
+kinds! {
+    /// `train.optimizer`
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum OptimizerConfig: Updates {
+        None(NoUpdate),
+        Sgd(Sgd),
+        AdamW(AdamW),
+    }
 }
 
-/// A kind without keys of its own.
+/// What the kinds of optimizers have in common.
+pub trait Updates {
+    /// `None`: there is no update.
+    fn rule(&self) -> Option<Box<dyn Rule>>;
+}
+
+impl<R: Rule + Clone + 'static> Updates for R {
+    fn rule(&self) -> Option<Box<dyn Rule>> {
+        Some(Box::new(self.clone()))
+    }
+}
+
+/// A step is forward and backward alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct NoKeys {}
+pub struct NoUpdate {}
+
+impl NoUpdate {
+    pub const SECTION: Section = Section::of(
+        "train.optimizer",
+        "kind",
+        &["none"],
+        "No update: a step is forward and backward alone.",
+        &[],
+    );
+}
+
+impl Updates for NoUpdate {
+    fn rule(&self) -> Option<Box<dyn Rule>> {
+        None
+    }
+}
 
 impl Default for OptimizerConfig {
     fn default() -> Self {
-        Self::None(NoKeys {})
+        Self::None(NoUpdate {})
     }
 }
 
 impl OptimizerConfig {
-    pub const SECTIONS: &[Section] = &[
-        Section::new(
-            "train.optimizer",
-            "What updates the weights.",
-            &[Key::method("kind", Values::Kinds, Word("none"), "Which optimizer.")],
-        ),
-        Section::of(
-            "train.optimizer",
-            "kind",
-            &["none"],
-            "No update: a step is forward and backward alone.",
-            &[],
-        ),
-        Sgd::SECTION,
-        AdamW::SECTION,
-    ];
-
-    /// `None`: there is no update.
-    pub fn rule(&self) -> Option<Box<dyn Rule>> {
-        match self.clone() {
-            Self::None(_) => None,
-            Self::Sgd(rule) => Some(Box::new(rule)),
-            Self::AdamW(rule) => Some(Box::new(rule)),
-        }
-    }
+    pub const KEY: Section = Section::new(
+        "train.optimizer",
+        "What updates the weights.",
+        &[Key::method("kind", Values::Kinds, Word("none"), "Which optimizer.")],
+    );
 
     /// Bytes that the optimizer keeps between steps of so many parameters.
     pub fn state_bytes(&self, elements: u64) -> u64 {

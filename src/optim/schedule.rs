@@ -2,7 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::NoKeys;
 use crate::words::key::{COUNT_OR_ZERO, DefaultValue, FRACTION, Key, Section, Values};
 use crate::words::values;
 
@@ -10,7 +9,7 @@ use crate::words::values;
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Schedule {
-    Constant(NoKeys),
+    Constant(Constant),
     Cosine(Cosine),
 }
 
@@ -31,9 +30,14 @@ pub struct Cosine {
     pub final_fraction: f64,
 }
 
+/// The same rate in every step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Constant {}
+
 impl Default for Schedule {
     fn default() -> Self {
-        Self::Constant(NoKeys {})
+        Self::Constant(Constant {})
     }
 }
 

@@ -22,6 +22,7 @@ use crate::words::{Key, Section, Settings};
 /// In the order in which they are read; sizes stand in labels in this order.
 const SECTIONS: &[&[Section]] = &[
     &[Train::SECTION],
+    &[OptimizerConfig::KEY],
     OptimizerConfig::SECTIONS,
     Schedule::SECTIONS,
     &[Data::SECTION, SamplerConfig::KEY, SamplerConfig::SECTION],
