@@ -95,6 +95,14 @@ impl Meter for CpuMeter {
         divergence(&self.result.losses)
     }
 
+    fn so_far(&mut self) -> Result<Measured, Stop> {
+        Ok(self.result.clone())
+    }
+
+    fn resume(&mut self, earlier: Measured) {
+        self.result = earlier;
+    }
+
     fn finish(mut self: Box<Self>, proof: &dyn Fn() -> Tensor<1>) -> Result<Measured, Stop> {
         self.result.memory.host = alloc::uncounted();
         self.result.memory.process_rss_peak = process_peak_rss();

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::Samples;
 
 /// What a batch came to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     pub samples: u64,
     /// Samples that the sampler left out.
@@ -31,7 +31,7 @@ impl std::ops::AddAssign for Counts {
 }
 
 /// Of one step.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Load {
     pub counts: Counts,
     /// Seconds the training loop waited for the step's batches to be ready on the host.

@@ -62,7 +62,7 @@ pub enum Stop {
 }
 
 /// What the steps cost.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
     /// Seconds by [`Phase`], one a measured step.
     pub seconds: [Vec<f64>; 3],
@@ -105,6 +105,15 @@ pub trait Meter {
 
     /// Whether what is known of the losses so far ends the cell.
     fn stop(&mut self) -> Option<Stop>;
+
+    /// What the steps so far cost, for another process to go on from. Waits until it is known.
+    ///
+    /// # Errors
+    /// As [`stop`](Self::stop).
+    fn so_far(&mut self) -> Result<Measured, Stop>;
+
+    /// Goes on from what the steps of an earlier process cost.
+    fn resume(&mut self, earlier: Measured);
 
     /// After the last step. `proof` computes the loss once more: it depends on every parameter, and so tells
     /// whether the last update was finite, and on a device that reports late whether it failed.

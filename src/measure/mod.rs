@@ -74,6 +74,10 @@ pub struct Measurement {
     /// absent where there is nothing to prepare.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub prepare_seconds: Option<f64>,
+    /// Steps after which the cell was interrupted and went on in another process. Its times are of all of these
+    /// processes.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub resumed: Vec<usize>,
     /// What the batches came to; of cells with a sampler.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub loading: Option<Loading>,

@@ -8,12 +8,13 @@ pub mod language;
 pub mod swiglu;
 
 use std::any::Any;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use burn::module::Module;
-use burn::tensor::Tensor;
+use burn::tensor::{DType, Tensor};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::measure::Evaluation;
 use crate::ops::cost::Setting;
@@ -129,6 +130,19 @@ impl Model {
             WeightsFrom::Random => None,
             WeightsFrom::Folder(folder) => Some(folder),
         }
+    }
+
+    /// Takes a language model's weights from this folder.
+    pub fn load_from(&mut self, folder: PathBuf) {
+        on_language!(self, model => model.weights = WeightsFrom::Folder(folder));
+    }
+
+    /// The `config.json` that goes with a language model's weights; see [`config::to_hugging_face`].
+    pub fn config_file(&self, stored: DType, end: Option<u32>) -> Option<Value> {
+        fn of<F: Family>(model: &LanguageModel<F>, stored: DType, end: Option<u32>) -> Value {
+            config::to_hugging_face::<F>(&model.config, stored, end)
+        }
+        on_language!(self, model => of(model, stored, end))
     }
 
     /// The name of a language model's kind.

@@ -5,7 +5,7 @@ use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 
 use super::host::{AdamWOnHost, HostRule};
-use super::{Rule, State, StepSize, clipped, zeros};
+use super::{Kept, Rule, State, StepSize, Visit, clipped, zeros};
 use crate::ops::backend::{cube, on_cuda, uncube};
 use crate::ops::kernels::adamw::{AdamWStep, adamw};
 use crate::ops::{narrow, wide};
@@ -149,6 +149,13 @@ impl State for Moments {
         *moments = Some((m.clone(), v.clone()));
         let denominator = v.sqrt() / correction_2 + rule.epsilon;
         narrow(p * (1.0 - lr * rule.weight_decay) - m / denominator * (lr / correction_1), dtype)
+    }
+
+    fn visit(&mut self, visit: &mut Visit) {
+        let (m, v) = self.moments.as_mut().expect("between updates");
+        visit("m", Kept::Tensor(m));
+        visit("v", Kept::Tensor(v));
+        visit("steps", Kept::Bytes(bytemuck::bytes_of_mut(&mut self.steps)));
     }
 }
 

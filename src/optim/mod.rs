@@ -4,16 +4,18 @@
 mod adamw;
 mod gradients;
 pub mod host;
+mod kept;
 mod on_device;
 mod schedule;
 mod sgd;
 
-use burn::module::Module;
+use burn::module::{Module, ParamId};
 use burn::tensor::{DType, Device, Tensor};
 use serde::{Deserialize, Serialize};
 
 pub use adamw::AdamW;
 pub use gradients::{GradientSet, clip_factor, squares};
+pub use kept::{Kept, Visit};
 pub use on_device::DeviceOptimizer;
 pub use schedule::Schedule;
 pub use sgd::Sgd;
@@ -140,6 +142,9 @@ pub trait Rule: Send {
 pub trait State: Send {
     /// The flat parameter after a step along its gradient.
     fn update(&mut self, parameter: Tensor<1>, gradient: Tensor<1>, size: &StepSize) -> Tensor<1>;
+
+    /// All that it keeps between steps.
+    fn visit(&mut self, visit: &mut Visit);
 }
 
 /// An optimizer with the state of every parameter it has updated.
@@ -183,6 +188,16 @@ impl Optimizer {
         }
     }
 
+    /// The state kept under `id`, whose values are named `name.m` and so on.
+    pub fn visit(&mut self, id: ParamId, name: &str, visit: &mut Visit) {
+        let visit = &mut |value: &str, kept: Kept<'_>| visit(&format!("{name}.{value}"), kept);
+        match self {
+            Self::None => {}
+            Self::OnDevice(optimizer) => optimizer.visit(id, visit),
+            Self::OnHost(host) => host.worker().visit(id, visit),
+        }
+    }
+
     /// Updates every parameter that has a gradient, unless the step is not to be applied. Each gradient is
     /// freed as it is used.
     pub fn step<M: Module>(&mut self, module: M, gradients: GradientSet, size: &StepSize) -> M {
@@ -209,7 +224,7 @@ fn clipped(gradient: Tensor<1>, size: &StepSize) -> Tensor<1> {
 
 #[cfg(test)]
 mod tests {
-    use burn::module::{Param, ParamId};
+    use burn::module::Param;
 
     use super::*;
 

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn::tensor::{Device, Tensor};
 
-use super::{GradientSet, Rule, State, StepSize};
+use super::{GradientSet, Kept, Rule, State, StepSize, Visit, zeros};
 use crate::ops::backend::on_cuda;
 
 pub struct DeviceOptimizer {
@@ -28,6 +28,18 @@ impl DeviceOptimizer {
     /// The state of one parameter, made where there is none.
     pub fn state(&mut self, id: ParamId, elements: usize, device: &Device) -> &mut dyn State {
         &mut **self.states.entry(id).or_insert_with(|| self.rule.state(elements, device))
+    }
+
+    /// The state kept under `id`, where there is one.
+    pub fn visit(&mut self, id: ParamId, visit: &mut Visit) {
+        self.states.get_mut(&id).into_iter().for_each(|state| state.visit(visit));
+    }
+
+    /// What the updates of one step share on this device, [`Rule::share`]. A step that was not applied leaves it
+    /// as it is before the first.
+    pub fn visit_shared(&mut self, device: &Device, visit: &mut Visit) {
+        let first = || self.rule.share(zeros(1, device), None);
+        visit("shared", Kept::Tensor(self.shared.get_or_insert_with(first)));
     }
 
     /// As [`Optimizer::step`](super::Optimizer::step).

@@ -3,7 +3,7 @@
 use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 
-use super::{Rule, State, StepSize, clipped, zeros};
+use super::{Kept, Rule, State, StepSize, Visit, clipped, zeros};
 use crate::ops::backend::{cube, on_cuda, uncube};
 use crate::ops::kernels::sgd::{SgdStep, sgd};
 use crate::ops::{narrow, wide};
@@ -94,6 +94,10 @@ impl State for Momentum {
         let after = before * *momentum + g;
         *m = Some(after.clone());
         narrow(p - after * lr, dtype)
+    }
+
+    fn visit(&mut self, visit: &mut Visit) {
+        self.m.iter_mut().for_each(|m| visit("m", Kept::Tensor(m)));
     }
 }
 

@@ -2,6 +2,7 @@
 
 pub mod adapters;
 pub mod named;
+pub mod save;
 pub mod source;
 pub mod table;
 pub mod weights;

@@ -5,15 +5,30 @@ use std::collections::HashMap;
 use burn::module::{Module, ModuleVisitor, Param, ParamId};
 use burn::tensor::{DType, Gradients, Tensor, TensorData};
 
-use super::table::Table;
+use super::table::{Table, id};
 use crate::optim::GradientSet;
 
 /// Values in f64, row-major.
 pub type Named = Vec<(String, Vec<f64>)>;
 
-/// Every parameter of a module whose parameters the table has.
-pub fn parameters<M: Module>(module: &M, table: &Table) -> Named {
-    collect(module, table, Of::Parameters)
+/// A module's parameter of this name, in the type that it is stored in.
+pub fn value<M: Module>(module: &M, name: &str) -> Option<TensorData> {
+    let mut find = Find { id: id(name), found: None };
+    module.visit(&mut find);
+    find.found
+}
+
+struct Find {
+    id: ParamId,
+    found: Option<TensorData>,
+}
+
+impl ModuleVisitor for Find {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        if param.id == self.id {
+            self.found = Some(param.val().inner().into_data());
+        }
+    }
 }
 
 /// The gradient of every parameter that has one.
@@ -28,7 +43,6 @@ pub fn sums<M: Module>(module: &M, table: &Table, gradients: &GradientSet) -> Na
 
 /// What is collected of each parameter.
 enum Of<'a> {
-    Parameters,
     Backward(&'a Gradients),
     Sums(&'a GradientSet),
 }
@@ -53,7 +67,6 @@ struct Collector<'a> {
 impl ModuleVisitor for Collector<'_> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         let tensor = match self.of {
-            Of::Parameters => Some(param.val().inner()),
             Of::Backward(gradients) => param.val().grad(gradients),
             Of::Sums(gradients) => gradients.get(param.id),
         };

@@ -192,7 +192,7 @@ fn part<'a>(view: &View<'a>, elements: Range<usize>) -> View<'a> {
     View { name: view.name.clone(), dtype: view.dtype, shape: vec![elements.len()], bytes }
 }
 
-fn stored(dtype: DType) -> Dtype {
+pub(super) fn stored(dtype: DType) -> Dtype {
     match dtype {
         DType::F32 => Dtype::F32,
         DType::BF16 => Dtype::BF16,

@@ -8,7 +8,7 @@
 use burn::tensor::{DType, Device, Tensor};
 use serde::{Deserialize, Serialize};
 
-use crate::optim::clip_factor;
+use crate::optim::{Kept, Visit, clip_factor};
 use crate::words::key::{COUNT, DefaultValue, Key, POSITIVE, Section, Values};
 use crate::words::{Rule, values};
 
@@ -186,6 +186,12 @@ impl GradScaler {
     /// What the gradient of the loss starts from.
     pub fn scale(&self) -> Tensor<1> {
         self.scale.clone()
+    }
+
+    /// What it keeps between steps.
+    pub fn visit(&mut self, visit: &mut Visit) {
+        visit("scaler.scale", Kept::Tensor(&mut self.scale));
+        visit("scaler.growth_tracker", Kept::Tensor(&mut self.growth_tracker));
     }
 
     /// From the sum of the squares of all scaled gradients; the norm that is limited is that of the

@@ -7,6 +7,7 @@ use toml::de::{DeTable, DeValue, Deserializer};
 
 use super::diagnostic::{RecipeError, Source};
 use super::grid::Override;
+use super::save::Save;
 use super::sections::{DeviceName, Eval, Measure, Train};
 use super::{NOT_OF_CELLS, rules, tagged};
 use crate::data::Data;
@@ -45,6 +46,9 @@ pub struct Cell {
     pub eval: Option<Eval>,
     #[serde(default)]
     pub measure: Measure,
+    /// Absent where nothing is saved: what is measured is the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub save: Option<Save>,
 }
 
 /// Where no seed is written.

@@ -8,6 +8,7 @@ use std::sync::LazyLock;
 
 use serde_json::Value;
 
+use super::save::Save;
 use super::sections::{Eval, Measure, TOP, Train};
 use crate::data::{Data, Sampler, SamplerConfig};
 use crate::model::Model;
@@ -31,7 +32,7 @@ const SECTIONS: &[&[Section]] = &[
     ScalerConfig::SECTIONS,
     &[Checkpoint::SECTION, Ops::SECTION],
     Offload::SECTIONS,
-    &[Eval::SECTION, Measure::SECTION, TOP],
+    &[Eval::SECTION, Measure::SECTION, Save::SECTION, TOP],
 ];
 
 /// A key in its section.

@@ -12,6 +12,7 @@ mod ladder;
 pub mod reference;
 mod report;
 mod rules;
+mod save;
 pub mod schema;
 mod sections;
 mod set;
@@ -34,6 +35,7 @@ pub use diagnostic::{RecipeError, Source};
 use grid::Combination;
 pub use grid::MAX_CELLS;
 pub use report::{Published, ReportConfig, Stage, matches};
+pub use save::{Folders, Save};
 pub use sections::{DeviceName, Eval, Length, Measure, Train};
 pub use set::Setting;
 
@@ -192,6 +194,9 @@ impl Recipe {
             cells.push(cell);
             stages.extend(stage);
         }
+        let settings: Vec<Settings> = cells.iter().map(Cell::settings).collect();
+        save::check_apart(&cells, &keys::swept(&settings))
+            .map_err(|rule| source.plain(&rule.message, &rule.help))?;
         let mut devices: Vec<&str> = cells.iter().map(|cell| cell.device.0.as_str()).collect();
         devices.retain(|device| *device != CPU);
         if let Some(other) = devices.iter().find(|device| **device != devices[0]) {

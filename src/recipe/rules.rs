@@ -9,7 +9,8 @@ use crate::model::Model;
 use crate::model::language::Shape;
 use crate::ops::{Level, Operator};
 use crate::optim::OptimizerConfig;
-use crate::recipe::Train;
+use crate::params::save::check_free;
+use crate::recipe::{Folders, Train};
 use crate::residence::Memory;
 use crate::words::{Compute, Rule};
 
@@ -25,6 +26,7 @@ pub(super) fn check(cell: &Cell, written: impl Fn(&str) -> bool) -> Checked {
         [operators, scaler, histogram, offload, text, epochs, evaluation, sequences, sizes];
     rules.into_iter().try_for_each(|rule| rule(cell))?;
     cell.train.check()?;
+    saving(cell)?;
     if sampler.num_workers == 0 && written("data.prefetch_factor") {
         return Err(Rule::new(
             &["data.prefetch_factor"],
@@ -72,6 +74,12 @@ pub(super) fn files(cell: &Cell) -> Checked {
             ),
             "name the tokenizer.json that belongs to them in data.tokenizer",
         ));
+    }
+    if let Some(folder) = Folders::of(cell)?.weights {
+        check_free(&folder).map_err(|message| {
+            let help = "name another folder, or move away what is there";
+            Rule::new(&["save.weights"], message, help)
+        })?;
     }
     cell.data.check_files(cell.eval.is_some())
 }
@@ -186,6 +194,7 @@ fn text(cell: &Cell) -> Checked {
     let refused = [
         ("data", !cell.data.is_random()),
         ("eval", cell.eval.is_some()),
+        ("save", cell.save.is_some()),
         ("precision.autocast", cell.precision.autocast),
     ];
     match refused.into_iter().find(|(_, written)| *written) {
@@ -196,6 +205,22 @@ fn text(cell: &Cell) -> Checked {
             format!("remove `{key}`, or use model.kind = \"gpt2\", \"qwen2\" or \"llama\""),
         )),
     }
+}
+
+/// `[save]` with `[model]` and the keys that its folders are named by.
+fn saving(cell: &Cell) -> Checked {
+    let Some(save) = &cell.save else { return Ok(()) };
+    save.check()?;
+    let of_hugging_face = cell.model.decoder().is_none_or(|shape| shape.portable);
+    if Folders::of(cell)?.weights.is_some() && !of_hugging_face {
+        return Err(Rule::new(
+            &["save.weights", "model.positions"],
+            "Hugging Face's GPT-2 has learned positions, and this model sinusoidal ones: no other program could \
+             read its weights",
+            "remove save.weights, or model.positions",
+        ));
+    }
+    Ok(())
 }
 
 /// `[measure]` with `data.sampler`.

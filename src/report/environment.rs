@@ -53,6 +53,7 @@ pub fn items(comparison: &Comparison) -> Vec<String> {
         },
     ]);
     items.extend(rates(&rows));
+    items.extend(resumed(&rows));
     if comparison.with_samplers() {
         items.push(
             "With a sampler, warm-up trains a network of its own on the largest batch, so that every sample of \
@@ -116,6 +117,21 @@ fn rates(rows: &[&Row]) -> Option<String> {
             Some(format!("Tokens a second of {n} cells are {run}; of the other {others}, {step}."))
         }
     }
+}
+
+/// Which rows were not measured in one go.
+fn resumed(rows: &[&Row]) -> Option<String> {
+    let measured = rows.iter().filter_map(|row| row.measurement.as_ref());
+    let resumed: Vec<&[usize]> = measured.map(|m| &*m.resumed).filter(|steps| !steps.is_empty()).collect();
+    let steps = distinct(resumed.iter().copied().flatten().map(usize::to_string));
+    (!resumed.is_empty()).then(|| {
+        format!(
+            "{} of {} cells were interrupted and went on from a saved state in another process, after step {steps}: \
+             their times and memory are of all of their processes.",
+            resumed.len(),
+            rows.len()
+        )
+    })
 }
 
 /// Which way each part of the work took; a part that took several ways over the rows names all.

@@ -121,6 +121,7 @@ pub fn measurement(forward: f64, backward: f64, peak: u64) -> Measurement {
         run_seconds: None,
         loss: vec![2.0, 1.5, 1.25],
         paths: Default::default(),
+        resumed: Vec::new(),
         evaluations: Vec::new(),
         scaler: None,
         gradient_histogram: None,

@@ -17,7 +17,7 @@ mod strategy;
 use std::sync::Arc;
 
 use burn::module::Module;
-use burn::tensor::{DType, Gradients, Tensor};
+use burn::tensor::{DType, Gradients, Tensor, TensorData};
 
 pub use config::{Memory, Offload, Placement, Strategy};
 pub use cost::Moved;
@@ -28,8 +28,8 @@ pub use strategy::Movement;
 use crate::device::DeviceId;
 use crate::ops::autocast::{KeptCasts, keep_casts};
 use crate::optim::host::Work;
-use crate::optim::{Optimizer, OptimizerConfig, StepSize};
-use crate::params::named::Named;
+use crate::optim::{Optimizer, OptimizerConfig, StepSize, Visit};
+use crate::params::named::{Named, wide};
 use crate::params::table::Table;
 use resident::Resident;
 
@@ -122,11 +122,31 @@ impl<M: Module> Residence<M> {
         }
     }
 
+    /// All of the network's parameters.
+    pub fn table(&self) -> &Arc<Table> {
+        self.resident.table()
+    }
+
+    /// A parameter as it is stored, wherever it is.
+    ///
+    /// # Panics
+    /// When the table has none of this name.
+    pub fn value(&mut self, name: &str) -> TensorData {
+        let mut found = None;
+        self.each(|store| found = found.take().or_else(|| store.value(name)));
+        found.unwrap_or_else(|| panic!("there is no parameter {name}"))
+    }
+
     /// Every parameter by name.
     pub fn parameters(&mut self) -> Named {
-        let mut all = Named::new();
-        self.each(|store| all.extend(store.parameters()));
-        all
+        let names: Vec<String> = self.table().entries.iter().map(|entry| entry.name.clone()).collect();
+        names.into_iter().map(|name| (name.clone(), wide(self.value(&name)))).collect()
+    }
+
+    /// All that the optimizer keeps between steps.
+    pub fn visit_states(&mut self, visit: &mut Visit) {
+        self.each(|store| store.visit_states(visit));
+        self.resident.visit_shared(&self.device.burn(), visit);
     }
 
     /// Every gradient since the last update by name, summed over micro-batches; times the scale where there is

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use burn::module::Module;
-use burn::tensor::{Gradients, Tensor};
+use burn::tensor::{Device, Gradients, Tensor, TensorData};
 
 use super::ParameterStore;
-use crate::optim::{GradientSet, Optimizer, StepSize};
+use crate::optim::{GradientSet, Optimizer, StepSize, Visit};
 use crate::params::named::{self, Named};
-use crate::params::table::Table;
+use crate::params::table::{Table, id};
 
 pub struct Resident<M> {
     /// `None` only while an update writes over it.
@@ -34,6 +34,18 @@ impl<M: Module> Resident<M> {
         &self.optimizer
     }
 
+    /// All of the network's parameters, also those that are not the module's.
+    pub fn table(&self) -> &Arc<Table> {
+        &self.table
+    }
+
+    /// What the updates of one step share on the device.
+    pub fn visit_shared(&mut self, device: &Device, visit: &mut Visit) {
+        if let Optimizer::OnDevice(optimizer) = &mut self.optimizer {
+            optimizer.visit_shared(device, visit);
+        }
+    }
+
     /// Adds a micro-batch's gradients.
     pub fn add(&mut self, gradients: Gradients) {
         self.gradients.add(self.module.as_ref().expect("between updates"), gradients);
@@ -54,8 +66,14 @@ impl<M: Module> ParameterStore for Resident<M> {
         self.module = Some(self.optimizer.step(module, std::mem::take(&mut self.gradients), size));
     }
 
-    fn parameters(&mut self) -> Named {
-        named::parameters(self.module(), &self.table)
+    fn value(&mut self, name: &str) -> Option<TensorData> {
+        named::value(self.module(), name)
+    }
+
+    fn visit_states(&mut self, visit: &mut Visit) {
+        for entry in &self.table.entries {
+            self.optimizer.visit(id(&entry.name), &entry.name, visit);
+        }
     }
 
     fn gradients(&mut self) -> Named {

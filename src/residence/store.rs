@@ -1,8 +1,8 @@
 //! [`ParameterStore`]: what a step asks of parameters, wherever they are.
 
-use burn::tensor::Tensor;
+use burn::tensor::{Tensor, TensorData};
 
-use crate::optim::StepSize;
+use crate::optim::{StepSize, Visit};
 use crate::params::named::Named;
 
 /// Some of a network's parameters, with their gradients and their optimizer's state.
@@ -22,8 +22,11 @@ pub trait ParameterStore {
     /// What is computed from now on comes after all copies issued so far: a time taken then has them in.
     fn settle(&mut self) {}
 
-    /// The parameters by name.
-    fn parameters(&mut self) -> Named;
+    /// A parameter as it is stored, by its name; `None` where it is in another store.
+    fn value(&mut self, name: &str) -> Option<TensorData>;
+
+    /// All that the optimizer keeps of these parameters between steps.
+    fn visit_states(&mut self, visit: &mut Visit);
 
     /// The gradients since the last update, by name.
     fn gradients(&mut self) -> Named;

@@ -73,6 +73,7 @@ pub fn measurement(seconds: f64) -> Measurement {
         gradient_histogram: None,
         memory: MemoryUse::default(),
         paths: Default::default(),
+        resumed: Vec::new(),
         flops_per_second: 1.0,
         prepare_seconds: None,
         crossings: Vec::new(),

@@ -29,11 +29,11 @@ impl<'a> Clock<'a> {
         self.seconds += self.since.take().map_or(0.0, |since| since.elapsed().as_secs_f64());
     }
 
-    /// Stands still while `work` runs, which waits for the device itself.
-    pub fn without<T>(&mut self, work: impl FnOnce() -> T) -> T {
+    /// Stands still while `work` runs, which gets the seconds so far and waits for the device itself.
+    pub fn without<T>(&mut self, work: impl FnOnce(f64) -> T) -> T {
         let runs = self.since.is_some();
         self.stop();
-        let result = work();
+        let result = work(self.seconds);
         if runs {
             self.start();
         }
@@ -54,18 +54,18 @@ mod tests {
 
     #[test]
     fn only_what_lies_between_start_and_stop_counts() {
-        let long = || sleep(Duration::from_millis(500));
+        let long = |_| sleep(Duration::from_millis(500));
         let device = Device::flex();
         let mut clock = Clock::new(&device);
         clock.without(long);
-        long();
+        long(0.0);
         assert_eq!(clock.seconds, 0.0);
         clock.start();
         sleep(Duration::from_millis(20));
         clock.without(long);
         sleep(Duration::from_millis(20));
         clock.stop();
-        long();
+        long(0.0);
         clock.stop();
         assert!((0.04..0.5).contains(&clock.seconds), "{}", clock.seconds);
     }

@@ -8,6 +8,7 @@ mod feed;
 mod outcome;
 mod pipeline;
 pub mod protocol;
+mod saving;
 mod step;
 mod training;
 

@@ -20,10 +20,13 @@ pub struct Outcome {
     /// Of a cell with a sampler, with the squared lengths of its samples added up.
     pub loading: Option<(Loading, f64)>,
     pub gradient_histogram: Option<GradientHistogram>,
+    /// Steps after which the cell went on in another process.
+    pub resumed: Vec<usize>,
 }
 
 pub fn measurement(cell: &Cell, outcome: Outcome) -> Measurement {
-    let Outcome { measured, evaluations, host_updates, run_seconds, loading, gradient_histogram } = outcome;
+    let Outcome { measured, evaluations, host_updates, run_seconds, loading, gradient_histogram, resumed } =
+        outcome;
     let Measured { seconds, losses, memory, crossings, noted, prepare_seconds } = measured;
     let steps = seconds[0].len();
     let step = Samples::new((0..steps).map(|i| seconds.iter().map(|s| s[i]).sum()).collect());
@@ -58,6 +61,7 @@ pub fn measurement(cell: &Cell, outcome: Outcome) -> Measurement {
         memory,
         crossings,
         paths: paths(cell),
+        resumed,
         prepare_seconds,
         loading: loading.map(|(loading, _)| loading),
     }
@@ -111,6 +115,7 @@ mod tests {
             run_seconds: 5.0,
             loading: None,
             gradient_histogram: None,
+            resumed: Vec::new(),
         }
     }
 

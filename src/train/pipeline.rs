@@ -1,16 +1,21 @@
 //! One cell from its settings to a [`Measurement`]: preparation, warm-up, measured steps, evaluation.
 
+use std::borrow::Cow;
 use std::path::Path;
 
 use super::build::Build;
 use super::clock::Clock;
 use super::outcome::{Outcome, measurement};
+use super::saving::{Progress, State, States};
 use super::training::Training;
 use crate::device::{self, DeviceId};
 use crate::measure::{Load, Loading, Measured, Measurement, Meter, Stop, diverged};
 use crate::model::{Kind, on_model};
+use crate::params::save::check_free;
 use crate::precision::collapse;
-use crate::recipe::{Cell, Length};
+use crate::recipe::{Cell, Folders, Length};
+use crate::words::files::write_folder;
+use crate::words::refusal::refuse;
 
 /// Runs a cell's warm-up and measured steps within `memory_limit` bytes of device memory;
 /// `told` follows the preparation, as [`Meter::prepare`] has it, and `on_step(done, of)` every step.
@@ -44,7 +49,15 @@ fn run<K: Kind<Network: Build>>(
     let id = cell.device_id();
     device::require_host_memory(cell.estimate().host).map_err(|reason| Stop::OutOfMemory { reason })?;
     // Before memory is counted: a corpus is not the cell's.
-    let feed = K::Network::feed(cell);
+    let mut feed = K::Network::feed(cell);
+    let folders = Folders::of(cell).expect("checked with the cell");
+    folders.weights.iter().for_each(|folder| check_free(folder).unwrap_or_else(|e| refuse(e)));
+    let states = folders.state.map(|state| States::of(cell, state));
+    let state = states.as_ref().and_then(|states| states.last().unwrap_or_else(|e| refuse(e)));
+    if let Some(state) = &state {
+        state.resume_feed(&mut *feed);
+    }
+    let start = state.as_ref().map_or(Cow::Borrowed(cell), |state| Cow::Owned(state.cell(cell)));
     let mut meter = id.meter();
     let limit =
         || id.limit_memory(memory_limit).unwrap_or_else(|e| panic!("the memory limit cannot be set: {e}"));
@@ -56,31 +69,37 @@ fn run<K: Kind<Network: Build>>(
         Length::Epochs(epochs) => feed.of_epochs(epochs).expect("checked: there are samples"),
     };
     let total = cell.measure.warmup + steps;
-    let mut training = Training::<K::Network>::new(cell, feed, total);
+    let mut training = Training::<K::Network>::new(&start, feed, total);
     on_step(0, total);
     training.prepare(&mut *meter, told);
     let _limit = early.unwrap_or_else(limit);
     training.make_states();
-    let mut run = Run { cell, training, meter, on_step, done: 0, steps };
-    let sampled = cell.data.sampler().sampler.keeps_samples();
-    if sampled {
-        run.warm_up_apart()?;
+    let (sampled, warmup) = (cell.data.sampler().sampler.keeps_samples(), cell.measure.warmup);
+    let (apart, updates) = if sampled { (warmup, steps) } else { (0, total) };
+    let mut run = Run { cell, training, meter, on_step, done: 0, steps, apart, states, resumed: Vec::new() };
+    // Where a cell goes on, the process is as cold as at its beginning.
+    if sampled || state.is_some() {
+        run.warm_up_apart(updates)?;
     }
-    let first = run.done;
-    let run_seconds = run.steps()?;
+    let earlier_seconds = state.map_or(0.0, |state| run.resume(state));
+    let run_seconds = run.steps(earlier_seconds)?;
+    folders.weights.iter().for_each(|folder| run.save_weights(folder));
 
     let loading = sampled.then(|| run.loading(run_seconds));
-    let Run { mut training, meter, .. } = run;
+    let Run { mut training, meter, states, resumed, .. } = run;
     // What crossed the bus belongs to the row of a cell whose blocks move.
     let recorded = cell.offload.moves() && id != DeviceId::Cpu;
     let crossings = if trace.is_some() || recorded { training.record(trace) } else { Vec::new() };
     let gradient_histogram = cell.measure.gradient_histogram.then(|| training.count_gradients());
     let mut measured = meter.finish(&|| training.loss())?;
-    measured.losses.drain(..first);
-    measured.noted.drain(..first.min(measured.noted.len()));
+    measured.losses.drain(..apart);
+    measured.noted.drain(..apart.min(measured.noted.len()));
     let (evaluations, host_updates) = training.into_results();
+    if let Some(Err(e)) = states.map(|states| states.remove()) {
+        eprintln!("the state of a finished cell cannot be removed: {e}");
+    }
     let measured = Measured { crossings, ..measured };
-    Ok(Outcome { measured, evaluations, host_updates, run_seconds, loading, gradient_histogram })
+    Ok(Outcome { measured, evaluations, host_updates, run_seconds, loading, gradient_histogram, resumed })
 }
 
 /// The steps of a cell that is prepared.
@@ -93,34 +112,73 @@ struct Run<'r, N: Build> {
     done: usize,
     /// Measured steps.
     steps: usize,
+    /// Steps of a warm-up that trains a network of its own.
+    apart: usize,
+    states: Option<States>,
+    /// Steps after which the cell went on in another process.
+    resumed: Vec<usize>,
 }
 
 impl<N: Build> Run<'_, N> {
     /// The samples are the measured steps' alone: warm-up trains a network of its own, on the largest batch,
-    /// which shows the most memory.
-    fn warm_up_apart(&mut self) -> Result<(), Stop> {
+    /// which shows the most memory. `updates`: those of the training that comes.
+    fn warm_up_apart(&mut self, updates: usize) -> Result<(), Stop> {
         for _ in 0..self.cell.measure.warmup {
             self.step(false)?;
         }
-        self.training.begin(self.steps);
+        self.training.begin(updates);
         self.training.make_states();
         Ok(())
     }
 
-    /// All steps that are left, with the evaluations; gives the seconds of the measured ones.
-    fn steps(&mut self) -> Result<f64, Stop> {
+    /// Goes on from a state; gives the seconds of the measured steps before it.
+    fn resume(&mut self, state: State) -> f64 {
+        state.restore(&mut self.training).unwrap_or_else(|e| refuse(e));
+        let Progress { done, run_seconds, measured, mut resumed, .. } = state.progress;
+        resumed.push(done - self.apart);
+        (self.done, self.resumed) = (done, resumed);
+        self.meter.resume(measured);
+        run_seconds
+    }
+
+    /// Of the last measured step: steps that are recorded later change weights too.
+    fn save_weights(&mut self, folder: &Path) {
+        let free = check_free(folder).map_err(std::io::Error::other);
+        let written = free.and_then(|()| write_folder(folder, |folder| self.training.write_model(folder)));
+        let failed = |e| format!("the weights cannot be written to {}: {e}", folder.display());
+        written.map_err(failed).unwrap_or_else(|e| refuse(e));
+    }
+
+    /// Writes the state; `run_seconds`: of the measured steps so far.
+    fn save_state(&mut self, run_seconds: f64) -> Result<(), Stop> {
+        let Some(states) = &self.states else { return Ok(()) };
+        let measured = self.meter.so_far()?;
+        let (done, resumed) = (self.done, self.resumed.clone());
+        let progress = states.progress(done, run_seconds, resumed, measured, self.training.standing());
+        states.write(done - self.apart, &progress, &mut self.training).unwrap_or_else(|e| refuse(e));
+        Ok(())
+    }
+
+    /// All steps that are left, with the evaluations; gives the seconds of the measured ones, with those of
+    /// `earlier` processes.
+    fn steps(&mut self, earlier: f64) -> Result<f64, Stop> {
         let device = self.cell.device_id().burn();
         let mut clock = Clock::new(&device);
-        let (first, warmup) = (self.done, self.cell.measure.warmup);
-        for step in first..warmup + self.steps {
-            if step == warmup {
+        clock.seconds = earlier;
+        let (start, warmup) = (self.done, self.cell.measure.warmup);
+        for step in start..warmup + self.steps {
+            if step == start.max(warmup) {
                 clock.start();
             }
             self.training.load();
-            if self.training.evaluation_is_due(step == first) {
-                clock.without(|| self.training.evaluate())?;
+            if self.training.evaluation_is_due(step == self.apart) {
+                clock.without(|_| self.training.evaluate())?;
             }
             self.step(step >= warmup)?;
+            let every = self.states.as_ref().map(|states| states.every);
+            if every.is_some_and(|every| (step + 1 - self.apart).is_multiple_of(every)) {
+                clock.without(|seconds| self.save_state(seconds))?;
+            }
         }
         clock.stop();
         self.training.load();

@@ -5,7 +5,7 @@ use burn::tensor::{Gradients, Tensor};
 use super::build::{Build, placement};
 use crate::device::DeviceId;
 use crate::measure::Phase;
-use crate::optim::{StepSize, clip_factor};
+use crate::optim::{StepSize, Visit, clip_factor};
 use crate::parallel::schedule::Action;
 use crate::parallel::stage::{Stage, gradients};
 use crate::precision::{GradScaler, Unscaled};
@@ -53,6 +53,12 @@ impl<'a, N: Build> Step<'a, N> {
         residence.make_room(largest_input);
         let stage = Stage::new(residence, cell.precision.region());
         Self { train: &cell.train, device, stage, scaler, updates: 0, total_updates }
+    }
+
+    /// All that optimizer and scaler keep between steps.
+    pub fn visit(&mut self, visit: &mut Visit) {
+        self.stage.residence.visit_states(visit);
+        self.scaler.iter_mut().for_each(|scaler| scaler.visit(visit));
     }
 
     /// What the gradient of the loss starts from; `None`: 1.

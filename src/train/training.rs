@@ -1,8 +1,11 @@
 //! [`Training`]: a cell's network and data, step by step.
 
 mod observing;
+mod saved;
 
 use burn::tensor::Tensor;
+
+pub use saved::Standing;
 
 use super::build::Build;
 use super::change::{Damage, RefillsEarly};

@@ -1,4 +1,4 @@
-//! Files that are there whole or not at all, whatever happens to the runner: written under another
+//! Files and folders that are there whole or not at all, whatever happens to the runner: written under another
 //! name, then renamed.
 
 use std::fs::{self, File, Permissions};
@@ -28,14 +28,45 @@ pub fn write_whole(folder: &Path, name: Option<&str>, bytes: &[u8]) -> io::Resul
     File::open(folder)?.sync_all()
 }
 
+/// Writes a folder that is there whole or not at all, in the place of one that may be there. `fill` gets the path
+/// of an empty one.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn write_folder(folder: &Path, fill: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
+    let parent = folder.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    fs::create_dir_all(parent)?;
+    remove_stale(parent);
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".writing-").suffix(UNFINISHED);
+    let unfinished = builder.permissions(Permissions::from_mode(0o777)).tempdir_in(parent)?;
+    fill(unfinished.path())?;
+    for file in fs::read_dir(unfinished.path())? {
+        File::open(file?.path())?.sync_all()?;
+    }
+    File::open(unfinished.path())?.sync_all()?;
+    let before = builder.tempdir_in(parent)?;
+    let aside = before.path().join("before");
+    if folder.exists() {
+        fs::rename(folder, &aside)?;
+    }
+    if let Err(e) = fs::rename(unfinished.path(), folder) {
+        // With nothing aside there is nothing to put back.
+        let _ = fs::rename(&aside, folder);
+        return Err(e);
+    }
+    File::open(parent)?.sync_all()
+}
+
 /// Removes what dead runs left unfinished. A run that is alive now has younger files.
 pub fn remove_stale(folder: &Path) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let unfinished = entry.file_name().to_string_lossy().ends_with(UNFINISHED);
         let age = entry.metadata().and_then(|m| m.modified()).ok().and_then(|at| at.elapsed().ok());
         if unfinished && age.is_some_and(|age| age > STALE) {
-            // Only tidiness: a file that cannot be removed disturbs nothing.
-            let _ = fs::remove_file(entry.path());
+            let path = entry.path();
+            // Only tidiness: what cannot be removed disturbs nothing.
+            let _ = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
         }
     }
 }

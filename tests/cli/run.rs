@@ -286,3 +286,32 @@ fn two_runs_at_once_measure_each_cell_once() {
     assert_eq!(place.count("ok"), 4);
     place.runner(&["run", "recipe.toml"]).exits(0).says(&["0 measured"]);
 }
+
+/// The same losses as a run that was not killed.
+#[test]
+fn a_killed_cell_goes_on_from_its_state() {
+    let recipe = "title = \"t\"\n[model]\nkind = \"gpt2\"\nvocab_size = 50\nhidden_size = 8\nnum_hidden_layers = 1\n\
+                  num_attention_heads = 2\n[train]\nbatch_size = 2\nseq_len = 8\n\
+                  optimizer = { kind = \"adamw\", lr = 1e-3 }\n[measure]\nwarmup = 1\nsteps = 600\n[save]\n\
+                  state = \"out/state\"\nevery = 20\n";
+    let [whole, killed] = [Place::new(recipe), Place::new(recipe)];
+    whole.runner(&["run", "recipe.toml"]).exits(0);
+    let mut run = killed.start(&["run", "recipe.toml"]);
+    let mut cells = Vec::new();
+    killed.wait("a state", || {
+        cells = children(run.id());
+        let mut states = std::fs::read_dir(killed.path().join("out/state")).into_iter().flatten().flatten();
+        states.any(|state| state.file_name().to_string_lossy().starts_with("step-"))
+    });
+    send(Signal::SIGKILL, run.id());
+    run.wait().expect("the run is dead");
+    killed.wait("the cell to end itself", || !cells.iter().any(|pid| alive(*pid)));
+    killed.runner(&["run", "recipe.toml"]).exits(0).says(&["1 measured"]);
+    let measurement = |place: &Place| {
+        let row = std::fs::read(&place.row_files()[0]).expect("a row");
+        serde_json::from_slice::<serde_json::Value>(&row).expect("it is JSON")["measurement"].clone()
+    };
+    let [whole, killed] = [measurement(&whole), measurement(&killed)];
+    assert_eq!(whole["loss"], killed["loss"]);
+    assert!(whole["resumed"].is_null() && killed["resumed"][0].as_u64() >= Some(20), "{}", killed["resumed"]);
+}

@@ -87,6 +87,16 @@ pub struct Position {
     pub index: usize,
 }
 
+impl Position {
+    /// Behind one more batch. `last`: whether its epoch ends with it.
+    pub fn pass(&mut self, last: bool) {
+        *self = match last {
+            true => Self { epoch: self.epoch + 1, index: 0 },
+            false => Self { index: self.index + 1, ..*self },
+        };
+    }
+}
+
 /// One batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Draw {

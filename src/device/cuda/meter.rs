@@ -109,6 +109,21 @@ impl CudaMeter {
         divergence(&self.result.losses).map_or(Ok(()), Err)
     }
 
+    fn arrive_all(&mut self) -> Result<(), Stop> {
+        while !self.pending.is_empty() {
+            self.arrive()?;
+        }
+        Ok(())
+    }
+
+    /// The times of all phases so far, which the device has done.
+    fn take_times(&mut self) {
+        self.result.seconds.iter_mut().for_each(|of_phase| of_phase.resize(self.measured, 0.0));
+        for Span { step, phase, start, end } in self.spans.drain(..) {
+            self.result.seconds[phase as usize][step] += end.seconds_since(&start);
+        }
+    }
+
     /// Reads fp32 numbers without waiting for them.
     fn read(&mut self, numbers: Tensor<1>) -> Read {
         let read = self.client.read_async(vec![buffer(numbers).handle]);
@@ -201,17 +216,24 @@ impl Meter for CudaMeter {
         None
     }
 
+    fn so_far(&mut self) -> Result<Measured, Stop> {
+        self.arrive_all()?;
+        self.gpu.synchronize();
+        self.take_times();
+        Ok(self.result.clone())
+    }
+
+    fn resume(&mut self, earlier: Measured) {
+        self.measured = earlier.seconds[0].len();
+        self.result = earlier;
+    }
+
     fn finish(mut self: Box<Self>, proof: &dyn Fn() -> Tensor<1>) -> Result<Measured, Stop> {
-        while !self.pending.is_empty() {
-            self.arrive()?;
-        }
+        self.arrive_all()?;
         // CubeCL reports a failed allocation when something that depends on it is read.
         let proof = self.read(proof());
         after_last_update(sum(vec![proof])?)?;
-        self.result.seconds = std::array::from_fn(|_| vec![0.0; self.measured]);
-        for Span { step, phase, start, end } in &self.spans {
-            self.result.seconds[*phase as usize][*step] += end.seconds_since(start);
-        }
+        self.take_times();
         self.result.memory.host = alloc::uncounted();
         self.result.memory.pinned = Some(pinned()).filter(|bytes| *bytes > 0);
         self.result.memory.process_rss_peak = process_peak_rss();

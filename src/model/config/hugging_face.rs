@@ -5,12 +5,14 @@
 
 use std::path::Path;
 
+use burn::tensor::DType;
 use serde_json::{Map, Value, json};
 
 use super::section::{complete, present};
 use super::{ConfigError, Dimension};
 use crate::model::Model;
 use crate::model::families::Family;
+use crate::params::save::{MARK, RUNNER};
 
 /// The model that a folder of weights holds.
 ///
@@ -30,6 +32,29 @@ pub fn from_hugging_face(folder: &Path) -> Result<Model, ConfigError> {
     // A folder may be called `random`, which as weights means others.
     let section = json!({ kind: { "weights": Path::new(".").join(folder) } });
     serde_json::from_value(section).map_err(|e| ConfigError::new(e.to_string()))
+}
+
+/// The `config.json` of a model whose weights are stored in this type. `end`: the token that ends a text.
+pub fn to_hugging_face<F: Family>(config: &F::Config, stored: DType, end: Option<u32>) -> Value {
+    let config_keys = present(config);
+    let dimensions = F::DIMENSIONS.iter().filter(|dimension| !dimension.in_file.is_empty());
+    let mut file: Map<String, Value> = dimensions
+        .filter_map(|dimension| Some((dimension.in_file.into(), config_keys.get(dimension.key)?.clone())))
+        .collect();
+    F::write(config, &mut file);
+    let stored = match stored {
+        DType::BF16 => "bfloat16",
+        DType::F16 => "float16",
+        _ => "float32",
+    };
+    file.extend([
+        ("model_type".into(), json!(F::KIND)),
+        (MARK.into(), json!(RUNNER)),
+        ("torch_dtype".into(), json!(stored)),
+        ("bos_token_id".into(), json!(end)),
+        ("eos_token_id".into(), json!(end)),
+    ]);
+    Value::Object(file)
 }
 
 /// The keys of a `config.json`.

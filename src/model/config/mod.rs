@@ -7,7 +7,7 @@ mod section;
 #[cfg(test)]
 mod tests;
 
-pub use hugging_face::{ConfigFile, from_hugging_face};
+pub use hugging_face::{ConfigFile, from_hugging_face, to_hugging_face};
 pub use section::{LanguageModel, SECTION, size, tied};
 
 use serde::{Deserialize, Deserializer};

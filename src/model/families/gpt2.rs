@@ -137,6 +137,11 @@ impl Family for Gpt2 {
         file.only("add_cross_attention", json!(false))
     }
 
+    fn write(_: &Gpt2Config, file: &mut Map<String, Value>) {
+        file.insert("architectures".into(), json!(["GPT2LMHeadModel"]));
+        file.insert("activation_function".into(), json!("gelu_new"));
+    }
+
     fn outline(config: &Gpt2Config) -> Outline {
         Outline {
             shape: Shape {
@@ -151,6 +156,7 @@ impl Family for Gpt2 {
                 gated: false,
                 tied: config.tie_word_embeddings,
                 parameters: 0,
+                portable: config.positions == LearnedOrSinusoidal::Learned,
             },
             tokens: "transformer.wte",
             blocks: "transformer.h",

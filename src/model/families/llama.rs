@@ -180,6 +180,13 @@ impl<const BIASES: bool> Family for LlamaLike<BIASES> {
         Ok(())
     }
 
+    fn write(config: &LlamaConfig, file: &mut Map<String, Value>) {
+        let architecture = if BIASES { "Qwen2ForCausalLM" } else { "LlamaForCausalLM" };
+        file.insert("architectures".into(), json!([architecture]));
+        file.insert("hidden_act".into(), json!("silu"));
+        file.insert("rope_theta".into(), json!(config.rope_theta));
+    }
+
     fn outline(config: &LlamaConfig) -> Outline {
         Outline {
             shape: Shape {
@@ -194,6 +201,7 @@ impl<const BIASES: bool> Family for LlamaLike<BIASES> {
                 gated: true,
                 tied: config.tie_word_embeddings,
                 parameters: 0,
+                portable: true,
             },
             tokens: "model.embed_tokens",
             blocks: "model.layers",

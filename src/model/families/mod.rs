@@ -54,6 +54,9 @@ pub trait Family: Clone + Debug + PartialEq + Send + Sync + 'static {
     /// The key, and what is supported.
     fn read(file: &ConfigFile, written: &mut Map<String, Value>) -> Result<(), ConfigError>;
 
+    /// Adds to the dimensions what else a `config.json` must have: the other way round than [`read`](Self::read).
+    fn write(config: &Self::Config, file: &mut Map<String, Value>);
+
     fn outline(config: &Self::Config) -> Outline;
 
     /// The operators, in the order of forward.

@@ -16,6 +16,8 @@ pub struct Shape {
     /// SwiGLU (three matrices) or GELU (two).
     pub gated: bool,
     pub tied: bool,
+    /// Whether Hugging Face's programs have this model too, and so can read its weights.
+    pub portable: bool,
     /// All parameters.
     pub parameters: u64,
 }

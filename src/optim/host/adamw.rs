@@ -11,7 +11,7 @@ use rayon::prelude::*;
 use super::state::{CHUNK, HostState, round, widen};
 use crate::measure::alloc::Uncounted;
 use crate::ops::kernels::adamw::AdamWStep;
-use crate::optim::AdamW;
+use crate::optim::{AdamW, Kept, Visit};
 
 /// Elements converted at a time: their fp32 copies stay in the first-level cache.
 const PIECE: usize = 1024;
@@ -44,6 +44,12 @@ impl HostState for AdamWOnHost {
             .zip(m.par_chunks_mut(CHUNK))
             .zip(v.par_chunks_mut(CHUNK))
             .for_each(|(((buffer, master), m), v)| chunk(dtype, buffer, [master, m, v], step, clip));
+    }
+
+    fn visit(&mut self, visit: &mut Visit) {
+        visit("m", Kept::Bytes(&mut self.m));
+        visit("v", Kept::Bytes(&mut self.v));
+        visit("steps", Kept::Bytes(bytemuck::bytes_of_mut(&mut self.steps)));
     }
 }
 

@@ -8,7 +8,7 @@ use rayon::prelude::*;
 
 use crate::device::HostMemory;
 use crate::measure::alloc::Uncounted;
-use crate::optim::StepSize;
+use crate::optim::{Kept, StepSize, Visit};
 
 /// Elements that one thread works on at a time: 1 MiB of each fp32 array.
 pub const CHUNK: usize = 1 << 18;
@@ -21,6 +21,9 @@ pub trait HostState: Send {
     /// One step on the threads of the current rayon pool. `buffer` holds gradients of `dtype`, which are
     /// multiplied by `clip`, and then the new weights; `rate` is the factor of the learning rate.
     fn step(&mut self, dtype: DType, buffer: &mut [u8], master: &mut [f32], rate: f64, clip: f32);
+
+    /// All that it keeps between steps.
+    fn visit(&mut self, visit: &mut Visit);
 }
 
 /// What a buffer gets from the state of its parameters.
@@ -60,6 +63,12 @@ impl State {
     /// When the host has not so much memory.
     pub fn new(rule: &HostRule, elements: usize, dtype: DType) -> Result<Self, String> {
         Ok(Self { dtype, master: Uncounted::new(4 * elements)?, rule: rule(elements)? })
+    }
+
+    /// All that is kept between steps.
+    pub fn visit(&mut self, visit: &mut Visit) {
+        visit("master", Kept::Bytes(&mut self.master));
+        self.rule.visit(visit);
     }
 
     /// Does the work on the threads of the current rayon pool.

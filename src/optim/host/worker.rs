@@ -12,6 +12,7 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use super::state::{HostRule, State, Work};
 use crate::device::{HostMemory, Loan};
+use crate::optim::Visit;
 
 /// Threads that stay free: one drives the device and one is its backend's.
 const FREE_THREADS: usize = 2;
@@ -19,9 +20,16 @@ const FREE_THREADS: usize = 2;
 /// Hands work to the thread, which ends with the last of these.
 #[derive(Clone)]
 pub struct Worker {
-    queue: Sender<Job>,
+    queue: Sender<Request>,
     /// Nanoseconds of steps.
     busy: Arc<AtomicU64>,
+}
+
+enum Request {
+    Work(Job),
+    /// Hands a state out, where there is one, until it is put back.
+    Take(ParamId, Sender<Option<State>>),
+    Put(ParamId, State),
 }
 
 struct Job {
@@ -40,7 +48,7 @@ impl Worker {
     /// # Panics
     /// When the system has no threads to give.
     pub fn new(rule: HostRule) -> Self {
-        let (queue, jobs) = channel::<Job>();
+        let (queue, jobs) = channel::<Request>();
         let busy = Arc::new(AtomicU64::new(0));
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let pool = ThreadPoolBuilder::new()
@@ -51,9 +59,19 @@ impl Worker {
         let told = busy.clone();
         let serve = move || {
             let mut states = HashMap::new();
-            for Job { id, work, loan, done } in jobs {
+            for request in jobs {
                 // Whoever asked may be gone: a cell that ends does not wait.
-                let _ = done.send(answer(&rule, &pool, &mut states, id, work, loan, &told));
+                match request {
+                    Request::Work(Job { id, work, loan, done }) => {
+                        let _ = done.send(answer(&rule, &pool, &mut states, id, work, loan, &told));
+                    }
+                    Request::Take(id, taker) => {
+                        let _ = taker.send(states.remove(&id));
+                    }
+                    Request::Put(id, state) => {
+                        states.insert(id, state);
+                    }
+                }
             }
         };
         std::thread::Builder::new().name("optimizer".into()).spawn(serve).expect("the system has threads");
@@ -64,8 +82,20 @@ impl Worker {
     pub fn submit(&self, id: ParamId, loan: Loan, work: Work) -> Pending {
         let (done, pending) = channel();
         // A thread that is gone is noticed by who waits.
-        let _ = self.queue.send(Job { id, work, loan, done });
+        let _ = self.queue.send(Request::Work(Job { id, work, loan, done }));
         Pending(pending)
+    }
+
+    /// The state kept under `id`, where there is one, behind all work that is queued.
+    ///
+    /// # Panics
+    /// When the thread has ended.
+    pub fn visit(&self, id: ParamId, visit: &mut Visit) {
+        let (taker, taken) = channel();
+        let _ = self.queue.send(Request::Take(id, taker));
+        let Some(mut state) = taken.recv().expect("the optimizer on the host works") else { return };
+        state.visit(visit);
+        let _ = self.queue.send(Request::Put(id, state));
     }
 
     /// Seconds that steps have taken since the last call, the wait for gradients left out.

@@ -51,6 +51,10 @@ impl HostUpdates {
         Self { worker, trainable, lent, begun: vec![false; count], on_arrival: None }
     }
 
+    pub fn worker(&self) -> &Worker {
+        &self.worker
+    }
+
     /// Makes a block's trainable weights its master weights.
     pub fn adopt(&mut self, store: &mut dyn BlockStore, dtype: DType, block: usize, id: ParamId) {
         let work = Work::Adopt { elements: self.trainable[block], dtype };

@@ -6,7 +6,7 @@ use super::host_updates::HostUpdates;
 use super::{Engine, Layout};
 use crate::device::Side;
 use crate::optim::host::Work;
-use crate::optim::{DeviceOptimizer, Optimizer, OptimizerConfig, StepSize};
+use crate::optim::{DeviceOptimizer, Kept, Optimizer, OptimizerConfig, StepSize, Visit};
 use crate::params::named::{Named, wide};
 use crate::residence::ParameterStore;
 use crate::residence::activations::Activations;
@@ -60,21 +60,12 @@ impl Engine {
         (0..self.size.blocks).filter(|block| self.layouts[*block].trainable > 0).collect()
     }
 
-    /// The values of some blocks by name.
-    fn named(&mut self, side: Side, blocks: impl Iterator<Item = usize>) -> Named {
-        let dtype = self.size.dtype;
-        let mut found = Named::new();
-        for block in blocks {
-            let Layout { parts, trainable, .. } = self.layouts[block].clone();
-            let parts = if side == Side::Gradients { &parts[..trainable] } else { &parts };
-            for (i, part) in parts.iter().enumerate() {
-                let name = self.name(block, i);
-                let bytes = part.first * dtype.size()..(part.first + part.elements()) * dtype.size();
-                let values = self.host(side, block)[bytes].to_vec();
-                found.push((name, wide(TensorData::from_bytes_vec(values, part.shape.clone(), dtype))));
-            }
-        }
-        found
+    /// One of a block's parameters, or its gradient.
+    fn part(&mut self, side: Side, block: usize, i: usize) -> TensorData {
+        let (dtype, part) = (self.size.dtype, self.layouts[block].parts[i].clone());
+        let bytes = part.first * dtype.size()..(part.first + part.elements()) * dtype.size();
+        let values = self.host(side, block)[bytes].to_vec();
+        TensorData::from_bytes_vec(values, part.shape, dtype)
     }
 
     fn update_on_device(&mut self, block: usize, size: &StepSize) {
@@ -144,13 +135,34 @@ impl ParameterStore for Engine {
         self.activations.iter_mut().for_each(Activations::settle);
     }
 
-    fn parameters(&mut self) -> Named {
-        self.named(Side::Weights, 0..self.size.blocks)
+    fn value(&mut self, name: &str) -> Option<TensorData> {
+        let parts = |block: usize| (0..self.layouts[block].parts.len()).map(move |i| (block, i));
+        let (block, i) =
+            (0..self.size.blocks).flat_map(parts).find(|(block, i)| self.name(*block, *i) == name)?;
+        Some(self.part(Side::Weights, block, i))
+    }
+
+    fn visit_states(&mut self, visit: &mut Visit) {
+        self.finish();
+        for block in self.trained() {
+            let id = self.ids[block];
+            let name = format!("{}.{block}", self.prefix);
+            let visit = &mut |value: &str, kept: Kept<'_>| visit(&format!("{name}.{value}"), kept);
+            match &mut self.updates {
+                Updates::Nobody => {}
+                Updates::OnDevice(optimizer) => optimizer.visit(id, visit),
+                Updates::OnHost(updates) => updates.worker().visit(id, visit),
+            }
+        }
     }
 
     fn gradients(&mut self) -> Named {
-        let summed = self.summed.clone();
-        let blocks = (0..summed.len()).filter(|block| summed[*block]);
-        self.named(Side::Gradients, blocks)
+        let mut found = Named::new();
+        for block in (0..self.size.blocks).filter(|block| self.summed[*block]).collect::<Vec<_>>() {
+            for i in 0..self.layouts[block].trainable {
+                found.push((self.name(block, i), wide(self.part(Side::Gradients, block, i))));
+            }
+        }
+        found
     }
 }

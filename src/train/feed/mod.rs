@@ -8,6 +8,7 @@ pub use prepared::on_device;
 pub use problems::Problems;
 pub use tokens::TokenFeed;
 
+use crate::data::{Position, Tokenizer};
 use crate::measure::Load;
 
 /// Micro-batches, step by step.
@@ -33,6 +34,19 @@ pub trait Feed<Batch> {
 
     /// Steps of so many passes over the samples; `None` where there are no samples.
     fn of_epochs(&self, _epochs: usize) -> Option<usize> {
+        None
+    }
+
+    /// Where the batches of the steps so far end.
+    fn position(&self) -> Position {
+        Position::default()
+    }
+
+    /// Goes on behind the steps whose batches end at `start`. `loads`: of these steps. Before the first step.
+    fn resume(&mut self, _start: Position, _loads: Vec<Load>) {}
+
+    /// What turned the text into tokens; `None` where there is no text.
+    fn tokenizer(&self) -> Option<&Tokenizer> {
         None
     }
 

@@ -6,7 +6,7 @@ use super::Feed;
 use super::prepared::{Prepared, finish, on_device};
 use crate::data::{
     Collator, DataError, Dataset, Draws, Loader, Packed, Part, Plan, Position, Sampler, SamplerConfig,
-    Tokenize,
+    Tokenize, Tokenizer,
 };
 use crate::device::{DeviceId, Staging};
 use crate::measure::Load;
@@ -23,6 +23,9 @@ pub struct TokenFeed {
     /// Of samples `None` until the first step is asked for, so that no time before it is saved. The order of
     /// blocks is made before memory is counted.
     loader: Option<Loader<Prepared>>,
+    /// Behind the batches that were taken.
+    position: Position,
+    tokenizer: Option<Tokenizer>,
     /// `None` where nothing is evaluated.
     held_out: Option<(Source, Draws)>,
     accumulation_steps: usize,
@@ -63,8 +66,8 @@ impl Source {
         Ok((source, draws))
     }
 
-    fn loader(&self, device: DeviceId) -> Loader<Prepared> {
-        Loader::new(&self.plan, &self.collator, Position::default(), finish(device))
+    fn loader(&self, start: Position, device: DeviceId) -> Loader<Prepared> {
+        Loader::new(&self.plan, &self.collator, start, finish(device))
     }
 
     /// A batch outside of the run.
@@ -82,9 +85,14 @@ impl TokenFeed {
         let data = Dataset::open(&cell.data, u64::from(cell.seed), vocab)?;
         let train = Source::open(cell, &data, Part::Train, config)?;
         Ok(Self {
-            loader: (!config.sampler.keeps_samples()).then(|| train.loader(device)),
+            loader: (!config.sampler.keeps_samples()).then(|| train.loader(Position::default(), device)),
+            position: Position::default(),
             train,
             held_out: cell.eval.map(|_| Source::held_out(cell, &data, config)).transpose()?,
+            tokenizer: match data {
+                Dataset::Random { .. } => None,
+                Dataset::Text(text) => Some(text.tokenizer),
+            },
             accumulation_steps: cell.train.accumulation_steps,
             device,
             staging: device.staging(config.pinned),
@@ -102,13 +110,14 @@ fn weigh(mut batches: Vec<LmBatch>) -> Vec<LmBatch> {
 
 impl Feed<LmBatch> for TokenFeed {
     fn next(&mut self) -> Vec<LmBatch> {
-        let loader = self.loader.get_or_insert_with(|| self.train.loader(self.device));
+        let loader = self.loader.get_or_insert_with(|| self.train.loader(self.position, self.device));
         let (mut batches, mut load) = (Vec::with_capacity(self.accumulation_steps), Load::default());
         for _ in 0..self.accumulation_steps {
             let loaded = loader.load().unwrap_or_else(|e| refuse(e));
             load.stall += loaded.stall;
             load.counts += loaded.batch.counts;
             batches.push(loaded.batch.upload(&mut self.staging));
+            self.position.pass(loaded.last);
             if loaded.last {
                 break;
             }
@@ -147,6 +156,19 @@ impl Feed<LmBatch> for TokenFeed {
         let Source { plan, .. } = &self.train;
         let steps = |epoch| plan.epoch(epoch).count().div_ceil(self.accumulation_steps);
         plan.config.sampler.keeps_samples().then(|| (0..epochs as u64).map(steps).sum())
+    }
+
+    fn position(&self) -> Position {
+        self.position
+    }
+
+    fn resume(&mut self, start: Position, loads: Vec<Load>) {
+        (self.position, self.loads) = (start, loads);
+        self.loader = self.loader.is_some().then(|| self.train.loader(start, self.device));
+    }
+
+    fn tokenizer(&self) -> Option<&Tokenizer> {
+        self.tokenizer.as_ref()
     }
 
     fn loads(&self) -> &[Load] {

@@ -1,0 +1,89 @@
+//! Parameters as a file of safetensors, and the folder that Hugging Face's programs read.
+
+use std::borrow::Cow;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::fs;
+use std::path::Path;
+
+use burn::tensor::TensorData;
+use safetensors::{Dtype, SafeTensorError, View, serialize_to_file};
+
+use super::source::stored;
+use super::table::{Entry, Table};
+
+/// The file of parameters in a folder.
+pub const WEIGHTS: &str = "model.safetensors";
+/// What a folder of weights may hold that is written anew.
+const OURS: [&str; 5] =
+    [WEIGHTS, "config.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json"];
+/// The key of `config.json` that marks a folder of the runner's.
+pub const MARK: &str = "written_by";
+pub const RUNNER: &str = "runner";
+
+/// Writes the parameters of the table, one after the other; `value` has them by name, in the type that the table
+/// says.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn write_weights(
+    path: &Path,
+    table: &Table,
+    value: impl FnMut(&str) -> TensorData,
+) -> Result<(), SafeTensorError> {
+    let value = RefCell::new(value);
+    let parameters = table.entries.iter().map(|entry| (&entry.name, Parameter { entry, value: &value }));
+    // Without it transformers does not know whose layout the tensors have.
+    let metadata = HashMap::from([("format".to_string(), "pt".to_string())]);
+    serialize_to_file(parameters, Some(metadata), path)
+}
+
+/// Read when it is written: no two are in memory.
+struct Parameter<'a, V> {
+    entry: &'a Entry,
+    value: &'a RefCell<V>,
+}
+
+impl<V: FnMut(&str) -> TensorData> View for Parameter<'_, V> {
+    fn dtype(&self) -> Dtype {
+        stored(self.entry.dtype)
+    }
+
+    fn shape(&self) -> &[usize] {
+        &self.entry.shape
+    }
+
+    fn data(&self) -> Cow<'_, [u8]> {
+        let data = (self.value.borrow_mut())(&self.entry.name);
+        assert_eq!((data.dtype(), data.as_bytes().len()), (self.entry.dtype, self.data_len()));
+        Cow::Owned(data.as_bytes().to_vec())
+    }
+
+    fn data_len(&self) -> usize {
+        self.entry.shape.iter().product::<usize>() * self.entry.dtype.size()
+    }
+}
+
+/// Whether a folder of weights may be written here: nothing is, or what an earlier run has written.
+///
+/// # Errors
+/// What is there.
+pub fn check_free(folder: &Path) -> Result<(), String> {
+    let taken = |what: &str| Err(format!("{} {what}: it is not written over", folder.display()));
+    let Ok(metadata) = fs::metadata(folder) else { return Ok(()) };
+    if !metadata.is_dir() {
+        return taken("is a file");
+    }
+    let entries = fs::read_dir(folder).map_err(|e| format!("cannot read {}: {e}", folder.display()))?;
+    let names: Vec<String> =
+        entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    if let Some(other) = names.iter().find(|name| !OURS.contains(&name.as_str())) {
+        return taken(&format!("holds {other}, which the runner has not written"));
+    }
+    let config = fs::read(folder.join("config.json")).unwrap_or_default();
+    let config: serde_json::Value = serde_json::from_slice(&config).unwrap_or_default();
+    if names.is_empty() || config[MARK] == RUNNER {
+        return Ok(());
+    }
+    taken("holds weights that the runner has not written")
+}

@@ -1,0 +1,153 @@
+//! `[save]`: folders for the trained weights and for the state of training.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::cell::Cell;
+use crate::words::key::{COUNT, DefaultValue, Key, Section, Values};
+use crate::words::{Rule, values};
+
+/// What a cell writes apart from its row. Folders are relative to the current directory; `{key}` in their names
+/// is the cell's value of that dotted key, so that each cell of a grid has folders of its own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Save {
+    /// Gets the weights after the last step, as Hugging Face stores them.
+    #[serde(default)]
+    weights: Option<String>,
+    /// Gets the state of training, from which an interrupted cell goes on.
+    #[serde(default)]
+    state: Option<String>,
+    /// Steps between states.
+    #[serde(default, deserialize_with = "values::count")]
+    every: Option<usize>,
+}
+
+impl Save {
+    pub const SECTION: Section = Section::new(
+        "save",
+        "What a language model's cell writes apart from its row; without the section nothing.",
+        &[
+            Key::method(
+                "weights",
+                Values::Text,
+                DefaultValue::Nothing,
+                "Folder for the weights after the last step, as Hugging Face stores them; `{seed}` in it is the \
+                 cell's seed, and so on.",
+            )
+            .called("saved weights"),
+            Key::method(
+                "state",
+                Values::Text,
+                DefaultValue::Nothing,
+                "Folder for the state of training, from which an interrupted cell goes on; `{seed}` as above.",
+            )
+            .called("saved state"),
+            Key::method("every", COUNT, DefaultValue::Nothing, "Steps between states.")
+                .called("steps between states"),
+        ],
+    );
+
+    /// Refuses keys without an effect.
+    pub(super) fn check(&self) -> Result<(), Rule> {
+        let rule = |key, message: &str, help: &str| Err(Rule::new(&[key], message, help));
+        match (&self.weights, &self.state, self.every) {
+            (None, None, None) => rule(
+                "save",
+                "[save] says nothing to save",
+                "write weights = \"out/model\" under it, or remove it",
+            ),
+            (_, None, Some(_)) => rule(
+                "save.every",
+                "save.every has no effect without a folder for the state",
+                "write state = \"out/state\" too, or remove save.every",
+            ),
+            (_, Some(_), None) => rule(
+                "save.state",
+                "nothing says how often the state is saved",
+                "write every = 100 too: the steps between two states",
+            ),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The folders of a cell.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Folders {
+    pub weights: Option<PathBuf>,
+    /// With the steps between states.
+    pub state: Option<(PathBuf, usize)>,
+}
+
+impl Folders {
+    /// # Errors
+    /// A `{key}` that the cell does not have.
+    pub fn of(cell: &Cell) -> Result<Self, Rule> {
+        let Some(save) = &cell.save else { return Ok(Self::default()) };
+        let named =
+            |key, name: &Option<String>| name.as_ref().map(|name| filled(cell, key, name)).transpose();
+        let state = named("save.state", &save.state)?;
+        Ok(Self { weights: named("save.weights", &save.weights)?, state: state.zip(save.every) })
+    }
+
+    fn all(&self) -> impl Iterator<Item = (&'static str, &Path)> {
+        let weights = self.weights.iter().map(|folder| ("save.weights", folder.as_path()));
+        weights.chain(self.state.iter().map(|(folder, _)| ("save.state", folder.as_path())))
+    }
+}
+
+/// The name with the cell's values in it.
+fn filled(cell: &Cell, key: &'static str, name: &str) -> Result<PathBuf, Rule> {
+    let settings = cell.settings();
+    let mut parts = name.split('{');
+    let mut text = parts.next().unwrap_or_default().to_string();
+    for part in parts {
+        let value = part.split_once('}').and_then(|(setting, rest)| Some((settings.get(setting)?, rest)));
+        let Some((value, rest)) = value else {
+            return Err(Rule::new(
+                &[key],
+                format!("\"{{{part}\" in \"{name}\" is no key that this cell has, in braces"),
+                "write a dotted key such as {seed} or {offload.strategy}",
+            ));
+        };
+        // A path among the values does not make folders within folders.
+        let value = value.as_str().map_or_else(|| value.to_string(), String::from).replace('/', "-");
+        text += &value;
+        text += rest;
+    }
+    Ok(PathBuf::from(text))
+}
+
+/// Refuses one folder for two things. `swept`: the keys in which cells differ.
+pub(super) fn check_apart(cells: &[Cell], swept: &[String]) -> Result<(), Rule> {
+    let mut taken: Vec<(PathBuf, usize)> = Vec::new();
+    for (i, cell) in cells.iter().enumerate() {
+        for (key, folder) in Folders::of(cell)?.all() {
+            let Some((_, other)) = taken.iter().find(|(other, _)| other == folder) else {
+                taken.push((folder.to_path_buf(), i));
+                continue;
+            };
+            let folder = folder.display();
+            if *other == i {
+                return Err(Rule::new(
+                    &[key],
+                    format!("\"{folder}\" is to hold the weights and the state"),
+                    "name another folder for one of them",
+                ));
+            }
+            let braces: Vec<String> = swept.iter().map(|key| format!("{{{key}}}")).collect();
+            return Err(Rule::new(
+                &[key],
+                format!("cells {} and {} would both write to \"{folder}\"", other + 1, i + 1),
+                format!("let the name hold the values that differ: \"{folder}/{}\"", braces.join("-")),
+            ));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+#[path = "save_tests.rs"]
+mod tests;

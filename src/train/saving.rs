@@ -1,0 +1,244 @@
+//! `[save] state`: the state of training every few steps, from which an interrupted cell goes on as if it had not
+//! been interrupted.
+//!
+//! A state is a folder `step-<n>` with the parameters (`model.safetensors`), what optimizer and scaler keep
+//! (`optimizer.bin`) and everything else (`progress.toml`). It is renamed into place whole; the one before is then
+//! removed.
+
+use std::fs::{self, File};
+use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use super::build::Build;
+use super::feed::Feed;
+use super::training::{Standing, Training};
+use crate::measure::Measured;
+use crate::optim::Kept;
+use crate::recipe::Cell;
+use crate::row::contents::Contents;
+use crate::row::key;
+use crate::words::files::write_folder;
+
+const PROGRESS: &str = "progress.toml";
+const OPTIMIZER: &str = "optimizer.bin";
+/// What a state's folder is called, before the number of steps.
+const STEP: &str = "step-";
+/// Other sources may compute other digits.
+const BUILD: &str = env!("RUNNER_BUILD");
+
+/// How far a cell has come, in numbers. TOML reads numbers back as they were.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Progress {
+    /// [`key`] of the cell, its device and its input files.
+    cell: String,
+    build: String,
+    /// Steps so far, warm-up included.
+    pub done: usize,
+    /// Seconds of the measured ones.
+    pub run_seconds: f64,
+    /// Where the cell was interrupted before.
+    pub resumed: Vec<usize>,
+    pub measured: Measured,
+    pub standing: Standing,
+}
+
+/// Where a cell's states are.
+pub struct States {
+    folder: PathBuf,
+    /// Steps between two.
+    pub every: usize,
+    cell: String,
+}
+
+/// A state that was found.
+pub struct State {
+    folder: PathBuf,
+    pub progress: Progress,
+}
+
+impl States {
+    /// Of a cell that has them.
+    pub fn of(cell: &Cell, (folder, every): (PathBuf, usize)) -> Self {
+        let inputs = Contents::new(&|_| ()).inputs(cell);
+        Self { folder, every, cell: key(&cell.to_json(), &cell.device_id().info().name, &inputs) }
+    }
+
+    /// The folders of states, with their steps.
+    fn all(&self) -> Vec<(usize, PathBuf)> {
+        let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
+        let step = |path: PathBuf| {
+            let step = path.file_name()?.to_str()?.strip_prefix(STEP)?.parse().ok()?;
+            path.join(PROGRESS).exists().then_some((step, path))
+        };
+        entries.filter_map(|entry| step(entry.path())).collect()
+    }
+
+    /// The last state; `None` where there is none.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is of another cell or build; says what to do.
+    pub fn last(&self) -> Result<Option<State>, String> {
+        let Some((_, folder)) = self.all().into_iter().max() else { return Ok(None) };
+        let start_anew = format!("remove {} to train from the beginning", self.folder.display());
+        let text = fs::read_to_string(folder.join(PROGRESS));
+        let progress: Progress = text
+            .map_err(|e| e.to_string())
+            .and_then(|text| toml::from_str(&text).map_err(|e| e.to_string()))
+            .map_err(|e| format!("the state in {} cannot be read: {e}; {start_anew}", folder.display()))?;
+        if progress.cell != self.cell {
+            return Err(format!(
+                "the state in {} is of a cell with other settings, input files or device; name another folder in \
+                 save.state, or {start_anew}",
+                folder.display()
+            ));
+        }
+        if progress.build != BUILD {
+            return Err(format!(
+                "the state in {} is of another build of the runner, which may compute other digits; {start_anew}, or \
+                 go on with that build",
+                folder.display()
+            ));
+        }
+        Ok(Some(State { folder, progress }))
+    }
+
+    /// Of a training that has come so far.
+    pub fn progress(
+        &self,
+        done: usize,
+        run_seconds: f64,
+        resumed: Vec<usize>,
+        measured: Measured,
+        standing: Standing,
+    ) -> Progress {
+        let (cell, build) = (self.cell.clone(), BUILD.into());
+        Progress { cell, build, done, run_seconds, resumed, measured, standing }
+    }
+
+    /// Writes a state and removes those before it.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn write<N: Build>(
+        &self,
+        step: usize,
+        progress: &Progress,
+        training: &mut Training<'_, N>,
+    ) -> Result<(), String> {
+        let failed = |e| format!("the state cannot be written to {}: {e}", self.folder.display());
+        self.try_write(step, progress, training).map_err(failed)
+    }
+
+    fn try_write<N: Build>(
+        &self,
+        step: usize,
+        progress: &Progress,
+        training: &mut Training<'_, N>,
+    ) -> io::Result<()> {
+        let before = self.all();
+        let folder = self.folder.join(format!("{STEP}{step}"));
+        write_folder(&folder, |folder| {
+            training.write_weights(folder)?;
+            let mut out = BufWriter::new(File::create(folder.join(OPTIMIZER))?);
+            let mut written = Ok(());
+            training.visit(&mut |name, kept| {
+                if written.is_ok() {
+                    written = write_kept(&mut out, name, &kept);
+                }
+            });
+            written.and_then(|()| out.flush())?;
+            fs::write(folder.join(PROGRESS), toml::to_string(progress).map_err(io::Error::other)?)
+        })?;
+        before
+            .into_iter()
+            .filter(|(_, path)| *path != folder)
+            .try_for_each(|(_, path)| fs::remove_dir_all(path))
+    }
+
+    /// Removes what a cell that has ended no longer needs.
+    ///
+    /// # Errors
+    /// When it cannot be removed.
+    pub fn remove(&self) -> io::Result<()> {
+        self.all().into_iter().try_for_each(|(_, path)| fs::remove_dir_all(path))?;
+        // Others' files keep the folder.
+        let _ = fs::remove_dir(&self.folder);
+        Ok(())
+    }
+}
+
+impl State {
+    /// The cell with the state's parameters in the place of its first ones.
+    pub fn cell(&self, cell: &Cell) -> Cell {
+        let mut cell = cell.clone();
+        cell.model.load_from(self.folder.clone());
+        cell
+    }
+
+    /// Lets the batches begin behind those of the state's steps.
+    pub fn resume_feed<B>(&self, feed: &mut dyn Feed<B>) {
+        let Standing { position, loads, .. } = &self.progress.standing;
+        feed.resume(*position, loads.clone());
+    }
+
+    /// Lets a training whose network and feed go on from here go on altogether.
+    ///
+    /// # Errors
+    /// When the state is damaged.
+    pub fn restore<N: Build>(&self, training: &mut Training<'_, N>) -> Result<(), String> {
+        let failed = |e| format!("the state in {} cannot be read: {e}; remove it", self.folder.display());
+        self.try_restore(training).map_err(failed)
+    }
+
+    fn try_restore<N: Build>(&self, training: &mut Training<'_, N>) -> io::Result<()> {
+        let mut input = BufReader::new(File::open(self.folder.join(OPTIMIZER))?);
+        let mut read = Ok(());
+        training.resume(&self.progress.standing, &mut |name, kept| {
+            if read.is_ok() {
+                read = read_kept(&mut input, name, kept);
+            }
+        });
+        read?;
+        if input.read(&mut [0])? == 0 { Ok(()) } else { Err(damaged("it is too long")) }
+    }
+}
+
+/// The lengths of the name and of the value, 8 bytes each, and then the two.
+fn write_kept(out: &mut impl Write, name: &str, kept: &Kept<'_>) -> io::Result<()> {
+    let value = kept.bytes();
+    for part in [name.as_bytes(), &value] {
+        out.write_all(&(part.len() as u64).to_le_bytes())?;
+        out.write_all(part)?;
+    }
+    Ok(())
+}
+
+/// A value that must be of this name and length.
+fn read_kept(input: &mut impl Read, name: &str, kept: Kept<'_>) -> io::Result<()> {
+    let length = kept.bytes().len();
+    let mut part = |expected: usize| {
+        let mut size = [0; 8];
+        input.read_exact(&mut size)?;
+        if u64::from_le_bytes(size) != expected as u64 {
+            return Err(damaged(&format!("{name} has another size")));
+        }
+        let mut bytes = vec![0; expected];
+        input.read_exact(&mut bytes)?;
+        Ok(bytes)
+    };
+    if part(name.len())? != name.as_bytes() {
+        return Err(damaged(&format!("there is something else in the place of {name}")));
+    }
+    kept.set(&part(length)?);
+    Ok(())
+}
+
+fn damaged(what: &str) -> io::Error {
+    io::Error::other(format!("{OPTIMIZER} is damaged: {what}"))
+}
+
+#[cfg(test)]
+#[path = "saving_tests.rs"]
+mod tests;

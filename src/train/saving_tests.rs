@@ -1,0 +1,146 @@
+//! A cell that is interrupted and resumed ends as one that was not.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
+use std::path::Path;
+
+use super::*;
+use crate::measure::Measurement;
+use crate::params::save::WEIGHTS;
+use crate::params::weights::Weights;
+use crate::recipe::{Recipe, Source};
+use crate::train::train;
+
+const GPT2: &str = "kind = \"gpt2\"\nvocab_size = 300\nhidden_size = 8\nnum_hidden_layers = 3\n\
+                    num_attention_heads = 2\nmax_position_embeddings = 32\n";
+const QWEN2: &str = "kind = \"qwen2\"\nvocab_size = 300\nhidden_size = 8\nintermediate_size = 12\n\
+                     num_hidden_layers = 3\nnum_attention_heads = 2\nnum_key_value_heads = 1\n";
+const ADAMW: &str = "optimizer = { kind = \"adamw\", lr = 0.01 }\n";
+const TEXT: &str = "[data]\ncorpus = \"generated\"\nsize = \"64 KiB\"\nvocab_size = 300\n";
+
+/// A cell with seven steps, which writes to `out`.
+fn cell(out: &Path, model: &str, train: &str, more: &str) -> Cell {
+    let out = out.display();
+    let text = format!(
+        "title = \"t\"\ndevice = \"cpu\"\n[model]\n{model}[train]\nbatch_size = 2\nseq_len = 16\n{train}\n\
+         [measure]\nwarmup = 2\nsteps = 5\n[save]\nweights = \"{out}/model\"\nstate = \"{out}/state\"\nevery = 2\n\
+         {more}"
+    );
+    let source = Source { path: "r.toml".into(), text };
+    Recipe::parse(&source).expect("a recipe").cells.remove(0)
+}
+
+/// Runs the cell; with `kill` it ends there, when so many steps are done.
+fn run(cell: &Cell, kill: Option<usize>) -> Option<Measurement> {
+    let mut on_step = |done, _| {
+        if Some(done) == kill {
+            panic_any("killed");
+        }
+    };
+    let ended = catch_unwind(AssertUnwindSafe(|| train(cell, u64::MAX, None, |_| (), &mut on_step)));
+    ended.ok().map(|measurement| measurement.expect("it trains"))
+}
+
+fn bytes(folder: &Path) -> Vec<u8> {
+    fs::read(folder.join("model").join(WEIGHTS)).expect("the weights were written")
+}
+
+/// Trains without an interruption and with two, and compares.
+fn resumes(model: &str, train: &str, more: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    let (whole, parts) = (folder.path().join("whole"), folder.path().join("parts"));
+    let expected = run(&cell(&whole, model, train, more), None).expect("it ends");
+    let cell = cell(&parts, model, train, more);
+    let apart = if cell.data.sampler().sampler.keeps_samples() { 2 } else { 0 };
+    for kill in [3, 5] {
+        assert!(run(&cell, Some(kill + apart)).is_none());
+    }
+    let resumed = run(&cell, None).expect("it ends");
+    assert_eq!(resumed.resumed, [2, 4], "{train}{more}");
+    assert_eq!(expected.loss, resumed.loss, "{train}{more}");
+    assert_eq!(expected.evaluations, resumed.evaluations);
+    assert_eq!(expected.scaler, resumed.scaler);
+    assert_eq!(expected.step.seconds.len(), resumed.step.seconds.len());
+    let tokens = |measurement: &Measurement| measurement.loading.as_ref().map(|l| l.step_tokens.clone());
+    assert_eq!(tokens(&expected), tokens(&resumed));
+    assert!(bytes(&whole) == bytes(&parts), "other weights: {train}{more}");
+    assert!(!parts.join("state").exists(), "a cell that has ended needs no state");
+}
+
+#[test]
+fn adamw_resumes_on_the_device() {
+    let schedule =
+        "schedule = { kind = \"cosine\", warmup_steps = 2 }\nclip_norm = 0.5\naccumulation_steps = 2\n";
+    resumes(GPT2, &format!("{ADAMW}{schedule}"), "[eval]\nevery = 2\nbatches = 1\n");
+    resumes(QWEN2, ADAMW, "[precision]\ncompute = \"bf16\"\n");
+}
+
+#[test]
+fn adamw_resumes_on_the_host_and_between_slots() {
+    for optimizer in ["host", "device"] {
+        let offload = format!("[offload]\nstrategy = \"overlap\"\noptimizer = \"{optimizer}\"\n");
+        resumes(QWEN2, ADAMW, &format!("{offload}[precision]\ncompute = \"bf16\"\n"));
+    }
+}
+
+#[test]
+fn momentum_resumes_between_slots() {
+    let sgd = "optimizer = { kind = \"sgd\", lr = 0.1, momentum = 0.9 }\naccumulation_steps = 3\n";
+    resumes(GPT2, sgd, "[offload]\nstrategy = \"function\"\n");
+}
+
+/// The first step overflows, and the scale doubles after every three.
+#[test]
+fn a_scaler_resumes() {
+    let scaler = "[precision]\ncompute = \"fp16\"\nscaler = { kind = \"dynamic\", init_scale = 16777216, \
+                  growth_interval = 3 }\n";
+    let folder = tempfile::tempdir().unwrap();
+    let measurement = run(&cell(folder.path(), GPT2, ADAMW, scaler), None).expect("it ends");
+    assert!(measurement.scaler.expect("it has one").skipped > 0);
+    resumes(GPT2, ADAMW, scaler);
+}
+
+#[test]
+fn samplers_resume_in_their_epoch() {
+    for sampler in ["\"packed\"", "\"balanced\"\nk = 8\nnum_workers = 2", "\"blocks\""] {
+        let data = format!("{TEXT}sampler = {sampler}\n[eval]\nevery = 3\nbatches = 1\n");
+        resumes(GPT2, &format!("{ADAMW}accumulation_steps = 2\n"), &data);
+    }
+}
+
+#[test]
+fn a_state_of_another_cell_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    assert!(run(&cell(folder.path(), GPT2, ADAMW, ""), Some(3)).is_none());
+    let other = cell(folder.path(), GPT2, &ADAMW.replace("0.01", "0.02"), "");
+    let states = |cell: &Cell| States::of(cell, (folder.path().join("state"), 2));
+    let reason = states(&other).last().err().expect("it is refused");
+    assert!(reason.contains("other settings") && reason.contains("remove"), "{reason}");
+    let same = cell(folder.path(), GPT2, ADAMW, "");
+    let state = states(&same).last().expect("it can be read").expect("it is there");
+    assert_eq!(state.progress.done, 2);
+    fs::write(state.folder.join(OPTIMIZER), [0; 7]).unwrap();
+    assert!(run(&same, None).is_none(), "a damaged state is no start");
+}
+
+/// What was saved is what the next training begins with.
+#[test]
+fn saved_weights_are_read_back() {
+    for (model, offload) in [(GPT2, ""), (QWEN2, ""), (QWEN2, "[offload]\nstrategy = \"overlap\"\n")] {
+        let folder = tempfile::tempdir().unwrap();
+        run(&cell(folder.path(), model, ADAMW, &format!("{TEXT}{offload}")), None).expect("it ends");
+        let saved = folder.path().join("model");
+        let kind = model.lines().next().unwrap();
+        let again = format!("{kind}\nweights = \"{}\"\n", saved.display());
+        let out = folder.path().join("again");
+        // Without an optimizer nothing changes.
+        run(&cell(&out, &again, "", ""), None).expect("it ends");
+        let read = |folder: &Path| Weights::open(folder).expect("they can be read");
+        let (first, second) = (read(&saved), read(&out.join("model")));
+        assert!(first.names().eq(second.names()) && first.names().count() > 20);
+        for name in first.names() {
+            let [a, b] = [&first, &second].map(|weights| weights.get(name).unwrap());
+            assert!((a.shape, a.bytes) == (b.shape, b.bytes), "{name} has changed");
+        }
+        assert!(saved.join("tokenizer.json").exists());
+    }
+}

@@ -1,0 +1,79 @@
+//! A training that is saved between two steps, and one that goes on from there.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::Training;
+use crate::data::{Data, Position, Tokenizer, TokenizerSource};
+use crate::measure::{Evaluation, Load};
+use crate::optim::{Kept, Visit};
+use crate::params::save::{WEIGHTS, write_weights};
+use crate::train::build::Build;
+
+/// Where a training stands, apart from its parameters and from what its optimizer and scaler keep.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Standing {
+    updates: usize,
+    pub position: Position,
+    pub loads: Vec<Load>,
+    evaluations: Vec<Evaluation>,
+    host_updates: Vec<f64>,
+}
+
+impl<N: Build> Training<'_, N> {
+    pub fn standing(&self) -> Standing {
+        Standing {
+            updates: self.current().updates,
+            position: self.feed.position(),
+            loads: self.feed.loads().to_vec(),
+            evaluations: self.evaluations.clone(),
+            host_updates: self.host_updates.clone(),
+        }
+    }
+
+    /// Goes on from there: the network and the feed do already. `restore` puts values in the place of the first
+    /// ones.
+    pub fn resume(&mut self, standing: &Standing, restore: &mut Visit) {
+        let step = self.step.as_mut().expect("begun");
+        step.updates = standing.updates;
+        step.visit(restore);
+        self.evaluations = standing.evaluations.clone();
+        self.host_updates = standing.host_updates.clone();
+    }
+
+    /// All that optimizer and scaler keep between steps.
+    pub fn visit(&mut self, visit: &mut dyn FnMut(&str, Kept<'_>)) {
+        self.step.as_mut().expect("begun").visit(visit);
+    }
+
+    /// Writes the parameters into a folder.
+    pub fn write_weights(&mut self, folder: &Path) -> io::Result<()> {
+        let residence = &mut self.step.as_mut().expect("begun").stage.residence;
+        let table = residence.table().clone();
+        write_weights(&folder.join(WEIGHTS), &table, |name| residence.value(name)).map_err(io::Error::other)
+    }
+
+    /// Writes what Hugging Face's programs read, and `runner generate`.
+    pub fn write_model(&mut self, folder: &Path) -> io::Result<()> {
+        self.write_weights(folder)?;
+        let end = self.feed.tokenizer().and_then(Tokenizer::eos);
+        let config = self.cell.model.config_file(self.cell.precision.stored(), end);
+        let config = serde_json::to_vec_pretty(&config.expect("checked: a language model"))?;
+        fs::write(folder.join("config.json"), config)?;
+        match (&self.cell.data, self.feed.tokenizer()) {
+            // With the files beside it, which say what ends a text.
+            (Data::Text { tokenizer: TokenizerSource::Path(path), .. }, _) => {
+                for (i, file) in Tokenizer::files(path).iter().enumerate() {
+                    let name = if i == 0 { Some("tokenizer.json".as_ref()) } else { file.file_name() };
+                    fs::copy(file, folder.join(name.expect("a file")))?;
+                }
+                Ok(())
+            }
+            (_, Some(trained)) => trained.save(folder).map(|_| ()).map_err(io::Error::other),
+            (_, None) => Ok(()),
+        }
+    }
+}
