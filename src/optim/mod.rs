@@ -150,7 +150,7 @@ pub trait State: Send {
 /// An optimizer with the state of every parameter it has updated.
 pub enum Optimizer {
     None,
-    OnDevice(DeviceOptimizer),
+    OnDevice(Box<DeviceOptimizer>),
     /// With its state and its arithmetic on the host.
     OnHost(HostOptimizer),
 }
@@ -163,7 +163,7 @@ impl Optimizer {
     pub fn new(config: &OptimizerConfig, host: Option<DeviceId>) -> Self {
         match (config.rule(), host) {
             (None, _) => Self::None,
-            (Some(rule), None) => Self::OnDevice(DeviceOptimizer::new(rule)),
+            (Some(rule), None) => Self::OnDevice(Box::new(DeviceOptimizer::new(rule))),
             (Some(rule), Some(device)) => {
                 Self::OnHost(HostOptimizer::new(rule.on_host().expect("a rule for the host"), device))
             }

@@ -44,11 +44,14 @@ impl Entry {
     }
 }
 
+/// Whether the parameter of this name and group is trained.
+pub type Trains = dyn Fn(&str, Group) -> bool + Send + Sync;
+
 /// What of a network is trained.
 #[derive(Clone)]
 pub struct Tuning {
     /// Whether a parameter of this name and group is.
-    pub trainable: Arc<dyn Fn(&str, Group) -> bool + Send + Sync>,
+    pub trainable: Arc<Trains>,
     /// What linear layers of blocks have in addition.
     pub adapter: Option<Arc<dyn Method>>,
 }

@@ -26,9 +26,15 @@ const fn column<F: Copy>(name: &'static str, heading: &'static str, unit: Unit, 
     Column { name, heading, unit, of }
 }
 
+/// How a column is computed of each kind of row.
+type OfLine = fn(&Line) -> Option<f64>;
+type OfCrossing = fn(&Crossing) -> Option<f64>;
+type OfTrace = fn(&Summary) -> Option<f64>;
+type OfGradients = fn(&(f64, &Magnitudes)) -> Option<f64>;
+
 /// What `table.csv` and `table.parquet` have of each cell. Times in seconds, memory in bytes, losses in nats
 /// a token.
-pub const CELLS: &[Column<fn(&Line) -> Option<f64>>] = &[
+pub const CELLS: &[Column<OfLine>] = &[
     column("forward_s_median", "forward", Seconds, |l| Some(l.measured()?.forward.median)),
     column("forward_s_min", "forward, least", Seconds, |l| Some(l.measured()?.forward.min)),
     column("forward_s_max", "forward, most", Seconds, |l| Some(l.measured()?.forward.max)),
@@ -93,7 +99,7 @@ pub const CELLS: &[Column<fn(&Line) -> Option<f64>>] = &[
 ];
 
 /// What documents and charts show, but the files do not have.
-pub const MORE: &[Column<fn(&Line) -> Option<f64>>] = &[
+pub const MORE: &[Column<OfLine>] = &[
     column("steps", "steps", Count, |l| {
         let losses = l.measured()?.loss.len();
         Some(loading(l).map_or(losses, |loading| loading.step_tokens.len()) as f64)
@@ -158,7 +164,7 @@ pub const MORE_RATIOS: &[(&str, &str, &[&str])] = &[
 ];
 
 /// What crossed the bus in one direction during one phase.
-pub const CROSSINGS: &[Column<fn(&Crossing) -> Option<f64>>; 7] = &[
+pub const CROSSINGS: &[Column<OfCrossing>; 7] = &[
     column("bytes", "bytes", Bytes, |c| whole(Some(c.bytes))),
     column("bytes_per_s", "GB/s", GigabytesPerSecond, |c| Some(c.rate())),
     column("copy_s", "copy time", Seconds, |c| Some(c.copy_seconds)),
@@ -171,7 +177,7 @@ pub const CROSSINGS: &[Column<fn(&Crossing) -> Option<f64>>; 7] = &[
 ];
 
 /// One traced step.
-pub const TRACES: &[Column<fn(&Summary) -> Option<f64>>] = &[
+pub const TRACES: &[Column<OfTrace>] = &[
     column("trace_s", "step", Seconds, |s| Some(s.span as f64 * 1e-9)),
     column("trace_kernels", "kernels", Count, |s| Some(s.kernels as f64)),
     column("trace_busy", "busy", Share, |s| Some(s.busy_share)),
@@ -186,7 +192,7 @@ pub const TRACES: &[Column<fn(&Summary) -> Option<f64>>] = &[
 ];
 
 /// The sizes of some gradients, and the scale that they were multiplied by.
-pub const GRADIENTS: &[Column<fn(&(f64, &Magnitudes)) -> Option<f64>>; 6] = &[
+pub const GRADIENTS: &[Column<OfGradients>; 6] = &[
     column("scale", "scale", PowerOfTwo, |(scale, _)| Some(*scale)),
     column("zero", "zero", FineShare, |(_, of)| Some(of.zeros())),
     column("below_2^-24", "< 2^-24", FineShare, |(_, of)| Some(of.share_below(SMALLEST))),

@@ -14,6 +14,9 @@ use crate::measure::{Direction, Phase};
 use crate::row::Row;
 use crate::words::text;
 
+/// How a column is computed of a row.
+type Of<R> = fn(&R) -> Option<f64>;
+
 /// Numbers in rows and named columns; a missing one is null.
 #[derive(Default)]
 pub struct Frame {
@@ -54,7 +57,7 @@ impl Frame {
     pub fn add<'r, R: 'r>(
         &mut self,
         prefix: &str,
-        columns: &[Defined<fn(&R) -> Option<f64>>],
+        columns: &[Defined<Of<R>>],
         height: usize,
         row: impl Fn(usize) -> Option<&'r R>,
     ) {

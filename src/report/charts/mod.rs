@@ -33,8 +33,11 @@ pub struct Chart {
     pub svg: String,
 }
 
+/// The pictures of a kind; none where the rows do not allow it.
+type Draw = fn(&Comparison) -> canvas::Result<Vec<Chart>>;
+
 /// Every kind of chart, in the order of the report; each draws nothing where the rows do not allow it.
-const CHARTS: &[fn(&Comparison) -> canvas::Result<Vec<Chart>>] = &[
+const CHARTS: &[Draw] = &[
     bars::bars,
     scatter::scatter,
     lines::lines,

@@ -14,7 +14,7 @@ use crate::residence::activations::Activations;
 /// Who updates blocks.
 pub enum Updates {
     Nobody,
-    OnDevice(DeviceOptimizer),
+    OnDevice(Box<DeviceOptimizer>),
     OnHost(HostUpdates),
 }
 
@@ -32,7 +32,7 @@ impl Engine {
                 }
                 Updates::OnHost(updates)
             }
-            (_, Some(rule)) => Updates::OnDevice(DeviceOptimizer::new(rule)),
+            (_, Some(rule)) => Updates::OnDevice(Box::new(DeviceOptimizer::new(rule))),
             (_, None) => Updates::Nobody,
         };
     }
