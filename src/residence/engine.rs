@@ -6,6 +6,8 @@
 mod host_updates;
 mod updates;
 
+use std::sync::Arc;
+
 use burn::backend::DispatchTensor;
 use burn::module::ParamId;
 use burn::tensor::{Device, Tensor};
@@ -41,7 +43,7 @@ impl Pass {
 pub struct Engine {
     store: Box<dyn BlockStore>,
     /// By block.
-    layouts: Vec<Layout>,
+    layouts: Vec<Arc<Layout>>,
     size: StoreSize,
     pub movement: &'static dyn Movement,
     /// Of the slots, on autodiff or not.
@@ -68,7 +70,7 @@ pub struct Engine {
 impl Engine {
     pub fn new(
         store: Box<dyn BlockStore>,
-        layouts: Vec<Layout>,
+        layouts: Vec<Arc<Layout>>,
         size: StoreSize,
         movement: &'static dyn Movement,
         device: Device,
@@ -165,7 +167,7 @@ impl Engine {
         }
     }
 
-    pub fn layout(&self, block: usize) -> &Layout {
+    pub fn layout(&self, block: usize) -> &Arc<Layout> {
         &self.layouts[block]
     }
 

@@ -56,8 +56,10 @@ impl Offloaded {
         let Placement { offload, device, .. } = placement;
         let movement = offload.strategy.movement()?;
         let name = |i: usize| format!("{prefix}.{i}.");
-        let layouts: Vec<Layout> = (0..count).map(|i| Layout::of(&table.entries, &name(i))).collect();
-        let most = |elements: fn(&Layout) -> usize| layouts.iter().map(elements).max().unwrap_or(0);
+        let layouts: Vec<Arc<Layout>> =
+            (0..count).map(|i| Arc::new(Layout::of(&table.entries, &name(i)))).collect();
+        let most =
+            |elements: fn(&Layout) -> usize| layouts.iter().map(|layout| elements(layout)).max().unwrap_or(0);
         let (dtype, trainable) = (source.dtype(), most(Layout::trainable_elements));
         let size = StoreSize {
             blocks: count,

@@ -125,7 +125,7 @@ fn engine_with(
     };
     Engine::new(
         Box::new(Recorder(acts.clone())),
-        vec![layout; blocks],
+        vec![layout.into(); blocks],
         size,
         movement,
         Device::flex(),

@@ -2,8 +2,8 @@
 
 use burn::tensor::{Tensor, TensorData};
 
+use super::Engine;
 use super::host_updates::HostUpdates;
-use super::{Engine, Layout};
 use crate::device::Side;
 use crate::optim::host::Work;
 use crate::optim::{DeviceOptimizer, Kept, Optimizer, OptimizerConfig, StepSize, Visit};
@@ -25,7 +25,7 @@ impl Engine {
         self.wants_squares = wants_squares;
         self.updates = match (optimizer, config.rule()) {
             (Optimizer::OnHost(host), _) => {
-                let trainable = self.layouts.iter().map(Layout::trainable_elements).collect();
+                let trainable = self.layouts.iter().map(|layout| layout.trainable_elements()).collect();
                 let mut updates = HostUpdates::new(host.worker().clone(), trainable);
                 for block in self.trained() {
                     updates.adopt(&mut *self.store, self.size.dtype, block, self.ids[block]);
@@ -136,9 +136,9 @@ impl ParameterStore for Engine {
     }
 
     fn value(&mut self, name: &str) -> Option<TensorData> {
-        let parts = |block: usize| (0..self.layouts[block].parts.len()).map(move |i| (block, i));
-        let (block, i) =
-            (0..self.size.blocks).flat_map(parts).find(|(block, i)| self.name(*block, *i) == name)?;
+        let (block, part) = name.strip_prefix(self.prefix)?.strip_prefix('.')?.split_once('.')?;
+        let block = block.parse::<usize>().ok().filter(|block| *block < self.size.blocks)?;
+        let i = self.layouts[block].find(part)?;
         Some(self.part(Side::Weights, block, i))
     }
 
