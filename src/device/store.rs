@@ -78,8 +78,8 @@ pub trait BlockStore: Send {
     /// Elements of a slot as a row-major tensor outside of autodiff: what it holds when it is read.
     fn view(&self, slot: usize, first: usize, shape: &[usize]) -> DispatchTensor;
 
-    /// Writes computed values to the elements of a slot from `first` on.
-    fn write(&mut self, slot: usize, first: usize, values: DispatchTensor);
+    /// Writes computed values to a slot, each to its elements from the number before it on.
+    fn write(&mut self, slot: usize, parts: Vec<(usize, DispatchTensor)>);
 
     /// Copies the first elements of a slot into a buffer; the slot's content is lost where memory is scarce.
     fn send(&mut self, slot: usize, side: Side, block: usize, elements: usize);
@@ -193,14 +193,16 @@ impl BlockStore for CpuStore {
         }
     }
 
-    fn write(&mut self, slot: usize, first: usize, values: DispatchTensor) {
+    fn write(&mut self, slot: usize, parts: Vec<(usize, DispatchTensor)>) {
         let (elements, dtype) = (self.size.slot_elements(slot), self.size.dtype);
-        let content =
-            self.slots[slot].take().unwrap_or_else(|| Tensor::zeros([elements], (&self.device, dtype)));
-        let values = Tensor::<1>::from_dispatch(values);
-        let count = values.shape().num_elements();
-        let values = values.reshape([count]);
-        self.slots[slot] = Some(content.slice_assign(first..first + count, values));
+        let before = self.slots[slot].take();
+        let before = before.unwrap_or_else(|| Tensor::zeros([elements], (&self.device, dtype)));
+        let content = parts.into_iter().fold(before, |content, (first, values)| {
+            let values = Tensor::<1>::from_dispatch(values);
+            let count = values.shape().num_elements();
+            content.slice_assign(first..first + count, values.reshape([count]))
+        });
+        self.slots[slot] = Some(content);
     }
 
     fn send(&mut self, slot: usize, side: Side, block: usize, elements: usize) {
@@ -232,7 +234,7 @@ mod tests {
         let size = StoreSize { blocks: 2, slots: 2, ..one_block(6, true) };
         let mut store = DeviceId::Cpu.block_store(size).unwrap();
         let values = Tensor::<1>::from_floats([1.0, 2.0, 3.0, 4.0], &DeviceId::Cpu.burn());
-        store.write(0, 2, values.into_dispatch());
+        store.write(0, vec![(2, values.into_dispatch())]);
         store.send(0, Side::Gradients, 1, 6);
         let host: &[f32] = bytemuck::cast_slice(store.host(Side::Gradients, 1));
         assert_eq!(host, [0.0, 0.0, 1.0, 2.0, 3.0, 4.0]);

@@ -139,7 +139,7 @@ impl Kept {
         self.sent += 1;
         let slot = SLOTS + self.sent % SLOTS;
         let shape = x.dims();
-        self.store.write(slot, 0, x.into_dispatch());
+        self.store.write(slot, vec![(0, x.into_dispatch())]);
         self.store.send(slot, Side::Weights, block, shape.iter().product());
         self.inputs[block] = Some((ticket, shape));
     }

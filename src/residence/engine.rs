@@ -155,9 +155,8 @@ impl Engine {
         if self.wants_squares {
             self.squares[block] = Some(squares(gradients.to_vec()));
         }
-        for (part, gradient) in self.layouts[block].parts.iter().zip(gradients) {
-            self.store.write(slot, part.first, gradient);
-        }
+        let parts = self.layouts[block].parts.iter();
+        self.store.write(slot, parts.map(|part| part.first).zip(gradients).collect());
         self.send(slot, Side::Gradients, block);
         if self.movement.host_waits() {
             self.store.wait();

@@ -33,8 +33,8 @@ impl Leaves {
     }
 
     pub fn source(&self) -> Source {
-        let tensors = self.tensors.iter().map(|leaf| leaf.clone().into_dispatch());
-        self.blocks.source(self.block, tensors.collect())
+        let tensors: Vec<_> = self.tensors.iter().map(|leaf| leaf.clone().into_dispatch()).collect();
+        self.blocks.source(self.block, &tensors)
     }
 
     /// Of the trainable parameters, in the layout's order.

@@ -75,9 +75,8 @@ impl Offloaded {
             let block = make(i);
             let store =
                 store.get_or_insert_with(|| device.block_store(size).unwrap_or_else(|e| panic!("{e}")));
-            for (part, values) in layout.values(&block, &name(i)) {
-                store.write(0, part.first, values.into_dispatch());
-            }
+            let values = layout.values(&block).into_iter();
+            store.write(0, values.map(|(part, values)| (part.first, values.into_dispatch())).collect());
             store.send(0, Side::Weights, i, size.elements);
         }
         let store = store.expect("a network has a block");
@@ -103,20 +102,17 @@ impl Offloaded {
     ) -> Tensor<2> {
         (0..self.0.count).fold(x.inner(), |x, i| {
             let parameters = self.engine().enter(i, Pass::Forward);
-            let y = compute(i, &self.source(i, parameters), x);
+            let y = compute(i, &self.source(i, &parameters), x);
             self.engine().leave(i);
             y
         })
     }
 
-    /// A source of these parameters under their full names.
-    pub(super) fn source(&self, block: usize, parameters: Vec<DispatchTensor>) -> Source {
-        let prefix = format!("{}.{block}.", self.0.prefix);
+    /// A source of a block's parameters, given in the layout's order.
+    pub(super) fn source(&self, block: usize, parameters: &[DispatchTensor]) -> Source {
         let layout = self.engine().layout(block).clone();
-        Source::given(&self.0.device, self.0.dtype, &self.0.tuning, move |name| {
-            let part = name.strip_prefix(&prefix).and_then(|name| layout.find(name));
-            parameters[part.unwrap_or_else(|| panic!("{name} is no parameter of {prefix}"))].clone()
-        })
+        let given = layout.made.iter().map(|part| (layout.parts[*part].id, parameters[*part].clone()));
+        Source::given(&self.0.device, self.0.dtype, &self.0.tuning, given.collect())
     }
 
     pub(super) fn engine(&self) -> MutexGuard<'_, Engine> {

@@ -79,7 +79,7 @@ impl BlockStore for Recorder {
         Tensor::<1>::zeros([shape[0]], &Device::flex()).into_dispatch()
     }
 
-    fn write(&mut self, _: usize, _: usize, _: DispatchTensor) {}
+    fn write(&mut self, _: usize, _: Vec<(usize, DispatchTensor)>) {}
 
     fn send(&mut self, _: usize, side: Side, block: usize, _: usize) {
         self.note(Act::Send { side, block });
@@ -251,6 +251,8 @@ fn gradients_are_as_large_as_what_is_trained() {
     let places: Vec<_> = layout.parts.iter().map(|part| (part.name.as_str(), part.first)).collect();
     assert_eq!(places, [("bias", 0), ("weight", 256)]);
     assert_eq!((layout.trainable, layout.trainable_elements(), layout.elements), (1, 200, 456));
+    // A block is made anew of them in the order of the table.
+    assert_eq!(layout.made, [1, 0]);
     entries[1].trainable = false;
     assert_eq!(Layout::of(&entries, "blocks.0.").trainable_elements(), 0);
 }

@@ -153,14 +153,14 @@ const USES: [(Hold, Use); 8] = [
         rig.gpu.synchronize();
         rig.delay_sends();
         rig.send(0, 3);
-        rig.store.write(0, 0, ones.into_dispatch());
+        rig.store.write(0, vec![(0, ones.into_dispatch())]);
         rig.holds_on_host(3, 0)
     }),
     (Hold::SendForKernels, |rig| {
         let other = Tensor::<1>::from_dispatch(rig.store.view(1, 0, &[ELEMENTS])) * 1.0;
         rig.gpu.synchronize();
         rig.delay_kernels();
-        rig.store.write(0, 0, other.into_dispatch());
+        rig.store.write(0, vec![(0, other.into_dispatch())]);
         rig.send(0, 3);
         rig.holds_on_host(3, 1)
     }),

@@ -218,22 +218,28 @@ impl BlockStore for CudaStore {
         tensor::<1>(part).into_dispatch()
     }
 
-    fn write(&mut self, slot: usize, first: usize, values: DispatchTensor) {
+    fn write(&mut self, slot: usize, parts: Vec<(usize, DispatchTensor)>) {
         let sent = self.places[slot].sent.take();
         self.hold_compute(sent.filter(|_| self.left_out != Some(Hold::KernelsForSend)));
-        let values = into_contiguous(memory(Tensor::<1>::from_dispatch(values)));
-        let bytes = values.meta.shape().num_elements() * self.size.dtype.size();
-        assert!(
-            values.dtype == self.size.dtype
-                && first * self.size.dtype.size() + bytes <= self.places[slot].slot.bytes
-        );
-        let to = self.places[slot].slot.pointer + (first * self.size.dtype.size()) as u64;
-        let (from, slot) = (values.handle.binding(), self.places[slot].slot.binding());
+        let (slot, dtype) = (&self.places[slot].slot, self.size.dtype);
+        let copy = |(first, values)| {
+            let values = into_contiguous(memory(Tensor::<1>::from_dispatch(values)));
+            let (start, bytes) = (first * dtype.size(), values.meta.shape().num_elements() * dtype.size());
+            assert!(values.dtype == dtype && start + bytes <= slot.bytes);
+            (slot.pointer + start as u64, values.handle.binding(), bytes)
+        };
+        let copies: Vec<_> = parts.into_iter().map(copy).collect();
+        let slot = slot.binding();
+        // One call for all of them: each is a message to CubeCL's thread.
         self.gpu.stream().enqueue(Some(slot.clone()), move |buffers, stream| {
-            let (from, _to) = (buffers.locate(from)?, buffers.locate(slot)?);
-            // SAFETY: both sides hold `bytes` bytes, checked above; memory that either gives back is used
-            // again only behind this copy, on the same stream.
-            unsafe { memcpy_dtod_async(to, from.pointer, bytes, stream) }.map_err(|e| e.to_string())
+            let _to = buffers.locate(slot)?;
+            for (to, from, bytes) in copies {
+                let from = buffers.locate(from)?;
+                // SAFETY: both sides hold `bytes` bytes, checked above; memory that either gives back is used
+                // again only behind this copy, on the same stream.
+                unsafe { memcpy_dtod_async(to, from.pointer, bytes, stream) }.map_err(|e| e.to_string())?;
+            }
+            Ok(())
         });
     }
 

@@ -81,7 +81,7 @@ impl Engine {
         let updated = optimizer.update(self.ids[block], weights, gradients, size);
         self.store.used(from);
         self.store.clear(from);
-        self.store.write(slot, 0, updated.into_dispatch());
+        self.store.write(slot, vec![(0, updated.into_dispatch())]);
         self.send(slot, Side::Weights, block);
         if self.movement.host_waits() {
             self.store.wait();

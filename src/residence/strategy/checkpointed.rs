@@ -41,7 +41,7 @@ impl Movement for Checkpointed {
         let (again, inside, outer) = (compute.clone(), leaves.clone(), blocks.clone());
         let y = checkpoint(
             x,
-            move |x| compute(block, &outer.source(block, take(&parameters)), x),
+            move |x| compute(block, &outer.source(block, &take(&parameters)), x),
             move |x| {
                 let leaves = take(&inside).expect("the block has come in");
                 (again(block, &leaves.source(), x), leaves)

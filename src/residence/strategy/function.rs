@@ -24,7 +24,7 @@ pub fn offloaded(blocks: &Offloaded, block: usize, x: Tensor<2>, compute: Comput
     custom([x], move |[x]| {
         let x = Tensor::<2>::from_dispatch(x);
         let parameters = blocks.engine().enter(block, Pass::Forward);
-        let y = compute(block, &blocks.source(block, parameters), x.clone());
+        let y = compute(block, &blocks.source(block, &parameters), x.clone());
         blocks.engine().leave(block);
         let input = if has_backward { blocks.engine().keep(block, x) } else { Input::OnDevice(Box::new(x)) };
         let backward = move |gradient: Tensor<2>, _: [bool; 1]| {
