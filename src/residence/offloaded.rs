@@ -26,8 +26,6 @@ struct Shared {
     engine: Mutex<Engine>,
     offload: Offload,
     count: usize,
-    /// What a parameter's name begins with, before the block's number: `model.layers`.
-    prefix: &'static str,
     device: Device,
     dtype: DType,
     tuning: Tuning,
@@ -85,7 +83,7 @@ impl Offloaded {
         engine.activations =
             (offload.activations == Memory::Host).then(|| Activations::new(placement, movement, count));
         let engine = Mutex::new(engine);
-        Some(Self(Arc::new(Shared { engine, offload, count, prefix, device, dtype, tuning })))
+        Some(Self(Arc::new(Shared { engine, offload, count, device, dtype, tuning })))
     }
 
     /// [tokens, hidden_size] through all blocks. What backward needs is kept: each block's input.
