@@ -11,7 +11,7 @@ use crate::ops::{Level, Operator};
 use crate::optim::OptimizerConfig;
 use crate::params::save::check_free;
 use crate::recipe::{Folders, Train};
-use crate::residence::Memory;
+use crate::residence::{Memory, ResidentBlocks};
 use crate::words::{Compute, Rule};
 
 type Checked = Result<(), Rule>;
@@ -173,6 +173,16 @@ fn offload(cell: &Cell) -> Checked {
                  each block again by itself, while its weights are on the device"
             ),
             "remove checkpoint.blocks, or use offload.strategy = \"none\"",
+        ));
+    }
+    let layers = cell.model.decoder().map_or(0, |shape| shape.layers);
+    if let ResidentBlocks::Count(count) = cell.offload.resident_blocks
+        && count > layers
+    {
+        return Err(Rule::new(
+            &["offload.resident_blocks"],
+            format!("offload.resident_blocks = {count}, and the network has {layers} blocks"),
+            format!("use {layers} or fewer, or \"auto\" for as many as the device has room for"),
         ));
     }
     let on_host = || cell.train.optimizer.rule().is_some_and(|rule| rule.on_host().is_some());

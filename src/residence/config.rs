@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::device::DeviceId;
+use super::resident_blocks::ResidentBlocks;
+use crate::device::{Buffers, DeviceId};
 use crate::words::Rule;
 use crate::words::key::{DefaultValue, DefaultValue::Word, Key, Section, Values};
 
@@ -11,8 +12,10 @@ use crate::words::key::{DefaultValue, DefaultValue::Word, Key, Section, Values};
 #[serde(from = "Written", into = "Written")]
 pub struct Offload {
     pub strategy: Strategy,
-    /// Slots on the device for the weights of blocks: how far ahead `overlap` copies.
+    /// Slots on the device for the weights of blocks that move: how far ahead `overlap` copies.
     pub buffers: usize,
+    /// Blocks that stay on the device.
+    pub resident_blocks: ResidentBlocks,
     /// Where each block's input waits for backward.
     pub activations: Memory,
     /// Where AdamW runs, with fp32 master weights and moments beside it.
@@ -26,6 +29,22 @@ pub struct Placement {
     pub device: DeviceId,
     /// Whether gradients of several micro-batches are added up.
     pub accumulates: bool,
+    /// Whether weights are updated.
+    pub updates: bool,
+    /// Whether backward computes resident blocks again; it does so with those that move.
+    pub recomputes: bool,
+}
+
+impl Placement {
+    /// What a block has on the host.
+    pub fn buffers(&self, resident: bool, trains: bool) -> Buffers {
+        let Self { offload, accumulates, updates, .. } = *self;
+        match resident {
+            true if !trains || !offload.resident_buffers(accumulates, updates) => Buffers::None,
+            false if trains && offload.separate_gradients(accumulates) => Buffers::Two,
+            true | false => Buffers::One,
+        }
+    }
 }
 
 /// Which memory.
@@ -64,6 +83,7 @@ struct Written {
     strategy: Strategy,
     /// Of `overlap` alone: other strategies have one.
     buffers: Option<usize>,
+    resident_blocks: ResidentBlocks,
     activations: Memory,
     optimizer: Memory,
 }
@@ -74,16 +94,16 @@ const BUFFERS: usize = 3;
 const MEMORY: Values = Values::Words(&["device", "host"]);
 
 impl From<Written> for Offload {
-    fn from(Written { strategy, buffers, activations, optimizer }: Written) -> Self {
+    fn from(Written { strategy, buffers, resident_blocks, activations, optimizer }: Written) -> Self {
         let default = if strategy == Strategy::Overlap { BUFFERS } else { 1 };
-        Self { strategy, buffers: buffers.unwrap_or(default), activations, optimizer }
+        Self { strategy, buffers: buffers.unwrap_or(default), resident_blocks, activations, optimizer }
     }
 }
 
 impl From<Offload> for Written {
-    fn from(Offload { strategy, buffers, activations, optimizer }: Offload) -> Self {
+    fn from(Offload { strategy, buffers, resident_blocks, activations, optimizer }: Offload) -> Self {
         let said = strategy == Strategy::Overlap || buffers != 1;
-        Self { strategy, buffers: said.then_some(buffers), activations, optimizer }
+        Self { strategy, buffers: said.then_some(buffers), resident_blocks, activations, optimizer }
     }
 }
 
@@ -110,6 +130,22 @@ impl Offload {
                     "How blocks come to the device and leave it.",
                 )
                 .reads(&[("none", "no offload")]),
+                Key::method(
+                    "resident_blocks",
+                    ResidentBlocks::VALUES,
+                    DefaultValue::Whole(0),
+                    "Blocks that stay on the device; \"auto\": as many as `measure.memory_limit`, or the free memory, has \
+                     room for.",
+                )
+                .reads(&[
+                    ("0", "no resident block"),
+                    ("1", "1 resident block"),
+                    ("auto", "resident blocks that fit"),
+                    ("", "{} resident blocks"),
+                ])
+                .tacit()
+                .moot("offload.strategy", "none")
+                .since(2),
                 Key::method(
                     "activations",
                     MEMORY,
@@ -168,10 +204,21 @@ impl Offload {
         self.strategy != Strategy::None
     }
 
-    /// Whether gradients have buffers of their own on the host. What updates on the host has the weights
-    /// in its masters: gradients may take their place, once the last backward that reads them has.
+    /// Whether gradients of blocks that move have buffers of their own on the host. What updates on the host has the
+    /// weights in its masters: gradients may take their place, once the last backward that reads them has.
     pub fn separate_gradients(&self, accumulates: bool) -> bool {
         accumulates || self.optimizer == Memory::Device
+    }
+
+    /// Whether gradients of resident blocks stay on the device: they are added up there, or used. Else they leave
+    /// as they come, and as many more blocks have room.
+    pub fn keeps_gradients(&self, accumulates: bool, updates: bool) -> bool {
+        accumulates || (updates && self.optimizer == Memory::Device)
+    }
+
+    /// Whether resident blocks have buffers on the host, which gradients and updated weights cross in.
+    pub fn resident_buffers(&self, accumulates: bool, updates: bool) -> bool {
+        !self.keeps_gradients(accumulates, updates) || self.optimizer == Memory::Host
     }
 
     /// What cannot be within the section.
@@ -191,6 +238,13 @@ impl Offload {
                     self.strategy.into_str()
                 ),
                 "remove offload.buffers, or use offload.strategy = \"overlap\"",
+            ));
+        }
+        if self.strategy == Strategy::None && self.resident_blocks != ResidentBlocks::default() {
+            return Err(Rule::new(
+                &["offload.resident_blocks", "offload.strategy"],
+                "offload.resident_blocks has no effect with offload.strategy = \"none\": all blocks stay on the device",
+                "remove offload.resident_blocks, or use offload.strategy = \"overlap\"",
             ));
         }
         let reason = match self.strategy {

@@ -1,15 +1,17 @@
 //! The order in which blocks pass through slots, and what it must not do.
 
+mod resident_blocks;
+
 use std::sync::{Arc, Mutex};
 
 use burn::backend::DispatchTensor;
 use burn::tensor::{DType, Device, Tensor};
 
-use super::config::Strategy;
-use super::engine::{Engine, GRADIENT_SLOTS, Pass};
+use super::config::{Memory, Offload, Placement, Strategy};
+use super::engine::{Engine, Pass, Slots};
 use super::layout::Layout;
-use super::{Movement, ParameterStore};
-use crate::device::{BlockStore, DeviceId, HostMemory, Loan, Side, StoreSize};
+use super::{ParameterStore, ResidentBlocks};
+use crate::device::{BlockStore, Buffers, DeviceId, HostMemory, Loan, Side, StoreSize};
 use crate::measure::alloc::Uncounted;
 use crate::optim::host::Work;
 use crate::optim::{AdamW, Optimizer, OptimizerConfig, StepSize};
@@ -96,47 +98,39 @@ impl BlockStore for Recorder {
     }
 }
 
-fn engine(
-    acts: &Arc<Mutex<Vec<Act>>>,
-    movement: &'static dyn Movement,
-    count: usize,
-    slots: usize,
-) -> Engine {
-    engine_with(acts, movement, count, slots, true)
-}
-
-/// `gradients`: whether they have buffers of their own.
-fn engine_with(
-    acts: &Arc<Mutex<Vec<Act>>>,
-    movement: &'static dyn Movement,
-    blocks: usize,
-    slots: usize,
-    gradients: bool,
-) -> Engine {
+/// Of so many blocks, as they are placed.
+fn engine(acts: &Arc<Mutex<Vec<Act>>>, placement: Placement, blocks: usize) -> Engine {
+    let Placement { offload, accumulates, updates, .. } = placement;
     let layout = layout(3, DType::F32);
+    let resident = offload.resident_blocks.places(blocks);
+    let keeps = offload.keeps_gradients(accumulates, updates);
+    let mut slots = Slots::new(&resident, offload.buffers, keeps, true);
+    let buffers: Vec<_> = resident.iter().map(|stays| placement.buffers(*stays, true)).collect();
+    // What has no buffer on the host is in its slot from the beginning.
+    for block in (0..blocks).filter(|block| buffers[*block] == Buffers::None) {
+        slots.take(block, block, Pass::Forward);
+    }
     let size = StoreSize {
-        blocks,
+        buffers,
         elements: layout.elements,
         trainable: layout.trainable_elements(),
         dtype: DType::F32,
-        slots,
-        gradient_slots: GRADIENT_SLOTS,
-        gradients,
+        slots: slots.weights(),
+        gradient_slots: slots.gradients(),
     };
-    Engine::new(
-        Box::new(Recorder(acts.clone())),
-        vec![layout.into(); blocks],
-        size,
-        movement,
-        Device::flex(),
-        "blocks",
-    )
+    let movement = offload.strategy.movement().expect("blocks move");
+    let (store, layouts) = (Box::new(Recorder(acts.clone())), vec![layout.into(); blocks]);
+    Engine::new(store, layouts, (size, slots), movement, Device::flex(), "blocks")
+}
+
+fn placed(offload: Offload) -> Placement {
+    Placement { offload, device: DeviceId::Cpu, accumulates: true, updates: true, recomputes: false }
 }
 
 /// What forward and backward over `count` blocks ask of the store.
 fn recorded(strategy: Strategy, buffers: usize, count: usize) -> Vec<Act> {
     let acts = Arc::new(Mutex::new(Vec::new()));
-    let mut engine = engine(&acts, strategy.movement().expect("blocks move"), count, buffers);
+    let mut engine = engine(&acts, placed(Offload { buffers, ..Offload::of(strategy) }), count);
     forward(&mut engine, count);
     for block in (0..count).rev() {
         engine.enter(block, Pass::Backward);
@@ -156,8 +150,9 @@ fn forward(engine: &mut Engine, count: usize) {
 /// What a step with AdamW on the host and the forward after it ask of the store.
 fn recorded_on_the_host(count: usize, update_on_arrival: bool, separate_gradients: bool) -> Vec<Act> {
     let acts = Arc::new(Mutex::new(Vec::new()));
-    let movement = Strategy::Overlap.movement().expect("blocks move");
-    let mut engine = engine_with(&acts, movement, count, 3, separate_gradients);
+    let offload = Offload { optimizer: Memory::Host, ..Offload::of(Strategy::Overlap) };
+    let placement = Placement { accumulates: separate_gradients, ..placed(offload) };
+    let mut engine = engine(&acts, placement, count);
     let config = OptimizerConfig::AdamW(AdamW::default());
     engine.begin(&config, &Optimizer::new(&config, Some(DeviceId::Cpu)), false);
     forward(&mut engine, count);

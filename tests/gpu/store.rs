@@ -7,7 +7,7 @@ use burn::tensor::{DType, Tensor};
 use burn_cubecl::tensor::CubeTensor;
 use rayon::prelude::*;
 use runner::device::cuda::{CudaStore, Fp32Math, Gpu, Hold, Operand, Output, StreamPath, matmul};
-use runner::device::{BlockStore, Side, StoreSize};
+use runner::device::{BlockStore, Buffers, Side, StoreSize};
 
 use crate::on_gpu;
 use crate::reference::{host, primitive};
@@ -42,13 +42,12 @@ impl Rig {
         assert_eq!(*path, StreamPath::Shared, "without the stream's handle the host waits for all copies");
         let (blocks, slots) = (BLOCKS + 1, SLOTS + 1);
         let size = StoreSize {
-            blocks,
+            buffers: vec![Buffers::One; blocks],
             elements: ELEMENTS,
             trainable: ELEMENTS,
             dtype: DType::F32,
             slots,
             gradient_slots: 0,
-            gradients: false,
         };
         let store = CudaStore::new(gpu, size).unwrap_or_else(|e| panic!("{e}"));
         let store = if let Some(hold) = left_out { store.without(hold) } else { store };

@@ -10,13 +10,14 @@ use cudarc::driver::result::{memcpy_dtod_async, memcpy_dtoh_async, memcpy_htod_a
 use cudarc::driver::sys::CUstream;
 
 use super::mirror::arrival;
-use super::{CopyStream, Event, Gpu, PinnedArena, Slot, buffer as memory, tensor};
+use super::{CopyStream, Event, Gpu, PinnedArena, Slot, buffer, tensor};
 use crate::device::trace::Mark;
 use crate::device::{BlockStore, HostMemory, Loan, Side, StoreSize};
 
 /// A buffer on the host and its last copies in each direction.
+#[derive(Default)]
 struct Buffer {
-    /// `None` while it is lent.
+    /// `None` while it is lent, and of a block that has none.
     memory: Option<Box<dyn HostMemory>>,
     /// The copy that last read it.
     read: Option<Arc<Event>>,
@@ -75,10 +76,11 @@ impl CudaStore {
         // A block of its own for each buffer, of exactly its size.
         let buffer = |bytes| {
             let memory = PinnedArena::new(gpu, bytes)?.take(bytes).expect("an arena of one buffer");
-            Ok(Buffer { memory: Some(Box::new(memory)), read: None, written: None })
+            Ok(Buffer { memory: Some(Box::new(memory)), ..Buffer::default() })
         };
-        let buffers =
-            |count, side| (0..count).map(|_| buffer(size.bytes(side))).collect::<Result<Vec<_>, String>>();
+        let filled =
+            |buffers: Vec<Option<Buffer>>| buffers.into_iter().map(Option::unwrap_or_default).collect();
+        let [weights, gradients] = size.make(buffer)?.map(filled);
         let place = |slot| {
             let slot = Slot::new(gpu, size.slot_elements(slot) * size.dtype.size())?;
             let (start, length) = (slot.pointer, slot.bytes);
@@ -90,8 +92,8 @@ impl CudaStore {
             Ok(Place { slot, filled: None, used: Some(Arc::new(Event::record(gpu))), sent: None })
         };
         Ok(Self {
-            weights: buffers(size.blocks, Side::Weights)?,
-            gradients: buffers(if size.gradients { size.blocks } else { 0 }, Side::Gradients)?,
+            weights,
+            gradients,
             places: (0..size.slots + size.gradient_slots).map(place).collect::<Result<Vec<_>, String>>()?,
             fills: CopyStream::new(gpu)?,
             sends: CopyStream::new(gpu)?,
@@ -110,7 +112,7 @@ impl CudaStore {
     }
 
     fn buffer(&mut self, side: Side, block: usize) -> &mut Buffer {
-        buffer(self.size, &mut self.weights, &mut self.gradients, side, block)
+        self.size.buffer([&mut self.weights, &mut self.gradients], side, block)
     }
 
     /// Kernels issued from here on run after the event.
@@ -124,21 +126,7 @@ impl CudaStore {
     }
 }
 
-const HERE: &str = "the buffer is not lent";
-
-/// Where a block's weights or gradients lie.
-fn buffer<'a>(
-    size: StoreSize,
-    weights: &'a mut [Buffer],
-    gradients: &'a mut [Buffer],
-    side: Side,
-    block: usize,
-) -> &'a mut Buffer {
-    match side {
-        Side::Gradients if size.gradients => &mut gradients[block],
-        Side::Weights | Side::Gradients => &mut weights[block],
-    }
-}
+const HERE: &str = "the buffer is here";
 
 /// Copies issued to a stream from here on run after these events.
 fn hold(stream: CUstream, left_out: Option<Hold>, events: [(Hold, &Option<Arc<Event>>); 3]) {
@@ -166,7 +154,7 @@ impl BlockStore for CudaStore {
     }
 
     fn give_back(&mut self, block: usize, memory: Box<dyn HostMemory>, elements: usize) {
-        let lent = Buffer { memory: Some(memory), read: None, written: None };
+        let lent = Buffer { memory: Some(memory), ..Buffer::default() };
         if elements < self.size.elements && self.weights[block].memory.is_some() {
             let bytes = elements * self.size.dtype.size();
             let from = lent.memory.as_ref().expect(HERE).bytes();
@@ -183,7 +171,7 @@ impl BlockStore for CudaStore {
     fn fill(&mut self, slot: usize, side: Side, block: usize, elements: usize) {
         self.gpu.context.bind();
         let Self { size, left_out, weights, gradients, places, fills, .. } = self;
-        let buffer = buffer(*size, weights, gradients, side, block);
+        let buffer = size.buffer([weights, gradients], side, block);
         let memory = &buffer.memory.as_ref().expect(HERE).bytes()[..elements * size.dtype.size()];
         let place = &mut places[slot];
         let stream = fills.stream();
@@ -223,7 +211,7 @@ impl BlockStore for CudaStore {
         self.hold_compute(sent.filter(|_| self.left_out != Some(Hold::KernelsForSend)));
         let (slot, dtype) = (&self.places[slot].slot, self.size.dtype);
         let copy = |(first, values)| {
-            let values = into_contiguous(memory(Tensor::<1>::from_dispatch(values)));
+            let values = into_contiguous(buffer(Tensor::<1>::from_dispatch(values)));
             let (start, bytes) = (first * dtype.size(), values.meta.shape().num_elements() * dtype.size());
             assert!(values.dtype == dtype && start + bytes <= slot.bytes);
             (slot.pointer + start as u64, values.handle.binding(), bytes)
@@ -247,7 +235,7 @@ impl BlockStore for CudaStore {
         self.used(slot);
         self.gpu.context.bind();
         let Self { size, left_out, weights, gradients, places, sends, .. } = self;
-        let buffer = buffer(*size, weights, gradients, side, block);
+        let buffer = size.buffer([weights, gradients], side, block);
         let memory = &mut buffer.memory.as_mut().expect(HERE).bytes_mut()[..elements * size.dtype.size()];
         let place = &mut places[slot];
         let stream = sends.stream();

@@ -49,7 +49,7 @@ impl Movement for Checkpointed {
             move |leaves, found| put(&gradients, leaves.gradients(found)),
         );
         let outer = blocks.clone();
-        let enter = move || put(&leaves, Some(Leaves::new(&outer, block)));
+        let enter = move || put(&leaves, Some(Leaves::new(&outer, block, Pass::Backward)));
         moving(y, || blocks.engine().leave(block), enter)
     }
 }

@@ -4,12 +4,14 @@ mod checkpointed;
 mod function;
 mod naive;
 mod overlap;
+mod resident;
 
 use burn::tensor::Tensor;
 
 use super::Offloaded;
 use super::config::Strategy;
 use super::offloaded::Compute;
+pub use resident::resident;
 
 pub trait Movement: Send + Sync {
     /// Whether the host waits for each copy and each block.
@@ -17,8 +19,8 @@ pub trait Movement: Send + Sync {
         false
     }
 
-    /// Blocks that are copied before their turn, with so many slots; `None`: a block is in its slot during its
-    /// turn alone, and else until another needs the slot.
+    /// Blocks that are copied before their turn, with so many slots; `None`: a block that moves is in its slot
+    /// during its turn alone, and else until another needs the slot.
     fn ahead(&self, _slots: usize) -> Option<usize> {
         None
     }

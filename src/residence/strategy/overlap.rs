@@ -5,8 +5,8 @@ use super::Movement;
 pub struct Overlap;
 
 impl Movement for Overlap {
-    /// All slots but the one that is computed from.
+    /// All slots but the one that is computed from, where there are any.
     fn ahead(&self, slots: usize) -> Option<usize> {
-        Some(slots - 1)
+        Some(slots.saturating_sub(1))
     }
 }
