@@ -50,7 +50,7 @@ impl Offload {
             weights: 0,
             gradients: 0,
             holds_input: self.activations == Memory::Device,
-            backward: leaving(&block, device),
+            backward: leaving(&block, 2, device),
             ..block
         }
     }
@@ -58,17 +58,16 @@ impl Offload {
     /// One of the resident blocks, as backward finds it: its weights are in a slot of its own.
     pub fn resident_block(&self, block: Cost, moved: &Moved, device: DeviceId) -> Cost {
         let on_host = self.activations == Memory::Host;
+        // Where their slots hold memory all the time, that is counted as such.
+        let counted = self.kept_gradients(moved, device) > 0;
+        let stay = self.keeps_gradients(moved.accumulates, moved.updates) && !counted;
         Cost {
             weights: moved.block(),
-            // Where their slots hold memory all the time, that is counted as such.
-            gradients: match self.keeps_gradients(moved.accumulates, moved.updates) {
-                true if self.kept_gradients(moved, device) == 0 => block.gradients,
-                true | false => 0,
-            },
+            gradients: if stay { block.gradients } else { 0 },
             holds_input: !moved.recomputes || !on_host,
             // Its graph holds the result too, which else is the next block's input on the device.
             kept: block.kept + if !moved.recomputes && on_host { block.output } else { 0 },
-            backward: leaving(&block, device),
+            backward: leaving(&block, if counted { 1 } else { 2 }, device),
             ..block
         }
     }
@@ -126,10 +125,10 @@ impl Offload {
 }
 
 /// The highest moment of a block's backward, or of its gradients' way to a slot. On the CPU that takes memory while
-/// it holds something: the gradients, and the slot's once more as each parameter's is put into it.
-fn leaving(block: &Cost, device: DeviceId) -> Moment {
+/// it holds something: the gradients, and the slot's once more as each parameter's is put into it, `times` in all.
+fn leaving(block: &Cost, times: u64, device: DeviceId) -> Moment {
     let slots = Moment::workspace(match device {
-        DeviceId::Cpu => 2 * block.gradients,
+        DeviceId::Cpu => times * block.gradients,
         DeviceId::Cuda(_) => 0,
     });
     Moment::highest([block.backward, Moment::gradients(block.gradients) + slots])
