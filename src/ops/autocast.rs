@@ -87,7 +87,7 @@ mod tests {
     use super::*;
     use crate::ops::checkpoint::checkpoint;
     use crate::ops::dense::{Arithmetic, WeightLayout, dense};
-    use crate::ops::linear::Fp32Math;
+    use crate::ops::product::Fp32Math;
     use crate::ops::testing::random;
 
     const FP32: Arithmetic = Arithmetic { dtype: DType::F32, math: Fp32Math::Exact };

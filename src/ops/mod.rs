@@ -12,7 +12,6 @@ pub mod embedding;
 pub mod function;
 pub mod gelu;
 pub mod kernels;
-pub mod linear;
 pub mod mean_square;
 pub mod norm;
 pub mod product;

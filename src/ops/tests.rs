@@ -8,7 +8,7 @@ use super::attention::{Heads, Mask, attention, attention_packed};
 use super::dense::{Arithmetic, WeightLayout, dense};
 use super::embedding::{Ids, embedding};
 use super::gelu::gelu;
-use super::linear::Fp32Math;
+use super::product::Fp32Math;
 use super::norm::{layer_norm, rms_norm};
 use super::rope::{Rotation, rope};
 use super::testing::{assert_close, random};

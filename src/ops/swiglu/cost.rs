@@ -14,11 +14,8 @@ use crate::ops::{Level, Operator};
 
 /// x [tokens, hidden] through matrices [hidden, inner], [hidden, inner] and [inner, hidden].
 pub fn cost(setting: &Setting, [hidden, inner]: [u64; 2], layout: WeightLayout) -> Cost {
-    let (wide, down) = match layout {
-        WeightLayout::InOut => ([hidden, inner], [inner, hidden]),
-        WeightLayout::OutIn => ([inner, hidden], [hidden, inner]),
-    };
-    let [up, down] = [wide, down].map(|shape| setting.weight(shape));
+    let [up, down] =
+        [layout.shape(hidden, inner), layout.shape(inner, hidden)].map(|shape| setting.weight(shape));
     let (x, a) = (setting.activation(hidden), setting.activation(inner));
     let casts = 2 * up.cast + down.cast;
     let plain = setting.ops.swiglu == Operator::Plain;
