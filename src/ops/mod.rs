@@ -14,6 +14,7 @@ pub mod gelu;
 pub mod kernels;
 pub mod mean_square;
 pub mod norm;
+pub mod parameters;
 pub mod product;
 pub mod residual;
 pub mod rope;
