@@ -9,8 +9,8 @@ use std::path::Path;
 use burn::tensor::TensorData;
 use safetensors::{Dtype, SafeTensorError, View, serialize_to_file};
 
-use super::source::stored;
 use super::table::{Entry, Table};
+use super::weights::stored;
 
 /// The file of parameters in a folder.
 pub const WEIGHTS: &str = "model.safetensors";

@@ -17,7 +17,6 @@ use crate::ops::cost::Setting;
 use crate::params::WeightsFrom;
 use crate::params::source::Source;
 use crate::params::table::{Group, Table, Tuning};
-use crate::params::weights::WeightsError;
 use crate::residence::Placement;
 use crate::words::key::{DefaultValue, Key, Section, Values};
 use crate::words::nearest;
@@ -150,7 +149,7 @@ impl<F: Family> LanguageModel<F> {
     ///
     /// # Errors
     /// When its weights cannot be used.
-    pub fn source(&self, device: DeviceId, dtype: DType, tuning: &Tuning) -> Result<Source, WeightsError> {
+    pub fn source(&self, device: DeviceId, dtype: DType, tuning: &Tuning) -> Result<Source, String> {
         Source::open(&self.weights, &self.table(dtype, tuning), device, dtype, tuning)
     }
 

@@ -8,7 +8,8 @@
 use burn::tensor::DType;
 use rayon::prelude::*;
 
-use super::state::{CHUNK, HostState, round, widen};
+use super::state::{CHUNK, HostState};
+use crate::device::elements::{round, widen};
 use crate::measure::alloc::Uncounted;
 use crate::ops::kernels::adamw::AdamWStep;
 use crate::optim::{AdamW, Kept, Visit};
