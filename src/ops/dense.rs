@@ -183,9 +183,8 @@ impl Kept {
         let Arithmetic { dtype, math } = self.arithmetic;
         let Self { x, weight, layout, x_dtype, weight_dtype, .. } = self;
         let g = narrow(g, dtype);
-        let dx = want_x.then(|| {
-            narrow(product(plain(g.clone()), layout.transposed(weight), dtype, math), x_dtype)
-        });
+        let dx = want_x
+            .then(|| narrow(product(plain(g.clone()), layout.transposed(weight), dtype, math), x_dtype));
         let (lhs, rhs, of) = layout.gradient(x, g);
         let (dweight, dbias) = match bias.filter(|_| want_bias) {
             Some(dtype) => {

@@ -174,8 +174,7 @@ pub fn product_bias_gradient(
     math: Fp32Math,
 ) -> (Tensor<2>, Tensor<1>) {
     if has_blas(&lhs, math) {
-        let (weight, bias) =
-            cuda::matmul_bias_gradient(lhs.view(), rhs.view(), of, Output::New(dtype), math);
+        let (weight, bias) = cuda::matmul_bias_gradient(lhs.view(), rhs.view(), of, Output::New(dtype), math);
         return (uncube(weight), uncube(bias));
     }
     let (g, inner) = match of {

@@ -14,17 +14,6 @@ use serde::{Deserialize, Deserializer};
 
 use crate::words::values;
 
-/// Why a model's dimensions could not be resolved: a file, a key and what to change.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct ConfigError(String);
-
-impl ConfigError {
-    pub fn new(message: impl Into<String>) -> Self {
-        Self(message.into())
-    }
-}
-
 /// A key of `[model]` that gives a dimension.
 #[derive(Clone, Copy, Debug)]
 pub struct Dimension {
@@ -98,11 +87,11 @@ pub mod read {
 }
 
 /// Elements per attention head, where they are not written.
-pub fn head_dim(hidden_size: usize, heads: usize) -> Result<usize, ConfigError> {
+pub fn head_dim(hidden_size: usize, heads: usize) -> Result<usize, String> {
     if !hidden_size.is_multiple_of(heads) {
-        return Err(ConfigError::new(format!(
+        return Err(format!(
             "hidden_size {hidden_size} is not a multiple of num_attention_heads {heads}; change one of them"
-        )));
+        ));
     }
     Ok(hidden_size / heads)
 }

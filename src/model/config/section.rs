@@ -8,7 +8,7 @@ use serde::de::{Deserializer, Error};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{ConfigError, ConfigFile, Dimension};
+use super::{ConfigFile, Dimension};
 use crate::device::DeviceId;
 use crate::model::families::Family;
 use crate::model::language::{Computation, Decoder, Shape};
@@ -84,7 +84,7 @@ impl<'de, F: Family> Deserialize<'de> for LanguageModel<F> {
 }
 
 impl<F: Family> LanguageModel<F> {
-    fn resolve(keys: &F::Keys) -> Result<Self, ConfigError> {
+    fn resolve(keys: &F::Keys) -> Result<Self, String> {
         let mut keys = present(keys);
         let mut text = |key: &str| match keys.remove(key) {
             Some(Value::String(text)) => Some(text),
@@ -112,10 +112,10 @@ impl<F: Family> LanguageModel<F> {
                     let actual = actual.get(key).unwrap_or(&Value::Null);
                     let source =
                         preset.as_ref().map_or(String::new(), |name| format!(" or the preset {name}"));
-                    return Err(ConfigError::new(format!(
+                    return Err(format!(
                         "{key} = {value} contradicts {}, where it is {actual}; remove the key{source}",
                         folder.join("config.json").display(),
-                    )));
+                    ));
                 }
                 config
             }
@@ -169,13 +169,13 @@ impl<F: Family> LanguageModel<F> {
 pub(super) fn complete<F: Family>(
     written: Map<String, Value>,
     message: impl Fn(Vec<&Dimension>) -> String,
-) -> Result<F::Config, ConfigError> {
+) -> Result<F::Config, String> {
     let missing = F::DIMENSIONS.iter().filter(|key| key.required && !written.contains_key(key.key));
     let missing: Vec<&Dimension> = missing.collect();
     if !missing.is_empty() {
-        return Err(ConfigError::new(message(missing)));
+        return Err(message(missing));
     }
-    let plain = |e: serde_json::Error| ConfigError::new(e.to_string());
+    let plain = |e: serde_json::Error| e.to_string();
     let mut keys: F::Keys = serde_json::from_value(Value::Object(written)).map_err(plain)?;
     F::complete(&mut keys)?;
     serde_json::from_value(Value::Object(present(&keys))).map_err(plain)
@@ -189,7 +189,7 @@ pub(super) fn present(keys: &impl Serialize) -> Map<String, Value> {
     }
 }
 
-fn preset_of<F: Family>(name: &str) -> Result<Map<String, Value>, ConfigError> {
+fn preset_of<F: Family>(name: &str) -> Result<Map<String, Value>, String> {
     if let Some((_, text)) = F::PRESETS.iter().find(|(preset, _)| *preset == name) {
         return ConfigFile::parse(text).expect("a preset is a JSON object").written::<F>();
     }
@@ -197,5 +197,5 @@ fn preset_of<F: Family>(name: &str) -> Result<Map<String, Value>, ConfigError> {
     let list = known.join(", ");
     let hint = nearest(name, &known).map_or(String::new(), |best| format!("did you mean \"{best}\"? "));
     let kind = F::KIND;
-    Err(ConfigError::new(format!("unknown preset \"{name}\" of kind {kind}; {hint}its presets are: {list}")))
+    Err(format!("unknown preset \"{name}\" of kind {kind}; {hint}its presets are: {list}"))
 }

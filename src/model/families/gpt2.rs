@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::Family;
 use crate::model::Operators;
-use crate::model::config::{ConfigError, ConfigFile, Dimension, dimensions, head_dim, size, tied};
+use crate::model::config::{ConfigFile, Dimension, dimensions, head_dim, size, tied};
 use crate::model::language::parts::{DEVIATION, Linear, Norm, NormKind};
 use crate::model::language::{Block, Context, LayerCache, Outline, Positions, Shape, attend, batch_bytes};
 use crate::ops::attention::{self, HeadSizes, attention_packed};
@@ -111,16 +111,16 @@ impl Family for Gpt2 {
     type Keys = Gpt2Keys;
     type Block = Layer;
 
-    fn complete(keys: &mut Gpt2Keys) -> Result<(), ConfigError> {
+    fn complete(keys: &mut Gpt2Keys) -> Result<(), String> {
         let [hidden_size, heads] =
             [keys.hidden_size, keys.num_attention_heads].map(Option::unwrap_or_default);
         head_dim(hidden_size, heads)?;
         let positions = *keys.positions.get_or_insert_default();
         if positions == LearnedOrSinusoidal::Sinusoidal && !hidden_size.is_multiple_of(2) {
-            return Err(ConfigError::new(format!(
+            return Err(format!(
                 "hidden_size {hidden_size} is odd, and sinusoidal positions come in pairs of sine and cosine; \
                  make it even"
-            )));
+            ));
         }
         keys.intermediate_size.get_or_insert(4 * hidden_size);
         keys.max_position_embeddings.get_or_insert(1024);
@@ -129,7 +129,7 @@ impl Family for Gpt2 {
         Ok(())
     }
 
-    fn read(file: &ConfigFile, _written: &mut Map<String, Value>) -> Result<(), ConfigError> {
+    fn read(file: &ConfigFile, _written: &mut Map<String, Value>) -> Result<(), String> {
         file.only("activation_function", json!("gelu_new"))?;
         file.only("scale_attn_weights", json!(true))?;
         file.only("scale_attn_by_inverse_layer_idx", json!(false))?;

@@ -13,7 +13,7 @@ pub use gpt2::{Gpt2, Gpt2Config, LearnedOrSinusoidal};
 pub use llama::{Llama, LlamaConfig, Qwen2};
 
 use super::Operators;
-use super::config::{ConfigError, ConfigFile, Dimension};
+use super::config::{ConfigFile, Dimension};
 use super::language::{Block, Outline};
 use crate::ops::cost::Setting;
 use crate::words::key::Section;
@@ -45,14 +45,14 @@ pub trait Family: Clone + Debug + PartialEq + Send + Sync + 'static {
     ///
     /// # Errors
     /// When dimensions do not go with each other.
-    fn complete(keys: &mut Self::Keys) -> Result<(), ConfigError>;
+    fn complete(keys: &mut Self::Keys) -> Result<(), String>;
 
     /// Refuses what a `config.json` may ask for and the family does not compute, and reads what is not written
     /// there as the dimensions name it.
     ///
     /// # Errors
     /// The key, and what is supported.
-    fn read(file: &ConfigFile, written: &mut Map<String, Value>) -> Result<(), ConfigError>;
+    fn read(file: &ConfigFile, written: &mut Map<String, Value>) -> Result<(), String>;
 
     /// Adds to the dimensions what else a `config.json` must have: the other way round than [`read`](Self::read).
     fn write(config: &Self::Config, file: &mut Map<String, Value>);

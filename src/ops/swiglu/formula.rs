@@ -38,9 +38,8 @@ impl Call {
         arithmetic: Arithmetic,
     ) -> (Tensor<2>, Self) {
         let Arithmetic { dtype, math } = arithmetic;
-        let times = |x: Tensor<2>, weight: &Tensor<2>| {
-            product(plain(x), layout.weight(weight.clone()), dtype, math)
-        };
+        let times =
+            |x: Tensor<2>, weight: &Tensor<2>| product(plain(x), layout.weight(weight.clone()), dtype, math);
         let [w, v, u] = &weights;
         let (a, b) = (times(x.clone(), w), times(x.clone(), v));
         let (kept, h) = match level {

@@ -71,8 +71,7 @@ pub fn swiglu(
     custom([x, w.stored, v.stored, u.stored].map(Tensor::into_dispatch), |inputs| {
         let [x, w, v, u] = inputs.map(Tensor::<2>::from_dispatch);
         let (x_dtype, weight_dtype, dtype) = (x.dtype(), w.dtype(), arithmetic.dtype);
-        let weights =
-            [w, v, u].map(|stored| Weight { stored, cast: casts.next().flatten() }.narrow(dtype));
+        let weights = [w, v, u].map(|stored| Weight { stored, cast: casts.next().flatten() }.narrow(dtype));
         let (y, call) = Call::forward(narrow(x, dtype), weights, layout, level, arithmetic);
         (y, move |g: Tensor<2>, wanted| {
             let [dx, dw, dv, du] = call.backward(narrow(g, dtype), wanted, weight_dtype);

@@ -7,8 +7,8 @@ use safetensors::tensor::TensorView;
 use serde::Deserialize;
 
 use super::file::TensorFile;
+use crate::params::save::WEIGHTS;
 
-const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
 
 /// The tensors of a folder by name. Nothing but the headers is read until a tensor is.
@@ -35,7 +35,7 @@ impl Weights {
     pub fn open(folder: &Path) -> Result<Self, String> {
         let index = folder.join(INDEX);
         let paths = files(folder)?;
-        let single = paths == [folder.join(SINGLE)];
+        let single = paths == [folder.join(WEIGHTS)];
         let weight_map = if single { BTreeMap::new() } else { read_index(&index)? };
         let files: Vec<TensorFile> =
             paths.iter().map(|path| TensorFile::open(path)).collect::<Result<_, _>>()?;
@@ -77,8 +77,8 @@ impl Weights {
 /// When there are none, or the index cannot be read.
 pub fn files(folder: &Path) -> Result<Vec<PathBuf>, String> {
     let index = folder.join(INDEX);
-    if folder.join(SINGLE).exists() {
-        Ok(vec![folder.join(SINGLE)])
+    if folder.join(WEIGHTS).exists() {
+        Ok(vec![folder.join(WEIGHTS)])
     } else if index.exists() {
         shards(folder, &index, &read_index(&index)?)
     } else {
@@ -107,8 +107,7 @@ fn owners(files: &[TensorFile]) -> Result<BTreeMap<String, usize>, String> {
 }
 
 fn read_index(path: &Path) -> Result<BTreeMap<String, String>, String> {
-    let text =
-        std::fs::read_to_string(path).map_err(|e| format!("cannot read {}: {e}", path.display()))?;
+    let text = std::fs::read_to_string(path).map_err(|e| format!("cannot read {}: {e}", path.display()))?;
     let index: Index = serde_json::from_str(&text)
         .map_err(|e| format!("{}: not an index of safetensors files: {e}", path.display()))?;
     Ok(index.weight_map)

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use burn::tensor::DType;
-use safetensors::{Dtype, serialize_to_file};
 use safetensors::tensor::TensorView;
+use safetensors::{Dtype, serialize_to_file};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -77,7 +77,10 @@ fn reads_tensors_and_parts_of_them() {
     assert_eq!((m.dtype(), m.shape()), (Dtype::F32, [3, 2].as_slice()));
     let mut rows = [0; 16];
     write_elements(&m, 2..6, &mut rows, DType::F32);
-    assert_eq!(rows.as_chunks().0.iter().map(|x| f32::from_le_bytes(*x)).collect::<Vec<_>>(), [3.0, 4.0, 5.0, 6.0]);
+    assert_eq!(
+        rows.as_chunks().0.iter().map(|x| f32::from_le_bytes(*x)).collect::<Vec<_>>(),
+        [3.0, 4.0, 5.0, 6.0]
+    );
     assert_eq!(floats(&weights.get("s").unwrap()), [7.0]);
     assert!(weights.get("n").is_none());
 }
