@@ -6,7 +6,7 @@ use std::path::Path;
 use super::build::Build;
 use super::clock::Clock;
 use super::outcome::{Outcome, measurement};
-use super::saving::{Progress, State, States};
+use super::saving::{BUILD, Progress, State, States};
 use super::training::Training;
 use crate::device::{self, DeviceId};
 use crate::measure::{Load, Loading, Measured, Measurement, Meter, Stop, diverged};
@@ -133,7 +133,9 @@ impl<N: Build> Run<'_, N> {
 
     /// Goes on from a state; gives the seconds of the measured steps before it.
     fn resume(&mut self, state: State) -> f64 {
-        state.restore(&mut self.training).unwrap_or_else(|e| refuse(e));
+        let folder = state.folder.display();
+        let failed = |e| format!("the state in {folder} cannot be read: {e}; remove it");
+        state.restore(&mut self.training).map_err(failed).unwrap_or_else(|e| refuse(e));
         let Progress { done, run_seconds, measured, mut resumed, .. } = state.progress;
         resumed.push(done - self.apart);
         (self.done, self.resumed) = (done, resumed);
@@ -153,9 +155,18 @@ impl<N: Build> Run<'_, N> {
     fn save_state(&mut self, run_seconds: f64) -> Result<(), Stop> {
         let Some(states) = &self.states else { return Ok(()) };
         let measured = self.meter.so_far()?;
-        let (done, resumed) = (self.done, self.resumed.clone());
-        let progress = states.progress(done, run_seconds, resumed, measured, self.training.standing());
-        states.write(done - self.apart, &progress, &mut self.training).unwrap_or_else(|e| refuse(e));
+        let progress = Progress {
+            cell: states.cell.clone(),
+            build: BUILD.into(),
+            done: self.done,
+            run_seconds,
+            resumed: self.resumed.clone(),
+            measured,
+            standing: self.training.standing(),
+        };
+        let failed = |e| format!("the state cannot be written to {}: {e}", states.folder.display());
+        let written = states.write(self.done - self.apart, &progress, &mut self.training);
+        written.map_err(failed).unwrap_or_else(|e| refuse(e));
         Ok(())
     }
 
