@@ -8,11 +8,11 @@ use std::path::Path;
 use burn::tensor::DType;
 use serde_json::{Map, Value, json};
 
-use super::Dimension;
-use super::section::{complete, present};
+use super::section::{Dimension, complete, keys_of, present};
 use crate::model::Model;
 use crate::model::families::Family;
 use crate::params::save::{MARK, RUNNER};
+use crate::words::Key;
 
 /// The model that a folder of weights holds.
 ///
@@ -37,9 +37,9 @@ pub fn from_hugging_face(folder: &Path) -> Result<Model, String> {
 /// The `config.json` of a model whose weights are stored in this type. `end`: the token that ends a text.
 pub fn to_hugging_face<F: Family>(config: &F::Config, stored: DType, end: Option<u32>) -> Value {
     let config_keys = present(config);
-    let dimensions = F::DIMENSIONS.iter().filter(|dimension| !dimension.in_file.is_empty());
-    let mut file: Map<String, Value> = dimensions
-        .filter_map(|dimension| Some((dimension.in_file.into(), config_keys.get(dimension.key)?.clone())))
+    let in_file = keys_of::<F>().filter(|(_, in_file)| !in_file.is_empty());
+    let mut file: Map<String, Value> = in_file
+        .filter_map(|(key, in_file)| Some((in_file.into(), config_keys.get(key.name)?.clone())))
         .collect();
     F::write(config, &mut file);
     let stored = match stored {
@@ -93,7 +93,7 @@ impl ConfigFile {
         if kind != F::KIND {
             return Err(format!("{} holds a {kind} model; write kind = \"{kind}\"", folder.display()));
         }
-        let missing = |missing: Vec<&Dimension>| format!("the key `{}` is missing", missing[0].in_file);
+        let missing = |missing: Vec<Dimension>| format!("the key `{}` is missing", missing[0].1);
         self.written::<F>()
             .and_then(|written| complete::<F>(written, missing))
             .map_err(|e| format!("{}: {e}", folder.join("config.json").display()))
@@ -106,7 +106,7 @@ impl ConfigFile {
     pub fn written<F: Family>(&self) -> Result<Map<String, Value>, String> {
         self.only("quantization_config", Value::Null)?;
         let mut written = Map::new();
-        for Dimension { key, in_file, .. } in F::DIMENSIONS {
+        for (Key { name: key, .. }, in_file) in keys_of::<F>() {
             let Some(value) = self.get(in_file) else { continue };
             let keys: F::Keys =
                 serde_json::from_value(json!({ *key: value })).map_err(|e: serde_json::Error| {

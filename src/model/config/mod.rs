@@ -8,31 +8,22 @@ mod section;
 mod tests;
 
 pub use hugging_face::{ConfigFile, from_hugging_face, to_hugging_face};
-pub use section::{LanguageModel, SECTION, size, tied};
+pub use section::{LanguageModel, SECTION, TIED, method, size};
 
 use serde::{Deserialize, Deserializer};
 
 use crate::words::values;
 
-/// A key of `[model]` that gives a dimension.
-#[derive(Clone, Copy, Debug)]
-pub struct Dimension {
-    pub key: &'static str,
-    /// Its name in `config.json`; empty where it is not there.
-    pub in_file: &'static str,
-    /// Whether it must be written, or a preset named.
-    pub required: bool,
-}
-
-/// Declares a family's dimensions once, each with how it is read and its name in `config.json`: the resolved
-/// ones, and the keys as written, each absent or present.
+/// Declares a family's dimensions once, each with how it is read, its name in `config.json` (empty where it is not
+/// there) and its key in the recipe, less the name: the resolved ones, and the keys as written, each absent or present.
 macro_rules! dimensions {
     ($(#[$about:meta])* $config:ident, $keys:ident {
-        $( $(#[$doc:meta])* $need:ident $key:ident: $type:ty = $read:literal, $in_file:literal; )*
+        $( $key:ident: $type:ty = $read:literal, $in_file:literal,
+            $make:ident($($given:tt)*) $(.$how:ident($($with:tt)*))*; )*
     }) => {
         $(#[$about])*
         #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
-        pub struct $config { $( $(#[$doc])* pub $key: $type, )* }
+        pub struct $config { $( pub $key: $type, )* }
 
         /// The keys of `[model]` as written; the first two are those of every language model.
         #[derive(Clone, Debug, Default, serde::Serialize, serde::Deserialize)]
@@ -44,25 +35,15 @@ macro_rules! dimensions {
         }
 
         impl $keys {
-            const DIMENSIONS: &'static [$crate::model::config::Dimension] = &[$(
-                $crate::model::config::Dimension {
-                    key: stringify!($key),
-                    in_file: $in_file,
-                    required: $crate::model::config::$need,
-                },
-            )*];
+            const KEYS: &'static [$crate::words::Key] =
+                &[$( $make(stringify!($key), $($given)*) $(.$how($($with)*))*, )*];
+            const IN_FILE: &'static [&'static str] = &[$( $in_file, )*];
         }
 
         use $crate::model::config::read;
     };
 }
 pub(crate) use dimensions;
-
-/// What [`dimensions!`] says of a key.
-#[expect(non_upper_case_globals, reason = "words of the declaration")]
-pub const required: bool = true;
-#[expect(non_upper_case_globals, reason = "words of the declaration")]
-pub const optional: bool = false;
 
 /// How dimensions are read where they are written.
 pub mod read {

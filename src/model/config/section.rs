@@ -8,7 +8,7 @@ use serde::de::{Deserializer, Error};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{ConfigFile, Dimension};
+use super::ConfigFile;
 use crate::device::DeviceId;
 use crate::model::families::Family;
 use crate::model::language::{Computation, Decoder, Shape};
@@ -61,16 +61,12 @@ pub const fn size(name: &'static str, values: Values, default: DefaultValue, doc
     Key::size(name, values, default, doc).follows(&["model.preset"])
 }
 
-/// Whether the head is the embedding.
-pub const fn tied(default: DefaultValue) -> Key {
-    Key::method(
-        "tie_word_embeddings",
-        Values::Bool,
-        default,
-        "Whether the output projection is the embedding.",
-    )
-    .reads(&[("true", "tied embeddings"), ("", "untied embeddings")])
-    .follows(&["model.preset"])
+/// How it reads in labels whether the output projection is the embedding.
+pub const TIED: &[(&str, &str)] = &[("true", "tied embeddings"), ("", "untied embeddings")];
+
+/// The same of a way of computing.
+pub const fn method(name: &'static str, values: Values, default: DefaultValue, doc: &'static str) -> Key {
+    Key::method(name, values, default, doc).follows(&["model.preset"])
 }
 
 impl<F: Family> Kind for LanguageModel<F> {
@@ -98,7 +94,7 @@ impl<F: Family> LanguageModel<F> {
         written.extend(keys);
         let config = match &weights {
             WeightsFrom::Random => complete::<F>(written, |missing| {
-                let keys: Vec<&str> = missing.iter().map(|dimension| dimension.key).collect();
+                let keys: Vec<&str> = missing.iter().map(|(key, _)| key.name).collect();
                 let keys = keys.join(", ");
                 format!("model dimensions are missing: {keys}; write them or name a `preset`")
             })?,
@@ -165,13 +161,22 @@ impl<F: Family> LanguageModel<F> {
     }
 }
 
+/// A key of `[model]`, and its name in `config.json`.
+pub(super) type Dimension = (&'static Key, &'static str);
+
+/// Those of a family.
+pub(super) fn keys_of<F: Family>() -> impl Iterator<Item = Dimension> {
+    F::SECTION.keys.iter().zip(F::IN_FILE.iter().copied())
+}
+
 /// The resolved dimensions of those that are written; `message`: what to say of required ones that are not.
 pub(super) fn complete<F: Family>(
     written: Map<String, Value>,
-    message: impl Fn(Vec<&Dimension>) -> String,
+    message: impl Fn(Vec<Dimension>) -> String,
 ) -> Result<F::Config, String> {
-    let missing = F::DIMENSIONS.iter().filter(|key| key.required && !written.contains_key(key.key));
-    let missing: Vec<&Dimension> = missing.collect();
+    let missing: Vec<Dimension> = keys_of::<F>()
+        .filter(|(key, _)| key.default.is_required() && !written.contains_key(key.name))
+        .collect();
     if !missing.is_empty() {
         return Err(message(missing));
     }

@@ -13,7 +13,7 @@ pub use gpt2::{Gpt2, Gpt2Config, LearnedOrSinusoidal};
 pub use llama::{Llama, LlamaConfig, Qwen2};
 
 use super::Operators;
-use super::config::{ConfigFile, Dimension};
+use super::config::ConfigFile;
 use super::language::{Block, Outline};
 use crate::ops::cost::Setting;
 use crate::words::key::Section;
@@ -32,7 +32,8 @@ pub trait Family: Clone + Debug + PartialEq + Send + Sync + 'static {
     /// Its operators, by their names in `[ops]`.
     const OPERATORS: &'static [&'static str];
 
-    const DIMENSIONS: &'static [Dimension];
+    /// Their names in `config.json`, in the same order; empty where it has none.
+    const IN_FILE: &'static [&'static str];
 
     type Config: Clone + Debug + PartialEq + Serialize + DeserializeOwned + Send + Sync + 'static;
 
