@@ -158,23 +158,12 @@ impl Operators {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ops::testing::operator_cost;
     use crate::recipe::{Recipe, Source};
 
-    /// Four blocks of x and y of 10 bytes that keep x and 100 bytes, with 130 at once in forward and 150 in
-    /// backward, in segments of so many.
+    /// Four blocks of one operator each, in segments of so many.
     fn kept_and_moments(blocks: usize) -> [u64; 3] {
-        let forward = Moment::workspace(130);
-        let block = Cost {
-            input: 10,
-            output: 10,
-            holds_input: true,
-            kept: 100,
-            forward,
-            passing: forward,
-            backward: Moment::workspace(150),
-            ..Cost::default()
-        };
-        let operators = Operators { block: vec![block], blocks: 4, ..Operators::default() };
+        let operators = Operators { block: vec![operator_cost()], blocks: 4, ..Operators::default() };
         let (precision, optimizer) = (Precision::default(), OptimizerConfig::default());
         let workload = Workload {
             device: DeviceId::Cpu,

@@ -46,6 +46,11 @@ pub struct Cost {
 }
 
 impl Cost {
+    /// An operator whose moments are the same where nothing is kept.
+    pub fn new(forward: Moment, backward: Moment) -> Self {
+        Self { forward, passing: forward, backward, ..Self::default() }
+    }
+
     /// An operator after the other. The first one's input is that of the whole.
     pub fn sequence(parts: &[Self]) -> Self {
         Self::chain(parts, true)

@@ -211,24 +211,19 @@ pub fn cost(setting: &Setting, [inputs, outputs]: [u64; 2], bias: bool, layout: 
     let sums = if bias > 0 && !setting.on_cuda() && setting.element() < 4 { 4 * y } else { 0 };
     let forward = Moment::workspace(weight.cast + y_bytes + setting.product(x, weight.elements, y, false));
     let dx = Moment::workspace(x_bytes + weight.cast + setting.product(y, weight.elements, x, false));
-    let dweight = Moment {
-        gradients,
-        workspace: x_bytes + setting.product(x, y, weight.elements, wide).max(sums),
-        ..Moment::default()
-    };
+    let dweight = x_bytes + setting.product(x, y, weight.elements, wide).max(sums);
+    let dweight = Moment::gradients(gradients) + Moment::workspace(dweight);
     Cost {
         input: x_bytes,
         output: y_bytes,
         holds_input: true,
         kept: weight.cast,
-        forward,
-        passing: forward,
-        backward: Moment::highest([dx, dweight]),
         parameters: weight.elements + bias,
         largest: weight.elements,
         weights: weight.bytes + bias * setting.stored,
         gradients,
         casts: weight.kept_cast,
         flops: Flops::of_products(2.0 * tokens as f64 * weight.elements as f64),
+        ..Cost::new(forward, Moment::highest([dx, dweight]))
     }
 }

@@ -170,19 +170,15 @@ pub fn cost(setting: &Setting, columns: u64, numbers: u64) -> Cost {
             (kept + y, kept, kept + 3 * wide)
         }
     };
-    let forward = Moment::workspace(forward);
     Cost {
         input: x,
         output: y,
         holds_input: keeps_x,
         kept,
-        forward,
-        passing: forward,
-        backward: Moment::workspace(backward),
         parameters,
         largest: columns,
         weights: parameters * stored,
         gradients: parameters * stored,
-        ..Cost::default()
+        ..Cost::new(Moment::workspace(forward), Moment::workspace(backward))
     }
 }

@@ -34,7 +34,7 @@ fn segment<const D: usize, M: Module + 'static>(
     through: impl Fn(&[M], Tensor<D>) -> Tensor<D> + Clone + Send + 'static,
 ) -> Tensor<D> {
     // The gradients of the segment's parameters, from its backward to the graph around it.
-    let found = Found::default();
+    let found = FoundGradients::default();
     let mut tied = Some(x);
     each_parameter(&modules, |id, parameter| {
         if parameter.is_require_grad() {
@@ -62,10 +62,10 @@ fn segment<const D: usize, M: Module + 'static>(
     )
 }
 
-type Found = Arc<Mutex<HashMap<ParamId, DispatchTensor>>>;
+type FoundGradients = Arc<Mutex<HashMap<ParamId, DispatchTensor>>>;
 
 /// Ties a parameter to a segment's input x: behind the segment's backward it gets its gradient.
-fn tie<const D: usize>(x: Tensor<D>, id: ParamId, parameter: Tensor<1>, found: Found) -> Tensor<D> {
+fn tie<const D: usize>(x: Tensor<D>, id: ParamId, parameter: Tensor<1>, found: FoundGradients) -> Tensor<D> {
     relay([x.into_dispatch(), parameter.into_dispatch()], |[x, _]| {
         let backward = move |gradient: Tensor<D>, _: [bool; 2]| {
             [Some(gradient.into_dispatch()), found.lock().expect("no panic").remove(&id)]

@@ -6,7 +6,7 @@ use crate::data::{Data, Rows, Split, TokenizerSource};
 use crate::device::{DeviceId, Target};
 use crate::measure::{check_elements, elements};
 use crate::model::Model;
-use crate::model::language::Shape;
+use crate::model::language::DecoderSizes;
 use crate::ops::{Level, Operator};
 use crate::optim::OptimizerConfig;
 use crate::params::save::check_free;
@@ -253,7 +253,7 @@ fn evaluation(cell: &Cell) -> Checked {
 /// `train.seq_len` with `[model]` and `[data]`.
 fn sequences(cell: &Cell) -> Checked {
     let seq_len = cell.train.seq_len;
-    let Some(Shape { max_positions: positions, .. }) = cell.model.decoder() else { return Ok(()) };
+    let Some(DecoderSizes { max_positions: positions, .. }) = cell.model.decoder() else { return Ok(()) };
     if seq_len > positions {
         return Err(Rule::new(
             &["train.seq_len", "model.max_position_embeddings"],

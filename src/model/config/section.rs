@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use super::ConfigFile;
 use crate::device::DeviceId;
 use crate::model::families::Family;
-use crate::model::language::{Computation, Decoder, Shape};
+use crate::model::language::{Computation, Decoder, DecoderSizes};
 use crate::model::{Kind, Model, Operators};
 use crate::ops::cost::Setting;
 use crate::params::WeightsFrom;
@@ -120,14 +120,14 @@ impl<F: Family> LanguageModel<F> {
     }
 
     /// Its sizes, with the number of its parameters: at most `u64::MAX`.
-    pub fn shape(&self) -> Shape {
+    pub fn shape(&self) -> DecoderSizes {
         let shape = F::outline(&self.config).shape;
         // Every block has the same.
         let table = Decoder::<F>::table(&self.config, 1, DType::F32, &Tuning::default());
         let block = table.elements(|entry| entry.group == Group::Block(0));
         let others = table.elements(|entry| entry.group != Group::Block(0));
         let all = block.saturating_mul(shape.layers as u128).saturating_add(others);
-        Shape { parameters: u64::try_from(all).unwrap_or(u64::MAX), ..shape }
+        DecoderSizes { parameters: u64::try_from(all).unwrap_or(u64::MAX), ..shape }
     }
 
     /// Its operators.

@@ -10,7 +10,9 @@ use super::Family;
 use crate::model::Operators;
 use crate::model::config::{ConfigFile, TIED, dimensions, head_dim, method, size};
 use crate::model::language::parts::{DEVIATION, Linear, Norm, NormKind};
-use crate::model::language::{Block, Context, LayerCache, Outline, Positions, Shape, attend, batch_bytes};
+use crate::model::language::{
+    Block, Context, DecoderSizes, LayerCache, Outline, Positions, attend, batch_bytes,
+};
 use crate::ops::attention::{self, HeadSizes, attention_packed};
 use crate::ops::cost::{Cost, Setting};
 use crate::ops::dense::{self, WeightLayout};
@@ -125,10 +127,9 @@ impl Family for Gpt2 {
 
     fn outline(config: &Gpt2Config) -> Outline {
         Outline {
-            shape: Shape {
+            shape: DecoderSizes {
                 vocab_size: config.vocab_size,
                 hidden_size: config.hidden_size,
-                intermediate_size: config.intermediate_size,
                 layers: config.num_hidden_layers,
                 heads: config.num_attention_heads,
                 kv_heads: config.num_attention_heads,

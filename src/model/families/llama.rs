@@ -9,7 +9,9 @@ use super::Family;
 use crate::model::Operators;
 use crate::model::config::{ConfigFile, TIED, dimensions, head_dim, method, size};
 use crate::model::language::parts::{Linear, Norm, NormKind};
-use crate::model::language::{Block, Context, LayerCache, Outline, Positions, Shape, attend, batch_bytes};
+use crate::model::language::{
+    Block, Context, DecoderSizes, LayerCache, Outline, Positions, attend, batch_bytes,
+};
 use crate::ops::attention::{self, HeadSizes};
 use crate::ops::autocast::weight;
 use crate::ops::cost::{Cost, Setting};
@@ -157,10 +159,9 @@ impl<const BIASES: bool> Family for LlamaLike<BIASES> {
 
     fn outline(config: &LlamaConfig) -> Outline {
         Outline {
-            shape: Shape {
+            shape: DecoderSizes {
                 vocab_size: config.vocab_size,
                 hidden_size: config.hidden_size,
-                intermediate_size: config.intermediate_size,
                 layers: config.num_hidden_layers,
                 heads: config.num_attention_heads,
                 kv_heads: config.num_key_value_heads,

@@ -9,7 +9,7 @@ use burn::tensor::{DType, FloatDType, Tensor};
 
 use super::parts::{Embedding, Linear, Norm, NormKind};
 use super::positions::{PositionalEncoding, Positions};
-use super::{Cache, Computation, LayerCache, Shape, Tokens};
+use super::{Cache, Computation, DecoderSizes, LayerCache, Tokens};
 use crate::model::families::Family;
 use crate::ops::attention::{Heads, Mask};
 use crate::ops::autocast::{autocast, region, weight};
@@ -26,7 +26,7 @@ use crate::residence::{Compute, Offloaded, Placement};
 /// What surrounds the blocks of a family: the names of its modules, and sizes.
 #[derive(Clone, Debug)]
 pub struct Outline {
-    pub shape: Shape,
+    pub shape: DecoderSizes,
     /// The embedding of tokens.
     pub tokens: &'static str,
     /// The blocks, each with its number behind this.

@@ -4,7 +4,7 @@ mod cache;
 mod decoder;
 pub mod parts;
 mod positions;
-mod shape;
+mod sizes;
 mod training;
 
 use burn::tensor::{Device, Int, Tensor};
@@ -12,7 +12,7 @@ use burn::tensor::{Device, Int, Tensor};
 pub use cache::{Cache, LayerCache};
 pub use decoder::{Block, Context, Decoder, Outline};
 pub use positions::Positions;
-pub use shape::Shape;
+pub use sizes::DecoderSizes;
 
 use crate::ops::attention::{Mask, attend_cached, attention};
 use crate::ops::cost::Setting;

@@ -27,21 +27,17 @@ pub fn cost(setting: &Setting, [vocab, hidden]: [u64; 2], tied: bool) -> Cost {
         (Operator::Custom, false) => on_cpu(setting, [vocab, hidden], weight.gradient),
     };
     let recompute = if setting.ops.loss == Operator::Custom { forward_flops } else { 0.0 };
-    let forward = weight_cast + forward;
     Cost {
         input: h,
         holds_input: true,
         kept: weight.cast + kept.workspace,
-        forward,
-        passing: forward,
-        backward: weight_cast + backward,
         parameters,
         largest: parameters,
         weights,
         gradients: weight.gradient,
         casts: weight.kept_cast,
         flops: Flops { recompute, ..Flops::of_products(forward_flops) },
-        ..Cost::default()
+        ..Cost::new(weight_cast + forward, weight_cast + backward)
     }
 }
 

@@ -34,7 +34,6 @@ pub fn cost(setting: &Setting, [hidden, inner]: [u64; 2], layout: WeightLayout) 
     let to_x = product(out_a, up.elements, out_x);
     let to_weight = setting.product(out_x, out_a, up.elements, setting.stored > setting.element());
     let forward = [2 * a + to_a, live * a + x + to_x].map(|bytes| Moment::workspace(casts + bytes));
-    let forward = Moment::highest(forward);
 
     // a, b and s where they are kept, or a and b again, and dh; a, b and dh become da, db and h in place.
     let first = match (plain, setting.level) {
@@ -42,7 +41,7 @@ pub fn cost(setting: &Setting, [hidden, inner]: [u64; 2], layout: WeightLayout) 
         (_, Level::Keep) => 4,
         (_, Level::Elementwise | Level::Full) => 3,
     };
-    let moment = |gradients: u64, workspace: u64| Moment { gradients, workspace, ..Moment::default() };
+    let moment = |gradients, workspace| Moment::gradients(gradients) + Moment::workspace(workspace);
     let backward = [
         moment(0, first * a + to_a + casts),
         moment(down.gradient, 3 * a + to_weight + 2 * up.cast),
@@ -58,14 +57,12 @@ pub fn cost(setting: &Setting, [hidden, inner]: [u64; 2], layout: WeightLayout) 
         output: x,
         holds_input: true,
         kept: kept * a + casts,
-        forward,
-        passing: forward,
-        backward: Moment::highest(backward),
         parameters: 3 * up.elements,
         largest: up.elements,
         weights,
         gradients: 3 * up.gradient,
         casts: 2 * up.kept_cast + down.kept_cast,
         flops: Flops { recompute, ..Flops::of_products(forward_flops) },
+        ..Cost::new(Moment::highest(forward), Moment::highest(backward))
     }
 }

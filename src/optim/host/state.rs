@@ -1,4 +1,4 @@
-//! [`State`]: the master weights of a buffer's parameters, what a rule keeps beside them, and the work that a
+//! [`HostParameters`]: the master weights of a buffer's parameters, what a rule keeps beside them, and the work that a
 //! buffer gets from the two.
 
 use burn::tensor::DType;
@@ -49,13 +49,13 @@ impl Work {
 }
 
 /// fp32 master weights, in ordinary memory that the device's figures leave out, and the rule's own state.
-pub struct State {
+pub struct HostParameters {
     dtype: DType,
     master: Uncounted,
     rule: Box<dyn HostState>,
 }
 
-impl State {
+impl HostParameters {
     /// Of a buffer that begins with `elements` elements of `dtype`.
     ///
     /// # Errors

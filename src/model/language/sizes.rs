@@ -1,11 +1,10 @@
-//! [`Shape`]: the sizes of a decoder.
+//! [`DecoderSizes`]: the sizes of a decoder.
 
 /// The sizes that decide a decoder's memory and arithmetic.
 #[derive(Clone, Copy, Debug)]
-pub struct Shape {
+pub struct DecoderSizes {
     pub vocab_size: usize,
     pub hidden_size: usize,
-    pub intermediate_size: usize,
     pub layers: usize,
     /// Query and key heads, and the elements of one.
     pub heads: usize,
