@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn bf16_rounds_to_the_nearest_and_keeps_infinities_and_nan() {
-        // Half-way between two bf16 numbers, to the even one below and above; and beside such a place.
+        // Half-way between two bf16 numbers, to the even one below and above; and close to such a place.
         let (below, above) = (1.0 + 1.0 / 256.0, 1.0 + 3.0 / 256.0);
         let values = [0.0, 1.0, below, above, -below * 1.000_001, 3.4e38, f32::INFINITY, f32::MIN_POSITIVE];
         for value in values {

@@ -26,7 +26,7 @@ thread_local! {
     static CASTS: RefCell<Option<HashMap<(ParamId, DType), Tensor<2>>>> = const { RefCell::new(None) };
 }
 
-/// A region of this thread that lasts until this is dropped; the one around it is then in force again.
+/// A region of this thread. It lasts until this is dropped; then the region around it is in force again.
 #[must_use = "a region ends when it is dropped"]
 pub struct Region {
     outer: Option<DType>,

@@ -99,7 +99,7 @@ impl OptimizerConfig {
     }
 }
 
-/// How far one step goes.
+/// The factors of one step.
 #[derive(Clone)]
 pub struct StepSize {
     /// Factor of the learning rate, from the schedule.
@@ -138,7 +138,7 @@ pub trait Rule: Send {
     }
 }
 
-/// What a rule knows of one parameter.
+/// What a rule keeps of one parameter.
 pub trait State: Send {
     /// The flat parameter after a step along its gradient.
     fn update(&mut self, parameter: Tensor<1>, gradient: Tensor<1>, size: &StepSize) -> Tensor<1>;

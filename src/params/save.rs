@@ -38,7 +38,7 @@ pub fn write_weights(
     serialize_to_file(parameters, Some(metadata), path)
 }
 
-/// Read when it is written: no two are in memory.
+/// A parameter that is read when it is written: no two are in memory at a time.
 struct Parameter<'a, V> {
     entry: &'a Entry,
     value: &'a RefCell<V>,

@@ -14,7 +14,7 @@ use super::table::{Entry, Group, Table, Tuning, id};
 use crate::device::{DeviceId, Filler};
 use crate::params::weights::{Weights, write_elements};
 
-/// What a parameter is before training.
+/// The values of a parameter before training.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Init {
     Constant(f64),
@@ -103,14 +103,14 @@ impl Source {
         Self { shared: Rc::new(shared), path: String::new(), group: Group::Embedding }
     }
 
-    /// Of a module inside of this one.
+    /// The source of a module inside of this one.
     #[must_use]
     pub fn at(&self, module: &str) -> Self {
         let path = if self.path.is_empty() { module.to_string() } else { format!("{}.{module}", self.path) };
         Self { path, ..self.clone() }
     }
 
-    /// Of parameters that belong to this.
+    /// The source of parameters of this group.
     #[must_use]
     pub fn within(&self, group: Group) -> Self {
         Self { group, ..self.clone() }

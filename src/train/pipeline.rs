@@ -18,7 +18,7 @@ use crate::words::files::write_folder;
 use crate::words::refusal::refuse;
 
 /// Runs a cell's warm-up and measured steps within `memory_limit` bytes of device memory;
-/// `told` follows the preparation, as [`Meter::prepare`] has it, and `on_step(done, of)` every step.
+/// [`Meter::prepare`] calls `on_tuned`, and `on_step(done, of)` is called after each step.
 /// With `trace`, one more step is recorded there as a Chrome trace.
 ///
 /// # Errors
@@ -27,10 +27,10 @@ pub fn train(
     cell: &Cell,
     memory_limit: u64,
     trace: Option<&Path>,
-    told: fn(usize),
+    on_tuned: fn(usize),
     on_step: &mut dyn FnMut(usize, usize),
 ) -> Result<Measurement, Stop> {
-    let outcome = on_model!(&cell.model, model => run(model, cell, memory_limit, trace, told, on_step)?);
+    let outcome = on_model!(&cell.model, model => run(model, cell, memory_limit, trace, on_tuned, on_step)?);
     let measurement = measurement(cell, outcome);
     match measurement.not_finite() {
         None => Ok(measurement),
@@ -43,7 +43,7 @@ fn run<K: Kind<Network: Build>>(
     cell: &Cell,
     memory_limit: u64,
     trace: Option<&Path>,
-    told: fn(usize),
+    on_tuned: fn(usize),
     on_step: &mut dyn FnMut(usize, usize),
 ) -> Result<Outcome, Stop> {
     let id = cell.device_id();
@@ -71,7 +71,7 @@ fn run<K: Kind<Network: Build>>(
     let total = cell.measure.warmup + steps;
     let mut training = Training::<K::Network>::new(&start, feed, total);
     on_step(0, total);
-    training.prepare(&mut *meter, told);
+    training.prepare(&mut *meter, on_tuned);
     let _limit = early.unwrap_or_else(limit);
     training.make_states();
     let (sampled, warmup) = (cell.data.sampler().sampler.keeps_samples(), cell.measure.warmup);

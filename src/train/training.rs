@@ -46,7 +46,7 @@ impl<'a, N: Build> Training<'a, N> {
         training
     }
 
-    /// Begins anew with the same weights.
+    /// Starts again with the same weights.
     pub fn begin(&mut self, total_updates: usize) {
         // Two at a time would take twice the memory.
         self.step = None;
@@ -64,10 +64,10 @@ impl<'a, N: Build> Training<'a, N> {
     }
 
     /// Lets the device compile and tune for every shape of batch that comes. The largest is the next.
-    pub fn prepare(&mut self, meter: &mut dyn Meter, told: fn(usize)) {
+    pub fn prepare(&mut self, meter: &mut dyn Meter, on_tuned: fn(usize)) {
         let mut rehearsals = self.feed.rehearsals().into_iter();
         self.batches = rehearsals.next().expect("a feed has a largest step");
-        meter.prepare(&|| self.rehearse(&self.batches[0]), told);
+        meter.prepare(&|| self.rehearse(&self.batches[0]), on_tuned);
         for batches in rehearsals {
             meter.compile(&|| self.rehearse(&batches[0]));
         }
@@ -100,7 +100,7 @@ impl<'a, N: Build> Training<'a, N> {
         self.step.as_mut().expect("begun").stage.residence.parameters()
     }
 
-    /// Does the next step wrong.
+    /// Spoils the next step.
     pub fn damage(&mut self, damage: Option<Damage>) {
         match damage {
             Some(Damage::DroppedMicroBatch) => drop(self.batches.pop()),

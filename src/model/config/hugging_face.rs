@@ -1,7 +1,7 @@
 //! Dimensions from a Hugging Face `config.json`: keys are read as transformers reads them, and a
 //! key that would change what the model computes is refused.
 //!
-//! Dropout rates are read by no one: the runner trains without dropout.
+//! Dropout rates are ignored: the runner trains without dropout.
 
 use std::path::Path;
 

@@ -1,6 +1,6 @@
 //! [`LanguageModel`]: the recipe's `[model]` section of a language model.
 //!
-//! Dimensions come from a preset, from keys written beside it (which override the preset's), or
+//! Dimensions come from a preset, from keys that are also written (which override the preset's), or
 //! from the `config.json` of a folder of weights, which no written key may contradict.
 
 use burn::tensor::DType;

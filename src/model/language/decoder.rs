@@ -23,7 +23,7 @@ use crate::params::source::Source;
 use crate::params::table::{Entry, Group, Table, Tuning};
 use crate::residence::{Compute, Offloaded, Placement};
 
-/// What surrounds the blocks of a family: the names of its modules, and sizes.
+/// A family's sizes, and the names and kinds of its modules other than blocks.
 #[derive(Clone, Debug)]
 pub struct Outline {
     pub shape: DecoderSizes,
@@ -82,7 +82,7 @@ struct Modules<B: Block> {
     head: Option<Linear>,
 }
 
-/// What is no parameter of the module.
+/// What a decoder has apart from its modules.
 #[derive(Clone, Debug)]
 pub(super) struct Rest {
     made_anew: MadeAnew,

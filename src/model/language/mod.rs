@@ -66,7 +66,7 @@ pub struct LmBatch {
     pub total: f64,
 }
 
-/// q, k and v of new tokens through attention, with or without a cache of those before.
+/// Attention of new tokens from their q, k and v, with or without a cache of the tokens before them.
 pub fn attend([q, k, v]: [Tensor<2>; 3], context: &Context, cache: Option<LayerCache<'_>>) -> Tensor<2> {
     let Context { computation: Computation { arithmetic, ops, .. }, heads, mask, .. } = context;
     match cache {

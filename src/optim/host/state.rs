@@ -1,5 +1,4 @@
-//! [`HostParameters`]: the master weights of a buffer's parameters, what a rule keeps beside them, and the work that a
-//! buffer gets from the two.
+//! [`HostParameters`]: a buffer's master weights and the state of its rule, and the [`Work`] that is done with them.
 
 use burn::tensor::DType;
 use rayon::prelude::*;
@@ -15,7 +14,7 @@ pub const CHUNK: usize = 1 << 18;
 /// Makes what a rule keeps of so many parameters, or says that the host has not so much memory.
 pub type HostRule = Box<dyn Fn(usize) -> Result<Box<dyn HostState>, String> + Send>;
 
-/// What a rule keeps of a buffer's parameters, beside their master weights.
+/// What a rule keeps of a buffer's parameters, apart from their master weights.
 pub trait HostState: Send {
     /// One step on the threads of the current rayon pool. `buffer` holds gradients of `dtype`, which are
     /// multiplied by `clip`, and then the new weights; `rate` is the factor of the learning rate.
@@ -25,7 +24,7 @@ pub trait HostState: Send {
     fn visit(&mut self, visit: &mut Visit);
 }
 
-/// What a buffer gets from the state of its parameters.
+/// What is done with a buffer and the state of its parameters.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Work {
     /// It begins with so many weights of this type: they become the master weights.

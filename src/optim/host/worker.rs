@@ -54,14 +54,14 @@ impl Worker {
             .thread_name(|i| format!("optimizer-{i}"))
             .build()
             .expect("the system has threads");
-        let told = busy.clone();
+        let step_time = busy.clone();
         let serve = move || {
             let mut states = HashMap::new();
             for request in jobs {
                 // Whoever asked may be gone: a cell that ends does not wait.
                 match request {
                     Message::Work { id, work, loan, done } => {
-                        let _ = done.send(answer(&rule, &pool, &mut states, id, work, loan, &told));
+                        let _ = done.send(answer(&rule, &pool, &mut states, id, work, loan, &step_time));
                     }
                     Message::Take(id, taker) => {
                         let _ = taker.send(states.remove(&id));

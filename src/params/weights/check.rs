@@ -46,8 +46,8 @@ fn sized_by(name: &str) -> String {
 impl Weights {
     /// Compares with the parameters of a model; those of adapters are not in its files.
     ///
-    /// Buffers of older files are ignored; a head beside the embedding it is tied to may stand in
-    /// the file if the two are equal.
+    /// Buffers of older files are ignored. A file may have a head that is tied to the embedding if the two are
+    /// equal.
     ///
     /// # Errors
     /// Every missing, extra, wrongly shaped or unreadable tensor, in one error.

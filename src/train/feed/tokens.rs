@@ -14,7 +14,7 @@ use crate::model::language::LmBatch;
 use crate::recipe::Cell;
 use crate::words::refusal::refuse;
 
-/// Widths of batches that a device prepares for, besides the largest: beyond them one finds little new.
+/// Widths of batches that a device prepares for, besides the largest: more of them find few new kernels.
 const MOST_WIDTHS: usize = 32;
 
 /// Micro-batches of tokens. Of samples, an epoch's last step may have fewer of them.
