@@ -22,11 +22,11 @@ section! {
     /// ```
     pub struct AdamW, "train.optimizer", "adamw",
         "AdamW (Loshchilov and Hutter 2019), as `torch.optim.AdamW`." {
-        lr: f64 = Number(1e-3), "values::positive", POSITIVE, "Learning rate.";
-        beta_1: f64 = Number(0.9), "values::fraction", FRACTION, "Decay of the mean of gradients.";
-        beta_2: f64 = Number(0.999), "values::fraction", FRACTION, "Decay of the mean of squared gradients.";
-        epsilon: f64 = Number(1e-8), "values::positive", POSITIVE, "Added to the root of the mean square.";
-        weight_decay: f64 = Number(1e-2), "values::non_negative", NON_NEGATIVE,
+        lr: f64 as "values::positive" = Number(1e-3), POSITIVE, "Learning rate.";
+        beta_1: f64 as "values::fraction" = Number(0.9), FRACTION, "Decay of the mean of gradients.";
+        beta_2: f64 as "values::fraction" = Number(0.999), FRACTION, "Decay of the mean of squared gradients.";
+        epsilon: f64 as "values::positive" = Number(1e-8), POSITIVE, "Added to the root of the mean square.";
+        weight_decay: f64 as "values::non_negative" = Number(1e-2), NON_NEGATIVE,
             "Times the learning rate: the share of a parameter that a step takes off.";
     }
 }

@@ -25,9 +25,9 @@ section! {
     #[derive(Copy)]
     pub struct Cosine, "train.schedule", "cosine",
         "A straight line from 0, and then half a cosine (Loshchilov and Hutter 2017)." {
-        warmup_steps: usize = Whole(0), "values::count_or_zero", COUNT_OR_ZERO, "Steps of the straight line.",
+        warmup_steps: usize as "values::count_or_zero" = Whole(0), COUNT_OR_ZERO, "Steps of the straight line.",
             reads(&[("", "{} warm-up steps")]);
-        final_fraction: f64 = Number(0.0), "values::fraction", FRACTION,
+        final_fraction: f64 as "values::fraction" = Number(0.0), FRACTION,
             "Share of the learning rate that is left at the last step.", reads(&[("", "down to {} of the rate")]);
     }
 }

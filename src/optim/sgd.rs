@@ -18,10 +18,10 @@ section! {
     /// p ← p − lr · m
     /// ```
     pub struct Sgd, "train.optimizer", "sgd", "Stochastic gradient descent, as `torch.optim.SGD`." {
-        lr: f64 = Number(1e-3), "values::positive", POSITIVE, "Learning rate.";
-        momentum: f64 = Number(0.0), "values::fraction", FRACTION,
+        lr: f64 as "values::positive" = Number(1e-3), POSITIVE, "Learning rate.";
+        momentum: f64 as "values::fraction" = Number(0.0), FRACTION,
             "Decay of the sum of gradients; 0: none is kept.";
-        weight_decay: f64 = Number(0.0), "values::non_negative", NON_NEGATIVE,
+        weight_decay: f64 as "values::non_negative" = Number(0.0), NON_NEGATIVE,
             "Times the parameter, added to its gradient.";
     }
 }

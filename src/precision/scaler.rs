@@ -27,7 +27,7 @@ pub enum ScalerConfig {
 section! {
     #[derive(Copy)]
     pub struct StaticGradScaler, "precision.scaler", "static", "One scale for the whole run." {
-        scale: f64 = Number(65536.0), "values::positive", Values::Scale, "What the loss is multiplied by.";
+        scale: f64 as "values::positive" = Number(65536.0), Values::Scale, "What the loss is multiplied by.";
     }
 }
 
@@ -37,12 +37,12 @@ section! {
     #[derive(Copy)]
     pub struct DynamicGradScaler, "precision.scaler", "dynamic",
         "A scale that follows the gradients, as `torch.amp.GradScaler`." {
-        init_scale: f64 = Number(65536.0), "values::positive", Values::Scale, "The scale of the first step.",
+        init_scale: f64 as "values::positive" = Number(65536.0), Values::Scale, "The scale of the first step.",
             reads(&[("", "from {}")]);
-        growth_factor: f64 = Number(2.0), "values::positive", POSITIVE, "What the scale grows by; above 1.";
-        backoff_factor: f64 = Number(0.5), "values::positive", POSITIVE,
+        growth_factor: f64 as "values::positive" = Number(2.0), POSITIVE, "What the scale grows by; above 1.";
+        backoff_factor: f64 as "values::positive" = Number(0.5), POSITIVE,
             "What the scale is multiplied by after a step that was skipped; below 1.";
-        growth_interval: usize = Whole(2000), "values::count", COUNT, "Steps without overflow before it grows.";
+        growth_interval: usize as "values::count" = Whole(2000), COUNT, "Steps without overflow before it grows.";
     }
 }
 

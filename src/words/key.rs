@@ -284,7 +284,7 @@ impl DefaultValue {
 /// keys.
 macro_rules! section {
     ($(#[$meta:meta])* pub struct $name:ident, $path:literal, $kind:literal, $doc:literal {
-        $($key:ident: $type:ty = $variant:ident($default:literal), $read:literal, $values:expr, $about:literal
+        $($key:ident: $type:ty as $read:literal = $variant:ident($default:literal), $values:expr, $about:literal
             $(, reads($($reads:tt)*))?;)+
     }) => {
         #[doc = $doc]

@@ -10,15 +10,11 @@ mod tests;
 pub use hugging_face::{ConfigFile, from_hugging_face, to_hugging_face};
 pub use section::{LanguageModel, SECTION, TIED, method, size};
 
-use serde::{Deserialize, Deserializer};
-
-use crate::words::values;
-
 /// Declares a family's dimensions once, each with how it is read, its name in `config.json` (empty where it is not
 /// there) and its key in the recipe, less the name: the resolved ones, and the keys as written, each absent or present.
 macro_rules! dimensions {
     ($(#[$about:meta])* $config:ident, $keys:ident {
-        $( $key:ident: $type:ty = $read:literal, $in_file:literal,
+        $( $key:ident: $type:ty $(as $read:literal)? = $in_file:literal,
             $make:ident($($given:tt)*) $(.$how:ident($($with:tt)*))*; )*
     }) => {
         $(#[$about])*
@@ -31,7 +27,7 @@ macro_rules! dimensions {
         pub struct $keys {
             pub preset: Option<String>,
             pub weights: Option<$crate::params::WeightsFrom>,
-            $( #[serde(deserialize_with = $read)] pub $key: Option<$type>, )*
+            $( $(#[serde(deserialize_with = $read)])? pub $key: Option<$type>, )*
         }
 
         impl $keys {
@@ -39,33 +35,9 @@ macro_rules! dimensions {
                 &[$( $make(stringify!($key), $($given)*) $(.$how($($with)*))*, )*];
             const IN_FILE: &'static [&'static str] = &[$( $in_file, )*];
         }
-
-        use $crate::model::config::read;
     };
 }
 pub(crate) use dimensions;
-
-/// How dimensions are read where they are written.
-pub mod read {
-    use super::{Deserialize, Deserializer, values};
-
-    pub fn count<'de, D: Deserializer<'de>>(d: D) -> Result<Option<usize>, D::Error> {
-        values::count(d).map(Some)
-    }
-
-    pub fn layers<'de, D: Deserializer<'de>>(d: D) -> Result<Option<usize>, D::Error> {
-        values::layers(d).map(Some)
-    }
-
-    pub fn positive<'de, D: Deserializer<'de>>(d: D) -> Result<Option<f64>, D::Error> {
-        values::positive(d).map(Some)
-    }
-
-    /// A value without a rule of its own.
-    pub fn any<'de, T: Deserialize<'de>, D: Deserializer<'de>>(d: D) -> Result<Option<T>, D::Error> {
-        T::deserialize(d).map(Some)
-    }
-}
 
 /// Elements per attention head, where they are not written.
 pub fn head_dim(hidden_size: usize, heads: usize) -> Result<usize, String> {

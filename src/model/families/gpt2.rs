@@ -21,34 +21,35 @@ use crate::ops::residual::residual;
 use crate::ops::{cross_entropy, embedding, norm};
 use crate::params::source::Source;
 use crate::words::key::{COUNT, DefaultValue, LAYERS, POSITIVE, Section, Values};
+use crate::words::values;
 
 dimensions! {
     /// Dimensions of a GPT-2 decoder.
     Gpt2Config, Gpt2Keys {
-        hidden_size: usize = "read::count", "n_embd",
+        hidden_size: usize as "values::count" = "n_embd",
             size(COUNT, DefaultValue::Required, "Columns of the residual stream.");
-        intermediate_size: usize = "read::count", "n_inner",
+        intermediate_size: usize as "values::count" = "n_inner",
             size(COUNT, DefaultValue::Depends("4 x hidden_size"), "Columns inside the MLP.");
-        num_hidden_layers: usize = "read::layers", "n_layer",
+        num_hidden_layers: usize as "values::layers" = "n_layer",
             size(LAYERS, DefaultValue::Required, "Transformer blocks.").called("layers");
-        num_attention_heads: usize = "read::count", "n_head",
+        num_attention_heads: usize as "values::count" = "n_head",
             size(COUNT, DefaultValue::Required, "Heads.").called("heads");
-        vocab_size: usize = "read::count", "vocab_size",
+        vocab_size: usize as "values::count" = "vocab_size",
             size(COUNT, DefaultValue::Required, "Rows of the token embedding.")
                 .called("vocabulary")
                 .follows(&["model.preset", "data.vocab_size"]);
-        max_position_embeddings: usize = "read::count", "n_positions",
+        max_position_embeddings: usize as "values::count" = "n_positions",
             size(COUNT, DefaultValue::Whole(1024), "Longest sequence, in tokens.").called("longest sequence");
-        layer_norm_eps: f64 = "read::positive", "layer_norm_epsilon",
+        layer_norm_eps: f64 as "values::positive" = "layer_norm_epsilon",
             size(POSITIVE, DefaultValue::Number(1e-5), "Added to the variance before its root.");
-        positions: LearnedOrSinusoidal = "read::any", "",
+        positions: LearnedOrSinusoidal = "",
             method(
                 Values::Words(&["learned", "sinusoidal"]),
                 DefaultValue::Word("learned"),
                 "Vectors that mark a token's position: parameters, or fixed sines and cosines."
             )
             .reads(&[("", "{} positions")]);
-        tie_word_embeddings: bool = "read::any", "tie_word_embeddings",
+        tie_word_embeddings: bool = "tie_word_embeddings",
             method(Values::Bool, DefaultValue::Bool(true), "Whether the output projection is the embedding.")
                 .reads(TIED);
     }

@@ -22,37 +22,38 @@ use crate::ops::swiglu::{self, swiglu};
 use crate::ops::{cross_entropy, embedding, norm};
 use crate::params::source::Source;
 use crate::words::key::{COUNT, DefaultValue, LAYERS, POSITIVE, Section, Values};
+use crate::words::values;
 
 dimensions! {
     /// Dimensions of a Llama-like decoder.
     LlamaConfig, LlamaKeys {
-        hidden_size: usize = "read::count", "hidden_size",
+        hidden_size: usize as "values::count" = "hidden_size",
             size(COUNT, DefaultValue::Required, "Columns of the residual stream.");
-        intermediate_size: usize = "read::count", "intermediate_size",
+        intermediate_size: usize as "values::count" = "intermediate_size",
             size(COUNT, DefaultValue::Required, "Columns inside the MLP.");
-        num_hidden_layers: usize = "read::layers", "num_hidden_layers",
+        num_hidden_layers: usize as "values::layers" = "num_hidden_layers",
             size(LAYERS, DefaultValue::Required, "Transformer blocks.").called("layers");
-        num_attention_heads: usize = "read::count", "num_attention_heads",
+        num_attention_heads: usize as "values::count" = "num_attention_heads",
             size(COUNT, DefaultValue::Required, "Query heads.").called("heads");
-        num_key_value_heads: usize = "read::count", "num_key_value_heads",
+        num_key_value_heads: usize as "values::count" = "num_key_value_heads",
             size(COUNT, DefaultValue::Depends("num_attention_heads"), "Key and value heads; a divisor of the query heads.");
-        head_dim: usize = "read::count", "head_dim",
+        head_dim: usize as "values::count" = "head_dim",
             size(COUNT, DefaultValue::Depends("hidden_size / num_attention_heads"), "Elements of one head; even.");
-        vocab_size: usize = "read::count", "vocab_size",
+        vocab_size: usize as "values::count" = "vocab_size",
             size(COUNT, DefaultValue::Required, "Rows of the embedding.")
                 .called("vocabulary")
                 .follows(&["model.preset", "data.vocab_size"]);
-        max_position_embeddings: usize = "read::count", "max_position_embeddings",
+        max_position_embeddings: usize as "values::count" = "max_position_embeddings",
             size(COUNT, DefaultValue::Depends("32768 of qwen2, 2048 of llama"), "Longest sequence, in tokens.")
                 .called("longest sequence");
-        rope_theta: f64 = "read::positive", "",
+        rope_theta: f64 as "values::positive" = "",
             size(POSITIVE, DefaultValue::Number(10_000.0), "Base of the rotary wavelengths.");
-        rms_norm_eps: f64 = "read::positive", "rms_norm_eps",
+        rms_norm_eps: f64 as "values::positive" = "rms_norm_eps",
             size(POSITIVE, DefaultValue::Number(1e-6), "Added to the mean square before its root.");
-        tie_word_embeddings: bool = "read::any", "tie_word_embeddings",
+        tie_word_embeddings: bool = "tie_word_embeddings",
             method(Values::Bool, DefaultValue::Bool(false), "Whether the output projection is the embedding.")
                 .reads(TIED);
-        attention_bias: bool = "read::any", "",
+        attention_bias: bool = "",
             size(
                 Values::Bool,
                 DefaultValue::Depends("true of qwen2, false of llama"),
