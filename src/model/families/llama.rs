@@ -36,9 +36,17 @@ dimensions! {
         num_attention_heads: usize as "values::count" = "num_attention_heads",
             size(COUNT, DefaultValue::Required, "Query heads.").called("heads");
         num_key_value_heads: usize as "values::count" = "num_key_value_heads",
-            size(COUNT, DefaultValue::Depends("num_attention_heads"), "Key and value heads; a divisor of the query heads.");
+            size(
+                COUNT,
+                DefaultValue::Depends("num_attention_heads"),
+                "Key and value heads; a divisor of the query heads."
+            );
         head_dim: usize as "values::count" = "head_dim",
-            size(COUNT, DefaultValue::Depends("hidden_size / num_attention_heads"), "Elements of one head; even.");
+            size(
+                COUNT,
+                DefaultValue::Depends("hidden_size / num_attention_heads"),
+                "Elements of one head; even."
+            );
         vocab_size: usize as "values::count" = "vocab_size",
             size(COUNT, DefaultValue::Required, "Rows of the embedding.")
                 .called("vocabulary")
