@@ -8,7 +8,7 @@ mod section;
 mod tests;
 
 pub use hugging_face::{ConfigFile, from_hugging_face, to_hugging_face};
-pub use section::{LanguageModel, SECTION, TIED, method, size};
+pub use section::{LanguageModel, SECTION, method, size, tied};
 
 /// Declares a family's dimensions once, each with how it is read, its name in `config.json` (empty where it is not
 /// there) and its key in the recipe, less the name: the resolved ones, and the keys as written, each absent or present.

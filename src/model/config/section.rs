@@ -61,12 +61,15 @@ pub const fn size(name: &'static str, values: Values, default: DefaultValue, doc
     Key::size(name, values, default, doc).follows(&["model.preset"])
 }
 
-/// How it reads in labels whether the output projection is the embedding.
-pub const TIED: &[(&str, &str)] = &[("true", "tied embeddings"), ("", "untied embeddings")];
-
 /// The same of a way of computing.
 pub const fn method(name: &'static str, values: Values, default: DefaultValue, doc: &'static str) -> Key {
     Key::method(name, values, default, doc).follows(&["model.preset"])
+}
+
+/// Whether the head is the embedding.
+pub const fn tied(name: &'static str, default: DefaultValue) -> Key {
+    method(name, Values::Bool, default, "Whether the output projection is the embedding.")
+        .reads(&[("true", "tied embeddings"), ("", "untied embeddings")])
 }
 
 impl<F: Family> Kind for LanguageModel<F> {

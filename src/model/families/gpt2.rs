@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::Family;
 use crate::model::Operators;
-use crate::model::config::{ConfigFile, TIED, dimensions, head_dim, method, size};
+use crate::model::config::{ConfigFile, dimensions, head_dim, method, size, tied};
 use crate::model::language::parts::{DEVIATION, Linear, Norm, NormKind};
 use crate::model::language::{
     Block, Context, DecoderSizes, LayerCache, Outline, Positions, attend, batch_bytes,
@@ -50,8 +50,7 @@ dimensions! {
             )
             .reads(&[("", "{} positions")]);
         tie_word_embeddings: bool = "tie_word_embeddings",
-            method(Values::Bool, DefaultValue::Bool(true), "Whether the output projection is the embedding.")
-                .reads(TIED);
+            tied(DefaultValue::Bool(true));
     }
 }
 

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::Family;
 use crate::model::Operators;
-use crate::model::config::{ConfigFile, TIED, dimensions, head_dim, method, size};
+use crate::model::config::{ConfigFile, dimensions, head_dim, size, tied};
 use crate::model::language::parts::{Linear, Norm, NormKind};
 use crate::model::language::{
     Block, Context, DecoderSizes, LayerCache, Outline, Positions, attend, batch_bytes,
@@ -59,8 +59,7 @@ dimensions! {
         rms_norm_eps: f64 as "values::positive" = "rms_norm_eps",
             size(POSITIVE, DefaultValue::Number(1e-6), "Added to the mean square before its root.");
         tie_word_embeddings: bool = "tie_word_embeddings",
-            method(Values::Bool, DefaultValue::Bool(false), "Whether the output projection is the embedding.")
-                .reads(TIED);
+            tied(DefaultValue::Bool(false));
         attention_bias: bool = "",
             size(
                 Values::Bool,
