@@ -130,6 +130,7 @@ impl Family for Gpt2 {
             shape: DecoderSizes {
                 vocab_size: config.vocab_size,
                 hidden_size: config.hidden_size,
+                intermediate_size: config.intermediate_size,
                 layers: config.num_hidden_layers,
                 heads: config.num_attention_heads,
                 kv_heads: config.num_attention_heads,

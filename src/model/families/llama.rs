@@ -170,6 +170,7 @@ impl<const BIASES: bool> Family for LlamaLike<BIASES> {
             shape: DecoderSizes {
                 vocab_size: config.vocab_size,
                 hidden_size: config.hidden_size,
+                intermediate_size: config.intermediate_size,
                 layers: config.num_hidden_layers,
                 heads: config.num_attention_heads,
                 kv_heads: config.num_key_value_heads,

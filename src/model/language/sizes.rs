@@ -5,6 +5,7 @@
 pub struct DecoderSizes {
     pub vocab_size: usize,
     pub hidden_size: usize,
+    pub intermediate_size: usize,
     pub layers: usize,
     /// Query and key heads, and the elements of one.
     pub heads: usize,
