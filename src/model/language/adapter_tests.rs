@@ -91,25 +91,28 @@ fn trained<F: Family>(
 fn check<F: Family>(layers: &'static [&'static str]) {
     let ([before, _], _) = trained::<F>(None, Strategy::default(), 0);
     for method in methods(layers) {
-        let (losses, resident) = trained::<F>(Some(method.clone()), Strategy::default(), 0);
-        // With adapters the MLP is composed of its products, which rounds elsewhere.
-        let learns = (losses[0] - before).abs() < 1e-5 && losses[1] < losses[0] - 1e-4;
-        assert!(learns, "{method:?}: {before} {losses:?}");
-        for (matrix, ..) in method.matrices(1, 1) {
-            let of_matrix = || resident.iter().filter(|(name, _)| name.ends_with(&format!(".{matrix}")));
-            assert_eq!(of_matrix().count(), 3 * layers.len(), "{matrix}");
-            for layer in layers {
-                let mut names = of_matrix().map(|(name, _)| name);
-                assert!(names.any(|name| name.ends_with(&format!(".{layer}.{matrix}"))), "{layer} {matrix}");
+        let matrices = method.matrices(1, 1);
+        let (resident, overlap) = (Strategy::default(), Strategy::Overlap(Overlap::default()));
+        let ways = [(resident, 0), (overlap, 0), (resident, 1), (resident, 2)];
+        let found = ways.map(|(strategy, blocks)| trained::<F>(Some(method.clone()), strategy, blocks));
+        for (losses, parameters) in &found {
+            // With adapters the MLP is composed of its products, which rounds elsewhere.
+            let learns = (losses[0] - before).abs() < 1e-5 && losses[1] < losses[0] - 1e-3;
+            assert!(learns, "{method:?}: {before} {losses:?}");
+            for (matrix, ..) in &matrices {
+                let of_matrix =
+                    || parameters.iter().filter(|(name, _)| name.ends_with(&format!(".{matrix}")));
+                assert_eq!(of_matrix().count(), 3 * layers.len(), "{matrix}");
+                for layer in layers {
+                    let mut names = of_matrix().map(|(name, _)| name);
+                    assert!(names.any(|name| name.ends_with(&format!(".{layer}.{matrix}"))), "{layer}");
+                }
+                assert!(of_matrix().all(|(_, values)| values.iter().any(|value| *value != 0.0)), "{matrix}");
             }
-            assert!(of_matrix().all(|(_, values)| values.iter().any(|value| *value != 0.0)), "{matrix}");
         }
-        for (strategy, blocks) in
-            [(Strategy::Overlap(Overlap::default()), 0), (Strategy::default(), 1), (Strategy::default(), 2)]
-        {
-            let again = trained::<F>(Some(method.clone()), strategy, blocks);
-            assert_eq!(again, (losses, resident.clone()), "{method:?}");
-        }
+        // Other tests draw from the same stream of random numbers.
+        let drawn = matrices.iter().any(|(.., init)| matches!(init, Init::Normal(_)));
+        assert!(drawn || found.iter().all(|other| *other == found[0]), "{method:?}");
     }
 }
 
