@@ -114,7 +114,7 @@ fn operators(cell: &Cell) -> Checked {
     if !has.contains(&"swiglu") && level != Level::Keep {
         return Err(Rule::new(
             &["checkpoint.level"],
-            "checkpoint.level is a choice of the SwiGLU operator, which GPT-2 does not have",
+            "checkpoint.level is a choice of the SwiGLU operator, which this network does not have",
             "remove checkpoint.level, or use kind = \"qwen2\" or \"llama\"",
         ));
     }
@@ -161,7 +161,7 @@ fn offload(cell: &Cell) -> Checked {
         return Err(Rule::new(
             &["offload.strategy"],
             "offload moves the transformer blocks of a language model; the swiglu network has none",
-            "remove the section, or use model.kind = \"gpt2\", \"qwen2\" or \"llama\"",
+            format!("remove the section, or set model.kind to one of: {}", Model::LANGUAGE.join(", ")),
         ));
     }
     let (blocks, strategy) = (cell.checkpoint.blocks, cell.offload.strategy);
@@ -202,7 +202,7 @@ fn text(cell: &Cell) -> Checked {
         Some((key, _)) => Err(Rule::new(
             &[key],
             format!("`{key}` is for language models; the swiglu network has a fixed random problem"),
-            format!("remove `{key}`, or use model.kind = \"gpt2\", \"qwen2\" or \"llama\""),
+            format!("remove `{key}`, or set model.kind to one of: {}", Model::LANGUAGE.join(", ")),
         )),
     }
 }
@@ -229,8 +229,7 @@ fn epochs(cell: &Cell) -> Checked {
         return Err(Rule::new(
             &["measure.epochs"],
             "an epoch is one pass over the samples of data.sampler, and this cell has none",
-            "set measure.steps in its place, or data.sampler to \"padded\", \"standard\", \"balanced\" or \
-             \"packed\"",
+            "set measure.steps in its place, or data.sampler to one that keeps samples, as \"padded\"",
         ));
     }
     Ok(())

@@ -3,6 +3,8 @@
 mod observing;
 mod saved;
 
+use std::sync::Arc;
+
 use burn::tensor::Tensor;
 
 pub use saved::Standing;
@@ -104,7 +106,7 @@ impl<'a, N: Build> Training<'a, N> {
     pub fn damage(&mut self, damage: Option<Damage>) {
         match damage {
             Some(Damage::DroppedMicroBatch) => drop(self.batches.pop()),
-            Some(Damage::StaleSlot) => self.current().stage.residence.follow(&RefillsEarly),
+            Some(Damage::StaleSlot) => self.current().stage.residence.follow(Arc::new(RefillsEarly)),
             Some(Damage::SkippedUpdate) | None => {}
         }
     }
@@ -116,7 +118,7 @@ impl<'a, N: Build> Training<'a, N> {
 
     /// Forward and backward of every micro-batch and the update, as [`Step::run`].
     pub fn step(&mut self, end: &mut End, look: Option<&mut Look<'_, N>>) -> Option<Tensor<1>> {
-        let actions = schedule::accumulation(self.batches.len());
+        let actions = (schedule::STEP.actions)(self.batches.len());
         self.step.as_mut().expect("begun").run(&actions, &self.batches, end, look)
     }
 
