@@ -164,7 +164,7 @@ mod tests {
     use crate::ops::testing::operator_cost;
     use crate::recipe::{Recipe, Source};
 
-/// Four blocks of one operator each, in segments of so many.
+    /// Four blocks of one operator each, in segments of so many.
     fn of_four_blocks<T>(blocks: usize, live_graphs: usize, f: impl FnOnce(&Operators, &Workload) -> T) -> T {
         let operators = Operators { block: vec![operator_cost()], blocks: 4, ..Operators::default() };
         let (precision, optimizer) = (Precision::default(), OptimizerConfig::default());
