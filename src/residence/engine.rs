@@ -45,7 +45,7 @@ pub struct Engine {
     /// By block.
     layouts: Vec<Arc<Layout>>,
     size: StoreSize,
-    pub movement: &'static dyn Movement,
+    pub movement: Arc<dyn Movement>,
     /// Of the slots, on autodiff or not.
     device: Device,
     /// What the name of a block's parameter begins with, before the block's number: `model.layers`.
@@ -69,7 +69,7 @@ impl Engine {
         store: Box<dyn BlockStore>,
         layouts: Vec<Arc<Layout>>,
         (size, slots): (StoreSize, Slots),
-        movement: &'static dyn Movement,
+        movement: Arc<dyn Movement>,
         device: Device,
         prefix: &'static str,
     ) -> Self {

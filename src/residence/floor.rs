@@ -18,7 +18,7 @@ impl Offload {
     pub fn fewest_copies(&self, layers: usize, micro_batches: usize, updates: bool) -> Copies {
         let resident = self.resident_blocks.count(layers);
         let moving = layers - resident;
-        let kept = self.buffers.min(moving);
+        let kept = self.buffers().min(moving);
         let on_host = updates && self.optimizer == Memory::Host;
         let leave = on_host || !self.keeps_gradients(micro_batches > 1, updates);
         let crossing = |crosses: bool, blocks: usize| if crosses { blocks } else { 0 };
@@ -34,12 +34,12 @@ impl Offload {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{ResidentBlocks, Strategy};
+    use super::super::{Overlap, ResidentBlocks, Strategy};
     use super::*;
 
     #[test]
     fn copies_of_three_slots_by_hand() {
-        let offload = Offload::of(Strategy::Overlap);
+        let offload = Offload::of(Strategy::Overlap(Overlap::default()));
         let copies = |micro_batches, updates| {
             let Copies { forward_to_device, backward_to_device, backward_to_host } =
                 offload.fewest_copies(28, micro_batches, updates);
@@ -55,7 +55,8 @@ mod tests {
     fn copies_of_four_resident_blocks_by_hand() {
         let copies = |optimizer, micro_batches, updates| {
             let resident_blocks = ResidentBlocks::Count(4);
-            let offload = Offload { resident_blocks, optimizer, ..Offload::of(Strategy::Overlap) };
+            let offload =
+                Offload { resident_blocks, optimizer, ..Offload::of(Strategy::Overlap(Overlap::default())) };
             let Copies { forward_to_device, backward_to_device, backward_to_host } =
                 offload.fewest_copies(28, micro_batches, updates);
             [forward_to_device, backward_to_device, backward_to_host]

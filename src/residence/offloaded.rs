@@ -63,7 +63,7 @@ impl Offloaded {
         let (dtype, trainable) = (source.dtype(), most(Layout::trainable_elements));
         let resident = offload.resident_blocks.places(count);
         let keeps = offload.keeps_gradients(placement.accumulates, placement.updates);
-        let mut slots = Slots::new(&resident, offload.buffers, keeps, trainable > 0);
+        let mut slots = Slots::new(&resident, movement.buffers(), keeps, trainable > 0);
         let buffers = layouts.iter().zip(&resident);
         let size = StoreSize {
             buffers: buffers.map(|(layout, stays)| placement.buffers(*stays, layout.trainable > 0)).collect(),
@@ -88,10 +88,11 @@ impl Offloaded {
         }
         let store = store.expect("a network has a block");
         let (device, tuning) = (source.device().clone().inner(), source.tuning().clone());
-        let mut engine = Engine::new(store, layouts, (size, slots), movement, device.clone(), prefix);
         let waits = |block: &usize| placement.recomputes || !resident[*block];
-        engine.activations = (offload.activations == Memory::Host)
-            .then(|| Activations::new(placement, movement, (0..count).filter(waits).collect()));
+        let activations = (offload.activations == Memory::Host)
+            .then(|| Activations::new(placement, movement.clone(), (0..count).filter(waits).collect()));
+        let mut engine = Engine::new(store, layouts, (size, slots), movement, device.clone(), prefix);
+        engine.activations = activations;
         let keeps = resident.iter().map(|stays| *stays && !placement.recomputes).collect();
         let engine = Mutex::new(engine);
         Some(Self(Arc::new(Shared { engine, offload, keeps, device, dtype, tuning })))
@@ -100,7 +101,7 @@ impl Offloaded {
     /// [tokens, hidden_size] through all blocks. What backward needs is kept: the input of each block that moves, and
     /// of resident ones what `recomputes` says.
     pub fn run(&self, x: Tensor<2>, compute: &Compute) -> Tensor<2> {
-        let movement = self.engine().movement;
+        let movement = self.engine().movement.clone();
         self.0.keeps.iter().enumerate().fold(x, |x, (i, keeps)| match keeps {
             true => resident(self, i, x, compute),
             false => movement.forward(self, i, x, compute.clone()),

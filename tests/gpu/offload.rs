@@ -2,6 +2,7 @@
 //! slot is refilled too early.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use runner::device::DeviceId;
 use runner::model::Network;
@@ -12,7 +13,7 @@ use runner::ops::dense::Arithmetic;
 use runner::ops::{Checkpoint, Ops};
 use runner::optim::OptimizerConfig;
 use runner::params::table::Tuning;
-use runner::residence::{Offload, Placement, Residence, ResidentBlocks, Strategy};
+use runner::residence::{Offload, Overlap, Placement, Residence, ResidentBlocks, Strategy};
 use runner::train::RefillsEarly;
 use runner::words::Compute;
 
@@ -43,7 +44,7 @@ fn order_of_slots() {
             let parts = (network.parameters().clone(), network.offloaded().cloned());
             let residence = Residence::new(network, parts, &OptimizerConfig::default(), placement, false);
             if early {
-                residence.follow(&RefillsEarly);
+                residence.follow(Arc::new(RefillsEarly));
             }
             let network = residence.network();
             let ids: Vec<u32> = (0..32).collect();
@@ -57,11 +58,11 @@ fn order_of_slots() {
                 if difference.is_nan() { f64::NAN } else { most.max(difference) }
             })
         };
-        for strategy in Strategy::ALL {
+        for strategy in Strategy::all() {
             let difference = largest(&logits(Offload::of(strategy), false));
             checks.below(&format!("logits with offload {}", strategy.into_str()), difference, 1e-5);
         }
-        for strategy in Strategy::ALL.into_iter().filter(|strategy| *strategy != Strategy::None) {
+        for strategy in Strategy::all().filter(|strategy| *strategy != Strategy::default()) {
             for count in 1..=2 {
                 let resident_blocks = ResidentBlocks::Count(count);
                 let difference =
@@ -70,7 +71,7 @@ fn order_of_slots() {
                 checks.below(&name, difference, 1e-5);
             }
         }
-        let wrong = largest(&logits(Offload { buffers: 2, ..Offload::of(Strategy::Overlap) }, true));
+        let wrong = largest(&logits(Offload::of(Strategy::Overlap(Overlap { buffers: 2 })), true));
         let noticed = wrong.is_nan() || wrong > 1e-3;
         checks.verdict("a slot refilled too early is noticed", noticed, &format!("{wrong:.2e}"));
     });

@@ -17,7 +17,7 @@ use crate::ops::{Checkpoint, Ops};
 use crate::optim::{AdamW, OptimizerConfig, StepSize, clip_factor};
 use crate::params::named::Named;
 use crate::params::table::{Group, Table, Tuning, id};
-use crate::residence::{Memory, Offload, Placement, Residence, ResidentBlocks, Strategy};
+use crate::residence::{Memory, Offload, Overlap, Placement, Residence, ResidentBlocks, Strategy};
 use crate::train::on_device;
 use crate::words::Compute;
 
@@ -107,13 +107,13 @@ fn check<F: Family>() {
         };
         for optimizer in [Memory::Device, Memory::Host] {
             let offload = |strategy| Offload { optimizer, ..Offload::of(strategy) };
-            let expected = trained::<F>(rule, offload(Strategy::None), None, true);
+            let expected = trained::<F>(rule, offload(Strategy::default()), None, true);
             assert!(expected[1].len() < expected[0].len() && !expected[1].is_empty());
             for blocks in 1..=4 {
-                let found = in_segments::<F>(rule, offload(Strategy::None), None, false, blocks);
+                let found = in_segments::<F>(rule, offload(Strategy::default()), None, false, blocks);
                 assert_eq!(found, expected, "{} rule {number} {optimizer:?} segments of {blocks}", F::KIND);
             }
-            for strategy in Strategy::ALL {
+            for strategy in Strategy::all() {
                 let name = format!("{} rule {number} {optimizer:?} {strategy:?}", F::KIND);
                 let found = trained::<F>(rule, offload(strategy), None, false);
                 assert_eq!(trainable(&found[1]), trainable(&expected[1]), "{name}");
@@ -122,13 +122,9 @@ fn check<F: Family>() {
                 }
             }
             // Of three blocks, which keep what backward needs or are computed again.
-            for (strategy, count, blocks) in [
-                (Strategy::Naive, 1, 0),
-                (Strategy::Checkpointed, 1, 1),
-                (Strategy::Function, 3, 0),
-                (Strategy::Overlap, 1, 1),
-                (Strategy::Overlap, 2, 0),
-            ] {
+            let moving = Strategy::all().filter(|strategy| strategy.movement().is_some());
+            let overlap = (Strategy::Overlap(Overlap::default()), (1, 1));
+            for (strategy, (count, blocks)) in moving.zip([(1, 0), (1, 1), (3, 0), (2, 0)]).chain([overlap]) {
                 let resident_blocks = ResidentBlocks::Count(count);
                 let found = in_segments::<F>(
                     rule,
@@ -158,9 +154,11 @@ fn frozen_parts_of_gpt2_stay_and_the_rest_trains_as_without_them() {
 #[test]
 fn frozen_gradients_do_not_count_in_the_norm() {
     let of = |strategy, plain| trained::<Qwen2>(RULES[0], Offload::of(strategy), Some(0.1), plain);
-    let expected = of(Strategy::None, true);
-    assert_eq!(of(Strategy::None, false), expected);
-    for ((name, ours), (_, theirs)) in of(Strategy::Overlap, false)[0].iter().zip(&expected[0]) {
+    let expected = of(Strategy::default(), true);
+    assert_eq!(of(Strategy::default(), false), expected);
+    for ((name, ours), (_, theirs)) in
+        of(Strategy::Overlap(Overlap::default()), false)[0].iter().zip(&expected[0])
+    {
         // Sums of squares are added in another order.
         assert!(ours.iter().zip(theirs).all(|(a, b)| (a - b).abs() < 1e-6), "{name}");
     }

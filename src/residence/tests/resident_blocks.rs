@@ -3,8 +3,8 @@
 use super::*;
 
 /// Overlap with three slots, and so many blocks resident.
-fn overlap(resident: usize) -> Offload {
-    Offload { resident_blocks: ResidentBlocks::Count(resident), ..Offload::of(Strategy::Overlap) }
+fn with(resident: usize) -> Offload {
+    Offload { resident_blocks: ResidentBlocks::Count(resident), ..overlap() }
 }
 
 /// Forward and backward over `count` blocks, with gradients.
@@ -50,7 +50,7 @@ fn crossings(acts: &[Act], of: usize) -> [usize; 2] {
 
 #[test]
 fn resident_blocks_that_are_updated_on_the_device_are_not_copied() {
-    for strategy in [Strategy::Naive, Strategy::Checkpointed, Strategy::Function, Strategy::Overlap] {
+    for strategy in Strategy::all().filter(|strategy| *strategy != Strategy::default()) {
         for micro_batches in [1, 3] {
             let resident_blocks = ResidentBlocks::Count(2);
             let placement = Placement {
@@ -76,7 +76,7 @@ fn resident_blocks_that_are_updated_on_the_host_cross_once() {
     for micro_batches in [1, 3] {
         let placement = Placement {
             accumulates: micro_batches > 1,
-            ..placed(Offload { optimizer: Memory::Host, ..overlap(2) })
+            ..placed(Offload { optimizer: Memory::Host, ..with(2) })
         };
         let acts = second_step(placement, 6, micro_batches);
         for block in [0, 3] {
@@ -91,7 +91,7 @@ fn resident_blocks_that_are_updated_on_the_host_cross_once() {
 #[test]
 fn gradients_that_wait_for_the_norm_cross_then() {
     let acts = Arc::new(Mutex::new(Vec::new()));
-    let placement = placed(Offload { optimizer: Memory::Host, ..overlap(2) });
+    let placement = placed(Offload { optimizer: Memory::Host, ..with(2) });
     let mut engine = engine(&acts, placement, 4);
     let config = OptimizerConfig::AdamW(AdamW::default());
     engine.begin(&config, &Optimizer::new(&config, Some(DeviceId::Cpu)), true);
@@ -118,7 +118,7 @@ fn the_others_move_as_if_they_were_all() {
     let count = 6;
     for resident in 0..=count {
         let acts = Arc::new(Mutex::new(Vec::new()));
-        let mut engine = engine(&acts, placed(overlap(resident)), count);
+        let mut engine = engine(&acts, placed(with(resident)), count);
         forward(&mut engine, count);
         for block in (0..count).rev() {
             engine.enter(block, Pass::Backward);
@@ -145,7 +145,7 @@ fn the_others_move_as_if_they_were_all() {
 #[test]
 fn all_slots_are_filled_behind_a_resident_block() {
     let acts = Arc::new(Mutex::new(Vec::new()));
-    let mut engine = engine(&acts, placed(overlap(1)), 6);
+    let mut engine = engine(&acts, placed(with(1)), 6);
     engine.enter(0, Pass::Forward);
     let fills: Vec<Act> = (1..=3).map(|block| Act::Fill { slot: 3 - block, block }).collect();
     assert_eq!(acts.lock().unwrap()[..3], fills);
