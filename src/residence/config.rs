@@ -5,20 +5,35 @@ use serde::{Deserialize, Serialize};
 use super::resident_blocks::ResidentBlocks;
 use super::strategy::Strategy;
 use crate::device::{Buffers, DeviceId};
-use crate::words::Rule;
-use crate::words::key::{DefaultValue, DefaultValue::Word, Key, Section, Values};
+use crate::words::key::DefaultValue::{Whole, Word};
+use crate::words::section::section;
+use crate::words::values::Values;
+use crate::words::{Key, Rule, Section};
 
-/// `[offload]`
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Offload {
-    pub strategy: Strategy,
-    /// Blocks that stay on the device.
-    pub resident_blocks: ResidentBlocks,
-    /// Where each block's input waits for backward.
-    pub activations: Memory,
-    /// Where AdamW runs, with fp32 master weights and moments beside it.
-    pub optimizer: Memory,
+section! {
+    /// Where the weights and gradients of transformer blocks live.
+    #[derive(Copy, Default, Eq)]
+    pub struct Offload: Section::new("offload") => {
+        /// How blocks come to the device and leave it.
+        pub strategy: Strategy =
+            Key::method(Values::Kinds).default(Word("none")).reads(&[("none", "no offload")]),
+        /// Blocks that stay on the device; "auto": as many as `measure.memory_limit`, or the free memory, has room for.
+        pub resident_blocks: ResidentBlocks = Key::method(ResidentBlocks::VALUES)
+            .default(Whole(0))
+            .reads(&[
+                ("0", "no resident block"),
+                ("1", "1 resident block"),
+                ("auto", "resident blocks that fit"),
+                ("", "{} resident blocks"),
+            ])
+            .tacit()
+            .moot("offload.strategy", "none")
+            .since(2),
+        /// Where each block's input waits for backward.
+        pub activations: Memory = MEMORY.reads(&[("", "activations on {}")]),
+        /// Where AdamW runs, with its fp32 master weights and moments.
+        pub optimizer: Memory = MEMORY.reads(&[("", "optimizer on {}")]),
+    }
 }
 
 /// Where the blocks of a network live, and what their gradients are for.
@@ -55,56 +70,9 @@ pub enum Memory {
     Host,
 }
 
-const MEMORY: Values = Values::Words(&["device", "host"]);
+const MEMORY: Key = Key::method(Values::Words(&["device", "host"])).default(Word("device")).tacit();
 
 impl Offload {
-    /// The keys that go with every strategy.
-    pub const SECTION: Section = Section::new(
-        "offload",
-        "Where the weights and gradients of transformer blocks live.",
-        &[
-            Key::method(
-                "strategy",
-                Values::Kinds,
-                Word("none"),
-                "How blocks come to the device and leave it.",
-            )
-            .reads(&[("none", "no offload")]),
-            Key::method(
-                "resident_blocks",
-                ResidentBlocks::VALUES,
-                DefaultValue::Whole(0),
-                "Blocks that stay on the device; \"auto\": as many as `measure.memory_limit`, or the free memory, has \
-                 room for.",
-            )
-            .reads(&[
-                ("0", "no resident block"),
-                ("1", "1 resident block"),
-                ("auto", "resident blocks that fit"),
-                ("", "{} resident blocks"),
-            ])
-            .tacit()
-            .moot("offload.strategy", "none")
-            .since(2),
-            Key::method(
-                "activations",
-                MEMORY,
-                Word("device"),
-                "Where each block's input waits for backward.",
-            )
-            .reads(&[("", "activations on {}")])
-            .tacit(),
-            Key::method(
-                "optimizer",
-                MEMORY,
-                Word("device"),
-                "Where AdamW runs, with its fp32 master weights and moments.",
-            )
-            .reads(&[("", "optimizer on {}")])
-            .tacit(),
-        ],
-    );
-
     pub fn of(strategy: Strategy) -> Self {
         Self { strategy, ..Self::default() }
     }
@@ -138,13 +106,12 @@ impl Offload {
 
     /// What cannot be within the section.
     pub(crate) fn check(&self) -> Result<(), Rule> {
-        if !self.moves() && self.resident_blocks != ResidentBlocks::default() {
-            return Err(Rule::new(
-                &["offload.resident_blocks", "offload.strategy"],
-                "offload.resident_blocks has no effect with offload.strategy = \"none\": all blocks stay on the device",
-                "remove offload.resident_blocks, or use offload.strategy = \"overlap\"",
-            ));
-        }
+        Rule::refuse_if(
+            !self.moves() && self.resident_blocks != ResidentBlocks::default(),
+            &["offload.resident_blocks", "offload.strategy"],
+            "offload.resident_blocks has no effect with offload.strategy = \"none\": all blocks stay on the device",
+            "remove offload.resident_blocks, or use offload.strategy = \"overlap\"",
+        )?;
         let reason = match self.strategy.movement() {
             None => Some("blocks that stay on the device keep more than their input"),
             Some(movement) => movement.input_stays(),

@@ -210,7 +210,7 @@ fn what_has_no_effect_is_refused() {
     let with = |section: &str| format!("{}[offload]\n{section}\n", &RECIPE[..grid]);
     for (section, reason) in [
         ("strategy = \"function\"\nbuffers = 2", "`buffers` goes with offload.strategy"),
-        ("strategy = \"overlap\"\nbuffers = 5", "is not from 1 to 4"),
+        ("strategy = \"overlap\"\nbuffers = 5", "must be at most 4, not 5"),
         ("strategy = \"overlapped\"", "overlap"),
         ("resident_blocks = 1", "has no effect with offload.strategy"),
         ("strategy = \"naive\"\nresident_blocks = 6", "resident_blocks = 6, and the network has 5 blocks"),
