@@ -8,7 +8,7 @@ use miette::Result;
 
 use runner::cli::{Cli, Command};
 use runner::commands::run::{self, RunArgs};
-use runner::commands::{devices, generate, keys, plan, recipes};
+use runner::commands::{devices, generate, keys, plan, profile, recipes};
 use runner::device::Target;
 use runner::recipe::{Recipe, RecipeError, Setting, reference};
 use runner::run::{Build, Results, Store};
@@ -36,6 +36,7 @@ fn execute(command: Command) -> Result<ExitCode> {
             }
             write_report(&folder, &results)?;
         }
+        Command::Profile(args) => print!("{}", profile::profile(&args)?),
         Command::Compare { a, b } => println!("{}", compare(&a, &b)?),
         Command::Verify(args) => {
             let checks = verify::verify(&args.folder, &args.options())?;

@@ -3,10 +3,9 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use miette::{IntoDiagnostic, Result, miette};
+use miette::{IntoDiagnostic, Result};
 
 use super::SetArgs;
-use crate::device::DeviceId;
 use crate::recipe::Recipe;
 use crate::run::{self, DeviceLock, Options, ProcessExecutor, Session, Shard, Store, Summary};
 
@@ -38,7 +37,7 @@ pub struct RunArgs {
     /// Stop at the first cell that does not end well
     #[arg(long)]
     pub fail_fast: bool,
-    /// Record one more step of each cell as a Chrome trace, drawn in the report (CUDA only)
+    /// Record one more step of each cell as a Chrome trace, for the report and for `runner profile`
     #[arg(long)]
     pub trace: bool,
     /// Print what would run, and run nothing
@@ -52,12 +51,6 @@ pub struct RunArgs {
 /// When a program is missing that a cell needs, the results cannot be written or the device stays busy.
 pub fn run_cells(recipe: &Recipe, store: &Store, options: &Options, trace: bool) -> Result<Summary> {
     if trace {
-        if recipe.device() == DeviceId::Cpu {
-            return Err(miette!(
-                help = "run without --trace, or on a CUDA device",
-                "--trace records the kernels and copies of a CUDA device; this recipe runs on the CPU"
-            ));
-        }
         store.keep_traces().into_diagnostic()?;
     }
     let executor = ProcessExecutor::this_program()?;
@@ -117,7 +110,7 @@ pub fn options(args: &RunArgs, recipe: &Recipe) -> Result<Options> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::Target;
+    use crate::device::{DeviceId, Target};
     use crate::recipe::Source;
     use crate::row::{Row, Status};
     use crate::run::mock;

@@ -7,11 +7,12 @@ use super::backend::{cube, on_cuda, uncube};
 use super::cost::{Cost, Moment, Setting};
 use super::function::custom;
 use super::kernels::sum::{mean_square_difference, mean_square_difference_backward};
+use super::name::OperatorName;
 use super::{narrow, wide};
 
 /// Mean of (y − target)², [1] in fp32; y and target [tokens, hidden].
 pub fn mean_square(y: Tensor<2>, target: Tensor<2>) -> Tensor<1> {
-    custom([y.into_dispatch()], |[y]| {
+    custom(OperatorName::Loss, [y.into_dispatch()], |[y]| {
         let y = Tensor::<2>::from_dispatch(y);
         let on_cuda = on_cuda(&y);
         // The CPU no longer needs y: the difference takes its memory.
@@ -50,4 +51,5 @@ pub fn cost(setting: &Setting, columns: u64) -> Cost {
         backward: Moment::workspace(backward),
         ..Cost::default()
     }
+    .named(OperatorName::Loss, setting)
 }

@@ -14,6 +14,7 @@ pub mod gelu;
 pub mod kernels;
 pub mod linear;
 pub mod mean_square;
+pub mod name;
 pub mod norm;
 pub mod product;
 pub mod residual;

@@ -16,15 +16,17 @@ use super::backend::{cube, on_cuda, uncube};
 use super::cost::{Cost, Moment, Setting};
 use super::function::custom;
 use super::kernels::norm as kernels;
+use super::name::OperatorName;
 use super::{Operator, narrow, wide};
 
 /// y [tokens, hidden] of dtype `out` from x [tokens, hidden] and weight [hidden].
 pub fn rms_norm(x: Tensor<2>, weight: Tensor<1>, epsilon: f64, out: DType, operator: Operator) -> Tensor<2> {
     if operator == Operator::Plain {
+        let _scope = OperatorName::Norm.scope();
         let rstd = rms_statistics(wide(x.clone()), epsilon);
         return narrow(wide(x) * rstd * wide(weight).unsqueeze(), out);
     }
-    custom([x.into_dispatch(), weight.into_dispatch()], |[x, weight]| {
+    custom(OperatorName::Norm, [x.into_dispatch(), weight.into_dispatch()], |[x, weight]| {
         let (x, weight) = (Tensor::<2>::from_dispatch(x), Tensor::<1>::from_dispatch(weight));
         let (y, rstd) = rms_forward(&x, &weight, epsilon, out);
         (y, move |g: Tensor<2>, _| {
@@ -70,12 +72,13 @@ pub fn layer_norm(
     operator: Operator,
 ) -> Tensor<2> {
     if operator == Operator::Plain {
+        let _scope = OperatorName::Norm.scope();
         let (mean, rstd) = layer_statistics(wide(x.clone()), epsilon);
         let normal = (wide(x) - mean) * rstd;
         return narrow(normal * wide(weight).unsqueeze() + wide(bias).unsqueeze(), out);
     }
     let inputs = [x.into_dispatch(), weight.into_dispatch(), bias.into_dispatch()];
-    custom(inputs, |[x, weight, bias]| {
+    custom(OperatorName::Norm, inputs, |[x, weight, bias]| {
         let (x, weight) = (Tensor::<2>::from_dispatch(x), Tensor::<1>::from_dispatch(weight));
         let bias = Tensor::<1>::from_dispatch(bias);
         let (y, mean, rstd) = layer_forward(&x, &weight, &bias, epsilon, out);
@@ -172,6 +175,7 @@ pub fn cost(setting: &Setting, columns: u64, numbers: u64) -> Cost {
         gradients: parameters * stored,
         ..Cost::default()
     }
+    .named(OperatorName::Norm, setting)
 }
 
 /// 1/√(mean(x²) + ε) of every row, [tokens, 1].

@@ -10,6 +10,7 @@ use burn_cubecl::CubeBackend;
 use super::backend::{Computes, on_cuda};
 use super::function::custom;
 use super::linear::{self, Fp32Math, Gradient, Matmul, Output, Side};
+use super::name::OperatorName;
 
 /// One side of a product, or its transpose, which is read in place: a matrix, or a batch of them.
 #[derive(Clone)]
@@ -123,13 +124,18 @@ pub fn product_bias_gradient(
     })
 }
 
-/// lhs · rhs inside of the graph, for operators composed of Burn's own: on CUDA a node of its own, with
+/// lhs · rhs inside of the graph, for the operator `name` composed of Burn's own: on CUDA a node of its own, with
 /// the same products as the operators with hand-written backward take; the CPU's is Burn's.
-pub fn composed_product<const D: usize>(lhs: Tensor<D>, rhs: Tensor<D>, math: Fp32Math) -> Tensor<D> {
+pub fn composed_product<const D: usize>(
+    name: OperatorName,
+    lhs: Tensor<D>,
+    rhs: Tensor<D>,
+    math: Fp32Math,
+) -> Tensor<D> {
     if !on_cuda(&lhs) {
         return lhs.matmul(rhs);
     }
-    custom([lhs.into_dispatch(), rhs.into_dispatch()], |inputs| {
+    custom(name, [lhs.into_dispatch(), rhs.into_dispatch()], |inputs| {
         let [lhs, rhs] = inputs.map(Tensor::<D>::from_dispatch);
         let dtype = lhs.dtype();
         let result = product(plain(lhs.clone()), plain(rhs.clone()), dtype, math);

@@ -14,6 +14,7 @@ mod offload;
 mod operator;
 mod precision;
 mod products;
+mod profile;
 mod reference;
 mod stack;
 mod store;

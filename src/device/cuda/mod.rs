@@ -16,6 +16,7 @@ mod meter;
 mod mirror;
 mod pinned;
 mod ranges;
+mod scopes;
 mod staging;
 mod store;
 mod stream;

@@ -8,6 +8,7 @@
 use super::blocks::largest_block;
 use crate::ops::Operator;
 use crate::ops::cost::{Cost, Flops, Moment, Setting};
+use crate::ops::name::OperatorName;
 
 /// Query heads, key heads, and the numbers of one.
 #[derive(Clone, Copy, Debug)]
@@ -45,6 +46,7 @@ pub fn cost(setting: &Setting, sizes: HeadSizes) -> Cost {
         flops: Flops { recompute, ..Flops::of_products(2.0 * product) },
         ..Cost::default()
     }
+    .named(OperatorName::Attention, setting)
 }
 
 /// Bytes of scores and what is as large: kept, and at the highest moment.

@@ -28,6 +28,7 @@ use super::Operator;
 use super::backend::on_cuda;
 use super::dense::Arithmetic;
 use super::function::custom;
+use super::name::OperatorName;
 use super::narrow;
 use blocks::{Split, attend, attend_backward};
 pub use cost::{HeadSizes, cost};
@@ -98,7 +99,7 @@ fn with_backward<const N: usize>(
     arithmetic: Arithmetic,
 ) -> Tensor<2> {
     let mask = mask.clone();
-    custom(inputs.map(Tensor::into_dispatch), |inputs| {
+    custom(OperatorName::Attention, inputs.map(Tensor::into_dispatch), |inputs| {
         let inputs = inputs.map(Tensor::<2>::from_dispatch);
         let like = inputs.each_ref().map(|x| (x.dims(), x.dtype()));
         let inputs = inputs.map(|x| narrow(x, arithmetic.dtype));

@@ -10,6 +10,7 @@
 
 use crate::ops::cost::{Cost, Flops, Moment, Setting};
 use crate::ops::dense::WeightLayout;
+use crate::ops::name::OperatorName;
 use crate::ops::{Level, Operator};
 
 /// x [tokens, hidden] through matrices [hidden, inner], [hidden, inner] and [inner, hidden].
@@ -70,5 +71,7 @@ pub fn cost(setting: &Setting, [hidden, inner]: [u64; 2], layout: WeightLayout) 
         gradients: 3 * up.gradient,
         casts: 2 * up.kept_cast + down.kept_cast,
         flops: Flops { recompute, ..Flops::of_products(forward_flops) },
+        ..Cost::default()
     }
+    .named(OperatorName::Swiglu, setting)
 }

@@ -37,7 +37,7 @@ use super::backend::{Computes, on_cuda};
 use super::dense::{Arithmetic, Weight, WeightLayout};
 use super::function::{InputGradients, custom};
 use super::linear::Matmul;
-
+use super::name::OperatorName;
 use super::product::composed_product;
 use super::{Level, Operator, narrow};
 
@@ -63,17 +63,18 @@ pub fn swiglu(
         assert_eq!(t.stored.dtype(), w.stored.dtype(), "swiglu: {name} must have the dtype of W");
     }
     if operator == Operator::Plain {
+        let _scope = OperatorName::Swiglu.scope();
         let weight = |t: Weight| {
             let t = narrow(t.stored, arithmetic.dtype);
             if layout == WeightLayout::OutIn { t.transpose() } else { t }
         };
         let x = narrow(x, arithmetic.dtype);
-        let product = |lhs, rhs| composed_product(lhs, rhs, arithmetic.math);
+        let product = |lhs, rhs| composed_product(OperatorName::Swiglu, lhs, rhs, arithmetic.math);
         let gate = activation::silu(product(x.clone(), weight(w)));
         return product(gate * product(x, weight(v)), weight(u));
     }
     let casts = [w.cast, v.cast, u.cast];
-    custom([x, w.stored, v.stored, u.stored].map(Tensor::into_dispatch), |inputs| {
+    custom(OperatorName::Swiglu, [x, w.stored, v.stored, u.stored].map(Tensor::into_dispatch), |inputs| {
         let inputs = inputs.map(Tensor::<2>::from_dispatch);
         if on_cuda(&inputs[0]) {
             on::<CubeBackend>(inputs, casts, layout, level, arithmetic)
