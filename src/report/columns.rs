@@ -196,7 +196,7 @@ pub const TRACES: &[Column<OfTrace>] = &[
 
 /// An operator in a phase of a traced step.
 pub const PARTS: &[Column<OfPart>] = &[
-    column("part_kernels", "kernels", Count, |p| Some(p.kernels? as f64)),
+    column("part_count", "count", Count, |p| Some(p.kernels? as f64)),
     column("part_s", "time", Seconds, |p| Some(p.seconds)),
     column("part_floor_s", "floor", Seconds, |p| Some(p.floor?.seconds)),
     column("part_over_floor", "× floor", Ratio, |p| Some(p.seconds / p.floor?.seconds)),

@@ -13,13 +13,14 @@ use super::frame::Frame;
 use super::table::{Comparison, Line};
 use super::terminal::ruled;
 use super::timelines::trace;
-use crate::device::DeviceId;
 use crate::device::trace::{Activity, KernelTime, Profile};
+use crate::device::{Ceilings, DeviceId};
 use crate::measure::Phase;
 use crate::ops::cost::{Work, Works};
 use crate::ops::name::OperatorName;
 use crate::recipe::{Cell, Recipe};
 use crate::row::Row;
+use crate::words::Compute;
 
 /// A line of the table: an operator in a phase, the time in which nothing ran, or the whole step.
 pub struct PartTime {
@@ -73,10 +74,14 @@ impl StepProfile {
         }
         let Profile { span, parts, idle, kernels } = Profile::new(&activities)?;
         let step = seconds(span);
+        // A device that the recipe leaves open is that of the row.
+        let mut cell = cell.clone();
+        cell.device.0.clone_from(&row.environment.device.id);
         let on_cpu = cell.device_id() == DeviceId::Cpu;
         // Batches of a sampler differ in size, and which one was traced is not known.
         let alike = row.measurement.as_ref().is_none_or(|m| m.loading.is_none());
-        let floors = Floors { works: (operators && alike).then(|| cell.works()), cell, row };
+        let works = (operators && alike).then(|| cell.works());
+        let floors = Floors { works, compute: cell.precision.compute, ceilings: row.environment.ceilings };
         let mut lines = Vec::new();
         for (phase, time) in idle {
             lines.extend(parts.iter().filter(|part| part.phase == phase).map(|part| PartTime {
@@ -140,20 +145,19 @@ impl StepProfile {
     }
 }
 
-/// The floors of a cell's operators on the row's device.
-struct Floors<'a> {
+/// The floors of a cell's operators on its row's device.
+struct Floors {
     /// `None` where they are not known.
     works: Option<Works>,
-    cell: &'a Cell,
-    row: &'a Row,
+    compute: Compute,
+    ceilings: Ceilings,
 }
 
-impl Floors<'_> {
+impl Floors {
     fn of(&self, operator: &str, phase: Phase) -> Option<Floor> {
         let name = OperatorName::VARIANTS.iter().find(|name| name.into_str() == operator)?;
-        let ceilings = &self.row.environment.ceilings;
         let work = self.works.as_ref()?[*name].of(phase);
-        Floor::new(work, ceilings.matmul(self.cell.precision.compute), ceilings.copy)
+        Floor::new(work, self.ceilings.matmul(self.compute), self.ceilings.copy)
     }
 
     /// The sum over all operators and phases.
@@ -191,14 +195,8 @@ pub fn profile(
         comparison.lines.iter().filter_map(|line| Some((line, line.row?))).collect();
     let traced: Vec<_> =
         all.iter().filter_map(|(line, row)| Some((*line, *row, trace(folder, &row.key)?))).collect();
-    let listed: Vec<String> = traced
-        .iter()
-        .map(|(line, row, _)| {
-            let path = folder.join("rows").join(format!("{}.json", row.key));
-            format!("runner profile {}   # {}", path.display(), comparison.name(line))
-        })
-        .collect();
-    let listed = listed.join("\n");
+    let list = |(line, row, _): &(&Line, &Row, _)| format!("{}: {}", row.key, comparison.name(line));
+    let listed = traced.iter().map(list).collect::<Vec<_>>().join("\n");
     let again = format!("run it again with a trace: runner run {} --trace --force", recipe.path.display());
     let found: Vec<_> =
         traced.into_iter().filter(|(_, row, _)| key.is_none_or(|key| row.key == key)).collect();
@@ -210,13 +208,17 @@ pub fn profile(
         }
         (0, Some(key)) => {
             return Err(miette!(
-                help = if listed.is_empty() { again } else { format!("those that were traced:\n{listed}") },
+                help = if listed.is_empty() { again } else { format!("these were traced:\n{listed}") },
                 "{key} is the newest row of no cell of {}",
                 folder.display()
             ));
         }
         (n, _) => {
-            return Err(miette!(help = listed, "{n} cells of {} were traced: name one", folder.display()));
+            return Err(miette!(
+                help = listed,
+                "{n} cells of {0} were traced: name the row of one, {0}/rows/<key>.json",
+                folder.display()
+            ));
         }
     };
     let damaged =

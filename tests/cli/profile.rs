@@ -64,8 +64,8 @@ fn what_names_no_trace_is_answered_with_what_to_do() {
     let row = place.row_files().remove(0);
     profile(&row).exits(1).says(&["has no trace", "--trace --force"]);
     place.runner(&["run", "recipe.toml", "--cell", "1", "--cell", "2", "--trace", "--force"]).exits(0);
-    let name = row.file_name().and_then(|name| name.to_str()).expect("UTF-8");
-    profile(&folder).exits(1).says(&["2 cells of", "runner profile", name, "# level"]);
+    let name = row.file_stem().and_then(|name| name.to_str()).expect("UTF-8");
+    profile(&folder).exits(1).says(&["2 cells of", "rows/<key>.json", name, "level 1"]);
     let ended = profile(&row).exits(0).says(&["swiglu", "outside of operators"]);
     assert!(ended.out.contains("× floor"), "{}", ended.out);
     profile(&place.path().join("nothing.json")).exits(1).says(&["no row and no results folder"]);

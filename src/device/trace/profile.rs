@@ -57,7 +57,7 @@ impl Profile {
         let intervals = intervals(activities)?;
         let (first, last) = (intervals.first()?.start, intervals.last()?.end);
         // What begins behind the last phase belongs to no step.
-        let place = |a: &Activity| intervals.iter().position(|interval| a.start <= interval.end);
+        let place = |a: &Activity| intervals.iter().position(|interval| a.start < interval.end);
         let placed = || activities.iter().filter(computes).filter_map(|a| Some((a, place(a)?)));
         let mut parts: BTreeMap<(usize, Option<&str>), (usize, u64)> = BTreeMap::new();
         let mut kernels: BTreeMap<(String, usize, Option<&str>), (usize, u64)> = BTreeMap::new();
