@@ -71,6 +71,9 @@ fn run_recipe(args: &RunArgs) -> Result<ExitCode> {
     if !summary.interrupted {
         write_report(store.folder(), &store.results(&recipe, &|text| eprintln!("{text}"))?)?;
     }
+    if args.trace {
+        eprintln!("where the time of a step went: runner profile {}", store.folder().display());
+    }
     eprintln!("{summary}");
     Ok(ExitCode::from(summary.exit_code()))
 }

@@ -1,13 +1,19 @@
 //! The operators that kernels are recorded with.
 
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
 use burn::tensor::{DType, Distribution, Tensor};
 use runner::device::cuda::Recording;
-use runner::device::trace::ActivityKind;
+use runner::device::trace::{ActivityKind, Profile, read_chrome_trace};
+use runner::measure::Phase;
 use runner::ops::dense::{Arithmetic, WeightLayout, dense};
 use runner::ops::mean_square::mean_square;
-use runner::ops::norm::rms_norm;
+use runner::ops::norm::norm;
 use runner::ops::swiglu::swiglu;
 use runner::ops::{Level, Operator};
+use runner::recipe::{Recipe, Source};
+use runner::train::train;
 use runner::words::Compute;
 
 use crate::on_gpu;
@@ -31,7 +37,7 @@ fn kernels_name_the_operators_that_issued_them() {
         let arithmetic = Arithmetic::of(Compute::Bf16);
         let layout = WeightLayout::InOut;
         let step = || {
-            let y = rms_norm(x.clone(), scale.clone(), 1e-6, DType::BF16, Operator::Custom);
+            let y = norm(x.clone(), scale.clone(), None, 1e-6, DType::BF16, Operator::Custom);
             let y = dense(y, w.clone(), None, layout, arithmetic);
             let (gate, up, down) = (gate.clone(), up.clone(), down.clone());
             let y = swiglu(y, gate, up, down, layout, Level::Full, Operator::Custom, arithmetic);
@@ -58,5 +64,69 @@ fn kernels_name_the_operators_that_issued_them() {
         // Burn's own: the gradient that backward starts from.
         let figures = format!("{} of {}: {nameless:?}", nameless.len(), kernels.len());
         checks.verdict("kernels without an operator", nameless.len() <= 3, &figures);
+    });
+}
+
+const QWEN: &str = r#"title = "a step"
+device = "cuda:0"
+[model]
+kind = "qwen2"
+preset = "qwen2.5-0.5b"
+[precision]
+compute = "bf16"
+[train]
+batch_size = 4
+seq_len = 512
+optimizer = { kind = "adamw", lr = 1e-5 }
+[measure]
+warmup = 2
+steps = 3
+"#;
+
+/// The trace of a language model's step: who issued its kernels, by phase. `RUNNER_TRACED=folder` keeps it there.
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn a_step_of_a_language_model_by_operator() {
+    on_gpu(|_, checks| {
+        let source = Source { path: "qwen.toml".into(), text: QWEN.into() };
+        let cell = Recipe::parse(&source).expect("a valid recipe").cells.remove(0);
+        let temporary = tempfile::tempdir().expect("a temporary folder");
+        let folder = std::env::var_os("RUNNER_TRACED").map_or(temporary.path().into(), PathBuf::from);
+        let path = folder.join("trace.json");
+        let measured = train(&cell, u64::MAX, Some(&path), |_| {}, &mut |_, _| {}).expect("it trains");
+        let text = std::fs::read_to_string(path).expect("a trace");
+        let profile = Profile::new(&read_chrome_trace(&text).expect("a trace")).expect("a step");
+        for part in &profile.parts {
+            let name = part.operator.as_deref().unwrap_or("other kernels");
+            println!("     {:?} {name}: {} in {:.3} ms", part.phase, part.kernels, part.time as f64 * 1e-6);
+        }
+        println!(
+            "     idle {:?}; step {:.2} ms, measured {:.2}",
+            profile.idle,
+            profile.span as f64 * 1e-6,
+            measured.step.median * 1e3
+        );
+        let time = |named: bool| -> u64 {
+            let parts = profile.parts.iter().filter(|part| part.operator.is_some() == named);
+            parts.map(|part| part.time).sum()
+        };
+        let share = time(true) as f64 / (time(true) + time(false)) as f64;
+        checks.verdict("kernel time of operators", share > 0.97, &format!("{:.1} %", 100.0 * share));
+        let of = |phase| -> BTreeSet<&str> {
+            let parts = profile.parts.iter().filter(|part| part.phase == Some(phase));
+            parts.filter_map(|part| part.operator.as_deref()).collect()
+        };
+        let operators = ["attention", "embedding", "linear", "loss", "norm", "residual", "rope", "swiglu"];
+        for phase in [Phase::Forward, Phase::Backward] {
+            let missing: Vec<_> = operators.iter().filter(|name| !of(phase).contains(**name)).collect();
+            // Backward hands a residual's gradient on.
+            let allowed = missing.iter().all(|name| phase == Phase::Backward && **name == "residual");
+            checks.verdict(&format!("operators of {phase}"), allowed, &format!("missing: {missing:?}"));
+        }
+        checks.verdict(
+            "the update",
+            of(Phase::Optimizer).contains("update"),
+            &format!("{:?}", of(Phase::Optimizer)),
+        );
     });
 }

@@ -24,3 +24,42 @@ impl Operators {
         Works::new(OperatorName::Update, Passes { optimizer, ..Passes::default() })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::recipe::{Recipe, Source};
+
+    fn works(text: &str) -> Works {
+        let text = format!(
+            "title = \"t\"\ndevice = \"cpu\"\n[model]\nkind = \"swiglu\"\nhidden_size = 8\nintermediate_size = 16\n\
+             num_hidden_layers = 3\n[train]\nbatch_size = 2\nseq_len = 5\n{text}"
+        );
+        let source = Source { path: "r.toml".into(), text };
+        Recipe::parse(&source).expect("a recipe").cells.remove(0).works()
+    }
+
+    #[test]
+    fn an_update_of_adamw_moves_28_bytes_a_parameter() {
+        let update = |optimizer: &str| {
+            works(&format!("optimizer = {{ kind = \"{optimizer}\" }}"))[OperatorName::Update].optimizer.bytes
+        };
+        let parameters = 3.0 * 3.0 * 8.0 * 16.0;
+        // Weight, gradient and two moments are read, weight and moments written.
+        assert_eq!(update("adamw"), 28.0 * parameters);
+        assert_eq!(update("none"), 0.0);
+    }
+
+    #[test]
+    fn micro_batches_and_segments_add_their_work() {
+        let one = works("")[OperatorName::Swiglu];
+        // 10 tokens through three layers of three matrices of 8 by 16.
+        assert_eq!(one.forward.operations, 2.0 * 10.0 * 9.0 * 128.0);
+        assert_eq!(one.backward.operations, 2.0 * one.forward.operations);
+        let twice = works("accumulation_steps = 2")[OperatorName::Swiglu];
+        assert_eq!(twice.backward.operations, 2.0 * one.backward.operations);
+        let again = works("[checkpoint]\nblocks = 1")[OperatorName::Swiglu];
+        assert_eq!(again.backward.operations, one.backward.operations + one.forward.operations);
+        assert!(again.forward.bytes < one.forward.bytes, "nothing is kept but the layers' inputs");
+    }
+}
