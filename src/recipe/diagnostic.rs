@@ -33,6 +33,15 @@ impl RecipeError {
         let help = help.to_string();
         Self(Box::new(Details { message, label: String::new(), help, span: None, source_code: None }))
     }
+
+    /// With this advice where there is none.
+    #[must_use]
+    pub fn or_help(mut self, help: &str) -> Self {
+        if self.0.help.is_empty() {
+            self.0.help = help.into();
+        }
+        self
+    }
 }
 
 impl Diagnostic for RecipeError {

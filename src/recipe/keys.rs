@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use serde_json::Value;
+use toml::Spanned;
+use toml::de::DeValue;
 
 use super::save::Save;
 use super::sections::{Eval, Measure, TOP, Train};
@@ -36,12 +38,13 @@ const SECTIONS: &[&[Section]] = &[
 ];
 
 /// A key in its section.
-#[derive(Clone, Debug)]
 pub struct Entry {
     /// Dotted, as in a grid.
     pub path: String,
     pub section: &'static Section,
     pub key: &'static Key,
+    /// As a recipe would write it; `None` where there is none, or it depends on other keys.
+    pub default: Option<Spanned<DeValue<'static>>>,
 }
 
 /// In the order in which they are read; once each, also where two kinds have one section.
@@ -56,8 +59,14 @@ pub fn sections() -> impl Iterator<Item = &'static Section> {
 /// Every key of every kind, in the order in which they are read.
 pub fn all() -> &'static [Entry] {
     static ALL: LazyLock<Vec<Entry>> = LazyLock::new(|| {
+        let default = |key: &Key| {
+            // JSON of one value is TOML.
+            let text: &'static str = key.default.value()?.to_string().leak();
+            Some(DeValue::parse(text).expect("a default is a value"))
+        };
         let of = |section: &'static Section| {
-            section.keys.iter().map(move |key| Entry { path: section.path_of(key.name), section, key })
+            let entry = |key| Entry { path: section.path_of(key.name), section, key, default: default(key) };
+            section.keys.iter().map(entry)
         };
         sections().flat_map(of).collect()
     });

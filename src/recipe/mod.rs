@@ -5,6 +5,7 @@
 //! grid is checked here, before the first one runs.
 
 mod cell;
+mod complete;
 mod diagnostic;
 mod grid;
 pub mod keys;
@@ -36,7 +37,7 @@ use grid::Combination;
 pub use grid::MAX_CELLS;
 pub use report::{Published, ReportConfig, Stage, matches};
 pub use save::{Folders, Save};
-pub use sections::{DeviceName, Eval, Length, Measure, Train};
+pub use sections::{Eval, Measure, Train};
 pub use set::Setting;
 
 /// A recipe whose cells are all resolved and checked.
@@ -197,7 +198,7 @@ impl Recipe {
         let settings: Vec<Settings> = cells.iter().map(Cell::settings).collect();
         save::check_apart(&cells, &keys::swept(&settings))
             .map_err(|rule| source.plain(&rule.message, &rule.help))?;
-        let mut devices: Vec<&str> = cells.iter().map(|cell| cell.device.0.as_str()).collect();
+        let mut devices: Vec<&str> = cells.iter().map(|cell| cell.device.as_str()).collect();
         devices.retain(|device| *device != CPU);
         if let Some(other) = devices.iter().find(|device| **device != devices[0]) {
             return Err(source.plain(
@@ -235,7 +236,7 @@ impl Recipe {
 
     /// Whether some cells run on the CPU and others beside it.
     pub fn mixes_devices(&self) -> bool {
-        let on_cpu = |cell: &Cell| cell.device.0 == CPU;
+        let on_cpu = |cell: &Cell| cell.device == CPU;
         self.cells.iter().any(on_cpu) && !self.cells.iter().all(on_cpu)
     }
 

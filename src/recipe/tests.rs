@@ -51,8 +51,8 @@ fn says(text: &str, parts: &[&str]) {
 #[test]
 fn defaults_are_filled_in() {
     let cell = &recipe("").cells[0];
-    assert_eq!(cell.device.0, DeviceId::resolve("auto").expect("there is always one").to_string());
-    assert_eq!((cell.measure.warmup, cell.measure.length), (2, Length::Steps(15)));
+    assert_eq!(cell.device, DeviceId::resolve("auto").expect("there is always one").to_string());
+    assert_eq!((cell.measure.warmup, cell.measure.steps), (2, Some(15)));
     assert_eq!(cell.checkpoint.level, Level::Keep);
     assert_eq!(cell.precision.compute, Compute::Fp32);
 }
@@ -146,6 +146,13 @@ fn impossible_values_are_refused_where_they_stand() {
     says(&BASE.replace("seq_len = 4", "seq_len = \"4\""), &["wrong type", "a whole number", "string \"4\""]);
     says(&BASE.replace("seq_len = 4", "seq_len = 99999999999"), &["must be at most 2147483647"]);
     says(&format!("{BASE}[measure]\nmemory_limit = \"11 GIGS\"\n"), &["11 GiB", "11 GIGS"]);
+    let gpt2 = "title = \"t\"\ntrain = { batch_size = 1, seq_len = 4 }\n[model]\nkind = \"gpt2\"\npreset = \"gpt2\"\n";
+    says(&format!("{gpt2}hidden_size = 0\n"), &["must be at least 1, not 0", "r.toml:6:15"]);
+    says(&format!("{gpt2}num_hidden_layers = 2000000000\n"), &["must be at most 65536, not 2000000000"]);
+    says(
+        &format!("{gpt2}[data]\ncorpus = \"generated\"\nvocab_size = 256\n"),
+        &["must be at least 257, not 256", "every byte and the end of a text", "r.toml:8:14"],
+    );
     says(&format!("{BASE}[measure]\ntimeout = -1\n"), &["must be a number above 0"]);
     says(&format!("{BASE}optimizer = {{ kind = \"sgd\", lr = nan }}\n"), &["must be a number above 0"]);
     says(
@@ -179,7 +186,7 @@ fn a_device_that_is_not_there_lists_those_that_are() {
 fn results_of_a_device_that_is_not_here_can_be_read() {
     let source = Source { path: "r.toml".into(), text: format!("device = \"cuda:7\"\n{BASE}") };
     let recipe = Recipe::parse_finished(&source, false).expect("only running needs the device");
-    assert_eq!(recipe.cells[0].device.0, "cuda:7");
+    assert_eq!(recipe.cells[0].device, "cuda:7");
 }
 
 #[test]

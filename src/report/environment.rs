@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::table::Comparison;
 use crate::device::DeviceInfo;
-use crate::recipe::{Cell, Length};
+use crate::recipe::Cell;
 use crate::row::{Environment, Row};
 use crate::words::Bytes;
 use crate::words::text::{and, significant};
@@ -30,10 +30,10 @@ pub fn items(comparison: &Comparison) -> Vec<String> {
         format!(
             "Each cell ran in a process of its own: {} warm-up steps, left out of the times, then {}.",
             of_cells(|cell| cell.measure.warmup.to_string()),
-            of_cells(|cell| match cell.measure.length {
-                Length::Steps(steps) => format!("{steps} measured steps"),
-                Length::Epochs(1) => "one epoch of the samples, all of it measured".into(),
-                Length::Epochs(epochs) => format!("{epochs} epochs of the samples, all of them measured"),
+            of_cells(|cell| match cell.measure.epochs {
+                None => format!("{} measured steps", cell.measure.steps.unwrap_or_default()),
+                Some(1) => "one epoch of the samples, all of it measured".into(),
+                Some(epochs) => format!("{epochs} epochs of the samples, all of them measured"),
             })
         ),
         "Timed, each by itself: forward (batch to loss), backward (loss to gradients) and the optimizer's \

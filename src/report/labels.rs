@@ -7,8 +7,9 @@ use serde_json::Value;
 use super::table::Comparison;
 use crate::ops::Operator;
 use crate::recipe::keys::{self, is_operator};
-use crate::words::key::{Role, Values, When};
+use crate::words::key::{Role, When};
 use crate::words::text;
+use crate::words::values::Values;
 use crate::words::{Bytes, Key, Settings};
 
 /// Sorts size keys for reading.

@@ -3,8 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use crate::device::DeviceId;
-use crate::words::Rule;
-use crate::words::key::{DefaultValue, DefaultValue::Word, Key, Section, Values};
+use crate::words::key::DefaultValue::{Whole, Word};
+use crate::words::section::section;
+use crate::words::values::Values;
+use crate::words::{Key, Rule, Section};
 
 /// `[offload]`
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,21 +59,29 @@ pub enum Strategy {
     Overlap,
 }
 
-/// The section as written.
-#[derive(Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Written {
-    strategy: Strategy,
-    /// Of `overlap` alone: other strategies have one.
-    buffers: Option<usize>,
-    activations: Memory,
-    optimizer: Memory,
+section! {
+    /// Where the weights and gradients of transformer blocks live.
+    ///
+    /// As written.
+    #[derive(Default)]
+    struct Written: Section::new("offload") => {
+        /// How blocks come to the device and leave it.
+        strategy: Strategy =
+            Key::method(Values::Kinds).default(Word("none")).reads(&[("none", "no offload")]),
+        /// Where each block's input waits for backward.
+        activations: Memory = MEMORY.reads(&[("", "activations on {}")]),
+        /// Where AdamW runs, with its fp32 master weights and moments.
+        optimizer: Memory = MEMORY.reads(&[("", "optimizer on {}")]),
+    } and {
+        /// Of `overlap` alone: other strategies have one.
+        buffers: Option<usize>,
+    }
 }
 
 /// Slots of `overlap` where no number is written.
 const BUFFERS: usize = 3;
 
-const MEMORY: Values = Values::Words(&["device", "host"]);
+const MEMORY: Key = Key::method(Values::Words(&["device", "host"])).default(Word("device")).tacit();
 
 impl From<Written> for Offload {
     fn from(Written { strategy, buffers, activations, optimizer }: Written) -> Self {
@@ -99,63 +109,24 @@ impl Strategy {
 
 impl Offload {
     pub const SECTIONS: &[Section] = &[
-        Section::new(
-            "offload",
-            "Where the weights and gradients of transformer blocks live.",
-            &[
-                Key::method(
-                    "strategy",
-                    Values::Kinds,
-                    Word("none"),
-                    "How blocks come to the device and leave it.",
-                )
-                .reads(&[("none", "no offload")]),
-                Key::method(
-                    "activations",
-                    MEMORY,
-                    Word("device"),
-                    "Where each block's input waits for backward.",
-                )
-                .reads(&[("", "activations on {}")])
-                .tacit(),
-                Key::method(
-                    "optimizer",
-                    MEMORY,
-                    Word("device"),
-                    "Where AdamW runs, with its fp32 master weights and moments.",
-                )
-                .reads(&[("", "optimizer on {}")])
-                .tacit(),
-            ],
-        ),
-        Section::of("offload", "strategy", &["none"], "Blocks stay on the device.", &[]),
-        Section::of("offload", "strategy", &["naive"], "The host waits for every copy and every block.", &[]),
-        Section::of(
-            "offload",
-            "strategy",
-            &["checkpointed"],
+        Written::SECTION,
+        Section::of("offload", "strategy", &["none"]).with("Blocks stay on the device.", &[]),
+        Section::of("offload", "strategy", &["naive"])
+            .with("The host waits for every copy and every block.", &[]),
+        Section::of("offload", "strategy", &["checkpointed"]).with(
             "As naive, with the general checkpoint operator inside and the moves as operators around it.",
             &[],
         ),
-        Section::of(
-            "offload",
-            "strategy",
-            &["function"],
+        Section::of("offload", "strategy", &["function"]).with(
             "One operator moves, computes and recomputes; the device waits for the copies, not the host.",
             &[],
         ),
-        Section::of(
-            "offload",
-            "strategy",
-            &["overlap"],
+        Section::of("offload", "strategy", &["overlap"]).with(
             "As function, with the copies of other blocks behind the computation of one.",
-            &[Key::method(
-                "buffers",
-                Values::Whole { least: 1, most: 4 },
-                DefaultValue::Whole(BUFFERS as i64),
-                "Slots on the device for the weights of blocks: how far ahead to copy.",
-            )
-            .reads(&[("1", "1 buffer"), ("", "{} buffers")])],
+            &[Key::method(Values::Whole { least: 1, most: 4 })
+                .named("buffers", "Slots on the device for the weights of blocks: how far ahead to copy.")
+                .default(Whole(BUFFERS as i64))
+                .reads(&[("1", "1 buffer"), ("", "{} buffers")])],
         ),
     ];
 

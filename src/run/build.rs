@@ -123,7 +123,7 @@ mod tests {
     fn a_gpu_cell_runs_in_the_build_that_it_asks_for_and_a_cpu_cell_in_any() {
         let mut cell = mock::recipe().cells[0].clone();
         assert_eq!(Build::of(&cell), Build::own());
-        cell.device.0 = "cuda:0".into();
+        cell.device = "cuda:0".into();
         assert_eq!(Build::of(&cell).name(), "runner");
         cell.ops.fusion = true;
         assert_eq!(Build::of(&cell).name(), "runner-fused");

@@ -126,7 +126,7 @@ impl Label {
                 Some(format!("{key}={}", text::value(value)))
             });
             let flops = cell.flops();
-            let steps = cell.measure.length.steps().map(|steps| cell.measure.warmup + steps);
+            let steps = cell.measure.steps.map(|steps| cell.measure.warmup + steps);
             Self {
                 number: position + 1,
                 count: recipe.cells.len(),

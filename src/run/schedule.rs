@@ -170,7 +170,7 @@ impl<'a> Run<'a> {
         }
         // Too many seconds to count are as good as no limit.
         let timeout = Duration::try_from_secs_f64(cell.measure.timeout).unwrap_or(Duration::MAX);
-        let mut waiting = || progress.notice(&format!("waiting for another run on {}", cell.device.0));
+        let mut waiting = || progress.notice(&format!("waiting for another run on {}", cell.device));
         let turn = lock(cell.device_id()).take(timeout.saturating_mul(2), cancel, &mut waiting)?;
         match &turn {
             Turn::Ours(_) => {}

@@ -10,7 +10,7 @@ use nix::sys::signal::Signal;
 
 use super::executor::Outcome;
 use crate::device::LESS_MEMORY;
-use crate::recipe::Length;
+use crate::recipe::Measure;
 use crate::row::Status;
 use crate::train::protocol::Event;
 use crate::words::Bytes;
@@ -86,14 +86,12 @@ pub fn of_ending(ending: &Ending) -> Outcome {
     }
 }
 
-/// The outcome of a cell that was ended at its time limit of so many seconds.
-pub fn of_timeout(seconds: f64, length: Length) -> Outcome {
-    let length = match length {
-        Length::Steps(_) => "measure.steps",
-        Length::Epochs(_) => "measure.epochs",
-    };
+/// The outcome of a cell that was ended at its time limit.
+pub fn of_timeout(measure: &Measure) -> Outcome {
+    let length = if measure.epochs.is_some() { "measure.epochs" } else { "measure.steps" };
     Outcome::failed(format!(
-        "exceeded its time limit of {seconds} s: raise measure.timeout, or lower {length} or the cell's sizes"
+        "exceeded its time limit of {} s: raise measure.timeout, or lower {length} or the cell's sizes",
+        measure.timeout
     ))
 }
 
@@ -162,8 +160,8 @@ mod tests {
                 ending(exit(0), None, false, false),
                 "run again with --retry-failed, and where it ends so again",
             ),
-            (of_timeout(2.5, Length::Steps(3)), "2.5 s: raise measure.timeout, or lower measure.steps"),
-            (of_timeout(2.5, Length::Epochs(1)), "or lower measure.epochs"),
+            (of_timeout(&steps), "2.5 s: raise measure.timeout, or lower measure.steps"),
+            (of_timeout(&epochs), "or lower measure.epochs"),
             (of_no_start(Path::new("/x"), &none), "or build it again"),
         ] {
             let Outcome::Ended { reason, .. } = outcome else { panic!("an end") };

@@ -2,24 +2,14 @@
 
 use std::iter::from_fn;
 
-use serde::{Deserialize, Serialize};
-
 use super::{Epoch, Method, Plan, Rows, shuffled};
 use crate::words::Section;
+use crate::words::section::section;
 
-/// `sampler = "blocks"`
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Blocks {}
-
-impl Blocks {
-    pub const SECTION: Section = Section::of(
-        "data",
-        "sampler",
-        &["blocks"],
-        "No samples: all text joined and cut into blocks of `train.seq_len` tokens.",
-        &[],
-    );
+section! {
+    /// No samples: all text joined and cut into blocks of `train.seq_len` tokens.
+    #[derive(Copy, Eq)]
+    pub struct Blocks: Section::of("data", "sampler", &["blocks"]) => {}
 }
 
 impl Method for Blocks {

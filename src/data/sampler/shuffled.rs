@@ -1,39 +1,20 @@
 //! [`Padded`] and [`Standard`]: batches of random samples, which differ only in how far
 //! [`collate`](crate::data::collate) fills them up.
 
-use serde::{Deserialize, Serialize};
-
 use super::{Epoch, Method, Plan, Rows, shuffled};
 use crate::words::Section;
+use crate::words::section::section;
 
-/// `sampler = "padded"`
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Padded {}
-
-/// `sampler = "standard"`
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Standard {}
-
-impl Padded {
-    pub const SECTION: Section = Section::of(
-        "data",
-        "sampler",
-        &["padded"],
-        "Random samples, each filled up to `train.seq_len`.",
-        &[],
-    );
+section! {
+    /// Random samples, each filled up to `train.seq_len`.
+    #[derive(Copy, Eq)]
+    pub struct Padded: Section::of("data", "sampler", &["padded"]) => {}
 }
 
-impl Standard {
-    pub const SECTION: Section = Section::of(
-        "data",
-        "sampler",
-        &["standard"],
-        "Random samples, each filled up to the longest of its batch.",
-        &[],
-    );
+section! {
+    /// Random samples, each filled up to the longest of its batch.
+    #[derive(Copy, Eq)]
+    pub struct Standard: Section::of("data", "sampler", &["standard"]) => {}
 }
 
 impl Method for Padded {

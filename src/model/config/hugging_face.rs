@@ -110,14 +110,13 @@ impl ConfigFile {
     pub fn written<F: Family>(&self) -> Result<Map<String, Value>, ConfigError> {
         self.only("quantization_config", Value::Null)?;
         let mut written = Map::new();
-        for Dimension { key, in_file, .. } in F::DIMENSIONS {
+        for Dimension { key, values, in_file, .. } in F::DIMENSIONS {
             let Some(value) = self.get(in_file) else { continue };
+            let read = values.check(value).and_then(|()| serde_json::from_value(json!({ *key: value })));
             let keys: F::Keys =
-                serde_json::from_value(json!({ *key: value })).map_err(|e: serde_json::Error| {
-                    match e.to_string().split_once(", expected ") {
-                        Some((_, expected)) => wrong_type(in_file, value, expected),
-                        None => ConfigError::new(format!("{in_file} {e}")),
-                    }
+                read.map_err(|e: serde_json::Error| match e.to_string().split_once(", expected ") {
+                    Some((_, expected)) => wrong_type(in_file, value, expected),
+                    None => ConfigError::new(format!("{in_file} {e}")),
                 })?;
             written.extend(present(&keys));
         }

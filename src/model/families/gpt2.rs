@@ -18,26 +18,37 @@ use crate::ops::gelu::{self, gelu};
 use crate::ops::residual::residual;
 use crate::ops::{cross_entropy, embedding, norm};
 use crate::params::source::Source;
-use crate::words::key::{COUNT, DefaultValue, Key, LAYERS, POSITIVE, Section, Values};
+use crate::words::key::DefaultValue::{Depends, Number, Whole, Word};
+use crate::words::values::{COUNT, LAYERS, POSITIVE, Values};
+use crate::words::{Key, Section};
 
 dimensions! {
     /// Dimensions of a GPT-2 decoder.
     Gpt2Config, Gpt2Keys {
+        /// Columns of the residual stream.
+        hidden_size: usize = size(COUNT), "n_embd";
+        /// Columns inside the MLP.
+        intermediate_size: usize = size(COUNT).default(Depends("4 x hidden_size")), "n_inner";
+        /// Transformer blocks.
+        num_hidden_layers: usize = size(LAYERS).called("layers"), "n_layer";
+        /// Heads.
+        num_attention_heads: usize = size(COUNT).called("heads"), "n_head";
         /// Rows of the token embedding.
-        required vocab_size: usize = "read::count", "vocab_size";
-        /// Width of the residual stream.
-        required hidden_size: usize = "read::count", "n_embd";
-        /// Width inside the MLP.
-        optional intermediate_size: usize = "read::count", "n_inner";
-        required num_hidden_layers: usize = "read::layers", "n_layer";
-        required num_attention_heads: usize = "read::count", "n_head";
-        /// Longest sequence, in tokens; rows of the position embedding.
-        optional max_position_embeddings: usize = "read::count", "n_positions";
+        vocab_size: usize =
+            size(COUNT).called("vocabulary").follows(&["model.preset", "data.vocab_size"]), "vocab_size";
+        /// Longest sequence, in tokens.
+        max_position_embeddings: usize =
+            size(COUNT).default(Whole(1024)).called("longest sequence"), "n_positions";
         /// Added to the variance before its root.
-        optional layer_norm_eps: f64 = "read::positive", "layer_norm_epsilon";
-        optional positions: LearnedOrSinusoidal = "read::any", "";
-        /// Whether the output projection is the token embedding.
-        optional tie_word_embeddings: bool = "read::any", "tie_word_embeddings";
+        layer_norm_eps: f64 = size(POSITIVE).default(Number(1e-5)), "layer_norm_epsilon";
+        /// Vectors that mark a token's position: parameters, or fixed sines and cosines.
+        positions: LearnedOrSinusoidal =
+            Key::method(Values::Words(&["learned", "sinusoidal"]))
+                .default(Word("learned"))
+                .reads(&[("", "{} positions")])
+                .follows(&["model.preset"]), "";
+        /// Whether the output projection is the embedding.
+        tie_word_embeddings: bool = tied(true), "tie_word_embeddings";
     }
 }
 
@@ -65,42 +76,9 @@ impl Family for Gpt2 {
         ("gpt2-xl", include_str!("presets/gpt2-xl.json")),
     ];
 
-    const SECTION: Section = Section::of(
-        "model",
-        "kind",
-        &["gpt2"],
+    const SECTION: Section = Section::of("model", "kind", &["gpt2"]).with(
         "LayerNorm, absolute positions, multi-head attention with biases and a GELU MLP.",
-        &[
-            size("hidden_size", COUNT, DefaultValue::Required, "Columns of the residual stream."),
-            size(
-                "intermediate_size",
-                COUNT,
-                DefaultValue::Depends("4 x hidden_size"),
-                "Columns inside the MLP.",
-            ),
-            size("num_hidden_layers", LAYERS, DefaultValue::Required, "Transformer blocks.").called("layers"),
-            size("num_attention_heads", COUNT, DefaultValue::Required, "Heads.").called("heads"),
-            size("vocab_size", COUNT, DefaultValue::Required, "Rows of the token embedding.")
-                .called("vocabulary")
-                .follows(&["model.preset", "data.vocab_size"]),
-            size("max_position_embeddings", COUNT, DefaultValue::Whole(1024), "Longest sequence, in tokens.")
-                .called("longest sequence"),
-            size(
-                "layer_norm_eps",
-                POSITIVE,
-                DefaultValue::Number(1e-5),
-                "Added to the variance before its root.",
-            ),
-            Key::method(
-                "positions",
-                Values::Words(&["learned", "sinusoidal"]),
-                DefaultValue::Word("learned"),
-                "Vectors that mark a token's position: parameters, or fixed sines and cosines.",
-            )
-            .reads(&[("", "{} positions")])
-            .follows(&["model.preset"]),
-            tied(DefaultValue::Bool(true)),
-        ],
+        Gpt2Keys::KEYS,
     );
 
     const OPERATORS: &'static [&'static str] = &["gelu", "attention", "loss", "norm"];

@@ -19,34 +19,41 @@ use crate::ops::rope::{self, rope};
 use crate::ops::swiglu::{self, swiglu};
 use crate::ops::{cross_entropy, embedding, norm};
 use crate::params::source::Source;
-use crate::words::key::{COUNT, DefaultValue, LAYERS, POSITIVE, Section, Values};
+use crate::words::Section;
+use crate::words::key::DefaultValue::{Depends, Number};
+use crate::words::values::{COUNT, LAYERS, POSITIVE, Values};
 
 dimensions! {
     /// Dimensions of a Llama-like decoder.
     LlamaConfig, LlamaKeys {
-        /// Rows of the embedding.
-        required vocab_size: usize = "read::count", "vocab_size";
-        /// Width of the residual stream.
-        required hidden_size: usize = "read::count", "hidden_size";
-        /// Width inside the MLP.
-        required intermediate_size: usize = "read::count", "intermediate_size";
-        required num_hidden_layers: usize = "read::layers", "num_hidden_layers";
+        /// Columns of the residual stream.
+        hidden_size: usize = size(COUNT), "hidden_size";
+        /// Columns inside the MLP.
+        intermediate_size: usize = size(COUNT), "intermediate_size";
+        /// Transformer blocks.
+        num_hidden_layers: usize = size(LAYERS).called("layers"), "num_hidden_layers";
         /// Query heads.
-        required num_attention_heads: usize = "read::count", "num_attention_heads";
+        num_attention_heads: usize = size(COUNT).called("heads"), "num_attention_heads";
         /// Key and value heads; a divisor of the query heads.
-        optional num_key_value_heads: usize = "read::count", "num_key_value_heads";
+        num_key_value_heads: usize =
+            size(COUNT).default(Depends("num_attention_heads")), "num_key_value_heads";
         /// Elements of one head; even.
-        optional head_dim: usize = "read::count", "head_dim";
+        head_dim: usize = size(COUNT).default(Depends("hidden_size / num_attention_heads")), "head_dim";
+        /// Rows of the embedding.
+        vocab_size: usize =
+            size(COUNT).called("vocabulary").follows(&["model.preset", "data.vocab_size"]), "vocab_size";
         /// Longest sequence, in tokens.
-        optional max_position_embeddings: usize = "read::count", "max_position_embeddings";
+        max_position_embeddings: usize = size(COUNT)
+            .default(Depends("32768 of qwen2, 2048 of llama"))
+            .called("longest sequence"), "max_position_embeddings";
         /// Base of the rotary wavelengths.
-        optional rope_theta: f64 = "read::positive", "";
+        rope_theta: f64 = size(POSITIVE).default(Number(10_000.0)), "";
         /// Added to the mean square before its root.
-        optional rms_norm_eps: f64 = "read::positive", "rms_norm_eps";
+        rms_norm_eps: f64 = size(POSITIVE).default(Number(1e-6)), "rms_norm_eps";
         /// Whether the output projection is the embedding.
-        optional tie_word_embeddings: bool = "read::any", "tie_word_embeddings";
-        /// Whether the query, key and value projections have biases.
-        optional attention_bias: bool = "read::any", "";
+        tie_word_embeddings: bool = tied(false), "tie_word_embeddings";
+        /// Whether the query, key and value projections have biases: a matter of the kind.
+        attention_bias: bool = size(Values::Bool).default(Depends("true of qwen2, false of llama")), "";
     }
 }
 
@@ -71,53 +78,9 @@ impl<const BIASES: bool> Family for LlamaLike<BIASES> {
         &[("smollm2-135m", include_str!("presets/smollm2-135m.json"))]
     };
 
-    const SECTION: Section = Section::of(
-        "model",
-        "kind",
-        &["qwen2", "llama"],
+    const SECTION: Section = Section::of("model", "kind", &["qwen2", "llama"]).with(
         "RMSNorm, rotary positions, grouped-query attention and SwiGLU; qwen2 with biases in attention.",
-        &[
-            size("hidden_size", COUNT, DefaultValue::Required, "Columns of the residual stream."),
-            size("intermediate_size", COUNT, DefaultValue::Required, "Columns inside the MLP."),
-            size("num_hidden_layers", LAYERS, DefaultValue::Required, "Transformer blocks.").called("layers"),
-            size("num_attention_heads", COUNT, DefaultValue::Required, "Query heads.").called("heads"),
-            size(
-                "num_key_value_heads",
-                COUNT,
-                DefaultValue::Depends("num_attention_heads"),
-                "Key and value heads; a divisor of the query heads.",
-            ),
-            size(
-                "head_dim",
-                COUNT,
-                DefaultValue::Depends("hidden_size / num_attention_heads"),
-                "Elements of one head; even.",
-            ),
-            size("vocab_size", COUNT, DefaultValue::Required, "Rows of the embedding.")
-                .called("vocabulary")
-                .follows(&["model.preset", "data.vocab_size"]),
-            size(
-                "max_position_embeddings",
-                COUNT,
-                DefaultValue::Depends("32768 of qwen2, 2048 of llama"),
-                "Longest sequence, in tokens.",
-            )
-            .called("longest sequence"),
-            size("rope_theta", POSITIVE, DefaultValue::Number(10_000.0), "Base of the rotary wavelengths."),
-            size(
-                "rms_norm_eps",
-                POSITIVE,
-                DefaultValue::Number(1e-6),
-                "Added to the mean square before its root.",
-            ),
-            tied(DefaultValue::Bool(false)),
-            size(
-                "attention_bias",
-                Values::Bool,
-                DefaultValue::Depends("true of qwen2, false of llama"),
-                "Whether the query, key and value projections have biases: a matter of the kind.",
-            ),
-        ],
+        LlamaKeys::KEYS,
     );
 
     const OPERATORS: &'static [&'static str] = &["swiglu", "attention", "loss", "norm", "rope"];
