@@ -10,7 +10,7 @@ use runner::cli::{Cli, Command};
 use runner::commands::run::{self, RunArgs};
 use runner::commands::{devices, generate, keys, plan, recipes};
 use runner::device::Target;
-use runner::recipe::{Recipe, RecipeError, Setting, reference};
+use runner::recipe::{Recipe, RecipeError, Setting, reference, schema};
 use runner::run::{Build, Results, Store};
 use runner::{report, train, verify};
 
@@ -47,7 +47,7 @@ fn execute(command: Command) -> Result<ExitCode> {
         Command::Recipes { folder } => println!("{}", recipes::list(&folder)?),
         Command::Keys { markdown: true, .. } => print!("{}", reference::markdown()),
         Command::Keys { prefix, .. } => println!("{}", keys::table(&prefix)?),
-        Command::Schema => println!("{}", keys::schema()),
+        Command::Schema => println!("{:#}", schema::schema()),
         Command::Ceilings { device, compute } => println!("{}", devices::ceilings(&device, &compute)?),
         Command::Build => println!("{}", Build::own()),
         Command::Cell => return Ok(train::serve()),

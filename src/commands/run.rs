@@ -19,25 +19,12 @@ pub struct RunArgs {
     /// Folder that holds the results of every recipe
     #[arg(long, default_value = "results")]
     pub results: PathBuf,
-    /// Run every chosen cell again, also the finished ones
-    #[arg(long)]
-    pub force: bool,
-    /// Run again the cells that ended as oom, failed or diverged
-    #[arg(long)]
-    pub retry_failed: bool,
-    /// Run again the cells whose rows are of another build of the runner
-    #[arg(long)]
-    pub stale: bool,
-    /// Run only this cell, numbered as in `runner plan`; may be repeated
-    #[arg(long, value_name = "K")]
-    pub cell: Vec<usize>,
+    #[command(flatten)]
+    pub options: Options,
     /// Run every n-th cell, beginning with the i-th. With `N` alone, i comes from
     /// SLURM_ARRAY_TASK_ID, JOB_COMPLETION_INDEX or HQ_TASK_ID
     #[arg(long, value_name = "I/N")]
     pub shard: Option<String>,
-    /// Stop at the first cell that does not end well
-    #[arg(long)]
-    pub fail_fast: bool,
     /// Record one more step of each cell as a Chrome trace, drawn in the report (CUDA only)
     #[arg(long)]
     pub trace: bool,
@@ -102,14 +89,8 @@ pub fn dry_run(store: &Store, recipe: &Recipe, options: &Options) -> Result<Stri
 /// # Errors
 /// When a cell or a shard is asked for that there is not.
 pub fn options(args: &RunArgs, recipe: &Recipe) -> Result<Options> {
-    let options = Options {
-        force: args.force,
-        retry_failed: args.retry_failed,
-        stale: args.stale,
-        cells: args.cell.clone(),
-        shard: Shard::resolve(args.shard.as_deref(), |name| std::env::var(name).ok())?,
-        fail_fast: args.fail_fast,
-    };
+    let shard = Shard::resolve(args.shard.as_deref(), |name| std::env::var(name).ok())?;
+    let options = Options { shard, ..args.options.clone() };
     options.choose(recipe.cells.len())?;
     Ok(options)
 }

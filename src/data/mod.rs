@@ -7,6 +7,7 @@
 mod check;
 pub mod collate;
 pub mod corpus;
+mod documents;
 mod generated;
 pub mod loader;
 pub mod sampler;
@@ -80,7 +81,7 @@ impl Dataset {
         };
         let (train_split, eval_split) = (*train_split, *eval_split);
         let corpus = match corpus {
-            TextSource::Generated { size } => Corpus::generated(seed, size.0),
+            TextSource::Generated { size } => Corpus::Generated { seed, bytes: size.0 },
             TextSource::Path(path) => Corpus::open(path)?,
         };
         let tokenizer = match source {

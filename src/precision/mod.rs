@@ -57,27 +57,25 @@ impl Precision {
 
     /// What cannot be within the section.
     pub(crate) fn check(&self) -> Result<(), Rule> {
-        if self.autocast && matches!(self.compute, Compute::Fp32 | Compute::Tf32) {
-            return Err(Rule::new(
-                &["precision.autocast"],
-                format!(
-                    "autocast has no effect with compute = \"{}\": everything is fp32 already",
-                    self.compute.into_str()
-                ),
-                "remove precision.autocast, or set compute to \"bf16\" or \"fp16\"",
-            ));
-        }
+        Rule::refuse_if(
+            self.autocast && matches!(self.compute, Compute::Fp32 | Compute::Tf32),
+            &["precision.autocast"],
+            format!(
+                "autocast has no effect with compute = \"{}\": everything is fp32 already",
+                self.compute.into_str()
+            ),
+            "remove precision.autocast, or set compute to \"bf16\" or \"fp16\"",
+        )?;
         let Some(scaler) = &self.scaler else { return Ok(()) };
-        if self.compute != Compute::Fp16 {
-            return Err(Rule::new(
-                &["precision.scaler"],
-                format!(
-                    "a gradient scaler has no effect with compute = \"{}\", whose exponents reach as far as fp32's",
-                    self.compute.into_str()
-                ),
-                "remove precision.scaler, or set compute = \"fp16\"",
-            ));
-        }
+        Rule::refuse_if(
+            self.compute != Compute::Fp16,
+            &["precision.scaler"],
+            format!(
+                "a gradient scaler has no effect with compute = \"{}\", whose exponents reach as far as fp32's",
+                self.compute.into_str()
+            ),
+            "remove precision.scaler, or set compute = \"fp16\"",
+        )?;
         scaler.check()
     }
 }

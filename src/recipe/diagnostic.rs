@@ -1,11 +1,13 @@
 //! [`RecipeError`]: what is wrong in a recipe, drawn on the line where it stands.
 
-use super::keys;
-use crate::words::nearest;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use miette::{Diagnostic, LabeledSpan, NamedSource, SourceCode};
+use miette::{Diagnostic, NamedSource, SourceSpan};
+
+use super::keys;
+use crate::words::nearest;
 
 /// The text of a recipe and where it came from.
 #[derive(Debug, Clone)]
@@ -15,50 +17,29 @@ pub struct Source {
 }
 
 /// An error in a recipe: message, place and advice.
-#[derive(Debug, thiserror::Error)]
-#[error("{}", .0.message)]
-pub struct RecipeError(Box<Details>);
-
-#[derive(Debug)]
-struct Details {
+#[derive(Debug, thiserror::Error, Diagnostic)]
+#[error("{message}")]
+pub struct RecipeError {
     message: String,
     label: String,
-    help: String,
-    span: Option<Range<usize>>,
-    source_code: Option<NamedSource<String>>,
+    #[help]
+    help: Option<String>,
+    #[label("{label}")]
+    span: Option<SourceSpan>,
+    /// Absent without a span: there is no line to draw, and the message alone says which file it is.
+    #[source_code]
+    source_code: Option<Arc<NamedSource<String>>>,
 }
 
 impl RecipeError {
     fn without_source(message: String, help: &str) -> Self {
-        let help = help.to_string();
-        Self(Box::new(Details { message, label: String::new(), help, span: None, source_code: None }))
+        Self { message, label: String::new(), help: Some(help.into()), span: None, source_code: None }
     }
 
     /// With this advice where there is none.
     #[must_use]
-    pub fn or_help(mut self, help: &str) -> Self {
-        if self.0.help.is_empty() {
-            self.0.help = help.into();
-        }
-        self
-    }
-}
-
-impl Diagnostic for RecipeError {
-    fn help<'a>(&'a self) -> Option<Box<dyn std::fmt::Display + 'a>> {
-        (!self.0.help.is_empty()).then(|| Box::new(&self.0.help) as Box<dyn std::fmt::Display>)
-    }
-
-    fn source_code(&self) -> Option<&dyn SourceCode> {
-        // Without a span there is no line to draw, and the message alone says which file it is.
-        self.0.span.as_ref()?;
-        self.0.source_code.as_ref().map(|s| s as &dyn SourceCode)
-    }
-
-    fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
-        let span = self.0.span.clone()?;
-        let label = LabeledSpan::new_with_span(Some(self.0.label.clone()), span);
-        Some(Box::new(std::iter::once(label)))
+    pub fn or_help(self, help: &str) -> Self {
+        Self { help: self.help.or_else(|| Some(help.into())), ..self }
     }
 }
 
@@ -114,8 +95,10 @@ impl Source {
             Some(end) if end > 0 => s.start..s.start + end,
             _ => s,
         });
-        let source_code = Some(NamedSource::new(name, self.text.clone()).with_language("toml"));
-        RecipeError(Box::new(Details { message, label, help, span, source_code }))
+        let text = || Arc::new(NamedSource::new(name, self.text.clone()).with_language("toml"));
+        let source_code = span.is_some().then(text);
+        let help = Some(help).filter(|help| !help.is_empty());
+        RecipeError { message, label, help, span: span.map(SourceSpan::from), source_code }
     }
 }
 

@@ -29,8 +29,6 @@ use toml::de::{DeTable, DeValue, Deserializer};
 use crate::device::{DeviceId, Target};
 use crate::words::Settings;
 
-pub use crate::precision::Precision;
-pub use crate::words::Compute;
 pub use cell::Cell;
 pub use diagnostic::{RecipeError, Source};
 use grid::Combination;
@@ -257,5 +255,7 @@ impl Recipe {
     }
 }
 
+#[cfg(test)]
+mod ladder_tests;
 #[cfg(test)]
 mod tests;

@@ -107,13 +107,12 @@ pub(super) fn check_apart(cells: &[Cell], swept: &[String]) -> Result<(), Rule> 
                 continue;
             };
             let folder = folder.display();
-            if *other == i {
-                return Err(Rule::new(
-                    &[key],
-                    format!("\"{folder}\" is to hold the weights and the state"),
-                    "name another folder for one of them",
-                ));
-            }
+            Rule::refuse_if(
+                *other == i,
+                &[key],
+                format!("\"{folder}\" is to hold the weights and the state"),
+                "name another folder for one of them",
+            )?;
             let braces: Vec<String> = swept.iter().map(|key| format!("{{{key}}}")).collect();
             return Err(Rule::new(
                 &[key],

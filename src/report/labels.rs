@@ -12,11 +12,6 @@ use crate::words::text;
 use crate::words::values::Values;
 use crate::words::{Bytes, Key, Settings};
 
-/// Sorts size keys for reading.
-pub fn reading_order(keys: &mut [String]) {
-    keys.sort_by_key(|key| keys::place(key));
-}
-
 /// What a size is called: `train.seq_len` → `sequence length`.
 pub fn size_name(key: &str) -> String {
     keys::find(key).map_or_else(|| key.into(), |entry| entry.key.label())

@@ -10,7 +10,6 @@ use super::document::{Block, Table};
 use super::frame::Frame;
 use super::table::{Comparison, Line};
 use crate::measure::Crossing;
-use crate::optim::OptimizerConfig;
 use crate::recipe::Cell;
 use crate::residence::{Offload, Strategy};
 use crate::words::Bytes;
@@ -59,7 +58,7 @@ fn crossed(comparison: &Comparison) -> Option<Table> {
 pub fn floor(line: &Line) -> Option<[f64; 2]> {
     let (cell, ceilings) = (line.cell, line.row?.environment.ceilings);
     let shape = cell.model.decoder().filter(|_| cell.offload.moves())?;
-    let updates = !matches!(cell.train.optimizer, OptimizerConfig::None(_));
+    let updates = cell.train.optimizer.rule().is_some();
     let copies = cell.offload.fewest_copies(shape.layers, cell.train.accumulation_steps, updates);
     let bytes = (cell.operators().block_parameters() * cell.precision.stored_bytes()) as f64;
     let time = |copies: usize, rate: Option<f64>| Some(copies as f64 * bytes / rate?);

@@ -83,7 +83,7 @@ impl<'a> Comparison<'a> {
         let swept = recipe.swept_keys();
         let (mut sizes, methods): (Vec<String>, Vec<String>) =
             swept.iter().cloned().partition(|key| is_size(key));
-        labels::reading_order(&mut sizes);
+        sizes.sort_by_key(|key| keys::place(key));
         // A key that only one kind of network has distinguishes no sizes.
         sizes.retain(|key| settings.iter().all(|s| s.contains_key(key)) || !goes_along(key, &settings));
         let mut methods: Vec<String> =

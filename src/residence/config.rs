@@ -124,7 +124,7 @@ impl Offload {
         Section::of("offload", "strategy", &["overlap"]).with(
             "As function, with the copies of other blocks behind the computation of one.",
             &[Key::method(Values::Whole { least: 1, most: 4 })
-                .named("buffers", "Slots on the device for the weights of blocks: how far ahead to copy.")
+                .named("buffers", "Slots on the device for the weights of blocks: with 3 one computes, one is there, one is on its way.")
                 .default(Whole(BUFFERS as i64))
                 .reads(&[("1", "1 buffer"), ("", "{} buffers")])],
         ),
@@ -147,38 +147,28 @@ impl Offload {
 
     /// What cannot be within the section.
     pub(crate) fn check(&self) -> Result<(), Rule> {
-        if !(1..=4).contains(&self.buffers) {
-            return Err(Rule::new(
-                &["offload.buffers"],
-                format!("offload.buffers = {} is not from 1 to 4", self.buffers),
-                "use 3: one block computes, one is there, one is on its way",
-            ));
-        }
-        if self.strategy != Strategy::Overlap && self.buffers != 1 {
-            return Err(Rule::new(
-                &["offload.buffers", "offload.strategy"],
-                format!(
-                    "offload.buffers has no effect with offload.strategy = \"{}\": one block is on the device at a time",
-                    self.strategy.into_str()
-                ),
-                "remove offload.buffers, or use offload.strategy = \"overlap\"",
-            ));
-        }
+        Rule::refuse_if(
+            self.strategy != Strategy::Overlap && self.buffers != 1,
+            &["offload.buffers", "offload.strategy"],
+            format!(
+                "offload.buffers has no effect with offload.strategy = \"{}\": one block is on the device at a time",
+                self.strategy.into_str()
+            ),
+            "remove offload.buffers, or use offload.strategy = \"overlap\"",
+        )?;
         let reason = match self.strategy {
             Strategy::None => "blocks that stay on the device keep more than their input",
             Strategy::Checkpointed => "the general checkpoint operator keeps the input of a block itself",
             Strategy::Naive | Strategy::Function | Strategy::Overlap => return Ok(()),
         };
-        if self.activations == Memory::Host {
-            return Err(Rule::new(
-                &["offload.activations", "offload.strategy"],
-                format!(
-                    "offload.activations = \"host\" does not go with offload.strategy = \"{}\": {reason}",
-                    self.strategy.into_str()
-                ),
-                "use offload.strategy = \"overlap\", \"function\" or \"naive\"",
-            ));
-        }
-        Ok(())
+        Rule::refuse_if(
+            self.activations == Memory::Host,
+            &["offload.activations", "offload.strategy"],
+            format!(
+                "offload.activations = \"host\" does not go with offload.strategy = \"{}\": {reason}",
+                self.strategy.into_str()
+            ),
+            "use offload.strategy = \"overlap\", \"function\" or \"naive\"",
+        )
     }
 }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use miette::{Result, miette};
 
-use super::row_files::{Files, Found, move_aside, other_notice, read_row, read_rows};
+use super::row_files::{Files, move_aside, other_notice, read_row, read_rows};
 use crate::device::{DeviceId, DeviceInfo};
 use crate::recipe::{Cell, Recipe, Source};
 use crate::row::contents::Contents;
@@ -125,7 +125,7 @@ impl Store {
         let mut contents = Contents::new(told);
         let mut other = files.other + files.rows.len();
         let mut by_cell: HashMap<String, Vec<Row>> = HashMap::new();
-        for (_, row) in files.rows {
+        for row in files.rows {
             let name = key(&row.cell, &row.environment.device.name, &Inputs::new());
             by_cell.entry(name).or_default().push(row);
         }
@@ -144,10 +144,7 @@ impl Store {
     /// The row with this name as it stands now; `None` when there is none that can be read.
     pub fn read(&self, key: &str) -> Option<Row> {
         let path = self.row_path(key);
-        match read_row(&path, &fs::read(&path).ok()?) {
-            Found::Row(row) => Some(*row),
-            _ => None,
-        }
+        read_row(&path, &fs::read(&path).ok()?).ok()?
     }
 
     /// Writes a row, replacing the cell's earlier one.
@@ -189,7 +186,7 @@ impl Store {
             ));
         }
         let files = read_rows(&folder.join(ROWS))?;
-        let on_cpu = files.rows.iter().all(|(_, row)| row.environment.device.id == "cpu");
+        let on_cpu = files.rows.iter().all(|row| row.environment.device.id == "cpu");
         let mut recipe = Recipe::parse_finished(&Source::read(&recipe_path)?, on_cpu)?;
         // The copy is called recipe.toml in every folder; the folder above has the recipe's name.
         let absolute = fs::canonicalize(folder).unwrap_or_else(|_| folder.to_path_buf());
@@ -201,8 +198,7 @@ impl Store {
             .iter()
             .map(|(path, why)| format!("{} is left out: {why}", path.display()))
             .collect();
-        let (mut found, others): (Vec<Row>, Vec<Row>) =
-            files.rows.into_iter().map(|(_, row)| row).partition(wanted);
+        let (mut found, others): (Vec<Row>, Vec<Row>) = files.rows.into_iter().partition(wanted);
         // A cell may have been measured more than once: the newest row counts.
         found.sort_by(|a, b| b.environment.date.cmp(&a.environment.date));
         let mut rows = Vec::new();

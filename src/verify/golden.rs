@@ -21,9 +21,9 @@ pub struct Values {
 /// The tensors of a reference folder by name.
 #[derive(Clone, Debug)]
 pub struct Golden {
-    tensors: BTreeMap<String, Values>,
+    pub tensors: BTreeMap<String, Values>,
     /// Names and types of those that cannot be read.
-    unread: Vec<(String, Dtype)>,
+    pub unread: Vec<(String, Dtype)>,
 }
 
 impl Values {
@@ -80,19 +80,10 @@ impl Golden {
         self.tensors.get(name)
     }
 
-    /// All that could be read.
-    pub fn names(&self) -> Vec<&str> {
-        self.tensors.keys().map(String::as_str).collect()
-    }
-
     /// Names that begin with `prefix` and a dot, without these.
     pub fn under<'s>(&'s self, prefix: &str) -> Vec<(&'s str, &'s Values)> {
         let rest = |name: &'s String| name.strip_prefix(prefix)?.strip_prefix('.');
         self.tensors.iter().filter_map(|(name, values)| Some((rest(name)?, values))).collect()
-    }
-
-    pub fn unread(&self) -> &[(String, Dtype)] {
-        &self.unread
     }
 
     /// # Panics

@@ -67,12 +67,12 @@ pub fn verify(folder: &Path, options: &Options) -> Result<Vec<Check>> {
             help = "runner verify knows language models (config.json, model.safetensors, and a golden.safetensors with input_ids, labels, logits, loss, grad.*), the SwiGLU operator (x, W, V, U, y, grad_y, dx, dW, dV, dU) and a gradient scaler's golden.json",
             "{} holds no reference values that this version knows; it has: {}",
             folder.display(),
-            golden.names().join(", ")
+            golden.tensors.keys().map(String::as_str).collect::<Vec<_>>().join(", ")
         ));
     };
-    let unknown = golden.names().into_iter().filter(|name| !known(&golden, name));
+    let unknown = golden.tensors.keys().filter(|name| !known(&golden, name));
     checks.extend(unknown.map(|name| Check::failed(name, "this version knows no quantity of this name")));
-    checks.extend(golden.unread().iter().map(|(name, dtype)| {
+    checks.extend(golden.unread.iter().map(|(name, dtype)| {
         Check::failed(
             name,
             format!("its values are {dtype:?}; store them as F32, F64, BF16, F16, I64 or I32"),

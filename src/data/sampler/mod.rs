@@ -202,11 +202,6 @@ impl Draws {
         draws
     }
 
-    /// Where the next draw is; [`Draws::new`] resumes from it.
-    pub fn position(&self) -> Position {
-        self.position
-    }
-
     fn begin(&mut self, epoch: u64) {
         self.position = Position { epoch, index: 0 };
         self.epoch = self.plan.epoch(epoch);

@@ -66,10 +66,11 @@ impl ConfigFile {
     pub fn read(folder: &Path) -> Result<Self, ConfigError> {
         let path = folder.join("config.json");
         let text = std::fs::read_to_string(&path).map_err(|e| {
-            ConfigError::new(format!(
-                "cannot read {}: {e}; name a folder that holds config.json and *.safetensors",
-                path.display()
-            ))
+            let hint = match folder.join("adapter_config.json").exists() {
+                true => "the folder holds an adapter without its model: name the model's own folder",
+                false => "name a folder that holds config.json and *.safetensors",
+            };
+            ConfigError::new(format!("cannot read {}: {e}; {hint}", path.display()))
         })?;
         Self::parse(&text)
             .map_err(|e| ConfigError::new(format!("{} is not a JSON object: {e}", path.display())))

@@ -120,6 +120,15 @@ fn impossible_sections_say_what_to_change() {
     }
 }
 
+/// A folder as PEFT saves adapters.
+#[test]
+fn a_folder_of_an_adapter_alone_is_named_as_such() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("adapter_config.json"), "{}").unwrap();
+    let message = parse(&format!("[qwen2]\nweights = \"{}\"", folder.path().display())).unwrap_err();
+    assert!(message.contains("an adapter without its model"), "{message}");
+}
+
 #[test]
 fn reads_the_reference_configs() {
     let model = from_hugging_face(&fixture("qwen2")).unwrap();
