@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use itertools::Itertools;
 use miette::{IntoDiagnostic, Result, miette};
 
 use super::SetArgs;
@@ -74,10 +75,10 @@ pub fn dry_run(store: &Store, recipe: &Recipe, options: &Options) -> Result<Stri
         .choose(recipe.cells.len())?
         .into_iter()
         .partition(|position| options.wants(rows[*position].as_ref()));
-    let numbers: Vec<String> = missing.iter().map(|position| (position + 1).to_string()).collect();
+    let numbers = missing.iter().map(|position| position + 1).join(", ");
     let mut text = match missing.len() {
         0 => "nothing to run: every chosen cell is finished".to_string(),
-        n => format!("would run {n} of {} cells: {}", recipe.cells.len(), numbers.join(", ")),
+        n => format!("would run {n} of {} cells: {numbers}", recipe.cells.len()),
     };
     let stale = run::stale_notice(kept.iter().filter_map(|position| rows[*position].as_ref()));
     stale.into_iter().for_each(|notice| text += &format!("\n{notice}"));

@@ -4,9 +4,10 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use itertools::Itertools;
 use miette::{Diagnostic, NamedSource, SourceSpan};
 
-use super::keys;
+use super::keys::{self, Entry};
 use crate::words::nearest;
 
 /// The text of a recipe and where it came from.
@@ -144,14 +145,12 @@ fn reword(raw: &str, also: &[&str]) -> (String, String, String) {
 
 /// `k` goes with `data.sampler = "balanced"`: where a key of this name belongs.
 fn of_other_kinds(name: &str) -> Option<String> {
-    let kinds = keys::all().iter().filter(|entry| entry.key.name == name).filter_map(|entry| {
-        let values: Vec<String> =
-            entry.section.kind?.values.iter().map(|value| format!("\"{value}\"")).collect();
-        (!values.is_empty())
-            .then(|| format!("{} = {}", entry.chooser().unwrap_or_default(), values.join(" or ")))
-    });
-    let kinds: Vec<String> = kinds.collect();
-    (!kinds.is_empty()).then(|| format!("`{name}` goes with {}", kinds.join(", ")))
+    let of_entry = |entry: &Entry| {
+        let values = entry.section.kind?.values.iter().map(|value| format!("\"{value}\"")).join(" or ");
+        (!values.is_empty()).then(|| format!("{} = {values}", entry.chooser().unwrap_or_default()))
+    };
+    let kinds = keys::all().iter().filter(|entry| entry.key.name == name).filter_map(of_entry).join(", ");
+    (!kinds.is_empty()).then(|| format!("`{name}` goes with {kinds}"))
 }
 
 /// serde names Rust types; a user knows TOML's.

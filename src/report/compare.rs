@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use itertools::Itertools;
 use miette::{IntoDiagnostic, miette};
 use polars::prelude::*;
 
@@ -105,9 +106,8 @@ impl<'a> Side<'a> {
     /// The folder and the devices it was measured on.
     fn describe(&self) -> String {
         let rows = self.comparison.lines.iter().filter_map(|line| line.row);
-        let devices: BTreeSet<&str> = rows.map(|row| row.environment.device.name.as_str()).collect();
-        let devices: Vec<&str> = devices.into_iter().collect();
-        if devices.is_empty() { self.name.into() } else { format!("{} ({})", self.name, devices.join(", ")) }
+        let devices = rows.map(|row| &row.environment.device.name).sorted().dedup().join(", ");
+        if devices.is_empty() { self.name.into() } else { format!("{} ({devices})", self.name) }
     }
 
     fn cell_name(&self, i: usize) -> String {
@@ -139,14 +139,8 @@ impl<'a> Side<'a> {
 
     /// The values a key takes, in the order of the cells.
     fn values(&self, key: &str) -> String {
-        let mut seen: Vec<String> = Vec::new();
-        for settings in &self.settings {
-            let value = settings.get(key).map_or_else(|| "none".into(), text::value);
-            if !seen.contains(&value) {
-                seen.push(value);
-            }
-        }
-        seen.join(" or ")
+        let written = |settings: &Settings| settings.get(key).map_or_else(|| "none".into(), text::value);
+        self.settings.iter().map(written).unique().join(" or ")
     }
 }
 

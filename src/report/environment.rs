@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use itertools::Itertools;
+
 use super::table::Comparison;
 use crate::device::DeviceInfo;
 use crate::recipe::Cell;
@@ -67,13 +69,7 @@ pub fn items(comparison: &Comparison) -> Vec<String> {
 
 /// Each of the values once, in their order.
 fn distinct(values: impl Iterator<Item = String>) -> String {
-    let mut seen = Vec::new();
-    for value in values {
-        if !seen.contains(&value) {
-            seen.push(value);
-        }
-    }
-    and(&seen)
+    and(values.unique())
 }
 
 fn build(environment: &Environment) -> String {
@@ -140,11 +136,8 @@ fn paths(rows: &[&Row]) -> Option<String> {
     for (part, path) in rows.iter().filter_map(|row| row.measurement.as_ref()).flat_map(|m| &m.paths) {
         parts.entry(part).or_default().insert(path);
     }
-    let parts: Vec<String> = parts
-        .into_iter()
-        .map(|(part, paths)| format!("{part}: {}", paths.into_iter().collect::<Vec<_>>().join(" or ")))
-        .collect();
-    (!parts.is_empty()).then(|| format!("Paths taken: {}", parts.join("; ")))
+    let parts = parts.iter().map(|(part, paths)| format!("{part}: {}", paths.iter().join(" or "))).join("; ");
+    (!parts.is_empty()).then(|| format!("Paths taken: {parts}"))
 }
 
 fn ceilings(environment: &Environment) -> String {
@@ -159,11 +152,10 @@ fn ceilings(environment: &Environment) -> String {
         ("pinned copy to the host", c.device_to_host, "GB/s"),
         ("pinned copy each way at once", c.both_ways, "GB/s"),
     ];
-    let rates = rates.into_iter();
-    let parts: Vec<String> = rates
-        .filter_map(|(name, rate, unit)| Some(format!("{name} {} {unit}", significant(rate? / 1e9))))
-        .collect();
-    if parts.is_empty() { "not measured".into() } else { parts.join(", ") }
+    let part =
+        |(name, rate, unit): (_, Option<f64>, _)| Some(format!("{name} {} {unit}", significant(rate? / 1e9)));
+    let parts = rates.into_iter().filter_map(part).join(", ");
+    if parts.is_empty() { "not measured".into() } else { parts }
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use itertools::Itertools;
 use serde_json::Value;
 
 use super::table::Comparison;
@@ -125,7 +126,7 @@ fn label(mut shown: Vec<&String>, keys: &[String], settings: &Settings) -> Strin
         (Some(entry), Some(value)) => Some(in_words(entry.key, value)),
         (Some(entry), None) => entry.key.without.map(String::from),
     };
-    shown.into_iter().filter_map(part).collect::<Vec<_>>().join(", ")
+    shown.into_iter().filter_map(part).join(", ")
 }
 
 /// `evaluated every 25 steps`, `lr 0.001`, `no pinned`; the words of a choice are enough.

@@ -82,8 +82,7 @@ fn needed(comparison: &Comparison) -> String {
         (blocks > 0).then(|| 2 * blocks * cell.precision.stored_bytes())
     };
     let sizes: BTreeSet<u64> = moved(comparison).filter_map(bytes).collect();
-    let sizes: Vec<String> = sizes.into_iter().map(|bytes| Bytes(bytes).to_string()).collect();
-    and(&sizes)
+    and(sizes.into_iter().map(Bytes))
 }
 
 /// A sentence for each cell that is no faster than `naive` with the same other settings.

@@ -35,9 +35,6 @@ pub fn sentence(comparison: &Comparison) -> Option<String> {
         let at = format!(" ({n} of {} {}s)", compared.len(), comparison.repeated());
         (n > 0).then(|| format!("{name}{}", if compared.len() > 1 { at } else { String::new() }))
     };
-    let names: Vec<String> = (0..comparison.methods.len()).filter_map(name).collect();
-    if names.is_empty() {
-        return None;
-    }
-    Some(format!("On the Pareto front of step time and peak memory: {}.", and(&names)))
+    let names = and((0..comparison.methods.len()).filter_map(name));
+    (!names.is_empty()).then(|| format!("On the Pareto front of step time and peak memory: {names}."))
 }

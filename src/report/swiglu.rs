@@ -1,8 +1,10 @@
 //! What the report says of the SwiGLU operator: the derivation of its gradients, and the bytes
 //! each checkpoint level keeps.
 
+use itertools::Itertools;
+
 use super::document::{Block, Table};
-use super::table::Comparison;
+use super::table::{Comparison, Line};
 use crate::model::Model;
 use crate::ops::cost::Setting;
 use crate::ops::dense::WeightLayout;
@@ -43,10 +45,8 @@ pub fn blocks(comparison: &Comparison) -> Vec<Block> {
 
 /// One row for each shape and element size.
 fn kept_rows(comparison: &Comparison) -> Vec<Vec<String>> {
-    let mut rows: Vec<Vec<String>> = Vec::new();
-    for line in &comparison.lines {
-        let Some((tokens, hidden, intermediate)) = sizes(line.cell) else { continue };
-        let compute = line.cell.precision.compute;
+    let row = |line: &Line| {
+        let (tokens, hidden, intermediate) = sizes(line.cell)?;
         let kept = |level| {
             let setting = Setting { level, ops: Ops::default(), ..line.cell.workload().setting() };
             let cost = swiglu::cost(&setting, [hidden, intermediate], WeightLayout::InOut);
@@ -55,19 +55,14 @@ fn kept_rows(comparison: &Comparison) -> Vec<Vec<String>> {
         let all = kept(Level::Keep);
         let mut row = vec![comparison.shapes[line.shape].label.clone()];
         row.extend([tokens, hidden, intermediate].map(|n| n.to_string()));
-        row.push(format!("{} B", compute.bytes()));
-        row.extend(KEPT.map(|(level, _)| {
-            let bytes = kept(level);
-            match all - bytes {
-                0 => Bytes(bytes).to_string(),
-                less => format!("{} (−{})", Bytes(bytes), percent(less as f64 / all as f64)),
-            }
+        row.push(format!("{} B", line.cell.precision.compute.bytes()));
+        row.extend(KEPT.map(|(level, _)| match (kept(level), all - kept(level)) {
+            (bytes, 0) => Bytes(bytes).to_string(),
+            (bytes, less) => format!("{} (−{})", Bytes(bytes), percent(less as f64 / all as f64)),
         }));
-        if !rows.contains(&row) {
-            rows.push(row);
-        }
-    }
-    rows
+        Some(row)
+    };
+    comparison.lines.iter().filter_map(row).unique().collect()
 }
 
 /// N, H and I of a SwiGLU stack.

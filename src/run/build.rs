@@ -5,6 +5,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use itertools::Itertools;
 use miette::{Result, miette};
 
 use crate::device::{DeviceId, cuda};
@@ -19,23 +20,20 @@ pub const COMMIT: &str = env!("RUNNER_COMMIT");
 
 /// What the user should know of finished rows that another build measured; `None` where there are none.
 pub fn stale_notice<'r>(rows: impl Iterator<Item = &'r Row>) -> Option<String> {
-    let (mut count, mut builds) = (0, Vec::new());
-    for row in rows.filter(|row| row.environment.build != SOURCES) {
-        count += 1;
-        let commit = match row.environment.commit.as_str() {
-            "" => "of an unknown commit".to_string(),
-            commit => format!("of commit {commit}"),
-        };
-        if !builds.contains(&commit) {
-            builds.push(commit);
-        }
-    }
-    let rows = match count {
+    let stale: Vec<&str> = rows
+        .filter(|row| row.environment.build != SOURCES)
+        .map(|row| row.environment.commit.as_str())
+        .collect();
+    let rows = match stale.len() {
         0 => return None,
         1 => "1 finished row is of another build of the runner".to_string(),
         n => format!("{n} finished rows are of other builds of the runner"),
     };
-    Some(format!("{rows}, {}; --stale measures such cells again", and(&builds)))
+    let builds = and(stale.into_iter().unique().map(|commit| match commit {
+        "" => "of an unknown commit".to_string(),
+        commit => format!("of commit {commit}"),
+    }));
+    Some(format!("{rows}, {builds}; --stale measures such cells again"))
 }
 
 /// A build of the runner, told by `runner build`: the programs that one run starts come from the same sources.

@@ -8,6 +8,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
+use itertools::Itertools;
+
 use crate::train::protocol::Event;
 
 /// Longest line that is read as an event: the result of a cell with a million steps has 64 MB.
@@ -75,7 +77,7 @@ impl Hearing {
 
     /// The last lines that were no events, oldest first.
     pub fn tail(&self) -> String {
-        self.tail.iter().map(String::as_str).collect::<Vec<_>>().join("\n")
+        self.tail.iter().join("\n")
     }
 
     fn note(&mut self, line: String) {

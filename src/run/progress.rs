@@ -3,6 +3,8 @@
 
 use std::io::{IsTerminal, Write, stderr};
 
+use itertools::Itertools;
+
 use super::bars::Bars;
 use crate::recipe::{Cell, Recipe};
 use crate::row::Row;
@@ -130,7 +132,7 @@ impl Label {
             Self {
                 number: position + 1,
                 count: recipe.cells.len(),
-                settings: values.collect::<Vec<_>>().join(" "),
+                settings: values.into_iter().join(" "),
                 steps,
                 work: (flops.forward + flops.backward + flops.recompute) * steps.unwrap_or(1) as f64,
             }

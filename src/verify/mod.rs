@@ -14,6 +14,7 @@ mod updates;
 
 use std::path::Path;
 
+use itertools::Itertools;
 use miette::{Result, miette};
 
 use crate::recipe::Setting;
@@ -67,7 +68,7 @@ pub fn verify(folder: &Path, options: &Options) -> Result<Vec<Check>> {
             help = "runner verify knows language models (config.json, model.safetensors, and a golden.safetensors with input_ids, labels, logits, loss, grad.*), the SwiGLU operator (x, W, V, U, y, grad_y, dx, dW, dV, dU) and a gradient scaler's golden.json",
             "{} holds no reference values that this version knows; it has: {}",
             folder.display(),
-            golden.tensors.keys().map(String::as_str).collect::<Vec<_>>().join(", ")
+            golden.tensors.keys().join(", ")
         ));
     };
     let unknown = golden.tensors.keys().filter(|name| !known(&golden, name));

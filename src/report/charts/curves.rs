@@ -3,6 +3,8 @@
 
 mod panel;
 
+use itertools::Itertools;
+
 use super::super::labels::size_note;
 use super::super::learning::{Learned, trained};
 use super::super::table::{Comparison, Line};
@@ -49,9 +51,8 @@ fn choose(comparison: &Comparison, lines: Vec<usize>) -> (Vec<usize>, Vec<usize>
         Some(learned) => learned.end().map_or(learned.train_last, |end| end.loss),
         None => f64::INFINITY,
     };
-    let mut ranked = lines.clone();
-    ranked.sort_by(|a, b| end(*a).total_cmp(&end(*b)));
-    ranked.truncate(MOST);
+    let ranked = lines.iter().copied().sorted_by(|a, b| end(*a).total_cmp(&end(*b)));
+    let ranked: Vec<usize> = ranked.take(MOST).collect();
     lines.into_iter().partition(|i| ranked.contains(i))
 }
 
@@ -126,7 +127,7 @@ fn few(names: impl ExactSizeIterator<Item = String>) -> String {
     let more = names.len().saturating_sub(FEW);
     let mut names: Vec<String> = names.take(FEW).collect();
     names.extend((more > 0).then(|| format!("{more} more")));
-    and(&names)
+    and(names)
 }
 
 fn caption(curves: &[Curve], at: &str, evaluated: bool, limit: f64) -> String {

@@ -1,6 +1,8 @@
 //! Time and memory over each swept size: one line a method, the other sizes held.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+
+use itertools::Itertools;
 
 use super::super::labels::{size_name, size_value};
 use super::super::table::Comparison;
@@ -51,14 +53,14 @@ fn sweep(comparison: &Comparison, key: &str) -> Option<Sweep> {
     }
     let measured = |points: &[(f64, usize)]| {
         let ran = points.iter().filter(|(_, i)| comparison.lines[*i].measured().is_some());
-        ran.map(|(x, _)| x.to_bits()).collect::<BTreeSet<u64>>().len()
+        ran.map(|(x, _)| x.to_bits()).unique().count()
     };
     // max_by_key takes the last of equals.
     let (held, mut points) = groups.into_iter().rev().max_by_key(|(_, points)| measured(points))?;
     points.sort_by(|a, b| a.0.total_cmp(&b.0));
     // A preset stands for its dimensions.
     let named = held.into_iter().zip(&others).filter(|(_, size)| comparison.label_sizes.contains(size));
-    let held = named.map(|(named, _)| named).collect::<Vec<_>>().join(", ");
+    let held = named.map(|(named, _)| named).join(", ");
     (measured(&points) >= 2).then(|| Sweep { key: key.into(), held, points })
 }
 
