@@ -61,7 +61,12 @@ pub fn all() -> &'static [Entry] {
             Some(DeValue::parse(text).expect("a default is a value"))
         };
         let of = |section: &'static Section| {
-            let entry = |key| Entry { path: section.path_of(key.name), section, key, default: default(key) };
+            let entry = move |key: &'static Key| Entry {
+                path: section.path_of(key.name),
+                section,
+                key,
+                default: default(key),
+            };
             section.keys.iter().map(entry)
         };
         sections().flat_map(of).collect()

@@ -92,8 +92,8 @@ macro_rules! section {
         impl $name {
             /// Its keys.
             pub const SECTION: $crate::words::Section = $section.with(
-                $crate::words::section::doc!([] $(#[$($about)*])*),
-                &[$($is.named(stringify!($key), $crate::words::section::doc!([] $(#[$($doc)*])*))),*],
+                $crate::words::section::first_paragraph!([] $(#[$($about)*])*),
+                &[$($is.named(stringify!($key), $crate::words::section::first_paragraph!([] $(#[$($doc)*])*))),*],
             );
         }
     };
@@ -101,17 +101,17 @@ macro_rules! section {
 pub(crate) use section;
 
 /// The first paragraph among attributes.
-macro_rules! doc {
-    ([$($line:literal)*] #[doc = ""] $($rest:tt)*) => { $crate::words::section::doc!([$($line)*]) };
+macro_rules! first_paragraph {
+    ([$($line:literal)*] #[doc = ""] $($rest:tt)*) => { $crate::words::section::first_paragraph!([$($line)*]) };
     ([$($line:literal)*] #[doc = $next:literal] $($rest:tt)*) => {
-        $crate::words::section::doc!([$($line)* $next] $($rest)*)
+        $crate::words::section::first_paragraph!([$($line)* $next] $($rest)*)
     };
     ([$($line:literal)*] #[$($other:tt)*] $($rest:tt)*) => {
-        $crate::words::section::doc!([$($line)*] $($rest)*)
+        $crate::words::section::first_paragraph!([$($line)*] $($rest)*)
     };
     ([$($line:literal)*]) => { concat!($($line),*).trim_ascii() };
 }
-pub(crate) use doc;
+pub(crate) use first_paragraph;
 
 /// An enum over the kinds of a section: one configuration each, with its own [`Section`] as `SECTION`. The enum
 /// derefs to what the kinds have in common.

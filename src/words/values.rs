@@ -5,8 +5,6 @@ use std::fmt;
 use serde::de::{self, Deserializer, Unexpected, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 
-use super::text;
-
 /// Largest size a recipe may name: 2^31 - 1, the index range of a tensor dimension on CUDA.
 pub const MAX_COUNT: i64 = i32::MAX as i64;
 
@@ -182,8 +180,13 @@ impl fmt::Display for Bytes {
             value /= 1024.0;
             unit = next;
         }
-        let value = if unit == "B" { self.0.to_string() } else { text::significant(value) };
-        f.pad(&format!("{value} {unit}"))
+        let decimals = match value {
+            _ if unit == "B" => 0,
+            v if v < 9.995 => 2,
+            v if v < 99.95 => 1,
+            _ => 0,
+        };
+        f.pad(&format!("{value:.decimals$} {unit}"))
     }
 }
 

@@ -64,7 +64,7 @@ macro_rules! dimensions {
             )*];
 
             const KEYS: &'static [$crate::words::Key] = &[$(
-                $is.named(stringify!($key), $crate::words::section::doc!([] $(#[$($doc)*])*)),
+                $is.named(stringify!($key), $crate::words::section::first_paragraph!([] $(#[$($doc)*])*)),
             )*];
         }
     };
