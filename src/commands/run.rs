@@ -102,24 +102,24 @@ mod tests {
     use crate::device::Target;
     use crate::recipe::Source;
     use crate::row::{Row, Status};
-    use crate::run::mock;
+    use crate::run::testing;
 
     /// Each cell's row is known by the name of its own device.
     #[test]
     fn a_dry_run_of_a_mixed_recipe_knows_the_rows_of_both_devices() {
         let folder = tempfile::tempdir().unwrap();
-        let text = mock::recipe().text.replace("device = \"cpu\"\n", "");
+        let text = testing::recipe().text.replace("device = \"cpu\"\n", "");
         let text = text.replace("\"train.batch_size\" = [1, 2, 3]", "device = [\"cuda:0\", \"cpu\"]");
         let source = Source { path: "recipes/both.toml".into(), text };
         let recipe = Recipe::parse_for(&source, &"cuda, 8 GiB".parse::<Target>().unwrap()).unwrap();
-        let gpu = crate::device::DeviceInfo { name: "Test GPU".into(), ..mock::device() };
+        let gpu = crate::device::DeviceInfo { name: "Test GPU".into(), ..testing::device() };
         let plan =
             |options: &Options| dry_run(&Store::at(folder.path(), &recipe, &gpu), &recipe, options).unwrap();
         assert_eq!(plan(&Options::default()), "would run 2 of 2 cells: 1, 2");
         assert!(std::fs::read_dir(folder.path()).unwrap().next().is_none(), "a dry run writes nothing");
 
         let store = Store::open(folder.path(), &recipe, &gpu).unwrap();
-        let mut environment = mock::environment();
+        let mut environment = testing::environment();
         environment.device = DeviceId::Cpu.info();
         store.save(&Row::new(&recipe.cells[1], &environment, Status::Failed, "why".into())).unwrap();
         assert_eq!(plan(&Options::default()), "would run 1 of 2 cells: 1");

@@ -24,8 +24,8 @@ pub use collate::{Collated, Collator, Segments};
 pub use corpus::{Corpus, Split};
 pub use loader::{Finish, Loaded, Loader};
 pub use sampler::{
-    Balanced, Blocks, Draws, LastSample, Packed, Padded, Plan, Position, Rows, Sampler, SamplerConfig,
-    Standard,
+    Balanced, Blocks, Draws, LastSample, Packed, Padded, Position, Rows, Sampler, SamplerConfig,
+    SamplingPlan, Standard,
 };
 pub use samples::{SampleUnit, Samples, Tokenize};
 pub use section::{Data, TextSource, TokenizerSource};

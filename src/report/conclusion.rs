@@ -49,7 +49,7 @@ fn differs(comparison: &Comparison, line: usize, quantity: &str, ratio: f64) -> 
     if quantity == "live_peak" {
         return (ratio - 1.0).abs() > NEGLIGIBLE;
     }
-    let spread = |line: usize| comparison.value(&format!("{quantity}_spread"), line);
+    let spread = |line: usize| comparison.frame.get(&format!("{quantity}_spread"), line);
     let base = comparison.lines[line].baseline.and_then(spread).unwrap_or_default();
     (ratio - 1.0).abs() > (spread(line).unwrap_or_default() * ratio).max(base)
 }
@@ -67,7 +67,7 @@ fn against_baseline(comparison: &Comparison, method: usize) -> Option<String> {
             return ran
                 .then(|| format!("{} has no baseline measurement to be compared with.", sentence(name)));
         };
-        let ratios = lines.iter().filter_map(|&i| Some((i, comparison.value(&column, i)?)));
+        let ratios = lines.iter().filter_map(|&i| Some((i, comparison.frame.get(&column, i)?)));
         let clear = ratios.filter(|(i, ratio)| differs(comparison, *i, quantity, *ratio)).count();
         if 2 * clear > change.count() {
             // The number of shapes once is enough.

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use super::columns::CROSSINGS;
 use super::content::section;
-use super::document::{Block, Table};
+use super::document::{Element, Table};
 use super::frame::Frame;
 use super::table::{Comparison, Line};
 use crate::measure::Crossing;
@@ -19,9 +19,9 @@ use crate::words::text::{and, ratio};
 const NO_GAIN: f64 = 0.02;
 
 /// Nothing for recipes whose blocks stay where they are.
-pub fn blocks(comparison: &Comparison) -> Vec<Block> {
+pub fn elements(comparison: &Comparison) -> Vec<Element> {
     let mut out = section("What crossed the bus", [crossed(comparison), against_floor(comparison)]);
-    out.extend(without_gain(comparison).map(Block::paragraph));
+    out.extend(without_gain(comparison).map(Element::paragraph));
     out.extend(section("Updates on the host", [comparison.table("host_updates")]));
     out
 }
@@ -94,7 +94,7 @@ fn without_gain(comparison: &Comparison) -> impl Iterator<Item = String> {
         let naive =
             |&j: &usize| strategy(&lines[j]) == Strategy::Naive && others(&lines[j]) == others(&lines[i]);
         let naive = (0..lines.len()).find(naive)?;
-        let step = |i: usize| comparison.value("step_s_median", i);
+        let step = |i: usize| comparison.frame.get("step_s_median", i);
         let share = step(i)? / step(naive)?;
         (share > 1.0 - NO_GAIN).then(|| {
             format!(
@@ -146,11 +146,15 @@ mod tests {
         };
         let rows: Vec<Row> = recipe.cells.iter().zip([0.002, 0.001, 0.002]).map(row).collect();
         let comparison = Comparison::new(&recipe, &rows);
-        let blocks = blocks(&comparison);
-        let [Block::Heading { .. }, Block::Table(crossed), Block::Table(floor), Block::Paragraph { text }] =
-            blocks.as_slice()
+        let elements = elements(&comparison);
+        let [
+            Element::Heading { .. },
+            Element::Table(crossed),
+            Element::Table(floor),
+            Element::Paragraph { text },
+        ] = elements.as_slice()
         else {
-            panic!("{} blocks", blocks.len())
+            panic!("{} elements", elements.len())
         };
         assert_eq!(
             crossed.rows[0],
@@ -195,9 +199,9 @@ mod tests {
             row
         };
         let rows: Vec<Row> = recipe.cells.iter().map(row).collect();
-        let blocks = blocks(&Comparison::new(&recipe, &rows));
-        let [Block::Heading { .. }, Block::Table(table)] = blocks.as_slice() else {
-            panic!("{}", blocks.len())
+        let elements = elements(&Comparison::new(&recipe, &rows));
+        let [Element::Heading { .. }, Element::Table(table)] = elements.as_slice() else {
+            panic!("{}", elements.len())
         };
         let [only] = table.rows.as_slice() else { panic!("{:?}", table.rows) };
         assert_eq!(only[2..], ["4.00 ms", "2.50 ms", "38 %", "50 %", "75 %", "2.00 MiB", "12.0 MiB"]);
@@ -207,6 +211,6 @@ mod tests {
     fn resident_blocks_have_no_section() {
         let recipe = language_recipe("");
         let rows: Vec<Row> = recipe.cells.iter().map(|cell| ok_row(cell, 0.1, 0.1, 1)).collect();
-        assert!(blocks(&Comparison::new(&recipe, &rows)).is_empty());
+        assert!(elements(&Comparison::new(&recipe, &rows)).is_empty());
     }
 }

@@ -88,7 +88,7 @@ fn caveat(comparison: &Comparison) -> String {
         1 => "Each perplexity is of a single run with one seed".to_string(),
         n => format!("The perplexities are of {n} seeds"),
     };
-    let tokens = |i: usize| comparison.value("tokens", i);
+    let tokens = |i: usize| comparison.frame.get("tokens", i);
     let unequal =
         evaluated.iter().any(|&i| comparison.lines[i].baseline.is_some_and(|base| tokens(i) != tokens(base)));
     let unequal = if unequal { " Not all saw as many tokens: see the table." } else { "" };
@@ -112,7 +112,7 @@ fn alone(comparison: &Comparison) -> Option<String> {
             lowest.unwrap_or_default()
         ));
     }
-    let loss = |i: usize| comparison.value("eval_loss", i).unwrap_or(f64::INFINITY);
+    let loss = |i: usize| comparison.frame.get("eval_loss", i).unwrap_or(f64::INFINITY);
     evaluated.sort_by(|a, b| loss(*a).total_cmp(&loss(*b)));
     let (&low, &high) = (evaluated.first()?, evaluated.last()?);
     let name = |i: usize| comparison.name(&comparison.lines[i]);

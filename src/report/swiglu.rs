@@ -3,7 +3,7 @@
 
 use itertools::Itertools;
 
-use super::document::{Block, Table};
+use super::document::{Element, Table};
 use super::table::{Comparison, Line};
 use crate::model::Model;
 use crate::ops::cost::Setting;
@@ -18,7 +18,7 @@ const KEPT: [(Level, &str); 3] =
     [(Level::Keep, "x, a, s, b"), (Level::Elementwise, "x, a, b"), (Level::Full, "x")];
 
 /// Blocks for recipes of SwiGLU stacks; none for others.
-pub fn blocks(comparison: &Comparison) -> Vec<Block> {
+pub fn elements(comparison: &Comparison) -> Vec<Element> {
     let rows = kept_rows(comparison);
     if rows.is_empty() {
         return Vec::new();
@@ -26,20 +26,20 @@ pub fn blocks(comparison: &Comparison) -> Vec<Block> {
     let header = ["sizes", "tokens N", "hidden H", "intermediate I", "element"];
     let levels = KEPT.iter().map(|(level, kept)| format!("level {level}: {kept}"));
     vec![
-        Block::heading("What each level keeps"),
-        Block::paragraph(
+        Element::heading("What each level keeps"),
+        Element::paragraph(
             "Bytes that one SwiGLU layer keeps from forward to backward, its weights not counted. Level 0 keeps the \
              input x, the matmul results a = xW and b = xV and the activation s = SiLU(a), N(H + 3I) elements; level \
              0.5 recomputes s and keeps N(H + 2I); level 1 keeps only x, NH elements, and repeats the two matmuls.",
         ),
-        Block::Table(Table {
+        Element::Table(Table {
             caption: "Bytes kept per layer, and how much less than level 0.".into(),
             header: header.iter().map(|h| h.to_string()).chain(levels).collect(),
             rows,
             texts: 1,
         }),
-        Block::heading("The gradients of SwiGLU"),
-        Block::Derivation { markup: include_str!("swiglu.typ") },
+        Element::heading("The gradients of SwiGLU"),
+        Element::Derivation { markup: include_str!("swiglu.typ") },
     ]
 }
 

@@ -23,7 +23,7 @@ pub struct Comparison<'a> {
     pub sizes: Vec<String>,
     /// The sizes that shape labels show: enough of them to tell the shapes apart.
     pub label_sizes: Vec<String>,
-    pub shapes: Vec<Shape>,
+    pub shapes: Vec<CellShape>,
     /// Labels of the methods, in order of appearance.
     pub methods: Vec<String>,
     pub lines: Vec<Line<'a>>,
@@ -34,7 +34,7 @@ pub struct Comparison<'a> {
 }
 
 /// Cells of equal sizes.
-pub struct Shape {
+pub struct CellShape {
     pub label: String,
     /// The settings of the shape's first cell.
     pub settings: Settings,
@@ -97,7 +97,7 @@ impl<'a> Comparison<'a> {
             label_sizes(&sizes, &settings[0], shape_first.len(), |keys| group(&settings, keys).1.len());
         let shapes = shape_first
             .iter()
-            .map(|&i| Shape {
+            .map(|&i| CellShape {
                 label: labels::shape_label(&label_sizes, &settings[i]),
                 settings: settings[i].clone(),
             })
@@ -161,11 +161,6 @@ impl<'a> Comparison<'a> {
         (0..self.lines.len()).filter(move |&i| self.lines[i].shape == shape)
     }
 
-    /// A value of a line, by the name of its column.
-    pub fn value(&self, name: &str, line: usize) -> Option<f64> {
-        self.frame.get(name, line)
-    }
-
     /// Headings and texts that name a cell: sizes and method, those of them that vary.
     pub fn naming(&self, line: usize) -> Vec<(&'static str, String)> {
         let Line { shape, method, .. } = self.lines[line];
@@ -177,7 +172,7 @@ impl<'a> Comparison<'a> {
 
     /// The lines that have a value in a column.
     pub fn having(&self, name: &str) -> impl Iterator<Item = usize> {
-        (0..self.lines.len()).filter(move |&i| self.value(name, i).is_some())
+        (0..self.lines.len()).filter(move |&i| self.frame.get(name, i).is_some())
     }
 
     /// A table of `tables.toml`; `None` without a line of it.

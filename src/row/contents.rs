@@ -17,6 +17,7 @@ use crate::row::Inputs;
 use crate::words::Bytes;
 use crate::words::cache;
 use crate::words::files;
+use crate::words::text::hex;
 
 /// Checksums of files from this size on are remembered between runs; smaller ones take no time.
 const REMEMBERED: u64 = 1 << 20;
@@ -79,7 +80,7 @@ impl<'a> Contents<'a> {
             hash.update(path.strip_prefix(reads.root()).unwrap_or(&path).to_string_lossy().as_bytes());
             hash.update(self.file(&path).ok()?);
         }
-        Some(hex(hash))
+        Some(hex(&hash.finalize()))
     }
 
     /// SHA-256 of a file, in hex digits.
@@ -102,7 +103,7 @@ impl<'a> Contents<'a> {
                 n => hash.update(&buffer[..n]),
             }
         }
-        let sum = hex(hash);
+        let sum = hex(&hash.finalize());
         // A file that is being written has another content already.
         if Remembered::new(path, &fs::metadata(path)?)? == before {
             self.remember(Remembered { sha256: sum.clone(), ..before });
@@ -143,8 +144,7 @@ impl Remembered {
     /// Of the entry's file: one for each path.
     fn name(&self) -> String {
         let path = Sha256::digest(self.path.to_string_lossy().as_bytes());
-        let name: String = path.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
-        format!("{name}.json")
+        format!("{}.json", hex(&path[..16]))
     }
 }
 
@@ -183,10 +183,6 @@ impl Reads {
             Self::Tokenizer(path) => Some(Tokenizer::files(path)),
         }
     }
-}
-
-fn hex(hash: Sha256) -> String {
-    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

@@ -98,7 +98,7 @@ impl Build {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::mock;
+    use crate::run::testing;
     use std::os::unix::fs::PermissionsExt;
 
     /// The build that this program is not.
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn a_gpu_cell_runs_in_the_build_that_it_asks_for_and_a_cpu_cell_in_any() {
-        let mut cell = mock::recipe().cells[0].clone();
+        let mut cell = testing::recipe().cells[0].clone();
         assert_eq!(Build::of(&cell), Build::own());
         cell.device = "cuda:0".into();
         assert_eq!(Build::of(&cell).name(), "runner");

@@ -79,13 +79,13 @@ pub fn memory_limit(cell: &Cell, device: &DeviceInfo) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::mock;
+    use crate::run::testing;
     use crate::words::Bytes;
 
     #[test]
     fn the_limit_is_the_recipes_or_what_is_free() {
-        let mut cell = mock::recipe().cells[0].clone();
-        let mut device = mock::device();
+        let mut cell = testing::recipe().cells[0].clone();
+        let mut device = testing::device();
         device.memory_available = 8 << 30;
         assert_eq!(memory_limit(&cell, &device), (8 << 30) - CPU_RESERVE);
         cell.measure.memory_limit = Some(Bytes(1 << 30));

@@ -127,7 +127,7 @@ fn counter(text: &str, name: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::mock;
+    use crate::run::testing;
 
     fn killed(signal: i32, oom_killer: bool) -> Outcome {
         of_ending(&Ending {
@@ -147,7 +147,7 @@ mod tests {
             of_ending(&Ending { exit, tail: "words", refused_allocation, limit: 1, of_recipe, oom_killer })
         };
         let none = io::Error::from(io::ErrorKind::NotFound);
-        let steps = Measure { timeout: 2.5, ..mock::recipe().cells.remove(0).measure };
+        let steps = Measure { timeout: 2.5, ..testing::recipe().cells.remove(0).measure };
         let epochs = Measure { steps: None, epochs: Some(1), ..steps.clone() };
         for (outcome, advice) in [
             (ending(exit(6), Some(5), true, false), "raise it, or lower train.batch_size"),

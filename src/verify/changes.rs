@@ -1,7 +1,7 @@
 //! [`Changes`]: what optimizer steps changed of each parameter, beside what they changed of a reference's.
 
 use super::check::{Comparison, Difference, ROUNDING_LEVEL};
-use super::{Golden, Kind, Values};
+use super::{Golden, Kind, ReferenceTensor};
 use crate::params::named::Named;
 use crate::words::Compute;
 
@@ -37,7 +37,7 @@ impl Changes<'_> {
     pub fn compare(
         &self,
         parameter: &str,
-        reference: &Values,
+        reference: &ReferenceTensor,
         golden: &Golden,
         comparison: Comparison,
     ) -> Result<Difference, String> {

@@ -19,7 +19,7 @@ use miette::{Result, miette};
 
 use crate::recipe::Setting;
 pub use check::{Check, Difference, Outcome};
-pub use golden::{Golden, Values};
+pub use golden::{Golden, ReferenceTensor};
 pub use table::{passes, table};
 pub use tolerance::{Tolerance, tolerance};
 

@@ -94,6 +94,11 @@ pub fn and(items: impl IntoIterator<Item: Display>) -> String {
     }
 }
 
+/// Two digits a byte.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// The first letter in upper case.
 pub fn sentence(text: &str) -> String {
     let mut chars = text.chars();

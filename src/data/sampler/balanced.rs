@@ -6,7 +6,7 @@
 //! each sample once; a draw takes its samples from the end of their bucket, whatever the size of the data
 //! set.
 
-use super::{Epoch, Method, Plan, Rows};
+use super::{Epoch, Method, Rows, SamplingPlan};
 use crate::words::section::section;
 use crate::words::values::COUNT_OR_ZERO;
 use crate::words::{Key, Section};
@@ -30,7 +30,7 @@ impl Method for Balanced {
         true
     }
 
-    fn epoch(&self, plan: &Plan, epoch: u64) -> Box<dyn Epoch> {
+    fn epoch(&self, plan: &SamplingPlan, epoch: u64) -> Box<dyn Epoch> {
         let lengths = plan.lengths.iter().copied();
         let (k, drop_last) = (self.k, plan.config.drop_last);
         let mut epoch = BalancedBatchSampler::new(lengths, plan.batch_size, k, drop_last, plan.rng(epoch));
@@ -40,7 +40,7 @@ impl Method for Balanced {
         Box::new(epoch)
     }
 
-    fn largest(&self, plan: &Plan) -> Vec<u32> {
+    fn largest(&self, plan: &SamplingPlan) -> Vec<u32> {
         let sorted = plan.by_length();
         let length = |i: u32| plan.lengths[i as usize] as usize;
         // The samples that are at most k shorter than the first.

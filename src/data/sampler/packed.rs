@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Epoch, Method, Plan, Rows, shuffled};
+use super::{Epoch, Method, Rows, SamplingPlan, shuffled};
 use crate::words::key::DefaultValue::Word;
 use crate::words::section::section;
 use crate::words::values::Values;
@@ -41,7 +41,7 @@ impl Method for Packed {
     }
 
     /// Without the incomplete last sequence where `drop_last`.
-    fn epoch(&self, plan: &Plan, epoch: u64) -> Box<dyn Epoch> {
+    fn epoch(&self, plan: &SamplingPlan, epoch: u64) -> Box<dyn Epoch> {
         Box::new(Sequences {
             lengths: plan.lengths.clone(),
             order: shuffled(plan.lengths.len(), &mut plan.rng(epoch)),
@@ -53,7 +53,7 @@ impl Method for Packed {
         })
     }
 
-    fn largest(&self, plan: &Plan) -> Vec<u32> {
+    fn largest(&self, plan: &SamplingPlan) -> Vec<u32> {
         let capacity = plan.batch_size * plan.max_length;
         let mut used = 0;
         let fits = |i: &u32| {

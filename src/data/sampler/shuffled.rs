@@ -1,7 +1,7 @@
 //! [`Padded`] and [`Standard`]: batches of random samples, which differ only in how far
 //! [`collate`](crate::data::collate) fills them up.
 
-use super::{Epoch, Method, Plan, Rows, shuffled};
+use super::{Epoch, Method, Rows, SamplingPlan, shuffled};
 use crate::words::Section;
 use crate::words::section::section;
 
@@ -22,7 +22,7 @@ impl Method for Padded {
         Rows::Full
     }
 
-    fn epoch(&self, plan: &Plan, epoch: u64) -> Box<dyn Epoch> {
+    fn epoch(&self, plan: &SamplingPlan, epoch: u64) -> Box<dyn Epoch> {
         Box::new(Batches::of(plan, epoch))
     }
 }
@@ -32,14 +32,14 @@ impl Method for Standard {
         Rows::Longest
     }
 
-    fn epoch(&self, plan: &Plan, epoch: u64) -> Box<dyn Epoch> {
+    fn epoch(&self, plan: &SamplingPlan, epoch: u64) -> Box<dyn Epoch> {
         Box::new(Batches::of(plan, epoch))
     }
 }
 
 impl Batches {
     /// Without the incomplete last batch where `drop_last`.
-    fn of(plan: &Plan, epoch: u64) -> Self {
+    fn of(plan: &SamplingPlan, epoch: u64) -> Self {
         let (samples, batch_size) = (plan.lengths.len(), plan.batch_size);
         let mut order = shuffled(samples, &mut plan.rng(epoch));
         let dropped = if plan.config.drop_last { samples % batch_size } else { 0 };

@@ -14,7 +14,7 @@ use super::legend::{Legend, Sign};
 use super::plot::Plot;
 use crate::row::Status;
 use crate::words::text::{and, sentence, significant};
-use panel::{Curve, Values, panel};
+use panel::{Curve, Shown, panel};
 
 /// More curves than this look alike in one chart.
 const MOST: usize = 8;
@@ -99,7 +99,7 @@ fn chart(comparison: &Comparison, lines: Vec<usize>, shape: Option<usize>) -> Re
     let limit = first * BLOWN_UP;
     let file = shape.map_or("curves".into(), |shape| format!("curves-{}", shape + 1));
     let shown =
-        if evaluated { &[Values::Loss, Values::Perplexity, Values::Accuracy][..] } else { &[Values::Loss] };
+        if evaluated { &[Shown::Loss, Shown::Perplexity, Shown::Accuracy][..] } else { &[Shown::Loss] };
     let plot = Plot::new(&file, &format!("Learning curves{at}"), legend, 300);
     let plot = shown.iter().fold(plot, |plot, values| panel(plot, &curves, *values, limit));
     let mut caption = caption(&curves, &at, evaluated, limit);

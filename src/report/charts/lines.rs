@@ -74,7 +74,7 @@ fn chart(comparison: &Comparison, sweep: &Sweep) -> Result<Chart> {
     let file = format!("lines-{}", sweep.key.replace(['.', '_'], "-"));
     let mut plot = Plot::new(&file, &format!("Time and memory over {name}"), legend, 300).subtitle(held);
     for column in ["step_s_median", "live_peak_bytes"] {
-        let value = |i: usize| comparison.value(column, i);
+        let value = |i: usize| comparison.frame.get(column, i);
         let values: Vec<f64> = sweep.points.iter().filter_map(|(_, i)| value(*i)).collect();
         let low = values.iter().copied().fold(f64::INFINITY, f64::min);
         let high = values.iter().copied().fold(0.0, f64::max);
@@ -93,7 +93,7 @@ fn chart(comparison: &Comparison, sweep: &Sweep) -> Result<Chart> {
         let title = format!("{} in {unit}", comparison.frame.heading(column));
         let y = Axis { log: log_y, room: (0, strip), ..Axis::new(title, (range.0 / size, range.1 / size)) };
         plot = plot.panel(x, y, move |canvas, area| {
-            draw(canvas, area, comparison, sweep, &|i| Some(comparison.value(column, i)? / size))
+            draw(canvas, area, comparison, sweep, &|i| Some(comparison.frame.get(column, i)? / size))
         });
     }
     let held = if sweep.held.is_empty() { String::new() } else { format!(", at {}", sweep.held) };
