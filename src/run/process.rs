@@ -161,7 +161,7 @@ impl Executor for ProcessExecutor {
         }
         match (outcome, exit) {
             (Some(outcome), _) => outcome,
-            (None, None) => verdict::of_timeout(&cell.measure),
+            (None, None) => verdict::of_timeout(timeout.as_secs_f64(), &cell.measure),
             (None, Some(exit)) => verdict::of_ending(&Ending {
                 exit,
                 tail: &hearing.tail(),

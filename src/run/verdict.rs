@@ -86,12 +86,11 @@ pub fn of_ending(ending: &Ending) -> Outcome {
     }
 }
 
-/// The outcome of a cell that was ended at its time limit.
-pub fn of_timeout(measure: &Measure) -> Outcome {
+/// The outcome of a cell that was ended at its time limit of so many seconds.
+pub fn of_timeout(seconds: f64, measure: &Measure) -> Outcome {
     let length = if measure.epochs.is_some() { "measure.epochs" } else { "measure.steps" };
     Outcome::failed(format!(
-        "exceeded its time limit of {} s: raise measure.timeout, or lower {length} or the cell's sizes",
-        measure.timeout
+        "exceeded its time limit of {seconds} s: raise measure.timeout, or lower {length} or the cell's sizes"
     ))
 }
 
@@ -147,7 +146,7 @@ mod tests {
             of_ending(&Ending { exit, tail: "words", refused_allocation, limit: 1, of_recipe, oom_killer })
         };
         let none = io::Error::from(io::ErrorKind::NotFound);
-        let steps = Measure { timeout: 2.5, ..testing::recipe().cells.remove(0).measure };
+        let steps = testing::recipe().cells.remove(0).measure;
         let epochs = Measure { steps: None, epochs: Some(1), ..steps.clone() };
         for (outcome, advice) in [
             (ending(exit(6), Some(5), true, false), "raise it, or lower train.batch_size"),
@@ -163,8 +162,8 @@ mod tests {
                 ending(exit(0), None, false, false),
                 "run again with --retry-failed, and where it ends so again",
             ),
-            (of_timeout(&steps), "2.5 s: raise measure.timeout, or lower measure.steps"),
-            (of_timeout(&epochs), "or lower measure.epochs"),
+            (of_timeout(2.5, &steps), "2.5 s: raise measure.timeout, or lower measure.steps"),
+            (of_timeout(2.5, &epochs), "or lower measure.epochs"),
             (of_no_start(Path::new("/x"), &none), "or build it again"),
         ] {
             let Outcome::Ended { reason, .. } = outcome else { panic!("an end") };

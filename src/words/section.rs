@@ -100,9 +100,9 @@ macro_rules! section {
 }
 pub(crate) use section;
 
-/// The first paragraph among attributes.
+/// The first paragraph among attributes: up to an empty line, which reaches a macro as a raw string.
 macro_rules! first_paragraph {
-    ([$($line:literal)*] #[doc = ""] $($rest:tt)*) => { $crate::words::section::first_paragraph!([$($line)*]) };
+    ([$($line:literal)*] #[doc = r""] $($rest:tt)*) => { $crate::words::section::first_paragraph!([$($line)*]) };
     ([$($line:literal)*] #[doc = $next:literal] $($rest:tt)*) => {
         $crate::words::section::first_paragraph!([$($line)* $next] $($rest)*)
     };
