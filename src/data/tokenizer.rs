@@ -27,7 +27,7 @@ pub struct Tokenizer {
 
 impl Tokenizer {
     /// Reads `tokenizer.json`, or the one in a folder. The token that ends a text comes from
-    /// `tokenizer_config.json` or `generation_config.json` beside it, else `<|endoftext|>` ends.
+    /// `tokenizer_config.json` or `generation_config.json` in its folder, else `<|endoftext|>` ends.
     ///
     /// # Errors
     /// A missing or damaged file.

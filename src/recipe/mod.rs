@@ -43,7 +43,7 @@ pub use set::Setting;
 pub struct Recipe {
     /// Where it was read from.
     pub path: PathBuf,
-    /// The text as typed; copied beside the results.
+    /// The text as typed; copied into the results folder.
     pub text: String,
     pub title: String,
     /// What the recipe answers, in a sentence or two. May be empty.
@@ -96,7 +96,7 @@ impl Recipe {
     pub fn parse_for(source: &Source, target: &Target) -> Result<Self, RecipeError> {
         let (root, _) = set::apply(source)?;
         let asked = root.get_ref().get("device").and_then(|value| value.get_ref().as_str()).unwrap_or("auto");
-        // A device that is not there is told of with its place, later.
+        // A device that is not there is reported with its place, later.
         let on_cpu = target.resolve(asked).is_ok_and(|device| device == DeviceId::Cpu);
         Self::checked(source, Some(target), on_cpu)
     }
@@ -232,7 +232,7 @@ impl Recipe {
         self.cells.iter().map(Cell::device_id).find(|id| *id != DeviceId::Cpu).unwrap_or(DeviceId::Cpu)
     }
 
-    /// Whether some cells run on the CPU and others beside it.
+    /// Whether some cells run on the CPU and others do not.
     pub fn mixes_devices(&self) -> bool {
         let on_cpu = |cell: &Cell| cell.device == CPU;
         self.cells.iter().any(on_cpu) && !self.cells.iter().all(on_cpu)

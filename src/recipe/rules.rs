@@ -1,4 +1,4 @@
-//! Every rule over more than one section: what cannot go together, and what has no effect beside something else.
+//! Every rule over more than one section: what cannot go together, and what has no effect with something else.
 //! Rules over one section stand with it.
 
 use super::cell::Cell;

@@ -1,7 +1,7 @@
 //! `--set key=value`: settings that take the place of a recipe's own in every cell.
 //!
 //! They are written at the end of the recipe's text as tables `[[set]]`, one for each command line, so that
-//! an error shows them with their place and the copy beside the results says all that was run.
+//! an error shows them with their place and the copy in the results folder says all that was run.
 
 use std::str::FromStr;
 

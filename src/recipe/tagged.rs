@@ -1,6 +1,6 @@
 //! Keys that choose which other keys there are (`model.kind`, `data.sampler`).
 //!
-//! In a recipe and in a row they stand beside the keys that they choose: `{ kind = "adamw", lr = 1e-3 }`.
+//! In a recipe and in a row they are in one table with the keys that they choose: `{ kind = "adamw", lr = 1e-3 }`.
 //! serde's own internally tagged enums lose the place of an error and accept unknown keys, so the tables are
 //! rewritten to the externally tagged form `{ adamw = { lr = 1e-3 } }` before serde sees them, and back after.
 
@@ -15,7 +15,7 @@ use super::keys;
 const TAGGED: [&str; 4] = ["model", "precision.scaler", "train.optimizer", "train.schedule"];
 pub const KIND: &str = "kind";
 
-/// The section with keys of its own beside those of the sampler, which are serde's `data.sampler`.
+/// The section that has keys of its own and those of the sampler, which are serde's `data.sampler`.
 const DATA: &str = "data";
 const SAMPLER: &str = "sampler";
 /// The sampler without keys, of all text where no other is written.

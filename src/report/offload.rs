@@ -7,7 +7,6 @@ use std::collections::BTreeSet;
 use super::columns::CROSSINGS;
 use super::content::section;
 use super::document::{Element, Table};
-use super::frame::Frame;
 use super::table::{Comparison, Line};
 use crate::measure::Crossing;
 use crate::recipe::Cell;
@@ -37,20 +36,15 @@ fn crossed(comparison: &Comparison) -> Option<Table> {
         let measured = comparison.lines[i].measured();
         measured.map_or(&[][..], |m| &m.crossings).iter().map(move |crossing| (i, crossing))
     };
-    let crossings: Vec<(usize, &Crossing)> = moved(comparison).flat_map(of_line).collect();
-    let mut frame = Frame::default();
-    frame.add("", CROSSINGS, crossings.len(), |row| Some(crossings[row].1));
-    let rows = crossings.iter().enumerate().map(|(row, (i, c))| {
-        let mut texts = comparison.naming(*i);
-        let copies = format!("{} {}", c.copies, c.direction);
-        texts.extend([("phase", c.phase.to_string()), ("copies", copies)]);
-        (texts, row)
+    let crossings = moved(comparison).flat_map(of_line).map(|(i, crossing): (usize, &Crossing)| {
+        let copies = format!("{} {}", crossing.copies, crossing.direction);
+        (i, vec![("phase", crossing.phase.to_string()), ("copies", copies)], *crossing)
     });
     let caption = "One recorded step of each cell, after the measured ones, by the device's own clock. GB/s: bytes \
                    over the time in which copies in this direction ran; compute: the time of kernels in the turns \
                    of blocks, or in the optimizer; hidden: the share of copy time during which a kernel also ran; \
                    ceiling: the most that can be, min((n-1)/n, compute/copy time) for n copies.";
-    Table::new(caption, rows, &frame, &CROSSINGS.each_ref().map(|column| column.name))
+    comparison.table_of(caption, CROSSINGS, crossings)
 }
 
 /// Seconds that the fewest bytes take at the measured rates, in forward and in backward; `None` where no

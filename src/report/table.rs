@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use super::columns::TRACES;
+use super::columns::{Column, TRACES};
 use super::document::{Defined, Table};
 use super::frame::Frame;
 use super::timelines::Timelines;
@@ -21,7 +21,7 @@ pub struct Comparison<'a> {
     pub swept: Vec<String>,
     /// The swept keys that are sizes, in reading order.
     pub sizes: Vec<String>,
-    /// The sizes that shape labels show: enough of them to tell the shapes apart.
+    /// The sizes that shape labels show: enough of them to distinguish the shapes.
     pub label_sizes: Vec<String>,
     pub shapes: Vec<CellShape>,
     /// Labels of the methods, in order of appearance.
@@ -188,6 +188,21 @@ impl<'a> Comparison<'a> {
     ) -> Option<Table> {
         let Defined { of, caption, columns } = Defined::named(name);
         Table::new(caption, self.having(of).map(|line| (texts(line), line)), &self.frame, columns)
+    }
+
+    /// A table with several rows a line: the line, texts after its name, and what the columns are computed of.
+    pub fn table_of<R>(
+        &self,
+        caption: &str,
+        columns: &[Column<fn(&R) -> Option<f64>>],
+        rows: impl Iterator<Item = (usize, Vec<(&'static str, String)>, R)>,
+    ) -> Option<Table> {
+        let (texts, rows): (Vec<_>, Vec<R>) =
+            rows.map(|(line, texts, row)| ([self.naming(line), texts].concat(), row)).unzip();
+        let mut frame = Frame::default();
+        frame.add("", columns, rows.len(), |i| Some(&rows[i]));
+        let names: Vec<&str> = columns.iter().map(|column| column.name).collect();
+        Table::new(caption, texts.into_iter().zip(0..), &frame, &names)
     }
 
     /// `level 1 at 16×128, 512`, without what there is only one of.

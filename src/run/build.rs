@@ -1,5 +1,5 @@
 //! [`Build`]: which program runs a cell, and which one measured a row. Burn decides on kernel fusion when it is
-//! compiled, so `runner` and `runner-fused` lie beside each other, and each starts the one that a cell needs.
+//! compiled, so `runner` and `runner-fused` are in one folder, and each starts the one that a cell needs.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -36,7 +36,7 @@ pub fn stale_notice<'r>(rows: impl Iterator<Item = &'r Row>) -> Option<String> {
     Some(format!("{rows}, {builds}; --stale measures such cells again"))
 }
 
-/// A build of the runner, told by `runner build`: the programs that one run starts come from the same sources.
+/// A build of the runner, as `runner build` prints it: the programs that one run starts come from the same sources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Build {
     fused: bool,

@@ -2,9 +2,9 @@
 
 mod bars;
 mod build;
+mod child_output;
 mod environment;
 mod executor;
-mod hearing;
 mod interrupt;
 mod lock;
 mod options;

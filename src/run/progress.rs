@@ -20,7 +20,7 @@ pub struct Label {
     pub count: usize,
     /// Its values of what the recipe sweeps: `train.batch_size=4`.
     pub settings: String,
-    /// Steps, warm-up included; `None` for epochs, whose steps the cell tells once it has read its samples.
+    /// Steps, warm-up included; `None` for epochs, whose steps the cell reports once it has read its samples.
     pub steps: Option<usize>,
     /// Operations of all its steps, or of one where their number is not known.
     pub work: f64,

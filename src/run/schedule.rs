@@ -90,7 +90,7 @@ impl fmt::Display for Summary {
 ///
 /// # Errors
 /// When a cell is asked for that the recipe does not have, a row cannot be saved (its text is then
-/// told through `progress`), or another run does not release the device. Saved rows stay.
+/// reported through `progress`), or another run does not release the device. Saved rows stay.
 pub fn run_cells(session: &Session, options: &Options) -> Result<Summary> {
     let chosen = options.choose(session.recipe.cells.len())?;
     let summary = Run::new(session, options, &chosen)?.all();
@@ -106,7 +106,7 @@ struct Run<'a> {
     rows: Vec<Option<Row>>,
     labels: Vec<Label>,
     environments: HashMap<DeviceId, Environment>,
-    /// Whether it was told that other runs cannot be kept away.
+    /// Whether the user knows that other runs cannot be kept away.
     told_unlocked: bool,
     summary: Summary,
 }

@@ -49,7 +49,7 @@ pub enum Kind {
 #[cfg(test)]
 mod reference_tests;
 
-/// Compares everything the folder has reference values for; what it has beside them fails.
+/// Compares everything the folder has reference values for; anything else in it fails.
 ///
 /// # Errors
 /// When the folder or its values cannot be read, or settings do not go with them.

@@ -1,6 +1,6 @@
 //! Grouped bars, one group a shape and one bar a method: time by phase, and peak memory.
 //!
-//! Bars lie down, so that names and values of any length stand beside them and never meet.
+//! Bars are horizontal, so that names and values of any length fit on their line.
 
 use super::super::table::Comparison;
 use super::Chart;

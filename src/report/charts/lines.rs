@@ -7,7 +7,7 @@ use itertools::Itertools;
 use super::super::labels::{size_name, size_value};
 use super::super::table::Comparison;
 use super::Chart;
-use super::axis::{from_zero, padded};
+use super::axis::{extent, from_zero, padded};
 use super::canvas::{ALARM, Canvas, Result, method_color};
 use super::legend::{Legend, Sign};
 use super::plot::{Area, Axis, Plot, Ticks};
@@ -76,8 +76,7 @@ fn chart(comparison: &Comparison, sweep: &Sweep) -> Result<Chart> {
     for column in ["step_s_median", "live_peak_bytes"] {
         let value = |i: usize| comparison.frame.get(column, i);
         let values: Vec<f64> = sweep.points.iter().filter_map(|(_, i)| value(*i)).collect();
-        let low = values.iter().copied().fold(f64::INFINITY, f64::min);
-        let high = values.iter().copied().fold(0.0, f64::max);
+        let (low, high) = extent(&values);
         let xs: Vec<f64> = sweep.points.iter().map(|(x, _)| *x).collect();
         let ends = (xs[0], xs[xs.len() - 1]);
         let log_x = ends.0 > 0.0 && ends.1 >= 8.0 * ends.0;

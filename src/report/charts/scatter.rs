@@ -105,7 +105,7 @@ fn staircase(front: &[(i32, i32)]) -> Vec<(i32, i32)> {
     path
 }
 
-/// Puts each number beside its marker where it meets no marker and no other number; one without
+/// Places each number next to its marker where it overlaps no marker and no other number; one without
 /// such a place is left out.
 fn place_numbers(
     names: &[String],

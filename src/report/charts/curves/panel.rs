@@ -1,6 +1,6 @@
 //! One panel of learning curves: the values of every cell over its steps.
 
-use super::super::axis::{from_zero, padded};
+use super::super::axis::{extent, from_zero, padded};
 use super::super::canvas::{ALARM, Canvas, Result, method_color, tint};
 use super::super::plot::{Area, Axis, Plot, Ticks};
 use crate::measure::{Evaluation, Measurement};
@@ -91,8 +91,7 @@ pub fn panel<'c>(plot: Plot<'c>, curves: &'c [Curve], values: Shown, limit: f64)
         curves.iter().flat_map(|curve| values.losses(curve).into_iter().chain(values.marks(curve))).collect();
     let heights = points.iter().map(|(_, value)| value.min(limit)).filter(|v| v.is_finite());
     let heights: Vec<f64> = heights.collect();
-    let low = heights.iter().copied().fold(f64::INFINITY, f64::min);
-    let high = heights.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let (low, high) = extent(&heights);
     let log = low > 0.0 && high > 10.0 * low && values != Shown::Accuracy;
     let range = match values {
         Shown::Accuracy => from_zero(heights.into_iter()),
