@@ -85,6 +85,10 @@ impl Rule for AdamW {
         4 * elements
     }
 
+    fn has_kernel(&self) -> bool {
+        true
+    }
+
     fn state(&self, elements: usize, device: &Device) -> Box<dyn State> {
         let moments = Some((zeros(elements, device), zeros(elements, device)));
         Box::new(Moments { rule: self.clone(), moments, steps: 0 })

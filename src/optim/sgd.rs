@@ -51,6 +51,10 @@ impl Rule for Sgd {
         0
     }
 
+    fn has_kernel(&self) -> bool {
+        true
+    }
+
     fn state(&self, elements: usize, device: &Device) -> Box<dyn State> {
         let m = (self.momentum > 0.0).then(|| zeros(elements, device));
         Box::new(Momentum { rule: self.clone(), m })

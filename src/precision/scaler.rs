@@ -148,7 +148,7 @@ impl GradScaler {
     }
 
     /// From the sum of the squares of all scaled gradients; the norm that is limited is that of the
-    /// unscaled ones. A sum that is not finite tells of a gradient that is not, or is beyond 1e19.
+    /// unscaled ones. The sum is not finite where a gradient is not finite or is beyond 1e19.
     pub fn unscale(&self, squares: Tensor<1>, clip_norm: Option<f64>) -> Unscaled {
         let applied = squares.clone().lower_equal_elem(f32::MAX).float();
         let inverse = self.scale.clone().recip();
@@ -159,8 +159,8 @@ impl GradScaler {
         Unscaled { factor, applied }
     }
 
-    /// The scale of the next step. Returns what the host is told of this one: whether it was applied,
-    /// and that scale, [2].
+    /// Computes the scale of the next step. Returns the report of this step to the host: whether it was applied, and
+    /// the next scale, [2].
     pub fn update(&mut self, applied: Tensor<1>) -> Tensor<1> {
         if let ScalerConfig::Dynamic(config) = self.config {
             let tracker = (self.growth_tracker.clone() + 1.0) * applied.clone();

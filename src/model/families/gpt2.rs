@@ -8,9 +8,11 @@ use serde_json::{Map, Value, json};
 
 use super::Family;
 use crate::model::Operators;
-use crate::model::config::{ConfigError, ConfigFile, Dimension, dimensions, head_dim, size, tied};
+use crate::model::config::{ConfigFile, dimensions, head_dim, method, size, tied};
 use crate::model::language::parts::{DEVIATION, Linear, Norm, NormKind};
-use crate::model::language::{Block, Context, LayerCache, Outline, Positions, Shape, attend, batch_bytes};
+use crate::model::language::{
+    Block, Context, DecoderSizes, LayerCache, Outline, Positions, attend, batch_bytes,
+};
 use crate::ops::attention::{self, HeadSizes, attention_packed};
 use crate::ops::cost::{Cost, Setting};
 use crate::ops::dense::{self, WeightLayout};
@@ -18,9 +20,9 @@ use crate::ops::gelu::{self, gelu};
 use crate::ops::residual::residual;
 use crate::ops::{cross_entropy, embedding, norm};
 use crate::params::source::Source;
+use crate::words::Section;
 use crate::words::key::DefaultValue::{Depends, Number, Whole, Word};
 use crate::words::values::{COUNT, LAYERS, POSITIVE, Values};
-use crate::words::{Key, Section};
 
 dimensions! {
     /// Dimensions of a GPT-2 decoder.
@@ -43,10 +45,9 @@ dimensions! {
         layer_norm_eps: f64 = size(POSITIVE).default(Number(1e-5)), "layer_norm_epsilon";
         /// Vectors that mark a token's position: parameters, or fixed sines and cosines.
         positions: LearnedOrSinusoidal =
-            Key::method(Values::Words(&["learned", "sinusoidal"]))
+            method(Values::Words(&["learned", "sinusoidal"]))
                 .default(Word("learned"))
-                .reads(&[("", "{} positions")])
-                .follows(&["model.preset"]), "";
+                .reads(&[("", "{} positions")]), "";
         /// Whether the output projection is the embedding.
         tie_word_embeddings: bool = tied(true), "tie_word_embeddings";
     }
@@ -81,24 +82,24 @@ impl Family for Gpt2 {
         Gpt2Keys::KEYS,
     );
 
-    const OPERATORS: &'static [&'static str] = &["gelu", "attention", "loss", "norm"];
+    const IN_FILE: &'static [&'static str] = Gpt2Keys::IN_FILE;
 
-    const DIMENSIONS: &'static [Dimension] = Gpt2Keys::DIMENSIONS;
+    const OPERATORS: &'static [&'static str] = &["gelu", "attention", "loss", "norm"];
 
     type Config = Gpt2Config;
     type Keys = Gpt2Keys;
     type Block = Layer;
 
-    fn complete(keys: &mut Gpt2Keys) -> Result<(), ConfigError> {
+    fn complete(keys: &mut Gpt2Keys) -> Result<(), String> {
         let [hidden_size, heads] =
             [keys.hidden_size, keys.num_attention_heads].map(Option::unwrap_or_default);
         head_dim(hidden_size, heads)?;
         let positions = *keys.positions.get_or_insert_default();
         if positions == LearnedOrSinusoidal::Sinusoidal && !hidden_size.is_multiple_of(2) {
-            return Err(ConfigError::new(format!(
+            return Err(format!(
                 "hidden_size {hidden_size} is odd, and sinusoidal positions come in pairs of sine and cosine; \
                  make it even"
-            )));
+            ));
         }
         keys.intermediate_size.get_or_insert(4 * hidden_size);
         keys.max_position_embeddings.get_or_insert(1024);
@@ -107,7 +108,7 @@ impl Family for Gpt2 {
         Ok(())
     }
 
-    fn read(file: &ConfigFile, _written: &mut Map<String, Value>) -> Result<(), ConfigError> {
+    fn read(file: &ConfigFile, _written: &mut Map<String, Value>) -> Result<(), String> {
         file.only("activation_function", json!("gelu_new"))?;
         file.only("scale_attn_weights", json!(true))?;
         file.only("scale_attn_by_inverse_layer_idx", json!(false))?;
@@ -122,7 +123,7 @@ impl Family for Gpt2 {
 
     fn outline(config: &Gpt2Config) -> Outline {
         Outline {
-            shape: Shape {
+            shape: DecoderSizes {
                 vocab_size: config.vocab_size,
                 hidden_size: config.hidden_size,
                 intermediate_size: config.intermediate_size,

@@ -7,9 +7,11 @@ use serde_json::{Map, Value, json};
 
 use super::Family;
 use crate::model::Operators;
-use crate::model::config::{ConfigError, ConfigFile, Dimension, dimensions, head_dim, size, tied};
+use crate::model::config::{ConfigFile, dimensions, head_dim, size, tied};
 use crate::model::language::parts::{Linear, Norm, NormKind};
-use crate::model::language::{Block, Context, LayerCache, Outline, Positions, Shape, attend, batch_bytes};
+use crate::model::language::{
+    Block, Context, DecoderSizes, LayerCache, Outline, Positions, attend, batch_bytes,
+};
 use crate::ops::attention::{self, HeadSizes};
 use crate::ops::autocast::weight;
 use crate::ops::cost::{Cost, Setting};
@@ -83,37 +85,37 @@ impl<const BIASES: bool> Family for LlamaLike<BIASES> {
         LlamaKeys::KEYS,
     );
 
-    const OPERATORS: &'static [&'static str] = &["swiglu", "attention", "loss", "norm", "rope"];
+    const IN_FILE: &'static [&'static str] = LlamaKeys::IN_FILE;
 
-    const DIMENSIONS: &'static [Dimension] = LlamaKeys::DIMENSIONS;
+    const OPERATORS: &'static [&'static str] = &["swiglu", "attention", "loss", "norm", "rope"];
 
     type Config = LlamaConfig;
     type Keys = LlamaKeys;
     type Block = Layer;
 
-    fn complete(keys: &mut LlamaKeys) -> Result<(), ConfigError> {
+    fn complete(keys: &mut LlamaKeys) -> Result<(), String> {
         let [hidden_size, heads] =
             [keys.hidden_size, keys.num_attention_heads].map(Option::unwrap_or_default);
         let kv_heads = *keys.num_key_value_heads.get_or_insert(heads);
         if !heads.is_multiple_of(kv_heads) {
-            return Err(ConfigError::new(format!(
+            return Err(format!(
                 "num_attention_heads {heads} is not a multiple of num_key_value_heads {kv_heads}; change one of \
                  them"
-            )));
+            ));
         }
         let head_dim = keys.head_dim.map_or_else(|| head_dim(hidden_size, heads), Ok)?;
         keys.head_dim = Some(head_dim);
         if !head_dim.is_multiple_of(2) {
-            return Err(ConfigError::new(format!(
+            return Err(format!(
                 "head_dim {head_dim} is odd, and rotary positions turn elements in pairs; make it even"
-            )));
+            ));
         }
         if *keys.attention_bias.get_or_insert(BIASES) != BIASES {
-            return Err(ConfigError::new(format!(
+            return Err(format!(
                 "attention_bias is {BIASES} for kind = \"{}\": qwen2 has biases on the query, key and value \
                  projections, llama has none; remove the key or change `kind`",
                 Self::KIND
-            )));
+            ));
         }
         keys.max_position_embeddings.get_or_insert(if BIASES { 32_768 } else { 2048 });
         keys.rope_theta.get_or_insert(10_000.0);
@@ -122,7 +124,7 @@ impl<const BIASES: bool> Family for LlamaLike<BIASES> {
         Ok(())
     }
 
-    fn read(file: &ConfigFile, written: &mut Map<String, Value>) -> Result<(), ConfigError> {
+    fn read(file: &ConfigFile, written: &mut Map<String, Value>) -> Result<(), String> {
         file.only("hidden_act", json!("silu"))?;
         file.only("use_sliding_window", json!(false))?;
         file.only("mlp_bias", json!(false))?;
@@ -152,7 +154,7 @@ impl<const BIASES: bool> Family for LlamaLike<BIASES> {
 
     fn outline(config: &LlamaConfig) -> Outline {
         Outline {
-            shape: Shape {
+            shape: DecoderSizes {
                 vocab_size: config.vocab_size,
                 hidden_size: config.hidden_size,
                 intermediate_size: config.intermediate_size,
