@@ -17,6 +17,12 @@ section! {
     }
 }
 
+impl Default for Overlap {
+    fn default() -> Self {
+        Self::SECTION.defaults()
+    }
+}
+
 impl Movement for Overlap {
     fn buffers(&self) -> usize {
         self.buffers
