@@ -3,7 +3,6 @@
 use super::columns::GRADIENTS;
 use super::document::Table;
 use super::table::Comparison;
-use crate::measure::Magnitudes;
 
 /// Empty where no cell has a scaler or counted its gradients.
 pub fn tables(comparison: &Comparison) -> [Option<Table>; 2] {
@@ -27,7 +26,7 @@ fn gradients(comparison: &Comparison) -> Option<Table> {
 mod tests {
     use super::super::testing::{language_recipe, learned_row};
     use super::*;
-    use crate::measure::{GradientHistogram, ScalerRecord};
+    use crate::measure::{GradientHistogram, Magnitudes, ScalerRecord};
 
     #[test]
     fn the_tables_by_hand() {

@@ -194,7 +194,7 @@ impl<'a> Comparison<'a> {
     pub fn table_of<R>(
         &self,
         caption: &str,
-        columns: &[Column<fn(&R) -> Option<f64>>],
+        columns: &[Column<NumberOf<R>>],
         rows: impl Iterator<Item = (usize, Vec<(&'static str, String)>, R)>,
     ) -> Option<Table> {
         let (texts, rows): (Vec<_>, Vec<R>) =
@@ -215,6 +215,9 @@ impl<'a> Comparison<'a> {
         }
     }
 }
+
+/// What a column shows of one row.
+type NumberOf<R> = fn(&R) -> Option<f64>;
 
 /// The row of each cell: the last one with the same settings.
 fn find_rows<'a>(recipe: &Recipe, rows: &'a [Row]) -> Vec<Option<&'a Row>> {
