@@ -76,7 +76,7 @@ impl StepProfile {
         let step = seconds(span);
         // A device that the recipe leaves open is that of the row.
         let mut cell = cell.clone();
-        cell.device.0.clone_from(&row.environment.device.id);
+        cell.device.clone_from(&row.environment.device.id);
         let on_cpu = cell.device_id() == DeviceId::Cpu;
         // Batches of a sampler differ in size, and which one was traced is not known.
         let alike = row.measurement.as_ref().is_none_or(|m| m.loading.is_none());
