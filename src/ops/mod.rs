@@ -112,11 +112,13 @@ impl<'de> Deserialize<'de> for Level {
 }
 
 /// `[ops]`: which implementation of each operator runs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Ops {
     pub swiglu: Operator,
     pub attention: Operator,
+    /// Whether attention of our own is one kernel where the device has it.
+    pub fused_attention: bool,
     /// The language-model head with its cross-entropy.
     pub loss: Operator,
     /// RMSNorm and LayerNorm.
@@ -125,6 +127,22 @@ pub struct Ops {
     pub gelu: Operator,
     /// Whether Burn joins element-wise operators and reductions of its own into one kernel (CUDA).
     pub fusion: bool,
+}
+
+impl Default for Ops {
+    fn default() -> Self {
+        let ours = Operator::default();
+        Self {
+            swiglu: ours,
+            attention: ours,
+            fused_attention: true,
+            loss: ours,
+            norm: ours,
+            rope: ours,
+            gelu: ours,
+            fusion: false,
+        }
+    }
 }
 
 /// An operator of our own, or the same formula composed of Burn's operators and differentiated by Burn.
@@ -176,6 +194,16 @@ impl Ops {
             operator("norm", "RMSNorm and LayerNorm."),
             operator("rope", "Rotary positions."),
             operator("gelu", "GELU, in the tanh approximation."),
+            Key::method(
+                "fused_attention",
+                Values::Bool,
+                DefaultValue::Bool(true),
+                "Whether custom attention in bf16 or fp16 is fused on CUDA: one kernel that keeps no scores in memory.",
+            )
+            .called("fused attention")
+            .moot("ops.attention", "plain")
+            .tacit()
+            .since(3),
             Key::method(
                 "fusion",
                 Values::Bool,

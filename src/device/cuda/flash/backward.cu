@@ -17,7 +17,7 @@ struct Backward {
     float *sums;
     const int *start;
     int q_stride, k_stride, v_stride, o_stride, dq_stride, dk_stride, dv_stride;
-    int sequence, heads, kv_heads, parts;
+    int batch, sequence, heads, kv_heads, parts;
     float scale;
 };
 
@@ -26,8 +26,6 @@ constexpr bool DQ_HELD = HEAD_DIM <= 64;
 constexpr int DQ_BLOCKS = HEAD_DIM <= 64 || WGMMA ? 3 : 2;
 constexpr bool DKV_HELD = HEAD_DIM <= 64 && !WGMMA;
 constexpr int DKV_BLOCKS = HEAD_DIM <= 64 && WGMMA ? 3 : 2;
-constexpr int KEYS = 64;
-constexpr int QUERIES = HEAD_DIM <= 64 || WGMMA ? 64 : 32;
 
 // Shared memory: Q, dO and two tiles each of K and V. Grid: batch * heads, blocks of queries.
 extern "C" __global__ void __launch_bounds__(THREADS, DQ_BLOCKS) attend_backward_queries(const Backward p) {
@@ -265,7 +263,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, DKV_BLOCKS) attend_backwar
 
     if (p.sums) {
         const long long columns = static_cast<long long>(p.kv_heads) * HEAD_DIM;
-        const long long all = static_cast<long long>(gridDim.x / p.parts / p.kv_heads) * p.sequence * columns;
+        const long long all = static_cast<long long>(p.batch) * p.sequence * columns;
         float *sums = p.sums + 2 * part * all + (token * p.kv_heads + kv_head) * HEAD_DIM + (lane & 3) * 2;
 #pragma unroll
         for (int r = 0; r < 2; r++) {
@@ -290,11 +288,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, DKV_BLOCKS) attend_backwar
 }
 
 // dK and dV from their parts, in order. Grid: over tokens * kv_heads * CHUNKS, and 2.
-extern "C" __global__ void __launch_bounds__(256) attend_backward_sum(const Backward p, const int tokens) {
+extern "C" __global__ void __launch_bounds__(THREADS) attend_backward_sum(const Backward p) {
+    const long long tokens = static_cast<long long>(p.batch) * p.sequence;
     const int chunks = p.kv_heads * CHUNKS;
-    const long long at = static_cast<long long>(blockIdx.x) * 256 + threadIdx.x;
-    if (at >= static_cast<long long>(tokens) * chunks) return;
-    const long long all = static_cast<long long>(tokens) * chunks * 8;
+    const long long at = static_cast<long long>(blockIdx.x) * THREADS + threadIdx.x;
+    if (at >= tokens * chunks) return;
+    const long long all = tokens * chunks * 8;
     const float *x = p.sums + blockIdx.y * all + at * 8;
     float sum[8] = {};
     for (int part = 0; part < p.parts; part++, x += 2 * all) {

@@ -17,7 +17,6 @@ struct Forward {
     float scale;
 };
 
-constexpr int KEYS = 64;
 // Blocks on a multiprocessor: what fits into its registers.
 constexpr int FORWARD_BLOCKS = HEAD_DIM <= 64 ? 3 : 2;
 

@@ -6,7 +6,8 @@
 // wgmma.m64n64k16 of four warps together (9.0a), which has the same order of rows and columns. They run while the
 // program goes on: a result is there after `wait`. No header of CUDA is needed.
 //
-// Given at compile time: HEAD_DIM, a multiple of 16 up to 128 (with WGMMA of 64), BFLOAT16, 1 or 0 (half), and WGMMA.
+// Given at compile time: HEAD_DIM, a multiple of 16 up to 128 (with WGMMA of 64), BFLOAT16, 1 or 0 (half), WGMMA, and
+// QUERIES, the rows of a tile of queries, a multiple of 16 (with WGMMA 64).
 
 typedef unsigned int u32;
 typedef unsigned short element;
@@ -25,6 +26,7 @@ template <int ROWS> constexpr int TILE_BYTES = ROWS * PANELS * 128;
 constexpr int WARPS = 4;
 constexpr int THREADS = WARPS * 32;
 constexpr int OWN = WARPS * 16;
+constexpr int KEYS = 64;
 
 // Byte of a chunk in a tile. The chunks of a row are permuted by the row's number, so that eight rows' chunks of
 // one column lie in different banks.
