@@ -40,8 +40,10 @@ impl Attended {
     /// large device, whose 132 multiprocessors run two or three blocks each.
     pub fn parts(&self) -> usize {
         const ENOUGH: usize = 600;
-        let blocks = self.batch * self.kv_heads * self.blocks();
-        ENOUGH.div_ceil(blocks.max(1)).clamp(1, self.heads / self.kv_heads)
+        let (blocks, group) = (self.batch * self.kv_heads * self.blocks(), self.heads / self.kv_heads);
+        // As few as leave the largest part as small.
+        let largest = group.div_ceil(ENOUGH.div_ceil(blocks.max(1)).clamp(1, group));
+        group.div_ceil(largest)
     }
 }
 
@@ -216,8 +218,9 @@ mod tests {
         };
         // 4 · 2 · 8 blocks want ten parts, and there are seven heads.
         assert_eq!(parts(4, 512, 14, 2), 7);
-        // 16 · 2 · 8 blocks.
+        // 16 · 2 · 8 blocks want three; 4 · 32 want five, and four have at most two heads too.
         assert_eq!(parts(16, 512, 14, 2), 3);
+        assert_eq!(parts(1, 2048, 28, 4), 4);
         assert_eq!(parts(64, 2048, 14, 2), 1);
         assert_eq!(parts(1, 1, 12, 12), 1);
     }

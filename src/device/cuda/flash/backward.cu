@@ -22,8 +22,8 @@ struct Backward {
 };
 
 // Whether registers hold the left-hand sides of the scores, and blocks on a multiprocessor.
-constexpr bool DQ_HELD = HEAD_DIM <= 64;
-constexpr int DQ_BLOCKS = HEAD_DIM <= 64 || WGMMA ? 3 : 2;
+constexpr bool DQ_HELD = HEAD_DIM <= 64 && !WGMMA;
+constexpr int DQ_BLOCKS = (HEAD_DIM > 64 ? 2 : 3) + WGMMA;
 constexpr bool DKV_HELD = HEAD_DIM <= 64 && !WGMMA;
 constexpr int DKV_BLOCKS = HEAD_DIM <= 64 && WGMMA ? 3 : 2;
 
@@ -45,19 +45,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, DQ_BLOCKS) attend_backward
     const element *g = p.g + token * p.o_stride + head * HEAD_DIM;
     const int *start = p.start ? p.start + token : nullptr;
 
-    const int unit_first = first + warp_row / TOGETHER * TOGETHER, unit_last = unit_first + TOGETHER - 1;
-    const int begin_tile = start ? start[first] / KEYS : 0, end_tile = last / KEYS + 1;
+    const int unit_first = first + (OWN > TOGETHER ? warp_row : 0), unit_last = unit_first + TOGETHER - 1;
+    const int begin_tile = common(start ? start[first] / KEYS : 0), end_tile = last / KEYS + 1;
     const int some_begin = start ? start[min(unit_first, last)] : 0;
-    const int all_begin = start ? start[min(unit_last, last)] : 0;
+    const int all_begin = common(start ? start[min(unit_last, last)] : 0);
 
     copy_tile<OWN>(q_tile, p.q + token * p.q_stride + head * HEAD_DIM, p.q_stride, first, p.sequence);
     copy_tile<OWN>(g_tile, g, p.o_stride, first, p.sequence);
-    auto copy = [&](int n) {
-        const u32 tiles = kv_tiles + (n & 1) * 2 * TILE_BYTES<KEYS>;
+    auto copy = [&](int stage, int n) {
+        const u32 tiles = kv_tiles + stage * 2 * TILE_BYTES<KEYS>;
         copy_tile<KEYS>(tiles, k, p.k_stride, n * KEYS, p.sequence);
         copy_tile<KEYS>(tiles + TILE_BYTES<KEYS>, v, p.v_stride, n * KEYS, p.sequence);
     };
-    copy(begin_tile);
+    copy(0, begin_tile);
 
     const float scale = p.scale * LOG2E;
     const int row = first + warp_row + (lane >> 2);
@@ -94,14 +94,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, DQ_BLOCKS) attend_backward
     left_q.hold();
     left_g.hold();
 
-    for (int n = begin_tile; n < end_tile; n++) {
+    int stage = 0;
+    for (int n = begin_tile; n < end_tile; n++, stage ^= 1) {
         copies_end();
         publish();
         __syncthreads();
-        if (n + 1 < end_tile) copy(n + 1);
-        const u32 k_tile = kv_tiles + (n & 1) * 2 * TILE_BYTES<KEYS>, v_tile = k_tile + TILE_BYTES<KEYS>;
+        if (n + 1 < end_tile) copy(stage ^ 1, n + 1);
+        const u32 k_tile = kv_tiles + stage * 2 * TILE_BYTES<KEYS>, v_tile = k_tile + TILE_BYTES<KEYS>;
         const int key = n * KEYS;
-        if (key > unit_last || key + KEYS <= some_begin) continue;
+        if (OWN > TOGETHER && key + KEYS <= some_begin) continue;
 
         float s[KEYS / 8][4], dp[KEYS / 8][4];
         begin();
@@ -110,13 +111,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, DQ_BLOCKS) attend_backward
         scores<KEYS>(dp, left_g, v_tile);
         commit();
         wait<1>(s);
-        const bool masked = key + KEYS - 1 > unit_first || key < all_begin;
 #pragma unroll
         for (int j = 0; j < KEYS / 8; j++) {
 #pragma unroll
-            for (int c = 0; c < 4; c++) {
-                s[j][c] = exp2_fast(fmaf(s[j][c], scale, -lse[c >> 1]));
-                if (masked) {
+            for (int c = 0; c < 4; c++) s[j][c] = exp2_fast(fmaf(s[j][c], scale, -lse[c >> 1]));
+        }
+        if (key + KEYS - 1 > unit_first || key < all_begin) {
+#pragma unroll
+            for (int j = 0; j < KEYS / 8; j++) {
+#pragma unroll
+                for (int c = 0; c < 4; c++) {
                     const int at = key + j * 8 + (lane & 3) * 2 + (c & 1);
                     if (at > row + (c >> 1) * 8 || at < row_begin[c >> 1]) s[j][c] = 0.0f;
                 }
@@ -195,7 +199,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, DKV_BLOCKS) attend_backwar
     copy(0, head_begin, begin_tile);
 
     const float scale = p.scale * LOG2E;
-    const int unit_first = first + warp_row / TOGETHER * TOGETHER, unit_last = unit_first + TOGETHER - 1;
+    const int unit_first = first + (OWN > TOGETHER ? warp_row : 0), unit_last = unit_first + TOGETHER - 1;
     const int row = first + warp_row + (lane >> 2);
     float dk[STEPS * 2][4] = {}, dv[STEPS * 2][4] = {};
     copies_end();
@@ -216,7 +220,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, DKV_BLOCKS) attend_backwar
             const float *lse = numbers + stage * 3 * QUERIES, *delta = lse + QUERIES;
             const int *starts = reinterpret_cast<const int *>(delta + QUERIES);
             const int query = n * QUERIES;
-            if (query + QUERIES - 1 < unit_first || (start && starts[0] > unit_last)) continue;
+            if (OWN > TOGETHER && (query + QUERIES - 1 < unit_first || (start && starts[0] > unit_last))) continue;
 
             float s[QUERIES / 8][4], dp[QUERIES / 8][4];
             begin();
@@ -225,20 +229,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, DKV_BLOCKS) attend_backwar
             scores<QUERIES>(dp, left_v, g_tile);
             commit();
             wait<1>(s);
-            const bool masked = unit_last > query || (start && starts[QUERIES - 1] > unit_first);
 #pragma unroll
             for (int j = 0; j < QUERIES / 8; j++) {
-                const int column = j * 8 + (lane & 3) * 2;
-                const float2 l = *reinterpret_cast<const float2 *>(lse + column);
-                int2 from = make_int2(0, 0);
-                if (masked && start) from = *reinterpret_cast<const int2 *>(starts + column);
+                const float2 l = *reinterpret_cast<const float2 *>(lse + j * 8 + (lane & 3) * 2);
 #pragma unroll
-                for (int c = 0; c < 4; c++) {
-                    const bool second = c & 1;
-                    s[j][c] = exp2_fast(fmaf(s[j][c], scale, -(second ? l.y : l.x)));
-                    if (masked) {
-                        const int key = row + (c >> 1) * 8;
-                        if (key > query + column + second || key < (second ? from.y : from.x)) s[j][c] = 0.0f;
+                for (int c = 0; c < 4; c++) s[j][c] = exp2_fast(fmaf(s[j][c], scale, -(c & 1 ? l.y : l.x)));
+            }
+            if (unit_last > query || (start && starts[QUERIES - 1] > unit_first)) {
+#pragma unroll
+                for (int j = 0; j < QUERIES / 8; j++) {
+#pragma unroll
+                    for (int c = 0; c < 4; c++) {
+                        const int column = j * 8 + (lane & 3) * 2 + (c & 1), key = row + (c >> 1) * 8;
+                        if (key > query + column || (start && key < starts[column])) s[j][c] = 0.0f;
                     }
                 }
             }

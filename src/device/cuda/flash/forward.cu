@@ -18,7 +18,7 @@ struct Forward {
 };
 
 // Blocks on a multiprocessor: what fits into its registers.
-constexpr int FORWARD_BLOCKS = HEAD_DIM <= 64 ? 3 : 2;
+constexpr int FORWARD_BLOCKS = HEAD_DIM > 64 ? 2 : WGMMA ? 5 : 3;
 
 // Shared memory: Q, two tiles each of K and V. Grid: batch * heads, blocks of queries.
 extern "C" __global__ void __launch_bounds__(THREADS, FORWARD_BLOCKS) attend(const Forward p) {
@@ -39,18 +39,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, FORWARD_BLOCKS) attend(con
     const int *start = p.start ? p.start + token : nullptr;
 
     // Of the warps that work together; queries beyond the sequence are computed like others and not written.
-    const int unit_first = first + warp_row / TOGETHER * TOGETHER, unit_last = unit_first + TOGETHER - 1;
-    const int begin_tile = start ? start[first] / KEYS : 0, end_tile = last / KEYS + 1;
+    const int unit_first = first + (OWN > TOGETHER ? warp_row : 0), unit_last = unit_first + TOGETHER - 1;
+    const int begin_tile = common(start ? start[first] / KEYS : 0), end_tile = last / KEYS + 1;
     const int some_begin = start ? start[min(unit_first, last)] : 0;
-    const int all_begin = start ? start[min(unit_last, last)] : 0;
+    const int all_begin = common(start ? start[min(unit_last, last)] : 0);
 
     copy_tile<OWN>(q_tile, q, p.q_stride, first, p.sequence);
-    auto copy = [&](int n) {
-        const u32 tiles = kv_tiles + (n & 1) * 2 * TILE_BYTES<KEYS>;
+    auto copy = [&](int stage, int n) {
+        const u32 tiles = kv_tiles + stage * 2 * TILE_BYTES<KEYS>;
         copy_tile<KEYS>(tiles, k, p.k_stride, n * KEYS, p.sequence);
         copy_tile<KEYS>(tiles + TILE_BYTES<KEYS>, v, p.v_stride, n * KEYS, p.sequence);
     };
-    copy(begin_tile);
+    copy(0, begin_tile);
 
     const float scale = p.scale * LOG2E;
     // The thread's rows are this one and the eighth after it.
@@ -64,17 +64,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, FORWARD_BLOCKS) attend(con
     }
     copies_end();
     __syncthreads();
-    Left<OWN, true> left_q(q_tile, warp_row);
+    Left<OWN, !WGMMA> left_q(q_tile, warp_row);
     left_q.hold();
 
-    for (int n = begin_tile; n < end_tile; n++) {
+    int stage = 0;
+    for (int n = begin_tile; n < end_tile; n++, stage ^= 1) {
         copies_end();
         publish();
         __syncthreads();
-        if (n + 1 < end_tile) copy(n + 1);
-        const u32 k_tile = kv_tiles + (n & 1) * 2 * TILE_BYTES<KEYS>, v_tile = k_tile + TILE_BYTES<KEYS>;
+        if (n + 1 < end_tile) copy(stage ^ 1, n + 1);
+        const u32 k_tile = kv_tiles + stage * 2 * TILE_BYTES<KEYS>, v_tile = k_tile + TILE_BYTES<KEYS>;
         const int key = n * KEYS;
-        if (key > unit_last || key + KEYS <= some_begin) continue;
+        if (OWN > TOGETHER && key + KEYS <= some_begin) continue;
 
         float s[KEYS / 8][4];
         begin();
@@ -102,16 +103,16 @@ float correction[2];
             const float base = most == -INFINITE ? 0.0f : most * scale;
             correction[r] = exp2_fast(highest[r] * scale - base);
             highest[r] = most;
-            float added = 0.0f;
+            float added[2] = {};
 #pragma unroll
             for (int j = 0; j < KEYS / 8; j++) {
 #pragma unroll
-                for (int c = 2 * r; c < 2 * r + 2; c++) {
-                    s[j][c] = exp2_fast(fmaf(s[j][c], scale, -base));
-                    added += s[j][c];
+                for (int c = 0; c < 2; c++) {
+                    s[j][2 * r + c] = exp2_fast(fmaf(s[j][2 * r + c], scale, -base));
+                    added[c] += s[j][2 * r + c];
                 }
             }
-            sum[r] = sum[r] * correction[r] + added;
+            sum[r] = sum[r] * correction[r] + (added[0] + added[1]);
         }
         // After the first tiles the maxima seldom rise.
         if (__any_sync(~0u, correction[0] != 1.0f || correction[1] != 1.0f)) {

@@ -6,6 +6,9 @@
 // wgmma.m64n64k16 of four warps together (9.0a), which has the same order of rows and columns. They run while the
 // program goes on: a result is there after `wait`. No header of CUDA is needed.
 //
+// Registers are the left-hand side of wgmma only where `wait` follows and nothing reads them later: CUDA 13.0's
+// compiler gives them to other values as soon as the product is issued.
+//
 // Given at compile time: HEAD_DIM, a multiple of 16 up to 128 (with WGMMA of 64), BFLOAT16, 1 or 0 (half), WGMMA, and
 // QUERIES, the rows of a tile of queries, a multiple of 16 (with WGMMA 64).
 
@@ -34,11 +37,14 @@ template <u32 ROWS> __device__ __forceinline__ u32 place(u32 row, u32 chunk) {
     return (chunk >> 3) * (ROWS * 128) + row * 128 + (((chunk & 7) ^ (row & 7)) << 4);
 }
 
+// The value of all threads of a warp, in a register that the warp has in common: so is what is computed from it.
+__device__ __forceinline__ int common(int x) { return __reduce_min_sync(~0u, x); }
+
 __device__ __forceinline__ u32 shared_address(const void *pointer) {
     return static_cast<u32>(__cvta_generic_to_shared(pointer));
 }
 
-// Begins the copy of 16 bytes to shared memory, or of zeros.
+// Begins the copy of 16 bytes to shared memory, or of zeros, without reading.
 __device__ __forceinline__ void copy_chunk(u32 to, const void *from, bool there) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
                  :: "r"(to), "l"(__cvta_generic_to_global(from)), "r"(there ? 16 : 0) : "memory");
@@ -60,7 +66,7 @@ __device__ __forceinline__ void copy_tile(u32 tile, const element *x, int stride
         int left = rows - first - static_cast<int>(row);
 #pragma unroll
         for (int i = 0; i < ROWS / STRIDE; i++) {
-            copy_chunk(to + i * STRIDE * 128, left > 0 ? from : x, left > 0);
+            copy_chunk(to + i * STRIDE * 128, from, left > 0);
             from += static_cast<long long>(STRIDE) * stride;
             left -= STRIDE;
         }
@@ -69,7 +75,7 @@ __device__ __forceinline__ void copy_tile(u32 tile, const element *x, int stride
         for (u32 at = threadIdx.x; at < ROWS * CHUNKS; at += THREADS) {
             const u32 row = at / CHUNKS, chunk = at % CHUNKS;
             const bool there = first + static_cast<int>(row) < rows;
-            const element *from = x + static_cast<long long>(there ? first + row : 0) * stride + chunk * 8;
+            const element *from = x + static_cast<long long>(first + row) * stride + chunk * 8;
             copy_chunk(tile + place<ROWS>(row, chunk), from, there);
         }
     }
@@ -106,11 +112,10 @@ __device__ __forceinline__ float exp2_fast(float x) {
 // Rows of a result whose warps work together.
 constexpr int TOGETHER = 64;
 
-// A tile for the tensor cores (PTX ISA, asynchronous warpgroup matrix shared memory layout): swizzled by 128 bytes,
-// with 1024 bytes between groups of eight rows.
-__device__ __forceinline__ unsigned long long descriptor(u32 tile, u32 offset) {
-    return ((tile >> 4) + (offset >> 4)) | 1ull << 16 | 64ull << 32 | 1ull << 62;
-}
+// The lower half of a descriptor of a tile, some bytes into it, and the upper half of all (PTX ISA, asynchronous
+// warpgroup matrix shared memory layout): swizzled by 128 bytes, with 1024 bytes between groups of eight rows.
+__device__ __forceinline__ u32 descriptor(u32 tile, u32 offset) { return ((tile >> 4) | 1 << 16) + (offset >> 4); }
+#define UPPER "0x40000040"
 
 #if BFLOAT16
 #define PRODUCT "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
@@ -123,21 +128,19 @@ __device__ __forceinline__ unsigned long long descriptor(u32 tile, u32 offset) {
 #define ALL(c) FOUR((c)[0]), FOUR((c)[1]), FOUR((c)[2]), FOUR((c)[3]), \
     FOUR((c)[4]), FOUR((c)[5]), FOUR((c)[6]), FOUR((c)[7])
 
-// c [64, 64] = or += a [64, 16] * b [16, 64]: b is 16 rows of a tile, or the transpose of 64.
-template <bool TRANSPOSED>
-__device__ __forceinline__ void multiply(float (*c)[4], const u32 (&a)[4], unsigned long long b, bool add) {
-    asm volatile("{.reg .pred add;\n\tsetp.ne.b32 add, %37, 0;\n\t"
-                 PRODUCT RESULT "{%32, %33, %34, %35}, %36, add, 1, 1, %38;}"
-                 : ALL(c)
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((int)add), "n"(!TRANSPOSED));
+// c [64, 64] = or += a b^T of 16 columns of two tiles of 64 rows.
+__device__ __forceinline__ void multiply(float (*c)[4], u32 a, u32 b, bool add) {
+    asm volatile("{.reg .pred add;\n\t.reg .b64 a, b;\n\tsetp.ne.b32 add, %34, 0;\n\t"
+                 "mov.b64 a, {%32, " UPPER "};\n\tmov.b64 b, {%33, " UPPER "};\n\t"
+                 PRODUCT RESULT "a, b, add, 1, 1, 0, 0;}"
+                 : ALL(c) : "r"(a), "r"(b), "r"((int)add));
 }
 
-// The same with a in shared memory.
-template <bool TRANSPOSED>
-__device__ __forceinline__ void multiply(float (*c)[4], unsigned long long a, unsigned long long b, bool add) {
-    asm volatile("{.reg .pred add;\n\tsetp.ne.b32 add, %34, 0;\n\t"
-                 PRODUCT RESULT "%32, %33, add, 1, 1, 0, %35;}"
-                 : ALL(c) : "l"(a), "l"(b), "r"((int)add), "n"(!TRANSPOSED));
+// c [64, 64] += a b of 16 rows of a tile.
+__device__ __forceinline__ void multiply(float (*c)[4], const u32 (&a)[4], u32 b) {
+    asm volatile("{.reg .b64 b;\n\tmov.b64 b, {%36, " UPPER "};\n\t"
+                 PRODUCT RESULT "{%32, %33, %34, %35}, b, 1, 1, 1, 1;}"
+                 : ALL(c) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b));
 }
 
 // What was copied becomes visible to the tensor cores.
@@ -226,13 +229,11 @@ template <u32 ROWS, bool HELD> struct Left {
 template <u32 ROWS, u32 LEFT_ROWS, bool HELD>
 __device__ __forceinline__ void scores(float (&c)[ROWS / 8][4], const Left<LEFT_ROWS, HELD> &left, u32 tile) {
 #if WGMMA
-    static_assert(ROWS == 64 && HEAD_DIM % 64 == 0);
+    static_assert(ROWS == 64 && LEFT_ROWS == 64 && HEAD_DIM % 64 == 0 && !HELD);
 #pragma unroll
     for (int step = 0; step < STEPS; step++) {
-        const u32 within = (step & 3) * 32;
-        const unsigned long long b = descriptor(tile, (step >> 2) * (ROWS * 128) + within);
-        if constexpr (HELD) multiply<true>(c, left.held[step], b, step > 0);
-        else multiply<true>(c, descriptor(left.tile, (step >> 2) * (LEFT_ROWS * 128) + within), b, step > 0);
+        const u32 offset = (step >> 2) * (ROWS * 128) + (step & 3) * 32;
+        multiply(c, descriptor(left.tile, offset), descriptor(tile, offset), step > 0);
     }
 #else
 #pragma unroll
@@ -270,7 +271,7 @@ __device__ __forceinline__ void accumulate(float (&c)[STEPS * 2][4], const u32 (
 #if WGMMA
 #pragma unroll
         for (int panel = 0; panel < PANELS; panel++)
-            multiply<false>(c + panel * 8, left[j], descriptor(tile, panel * (ROWS * 128) + j * 2048), true);
+            multiply(c + panel * 8, left[j], descriptor(tile, panel * (ROWS * 128) + j * 2048));
 #else
 #pragma unroll
         for (int step = 0; step < STEPS; step++) {
