@@ -27,7 +27,7 @@ use super::dense::{Arithmetic, Weight};
 use super::function::custom;
 use super::kernels::cross_entropy as kernels;
 use super::kernels::sum::sum as kernel_sum;
-use super::linear::Fp32Math;
+use super::product::Fp32Math;
 use super::product::{composed_product, plain, product, product_add, product_into, transpose};
 use super::{Operator, narrow, wide};
 
@@ -150,14 +150,6 @@ struct Found {
     target: Tensor<1>,
 }
 
-/// What the chunks so far say of each token, [tokens] each, in fp32.
-struct Statistics {
-    /// The largest logit, Σ exp(logit − largest), and the label's logit.
-    largest: Tensor<1>,
-    sum: Tensor<1>,
-    target: Tensor<1>,
-}
-
 impl Head {
     fn chunks(&self) -> impl Iterator<Item = Range<usize>> + use<> {
         let (vocab, size) = (self.weight.dims()[0], self.chunk);
@@ -190,12 +182,22 @@ impl Head {
             let [losses, lse, largest, target] = [losses, lse, maximum, target].map(uncube);
             return Found { losses, lse, largest, target };
         }
-        let mut statistics = Statistics::new(tokens, &self.h);
+        let full = |value: f32| Tensor::full([tokens], value, (&self.h.device(), DType::F32));
+        // Of the chunks so far: the largest logit, Σ exp(logit − largest), and the label's logit.
+        let (mut largest, mut sum, mut target) = (full(f32::MIN), full(0.0), full(0.0));
         for chunk in self.chunks() {
-            statistics.observe(self.logits(&chunk), &self.labels, chunk.start);
+            let logits = self.logits(&chunk);
+            let before = largest.clone();
+            largest = largest.max_pair(logits.clone().max_dim(1).squeeze_dim(1));
+            let more = (logits.clone() - largest.clone().unsqueeze_dim(1)).exp().sum_dim(1).squeeze_dim(1);
+            sum = sum * (before - largest.clone()).exp() + more;
+            let (index, inside) = within(&self.labels, chunk.start, chunk.len());
+            let picked = logits.gather(1, index.unsqueeze_dim(1)).squeeze_dim::<1>(1);
+            target = target + picked * inside;
         }
-        let (losses, lse) = (statistics.losses(&self.labels), statistics.lse());
-        Found { losses, lse, largest: statistics.largest, target: statistics.target }
+        let lse = sum.log() + largest.clone();
+        let losses = (lse.clone() - target.clone()) * counted(&self.labels);
+        Found { losses, lse, largest, target }
     }
 
     /// dh in fp32 and dW, from each token's log Σ exp and the factor [1] of every token's loss.
@@ -229,34 +231,6 @@ impl Head {
             });
         }
         (dh, dweight)
-    }
-}
-
-impl Statistics {
-    fn new(tokens: usize, like: &Tensor<2>) -> Self {
-        let full = |value: f32| Tensor::full([tokens], value, (&like.device(), DType::F32));
-        Self { largest: full(f32::MIN), sum: full(0.0), target: full(0.0) }
-    }
-
-    /// Takes the logits of the vocabulary's entries from `first` on.
-    fn observe(&mut self, logits: Tensor<2>, labels: &Tensor<1, Int>, first: usize) {
-        let largest = self.largest.clone().max_pair(logits.clone().max_dim(1).squeeze_dim(1));
-        let sum = (logits.clone() - largest.clone().unsqueeze_dim(1)).exp().sum_dim(1).squeeze_dim(1);
-        self.sum = self.sum.clone() * (self.largest.clone() - largest.clone()).exp() + sum;
-        self.largest = largest;
-        let (index, inside) = within(labels, first, logits.dims()[1]);
-        let picked = logits.gather(1, index.unsqueeze_dim(1)).squeeze_dim::<1>(1);
-        self.target = self.target.clone() + picked * inside;
-    }
-
-    /// log Σ exp(logits) of each token.
-    fn lse(&self) -> Tensor<1> {
-        self.sum.clone().log() + self.largest.clone()
-    }
-
-    /// Each token's loss, 0 for those not counted.
-    fn losses(&self, labels: &Tensor<1, Int>) -> Tensor<1> {
-        (self.lse() - self.target.clone()) * counted(labels)
     }
 }
 

@@ -6,7 +6,7 @@ use super::blocks::block;
 use super::blocks::{Split, attend, attend_backward};
 use super::{Buckets, Grain, Heads, Mask, Packing, Way, attention, attention_packed, path};
 use crate::ops::dense::Arithmetic;
-use crate::ops::linear::Fp32Math;
+use crate::ops::product::Fp32Math;
 use crate::ops::testing::{assert_close, random};
 
 fn list<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {

@@ -1,6 +1,6 @@
 //! What the language-model head with its loss costs.
 //!
-//! | | kept besides h and the weight's cast |
+//! | | kept narrow_dlogitss h and the weight's cast |
 //! |---|---|
 //! | custom | log Σ exp of each token |
 //! | plain | the logarithm of the softmax, in fp32: tokens vocab |
@@ -27,30 +27,26 @@ pub fn cost(setting: &Setting, [vocab, hidden]: [u64; 2], tied: bool) -> Cost {
         (Operator::Custom, false) => on_cpu(setting, [vocab, hidden], weight.gradient),
     };
     let recompute = if setting.ops.loss == Operator::Custom { forward_flops } else { 0.0 };
-    let forward = weight_cast + forward;
     Cost {
         input: h,
         holds_input: true,
         kept: weight.cast + kept.workspace,
-        forward,
-        passing: forward,
-        backward: weight_cast + backward,
         parameters,
         largest: parameters,
         weights,
         gradients: weight.gradient,
         casts: weight.kept_cast,
         flops: Flops { recompute, ..Flops::of_products(forward_flops) },
-        ..Cost::default()
+        ..Cost::new(weight_cast + forward, weight_cast + backward)
     }
 }
 
 /// What is kept, and the highest moments, without the weight's cast. At a time there are the logits of a chunk in fp32
-/// and, in backward, their gradients: in their place in fp32, else beside them.
+/// and, in backward, their gradients: in their place in fp32, else in addition.
 fn on_cuda(setting: &Setting, [vocab, hidden]: [u64; 2], dweight: u64) -> [Moment; 3] {
     let Sizes { logits, dh, dh_so_far, statistics, .. } = Sizes::new(setting, [vocab, hidden]);
     let dlogits = logits * setting.element();
-    let (beside, narrow_dh) = match setting.element() {
+    let (narrow_dlogits, narrow_dh) = match setting.element() {
         4 => (0, 0),
         _ => (dlogits, setting.activation(hidden)),
     };
@@ -58,7 +54,7 @@ fn on_cuda(setting: &Setting, [vocab, hidden]: [u64; 2], dweight: u64) -> [Momen
     let made = setting.device.padded([vocab, hidden], setting.stored);
     let padded = if made == dweight { 0 } else { made };
     let backward = [
-        Moment::gradients(made) + Moment::workspace(4 * logits + beside + dh_so_far),
+        Moment::gradients(made) + Moment::workspace(4 * logits + narrow_dlogits + dh_so_far),
         Moment::gradients(dweight) + Moment::workspace(padded + dlogits + dh),
         Moment::gradients(dweight) + Moment::workspace(dh + narrow_dh),
     ];
