@@ -162,67 +162,6 @@ fn plain_attention_gives_the_custom_operators_losses() {
     }
 }
 
-/// Heads of 64 elements, rows with padding and packed ones.
-const FUSED: &str = r#"title = "fused attention"
-device = "cuda:0"
-[model]
-kind = "qwen2"
-vocab_size = 300
-hidden_size = 384
-intermediate_size = 512
-num_hidden_layers = 2
-num_attention_heads = 6
-num_key_value_heads = 2
-max_position_embeddings = 256
-[data]
-corpus = "generated"
-size = "100 KiB"
-vocab_size = 300
-[precision]
-compute = "bf16"
-[train]
-batch_size = 3
-seq_len = 200
-optimizer = { kind = "adamw", lr = 1e-3 }
-[measure]
-warmup = 1
-steps = 4
-[grid]
-"data.sampler" = ["standard", "packed"]
-"ops.fused_attention" = [true, false]
-"#;
-
-#[test]
-#[ignore = "needs an NVIDIA GPU"]
-fn fused_attention_gives_the_losses_of_blocks() {
-    let rows = trained(FUSED, 4);
-    let of = |sampler: &str, fused: bool| {
-        let is = |row: &&Value| {
-            row["cell"]["data"]["sampler"] == sampler && row["cell"]["ops"]["fused_attention"] == fused
-        };
-        rows.iter().find(is).expect("its row")
-    };
-    for sampler in ["standard", "packed"] {
-        let (fused, blocks) = (of(sampler, true), of(sampler, false));
-        let path =
-            |row: &Value| row["measurement"]["paths"]["attention"].as_str().unwrap_or_default().to_string();
-        assert!(path(fused).starts_with("fused"), "{}", path(fused));
-        assert!(path(blocks).starts_with("blocks of queries"), "{}", path(blocks));
-        let apart = apart(fused, blocks);
-        assert!(apart < 2e-2, "{sampler}: {apart:.1e}, {:?}", losses(fused));
-        let peak = |row: &Value| row["measurement"]["memory"]["live_peak"].as_u64().expect("bytes");
-        assert!(peak(fused) < peak(blocks), "{} {}", peak(fused), peak(blocks));
-        let estimate = |row: &Value| row["estimate"].to_string();
-        println!(
-            "{sampler}: {apart:.1e} apart, {} and {} bytes, estimates {} and {}",
-            peak(fused),
-            peak(blocks),
-            estimate(fused),
-            estimate(blocks)
-        );
-    }
-}
-
 /// Rows of 1408 elements of two bytes.
 const WIDE: &str = r#"title = "padded rows"
 device = "cuda:0"

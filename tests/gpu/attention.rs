@@ -1,10 +1,14 @@
 //! Causal attention: the fused kernels and blocks of queries, against the definition in f64.
 
+use std::collections::BTreeMap;
+
 use burn::tensor::{DType, Device, FloatDType, Int, Tensor, TensorData};
 use runner::device::DeviceId;
 use runner::ops::Ops;
 use runner::ops::attention::{Buckets, Grain, Heads, Mask, Packing, Way, attention, attention_packed, path};
 use runner::ops::dense::Arithmetic;
+use runner::recipe::{Recipe, Source};
+use runner::train::train;
 use runner::words::Compute;
 
 use crate::reference::{float, random};
@@ -131,9 +135,9 @@ fn fused_attention_against_its_definition() {
     on_gpu(|gpu, checks| {
         let device = gpu.burn();
         for (batch, sequence, kv_heads, group, head_dim) in [
-            (2, 150, 2, 3, 64),
+            (2, 140, 1, 3, 64),
             (1, 30, 1, 1, 64),
-            (1, 200, 1, 4, 128),
+            (1, 150, 1, 2, 128),
             (2, 70, 1, 2, 80),
             (1, 130, 3, 1, 16),
         ] {
@@ -190,6 +194,68 @@ fn packed_attention() {
             }
             let name = format!("packed attention {compute}, fused");
             compare(checks, &name, &run(Some(Grain::CUDA), Way::Fused), &whole, tolerance);
+        }
+    });
+}
+
+const TRAINED: &str = r#"title = "fused attention"
+device = "cuda:0"
+[model]
+kind = "qwen2"
+vocab_size = 300
+hidden_size = 384
+intermediate_size = 512
+num_hidden_layers = 2
+num_attention_heads = 6
+num_key_value_heads = 2
+max_position_embeddings = 256
+[data]
+corpus = "generated"
+size = "100 KiB"
+vocab_size = 300
+[precision]
+compute = "bf16"
+[train]
+batch_size = 3
+seq_len = 200
+optimizer = { kind = "adamw", lr = 1e-3 }
+[measure]
+warmup = 1
+steps = 4
+[grid]
+"data.sampler" = ["standard", "packed"]
+"ops.fused_attention" = [true, false]
+"#;
+
+/// Rows with padding and packed ones train alike with it and without, and a row says which ran.
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn fused_attention_in_training() {
+    on_gpu(|_, checks| {
+        let source = Source { path: "fused.toml".into(), text: TRAINED.into() };
+        let cells = Recipe::parse(&source).expect("a recipe").cells;
+        let mut blocks_of = BTreeMap::new();
+        for cell in cells.iter().rev() {
+            let sampler = cell.settings()["data.sampler"].to_string();
+            let result = train(cell, u64::MAX, None, |_| (), &mut |_, _| ())
+                .unwrap_or_else(|_| panic!("{sampler} ends"));
+            let path = &result.paths["attention"];
+            if !cell.ops.fused_attention {
+                checks.verdict(&sampler, path.starts_with("blocks of queries"), path);
+                blocks_of.insert(sampler, result);
+                continue;
+            }
+            checks.verdict(&sampler, path.starts_with("fused"), path);
+            let blocks = &blocks_of[&sampler];
+            let apart = result.loss.iter().zip(&blocks.loss).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+            checks.below(&format!("{sampler}: losses {:?}", result.loss), apart, 2e-2);
+            let [fused, blocks] = [&result, blocks].map(|result| result.memory.live_peak);
+            let estimate = cell.estimate().total();
+            checks.verdict(
+                &sampler,
+                fused < blocks,
+                &format!("{fused} bytes, {estimate} estimated, {blocks} in blocks"),
+            );
         }
     });
 }

@@ -12,8 +12,13 @@ use cudarc::nvrtc::{result as nvrtc, sys};
 use super::launch::Launch;
 use crate::device::cuda::{Gpu, driver};
 
-const SOURCE: &str =
-    concat!(include_str!("tile.cuh"), include_str!("forward.cu"), include_str!("backward.cu"));
+const SOURCE: &str = concat!(
+    include_str!("tile.cuh"),
+    include_str!("product.cuh"),
+    include_str!("forward.cu"),
+    include_str!("backward.cu"),
+    include_str!("backward_keys.cu"),
+);
 
 /// Rows of q, or of k and v, that a block of threads has; as in `tile.cuh`.
 pub const OWN: usize = 64;
