@@ -49,12 +49,12 @@ impl Attended {
 
 /// Heads side by side in the columns of a tensor [batch · sequence, columns], from `first` on.
 #[derive(Clone)]
-pub struct Columns {
+pub struct ColumnSlice {
     pub tensor: CubeTensor,
     pub first: usize,
 }
 
-impl Columns {
+impl ColumnSlice {
     /// Read as they lie where a row's elements are neighbours.
     fn new(tensor: CubeTensor, first: usize) -> Self {
         let tensor = if tensor.meta.strides()[1] == 1 { tensor } else { into_contiguous(tensor) };
@@ -68,8 +68,10 @@ impl Columns {
     fn pointer(&self) -> Pointer {
         let bytes = self.tensor.dtype.size();
         // The kernels copy 16 bytes at a time.
+        let aligned = |elements: usize| (elements * bytes).is_multiple_of(16);
         assert!(
-            (self.stride() as usize * bytes).is_multiple_of(16) && (self.first * bytes).is_multiple_of(16)
+            aligned(self.stride() as usize) && aligned(self.first),
+            "attention: rows and heads of 16 bytes"
         );
         Pointer { buffer: self.tensor.handle.clone().binding(), offset: (self.first * bytes) as u64 }
     }
@@ -77,7 +79,7 @@ impl Columns {
 
 /// q, k and v, each with a head for every `head_dim` columns, in the type of the kernels.
 pub struct Inputs {
-    pub qkv: [Columns; 3],
+    pub qkv: [ColumnSlice; 3],
     /// [batch, sequence] i32: the first key that each query sees, which does not fall along a sequence; `None`: 0.
     pub starts: Option<CubeTensor>,
 }
@@ -86,16 +88,11 @@ impl Inputs {
     pub fn new(qkv: [(CubeTensor, usize); 3], starts: Option<CubeTensor>) -> Self {
         let starts = starts.map(into_contiguous);
         assert!(starts.as_ref().is_none_or(|starts| starts.dtype == DType::I32), "starts are i32");
-        Self { qkv: qkv.map(|(tensor, first)| Columns::new(tensor, first)), starts }
+        Self { qkv: qkv.map(|(tensor, first)| ColumnSlice::new(tensor, first)), starts }
     }
 
-    fn checked(&self, of: &Attended) {
-        let keys = of.kv_heads * of.head_dim;
-        for (part, columns) in self.qkv.iter().zip([of.heads * of.head_dim, keys, keys]) {
-            let shape = part.tensor.meta.shape();
-            assert_eq!(shape[0], of.tokens(), "attention: a row for each token");
-            assert!(part.first + columns <= shape[1], "attention: {columns} columns from {} on", part.first);
-        }
+    fn check(&self, kernels: &Kernels, of: &Attended) {
+        check(&self.qkv, kernels, of);
         let starts = self.starts.as_ref().map(|starts| starts.meta.num_elements());
         assert!(starts.is_none_or(|count| count == of.tokens()), "attention: a start for each token");
     }
@@ -111,6 +108,19 @@ impl Inputs {
     }
 }
 
+/// That the kernels stay within tensors of q, k and v, or of their gradients.
+fn check(qkv: &[ColumnSlice; 3], kernels: &Kernels, of: &Attended) {
+    let keys = of.kv_heads * of.head_dim;
+    for (slice, columns) in qkv.iter().zip([of.heads * of.head_dim, keys, keys]) {
+        let shape = slice.tensor.meta.shape();
+        assert_eq!(slice.tensor.dtype, kernels.dtype(), "attention: the type of q, k, v and their gradients");
+        assert_eq!(shape[0], of.tokens(), "attention: a row for each token");
+        assert!(slice.first + columns <= shape[1], "attention: {columns} columns from {} on", slice.first);
+    }
+    assert_eq!(of.head_dim, kernels.head_dim(), "attention: the size of a head");
+    assert!(of.heads.is_multiple_of(of.kv_heads), "attention: as many query heads for each key head");
+}
+
 /// What forward leaves.
 pub struct Output {
     /// [batch · sequence, heads · head_dim], in the type of the inputs.
@@ -121,25 +131,25 @@ pub struct Output {
 
 /// softmax(QKᵀ / √d) V over the keys that each query sees.
 pub fn attend(kernels: &'static Kernels, inputs: &Inputs, of: Attended) -> Output {
-    inputs.checked(&of);
+    inputs.check(kernels, &of);
     let q = &inputs.qkv[0].tensor;
     let columns = of.heads * of.head_dim;
     let o = empty(q, [of.tokens(), columns], q.dtype);
     let lse = empty(q, [of.batch, of.heads, of.sequence], DType::F32);
     let [q, k, v] = inputs.qkv.each_ref();
-    let pointers =
-        [Some(q.pointer()), Some(k.pointer()), Some(v.pointer()), Some(whole(&o)), Some(whole(&lse))];
-    let [first, second, third, fourth, fifth] = pointers;
+    let pointers = [
+        Some(q.pointer()),
+        Some(k.pointer()),
+        Some(v.pointer()),
+        Some(whole(&o)),
+        Some(whole(&lse)),
+        inputs.starts(),
+    ];
     let strides = [q.stride(), k.stride(), v.stride(), columns as i32];
     let sizes = [of.sequence, of.heads, of.kv_heads].map(|size| size as i32);
-    launch(
-        gpu(&o),
-        &o,
-        [first, second, third, fourth, fifth, inputs.starts()],
-        [&strides[..], &sizes].concat(),
-        scale(&of),
-        [kernels.launch(Part::Forward, [of.batch * of.heads, of.blocks()])],
-    );
+    let integers = [&strides[..], &sizes].concat();
+    let forward = kernels.launch(Part::Forward, [of.batch * of.heads, of.blocks()]);
+    launch(gpu(&o), &o, pointers, integers, scale(&of), [forward]);
     Output { o, lse }
 }
 
@@ -149,12 +159,14 @@ pub fn attend_backward(
     inputs: &Inputs,
     output: &Output,
     g: CubeTensor,
-    gradients: &[Columns; 3],
+    gradients: &[ColumnSlice; 3],
     of: Attended,
 ) {
-    inputs.checked(&of);
+    inputs.check(kernels, &of);
+    check(gradients, kernels, &of);
     let g = into_contiguous(g);
-    assert_eq!(g.meta.shape(), output.o.meta.shape(), "attention: the gradient of its result");
+    let shape_and_type = |t: &CubeTensor| (t.meta.shape().clone(), t.dtype);
+    assert_eq!(shape_and_type(&g), shape_and_type(&output.o), "attention: the gradient of its result");
     let parts = of.parts();
     let delta = empty(&g, [of.batch, of.heads, of.sequence], DType::F32);
     let sums = (parts > 1).then(|| empty(&g, [parts, 2, of.tokens(), of.kv_heads * of.head_dim], DType::F32));

@@ -58,7 +58,7 @@ impl Fused {
             cube(target(inputs.dims(part), g.dtype(), &g))
         });
         let parts =
-            columns.map(|(tensor, first)| flash::Columns { tensor: gradients[tensor].clone(), first });
+            columns.map(|(tensor, first)| flash::ColumnSlice { tensor: gradients[tensor].clone(), first });
         flash::attend_backward(kernels, &inputs, &output, cube(g), &parts, heads.into());
         let mut gradients = gradients.into_iter().map(uncube);
         dtypes.map(|dtype| narrow(gradients.next().expect("one for each input"), dtype))

@@ -4,7 +4,6 @@ use std::sync::{Arc, Mutex};
 
 use burn::backend::DispatchTensor;
 use burn::tensor::Tensor;
-use serde::{Deserialize, Serialize};
 
 use super::Movement;
 use crate::ops::checkpoint::checkpoint;
@@ -13,20 +12,12 @@ use crate::residence::engine::Pass;
 use crate::residence::leaves::Leaves;
 use crate::residence::offloaded::{Compute, Offloaded};
 use crate::words::Section;
+use crate::words::section::section;
 
-/// `strategy = "checkpointed"`
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Checkpointed {}
-
-impl Checkpointed {
-    pub const SECTION: Section = Section::of(
-        "offload",
-        "strategy",
-        &["checkpointed"],
-        "As naive, with the general checkpoint operator inside and the moves as operators around it.",
-        &[],
-    );
+section! {
+    /// As naive, with the general checkpoint operator inside and the moves as operators around it.
+    #[derive(Copy, Default, Eq)]
+    pub struct Checkpointed: Section::of("offload", "strategy", &["checkpointed"]) => {}
 }
 
 impl Movement for Checkpointed {

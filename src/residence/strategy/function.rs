@@ -2,7 +2,6 @@
 
 use burn::backend::DispatchAutodiffContext;
 use burn::tensor::Tensor;
-use serde::{Deserialize, Serialize};
 
 use super::Movement;
 use crate::ops::checkpoint::differentiate;
@@ -12,20 +11,12 @@ use crate::residence::engine::Pass;
 use crate::residence::leaves::Leaves;
 use crate::residence::offloaded::{Compute, Offloaded};
 use crate::words::Section;
+use crate::words::section::section;
 
-/// `strategy = "function"`
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Function {}
-
-impl Function {
-    pub const SECTION: Section = Section::of(
-        "offload",
-        "strategy",
-        &["function"],
-        "One operator moves, computes and recomputes; the device waits for the copies, not the host.",
-        &[],
-    );
+section! {
+    /// One operator moves, computes and recomputes; the device waits for the copies, not the host.
+    #[derive(Copy, Default, Eq)]
+    pub struct Function: Section::of("offload", "strategy", &["function"]) => {}
 }
 
 impl Movement for Function {}

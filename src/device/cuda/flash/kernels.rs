@@ -102,6 +102,14 @@ impl Kernels {
         if self.variant.wgmma { "wgmma" } else { "mma.sync" }
     }
 
+    pub fn dtype(&self) -> DType {
+        if self.variant.bfloat16 { DType::BF16 } else { DType::F16 }
+    }
+
+    pub fn head_dim(&self) -> usize {
+        self.variant.head_dim
+    }
+
     pub fn launch(&self, part: Part, [x, y]: [usize; 2]) -> Launch {
         Launch {
             function: self.functions[part as usize],
