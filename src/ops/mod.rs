@@ -117,33 +117,18 @@ impl<'de> Deserialize<'de> for Level {
     }
 }
 
-<<<<<<< HEAD
-/// `[ops]`: which implementation of each operator runs.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Ops {
-    pub swiglu: Operator,
-    pub attention: Operator,
-    /// Whether attention of our own is one kernel where the device has it.
-    pub fused_attention: bool,
-    /// The language-model head with its cross-entropy.
-    pub loss: Operator,
-    /// RMSNorm and LayerNorm.
-    pub norm: Operator,
-    pub rope: Operator,
-    pub gelu: Operator,
-    /// Whether Burn joins element-wise operators and reductions of its own into one kernel (CUDA).
-    pub fusion: bool,
-=======
 section! {
     /// Which implementation of each operator runs: `custom`, with a backward written by hand, or `plain`,
     /// composed of Burn's operators.
-    #[derive(Copy, Default)]
+    #[derive(Copy)]
     pub struct Ops: Section::new("ops") => {
         /// The SwiGLU feed-forward network.
         pub swiglu: Operator = OPERATOR.alone("model.kind", "swiglu"),
         /// Scaled dot-product attention.
         pub attention: Operator = OPERATOR,
+        /// Whether custom attention in bf16 or fp16 is fused on CUDA: one kernel that keeps no scores in memory.
+        pub fused_attention: bool =
+            Key::flag(true).called("fused attention").moot("ops.attention", "plain").tacit().since(3),
         /// The language-model head with its cross-entropy.
         pub loss: Operator = OPERATOR,
         /// RMSNorm and LayerNorm.
@@ -155,7 +140,6 @@ section! {
         /// Whether Burn joins element-wise operators and reductions of its own into one kernel (CUDA).
         pub fusion: bool = Key::flag(false).called("kernel fusion").tacit(),
     }
->>>>>>> e95db0c1d5dd849b2588d62e9803c2f149d91de3
 }
 
 impl Default for Ops {
@@ -188,41 +172,6 @@ const OPERATOR: Key =
     Key::method(Values::Words(&["custom", "plain"])).default(Word("custom")).role(Role::Operator).tacit();
 
 impl Ops {
-<<<<<<< HEAD
-    pub const SECTION: Section = Section::new(
-        "ops",
-        "Which implementation of each operator runs: `custom`, with a backward written by hand, or `plain`, \
-         composed of Burn's operators.",
-        &[
-            operator("swiglu", "The SwiGLU feed-forward network.").alone("model.kind", "swiglu"),
-            operator("attention", "Scaled dot-product attention."),
-            operator("loss", "The language-model head with its cross-entropy."),
-            operator("norm", "RMSNorm and LayerNorm."),
-            operator("rope", "Rotary positions."),
-            operator("gelu", "GELU, in the tanh approximation."),
-            Key::method(
-                "fused_attention",
-                Values::Bool,
-                DefaultValue::Bool(true),
-                "Whether custom attention in bf16 or fp16 is fused on CUDA: one kernel that keeps no scores in memory.",
-            )
-            .called("fused attention")
-            .moot("ops.attention", "plain")
-            .tacit()
-            .since(3),
-            Key::method(
-                "fusion",
-                Values::Bool,
-                DefaultValue::Bool(false),
-                "Whether Burn joins element-wise operators and reductions of its own into one kernel (CUDA).",
-            )
-            .called("kernel fusion")
-            .tacit(),
-        ],
-    );
-
-=======
->>>>>>> e95db0c1d5dd849b2588d62e9803c2f149d91de3
     /// By their names in the recipe.
     pub fn all(&self) -> [(&'static str, Operator); 6] {
         [

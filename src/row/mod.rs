@@ -16,7 +16,8 @@ use crate::words::Settings;
 use crate::words::text::hex;
 
 /// Rises when a field changes its meaning or cells get a key. Since 2 cells are whole; before, keys with their
-/// default were left out. Before 3 attention was in blocks, whatever `ops.fused_attention` says. Rows of older formats are read, those of newer ones are not.
+/// default were left out. Before 3 attention was in blocks, whatever `ops.fused_attention` says. Rows of older formats
+/// are read, those of newer ones are not.
 pub const FORMAT: u32 = 3;
 
 /// How a cell ended.
