@@ -5,6 +5,7 @@
 //! cargo test --release --test gpu -- --ignored --test-threads 1
 //! ```
 
+mod attention;
 mod host_optimizer;
 mod kernels;
 mod limits;

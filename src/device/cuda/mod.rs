@@ -10,6 +10,7 @@ mod ceilings;
 mod copies;
 mod driver;
 mod events;
+pub mod flash;
 mod matmul;
 mod memory;
 mod meter;
