@@ -28,7 +28,7 @@ section! {
             ])
             .tacit()
             .moot("offload.strategy", "none")
-            .since(2),
+            .since(3),
         /// Where each block's input waits for backward.
         pub activations: Memory = MEMORY.reads(&[("", "activations on {}")]),
         /// Where AdamW runs, with its fp32 master weights and moments.

@@ -6,6 +6,7 @@ use burn::tensor::Tensor;
 use super::Movement;
 use crate::ops::checkpoint::differentiate;
 use crate::ops::function::custom;
+use crate::ops::name::OperatorName;
 use crate::residence::activations::Input;
 use crate::residence::engine::Pass;
 use crate::residence::leaves::Leaves;
@@ -26,7 +27,7 @@ impl Movement for Function {}
 pub fn offloaded(blocks: &Offloaded, block: usize, x: Tensor<2>, compute: Compute) -> Tensor<2> {
     let x = x.into_dispatch();
     let has_backward = x.autodiff != DispatchAutodiffContext::Disabled;
-    custom([x], |[x]| {
+    custom(OperatorName::Offload, [x], move |[x]| {
         let x = Tensor::<2>::from_dispatch(x);
         let y = blocks.pass(block, x.clone(), &*compute);
         let input = if has_backward { blocks.engine().keep(block, x) } else { Input::OnDevice(Box::new(x)) };

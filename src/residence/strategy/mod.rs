@@ -16,12 +16,12 @@ pub use checkpointed::Checkpointed;
 pub use function::Function;
 pub use naive::Naive;
 pub use overlap::Overlap;
+pub use resident::resident;
 
 use super::Offloaded;
 use super::offloaded::Compute;
 use crate::words::Section;
 use crate::words::section::{kinds, section};
-pub use resident::resident;
 
 kinds! {
     /// `offload.strategy`

@@ -5,6 +5,7 @@ use burn::tensor::Tensor;
 
 use crate::ops::checkpoint::differentiate;
 use crate::ops::function::custom;
+use crate::ops::name::OperatorName;
 use crate::residence::engine::Pass;
 use crate::residence::leaves::Leaves;
 use crate::residence::offloaded::{Compute, Offloaded};
@@ -16,7 +17,7 @@ pub fn resident(blocks: &Offloaded, block: usize, x: Tensor<2>, compute: &Comput
     if x.autodiff == DispatchAutodiffContext::Disabled {
         return blocks.pass(block, Tensor::from_dispatch(x), &**compute);
     }
-    custom([x], |[x]| {
+    custom(OperatorName::Offload, [x], |[x]| {
         let x = Tensor::<2>::from_dispatch(x).autodiff().require_grad();
         let leaves = Leaves::new(blocks, block, Pass::Forward);
         let y = compute(block, &leaves.source(), x.clone());
