@@ -18,11 +18,12 @@ mod cost;
 
 use std::ops::Range;
 
-use burn::tensor::{DType, IndexingUpdateOp, Int, Tensor, activation};
+use burn::tensor::{DType, Int, Tensor, activation};
 
 pub use cost::cost;
 
 use super::backend::{cube, cube_int, on_cuda, uncube};
+use super::cpu::{cross_entropy as cpu, integers};
 use super::dense::{Arithmetic, Weight};
 use super::function::custom;
 use super::kernels::cross_entropy as kernels;
@@ -103,9 +104,9 @@ fn chunked(
         let (h_dtype, weight_dtype) = (h.dtype(), stored.dtype());
         let weight = Weight { stored, cast }.narrow(dtype);
         let head = Head { h: narrow(h, dtype), weight, labels, arithmetic, chunk, longest_sum };
-        let Found { losses, lse, .. } = head.look();
+        let Found { losses, lse, logits, .. } = head.look();
         (sum(losses) / total, move |g: Tensor<1>, wanted| {
-            let (dh, dweight) = head.backward(lse, wide(g) / total, weight_dtype, wanted);
+            let (dh, dweight) = head.backward(logits, lse, wide(g) / total, weight_dtype, wanted);
             [dh.map(|dh| narrow(dh, h_dtype).into_dispatch()), dweight.map(Tensor::into_dispatch)]
         })
     })
@@ -148,14 +149,8 @@ struct Found {
     largest: Tensor<1>,
     /// The label's logit.
     target: Tensor<1>,
-}
-
-/// What the chunks so far say of each token, [tokens] each, in fp32.
-struct Statistics {
-    /// The largest logit, Σ exp(logit − largest), and the label's logit.
-    largest: Tensor<1>,
-    sum: Tensor<1>,
-    target: Tensor<1>,
+    /// On the CPU, where one chunk has them all: backward, which comes next, takes their place.
+    logits: Option<Tensor<2>>,
 }
 
 impl Head {
@@ -188,19 +183,24 @@ impl Head {
             let (losses, lse) = kernels::token_losses(&state, &labels);
             let kernels::LossState { maximum, target, .. } = state;
             let [losses, lse, largest, target] = [losses, lse, maximum, target].map(uncube);
-            return Found { losses, lse, largest, target };
+            return Found { losses, lse, largest, target, logits: None };
         }
-        let mut statistics = Statistics::new(tokens, &self.h);
+        let mut state = cpu::State::new(integers(&self.labels));
+        let mut kept = None;
         for chunk in self.chunks() {
-            statistics.observe(self.logits(&chunk), &self.labels, chunk.start);
+            let logits = self.logits(&chunk);
+            state.observe(logits.clone(), chunk.start);
+            kept = Some(logits).filter(|_| self.chunk >= self.weight.dims()[0]);
         }
-        let (losses, lse) = (statistics.losses(&self.labels), statistics.lse());
-        Found { losses, lse, largest: statistics.largest, target: statistics.target }
+        let [losses, lse, largest, target] = state.finish();
+        Found { losses, lse, largest, target, logits: kept }
     }
 
-    /// dh in fp32 and dW, from each token's log Σ exp and the factor [1] of every token's loss.
+    /// dh in fp32 and dW, from the logits where they were kept, each token's log Σ exp and the factor [1] of every
+    /// token's loss.
     fn backward(
         self,
+        mut logits: Option<Tensor<2>>,
         lse: Tensor<1>,
         factor: Tensor<1>,
         weight_dtype: DType,
@@ -209,10 +209,12 @@ impl Head {
         let Arithmetic { dtype, math } = self.arithmetic;
         let device = self.h.device();
         let mut dh: Option<Tensor<2>> = None;
-        let mut dweight = want_weight.then(|| Tensor::empty(self.weight.dims(), (&device, weight_dtype)));
+        let is_whole = logits.is_some();
+        let mut dweight = (want_weight && !is_whole)
+            .then(|| Tensor::empty(self.weight.dims(), (&device, weight_dtype)));
         for chunk in self.chunks() {
-            let dlogits =
-                chunk_gradient(self.logits(&chunk), &lse, &self.labels, chunk.start, &factor, dtype);
+            let logits = logits.take().unwrap_or_else(|| self.logits(&chunk));
+            let dlogits = chunk_gradient(logits, &lse, &self.labels, chunk.start, &factor, dtype);
             let parts = want_h.then(|| self.sums(&chunk));
             for entries in parts.into_iter().flatten() {
                 let columns = entries.start - chunk.start..entries.end - chunk.start;
@@ -223,40 +225,16 @@ impl Head {
                     Some(sum) => product_add(sum, lhs, rhs, math),
                 });
             }
+            if want_weight && is_whole {
+                dweight = Some(product(transpose(dlogits), plain(self.h.clone()), weight_dtype, math));
+                break;
+            }
             dweight = dweight.map(|dweight| {
                 let (lhs, rhs) = (transpose(dlogits), plain(self.h.clone()));
                 product_into(dweight, chunk, false, lhs, rhs, math)
             });
         }
         (dh, dweight)
-    }
-}
-
-impl Statistics {
-    fn new(tokens: usize, like: &Tensor<2>) -> Self {
-        let full = |value: f32| Tensor::full([tokens], value, (&like.device(), DType::F32));
-        Self { largest: full(f32::MIN), sum: full(0.0), target: full(0.0) }
-    }
-
-    /// Takes the logits of the vocabulary's entries from `first` on.
-    fn observe(&mut self, logits: Tensor<2>, labels: &Tensor<1, Int>, first: usize) {
-        let largest = self.largest.clone().max_pair(logits.clone().max_dim(1).squeeze_dim(1));
-        let sum = (logits.clone() - largest.clone().unsqueeze_dim(1)).exp().sum_dim(1).squeeze_dim(1);
-        self.sum = self.sum.clone() * (self.largest.clone() - largest.clone()).exp() + sum;
-        self.largest = largest;
-        let (index, inside) = within(labels, first, logits.dims()[1]);
-        let picked = logits.gather(1, index.unsqueeze_dim(1)).squeeze_dim::<1>(1);
-        self.target = self.target.clone() + picked * inside;
-    }
-
-    /// log Σ exp(logits) of each token.
-    fn lse(&self) -> Tensor<1> {
-        self.sum.clone().log() + self.largest.clone()
-    }
-
-    /// Each token's loss, 0 for those not counted.
-    fn losses(&self, labels: &Tensor<1, Int>) -> Tensor<1> {
-        (self.lse() - self.target.clone()) * counted(labels)
     }
 }
 
@@ -273,12 +251,7 @@ fn chunk_gradient(
         let (lse, labels, factor) = (cube(lse.clone()), cube_int(labels), cube(factor.clone()));
         return uncube(kernels::chunk_gradient(cube(logits), &lse, &labels, first, &factor, dtype));
     }
-    let [_, columns] = logits.dims();
-    let factor = counted(labels) * factor.clone();
-    let softmax = (logits - lse.clone().unsqueeze_dim(1)).exp() * factor.clone().unsqueeze_dim(1);
-    let (index, inside) = within(labels, first, columns);
-    let onehot = (inside * factor * -1.0).unsqueeze_dim(1);
-    narrow(softmax.scatter(1, index.unsqueeze_dim(1), onehot, IndexingUpdateOp::Add), dtype)
+    narrow(cpu::gradient(logits, lse, &integers(labels), first, factor.clone().into_scalar()), dtype)
 }
 
 /// Σ x as [1]; Burn's own sum tries variants for seconds on CUDA.
@@ -289,14 +262,6 @@ fn sum(x: Tensor<1>) -> Tensor<1> {
 /// 1 for tokens that count, 0 for the others.
 fn counted(labels: &Tensor<1, Int>) -> Tensor<1> {
     labels.clone().greater_equal_elem(0).float()
-}
-
-/// Each label's column in a chunk (0 where it lies outside), and 1 where it lies inside.
-fn within(labels: &Tensor<1, Int>, first: usize, columns: usize) -> (Tensor<1, Int>, Tensor<1>) {
-    let (first, columns) = (first as i64, columns as i64);
-    let column = labels.clone() - first;
-    let outside = column.clone().lower_elem(0).bool_or(column.clone().greater_equal_elem(columns));
-    (column.mask_fill(outside.clone(), 0), outside.bool_not().float())
 }
 
 #[cfg(test)]

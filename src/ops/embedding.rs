@@ -5,6 +5,7 @@ use burn::tensor::{DType, Device, IndexingUpdateOp, Int, Tensor};
 
 use super::backend::{cube, cube_int, on_cuda, uncube};
 use super::cost::{Cost, Moment, Setting};
+use super::cpu;
 use super::function::custom;
 pub use super::kernels::embedding::ScatterPlan;
 use super::kernels::embedding::{DevicePlan, gather, scatter};
@@ -84,6 +85,9 @@ fn sums(g: Tensor<2>, ids: &Ids, vocab: usize, dtype: DType) -> Tensor<2> {
         return uncube(scatter(&cube(g), &DevicePlan { order, unique, starts }, vocab, dtype));
     }
     let g = wide(g);
+    if cpu::takes(&g) {
+        return narrow(cpu::elementwise::scatter(g, &ids.ids, vocab), dtype);
+    }
     let zeros = Tensor::zeros([vocab, g.dims()[1]], (&g.device(), g.dtype()));
     narrow(zeros.select_assign(0, ids.ids.clone(), g, IndexingUpdateOp::Add), dtype)
 }

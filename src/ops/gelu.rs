@@ -12,6 +12,7 @@ use burn::tensor::Tensor;
 
 use super::backend::{cube, on_cuda, uncube};
 use super::cost::{Cost, Moment, Setting};
+use super::cpu;
 use super::function::custom;
 use super::kernels::gelu as kernels;
 use super::{Operator, narrow, wide};
@@ -31,7 +32,11 @@ pub fn gelu(x: Tensor<2>, operator: Operator) -> Tensor<2> {
 }
 
 fn forward(x: Tensor<2>) -> Tensor<2> {
-    if on_cuda(&x) { uncube(kernels::gelu(cube(x))) } else { formula(x) }
+    match on_cuda(&x) {
+        true => uncube(kernels::gelu(cube(x))),
+        false if cpu::takes(&x) => cpu::elementwise::gelu(x),
+        false => formula(x),
+    }
 }
 
 fn formula(x: Tensor<2>) -> Tensor<2> {
@@ -49,6 +54,9 @@ fn inner(x: Tensor<2>) -> Tensor<2> {
 fn backward(x: Tensor<2>, g: Tensor<2>) -> Tensor<2> {
     if on_cuda(&x) {
         return uncube(kernels::gelu_backward(&cube(x), cube(g)));
+    }
+    if cpu::takes(&x) && cpu::takes(&g) {
+        return cpu::elementwise::gelu_backward(x, g);
     }
     let dtype = x.dtype();
     let x = wide(x);

@@ -193,7 +193,7 @@ impl From<Output<CubeBackend>> for cuda::Output {
     }
 }
 
-/// The CPU has no TF32: fp32 is exact whatever is asked for.
+/// fp32 by our own kernel, other types by Burn's. The CPU has no TF32: fp32 is exact whatever is asked for.
 impl Matmul for Flex {
     fn batch_matmul(
         lhs: Side<Self>,
@@ -201,6 +201,9 @@ impl Matmul for Flex {
         output: Output<Self>,
         _math: Fp32Math,
     ) -> FloatTensor<Self> {
+        if cpu::takes(&lhs, &rhs, &output) {
+            return cpu::product(&lhs, &rhs, None, output);
+        }
         composed::product(lhs, rhs, None, output)
     }
 
@@ -211,6 +214,9 @@ impl Matmul for Flex {
         output: Output<Self>,
         _math: Fp32Math,
     ) -> FloatTensor<Self> {
+        if matches!(output, Output::New(_)) && cpu::takes(&lhs, &rhs, &output) {
+            return cpu::product(&lhs, &rhs, Some(&bias), output);
+        }
         composed::product(lhs, rhs, Some(bias), output)
     }
 
@@ -221,6 +227,12 @@ impl Matmul for Flex {
         output: Output<Self>,
         _math: Fp32Math,
     ) -> (FloatTensor<Self>, FloatTensor<Self>) {
+        if cpu::takes(&lhs, &rhs, &output) {
+            let side = if of == Gradient::Lhs { &lhs } else { &rhs };
+            if let Some(sums) = cpu::sums(side, of) {
+                return (cpu::product(&lhs, &rhs, None, output), sums);
+            }
+        }
         composed::product_and_sums(lhs, rhs, of, output)
     }
 }

@@ -14,6 +14,7 @@ use burn::tensor::{DType, Tensor};
 
 use super::backend::{cube, on_cuda, uncube};
 use super::cost::{Cost, Moment, Setting};
+use super::cpu;
 use super::function::custom;
 use super::kernels::norm as kernels;
 use super::{Operator, narrow, wide};
@@ -41,6 +42,9 @@ fn rms_forward(x: &Tensor<2>, weight: &Tensor<1>, epsilon: f64, out: DType) -> (
         let (y, rstd) = kernels::rms_norm(&cube(x.clone()), &cube(weight.clone()), epsilon as f32, out);
         return (uncube(y), uncube(rstd));
     }
+    if out == DType::F32 && cpu::takes(x) && cpu::takes(weight) {
+        return cpu::norm::rms_norm(x, weight, epsilon as f32);
+    }
     let rstd = rms_statistics(wide(x.clone()), epsilon);
     let y = narrow(wide(x.clone()) * rstd.clone() * wide(weight.clone()).unsqueeze(), out);
     (y, rstd.squeeze_dim(1))
@@ -51,6 +55,9 @@ fn rms_backward(x: Tensor<2>, weight: Tensor<1>, rstd: Tensor<1>, g: Tensor<2>) 
     if on_cuda(&x) {
         let (dx, dweight) = kernels::rms_norm_backward(&cube(x), &cube(weight), &cube(rstd), &cube(g));
         return (uncube(dx), uncube(dweight));
+    }
+    if cpu::takes(&x) && cpu::takes(&weight) && cpu::takes(&g) {
+        return cpu::norm::rms_norm_backward(x, weight, rstd, g);
     }
     let (dtype, g, rstd) = (x.dtype(), wide(g), rstd.unsqueeze_dim::<2>(1));
     let normal = wide(x) * rstd.clone();
@@ -105,6 +112,9 @@ fn layer_forward(
         let (y, mean, rstd) = kernels::layer_norm(&cube(x.clone()), &weight, &bias, epsilon as f32, out);
         return (uncube(y), uncube(mean), uncube(rstd));
     }
+    if out == DType::F32 && [weight, bias].into_iter().all(cpu::takes) && cpu::takes(x) {
+        return cpu::norm::layer_norm(x, weight, bias, epsilon as f32);
+    }
     let (mean, rstd) = layer_statistics(wide(x.clone()), epsilon);
     let normal = (wide(x.clone()) - mean.clone()) * rstd.clone();
     let y = narrow(normal * wide(weight.clone()).unsqueeze() + wide(bias.clone()).unsqueeze(), out);
@@ -124,6 +134,9 @@ fn layer_backward(
         let (dx, dweight, dbias) =
             kernels::layer_norm_backward(&cube(x), &cube(weight), &mean, &rstd, &cube(g));
         return (uncube(dx), uncube(dweight), uncube(dbias));
+    }
+    if cpu::takes(&x) && cpu::takes(&weight) && cpu::takes(&g) {
+        return cpu::norm::layer_norm_backward(x, weight, [mean, rstd], g);
     }
     let (dtype, g) = (x.dtype(), wide(g));
     let [mean, rstd] = [mean, rstd].map(|t| t.unsqueeze_dim::<2>(1));

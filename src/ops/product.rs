@@ -123,10 +123,10 @@ pub fn product_bias_gradient(
     })
 }
 
-/// lhs · rhs inside of the graph, for operators composed of Burn's own: on CUDA a node of its own, with
-/// the same products as the operators with hand-written backward take; the CPU's is Burn's.
+/// lhs · rhs inside of the graph, for operators composed of Burn's own: a node of its own, with the same products as
+/// the operators with hand-written backward take. The CPU's in other types than fp32 is Burn's.
 pub fn composed_product<const D: usize>(lhs: Tensor<D>, rhs: Tensor<D>, math: Fp32Math) -> Tensor<D> {
-    if !on_cuda(&lhs) {
+    if !on_cuda(&lhs) && lhs.dtype() != DType::F32 {
         return lhs.matmul(rhs);
     }
     custom([lhs.into_dispatch(), rhs.into_dispatch()], |inputs| {

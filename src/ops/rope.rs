@@ -7,6 +7,7 @@ use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 
 use super::backend::{cube, cube_int, on_cuda, uncube};
 use super::cost::{Cost, Moment, Setting};
+use super::cpu;
 use super::embedding::Ids;
 use super::function::custom;
 use super::kernels::rope as kernels;
@@ -56,6 +57,10 @@ fn fused(x: Tensor<2>, rotation: &Rotation, positions: &Tensor<1, Int>, inverse:
     if on_cuda(&x) {
         let [cosine, sine] = [&rotation.cosine, &rotation.sine].map(|table| cube(table.clone()));
         return uncube(kernels::rope(cube(x), &cosine, &sine, &cube_int(positions), inverse));
+    }
+    if cpu::takes(&x) {
+        let tables = [&rotation.cosine, &rotation.sine].map(Clone::clone);
+        return cpu::elementwise::rope(x, tables, positions, inverse);
     }
     turn(x, rotation, positions, inverse)
 }

@@ -7,6 +7,7 @@ use burn::module::{Module, ModuleVisitor, Param, ParamId};
 use burn::tensor::{Gradients, Tensor};
 
 use crate::ops::backend::{cube, on_cuda, uncube};
+use crate::ops::cpu;
 use crate::ops::kernels::sum::sum_of_squares;
 use crate::ops::wide;
 
@@ -57,6 +58,9 @@ pub fn squares(gradients: Vec<DispatchTensor>) -> Tensor<1> {
         return uncube(sum_of_squares(&gradients));
     }
     let of_one = |gradient: Tensor<1>| {
+        if cpu::takes(&gradient) {
+            return cpu::update::sum_of_squares(gradient);
+        }
         let size = gradient.shape().num_elements();
         wide(gradient.reshape([size])).square().sum()
     };

@@ -3,34 +3,13 @@
 use std::ops::Range;
 
 use burn::backend::tensor::FloatTensor;
-use burn::backend::{Backend, Flex, TensorMetadata};
+use burn::backend::{Backend, TensorMetadata};
 use burn::tensor::{DType, FloatDType, Shape, Slice};
-use burn_cubecl::CubeBackend;
-use burn_flex::FlexTensor;
 
-use super::{Gradient, Output, Side, cpu};
-
-/// A backend's own product of matrices or of batches of them.
-pub trait Multiplies: Backend {
-    fn multiply(lhs: FloatTensor<Self>, rhs: FloatTensor<Self>) -> FloatTensor<Self> {
-        burns::<Self>(lhs, rhs)
-    }
-}
-
-fn burns<B: Backend>(lhs: FloatTensor<B>, rhs: FloatTensor<B>) -> FloatTensor<B> {
-    B::float_matmul(lhs, rhs)
-}
-
-impl Multiplies for CubeBackend {}
-
-impl Multiplies for Flex {
-    fn multiply(lhs: FlexTensor, rhs: FlexTensor) -> FlexTensor {
-        cpu::product(&lhs, &rhs).unwrap_or_else(|| burns::<Self>(lhs, rhs))
-    }
-}
+use super::{Gradient, Output, Side};
 
 /// lhs · rhs, and `bias` in every row, in the output's dtype.
-pub fn product<B: Multiplies>(
+pub fn product<B: Backend>(
     lhs: Side<B>,
     rhs: Side<B>,
     bias: Option<FloatTensor<B>>,
@@ -43,7 +22,7 @@ pub fn product<B: Multiplies>(
     };
     let (lhs, rhs) = (operand(lhs, dtype), operand(rhs, dtype));
     assert_eq!(lhs.shape()[..lhs.rank() - 2], rhs.shape()[..rhs.rank() - 2], "matmul: the batches");
-    let mut product = B::multiply(lhs, rhs);
+    let mut product = B::float_matmul(lhs, rhs);
     if let Some(bias) = bias {
         assert_eq!(bias.dtype(), dtype, "matmul: the bias must have the output's dtype");
         let mut row = vec![1; product.rank()];
@@ -68,7 +47,7 @@ pub fn product<B: Multiplies>(
 }
 
 /// lhs · rhs, and the sums of one side over the inner dimension, in fp32.
-pub fn product_and_sums<B: Multiplies>(
+pub fn product_and_sums<B: Backend>(
     lhs: Side<B>,
     rhs: Side<B>,
     of: Gradient,

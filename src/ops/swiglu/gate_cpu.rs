@@ -2,12 +2,15 @@
 //!
 //! Composed of single operators, backward makes eleven passes and several temporaries.
 
-use burn::backend::{Flex, tensor::FloatTensor};
+use burn::backend::ops::FloatTensorOps;
+use burn::backend::{Flex, TensorMetadata, tensor::FloatTensor};
 use burn::tensor::{DType, Element, bf16, f16};
+use cpu_kernels::{elementwise, filled};
 use num_traits::{Float, One};
 use rayon::prelude::*;
 
 use super::gate::{Gate, GateGradients};
+use crate::ops::cpu::{contiguous, flex};
 
 /// Elements that a thread takes at a time: three arrays of 16 KiB, which its L1 cache about holds.
 const CHUNK: usize = 4096;
@@ -56,7 +59,27 @@ impl Gate for Flex {
     }
 
     fn gate(a: FloatTensor<Self>, b: FloatTensor<Self>) -> FloatTensor<Self> {
+        if a.dtype() == DType::F32 {
+            let (mut a, b) = (contiguous(a), contiguous(b));
+            elementwise::gate(a.storage_mut(), b.storage());
+            return a;
+        }
         by_dtype!(a.dtype(), gate(a, b))
+    }
+
+    fn silu_and_gate(a: FloatTensor<Self>, b: FloatTensor<Self>) -> (FloatTensor<Self>, FloatTensor<Self>) {
+        if a.dtype() != DType::F32 {
+            let s = Self::silu(a);
+            return (s.clone(), Self::float_mul(s, b));
+        }
+        let (shape, a, b) = (a.shape(), contiguous(a), contiguous(b));
+        let length = shape.num_elements();
+        let mut h = Vec::new();
+        // SAFETY: the kernel writes every element of both.
+        let s = unsafe {
+            filled(length, |s| h = filled(length, |h| elementwise::silu_and_gate(a.storage(), b.storage(), s, h)))
+        };
+        (flex(s, shape.clone()), flex(h, shape))
     }
 
     fn gate_backward(
@@ -65,15 +88,14 @@ impl Gate for Flex {
         b: FloatTensor<Self>,
         dh: FloatTensor<Self>,
     ) -> GateGradients<Self> {
+        if a.dtype() == DType::F32 {
+            // The graph's node may still hold what was kept; dropping s here frees it before the copies.
+            drop(s);
+            let (mut a, mut b, mut dh) = (contiguous(a), contiguous(b), contiguous(dh));
+            elementwise::gate_backward(a.storage_mut(), b.storage_mut(), dh.storage_mut());
+            return GateGradients { da: a, db: b, h: dh };
+        }
         by_dtype!(a.dtype(), gate_backward(a, s, b, dh))
-    }
-}
-
-/// The tensor itself wherever possible: a second handle would make the write a copy.
-fn contiguous(tensor: FloatTensor<Flex>) -> FloatTensor<Flex> {
-    match tensor.layout().contiguous_offsets() {
-        Some((0, _)) => tensor,
-        _ => tensor.to_contiguous(),
     }
 }
 
