@@ -210,8 +210,8 @@ impl Head {
         let device = self.h.device();
         let mut dh: Option<Tensor<2>> = None;
         let is_whole = logits.is_some();
-        let mut dweight = (want_weight && !is_whole)
-            .then(|| Tensor::empty(self.weight.dims(), (&device, weight_dtype)));
+        let mut dweight =
+            (want_weight && !is_whole).then(|| Tensor::empty(self.weight.dims(), (&device, weight_dtype)));
         for chunk in self.chunks() {
             let logits = logits.take().unwrap_or_else(|| self.logits(&chunk));
             let dlogits = chunk_gradient(logits, &lse, &self.labels, chunk.start, &factor, dtype);

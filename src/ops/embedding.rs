@@ -99,12 +99,12 @@ pub fn cost(setting: &Setting, [rows, columns]: [u64; 2], tied: bool) -> Cost {
     let y = setting.tokens() * columns * setting.stored;
     // The kernel reads packed rows.
     let packed = if table.bytes == table.gradient { 0 } else { table.gradient };
-    // The CPU adds rows to a copy of zeros, in fp32.
-    let added = match setting.on_cuda() {
+    // The CPU adds in fp32.
+    let added = match setting.on_cuda() || setting.stored == 4 {
         true => 0,
-        false => 8 * table.elements + if setting.stored < 4 { setting.wide(columns) } else { 0 },
+        false => 4 * table.elements + setting.wide(columns),
     };
-    let sums = table.gradient.max(added);
+    let sums = table.gradient + added;
     let forward = Moment::workspace(y + packed);
     let (backward, gradients) = match tied {
         true => (Moment::workspace(sums), 0),

@@ -66,12 +66,12 @@ fn backward(x: Tensor<2>, g: Tensor<2>) -> Tensor<2> {
     narrow((tanh + 1.0 + rest) * wide(g) * 0.5, dtype)
 }
 
-/// x [tokens, columns] is kept; on CUDA dx takes the place of g. The CPU computes in fp32: tanh, in backward also the
-/// slope and a square. Burn's autodiff keeps x, x², tanh and tanh + 1 in fp32.
+/// x [tokens, columns] is kept, and dx takes the place of g. In fewer bits the CPU computes in fp32: tanh, in backward
+/// also the slope and a square. Burn's autodiff keeps x, x², tanh and tanh + 1 in fp32.
 pub fn cost(setting: &Setting, columns: u64) -> Cost {
     let (x, wide) = (setting.activation(columns), setting.wide(columns));
     let widened = if setting.element() < 4 { wide } else { 0 };
-    let (forward, kept, backward) = match (setting.ops.gelu, setting.on_cuda()) {
+    let (forward, kept, backward) = match (setting.ops.gelu, setting.has_kernels()) {
         (Operator::Custom, true) => (x, 0, 0),
         // Where x is widened it is free before the highest moment.
         (Operator::Custom, false) => (wide + widened, 0, if widened > 0 { 4 * wide - x } else { 3 * wide }),

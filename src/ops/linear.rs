@@ -7,7 +7,7 @@ mod tests;
 
 use std::ops::Range;
 
-use burn::backend::{Backend, Flex, tensor::FloatTensor};
+use burn::backend::{Backend, Flex, TensorMetadata, tensor::FloatTensor};
 use burn::tensor::DType;
 use burn_cubecl::CubeBackend;
 
@@ -59,6 +59,15 @@ pub enum Output<B: Backend> {
     /// Written into these rows of every matrix of this tensor, or added to them, in its memory where
     /// nobody else holds it. The result is the whole tensor.
     Into { tensor: FloatTensor<B>, rows: Range<usize>, accumulate: bool },
+}
+
+impl<B: Backend> Output<B> {
+    fn dtype(&self) -> DType {
+        match self {
+            Self::New(dtype) => *dtype,
+            Self::AddTo(tensor) | Self::Into { tensor, .. } => tensor.dtype(),
+        }
+    }
 }
 
 /// Backends whose matrices can be multiplied.
@@ -193,7 +202,8 @@ impl From<Output<CubeBackend>> for cuda::Output {
     }
 }
 
-/// fp32 by our own kernel, other types by Burn's. The CPU has no TF32: fp32 is exact whatever is asked for.
+/// Products whose result is fp32 by our own kernel, after widening; others by Burn's. The CPU has no TF32: fp32 is exact
+/// whatever is asked for.
 impl Matmul for Flex {
     fn batch_matmul(
         lhs: Side<Self>,
@@ -201,10 +211,11 @@ impl Matmul for Flex {
         output: Output<Self>,
         _math: Fp32Math,
     ) -> FloatTensor<Self> {
-        if cpu::takes(&lhs, &rhs, &output) {
-            return cpu::product(&lhs, &rhs, None, output);
+        if output.dtype() != DType::F32 {
+            return composed::product(lhs, rhs, None, output);
         }
-        composed::product(lhs, rhs, None, output)
+        let [lhs, rhs] = [lhs, rhs].map(|side| composed::operand(side, DType::F32));
+        cpu::product(&lhs, &rhs, None, output)
     }
 
     fn matmul_bias(
@@ -214,10 +225,11 @@ impl Matmul for Flex {
         output: Output<Self>,
         _math: Fp32Math,
     ) -> FloatTensor<Self> {
-        if matches!(output, Output::New(_)) && cpu::takes(&lhs, &rhs, &output) {
-            return cpu::product(&lhs, &rhs, Some(&bias), output);
+        if !matches!(output, Output::New(DType::F32)) {
+            return composed::product(lhs, rhs, Some(bias), output);
         }
-        composed::product(lhs, rhs, Some(bias), output)
+        let [lhs, rhs] = [lhs, rhs].map(|side| composed::operand(side, DType::F32));
+        cpu::product(&lhs, &rhs, Some(&bias), output)
     }
 
     fn matmul_bias_gradient(
@@ -225,14 +237,13 @@ impl Matmul for Flex {
         rhs: Side<Self>,
         of: Gradient,
         output: Output<Self>,
-        _math: Fp32Math,
+        math: Fp32Math,
     ) -> (FloatTensor<Self>, FloatTensor<Self>) {
-        if cpu::takes(&lhs, &rhs, &output) {
-            let side = if of == Gradient::Lhs { &lhs } else { &rhs };
-            if let Some(sums) = cpu::sums(side, of) {
-                return (cpu::product(&lhs, &rhs, None, output), sums);
-            }
+        let side = if of == Gradient::Lhs { &lhs } else { &rhs };
+        let sums = cpu::sums(&composed::operand(side.clone(), DType::F32), of);
+        match sums {
+            Some(sums) => (Self::batch_matmul(lhs, rhs, output, math), sums),
+            None => composed::product_and_sums(lhs, rhs, of, output),
         }
-        composed::product_and_sums(lhs, rhs, of, output)
     }
 }

@@ -164,6 +164,7 @@ pub fn cost(setting: &Setting, columns: u64, numbers: u64) -> Cost {
     let keeps_x = !plain || (numbers == 1 && stored == 4);
     let (forward, kept, backward) = match (plain, setting.on_cuda()) {
         (false, true) => (y + statistics, statistics, x + statistics),
+        (false, false) if setting.has_kernels() => (y + statistics, statistics, statistics),
         (false, false) => (2 * wide + y, statistics, 4 * wide + x),
         (true, _) => {
             let kept = if keeps_x { wide } else { 3 * wide } + 3 * statistics;

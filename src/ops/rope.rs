@@ -88,14 +88,14 @@ fn turn(x: Tensor<2>, rotation: &Rotation, positions: &Tensor<1, Int>, inverse: 
     narrow(turned.reshape([tokens, columns]), dtype)
 }
 
-/// Of x [tokens, heads · head_dim]. On CUDA the result takes the place of x, and dx that of g. Composed of Burn's
+/// Of x [tokens, heads · head_dim]. The result takes the place of x, and dx that of g, but on the CPU in fewer bits. Composed of Burn's
 /// operators it keeps cosines and sines for each token.
 pub fn cost(setting: &Setting, heads: u64, head_dim: u64) -> Cost {
     let columns = heads * head_dim;
     let (x, wide, angles) = (setting.activation(columns), setting.wide(columns), setting.wide(head_dim));
     let plain = setting.ops.rope == Operator::Plain;
     let kept = if plain { angles } else { 0 };
-    let moment = if setting.on_cuda() && !plain { 0 } else { 2 * wide + angles + x };
+    let moment = if setting.has_kernels() && !plain { 0 } else { 2 * wide + angles + x };
     let moment = Moment::workspace(moment);
     Cost { input: x, output: x, kept, forward: moment, passing: moment, backward: moment, ..Cost::default() }
 }

@@ -145,7 +145,8 @@ mod tests {
         let s = unsafe { filled(n, |s| second = filled(n, |h| silu_and_gate(&a, &b, s, h))) };
         let (mut da, mut db, mut dh) = (a.clone(), b.clone(), vec![0.5; n]);
         gate_backward(&mut da, &mut db, &mut dh);
-        let near = |ours: f32, exact: f64| assert!((f64::from(ours) - exact).abs() < 1e-6 * exact.abs().max(1.0));
+        let near =
+            |ours: f32, exact: f64| assert!((f64::from(ours) - exact).abs() < 1e-6 * exact.abs().max(1.0));
         for i in 0..n {
             let (x, y) = (f64::from(a[i]), f64::from(b[i]));
             let sigma = 1.0 / (1.0 + (-x).exp());

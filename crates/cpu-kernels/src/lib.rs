@@ -21,6 +21,17 @@ use std::mem::MaybeUninit;
 
 pub use product::{Matrix, Target, product};
 
+/// Which vector instructions the kernels use on this processor.
+pub fn vectors() -> &'static str {
+    match simd::level() {
+        #[cfg(target_arch = "x86_64")]
+        simd::Level::Avx512 => "AVX-512",
+        #[cfg(target_arch = "x86_64")]
+        simd::Level::Avx2 => "AVX2",
+        simd::Level::Baseline => "vectors that every processor has",
+    }
+}
+
 /// Elements that one thread takes at a time of an element-wise operator: four arrays of 32 KiB, which its L2 cache holds.
 const CHUNK: usize = 8192;
 

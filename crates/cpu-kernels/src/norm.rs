@@ -33,7 +33,8 @@ pub fn rms_norm(x: &[f32], weight: &[f32], epsilon: f32, y: &mut [MaybeUninit<f3
     let columns = weight.len();
     assert!(x.len() == y.len() && x.len() == r.len() * columns);
     let rows = rows_of(columns);
-    let parts = x.par_chunks(rows * columns).zip(y.par_chunks_mut(rows * columns)).zip(r.par_chunks_mut(rows));
+    let parts =
+        x.par_chunks(rows * columns).zip(y.par_chunks_mut(rows * columns)).zip(r.par_chunks_mut(rows));
     parts.for_each(|((x, y), r)| normalise(x, weight, epsilon, y, r));
 }
 
@@ -68,7 +69,9 @@ pub fn layer_norm(
         }
     }
     let columns = weight.len();
-    assert!(x.len() == y.len() && x.len() == r.len() * columns && means.len() == r.len() && bias.len() == columns);
+    assert!(
+        x.len() == y.len() && x.len() == r.len() * columns && means.len() == r.len() && bias.len() == columns
+    );
     let rows = rows_of(columns);
     let parts = x.par_chunks(rows * columns).zip(y.par_chunks_mut(rows * columns));
     let statistics = means.par_chunks_mut(rows).zip(r.par_chunks_mut(rows));
@@ -150,7 +153,9 @@ mod tests {
         let n = x.len() as f64;
         let mean = bias.map_or(0.0, |_| x.iter().sum::<f64>() / n);
         let r = 1.0 / (x.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / n + 1e-5).sqrt();
-        let y = |(i, x): (usize, &f64)| (x - mean) * r * f64::from(weight[i]) + bias.map_or(0.0, |b| f64::from(b[i]));
+        let y = |(i, x): (usize, &f64)| {
+            (x - mean) * r * f64::from(weight[i]) + bias.map_or(0.0, |b| f64::from(b[i]))
+        };
         x.iter().enumerate().map(y).collect()
     }
 
@@ -192,7 +197,11 @@ mod tests {
                         y.iter().zip(g).map(|(y, g)| y * f64::from(*g)).sum::<f64>()
                     };
                     let slope = (loss(1e-6) - loss(-1e-6)) / 2e-6;
-                    assert!((f64::from(dx[at.start + j]) - slope).abs() < 1e-5, "{} {slope}", dx[at.start + j]);
+                    assert!(
+                        (f64::from(dx[at.start + j]) - slope).abs() < 1e-5,
+                        "{} {slope}",
+                        dx[at.start + j]
+                    );
                     dw[j] += f64::from(g[j]) * normal[j];
                     db[j] += f64::from(g[j]);
                 }

@@ -6,7 +6,15 @@ use crate::simd::vectorised;
 
 /// Turns each row of x, in its place, by the angles of its row's position: `cosine` and `sine` have `half` numbers for
 /// each position; `sign` is 1, or -1 to turn back.
-pub fn turn(x: &mut [f32], columns: usize, cosine: &[f32], sine: &[f32], half: usize, positions: &[usize], sign: f32) {
+pub fn turn(
+    x: &mut [f32],
+    columns: usize,
+    cosine: &[f32],
+    sine: &[f32],
+    half: usize,
+    positions: &[usize],
+    sign: f32,
+) {
     vectorised! {
         fn row[FMA](x: &mut [f32], cosine: &[f32], sine: &[f32], sign: f32) {
             for head in x.chunks_exact_mut(2 * cosine.len()) {

@@ -3,6 +3,7 @@
 //! | | kept | elements |
 //! |---|---|---|
 //! | custom | Q, K and V, split into heads | tokens (heads + 2 kv_heads) head_dim |
+//! | custom, CPU in fp32 | Q, K and V as they are, and a number of each query of a head | + tokens heads |
 //! | plain | the same; the scores twice and the probabilities, in fp32, and these in the compute type | + 3 or 4 batch heads sequence² |
 
 use super::blocks::largest_block;
@@ -22,6 +23,24 @@ pub fn cost(setting: &Setting, sizes: HeadSizes) -> Cost {
     let HeadSizes { heads, kv_heads, head_dim } = sizes;
     let (queries, keys) = (heads * head_dim, kv_heads * head_dim);
     let [o, qkv] = [queries, queries + 2 * keys].map(|columns| setting.activation(columns));
+    // The products of the causal half: QKᵀ and PV, of which backward computes the first again.
+    let product = setting.squares * queries as f64;
+    if setting.ops.attention == Operator::Custom && !setting.on_cuda() && setting.element() == 4 {
+        // Heads are read and written where they lie; log Σ exp of each query's scores is kept.
+        let kept = setting.wide(heads);
+        let forward = Moment::workspace(o + kept);
+        return Cost {
+            input: qkv,
+            output: o,
+            holds_input: true,
+            kept,
+            forward,
+            passing: forward,
+            backward: Moment::workspace(qkv + kept),
+            flops: Flops { recompute: product, ..Flops::of_products(2.0 * product) },
+            ..Cost::default()
+        };
+    }
     let Scores { kept, forward, backward } = match setting.ops.attention {
         Operator::Custom => in_blocks(setting, sizes),
         Operator::Plain => whole(setting, sizes),
@@ -31,8 +50,6 @@ pub fn cost(setting: &Setting, sizes: HeadSizes) -> Cost {
     // g is split likewise, and dk and dv are summed in fp32.
     let gradients = o + setting.wide(2 * keys);
     let moments = [qkv + o, qkv + gradients + backward, gradients + qkv - o].map(|bytes| bytes + kept);
-    // The products of the causal half: QKᵀ and PV, of which backward computes the first again.
-    let product = setting.squares * queries as f64;
     let recompute = if setting.ops.attention == Operator::Custom { product } else { 0.0 };
     Cost {
         input: qkv,
@@ -61,8 +78,7 @@ fn in_blocks(setting: &Setting, HeadSizes { heads, kv_heads, head_dim }: HeadSiz
     let scores = setting.batch * heads * block;
     if !setting.on_cuda() {
         // Z and P in fp32 with the mask, in backward also dP; Q and K in fp32.
-        let widened = if setting.element() < 4 { setting.wide((heads + kv_heads) * head_dim) } else { 0 };
-        let rest = block + widened;
+        let rest = block + setting.wide((heads + kv_heads) * head_dim);
         return Scores { kept: 0, forward: 8 * scores + rest, backward: 12 * scores + rest };
     }
     let narrow = if setting.element() < 4 { setting.element() } else { 0 };

@@ -62,7 +62,12 @@ impl Plan {
 
 /// As [`crate::ops::attention::attention`]; for q, k and v each, the tensor and the column where it begins. Kept for
 /// backward: the tensors, the result's shape, and log Σ exp of each query's scores.
-pub fn attention<const N: usize>(inputs: [Tensor<2>; N], columns: Columns, heads: Heads, mask: &Mask) -> Tensor<2> {
+pub fn attention<const N: usize>(
+    inputs: [Tensor<2>; N],
+    columns: Columns,
+    heads: Heads,
+    mask: &Mask,
+) -> Tensor<2> {
     let of = [heads, heads.of_keys(), heads.of_keys()];
     let sizes = inputs.each_ref().map(Tensor::dims);
     let plan = Plan {
@@ -85,19 +90,34 @@ pub fn attention<const N: usize>(inputs: [Tensor<2>; N], columns: Columns, heads
         // SAFETY: attention alone writes them, and every head of every token of its sequences.
         let (o, lse) = unsafe {
             let to = [o.heads(0, plan.of_result), lse.heads(0, of_lse)];
-            kernels::attend(plan.shape, &plan.sequences, plan.heads(&inputs), plan.segments.as_deref(), to.each_ref());
+            kernels::attend(
+                plan.shape,
+                &plan.sequences,
+                plan.heads(&inputs),
+                plan.segments.as_deref(),
+                to.each_ref(),
+            );
             (o.finish(), lse.finish())
         };
         (tensor(o, [tokens, result_columns]), move |g: Tensor<2>, _| {
             let g = buffer(g);
             let [q, k, v] = plan.heads(&inputs);
             let g = kernels::Heads { data: numbers(&g), strides: plan.of_result };
-            let mut gradients = sizes.map(|[rows, columns]| Numbers::new(rows * columns, &plan.sequences, rows));
+            let mut gradients =
+                sizes.map(|[rows, columns]| Numbers::new(rows * columns, &plan.sequences, rows));
             // SAFETY: q, k and v are other columns, of which a head is written whole; together they are all columns.
             let gradients = unsafe {
-                let to = plan.places.map(|(tensor, column, strides)| gradients[tensor].heads(column, strides));
+                let to =
+                    plan.places.map(|(tensor, column, strides)| gradients[tensor].heads(column, strides));
                 let segments = plan.segments.as_deref();
-                kernels::attend_backward(plan.shape, &plan.sequences, [q, k, v, g], segments, &lse, to.each_ref());
+                kernels::attend_backward(
+                    plan.shape,
+                    &plan.sequences,
+                    [q, k, v, g],
+                    segments,
+                    &lse,
+                    to.each_ref(),
+                );
                 gradients.map(|gradient| gradient.finish())
             };
             let mut sizes = sizes.into_iter();

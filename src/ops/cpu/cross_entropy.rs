@@ -27,9 +27,8 @@ impl State {
     /// Each token's loss, 0 for those not counted; log Σ exp(logits), the largest logit and the label's, [tokens].
     pub fn finish(self) -> [Tensor<1>; 4] {
         let lse = |seen: &Seen| seen.sum.ln() + seen.largest;
-        let of_each = |value: &dyn Fn(&Seen) -> f32| {
-            tensor(self.seen.iter().map(value).collect(), [self.seen.len()])
-        };
+        let of_each =
+            |value: &dyn Fn(&Seen) -> f32| tensor(self.seen.iter().map(value).collect(), [self.seen.len()]);
         let losses = self.seen.iter().zip(&self.labels);
         let losses = losses.map(|(seen, label)| if *label < 0 { 0.0 } else { lse(seen) - seen.target });
         let losses = tensor(losses.collect(), [self.seen.len()]);

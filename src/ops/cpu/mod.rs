@@ -50,7 +50,10 @@ pub fn flex(numbers: Vec<f32>, shape: Shape) -> FlexTensor {
 ///
 /// # Safety
 /// `write` must write every element.
-unsafe fn filled<const D: usize>(shape: [usize; D], write: impl FnOnce(&mut [MaybeUninit<f32>])) -> Tensor<D> {
+unsafe fn filled<const D: usize>(
+    shape: [usize; D],
+    write: impl FnOnce(&mut [MaybeUninit<f32>]),
+) -> Tensor<D> {
     // SAFETY: the caller's.
     tensor(unsafe { cpu_kernels::filled(shape.iter().product(), write) }, shape)
 }

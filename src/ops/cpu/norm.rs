@@ -36,7 +36,12 @@ pub fn layer_norm(
 }
 
 /// dx, in the memory of g where nobody else holds it, and dw.
-pub fn rms_norm_backward(x: Tensor<2>, weight: Tensor<1>, r: Tensor<1>, g: Tensor<2>) -> (Tensor<2>, Tensor<1>) {
+pub fn rms_norm_backward(
+    x: Tensor<2>,
+    weight: Tensor<1>,
+    r: Tensor<1>,
+    g: Tensor<2>,
+) -> (Tensor<2>, Tensor<1>) {
     let [_, columns] = x.dims();
     let (x, weight, r, mut g) = (buffer(x), buffer(weight), buffer(r), buffer(g));
     let sums = norm::rms_norm_backward(numbers(&x), numbers(&weight), numbers(&r), g.storage_mut());

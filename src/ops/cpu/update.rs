@@ -23,7 +23,12 @@ pub fn adamw([p, g, m, v]: [Tensor<1>; 4], step: AdamWStep, clip: f32) -> [Tenso
 }
 
 /// Parameters after the step, and the moments where there are any.
-pub fn sgd(p: Tensor<1>, g: Tensor<1>, m: Option<Tensor<1>>, step: sgd::SgdStep) -> (Tensor<1>, Option<Tensor<1>>) {
+pub fn sgd(
+    p: Tensor<1>,
+    g: Tensor<1>,
+    m: Option<Tensor<1>>,
+    step: sgd::SgdStep,
+) -> (Tensor<1>, Option<Tensor<1>>) {
     let (mut p, g) = (buffer(p), buffer(g));
     let parts = p.storage_mut::<f32>().par_chunks_mut(CHUNK).zip(numbers(&g).par_chunks(CHUNK));
     let Some(mut m) = m.map(buffer) else {

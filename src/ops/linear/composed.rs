@@ -16,10 +16,7 @@ pub fn product<B: Backend>(
     output: Output<B>,
 ) -> FloatTensor<B> {
     assert_eq!(lhs.tensor.dtype(), rhs.tensor.dtype(), "matmul: both sides must have one dtype");
-    let dtype = match &output {
-        Output::New(dtype) => *dtype,
-        Output::AddTo(tensor) | Output::Into { tensor, .. } => tensor.dtype(),
-    };
+    let dtype = output.dtype();
     let (lhs, rhs) = (operand(lhs, dtype), operand(rhs, dtype));
     assert_eq!(lhs.shape()[..lhs.rank() - 2], rhs.shape()[..rhs.rank() - 2], "matmul: the batches");
     let mut product = B::float_matmul(lhs, rhs);
@@ -65,7 +62,7 @@ pub fn product_and_sums<B: Backend>(
 }
 
 /// What is multiplied, widened to `dtype`: that gives the accumulator's precision.
-fn operand<B: Backend>(side: Side<B>, dtype: DType) -> FloatTensor<B> {
+pub fn operand<B: Backend>(side: Side<B>, dtype: DType) -> FloatTensor<B> {
     let Side { mut tensor, transposed, rows, columns } = side;
     if rows.is_some() || columns.is_some() {
         let part = part(&tensor.shape(), rows, columns);

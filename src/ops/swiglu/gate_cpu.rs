@@ -1,4 +1,5 @@
-//! The element-wise parts of SwiGLU on the CPU: one pass over memory on all cores, in place.
+//! The element-wise parts of SwiGLU on the CPU: one pass over memory on all cores, in place; in fp32 by the kernels of the
+//! crate `cpu-kernels`.
 //!
 //! Composed of single operators, backward makes eleven passes and several temporaries.
 
@@ -35,16 +36,14 @@ macro_rules! stored {
         }
     };
 }
-stored!(f32, f32, |x| x, |x| x);
 stored!(f64, f64, |x| x, |x| x);
 stored!(f16, f32, f16::to_f32, f16::from_f32);
 stored!(bf16, f32, bf16::to_f32, bf16::from_f32);
 
-/// Calls a generic function with the tensor's element type.
+/// Calls a generic function with the tensor's element type, which is not fp32.
 macro_rules! by_dtype {
     ($dtype:expr, $function:ident($($argument:expr),*)) => {
         match $dtype {
-            DType::F32 => $function::<f32>($($argument),*),
             DType::F64 => $function::<f64>($($argument),*),
             DType::F16 => $function::<f16>($($argument),*),
             DType::BF16 => $function::<bf16>($($argument),*),
@@ -77,7 +76,9 @@ impl Gate for Flex {
         let mut h = Vec::new();
         // SAFETY: the kernel writes every element of both.
         let s = unsafe {
-            filled(length, |s| h = filled(length, |h| elementwise::silu_and_gate(a.storage(), b.storage(), s, h)))
+            filled(length, |s| {
+                h = filled(length, |h| elementwise::silu_and_gate(a.storage(), b.storage(), s, h))
+            })
         };
         (flex(s, shape.clone()), flex(h, shape))
     }

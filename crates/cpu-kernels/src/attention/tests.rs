@@ -12,14 +12,28 @@ struct Exact {
     dv: Vec<f64>,
 }
 
-fn exact(q: &[f64], k: &[f64], v: &[f64], g: &[f64], d: usize, past: usize, sees: &dyn Fn(usize, usize) -> bool) -> Exact {
+fn exact(
+    q: &[f64],
+    k: &[f64],
+    v: &[f64],
+    g: &[f64],
+    d: usize,
+    past: usize,
+    sees: &dyn Fn(usize, usize) -> bool,
+) -> Exact {
     let (queries, keys, scale) = (q.len() / d, k.len() / d, 1.0 / (d as f64).sqrt());
-    let mut found = Exact { o: vec![0.0; q.len()], dq: vec![0.0; q.len()], dk: vec![0.0; k.len()], dv: vec![0.0; k.len()] };
+    let mut found = Exact {
+        o: vec![0.0; q.len()],
+        dq: vec![0.0; q.len()],
+        dk: vec![0.0; k.len()],
+        dv: vec![0.0; k.len()],
+    };
     let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
     for t in 0..queries {
         let row = t * d..(t + 1) * d;
         let visible: Vec<usize> = (0..keys).filter(|s| *s <= past + t && sees(past + t, *s)).collect();
-        let e: Vec<f64> = visible.iter().map(|s| (scale * dot(&q[row.clone()], &k[s * d..(s + 1) * d])).exp()).collect();
+        let e: Vec<f64> =
+            visible.iter().map(|s| (scale * dot(&q[row.clone()], &k[s * d..(s + 1) * d])).exp()).collect();
         let sum: f64 = e.iter().sum();
         let p: Vec<f64> = e.iter().map(|e| e / sum).collect();
         let dp: Vec<f64> = visible.iter().map(|s| dot(&g[row.clone()], &v[s * d..(s + 1) * d])).collect();
@@ -70,7 +84,8 @@ fn attention_and_its_gradients_equal_the_definition_in_f64() {
         let mut lse = vec![f32::NAN; heads * tokens];
         // SAFETY: nothing else uses them.
         unsafe {
-            let outputs = [HeadsOut::new(&mut *o, 0, of_o), HeadsOut::new(&mut *lse, 0, statistics(&shape, tokens))];
+            let outputs =
+                [HeadsOut::new(&mut *o, 0, of_o), HeadsOut::new(&mut *lse, 0, statistics(&shape, tokens))];
             attend(shape, &sequences, [q, k, v], segments.as_deref(), outputs.each_ref());
             let all = &raw mut *dx;
             let outputs = places.map(|(first, strides)| HeadsOut::new(all, first, strides));

@@ -164,7 +164,10 @@ pub fn product_of_panels(left: Matrix<'_>, right: &Panels, columns: usize, to: T
     let Target { first, length, row, start, .. } = to;
     left.check();
     assert!(left.columns > 0 && left.columns <= right.rows && columns <= right.columns, "matmul: the panels");
-    assert!(left.rows > 0 && (left.rows - 1) * row + columns <= length, "matmul: the result is larger than its memory");
+    assert!(
+        left.rows > 0 && (left.rows - 1) * row + columns <= length,
+        "matmul: the result is larger than its memory"
+    );
     let output = Output { first, row, start, turned: false };
     Work { left, panels: right, part: 0..columns, output }.run(false);
 }
@@ -349,13 +352,24 @@ impl Work<'_> {
                 // SAFETY: the matrix was checked, and the panel has `inner` rows of `width` numbers.
                 unsafe {
                     let left = Left {
-                        first: self.left.data.as_ptr().add(row * self.left.row + part.start * self.left.column),
+                        first: self
+                            .left
+                            .data
+                            .as_ptr()
+                            .add(row * self.left.row + part.start * self.left.column),
                         row: self.left.row,
                         column: self.left.column,
                         rows: ROWS.min(rows.end - row),
                     };
                     let packed = panel.as_ptr().add(part.start * width);
-                    tile::<V, WIDTH>(left, packed, part.len(), out.add(at * out_row), out_row, add || block > 0);
+                    tile::<V, WIDTH>(
+                        left,
+                        packed,
+                        part.len(),
+                        out.add(at * out_row),
+                        out_row,
+                        add || block > 0,
+                    );
                 }
             }
         }

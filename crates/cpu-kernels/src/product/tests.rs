@@ -17,8 +17,16 @@ fn matrix(data: &[f32], rows: usize, columns: usize, transposed: bool) -> Matrix
 
 #[test]
 fn products_equal_the_definition_in_f64() {
-    let shapes =
-        [[1, 1, 1], [6, 64, 192], [7, 65, 193], [128, 48, 300], [5, 200, 40], [300, 3, 64], [49, 130, 700], [2, 513, 1]];
+    let shapes = [
+        [1, 1, 1],
+        [6, 64, 192],
+        [7, 65, 193],
+        [128, 48, 300],
+        [5, 200, 40],
+        [300, 3, 64],
+        [49, 130, 700],
+        [2, 513, 1],
+    ];
     for [m, n, k] in shapes {
         let (a, b, c) = (numbers(m * k, 1), numbers(k * n, 2), numbers(m * n, 3));
         let bias = numbers(n, 4);
@@ -29,9 +37,13 @@ fn products_equal_the_definition_in_f64() {
             let check = |ours: &[f32], start: &dyn Fn(usize, usize) -> f32| {
                 for i in 0..m {
                     for j in 0..n {
-                        let (ours, exact) = (f64::from(ours[i * n + j]), exact(i, j) + f64::from(start(i, j)));
+                        let (ours, exact) =
+                            (f64::from(ours[i * n + j]), exact(i, j) + f64::from(start(i, j)));
                         let off = (ours - exact).abs();
-                        assert!(off < 2e-6 * (k as f64).sqrt().max(2.0), "{m} {n} {k} at {i} {j}: {ours} {exact}");
+                        assert!(
+                            off < 2e-6 * (k as f64).sqrt().max(2.0),
+                            "{m} {n} {k} at {i} {j}: {ours} {exact}"
+                        );
                     }
                 }
             };
