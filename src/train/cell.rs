@@ -28,7 +28,8 @@ pub fn serve() -> ExitCode {
     };
     end_with_the_runner();
     // The pool's threads also run the cell, so they get a main thread's stack.
-    let pool = rayon::ThreadPoolBuilder::new().stack_size(STACK_BYTES).build().expect("the system has threads");
+    let pool =
+        rayon::ThreadPoolBuilder::new().stack_size(STACK_BYTES).build().expect("the system has threads");
     // On a thread of the pool that operators on a CPU divide their work over: it takes its part of each. A thread outside
     // would sleep through every operator and be woken after it, which takes some 20 µs.
     let event = pool.install(|| answer(request));

@@ -82,6 +82,7 @@ pub(crate) fn total(mut rows: Vec<f32>, columns: usize) -> Vec<f32> {
     let (sums, rest) = rows.split_at_mut(columns);
     add_rows(rest, sums);
     rows.truncate(columns);
+    rows.shrink_to_fit();
     rows
 }
 

@@ -8,11 +8,12 @@ use cpu_kernels::{elementwise, rope};
 use super::{buffer, filled, integers, numbers, tensor};
 use crate::ops::backend::Computes;
 
-/// x + y, in the memory of x where nobody else holds it.
+/// x + y, in the memory of the one that nobody else holds.
 pub fn add<const D: usize>(x: Tensor<D>, y: Tensor<D>) -> Tensor<D> {
-    let (mut x, y) = (buffer(x), buffer(y));
-    elementwise::add(x.storage_mut(), numbers(&y));
-    Flex::lift(x)
+    let (x, y) = (buffer(x), buffer(y));
+    let (mut sum, other) = if x.is_unique() { (x, y) } else { (y, x) };
+    elementwise::add(sum.storage_mut(), numbers(&other));
+    Flex::lift(sum)
 }
 
 /// GELU by the tanh formula.
