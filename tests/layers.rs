@@ -17,9 +17,9 @@ const LAYERS: [&str; 20] = [
     "residence", // where parameters, gradients and optimizer state live
     "model",     // decoders over blocks, families
     "data",      // corpora, tokenizers, samplers
+    "parallel",  // stages, schedules, ranks
     "recipe",    // TOML to cells, rules across sections
     "row",       // one finished cell, by what it is known again
-    "parallel",  // stages, schedules, ranks
     "train",     // the step, the loop, feeds, saving
     "verify",    // against the values of a reference
     "run",       // cells in processes of their own, their order, limits and rows

@@ -9,7 +9,7 @@ use crate::data::Tokenizer;
 use crate::device::{DeviceId, dtype};
 use crate::model::config::from_hugging_face;
 use crate::model::generate::{Choice, Request, generate};
-use crate::model::language::{Computation, Shape};
+use crate::model::language::{Computation, DecoderSizes};
 use crate::model::on_language;
 use crate::ops::dense::Arithmetic;
 use crate::ops::{Checkpoint, Ops};
@@ -61,7 +61,7 @@ pub fn run(args: &GenerateArgs) -> Result<String> {
     };
     let text = Text::open(args)?;
     let model = from_hugging_face(&args.folder).map_err(|e| miette!("{e}"))?;
-    let Shape { vocab_size: vocab, max_positions: positions, .. } =
+    let DecoderSizes { vocab_size: vocab, max_positions: positions, .. } =
         model.decoder().expect("a language model");
     let longest = text.prompts.iter().map(Vec::len).max().unwrap_or(0).saturating_add(args.tokens);
     if longest > positions {

@@ -4,6 +4,7 @@
 mod allocation;
 mod cpu;
 pub mod cuda;
+pub mod elements;
 mod filler;
 mod host;
 mod mirror;

@@ -26,7 +26,7 @@ pub use cost::{Operators, Workload};
 
 use config::LanguageModel;
 use families::*;
-use language::Shape;
+use language::DecoderSizes;
 use swiglu::SwigluConfig;
 
 /// Declares `[model]`: SwiGLU stacks and these families of language models.
@@ -159,7 +159,7 @@ impl Model {
     }
 
     /// The sizes of a language model.
-    pub fn decoder(&self) -> Option<Shape> {
+    pub fn decoder(&self) -> Option<DecoderSizes> {
         on_language!(self, model => model.shape())
     }
 

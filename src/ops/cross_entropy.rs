@@ -28,7 +28,7 @@ use super::dense::{Arithmetic, Weight};
 use super::function::custom;
 use super::kernels::cross_entropy as kernels;
 use super::kernels::sum::sum as kernel_sum;
-use super::linear::Fp32Math;
+use super::product::Fp32Math;
 use super::product::{composed_product, plain, product, product_add, product_into, transpose};
 use super::{Operator, narrow, wide};
 

@@ -8,9 +8,10 @@ use burn::tensor::{DType, Tensor};
 
 use super::cost::{Cost, Flops, Moment, Setting};
 use super::function::{InputGradients, custom};
-use super::linear::{Fp32Math, Gradient};
 use super::narrow;
-use super::product::{plain, product, product_bias, product_bias_gradient, transpose};
+use super::product::{
+    Factor, Fp32Math, Gradient, plain, product, product_bias, product_bias_gradient, transpose,
+};
 use crate::device::dtype;
 use crate::ops::autocast;
 use crate::words::Compute;
@@ -22,6 +23,40 @@ pub enum WeightLayout {
     InOut,
     /// [outputs, inputs]: `torch.nn.Linear`.
     OutIn,
+}
+
+impl WeightLayout {
+    /// The shape of a weight from `inputs` to `outputs` columns.
+    pub fn shape<T>(self, inputs: T, outputs: T) -> [T; 2] {
+        match self {
+            Self::InOut => [inputs, outputs],
+            Self::OutIn => [outputs, inputs],
+        }
+    }
+
+    /// The matrix that x is multiplied by.
+    pub fn weight(self, weight: Tensor<2>) -> Factor<2> {
+        match self {
+            Self::InOut => plain(weight),
+            Self::OutIn => transpose(weight),
+        }
+    }
+
+    /// Its transpose.
+    pub fn transposed(self, weight: Tensor<2>) -> Factor<2> {
+        match self {
+            Self::InOut => transpose(weight),
+            Self::OutIn => plain(weight),
+        }
+    }
+
+    /// The factors of the weight's gradient, xᵀg as it lies in memory, and which of them g is.
+    pub fn gradient(self, x: Tensor<2>, g: Tensor<2>) -> (Factor<2>, Factor<2>, Gradient) {
+        match self {
+            Self::InOut => (transpose(x), plain(g), Gradient::Rhs),
+            Self::OutIn => (transpose(g), plain(x), Gradient::Lhs),
+        }
+    }
 }
 
 /// The arithmetic of matrix products.
@@ -131,11 +166,7 @@ impl Kept {
 
     fn forward(&self, bias: Option<Tensor<1>>) -> Tensor<2> {
         let Arithmetic { dtype, math } = self.arithmetic;
-        let weight = match self.layout {
-            WeightLayout::InOut => plain(self.weight.clone()),
-            WeightLayout::OutIn => transpose(self.weight.clone()),
-        };
-        let x = plain(self.x.clone());
+        let (x, weight) = (plain(self.x.clone()), self.layout.weight(self.weight.clone()));
         match bias {
             None => product(x, weight, dtype, math),
             Some(bias) => product_bias(x, weight, narrow(bias, dtype), dtype, math),
@@ -152,17 +183,9 @@ impl Kept {
         let Arithmetic { dtype, math } = self.arithmetic;
         let Self { x, weight, layout, x_dtype, weight_dtype, .. } = self;
         let g = narrow(g, dtype);
-        let dx = want_x.then(|| {
-            let weight = match layout {
-                WeightLayout::InOut => transpose(weight),
-                WeightLayout::OutIn => plain(weight),
-            };
-            narrow(product(plain(g.clone()), weight, dtype, math), x_dtype)
-        });
-        let (lhs, rhs, of) = match layout {
-            WeightLayout::InOut => (transpose(x), plain(g), Gradient::Rhs),
-            WeightLayout::OutIn => (transpose(g), plain(x), Gradient::Lhs),
-        };
+        let dx = want_x
+            .then(|| narrow(product(plain(g.clone()), layout.transposed(weight), dtype, math), x_dtype));
+        let (lhs, rhs, of) = layout.gradient(x, g);
         let (dweight, dbias) = match bias.filter(|_| want_bias) {
             Some(dtype) => {
                 let (dweight, dbias) = product_bias_gradient(lhs, rhs, of, weight_dtype, math);
@@ -177,11 +200,7 @@ impl Kept {
 /// x [tokens, inputs] is kept, and under autocast the weight in the compute type. Backward makes dx, frees the
 /// cast, and makes dW.
 pub fn cost(setting: &Setting, [inputs, outputs]: [u64; 2], bias: bool, layout: WeightLayout) -> Cost {
-    let shape = match layout {
-        WeightLayout::InOut => [inputs, outputs],
-        WeightLayout::OutIn => [outputs, inputs],
-    };
-    let weight = setting.weight(shape);
+    let weight = setting.weight(layout.shape(inputs, outputs));
     let bias = if bias { outputs } else { 0 };
     let tokens = setting.tokens();
     let (x, y) = (tokens * inputs, tokens * outputs);
@@ -192,24 +211,19 @@ pub fn cost(setting: &Setting, [inputs, outputs]: [u64; 2], bias: bool, layout: 
     let sums = if bias > 0 && !setting.on_cuda() && setting.element() < 4 { 4 * y } else { 0 };
     let forward = Moment::workspace(weight.cast + y_bytes + setting.product(x, weight.elements, y, false));
     let dx = Moment::workspace(x_bytes + weight.cast + setting.product(y, weight.elements, x, false));
-    let dweight = Moment {
-        gradients,
-        workspace: x_bytes + setting.product(x, y, weight.elements, wide).max(sums),
-        ..Moment::default()
-    };
+    let dweight = x_bytes + setting.product(x, y, weight.elements, wide).max(sums);
+    let dweight = Moment::gradients(gradients) + Moment::workspace(dweight);
     Cost {
         input: x_bytes,
         output: y_bytes,
         holds_input: true,
         kept: weight.cast,
-        forward,
-        passing: forward,
-        backward: Moment::highest([dx, dweight]),
         parameters: weight.elements + bias,
         largest: weight.elements,
         weights: weight.bytes + bias * setting.stored,
         gradients,
         casts: weight.kept_cast,
         flops: Flops::of_products(2.0 * tokens as f64 * weight.elements as f64),
+        ..Cost::new(forward, Moment::highest([dx, dweight]))
     }
 }

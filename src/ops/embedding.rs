@@ -105,23 +105,19 @@ pub fn cost(setting: &Setting, [rows, columns]: [u64; 2], tied: bool) -> Cost {
         false => 4 * table.elements + setting.wide(columns),
     };
     let sums = table.gradient + added;
-    let forward = Moment::workspace(y + packed);
     let (backward, gradients) = match tied {
         true => (Moment::workspace(sums), 0),
         false => {
-            let workspace = sums - table.gradient;
-            (Moment { gradients: table.gradient, workspace, ..Moment::default() }, table.gradient)
+            let besides = Moment::workspace(sums - table.gradient);
+            (Moment::gradients(table.gradient) + besides, table.gradient)
         }
     };
     Cost {
         output: y,
-        forward,
-        passing: forward,
-        backward,
         parameters: table.elements,
         largest: table.elements,
         weights: table.bytes,
         gradients,
-        ..Cost::default()
+        ..Cost::new(Moment::workspace(y + packed), backward)
     }
 }

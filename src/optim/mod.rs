@@ -88,18 +88,19 @@ impl OptimizerConfig {
     }
 
     /// Bytes that exist for a moment while a parameter of so many elements, of `stored` bytes each, is updated on
-    /// the device, apart from it, its gradient and its state. Our kernels update it `in_place` where they can.
+    /// the device, apart from it, its gradient and its state. A kernel updates it `in_place` where it can.
     pub fn workspace_bytes(&self, device: DeviceId, elements: u64, stored: u64, in_place: bool) -> u64 {
         let Some(rule) = self.rule() else { return 0 };
         match device {
-            DeviceId::Cpu => rule.workspace_bytes(elements) + if stored < 4 { 4 * elements } else { 0 },
-            DeviceId::Cuda(_) if in_place => 0,
-            DeviceId::Cuda(_) => elements * stored,
+            DeviceId::Cuda(_) if rule.has_kernel() => u64::from(!in_place) * elements * stored,
+            DeviceId::Cpu | DeviceId::Cuda(_) => {
+                rule.workspace_bytes(elements) + if stored < 4 { 4 * elements } else { 0 }
+            }
         }
     }
 }
 
-/// How far one step goes.
+/// The factors of one step.
 #[derive(Clone)]
 pub struct StepSize {
     /// Factor of the learning rate, from the schedule.
@@ -123,6 +124,11 @@ pub trait Rule: Send {
     /// Bytes of what the formula, composed of Burn's operators in fp32, computes in no other tensor's place.
     fn workspace_bytes(&self, elements: u64) -> u64;
 
+    /// Whether a kernel of its own updates in place on CUDA; else Burn's operators compose the formula there too.
+    fn has_kernel(&self) -> bool {
+        false
+    }
+
     /// The state of a parameter of `elements` elements before its first update.
     fn state(&self, elements: usize, device: &Device) -> Box<dyn State>;
 
@@ -138,7 +144,7 @@ pub trait Rule: Send {
     }
 }
 
-/// What a rule knows of one parameter.
+/// What a rule keeps of one parameter.
 pub trait State: Send {
     /// The flat parameter after a step along its gradient.
     fn update(&mut self, parameter: Tensor<1>, gradient: Tensor<1>, size: &StepSize) -> Tensor<1>;

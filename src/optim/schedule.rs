@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::words::key::{COUNT_OR_ZERO, DefaultValue, FRACTION, Key, Section, Values};
+use crate::words::key::{COUNT_OR_ZERO, DefaultValue, FRACTION, Key, Section, Values, section};
 use crate::words::values;
 
 /// `train.schedule`
@@ -13,21 +13,23 @@ pub enum Schedule {
     Cosine(Cosine),
 }
 
-/// `{ kind = "cosine", warmup_steps = 100, final_fraction = 0.1 }`: a straight line from 0 and then
-/// half a cosine (Loshchilov and Hutter 2017) down to `final_fraction` at the cell's last step.
-///
-/// With step t counted from 1, w warm-up steps, n steps in all and f the final fraction:
-///
-/// ```text
-/// t ≤ w:  t / w        t > w:  f + (1 − f) · (1 + cos(π (t − w) / (n − w))) / 2
-/// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Cosine {
-    #[serde(deserialize_with = "values::count_or_zero")]
-    pub warmup_steps: usize,
-    #[serde(deserialize_with = "values::fraction")]
-    pub final_fraction: f64,
+section! {
+    /// `{ kind = "cosine", warmup_steps = 100, final_fraction = 0.1 }`: a straight line from 0 and then
+    /// half a cosine (Loshchilov and Hutter 2017) down to `final_fraction` at the cell's last step.
+    ///
+    /// With step t counted from 1, w warm-up steps, n steps in all and f the final fraction:
+    ///
+    /// ```text
+    /// t ≤ w:  t / w        t > w:  f + (1 − f) · (1 + cos(π (t − w) / (n − w))) / 2
+    /// ```
+    #[derive(Copy)]
+    pub struct Cosine, "train.schedule", "cosine",
+        "A straight line from 0, and then half a cosine (Loshchilov and Hutter 2017)." {
+        warmup_steps: usize as "values::count_or_zero" = Whole(0), COUNT_OR_ZERO, "Steps of the straight line.",
+            reads(&[("", "{} warm-up steps")]);
+        final_fraction: f64 as "values::fraction" = Number(0.0), FRACTION,
+            "Share of the learning rate that is left at the last step.", reads(&[("", "down to {} of the rate")]);
+    }
 }
 
 /// The same rate in every step.
@@ -50,28 +52,7 @@ impl Schedule {
                 .reads(&[("", "{} schedule")])],
         ),
         Section::of("train.schedule", "kind", &["constant"], "The learning rate as it is.", &[]),
-        Section::of(
-            "train.schedule",
-            "kind",
-            &["cosine"],
-            "A straight line from 0, and then half a cosine (Loshchilov and Hutter 2017).",
-            &[
-                Key::method(
-                    "warmup_steps",
-                    COUNT_OR_ZERO,
-                    DefaultValue::Whole(0),
-                    "Steps of the straight line.",
-                )
-                .reads(&[("", "{} warm-up steps")]),
-                Key::method(
-                    "final_fraction",
-                    FRACTION,
-                    DefaultValue::Number(0.0),
-                    "Share of the learning rate that is left at the last step.",
-                )
-                .reads(&[("", "down to {} of the rate")]),
-            ],
-        ),
+        Cosine::SECTION,
     ];
 
     /// The factor at `step`, counted from 1, of `total` steps.

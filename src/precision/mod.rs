@@ -14,7 +14,7 @@ pub use scaler::{DynamicGradScaler, GradScaler, ScalerConfig, StaticGradScaler, 
 
 use crate::device::dtype;
 use crate::ops::dense::Arithmetic;
-use crate::ops::linear::Fp32Math;
+use crate::ops::product::Fp32Math;
 use crate::words::key::{DefaultValue, Key, Section, Values};
 use crate::words::{Compute, Rule};
 

@@ -9,7 +9,7 @@ use burn::tensor::{DType, Device, Tensor};
 use serde::{Deserialize, Serialize};
 
 use crate::optim::{Kept, Visit, clip_factor};
-use crate::words::key::{COUNT, DefaultValue, Key, POSITIVE, Section, Values};
+use crate::words::key::{COUNT, DefaultValue, Key, POSITIVE, Section, Values, section};
 use crate::words::{Rule, values};
 
 /// The least that a scale backs off to, fp16's smallest normal number: gradients that still overflow
@@ -24,38 +24,25 @@ pub enum ScalerConfig {
     Dynamic(DynamicGradScaler),
 }
 
-/// One scale for the whole run.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct StaticGradScaler {
-    #[serde(deserialize_with = "values::positive")]
-    pub scale: f64,
-}
-
-/// A scale that follows the gradients: times `backoff_factor` after a step that was skipped, times
-/// `growth_factor` after `growth_interval` steps in a row that were not.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct DynamicGradScaler {
-    #[serde(deserialize_with = "values::positive")]
-    pub init_scale: f64,
-    #[serde(deserialize_with = "values::positive")]
-    pub growth_factor: f64,
-    #[serde(deserialize_with = "values::positive")]
-    pub backoff_factor: f64,
-    #[serde(deserialize_with = "values::count")]
-    pub growth_interval: usize,
-}
-
-impl Default for StaticGradScaler {
-    fn default() -> Self {
-        Self { scale: 65536.0 }
+section! {
+    #[derive(Copy)]
+    pub struct StaticGradScaler, "precision.scaler", "static", "One scale for the whole run." {
+        scale: f64 as "values::positive" = Number(65536.0), Values::Scale, "What the loss is multiplied by.";
     }
 }
 
-impl Default for DynamicGradScaler {
-    fn default() -> Self {
-        Self { init_scale: 65536.0, growth_factor: 2.0, backoff_factor: 0.5, growth_interval: 2000 }
+section! {
+    /// A scale that follows the gradients: times `backoff_factor` after a step that was skipped, times
+    /// `growth_factor` after `growth_interval` steps in a row that were not.
+    #[derive(Copy)]
+    pub struct DynamicGradScaler, "precision.scaler", "dynamic",
+        "A scale that follows the gradients, as `torch.amp.GradScaler`." {
+        init_scale: f64 as "values::positive" = Number(65536.0), Values::Scale, "The scale of the first step.",
+            reads(&[("", "from {}")]);
+        growth_factor: f64 as "values::positive" = Number(2.0), POSITIVE, "What the scale grows by; above 1.";
+        backoff_factor: f64 as "values::positive" = Number(0.5), POSITIVE,
+            "What the scale is multiplied by after a step that was skipped; below 1.";
+        growth_interval: usize as "values::count" = Whole(2000), COUNT, "Steps without overflow before it grows.";
     }
 }
 
@@ -67,51 +54,8 @@ impl ScalerConfig {
             &[Key::method("kind", Values::Kinds, DefaultValue::Nothing, "Which gradient scaler.")
                 .reads(&[("", "{} scale")])],
         ),
-        Section::of(
-            "precision.scaler",
-            "kind",
-            &["static"],
-            "One scale for the whole run.",
-            &[Key::method(
-                "scale",
-                Values::Scale,
-                DefaultValue::Number(65536.0),
-                "What the loss is multiplied by.",
-            )],
-        ),
-        Section::of(
-            "precision.scaler",
-            "kind",
-            &["dynamic"],
-            "A scale that follows the gradients, as `torch.amp.GradScaler`.",
-            &[
-                Key::method(
-                    "init_scale",
-                    Values::Scale,
-                    DefaultValue::Number(65536.0),
-                    "The scale of the first step.",
-                )
-                .reads(&[("", "from {}")]),
-                Key::method(
-                    "growth_factor",
-                    POSITIVE,
-                    DefaultValue::Number(2.0),
-                    "What the scale grows by; above 1.",
-                ),
-                Key::method(
-                    "backoff_factor",
-                    POSITIVE,
-                    DefaultValue::Number(0.5),
-                    "What the scale is multiplied by after a step that was skipped; below 1.",
-                ),
-                Key::method(
-                    "growth_interval",
-                    COUNT,
-                    DefaultValue::Whole(2000),
-                    "Steps without overflow before it grows.",
-                ),
-            ],
-        ),
+        StaticGradScaler::SECTION,
+        DynamicGradScaler::SECTION,
     ];
 
     /// The scale of the first step.
@@ -195,7 +139,7 @@ impl GradScaler {
     }
 
     /// From the sum of the squares of all scaled gradients; the norm that is limited is that of the
-    /// unscaled ones. A sum that is not finite tells of a gradient that is not, or is beyond 1e19.
+    /// unscaled ones. The sum is not finite where a gradient is not finite or is beyond 1e19.
     pub fn unscale(&self, squares: Tensor<1>, clip_norm: Option<f64>) -> Unscaled {
         let applied = squares.clone().lower_equal_elem(f32::MAX).float();
         let inverse = self.scale.clone().recip();
@@ -206,8 +150,8 @@ impl GradScaler {
         Unscaled { factor, applied }
     }
 
-    /// The scale of the next step. Returns what the host is told of this one: whether it was applied,
-    /// and that scale, [2].
+    /// Computes the scale of the next step. Returns the report of this step to the host: whether it was applied, and
+    /// the next scale, [2].
     pub fn update(&mut self, applied: Tensor<1>) -> Tensor<1> {
         if let ScalerConfig::Dynamic(config) = self.config {
             let tracker = (self.growth_tracker.clone() + 1.0) * applied.clone();

@@ -16,6 +16,7 @@ use crate::measure::Estimate;
 use crate::model::{Model, Operators, Workload};
 use crate::ops::cost::{Flops, Setting};
 use crate::ops::{Checkpoint, Operator, Ops};
+use crate::parallel::schedule;
 use crate::precision::Precision;
 use crate::residence::Offload;
 use crate::words::{Rule, Settings, settings};
@@ -102,6 +103,7 @@ impl Cell {
             seq_len: self.train.seq_len,
             packed: self.data.is_packed(),
             accumulation_steps: self.train.accumulation_steps,
+            live_graphs: (schedule::STEP.live_graphs)(self.train.accumulation_steps),
             eval_batches: self.eval.map_or(0, |eval| eval.batches),
         }
     }

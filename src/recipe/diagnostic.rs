@@ -119,7 +119,11 @@ fn reword(raw: &str, also: &[&str]) -> (String, String, String) {
         let Some((&typed, known)) = quoted.split_first() else {
             return (raw.into(), "here".into(), String::new());
         };
-        let valid: Vec<&str> = known.iter().chain(also).copied().collect();
+        let chosen = keys::all().iter().filter(|entry| {
+            unknown_field && entry.section.kind.is_some_and(|kind| known.contains(&kind.key))
+        });
+        let chosen = chosen.map(|entry| entry.key.name).filter(|name| !known.contains(name));
+        let valid: Vec<&str> = known.iter().chain(also).copied().chain(chosen).collect();
         let list = valid.join(", ");
         let (label, help) = match nearest(typed, &valid) {
             Some(best) => (format!("did you mean `{best}`?"), format!("{plural} here: {list}")),

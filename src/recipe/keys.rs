@@ -15,7 +15,7 @@ use crate::model::Model;
 use crate::ops::{Checkpoint, Ops};
 use crate::optim::{OptimizerConfig, Schedule};
 use crate::precision::{Precision, ScalerConfig};
-use crate::residence::Offload;
+use crate::residence::{Offload, Strategy};
 use crate::words::key::Role;
 use crate::words::{Key, Section, Settings};
 
@@ -31,7 +31,8 @@ const SECTIONS: &[&[Section]] = &[
     &[Precision::SECTION],
     ScalerConfig::SECTIONS,
     &[Checkpoint::SECTION, Ops::SECTION],
-    Offload::SECTIONS,
+    &[Offload::SECTION],
+    Strategy::SECTIONS,
     &[Eval::SECTION, Measure::SECTION, Save::SECTION, TOP],
 ];
 

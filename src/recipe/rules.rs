@@ -6,7 +6,7 @@ use crate::data::{Data, Rows, Split, TokenizerSource};
 use crate::device::{DeviceId, Target};
 use crate::measure::{check_elements, elements};
 use crate::model::Model;
-use crate::model::language::Shape;
+use crate::model::language::DecoderSizes;
 use crate::ops::{Level, Operator};
 use crate::optim::OptimizerConfig;
 use crate::params::save::check_free;
@@ -114,7 +114,7 @@ fn operators(cell: &Cell) -> Checked {
     if !has.contains(&"swiglu") && level != Level::Keep {
         return Err(Rule::new(
             &["checkpoint.level"],
-            "checkpoint.level is a choice of the SwiGLU operator, which GPT-2 does not have",
+            "checkpoint.level is a choice of the SwiGLU operator, which this network does not have",
             "remove checkpoint.level, or use kind = \"qwen2\" or \"llama\"",
         ));
     }
@@ -161,7 +161,7 @@ fn offload(cell: &Cell) -> Checked {
         return Err(Rule::new(
             &["offload.strategy"],
             "offload moves the transformer blocks of a language model; the swiglu network has none",
-            "remove the section, or use model.kind = \"gpt2\", \"qwen2\" or \"llama\"",
+            format!("remove the section, or set model.kind to one of: {}", Model::LANGUAGE.join(", ")),
         ));
     }
     let (blocks, strategy) = (cell.checkpoint.blocks, cell.offload.strategy);
@@ -202,7 +202,7 @@ fn text(cell: &Cell) -> Checked {
         Some((key, _)) => Err(Rule::new(
             &[key],
             format!("`{key}` is for language models; the swiglu network has a fixed random problem"),
-            format!("remove `{key}`, or use model.kind = \"gpt2\", \"qwen2\" or \"llama\""),
+            format!("remove `{key}`, or set model.kind to one of: {}", Model::LANGUAGE.join(", ")),
         )),
     }
 }
@@ -229,8 +229,7 @@ fn epochs(cell: &Cell) -> Checked {
         return Err(Rule::new(
             &["measure.epochs"],
             "an epoch is one pass over the samples of data.sampler, and this cell has none",
-            "set measure.steps in its place, or data.sampler to \"padded\", \"standard\", \"balanced\" or \
-             \"packed\"",
+            "set measure.steps in its place, or data.sampler to one that keeps samples, as \"padded\"",
         ));
     }
     Ok(())
@@ -253,7 +252,7 @@ fn evaluation(cell: &Cell) -> Checked {
 /// `train.seq_len` with `[model]` and `[data]`.
 fn sequences(cell: &Cell) -> Checked {
     let seq_len = cell.train.seq_len;
-    let Some(Shape { max_positions: positions, .. }) = cell.model.decoder() else { return Ok(()) };
+    let Some(DecoderSizes { max_positions: positions, .. }) = cell.model.decoder() else { return Ok(()) };
     if seq_len > positions {
         return Err(Rule::new(
             &["train.seq_len", "model.max_position_embeddings"],

@@ -16,6 +16,10 @@ const TAGGED: [&[&str]; 4] =
     [&["model"], &["precision", "scaler"], &["train", "optimizer"], &["train", "schedule"]];
 const KIND: &str = "kind";
 
+/// The section with keys of its own also, where those of the strategy are serde's `offload.strategy`.
+const OFFLOAD: &str = "offload";
+const STRATEGY: &str = "strategy";
+
 /// The section with keys of its own beside those of the sampler, which are serde's `data.sampler`.
 const DATA: &str = "data";
 const SAMPLER: &str = "sampler";
@@ -41,6 +45,9 @@ pub fn tag<'i>(root: &mut Spanned<DeTable<'i>>, source: &Source) -> Result<(), R
         };
         *table = tagged(kind, std::mem::take(table), span, &format!("{name}.{KIND}"), source)?;
     }
+    if let Some(DeValue::Table(offload)) = root.get_mut().get_mut(OFFLOAD).map(Spanned::get_mut) {
+        gather_strategy(offload, source)?;
+    }
     match root.get_mut().get_mut(DATA).map(Spanned::get_mut) {
         Some(DeValue::Table(data)) => gather_sampler(data, source),
         _ => Ok(()),
@@ -62,6 +69,16 @@ fn tagged<'i>(
     let mut out = DeTable::new();
     out.insert(Spanned::new(kind_span, kind), Spanned::new(span, DeValue::Table(keys)));
     Ok(out)
+}
+
+/// Moves the keys of `[offload]` that belong to a strategy into `offload.strategy`.
+fn gather_strategy<'i>(offload: &mut DeTable<'i>, source: &Source) -> Result<(), RecipeError> {
+    let Some((name, strategy)) = offload.remove_entry(STRATEGY) else { return Ok(()) };
+    let own = keys::chosen_by(OFFLOAD, STRATEGY).filter_map(|(key, _)| offload.remove_entry(key)).collect();
+    let span = strategy.span();
+    let strategy = tagged(strategy, own, span.clone(), &format!("{OFFLOAD}.{STRATEGY}"), source)?;
+    offload.insert(name, Spanned::new(span, DeValue::Table(strategy)));
+    Ok(())
 }
 
 /// Moves the keys of `[data]` that belong to a sampler into `data.sampler`.
@@ -113,6 +130,11 @@ pub fn flatten_tags(cell: &mut Value) {
         if let Some(Value::Object(section)) = cell.pointer_mut(&pointer) {
             *section = untagged(std::mem::take(section), KIND);
         }
+    }
+    if let Some(Value::Object(offload)) = cell.get_mut(OFFLOAD)
+        && let Some(Value::Object(strategy)) = offload.remove(STRATEGY)
+    {
+        offload.extend(untagged(strategy, STRATEGY));
     }
     let Some(Value::Object(data)) = cell.get_mut(DATA) else { return };
     match data.get_mut(SAMPLER).map(Value::take) {

@@ -93,8 +93,9 @@ fn without_gain(comparison: &Comparison) -> impl Iterator<Item = String> {
     let others = |line: &Line| Cell { offload: Offload::default(), ..line.cell.clone() };
     let lines = &comparison.lines;
     let sentence = move |i: usize| {
-        let naive =
-            |&j: &usize| strategy(&lines[j]) == Strategy::Naive && others(&lines[j]) == others(&lines[i]);
+        let naive = |&j: &usize| {
+            matches!(strategy(&lines[j]), Strategy::Naive(_)) && others(&lines[j]) == others(&lines[i])
+        };
         let naive = (0..lines.len()).find(naive)?;
         let step = |i: usize| comparison.value("step_s_median", i);
         let share = step(i)? / step(naive)?;
@@ -106,7 +107,7 @@ fn without_gain(comparison: &Comparison) -> impl Iterator<Item = String> {
             )
         })
     };
-    let beyond = move |i: &usize| !matches!(strategy(&lines[*i]), Strategy::None | Strategy::Naive);
+    let beyond = move |i: &usize| !matches!(strategy(&lines[*i]), Strategy::None(_) | Strategy::Naive(_));
     (0..lines.len()).filter(beyond).filter_map(sentence)
 }
 

@@ -15,7 +15,7 @@ use super::{Check, Golden, Kind, Options, Outcome, Tolerance, Values};
 use crate::model::config::{LanguageModel, from_hugging_face};
 use crate::model::families::Family;
 use crate::model::generate::{Choice, Request, generate};
-use crate::model::language::{Decoder, LmBatch, Shape};
+use crate::model::language::{Decoder, DecoderSizes, LmBatch};
 use crate::model::on_language;
 use crate::ops::autocast::autocast;
 use crate::params::named::{Named, wide};
@@ -58,7 +58,7 @@ pub fn knows(golden: &Golden, name: &str) -> bool {
 /// When the folder's model or its batch cannot be read, or settings do not go with them.
 pub fn verify(folder: &Path, golden: &Golden, options: &Options) -> Result<Vec<Check>> {
     let model = from_hugging_face(folder).map_err(|e| miette!("{e}"))?;
-    let Shape { vocab_size: vocab, max_positions: positions, gated, .. } =
+    let DecoderSizes { vocab_size: vocab, max_positions: positions, gated, .. } =
         model.decoder().expect("a language model");
     let table = on_language!(&model, model => model.table(DType::F32, &Tuning::default()));
     let checked = |weights: Weights| weights.check(&table.expect("a language model"));

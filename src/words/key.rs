@@ -280,6 +280,43 @@ impl DefaultValue {
     }
 }
 
+/// A section of numbers with defaults, declared once: the struct with how each number is read, the defaults, and the
+/// keys.
+macro_rules! section {
+    ($(#[$meta:meta])* pub struct $name:ident, $path:literal, $kind:literal, $doc:literal {
+        $($key:ident: $type:ty as $read:literal = $variant:ident($default:literal), $values:expr, $about:literal
+            $(, reads($($reads:tt)*))?;)+
+    }) => {
+        #[doc = $doc]
+        $(#[$meta])*
+        #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+        #[serde(deny_unknown_fields, default)]
+        pub struct $name {
+            $(#[doc = $about] #[serde(deserialize_with = $read)] pub $key: $type,)+
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self { $($key: $default),+ }
+            }
+        }
+
+        impl $name {
+            pub const SECTION: $crate::words::Section =
+                $crate::words::Section::of($path, "kind", &[$kind], $doc, &[$(
+                    $crate::words::Key::method(
+                        stringify!($key),
+                        $values,
+                        $crate::words::key::DefaultValue::$variant($default),
+                        $about,
+                    )
+                    $(.reads($($reads)*))?,
+                )+]);
+        }
+    };
+}
+pub(crate) use section;
+
 /// An enum over the kinds of a section: one configuration each, with its own [`Section`] as `SECTION`. The enum
 /// derefs to what the kinds have in common.
 macro_rules! kinds {

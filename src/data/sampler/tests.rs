@@ -25,10 +25,15 @@ fn packed(last_sample: LastSample) -> SamplerConfig {
 }
 
 /// Those that keep samples.
-fn samplers() -> [SamplerConfig; 6] {
-    let [padded, standard] =
-        [Sampler::Padded(Padded {}), Sampler::Standard(Standard {})].map(SamplerConfig::of);
-    [padded, standard, balanced(25), balanced(10), packed(LastSample::Cut), packed(LastSample::Drop)]
+fn samplers() -> Vec<SamplerConfig> {
+    vec![
+        SamplerConfig::of(Sampler::Padded(Padded {})),
+        SamplerConfig::of(Sampler::Standard(Standard {})),
+        balanced(25),
+        balanced(10),
+        packed(LastSample::Cut),
+        packed(LastSample::Drop),
+    ]
 }
 
 /// Every sampler with both values of its options, where it has them.

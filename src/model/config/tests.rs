@@ -104,7 +104,7 @@ fn impossible_sections_say_what_to_change() {
     for (text, expected) in [
         ("[qwen2]\npreset = \"qwen2.5-0.5\"".to_string(), "did you mean \"qwen2.5-0.5b\"?"),
         ("[llama]\npreset = \"gpt2\"".into(), "its presets are: smollm2-135m"),
-        ("[qwen2]\nhidden_size = 64".into(), "dimensions are missing: vocab_size, intermediate_size"),
+        ("[qwen2]\nhidden_size = 64".into(), "dimensions are missing: intermediate_size, num_hidden_layers"),
         ("[gpt2]\npreset = \"gpt2\"\nrope_theta = 1.0".into(), "unknown field `rope_theta`"),
         ("[gpt2]\npreset = \"gpt2\"\nhidden_size = 0".into(), "must be at least 1"),
         ("[gpt2]\npreset = \"gpt2\"\nnum_attention_heads = 7".into(), "not a multiple"),

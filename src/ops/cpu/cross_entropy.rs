@@ -1,11 +1,10 @@
 //! The cross-entropy of rows of logits.
 
-use burn::backend::Flex;
 use burn::tensor::Tensor;
 use cpu_kernels::softmax::{self, Seen};
 
 use super::{buffer, numbers, tensor};
-use crate::ops::backend::Computes;
+use crate::ops::backend::unflex;
 
 /// What is known of each token after some chunks of its logits.
 pub struct State {
@@ -42,5 +41,5 @@ pub fn gradient(logits: Tensor<2>, lse: &Tensor<1>, labels: &[i64], first: usize
     let [_, columns] = logits.dims();
     let (mut logits, lse) = (buffer(logits), buffer(lse.clone()));
     softmax::gradient(logits.storage_mut(), columns, labels, first, numbers(&lse), factor);
-    Flex::lift(logits)
+    unflex(logits)
 }

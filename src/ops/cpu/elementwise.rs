@@ -1,19 +1,18 @@
 //! Sums, GELU, rotary positions and the sums of an embedding's gradient.
 
-use burn::backend::Flex;
 use burn::tensor::{Int, Tensor};
 use burn_flex::FlexTensor;
 use cpu_kernels::{elementwise, rope};
 
 use super::{buffer, filled, integers, numbers, tensor};
-use crate::ops::backend::Computes;
+use crate::ops::backend::unflex;
 
 /// x + y, in the memory of the one that nobody else holds.
 pub fn add<const D: usize>(x: Tensor<D>, y: Tensor<D>) -> Tensor<D> {
     let (x, y) = (buffer(x), buffer(y));
     let (mut sum, other) = if x.is_unique() { (x, y) } else { (y, x) };
     elementwise::add(sum.storage_mut(), numbers(&other));
-    Flex::lift(sum)
+    unflex(sum)
 }
 
 /// GELU by the tanh formula.
@@ -28,7 +27,7 @@ pub fn gelu(x: Tensor<2>) -> Tensor<2> {
 pub fn gelu_backward(x: Tensor<2>, g: Tensor<2>) -> Tensor<2> {
     let (x, mut g) = (buffer(x), buffer(g));
     elementwise::gelu_backward(numbers(&x), g.storage_mut());
-    Flex::lift(g)
+    unflex(g)
 }
 
 /// x [tokens, heads · head_dim] turned by each token's position, in its memory where nobody else holds it; `cosine` and
@@ -44,7 +43,7 @@ pub fn rope(
     let positions: Vec<usize> = integers(positions).into_iter().map(|position| position as usize).collect();
     let sign = if inverse { -1.0 } else { 1.0 };
     rope::turn(x.storage_mut(), columns, numbers(&cosine), numbers(&sine), half, &positions, sign);
-    Flex::lift(x)
+    unflex(x)
 }
 
 /// [rows, columns] with row i of g added to row ids[i], one after the other.

@@ -9,11 +9,11 @@ pub mod update;
 
 use std::mem::MaybeUninit;
 
-use burn::backend::{Flex, TensorMetadata};
+use burn::backend::TensorMetadata;
 use burn::tensor::{Bytes, DType, Int, Shape, Tensor};
 use burn_flex::{FlexTensor, Layout};
 
-use super::backend::{Computes, on_cuda};
+use super::backend::{flex, on_cuda, unflex};
 
 /// Whether the kernels compute with the tensor.
 pub fn takes<const D: usize>(tensor: &Tensor<D>) -> bool {
@@ -23,7 +23,7 @@ pub fn takes<const D: usize>(tensor: &Tensor<D>) -> bool {
 /// The tensor with its numbers one after the other and no others around them; itself wherever possible, since a second
 /// handle would make a write a copy.
 pub fn buffer<const D: usize>(tensor: Tensor<D>) -> FlexTensor {
-    contiguous(Flex::lower(tensor))
+    contiguous(flex(tensor))
 }
 
 /// As [`buffer`].
@@ -37,11 +37,11 @@ pub fn contiguous(tensor: FlexTensor) -> FlexTensor {
 
 /// A new tensor of these numbers.
 pub fn tensor<const D: usize>(numbers: Vec<f32>, shape: [usize; D]) -> Tensor<D> {
-    Flex::lift(flex(numbers, Shape::from(shape)))
+    unflex(from_numbers(numbers, Shape::from(shape)))
 }
 
 /// A new tensor of these numbers.
-pub fn flex(numbers: Vec<f32>, shape: Shape) -> FlexTensor {
+pub fn from_numbers(numbers: Vec<f32>, shape: Shape) -> FlexTensor {
     assert_eq!(numbers.len(), shape.num_elements(), "a tensor has as many numbers as its shape says");
     FlexTensor::new(Bytes::from_elems(numbers), Layout::contiguous(shape), DType::F32)
 }

@@ -1,13 +1,12 @@
 //! One step of an optimizer on flat parameters, in their memory where nobody else holds it.
 
-use burn::backend::Flex;
 use burn::tensor::Tensor;
 use cpu_kernels::adamw::{self, AdamWStep};
 use cpu_kernels::{reduce, sgd};
 use rayon::prelude::*;
 
 use super::{buffer, numbers, tensor};
-use crate::ops::backend::Computes;
+use crate::ops::backend::unflex;
 
 /// Elements that one thread takes at a time: 256 KiB of each array.
 const CHUNK: usize = 1 << 16;
@@ -19,7 +18,7 @@ pub fn adamw([p, g, m, v]: [Tensor<1>; 4], step: AdamWStep, clip: f32) -> [Tenso
     let state = p_all.par_chunks_mut(CHUNK).zip(m_all.par_chunks_mut(CHUNK)).zip(v_all.par_chunks_mut(CHUNK));
     let all = numbers(&g).par_chunks(CHUNK).zip(state);
     all.for_each(|(g, ((p, m), v))| adamw::update(g, p, m, v, step, clip));
-    [p, m, v].map(Flex::lift)
+    [p, m, v].map(unflex)
 }
 
 /// Parameters after the step, and the moments where there are any.
@@ -33,11 +32,11 @@ pub fn sgd(
     let parts = p.storage_mut::<f32>().par_chunks_mut(CHUNK).zip(numbers(&g).par_chunks(CHUNK));
     let Some(mut m) = m.map(buffer) else {
         parts.for_each(|(p, g)| sgd::descend(g, p, step));
-        return (Flex::lift(p), None);
+        return (unflex(p), None);
     };
     let parts = parts.zip(m.storage_mut::<f32>().par_chunks_mut(CHUNK));
     parts.for_each(|((p, g), m)| sgd::roll(g, p, m, step));
-    (Flex::lift(p), Some(Flex::lift(m)))
+    (unflex(p), Some(unflex(m)))
 }
 
 /// Σ x², [1].

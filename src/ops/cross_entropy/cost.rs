@@ -29,30 +29,26 @@ pub fn cost(setting: &Setting, [vocab, hidden]: [u64; 2], tied: bool) -> Cost {
     let keeps_logits = !setting.on_cuda() && chunk(tokens as usize, vocab as usize) as u64 >= vocab;
     let recomputes = setting.ops.loss == Operator::Custom && !keeps_logits;
     let recompute = if recomputes { forward_flops } else { 0.0 };
-    let forward = weight_cast + forward;
     Cost {
         input: h,
         holds_input: true,
         kept: weight.cast + kept.workspace,
-        forward,
-        passing: forward,
-        backward: weight_cast + backward,
         parameters,
         largest: parameters,
         weights,
         gradients: weight.gradient,
         casts: weight.kept_cast,
         flops: Flops { recompute, ..Flops::of_products(forward_flops) },
-        ..Cost::default()
+        ..Cost::new(weight_cast + forward, weight_cast + backward)
     }
 }
 
 /// What is kept, and the highest moments, without the weight's cast. At a time there are the logits of a chunk in fp32
-/// and, in backward, their gradients: in their place in fp32, else beside them.
+/// and, in backward, their gradients: in their place in fp32, else in addition.
 fn on_cuda(setting: &Setting, [vocab, hidden]: [u64; 2], dweight: u64) -> [Moment; 3] {
     let Sizes { logits, dh, dh_so_far, statistics, .. } = Sizes::new(setting, [vocab, hidden]);
     let dlogits = logits * setting.element();
-    let (beside, narrow_dh) = match setting.element() {
+    let (narrow_dlogits, narrow_dh) = match setting.element() {
         4 => (0, 0),
         _ => (dlogits, setting.activation(hidden)),
     };
@@ -60,7 +56,7 @@ fn on_cuda(setting: &Setting, [vocab, hidden]: [u64; 2], dweight: u64) -> [Momen
     let made = setting.device.padded([vocab, hidden], setting.stored);
     let padded = if made == dweight { 0 } else { made };
     let backward = [
-        Moment::gradients(made) + Moment::workspace(4 * logits + beside + dh_so_far),
+        Moment::gradients(made) + Moment::workspace(4 * logits + narrow_dlogits + dh_so_far),
         Moment::gradients(dweight) + Moment::workspace(padded + dlogits + dh),
         Moment::gradients(dweight) + Moment::workspace(dh + narrow_dh),
     ];

@@ -4,14 +4,14 @@
 //! Composed of single operators, backward makes eleven passes and several temporaries.
 
 use burn::backend::ops::FloatTensorOps;
-use burn::backend::{Flex, TensorMetadata, tensor::FloatTensor};
+use burn::backend::{Flex, TensorMetadata};
 use burn::tensor::{DType, Element, bf16, f16};
+use burn_flex::FlexTensor;
 use cpu_kernels::{elementwise, filled};
 use num_traits::{Float, One};
 use rayon::prelude::*;
 
-use super::gate::{Gate, GateGradients};
-use crate::ops::cpu::{contiguous, flex};
+use crate::ops::cpu::{contiguous, from_numbers, numbers};
 
 /// Elements that a thread takes at a time: three arrays of 16 KiB, which its L1 cache about holds.
 const CHUNK: usize = 4096;
@@ -52,60 +52,48 @@ macro_rules! by_dtype {
     };
 }
 
-impl Gate for Flex {
-    fn silu(a: FloatTensor<Self>) -> FloatTensor<Self> {
-        by_dtype!(a.dtype(), silu(a))
-    }
-
-    fn gate(a: FloatTensor<Self>, b: FloatTensor<Self>) -> FloatTensor<Self> {
-        if a.dtype() == DType::F32 {
-            let (mut a, b) = (contiguous(a), contiguous(b));
-            elementwise::gate(a.storage_mut(), b.storage());
-            return a;
-        }
-        by_dtype!(a.dtype(), gate(a, b))
-    }
-
-    fn silu_and_gate(a: FloatTensor<Self>, b: FloatTensor<Self>) -> (FloatTensor<Self>, FloatTensor<Self>) {
-        if a.dtype() != DType::F32 {
-            let s = Self::silu(a);
-            return (s.clone(), Self::float_mul(s, b));
-        }
+/// s = SiLU(a) and h = s ⊙ b.
+pub fn forward_with_silu(a: FlexTensor, b: FlexTensor) -> [FlexTensor; 2] {
+    if a.dtype() == DType::F32 {
         let (shape, a, b) = (a.shape(), contiguous(a), contiguous(b));
-        let length = shape.num_elements();
-        let mut h = Vec::new();
+        let (length, mut h) = (shape.num_elements(), Vec::new());
         // SAFETY: the kernel writes every element of both.
         let s = unsafe {
             filled(length, |s| {
-                h = filled(length, |h| elementwise::silu_and_gate(a.storage(), b.storage(), s, h))
+                h = filled(length, |h| elementwise::silu_and_gate(numbers(&a), numbers(&b), s, h))
             })
         };
-        (flex(s, shape.clone()), flex(h, shape))
+        return [s, h].map(|numbers| from_numbers(numbers, shape.clone()));
     }
+    let s = by_dtype!(a.dtype(), silu_of(a));
+    [s.clone(), Flex::float_mul(s, b)]
+}
 
-    fn gate_backward(
-        a: FloatTensor<Self>,
-        s: Option<FloatTensor<Self>>,
-        b: FloatTensor<Self>,
-        dh: FloatTensor<Self>,
-    ) -> GateGradients<Self> {
-        if a.dtype() == DType::F32 {
-            // The graph's node may still hold what was kept; dropping s here frees it before the copies.
-            drop(s);
-            let (mut a, mut b, mut dh) = (contiguous(a), contiguous(b), contiguous(dh));
-            elementwise::gate_backward(a.storage_mut(), b.storage_mut(), dh.storage_mut());
-            return GateGradients { da: a, db: b, h: dh };
-        }
-        by_dtype!(a.dtype(), gate_backward(a, s, b, dh))
+/// h in the place of a, where `a` is not shared.
+pub fn forward(a: FlexTensor, b: FlexTensor) -> FlexTensor {
+    if a.dtype() == DType::F32 {
+        let (mut a, b) = (contiguous(a), contiguous(b));
+        elementwise::gate(a.storage_mut(), numbers(&b));
+        return a;
     }
+    by_dtype!(a.dtype(), gate(a, b))
+}
+
+/// da in the place of a, db in that of b, h in that of dh.
+pub fn backward(a: FlexTensor, b: FlexTensor, dh: FlexTensor) -> [FlexTensor; 3] {
+    if a.dtype() == DType::F32 {
+        let (mut a, mut b, mut dh) = (contiguous(a), contiguous(b), contiguous(dh));
+        elementwise::gate_backward(a.storage_mut(), b.storage_mut(), dh.storage_mut());
+        return [a, b, dh];
+    }
+    by_dtype!(a.dtype(), gate_backward(a, b, dh))
 }
 
 fn sigmoid<F: Float>(a: F) -> F {
     F::one() / (F::one() + (-a).exp())
 }
 
-/// In place, when `a` is not shared.
-fn silu<E: Stored>(a: FloatTensor<Flex>) -> FloatTensor<Flex> {
+fn silu_of<E: Stored>(a: FlexTensor) -> FlexTensor {
     let mut a = contiguous(a);
     a.storage_mut::<E>().par_chunks_mut(CHUNK).for_each(|a| {
         for a in a {
@@ -116,8 +104,7 @@ fn silu<E: Stored>(a: FloatTensor<Flex>) -> FloatTensor<Flex> {
     a
 }
 
-/// h in the place of a, when `a` is not shared.
-fn gate<E: Stored>(a: FloatTensor<Flex>, b: FloatTensor<Flex>) -> FloatTensor<Flex> {
+fn gate<E: Stored>(a: FlexTensor, b: FlexTensor) -> FlexTensor {
     let (mut a, b) = (contiguous(a), contiguous(b));
     a.storage_mut::<E>().par_chunks_mut(CHUNK).zip(b.storage::<E>().par_chunks(CHUNK)).for_each(|(a, b)| {
         for (a, b) in a.iter_mut().zip(b) {
@@ -128,15 +115,7 @@ fn gate<E: Stored>(a: FloatTensor<Flex>, b: FloatTensor<Flex>) -> FloatTensor<Fl
     a
 }
 
-/// da in the place of a, db in that of b, h in that of dh.
-fn gate_backward<E: Stored>(
-    a: FloatTensor<Flex>,
-    s: Option<FloatTensor<Flex>>,
-    b: FloatTensor<Flex>,
-    dh: FloatTensor<Flex>,
-) -> GateGradients<Flex> {
-    // The graph's node may still hold what was kept; dropping s here frees it before the copies.
-    drop(s);
+fn gate_backward<E: Stored>(a: FlexTensor, b: FlexTensor, dh: FlexTensor) -> [FlexTensor; 3] {
     let (mut a, mut b, mut dh) = (contiguous(a), contiguous(b), contiguous(dh));
     let chunks = a
         .storage_mut::<E>()
@@ -153,5 +132,5 @@ fn gate_backward<E: Stored>(
             *dh = E::narrow(s * wide_b);
         }
     });
-    GateGradients { da: a, db: b, h: dh }
+    [a, b, dh]
 }

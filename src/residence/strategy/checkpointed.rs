@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use burn::backend::DispatchTensor;
 use burn::tensor::Tensor;
+use serde::{Deserialize, Serialize};
 
 use super::Movement;
 use crate::ops::checkpoint::checkpoint;
@@ -11,12 +12,30 @@ use crate::ops::function::custom;
 use crate::residence::engine::Pass;
 use crate::residence::leaves::Leaves;
 use crate::residence::offloaded::{Compute, Offloaded};
+use crate::words::Section;
 
-pub struct Checkpointed;
+/// `strategy = "checkpointed"`
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Checkpointed {}
+
+impl Checkpointed {
+    pub const SECTION: Section = Section::of(
+        "offload",
+        "strategy",
+        &["checkpointed"],
+        "As naive, with the general checkpoint operator inside and the moves as operators around it.",
+        &[],
+    );
+}
 
 impl Movement for Checkpointed {
     fn host_waits(&self) -> bool {
         true
+    }
+
+    fn input_stays(&self) -> Option<&'static str> {
+        Some("the general checkpoint operator keeps the input of a block itself")
     }
 
     /// The first operator brings the block in forward and takes its gradients and the block out in backward, the

@@ -2,6 +2,7 @@
 
 use burn::backend::DispatchAutodiffContext;
 use burn::tensor::Tensor;
+use serde::{Deserialize, Serialize};
 
 use super::Movement;
 use crate::ops::checkpoint::differentiate;
@@ -10,8 +11,22 @@ use crate::residence::activations::Input;
 use crate::residence::engine::Pass;
 use crate::residence::leaves::Leaves;
 use crate::residence::offloaded::{Compute, Offloaded};
+use crate::words::Section;
 
-pub struct Function;
+/// `strategy = "function"`
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Function {}
+
+impl Function {
+    pub const SECTION: Section = Section::of(
+        "offload",
+        "strategy",
+        &["function"],
+        "One operator moves, computes and recomputes; the device waits for the copies, not the host.",
+        &[],
+    );
+}
 
 impl Movement for Function {}
 
