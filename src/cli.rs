@@ -6,6 +6,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::commands::SetArgs;
 use crate::commands::generate::GenerateArgs;
+use crate::commands::profile::ProfileArgs;
 use crate::commands::run::RunArgs;
 use crate::device::Target;
 use crate::recipe::Setting;
@@ -25,23 +26,27 @@ pub enum Command {
     /// Run what is missing of a recipe, then write its tables, charts and report
     Run(RunArgs),
     /// Print every cell with its estimated memory and whether it fits
-    Plan(PlanArgs),
+    Plan {
+        /// The recipe (a TOML file)
+        recipe: PathBuf,
+        #[command(flatten)]
+        checked: CheckArgs,
+    },
     /// Check a recipe without running anything
     Check {
         /// Recipes (TOML files)
         #[arg(required = true)]
         recipes: Vec<PathBuf>,
         #[command(flatten)]
-        settings: SetArgs,
-        /// Check for this device, which need not be here: "cuda, 11 GiB, sm_75" or "cpu, 8 GiB"
-        #[arg(long = "for", value_name = "DEVICE")]
-        target: Option<Target>,
+        checked: CheckArgs,
     },
     /// Write tables, charts and report again from the rows of a results folder
     Report {
         /// A results folder such as results/quickstart/cpu-...
         folder: PathBuf,
     },
+    /// Print where the time of a traced step went: by operator beside the least it could take, and by kernel
+    Profile(ProfileArgs),
     /// Compare two results folders cell by cell
     Compare { a: PathBuf, b: PathBuf },
     /// Check this machine's arithmetic against reference values
@@ -78,12 +83,10 @@ pub enum Command {
 }
 
 #[derive(Debug, Args)]
-pub struct PlanArgs {
-    /// The recipe (a TOML file)
-    pub recipe: PathBuf,
+pub struct CheckArgs {
     #[command(flatten)]
     pub settings: SetArgs,
-    /// Plan for this device, which need not be here: "cuda, 11 GiB, sm_75" or "cpu, 8 GiB"
+    /// For this device, which need not be here: "cuda, 11 GiB, sm_75" or "cpu, 8 GiB"
     #[arg(long = "for", value_name = "DEVICE")]
     pub target: Option<Target>,
 }

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use itertools::Itertools;
 use miette::{Result, miette};
 
 use crate::data::Tokenizer;
@@ -116,7 +117,7 @@ impl Text {
     fn show(&self, ids: &[u32]) -> Result<String> {
         match &self.tokenizer {
             Some(tokenizer) => tokenizer.decode(ids).map_err(|e| miette!("{e}")),
-            None => Ok(ids.iter().map(u32::to_string).collect::<Vec<_>>().join(",")),
+            None => Ok(ids.iter().join(",")),
         }
     }
 }

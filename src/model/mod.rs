@@ -21,7 +21,8 @@ use crate::ops::cost::Setting;
 use crate::params::WeightsFrom;
 use crate::params::table::Table;
 use crate::residence::Offloaded;
-use crate::words::key::{DefaultValue, Key, Section, Values};
+use crate::words::values::Values;
+use crate::words::{Key, Section};
 pub use cost::{Operators, Workload};
 
 use config::LanguageModel;
@@ -45,11 +46,9 @@ macro_rules! models {
             pub const LANGUAGE: &[&str] = &[$(<$kind as Family>::KIND),*];
 
             pub const SECTIONS: &[Section] = &[
-                Section::new(
-                    "model",
+                Section::new("model").with(
                     "The network.",
-                    &[Key::method("kind", Values::Kinds, DefaultValue::Required, "Which network.")
-                        .follows(&["model.preset"])],
+                    &[Key::method(Values::Kinds).named("kind", "Which network.").follows(&["model.preset"])],
                 ),
                 config::SECTION,
                 SwigluConfig::SECTION,

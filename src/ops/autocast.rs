@@ -19,6 +19,7 @@ use burn::module::{Param, ParamId};
 use burn::tensor::{DType, Tensor};
 
 use crate::ops::dense::Weight;
+use crate::ops::name::OperatorName;
 use crate::ops::narrow;
 
 thread_local! {
@@ -75,7 +76,10 @@ pub fn weight(parameter: &Param<Tensor<2>>) -> Weight {
     let dtype = region().filter(|dtype| *dtype != stored.dtype());
     let cast = dtype.and_then(|dtype| {
         CASTS.with_borrow_mut(|casts| {
-            let cast = || narrow(stored.clone().inner(), dtype);
+            let cast = || {
+                let _scope = OperatorName::WeightCasts.scope();
+                narrow(stored.clone().inner(), dtype)
+            };
             Some(casts.as_mut()?.entry((parameter.id, dtype)).or_insert_with(cast).clone())
         })
     });

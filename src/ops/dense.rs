@@ -8,6 +8,7 @@ use burn::tensor::{DType, Tensor};
 
 use super::cost::{Cost, Flops, Moment, Setting};
 use super::function::{InputGradients, custom};
+use super::name::OperatorName;
 use super::narrow;
 use super::product::{
     Factor, Fp32Math, Gradient, plain, product, product_bias, product_bias_gradient, transpose,
@@ -120,7 +121,7 @@ pub fn dense(
         Kept::new(Tensor::from_dispatch(x), weight, layout, arithmetic)
     };
     match bias {
-        None => custom([x.into_dispatch(), stored.into_dispatch()], |[x, stored]| {
+        None => custom(OperatorName::Linear, [x.into_dispatch(), stored.into_dispatch()], |[x, stored]| {
             let kept = keep(x, stored);
             (kept.forward(None), move |g, [want_x, want_weight]: [bool; 2]| {
                 let [dx, dweight, _] = kept.backward(g, [want_x, want_weight, false], None);
@@ -129,7 +130,7 @@ pub fn dense(
         }),
         Some(bias) => {
             let inputs = [x.into_dispatch(), stored.into_dispatch(), bias.into_dispatch()];
-            custom(inputs, |[x, stored, bias]| {
+            custom(OperatorName::Linear, inputs, |[x, stored, bias]| {
                 let kept = keep(x, stored);
                 let bias = Tensor::<1>::from_dispatch(bias);
                 let dtype = bias.dtype();
@@ -226,4 +227,5 @@ pub fn cost(setting: &Setting, [inputs, outputs]: [u64; 2], bias: bool, layout: 
         flops: Flops::of_products(2.0 * tokens as f64 * weight.elements as f64),
         ..Cost::new(forward, Moment::highest([dx, dweight]))
     }
+    .named(OperatorName::Linear, setting)
 }

@@ -21,25 +21,27 @@ use burn::tensor::{Float, Tensor};
 use burn_cubecl::Cube;
 
 use super::backend::primitive;
+use super::name::OperatorName;
 
 /// The gradient of each input; `None` where it is not wanted.
 pub type InputGradients<const N: usize> = [Option<DispatchTensor>; N];
 
-/// Runs an operator of `N` inputs. `forward` gets the inputs outside of the graph and returns the
+/// Runs the operator `name` of `N` inputs. `forward` gets the inputs outside of the graph and returns the
 /// result and the backward: from the gradient of the result, and which inputs want theirs, to the
 /// inputs' gradients. A gradient has the dtype of its input.
 pub fn custom<const N: usize, const D: usize, F>(
+    name: OperatorName,
     inputs: [DispatchTensor; N],
     forward: impl FnOnce([DispatchTensor; N]) -> (Tensor<D>, F),
 ) -> Tensor<D>
 where
     F: FnOnce(Tensor<D>, [bool; N]) -> InputGradients<N> + Send + 'static,
 {
-    operator(inputs, true, forward)
+    operator(Some(name), inputs, forward)
 }
 
-/// As [`custom`], of an operator that only hands on what other operators compute: [`observe_gradients`] passes it
-/// over.
+/// As [`custom`], of an operator that only hands on what other operators compute: it has no name, and
+/// [`observe_gradients`] passes it over.
 pub fn relay<const N: usize, const D: usize, F>(
     inputs: [DispatchTensor; N],
     forward: impl FnOnce([DispatchTensor; N]) -> (Tensor<D>, F),
@@ -47,34 +49,35 @@ pub fn relay<const N: usize, const D: usize, F>(
 where
     F: FnOnce(Tensor<D>, [bool; N]) -> InputGradients<N> + Send + 'static,
 {
-    operator(inputs, false, forward)
+    operator(None, inputs, forward)
 }
 
 fn operator<const N: usize, const D: usize, F>(
+    name: Option<OperatorName>,
     inputs: [DispatchTensor; N],
-    observed: bool,
     forward: impl FnOnce([DispatchTensor; N]) -> (Tensor<D>, F),
 ) -> Tensor<D>
 where
     F: FnOnce(Tensor<D>, [bool; N]) -> InputGradients<N> + Send + 'static,
 {
     let Some(tracked) = inputs.iter().find(|t| t.autodiff != DispatchAutodiffContext::Disabled) else {
+        let _scope = name.and_then(OperatorName::scope);
         return forward(inputs).0;
     };
     let DispatchTensorKind::Autodiff(kind) = &tracked.kind else {
         unreachable!("a float tensor with an autodiff context is an autodiff tensor")
     };
     match **kind {
-        DispatchTensorKind::Cube(_) => on::<Cube, N, D, F>(inputs, observed, forward),
-        DispatchTensorKind::Flex(_) => on::<Flex, N, D, F>(inputs, observed, forward),
+        DispatchTensorKind::Cube(_) => on::<Cube, N, D, F>(name, inputs, forward),
+        DispatchTensorKind::Flex(_) => on::<Flex, N, D, F>(name, inputs, forward),
         _ => unreachable!("the runner computes on Flex and CubeCL"),
     }
 }
 
 /// The same on one backend.
 fn on<B, const N: usize, const D: usize, F>(
+    name: Option<OperatorName>,
     inputs: [DispatchTensor; N],
-    observed: bool,
     forward: impl FnOnce([DispatchTensor; N]) -> (Tensor<D>, F),
 ) -> Tensor<D>
 where
@@ -89,7 +92,9 @@ where
     });
     let guards = inputs.each_ref().map(|input| input.node());
     let inner = inputs.map(|input| erase::<B>(input.into_primitive()));
+    let scope = name.and_then(OperatorName::scope);
     let (output, backward) = forward(inner);
+    drop(scope);
     let output = primitive::<B>(output.into_dispatch());
     let output =
         match Backward::<B, N>::prepare::<NoCheckpointing>(Node::<D>, guards).compute_bound().stateful() {
@@ -99,7 +104,7 @@ where
                     backward(Tensor::from_dispatch(gradient), wanted).into()
                 };
                 let backward: ErasedBackward = Box::new(erased);
-                prep.finish(State { backward: Arc::new(Mutex::new(Some(backward))), observed }, output)
+                prep.finish(State { backward: Arc::new(Mutex::new(Some(backward))), name }, output)
             }
             OpsKind::UnTracked(prep) => prep.finish(output),
         };
@@ -127,8 +132,8 @@ type ErasedBackward = Box<dyn FnOnce(DispatchTensor, &[bool]) -> Vec<Option<Disp
 #[derive(Clone)]
 struct State {
     backward: Arc<Mutex<Option<ErasedBackward>>>,
-    /// Whether [`observe_gradients`] sees the gradient it gets.
-    observed: bool,
+    /// `None`: [`observe_gradients`] does not see the gradient it gets.
+    name: Option<OperatorName>,
 }
 
 impl fmt::Debug for State {
@@ -151,14 +156,18 @@ where
     fn backward(self, ops: Ops<State, N>, grads: &mut Gradients, _: &mut Checkpointer) {
         let gradient = erase::<B>(grads.consume::<B>(&ops.node));
         OBSERVER.with_borrow_mut(|observer| {
-            if let Some(seen) = observer.as_mut().filter(|_| ops.state.observed) {
+            if let Some(seen) = observer.as_mut().filter(|_| ops.state.name.is_some()) {
                 seen(gradient.clone());
             }
         });
         let backward = ops.state.backward.lock().expect("no backward panicked").take();
         let backward = backward.expect("a graph is differentiated once");
         let wanted = ops.parents.each_ref().map(Option::is_some);
+        let scope = ops.state.name.and_then(OperatorName::scope);
         let gradients = backward(gradient, &wanted);
+        drop(scope);
+        // Where there is one already, the two are added.
+        let _scope = OperatorName::GradientSums.scope();
         for (parent, gradient) in ops.parents.into_iter().zip(gradients) {
             if let (Some(parent), Some(gradient)) = (parent, gradient) {
                 grads.register::<B>(parent.id, primitive::<B>(gradient));
@@ -183,7 +192,7 @@ mod tests {
 
     /// y = a · b element by element.
     fn product(a: Tensor<1>, b: Tensor<1>) -> Tensor<1> {
-        custom([a.into_dispatch(), b.into_dispatch()], |[a, b]| {
+        custom(OperatorName::Linear, [a.into_dispatch(), b.into_dispatch()], |[a, b]| {
             let (a, b) = (Tensor::<1>::from_dispatch(a), Tensor::<1>::from_dispatch(b));
             (a.clone() * b.clone(), move |g: Tensor<1>, [want_a, want_b]| {
                 [want_a.then(|| (g.clone() * b).into_dispatch()), want_b.then(|| (g * a).into_dispatch())]

@@ -17,6 +17,7 @@ use super::cost::{Cost, Moment, Setting};
 use super::cpu;
 use super::function::{InputGradients, custom};
 use super::kernels::norm as kernels;
+use super::name::OperatorName;
 use super::{Operator, narrow, wide};
 
 /// y [tokens, hidden] of dtype `out` from x [tokens, hidden], weight and bias [hidden]: LayerNorm, or RMSNorm where
@@ -30,6 +31,7 @@ pub fn norm(
     operator: Operator,
 ) -> Tensor<2> {
     if operator == Operator::Plain {
+        let _scope = OperatorName::Norm.scope();
         return formula(x, weight, bias, epsilon, out).0;
     }
     let (x, weight) = (x.into_dispatch(), weight.into_dispatch());
@@ -37,14 +39,14 @@ pub fn norm(
         Kept::forward(Tensor::from_dispatch(x), Tensor::from_dispatch(weight), bias, epsilon, out)
     };
     match bias {
-        None => custom([x, weight], |[x, weight]| {
+        None => custom(OperatorName::Norm, [x, weight], |[x, weight]| {
             let (y, kept) = forward(x, weight, None);
             (y, move |g: Tensor<2>, _| {
                 let [dx, dweight, _] = kept.backward(g);
                 [dx, dweight]
             })
         }),
-        Some(bias) => custom([x, weight, bias.into_dispatch()], |[x, weight, bias]| {
+        Some(bias) => custom(OperatorName::Norm, [x, weight, bias.into_dispatch()], |[x, weight, bias]| {
             let (y, kept) = forward(x, weight, Some(Tensor::from_dispatch(bias)));
             (y, move |g: Tensor<2>, _| kept.backward(g))
         }),
@@ -188,4 +190,5 @@ pub fn cost(setting: &Setting, columns: u64, numbers: u64) -> Cost {
         gradients: parameters * stored,
         ..Cost::new(Moment::workspace(forward), Moment::workspace(backward))
     }
+    .named(OperatorName::Norm, setting)
 }

@@ -12,6 +12,7 @@ use burn::tensor::{DType, Tensor};
 
 use super::backend::{cube, on_cuda, uncube};
 use super::function::custom;
+use super::name::OperatorName;
 use super::narrow;
 use crate::device::cuda::{self, Output};
 pub use crate::device::cuda::{Fp32Math, Gradient};
@@ -219,13 +220,18 @@ fn composed<const D: usize>(lhs: Factor<D>, rhs: Factor<D>, dtype: DType) -> Ten
     if has_kernel { cpu::product(lhs, rhs, None) } else { lhs.matmul(rhs) }
 }
 
-/// lhs · rhs inside of the graph, for operators composed of Burn's own: a node of its own, with the same products as
-/// the operators with hand-written backward take. The CPU's in other types than fp32 is Burn's.
-pub fn composed_product<const D: usize>(lhs: Tensor<D>, rhs: Tensor<D>, math: Fp32Math) -> Tensor<D> {
+/// lhs · rhs inside of the graph, for the operator `name` composed of Burn's own: a node of its own, with the same
+/// products as the operators with hand-written backward take. The CPU's in other types than fp32 is Burn's.
+pub fn composed_product<const D: usize>(
+    name: OperatorName,
+    lhs: Tensor<D>,
+    rhs: Tensor<D>,
+    math: Fp32Math,
+) -> Tensor<D> {
     if !on_cuda(&lhs) && lhs.dtype() != DType::F32 {
         return lhs.matmul(rhs);
     }
-    custom([lhs.into_dispatch(), rhs.into_dispatch()], |inputs| {
+    custom(name, [lhs.into_dispatch(), rhs.into_dispatch()], |inputs| {
         let [lhs, rhs] = inputs.map(Tensor::<D>::from_dispatch);
         let dtype = lhs.dtype();
         let result = product(plain(lhs.clone()), plain(rhs.clone()), dtype, math);

@@ -9,11 +9,13 @@ use crate::ops::backend::{cube, on_cuda, uncube};
 use crate::ops::cpu;
 use crate::ops::kernels::adamw::{AdamWStep, adamw};
 use crate::ops::{narrow, wide};
-use crate::words::key::{FRACTION, NON_NEGATIVE, POSITIVE, section};
-use crate::words::values;
+use crate::words::key::DefaultValue::Number;
+use crate::words::section::section;
+use crate::words::values::{FRACTION, NON_NEGATIVE, POSITIVE};
+use crate::words::{Key, Section};
 
 section! {
-    /// `{ kind = "adamw", lr = 1e-3 }`, with PyTorch's defaults (Burn's differ: epsilon 1e-5, weight decay 1e-4).
+    /// AdamW (Loshchilov and Hutter 2019), as `torch.optim.AdamW`.
     ///
     /// ```text
     /// p ← p (1 − lr · weight_decay)
@@ -21,14 +23,24 @@ section! {
     /// v ← beta_2 v + (1 − beta_2) g²
     /// p ← p − lr / (1 − beta_1ᵗ) · m / (√v / √(1 − beta_2ᵗ) + epsilon)
     /// ```
-    pub struct AdamW, "train.optimizer", "adamw",
-        "AdamW (Loshchilov and Hutter 2019), as `torch.optim.AdamW`." {
-        lr: f64 as "values::positive" = Number(1e-3), POSITIVE, "Learning rate.";
-        beta_1: f64 as "values::fraction" = Number(0.9), FRACTION, "Decay of the mean of gradients.";
-        beta_2: f64 as "values::fraction" = Number(0.999), FRACTION, "Decay of the mean of squared gradients.";
-        epsilon: f64 as "values::positive" = Number(1e-8), POSITIVE, "Added to the root of the mean square.";
-        weight_decay: f64 as "values::non_negative" = Number(1e-2), NON_NEGATIVE,
-            "Times the learning rate: the share of a parameter that a step takes off.";
+    pub struct AdamW: Section::of("train.optimizer", "kind", &["adamw"]) => {
+        /// Learning rate.
+        pub lr: f64 = Key::method(POSITIVE).default(Number(1e-3)),
+        /// Decay of the mean of gradients.
+        pub beta_1: f64 = Key::method(FRACTION).default(Number(0.9)),
+        /// Decay of the mean of squared gradients.
+        pub beta_2: f64 = Key::method(FRACTION).default(Number(0.999)),
+        /// Added to the root of the mean square.
+        pub epsilon: f64 = Key::method(POSITIVE).default(Number(1e-8)),
+        /// Times the learning rate: the share of a parameter that a step takes off.
+        pub weight_decay: f64 = Key::method(NON_NEGATIVE).default(Number(1e-2)),
+    }
+}
+
+/// PyTorch's defaults (Burn's differ: epsilon 1e-5, weight decay 1e-4).
+impl Default for AdamW {
+    fn default() -> Self {
+        Self::SECTION.defaults()
     }
 }
 

@@ -22,7 +22,10 @@ pub use sgd::Sgd;
 
 use crate::device::DeviceId;
 use crate::ops::wide;
-use crate::words::key::{DefaultValue::Word, Key, Section, Values, kinds};
+use crate::words::key::DefaultValue::Word;
+use crate::words::section::{kinds, section};
+use crate::words::values::Values;
+use crate::words::{Key, Section};
 use host::{HostOptimizer, HostRule, Work};
 
 kinds! {
@@ -48,19 +51,10 @@ impl<R: Rule + Clone + 'static> Updates for R {
     }
 }
 
-/// A step is forward and backward alone.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct NoUpdate {}
-
-impl NoUpdate {
-    pub const SECTION: Section = Section::of(
-        "train.optimizer",
-        "kind",
-        &["none"],
-        "No update: a step is forward and backward alone.",
-        &[],
-    );
+section! {
+    /// No update: a step is forward and backward alone.
+    #[derive(Copy, Default)]
+    pub struct NoUpdate: Section::of("train.optimizer", "kind", &["none"]) => {}
 }
 
 impl Updates for NoUpdate {
@@ -76,10 +70,9 @@ impl Default for OptimizerConfig {
 }
 
 impl OptimizerConfig {
-    pub const KEY: Section = Section::new(
-        "train.optimizer",
+    pub const KEY: Section = Section::new("train.optimizer").with(
         "What updates the weights.",
-        &[Key::method("kind", Values::Kinds, Word("none"), "Which optimizer.")],
+        &[Key::method(Values::Kinds).named("kind", "Which optimizer.").default(Word("none"))],
     );
 
     /// Bytes that the optimizer keeps between steps of so many parameters.

@@ -7,23 +7,32 @@ use crate::ops::backend::{cube, on_cuda, uncube};
 use crate::ops::cpu;
 use crate::ops::kernels::sgd::{SgdStep, sgd};
 use crate::ops::{narrow, wide};
-use crate::words::key::{FRACTION, NON_NEGATIVE, POSITIVE, section};
-use crate::words::values;
+use crate::words::key::DefaultValue::Number;
+use crate::words::section::section;
+use crate::words::values::{FRACTION, NON_NEGATIVE, POSITIVE};
+use crate::words::{Key, Section};
 
 section! {
-    /// `{ kind = "sgd", lr = 0.1, momentum = 0.9 }`
+    /// Stochastic gradient descent, as `torch.optim.SGD`.
     ///
     /// ```text
     /// g ← g + weight_decay · p
     /// m ← momentum · m + g          (m = 0 before the first step; without momentum m = g)
     /// p ← p − lr · m
     /// ```
-    pub struct Sgd, "train.optimizer", "sgd", "Stochastic gradient descent, as `torch.optim.SGD`." {
-        lr: f64 as "values::positive" = Number(1e-3), POSITIVE, "Learning rate.";
-        momentum: f64 as "values::fraction" = Number(0.0), FRACTION,
-            "Decay of the sum of gradients; 0: none is kept.";
-        weight_decay: f64 as "values::non_negative" = Number(0.0), NON_NEGATIVE,
-            "Times the parameter, added to its gradient.";
+    pub struct Sgd: Section::of("train.optimizer", "kind", &["sgd"]) => {
+        /// Learning rate.
+        pub lr: f64 = Key::method(POSITIVE).default(Number(1e-3)),
+        /// Decay of the sum of gradients; 0: none is kept.
+        pub momentum: f64 = Key::method(FRACTION).default(Number(0.0)),
+        /// Times the parameter, added to its gradient.
+        pub weight_decay: f64 = Key::method(NON_NEGATIVE).default(Number(0.0)),
+    }
+}
+
+impl Default for Sgd {
+    fn default() -> Self {
+        Self::SECTION.defaults()
     }
 }
 

@@ -49,6 +49,6 @@ mod tests {
         assert!(reason.starts_with("steps 2 to 21 were all skipped"), "{reason}");
         assert!(reason.contains("smaller precision.scaler.scale"), "{reason}");
         // A dynamic scale of that size has some way to go.
-        assert_eq!(collapse(&ScalerConfig::Dynamic(DynamicGradScaler::default()), &reports), None);
+        assert_eq!(collapse(&ScalerConfig::Dynamic(DynamicGradScaler::SECTION.defaults()), &reports), None);
     }
 }

@@ -9,8 +9,10 @@ use burn::tensor::{DType, Device, Tensor};
 use serde::{Deserialize, Serialize};
 
 use crate::optim::{Kept, Visit, clip_factor};
-use crate::words::key::{COUNT, DefaultValue, Key, POSITIVE, Section, Values, section};
-use crate::words::{Rule, values};
+use crate::words::key::DefaultValue::{Nothing, Number, Whole};
+use crate::words::section::section;
+use crate::words::values::{COUNT, POSITIVE, Values};
+use crate::words::{Key, Rule, Section};
 
 /// The least that a scale backs off to, fp16's smallest normal number: gradients that still overflow
 /// are not the scale's fault.
@@ -25,33 +27,40 @@ pub enum ScalerConfig {
 }
 
 section! {
+    /// One scale for the whole run.
     #[derive(Copy)]
-    pub struct StaticGradScaler, "precision.scaler", "static", "One scale for the whole run." {
-        scale: f64 as "values::positive" = Number(65536.0), Values::Scale, "What the loss is multiplied by.";
+    pub struct StaticGradScaler: Section::of("precision.scaler", "kind", &["static"]) => {
+        /// What the loss is multiplied by.
+        pub scale: f64 = Key::method(Values::Scale).default(Number(65536.0)),
     }
 }
 
 section! {
-    /// A scale that follows the gradients: times `backoff_factor` after a step that was skipped, times
-    /// `growth_factor` after `growth_interval` steps in a row that were not.
+    /// A scale that follows the gradients, as `torch.amp.GradScaler`.
+    ///
+    /// Times `backoff_factor` after a step that was skipped, times `growth_factor` after `growth_interval` steps in a
+    /// row that were not.
     #[derive(Copy)]
-    pub struct DynamicGradScaler, "precision.scaler", "dynamic",
-        "A scale that follows the gradients, as `torch.amp.GradScaler`." {
-        init_scale: f64 as "values::positive" = Number(65536.0), Values::Scale, "The scale of the first step.",
-            reads(&[("", "from {}")]);
-        growth_factor: f64 as "values::positive" = Number(2.0), POSITIVE, "What the scale grows by; above 1.";
-        backoff_factor: f64 as "values::positive" = Number(0.5), POSITIVE,
-            "What the scale is multiplied by after a step that was skipped; below 1.";
-        growth_interval: usize as "values::count" = Whole(2000), COUNT, "Steps without overflow before it grows.";
+    pub struct DynamicGradScaler: Section::of("precision.scaler", "kind", &["dynamic"]) => {
+        /// The scale of the first step.
+        pub init_scale: f64 =
+            Key::method(Values::Scale).default(Number(65536.0)).reads(&[("", "from {}")]),
+        /// What the scale grows by; above 1.
+        pub growth_factor: f64 = Key::method(POSITIVE).default(Number(2.0)),
+        /// What the scale is multiplied by after a step that was skipped; below 1.
+        pub backoff_factor: f64 = Key::method(POSITIVE).default(Number(0.5)),
+        /// Steps without overflow before it grows.
+        pub growth_interval: usize = Key::method(COUNT).default(Whole(2000)),
     }
 }
 
 impl ScalerConfig {
     pub const SECTIONS: &[Section] = &[
-        Section::new(
-            "precision.scaler",
+        Section::new("precision.scaler").with(
             "Multiplies the loss, so that small gradients do not vanish in fp16; without it nothing does.",
-            &[Key::method("kind", Values::Kinds, DefaultValue::Nothing, "Which gradient scaler.")
+            &[Key::method(Values::Kinds)
+                .named("kind", "Which gradient scaler.")
+                .default(Nothing)
                 .reads(&[("", "{} scale")])],
         ),
         StaticGradScaler::SECTION,
@@ -195,7 +204,11 @@ mod tests {
 
     #[test]
     fn a_scale_stays_within_what_fp32_and_fp16_can_tell() {
-        let config = DynamicGradScaler { init_scale: 2e38, growth_interval: 1, ..Default::default() };
+        let config = DynamicGradScaler {
+            init_scale: 2e38,
+            growth_interval: 1,
+            ..DynamicGradScaler::SECTION.defaults()
+        };
         let mut scaler = GradScaler::new(ScalerConfig::Dynamic(config), &Device::flex());
         scaler.update(number(1.0));
         assert_eq!(scaler.scale().into_scalar::<f32>(), 2e38, "twice as much is infinite");

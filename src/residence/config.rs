@@ -4,18 +4,23 @@ use serde::{Deserialize, Serialize};
 
 use super::strategy::Strategy;
 use crate::device::DeviceId;
-use crate::words::Rule;
-use crate::words::key::{DefaultValue::Word, Key, Section, Values};
+use crate::words::key::DefaultValue::Word;
+use crate::words::section::section;
+use crate::words::values::Values;
+use crate::words::{Key, Rule, Section};
 
-/// `[offload]`
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Offload {
-    pub strategy: Strategy,
-    /// Where each block's input waits for backward.
-    pub activations: Memory,
-    /// Where AdamW runs, with fp32 master weights and moments beside it.
-    pub optimizer: Memory,
+section! {
+    /// Where the weights and gradients of transformer blocks live.
+    #[derive(Copy, Default, Eq)]
+    pub struct Offload: Section::new("offload") => {
+        /// How blocks come to the device and leave it.
+        pub strategy: Strategy =
+            Key::method(Values::Kinds).default(Word("none")).reads(&[("none", "no offload")]),
+        /// Where each block's input waits for backward.
+        pub activations: Memory = MEMORY.reads(&[("", "activations on {}")]),
+        /// Where AdamW runs, with its fp32 master weights and moments.
+        pub optimizer: Memory = MEMORY.reads(&[("", "optimizer on {}")]),
+    }
 }
 
 /// Where the blocks of a network live, and what their gradients are for.
@@ -36,40 +41,9 @@ pub enum Memory {
     Host,
 }
 
-const MEMORY: Values = Values::Words(&["device", "host"]);
+const MEMORY: Key = Key::method(Values::Words(&["device", "host"])).default(Word("device")).tacit();
 
 impl Offload {
-    /// The keys that go with every strategy.
-    pub const SECTION: Section = Section::new(
-        "offload",
-        "Where the weights and gradients of transformer blocks live.",
-        &[
-            Key::method(
-                "strategy",
-                Values::Kinds,
-                Word("none"),
-                "How blocks come to the device and leave it.",
-            )
-            .reads(&[("none", "no offload")]),
-            Key::method(
-                "activations",
-                MEMORY,
-                Word("device"),
-                "Where each block's input waits for backward.",
-            )
-            .reads(&[("", "activations on {}")])
-            .tacit(),
-            Key::method(
-                "optimizer",
-                MEMORY,
-                Word("device"),
-                "Where AdamW runs, with its fp32 master weights and moments.",
-            )
-            .reads(&[("", "optimizer on {}")])
-            .tacit(),
-        ],
-    );
-
     pub fn of(strategy: Strategy) -> Self {
         Self { strategy, ..Self::default() }
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::device::DeviceId;
 use crate::measure::{Evaluation, Loading, Measured, Measurement, Samples};
 use crate::measure::{GradientHistogram, ScalerRecord};
-use crate::ops::Operator;
+use crate::ops::{Operator, attention};
 use crate::optim::OptimizerConfig;
 use crate::recipe::Cell;
 
@@ -49,7 +49,7 @@ pub fn measurement(cell: &Cell, outcome: Outcome) -> Measurement {
         tokens_per_second,
         run_seconds: loading.is_none().then_some(run_seconds),
         flops_per_second,
-        optimizer: (!matches!(cell.train.optimizer, OptimizerConfig::None(_))).then_some(optimizer),
+        optimizer: cell.train.optimizer.rule().map(|_| optimizer),
         host_update: (!host_updates.is_empty()).then(|| Samples::new(host_updates)),
         forward,
         backward,
@@ -85,6 +85,10 @@ fn paths(cell: &Cell) -> BTreeMap<String, String> {
             Operator::Plain => "composed of Burn's operators",
         };
         paths.insert(name.into(), way.into());
+    }
+    if let Some(shape) = cell.model.decoder() {
+        let way = attention::path(cell.device_id(), cell.precision.compute, &cell.ops, shape.head_dim);
+        paths.insert("attention".into(), way);
     }
     if cell.offload.moves() {
         let slots = match cell.train.optimizer {

@@ -13,7 +13,7 @@ use crate::measure::{Load, Loading, Measured, Measurement, Meter, Stop, diverged
 use crate::model::{Kind, on_model};
 use crate::params::save::check_free;
 use crate::precision::collapse;
-use crate::recipe::{Cell, Folders, Length};
+use crate::recipe::{Cell, Folders};
 use crate::words::files::write_folder;
 use crate::words::refusal::refuse;
 
@@ -64,10 +64,8 @@ fn run<K: Kind<Network: Build>>(
     // On a GPU what preparation needs is not the cell's: the limit comes after it.
     let early = (id == DeviceId::Cpu).then(limit);
 
-    let steps = match cell.measure.length {
-        Length::Steps(steps) => steps,
-        Length::Epochs(epochs) => feed.of_epochs(epochs).expect("checked: there are samples"),
-    };
+    let steps = cell.measure.steps.or_else(|| feed.of_epochs(cell.measure.epochs?));
+    let steps = steps.expect("checked: there are steps, or epochs of samples");
     let total = cell.measure.warmup + steps;
     let mut training = Training::<K::Network>::new(&start, feed, total);
     on_step(0, total);

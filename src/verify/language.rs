@@ -11,7 +11,7 @@ use super::check::Comparison;
 use super::reference::{CONTINUATION, Reference};
 use super::settings::{Variant, quoted, variants};
 use super::updates::{self, Observed, STEPS};
-use super::{Check, Golden, Kind, Options, Outcome, Tolerance, Values};
+use super::{Check, Golden, Kind, Options, Outcome, ReferenceTensor, Tolerance};
 use crate::model::config::{LanguageModel, from_hugging_face};
 use crate::model::families::Family;
 use crate::model::generate::{Choice, Request, generate};
@@ -169,7 +169,7 @@ fn logits<F: Family>(network: &Decoder<F>, cell: &Cell, reference: &Reference) -
 
 /// Every gradient that the reference holds under `prefix`; one that we do not have fails.
 fn gradients(prefix: &str, ours: &Named, golden: &Golden, comparison: Comparison) -> Vec<Check> {
-    let compare = |(parameter, reference): (&str, &Values)| {
+    let compare = |(parameter, reference): (&str, &ReferenceTensor)| {
         let name = format!("{prefix}.{parameter}");
         match find(ours, parameter) {
             Some(ours) => comparison.check(&name, Kind::ModelGradient, ours, reference),
@@ -258,7 +258,7 @@ fn after_updates<F: Family>(
                 );
                 let after_steps = training.parameters();
                 let ours = Changes { before, after: after_steps, last: &observed.gradients[1] };
-                let change = |(parameter, reference): (&str, &Values)| {
+                let change = |(parameter, reference): (&str, &ReferenceTensor)| {
                     let name = format!("{after}.{parameter}");
                     match ours.compare(parameter, reference, golden, comparison) {
                         Ok(difference) => Check { name, outcome: Outcome::Compared(difference) },

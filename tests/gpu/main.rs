@@ -5,6 +5,7 @@
 //! cargo test --release --test gpu -- --ignored --test-threads 1
 //! ```
 
+mod attention;
 mod host_optimizer;
 mod kernels;
 mod limits;
@@ -14,6 +15,7 @@ mod offload;
 mod operator;
 mod precision;
 mod products;
+mod profile;
 mod reference;
 mod stack;
 mod store;

@@ -66,10 +66,11 @@ impl ConfigFile {
     pub fn read(folder: &Path) -> Result<Self, String> {
         let path = folder.join("config.json");
         let text = std::fs::read_to_string(&path).map_err(|e| {
-            format!(
-                "cannot read {}: {e}; name a folder that holds config.json and *.safetensors",
-                path.display()
-            )
+            let hint = match folder.join("adapter_config.json").exists() {
+                true => "the folder holds an adapter without its model: name the model's own folder",
+                false => "name a folder that holds config.json and *.safetensors",
+            };
+            format!("cannot read {}: {e}; {hint}", path.display())
         })?;
         Self::parse(&text).map_err(|e| format!("{} is not a JSON object: {e}", path.display()))
     }
@@ -106,14 +107,13 @@ impl ConfigFile {
     pub fn written<F: Family>(&self) -> Result<Map<String, Value>, String> {
         self.only("quantization_config", Value::Null)?;
         let mut written = Map::new();
-        for (Key { name: key, .. }, in_file) in keys_of::<F>() {
+        for (Key { name: key, values, .. }, in_file) in keys_of::<F>() {
             let Some(value) = self.get(in_file) else { continue };
+            let read = values.check(value).and_then(|()| serde_json::from_value(json!({ *key: value })));
             let keys: F::Keys =
-                serde_json::from_value(json!({ *key: value })).map_err(|e: serde_json::Error| {
-                    match e.to_string().split_once(", expected ") {
-                        Some((_, expected)) => wrong_type(in_file, value, expected),
-                        None => format!("{in_file} {e}"),
-                    }
+                read.map_err(|e: serde_json::Error| match e.to_string().split_once(", expected ") {
+                    Some((_, expected)) => wrong_type(in_file, value, expected),
+                    None => format!("{in_file} {e}"),
                 })?;
             written.extend(present(&keys));
         }

@@ -10,29 +10,29 @@ mod tests;
 pub use hugging_face::{ConfigFile, from_hugging_face, to_hugging_face};
 pub use section::{LanguageModel, SECTION, method, size, tied};
 
-/// Declares a family's dimensions once, each with how it is read, its name in `config.json` (empty where it is not
-/// there) and its key in the recipe, less the name: the resolved ones, and the keys as written, each absent or present.
+/// Declares a family's dimensions once, each as a key of the recipe and with its name in `config.json` (empty where it is not there): the resolved
+/// ones, and the keys as written, each absent or present.
 macro_rules! dimensions {
     ($(#[$about:meta])* $config:ident, $keys:ident {
-        $( $key:ident: $type:ty $(as $read:literal)? = $in_file:literal,
-            $make:ident($($given:tt)*) $(.$how:ident($($with:tt)*))*; )*
+        $( $(#[$($doc:tt)*])* $key:ident: $type:ty = $is:expr, $in_file:literal; )*
     }) => {
         $(#[$about])*
         #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
-        pub struct $config { $( pub $key: $type, )* }
+        pub struct $config { $( $(#[$($doc)*])* pub $key: $type, )* }
 
         /// The keys of `[model]` as written; the first two are those of every language model.
         #[derive(Clone, Debug, Default, serde::Serialize, serde::Deserialize)]
-        #[serde(deny_unknown_fields, default)]
+        #[serde(deny_unknown_fields)]
         pub struct $keys {
             pub preset: Option<String>,
             pub weights: Option<$crate::params::WeightsFrom>,
-            $( $(#[serde(deserialize_with = $read)])? pub $key: Option<$type>, )*
+            $( pub $key: Option<$type>, )*
         }
 
         impl $keys {
-            const KEYS: &'static [$crate::words::Key] =
-                &[$( $make(stringify!($key), $($given)*) $(.$how($($with)*))*, )*];
+            const KEYS: &'static [$crate::words::Key] = &[$(
+                $is.named(stringify!($key), $crate::words::section::first_paragraph!([] $(#[$($doc)*])*)),
+            )*];
             const IN_FILE: &'static [&'static str] = &[$( $in_file, )*];
         }
     };

@@ -18,8 +18,9 @@ use crate::params::WeightsFrom;
 use crate::params::source::Source;
 use crate::params::table::{Group, Table, Tuning};
 use crate::residence::Placement;
-use crate::words::key::{DefaultValue, Key, Section, Values};
-use crate::words::nearest;
+use crate::words::key::DefaultValue;
+use crate::words::values::Values;
+use crate::words::{Key, Section, nearest};
 
 /// `[model] kind = "qwen2" | "llama" | "gpt2"`, resolved. It serialises as all of its dimensions,
 /// and deserialises from those as well as from what a user types.
@@ -33,43 +34,38 @@ pub struct LanguageModel<F: Family> {
 }
 
 /// The keys that every language model has.
-pub const SECTION: Section = Section::of(
-    "model",
-    "kind",
-    Model::LANGUAGE,
+pub const SECTION: Section = Section::of("model", "kind", Model::LANGUAGE).with(
     "A language model: a published one by its `preset`, one in a folder, or of the sizes that are written.",
     &[
-        Key::size(
-            "preset",
-            Values::Text,
-            DefaultValue::Nothing,
-            "A published model: its sizes, which others may override.",
-        )
-        .without("no preset"),
-        Key::method(
-            "weights",
-            Values::Path(&["random"]),
-            DefaultValue::Word("random"),
-            "Drawn from the seed, or a Hugging Face folder, whose config.json then gives the sizes.",
-        )
-        .reads(&[("", "{} weights")]),
+        Key::size(Values::Text)
+            .named("preset", "A published model: its sizes, which others may override.")
+            .default(DefaultValue::Nothing)
+            .without("no preset"),
+        Key::method(Values::Path(&["random"]))
+            .named(
+                "weights",
+                "Drawn from the seed, or a Hugging Face folder, whose config.json then gives the sizes.",
+            )
+            .default(DefaultValue::Word("random"))
+            .reads(&[("", "{} weights")]),
     ],
 );
 
 /// A size of a language model, which a preset decides where it is not written.
-pub const fn size(name: &'static str, values: Values, default: DefaultValue, doc: &'static str) -> Key {
-    Key::size(name, values, default, doc).follows(&["model.preset"])
+pub const fn size(values: Values) -> Key {
+    Key::size(values).follows(&["model.preset"])
 }
 
 /// The same of a way of computing.
-pub const fn method(name: &'static str, values: Values, default: DefaultValue, doc: &'static str) -> Key {
-    Key::method(name, values, default, doc).follows(&["model.preset"])
+pub const fn method(values: Values) -> Key {
+    Key::method(values).follows(&["model.preset"])
 }
 
 /// Whether the head is the embedding.
-pub const fn tied(name: &'static str, default: DefaultValue) -> Key {
-    method(name, Values::Bool, default, "Whether the output projection is the embedding.")
+pub const fn tied(default: bool) -> Key {
+    Key::flag(default)
         .reads(&[("true", "tied embeddings"), ("", "untied embeddings")])
+        .follows(&["model.preset"])
 }
 
 impl<F: Family> Kind for LanguageModel<F> {

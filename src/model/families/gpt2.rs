@@ -20,37 +20,36 @@ use crate::ops::gelu::{self, gelu};
 use crate::ops::residual::residual;
 use crate::ops::{cross_entropy, embedding, norm};
 use crate::params::source::Source;
-use crate::words::key::{COUNT, DefaultValue, LAYERS, POSITIVE, Section, Values};
-use crate::words::values;
+use crate::words::Section;
+use crate::words::key::DefaultValue::{Depends, Number, Whole, Word};
+use crate::words::values::{COUNT, LAYERS, POSITIVE, Values};
 
 dimensions! {
     /// Dimensions of a GPT-2 decoder.
     Gpt2Config, Gpt2Keys {
-        hidden_size: usize as "values::count" = "n_embd",
-            size(COUNT, DefaultValue::Required, "Columns of the residual stream.");
-        intermediate_size: usize as "values::count" = "n_inner",
-            size(COUNT, DefaultValue::Depends("4 x hidden_size"), "Columns inside the MLP.");
-        num_hidden_layers: usize as "values::layers" = "n_layer",
-            size(LAYERS, DefaultValue::Required, "Transformer blocks.").called("layers");
-        num_attention_heads: usize as "values::count" = "n_head",
-            size(COUNT, DefaultValue::Required, "Heads.").called("heads");
-        vocab_size: usize as "values::count" = "vocab_size",
-            size(COUNT, DefaultValue::Required, "Rows of the token embedding.")
-                .called("vocabulary")
-                .follows(&["model.preset", "data.vocab_size"]);
-        max_position_embeddings: usize as "values::count" = "n_positions",
-            size(COUNT, DefaultValue::Whole(1024), "Longest sequence, in tokens.").called("longest sequence");
-        layer_norm_eps: f64 as "values::positive" = "layer_norm_epsilon",
-            size(POSITIVE, DefaultValue::Number(1e-5), "Added to the variance before its root.");
-        positions: LearnedOrSinusoidal = "",
-            method(
-                Values::Words(&["learned", "sinusoidal"]),
-                DefaultValue::Word("learned"),
-                "Vectors that mark a token's position: parameters, or fixed sines and cosines."
-            )
-            .reads(&[("", "{} positions")]);
-        tie_word_embeddings: bool = "tie_word_embeddings",
-            tied(DefaultValue::Bool(true));
+        /// Columns of the residual stream.
+        hidden_size: usize = size(COUNT), "n_embd";
+        /// Columns inside the MLP.
+        intermediate_size: usize = size(COUNT).default(Depends("4 x hidden_size")), "n_inner";
+        /// Transformer blocks.
+        num_hidden_layers: usize = size(LAYERS).called("layers"), "n_layer";
+        /// Heads.
+        num_attention_heads: usize = size(COUNT).called("heads"), "n_head";
+        /// Rows of the token embedding.
+        vocab_size: usize =
+            size(COUNT).called("vocabulary").follows(&["model.preset", "data.vocab_size"]), "vocab_size";
+        /// Longest sequence, in tokens.
+        max_position_embeddings: usize =
+            size(COUNT).default(Whole(1024)).called("longest sequence"), "n_positions";
+        /// Added to the variance before its root.
+        layer_norm_eps: f64 = size(POSITIVE).default(Number(1e-5)), "layer_norm_epsilon";
+        /// Vectors that mark a token's position: parameters, or fixed sines and cosines.
+        positions: LearnedOrSinusoidal =
+            method(Values::Words(&["learned", "sinusoidal"]))
+                .default(Word("learned"))
+                .reads(&[("", "{} positions")]), "";
+        /// Whether the output projection is the embedding.
+        tie_word_embeddings: bool = tied(true), "tie_word_embeddings";
     }
 }
 
@@ -78,10 +77,7 @@ impl Family for Gpt2 {
         ("gpt2-xl", include_str!("presets/gpt2-xl.json")),
     ];
 
-    const SECTION: Section = Section::of(
-        "model",
-        "kind",
-        &["gpt2"],
+    const SECTION: Section = Section::of("model", "kind", &["gpt2"]).with(
         "LayerNorm, absolute positions, multi-head attention with biases and a GELU MLP.",
         Gpt2Keys::KEYS,
     );
@@ -241,7 +237,7 @@ impl Block for Layer {
         let Context { computation, heads, mask, .. } = context;
         let qkv = self.attn.c_attn.forward(self.ln_1.forward(x.clone(), computation), computation);
         let o = if cache.is_none() {
-            attention_packed(qkv, *heads, mask, computation.arithmetic, computation.ops.attention)
+            attention_packed(qkv, *heads, mask, computation.arithmetic, (&computation.ops).into())
         } else {
             let hidden = x.dims()[1];
             attend([0, 1, 2].map(|part| qkv.clone().narrow(1, part * hidden, hidden)), context, cache)

@@ -21,51 +21,41 @@ use crate::ops::rope::{self, rope};
 use crate::ops::swiglu::{self, swiglu};
 use crate::ops::{cross_entropy, embedding, norm};
 use crate::params::source::Source;
-use crate::words::key::{COUNT, DefaultValue, LAYERS, POSITIVE, Section, Values};
-use crate::words::values;
+use crate::words::Section;
+use crate::words::key::DefaultValue::{Depends, Number};
+use crate::words::values::{COUNT, LAYERS, POSITIVE, Values};
 
 dimensions! {
     /// Dimensions of a Llama-like decoder.
     LlamaConfig, LlamaKeys {
-        hidden_size: usize as "values::count" = "hidden_size",
-            size(COUNT, DefaultValue::Required, "Columns of the residual stream.");
-        intermediate_size: usize as "values::count" = "intermediate_size",
-            size(COUNT, DefaultValue::Required, "Columns inside the MLP.");
-        num_hidden_layers: usize as "values::layers" = "num_hidden_layers",
-            size(LAYERS, DefaultValue::Required, "Transformer blocks.").called("layers");
-        num_attention_heads: usize as "values::count" = "num_attention_heads",
-            size(COUNT, DefaultValue::Required, "Query heads.").called("heads");
-        num_key_value_heads: usize as "values::count" = "num_key_value_heads",
-            size(
-                COUNT,
-                DefaultValue::Depends("num_attention_heads"),
-                "Key and value heads; a divisor of the query heads."
-            );
-        head_dim: usize as "values::count" = "head_dim",
-            size(
-                COUNT,
-                DefaultValue::Depends("hidden_size / num_attention_heads"),
-                "Elements of one head; even."
-            );
-        vocab_size: usize as "values::count" = "vocab_size",
-            size(COUNT, DefaultValue::Required, "Rows of the embedding.")
-                .called("vocabulary")
-                .follows(&["model.preset", "data.vocab_size"]);
-        max_position_embeddings: usize as "values::count" = "max_position_embeddings",
-            size(COUNT, DefaultValue::Depends("32768 of qwen2, 2048 of llama"), "Longest sequence, in tokens.")
-                .called("longest sequence");
-        rope_theta: f64 as "values::positive" = "",
-            size(POSITIVE, DefaultValue::Number(10_000.0), "Base of the rotary wavelengths.");
-        rms_norm_eps: f64 as "values::positive" = "rms_norm_eps",
-            size(POSITIVE, DefaultValue::Number(1e-6), "Added to the mean square before its root.");
-        tie_word_embeddings: bool = "tie_word_embeddings",
-            tied(DefaultValue::Bool(false));
-        attention_bias: bool = "",
-            size(
-                Values::Bool,
-                DefaultValue::Depends("true of qwen2, false of llama"),
-                "Whether the query, key and value projections have biases: a matter of the kind."
-            );
+        /// Columns of the residual stream.
+        hidden_size: usize = size(COUNT), "hidden_size";
+        /// Columns inside the MLP.
+        intermediate_size: usize = size(COUNT), "intermediate_size";
+        /// Transformer blocks.
+        num_hidden_layers: usize = size(LAYERS).called("layers"), "num_hidden_layers";
+        /// Query heads.
+        num_attention_heads: usize = size(COUNT).called("heads"), "num_attention_heads";
+        /// Key and value heads; a divisor of the query heads.
+        num_key_value_heads: usize =
+            size(COUNT).default(Depends("num_attention_heads")), "num_key_value_heads";
+        /// Elements of one head; even.
+        head_dim: usize = size(COUNT).default(Depends("hidden_size / num_attention_heads")), "head_dim";
+        /// Rows of the embedding.
+        vocab_size: usize =
+            size(COUNT).called("vocabulary").follows(&["model.preset", "data.vocab_size"]), "vocab_size";
+        /// Longest sequence, in tokens.
+        max_position_embeddings: usize = size(COUNT)
+            .default(Depends("32768 of qwen2, 2048 of llama"))
+            .called("longest sequence"), "max_position_embeddings";
+        /// Base of the rotary wavelengths.
+        rope_theta: f64 = size(POSITIVE).default(Number(10_000.0)), "";
+        /// Added to the mean square before its root.
+        rms_norm_eps: f64 = size(POSITIVE).default(Number(1e-6)), "rms_norm_eps";
+        /// Whether the output projection is the embedding.
+        tie_word_embeddings: bool = tied(false), "tie_word_embeddings";
+        /// Whether the query, key and value projections have biases: a matter of the kind.
+        attention_bias: bool = size(Values::Bool).default(Depends("true of qwen2, false of llama")), "";
     }
 }
 
@@ -90,10 +80,7 @@ impl<const BIASES: bool> Family for LlamaLike<BIASES> {
         &[("smollm2-135m", include_str!("presets/smollm2-135m.json"))]
     };
 
-    const SECTION: Section = Section::of(
-        "model",
-        "kind",
-        &["qwen2", "llama"],
+    const SECTION: Section = Section::of("model", "kind", &["qwen2", "llama"]).with(
         "RMSNorm, rotary positions, grouped-query attention and SwiGLU; qwen2 with biases in attention.",
         LlamaKeys::KEYS,
     );

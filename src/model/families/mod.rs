@@ -16,7 +16,7 @@ use super::Operators;
 use super::config::ConfigFile;
 use super::language::{Block, Outline};
 use crate::ops::cost::Setting;
-use crate::words::key::Section;
+use crate::words::Section;
 
 /// A kind of language model.
 pub trait Family: Clone + Debug + PartialEq + Send + Sync + 'static {

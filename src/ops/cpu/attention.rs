@@ -11,6 +11,7 @@ use cpu_kernels::attention::{self as kernels, HeadsOut, Sequence, Shape, Strides
 use super::{buffer, integers, numbers, tensor};
 use crate::ops::attention::{Columns, Heads, Mask};
 use crate::ops::function::custom;
+use crate::ops::name::OperatorName;
 
 /// How the heads of a tensor with `columns` columns and a token a row lie there.
 fn side_by_side(heads: &Heads, columns: usize) -> Strides {
@@ -74,7 +75,7 @@ pub fn attention<const N: usize>(
         shape: shape(&heads),
         sequences: sequences(&heads, mask),
         // A packed sequence's samples are sequences here.
-        segments: mask.segments.as_ref().filter(|_| mask.packing.is_none()).map(integers),
+        segments: mask.starts.as_ref().filter(|_| mask.packing.is_none()).map(integers),
         places: std::array::from_fn(|i| {
             let (tensor, column) = columns[i];
             (tensor, column, side_by_side(&of[i], sizes[tensor][1]))
@@ -82,7 +83,7 @@ pub fn attention<const N: usize>(
         of_result: side_by_side(&heads, heads.columns()),
     };
     let [tokens, result_columns] = [sizes[0][0], heads.columns()];
-    custom(inputs.map(Tensor::into_dispatch), |inputs| {
+    custom(OperatorName::Attention, inputs.map(Tensor::into_dispatch), |inputs| {
         let inputs = inputs.map(|input| buffer(Tensor::<2>::from_dispatch(input)));
         let mut lse = Numbers::new(tokens * heads.kv_heads * heads.group, &plan.sequences, tokens);
         let mut o = Numbers::new(tokens * result_columns, &plan.sequences, tokens);
@@ -135,7 +136,7 @@ pub fn attend_cached([q, k, v]: [Tensor<2>; 3], heads: Heads, keys: usize, mask:
     let new = heads.sequence;
     let sequence = |i: usize| Sequence { queries: i * new..(i + 1) * new, keys: i * keys..(i + 1) * keys };
     let sequences: Vec<Sequence> = (0..heads.batch).map(sequence).collect();
-    let segments = mask.segments.as_ref().map(integers);
+    let segments = mask.starts.as_ref().map(integers);
     let inputs = [q, k, v].map(buffer);
     let of = [heads, heads.of_keys(), heads.of_keys()].map(|heads| side_by_side(&heads, heads.columns()));
     let qkv = [0, 1, 2].map(|i| kernels::Heads { data: numbers(&inputs[i]), strides: of[i] });

@@ -13,19 +13,10 @@ pub struct Call {
     x: Tensor<2>,
     /// W, V and U.
     weights: [Tensor<2>; 3],
-    kept: Kept,
+    /// At level 0 a, b and s, at level 0.5 a and b, at level 1 none.
+    kept: Vec<Tensor<2>>,
     layout: WeightLayout,
     arithmetic: Arithmetic,
-}
-
-/// What is kept besides x and the weights.
-enum Kept {
-    /// Level 0.
-    All { a: Tensor<2>, s: Tensor<2>, b: Tensor<2> },
-    /// Level 0.5.
-    Matmuls { a: Tensor<2>, b: Tensor<2> },
-    /// Level 1.
-    Nothing,
 }
 
 impl Call {
@@ -45,13 +36,13 @@ impl Call {
         let (kept, h) = match level {
             Level::Keep => {
                 let (s, h) = silu_and_gate(a.clone(), b.clone());
-                (Kept::All { a, s, b }, h)
+                (vec![a, b, s], h)
             }
             Level::Elementwise => {
                 let h = gate(a.clone(), b.clone());
-                (Kept::Matmuls { a, b }, h)
+                (vec![a, b], h)
             }
-            Level::Full => (Kept::Nothing, gate(a, b)),
+            Level::Full => (vec![], gate(a, b)),
         };
         let y = times(h, u);
         (y, Self { x, weights, kept, layout, arithmetic })
@@ -66,12 +57,12 @@ impl Call {
     ) -> [Option<Tensor<2>>; 4] {
         let Self { x, weights: [w, v, u], kept, layout, arithmetic: Arithmetic { dtype, math } } = self;
         let product_of = |lhs, rhs| product(lhs, rhs, dtype, math);
-        let (a, s, b) = match kept {
-            Kept::All { a, s, b } => (a, Some(s), b),
-            Kept::Matmuls { a, b } => (a, None, b),
-            Kept::Nothing => {
+        let mut kept = kept.into_iter();
+        let (a, b, s) = match (kept.next(), kept.next()) {
+            (Some(a), Some(b)) => (a, b, kept.next()),
+            _ => {
                 let a = product_of(plain(x.clone()), layout.weight(w.clone()));
-                (a, None, product_of(plain(x.clone()), layout.weight(v.clone())))
+                (a, product_of(plain(x.clone()), layout.weight(v.clone())), None)
             }
         };
         let dh = product_of(plain(g.clone()), layout.transposed(u));

@@ -4,29 +4,21 @@ use std::sync::{Arc, Mutex};
 
 use burn::backend::DispatchTensor;
 use burn::tensor::Tensor;
-use serde::{Deserialize, Serialize};
 
 use super::Movement;
 use crate::ops::checkpoint::checkpoint;
 use crate::ops::function::custom;
+use crate::ops::name::OperatorName;
 use crate::residence::engine::Pass;
 use crate::residence::leaves::Leaves;
 use crate::residence::offloaded::{Compute, Offloaded};
 use crate::words::Section;
+use crate::words::section::section;
 
-/// `strategy = "checkpointed"`
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Checkpointed {}
-
-impl Checkpointed {
-    pub const SECTION: Section = Section::of(
-        "offload",
-        "strategy",
-        &["checkpointed"],
-        "As naive, with the general checkpoint operator inside and the moves as operators around it.",
-        &[],
-    );
+section! {
+    /// As naive, with the general checkpoint operator inside and the moves as operators around it.
+    #[derive(Copy, Default, Eq)]
+    pub struct Checkpointed: Section::of("offload", "strategy", &["checkpointed"]) => {}
 }
 
 impl Movement for Checkpointed {
@@ -85,7 +77,7 @@ fn put<T>(to: &Mutex<T>, what: T) {
 
 /// The identity, with something to do on its way in each direction.
 fn moving(x: Tensor<2>, forward: impl FnOnce(), backward: impl FnOnce() + Send + 'static) -> Tensor<2> {
-    custom([x.into_dispatch()], |[x]| {
+    custom(OperatorName::Offload, [x.into_dispatch()], |[x]| {
         forward();
         let back = move |gradient: Tensor<2>, _: [bool; 1]| {
             backward();

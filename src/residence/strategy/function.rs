@@ -2,30 +2,22 @@
 
 use burn::backend::DispatchAutodiffContext;
 use burn::tensor::Tensor;
-use serde::{Deserialize, Serialize};
 
 use super::Movement;
 use crate::ops::checkpoint::differentiate;
 use crate::ops::function::custom;
+use crate::ops::name::OperatorName;
 use crate::residence::activations::Input;
 use crate::residence::engine::Pass;
 use crate::residence::leaves::Leaves;
 use crate::residence::offloaded::{Compute, Offloaded};
 use crate::words::Section;
+use crate::words::section::section;
 
-/// `strategy = "function"`
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Function {}
-
-impl Function {
-    pub const SECTION: Section = Section::of(
-        "offload",
-        "strategy",
-        &["function"],
-        "One operator moves, computes and recomputes; the device waits for the copies, not the host.",
-        &[],
-    );
+section! {
+    /// One operator moves, computes and recomputes; the device waits for the copies, not the host.
+    #[derive(Copy, Default, Eq)]
+    pub struct Function: Section::of("offload", "strategy", &["function"]) => {}
 }
 
 impl Movement for Function {}
@@ -36,7 +28,7 @@ pub fn offloaded(blocks: &Offloaded, block: usize, x: Tensor<2>, compute: Comput
     let blocks = blocks.clone();
     let x = x.into_dispatch();
     let has_backward = x.autodiff != DispatchAutodiffContext::Disabled;
-    custom([x], move |[x]| {
+    custom(OperatorName::Offload, [x], move |[x]| {
         let x = Tensor::<2>::from_dispatch(x);
         let parameters = blocks.engine().enter(block, Pass::Forward);
         let y = compute(block, &blocks.source(block, parameters), x.clone());

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use burn::tensor::Tensor;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 
 pub use checkpointed::Checkpointed;
 pub use function::Function;
@@ -18,7 +18,8 @@ pub use overlap::Overlap;
 
 use super::Offloaded;
 use super::offloaded::Compute;
-use crate::words::key::{Section, kinds};
+use crate::words::Section;
+use crate::words::section::{kinds, section};
 
 kinds! {
     /// `offload.strategy`
@@ -48,14 +49,10 @@ impl<M: Movement + Clone + 'static> Moves for M {
     }
 }
 
-/// Blocks stay on the device.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct NoMovement {}
-
-impl NoMovement {
-    pub const SECTION: Section =
-        Section::of("offload", "strategy", &["none"], "Blocks stay on the device.", &[]);
+section! {
+    /// Blocks stay on the device.
+    #[derive(Copy, Default, Eq)]
+    pub struct NoMovement: Section::of("offload", "strategy", &["none"]) => {}
 }
 
 impl Moves for NoMovement {
@@ -76,9 +73,12 @@ impl Strategy {
     /// # Panics
     /// When a key of one has no default.
     pub fn all() -> impl Iterator<Item = Self> {
-        let names =
-            Self::SECTIONS.iter().flat_map(|section| section.kind.map_or(&[][..], |kind| kind.values));
-        names.map(|name| serde_json::from_value(json!({ *name: {} })).expect("its keys have defaults"))
+        let names = |section: &'static Section| {
+            let names = section.kind.map_or(&[][..], |kind| kind.values);
+            names.iter().map(|name| json!({ *name: section.defaults::<Value>() }))
+        };
+        let all = Self::SECTIONS.iter().flat_map(names);
+        all.map(|strategy| serde_json::from_value(strategy).expect("its keys have defaults"))
     }
 }
 

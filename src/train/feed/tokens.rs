@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::Feed;
 use super::prepared::{Prepared, finish, on_device};
 use crate::data::{
-    Collator, DataError, Dataset, Draws, Loader, Packed, Part, Plan, Position, Sampler, SamplerConfig,
-    Tokenize, Tokenizer,
+    Collator, DataError, Dataset, Draws, Loader, Packed, Part, Position, Sampler, SamplerConfig,
+    SamplingPlan, Tokenize, Tokenizer,
 };
 use crate::device::{DeviceId, Staging};
 use crate::measure::Load;
@@ -36,7 +36,7 @@ pub struct TokenFeed {
 
 /// A text and the batches that are made of it.
 struct Batches {
-    plan: Plan,
+    plan: SamplingPlan,
     collator: Arc<Collator>,
 }
 
@@ -45,7 +45,7 @@ impl Batches {
         let (batch_size, max_length) = (cell.train.batch_size, cell.train.seq_len);
         let samples = data.samples(part, &config, max_length)?;
         let lengths = Arc::new(samples.lengths());
-        let plan = Plan { config, lengths, batch_size, max_length, seed: u64::from(cell.seed) };
+        let plan = SamplingPlan { config, lengths, batch_size, max_length, seed: u64::from(cell.seed) };
         Ok(Self { plan, collator: Arc::new(Collator { samples, config, batch_size, max_length }) })
     }
 

@@ -4,8 +4,9 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
+use super::Matrix;
 use super::transpose::transpose;
-use super::{Matrix, lanes, width};
+use super::walk::{lanes, width};
 use crate::room::Room;
 
 /// Columns of a matrix: for each `width` of them, one row after the other; the last panel is as wide as its columns
