@@ -2,35 +2,43 @@
 
 use std::sync::OnceLock;
 
-/// Vector instructions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Vector instructions, each with those before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// 32 registers of 16 numbers.
-    #[cfg(target_arch = "x86_64")]
-    Avx512,
+    /// What every processor of this kind has.
+    Baseline,
     /// 16 registers of 8 numbers, with multiply-add.
     #[cfg(target_arch = "x86_64")]
     Avx2,
-    /// What every processor of this kind has.
-    Baseline,
+    /// 32 registers of 16 numbers.
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
 }
 
-/// The best of this processor.
+/// The best of this processor; in a test no better than its limit.
 pub fn level() -> Level {
     static LEVEL: OnceLock<Level> = OnceLock::new();
     *LEVEL.get_or_init(|| {
-        #[cfg(target_arch = "x86_64")]
-        {
-            let has_avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
-            if has_avx2 && is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512vl") {
-                return Level::Avx512;
-            }
-            if has_avx2 {
-                return Level::Avx2;
-            }
+        #[cfg(test)]
+        if let Some(limit) = tests::limit() {
+            return limit.min(best());
         }
-        Level::Baseline
+        best()
     })
+}
+
+fn best() -> Level {
+    #[cfg(target_arch = "x86_64")]
+    {
+        let has_avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
+        if has_avx2 && is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512vl") {
+            return Level::Avx512;
+        }
+        if has_avx2 {
+            return Level::Avx2;
+        }
+    }
+    Level::Baseline
 }
 
 /// Whether a · b + c is one instruction in the baseline.
@@ -79,3 +87,40 @@ macro_rules! vectorised {
     };
 }
 pub(crate) use vectorised;
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    /// Environment variable: the number in [`LIMITS`] of a process's limit.
+    const LIMIT: &str = "CPU_KERNELS_LIMIT";
+    #[cfg(target_arch = "x86_64")]
+    const LIMITS: &[Level] = &[Level::Avx2, Level::Baseline];
+    #[cfg(not(target_arch = "x86_64"))]
+    const LIMITS: &[Level] = &[Level::Baseline];
+
+    pub fn limit() -> Option<Level> {
+        let number = std::env::var(LIMIT).ok()?;
+        Some(LIMITS[number.parse::<usize>().expect("a number")])
+    }
+
+    #[test]
+    fn no_level_is_above_its_limit() {
+        assert_eq!(level(), limit().map_or(best(), |limit| limit.min(best())));
+    }
+
+    /// All tests of this crate again, in a process for each limit.
+    #[test]
+    fn every_test_passes_at_every_level() {
+        for number in 0..LIMITS.len() {
+            let mut tests = Command::new(std::env::current_exe().expect("the tests"));
+            let tests = tests.env(LIMIT, number.to_string()).args(["--skip", "every_test_passes"]);
+            let output = tests.output().expect("the tests start");
+            let text = String::from_utf8_lossy(&output.stdout);
+            assert!(output.status.success(), "{:?}: {text}", LIMITS[number]);
+            assert!(text.contains("no_level_is_above_its_limit ... ok"), "{text}");
+        }
+    }
+}
