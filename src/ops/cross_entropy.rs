@@ -18,11 +18,12 @@ mod cost;
 
 use std::ops::Range;
 
-use burn::tensor::{DType, IndexingUpdateOp, Int, Tensor, activation};
+use burn::tensor::{DType, Int, Tensor, activation};
 
 pub use cost::cost;
 
 use super::backend::{cube, cube_int, on_cuda, uncube};
+use super::cpu::{cross_entropy as cpu, integers};
 use super::dense::{Arithmetic, Weight};
 use super::function::custom;
 use super::kernels::cross_entropy as kernels;
@@ -105,9 +106,9 @@ fn chunked(
         let (h_dtype, weight_dtype) = (h.dtype(), stored.dtype());
         let weight = Weight { stored, cast }.narrow(dtype);
         let head = Head { h: narrow(h, dtype), weight, labels, arithmetic, chunk, longest_sum };
-        let Found { losses, lse, .. } = head.look();
+        let Found { losses, lse, logits, .. } = head.look();
         (sum(losses) / total, move |g: Tensor<1>, wanted| {
-            let (dh, dweight) = head.backward(lse, wide(g) / total, weight_dtype, wanted);
+            let (dh, dweight) = head.backward(logits, lse, wide(g) / total, weight_dtype, wanted);
             [dh.map(|dh| narrow(dh, h_dtype).into_dispatch()), dweight.map(Tensor::into_dispatch)]
         })
     })
@@ -150,6 +151,8 @@ struct Found {
     largest: Tensor<1>,
     /// The label's logit.
     target: Tensor<1>,
+    /// On the CPU, where one chunk has them all: backward, which comes next, takes their place.
+    logits: Option<Tensor<2>>,
 }
 
 impl Head {
@@ -182,29 +185,24 @@ impl Head {
             let (losses, lse) = kernels::token_losses(&state, &labels);
             let kernels::LossState { maximum, target, .. } = state;
             let [losses, lse, largest, target] = [losses, lse, maximum, target].map(uncube);
-            return Found { losses, lse, largest, target };
+            return Found { losses, lse, largest, target, logits: None };
         }
-        let full = |value: f32| Tensor::full([tokens], value, (&self.h.device(), DType::F32));
-        // Of the chunks so far: the largest logit, Σ exp(logit − largest), and the label's logit.
-        let (mut largest, mut sum, mut target) = (full(f32::MIN), full(0.0), full(0.0));
+        let mut state = cpu::State::new(integers(&self.labels));
+        let mut kept = None;
         for chunk in self.chunks() {
             let logits = self.logits(&chunk);
-            let before = largest.clone();
-            largest = largest.max_pair(logits.clone().max_dim(1).squeeze_dim(1));
-            let more = (logits.clone() - largest.clone().unsqueeze_dim(1)).exp().sum_dim(1).squeeze_dim(1);
-            sum = sum * (before - largest.clone()).exp() + more;
-            let (index, inside) = within(&self.labels, chunk.start, chunk.len());
-            let picked = logits.gather(1, index.unsqueeze_dim(1)).squeeze_dim::<1>(1);
-            target = target + picked * inside;
+            state.observe(logits.clone(), chunk.start);
+            kept = Some(logits).filter(|_| self.chunk >= self.weight.dims()[0]);
         }
-        let lse = sum.log() + largest.clone();
-        let losses = (lse.clone() - target.clone()) * counted(&self.labels);
-        Found { losses, lse, largest, target }
+        let [losses, lse, largest, target] = state.finish();
+        Found { losses, lse, largest, target, logits: kept }
     }
 
-    /// dh in fp32 and dW, from each token's log Σ exp and the factor [1] of every token's loss.
+    /// dh in fp32 and dW, from the logits where they were kept, each token's log Σ exp and the factor [1] of every
+    /// token's loss.
     fn backward(
         self,
+        mut logits: Option<Tensor<2>>,
         lse: Tensor<1>,
         factor: Tensor<1>,
         weight_dtype: DType,
@@ -213,10 +211,12 @@ impl Head {
         let Arithmetic { dtype, math } = self.arithmetic;
         let device = self.h.device();
         let mut dh: Option<Tensor<2>> = None;
-        let mut dweight = want_weight.then(|| Tensor::empty(self.weight.dims(), (&device, weight_dtype)));
+        let is_whole = logits.is_some();
+        let mut dweight =
+            (want_weight && !is_whole).then(|| Tensor::empty(self.weight.dims(), (&device, weight_dtype)));
         for chunk in self.chunks() {
-            let dlogits =
-                chunk_gradient(self.logits(&chunk), &lse, &self.labels, chunk.start, &factor, dtype);
+            let logits = logits.take().unwrap_or_else(|| self.logits(&chunk));
+            let dlogits = chunk_gradient(logits, &lse, &self.labels, chunk.start, &factor, dtype);
             let parts = want_h.then(|| self.sums(&chunk));
             for entries in parts.into_iter().flatten() {
                 let columns = entries.start - chunk.start..entries.end - chunk.start;
@@ -226,6 +226,10 @@ impl Head {
                     None => product(lhs, rhs, DType::F32, math),
                     Some(sum) => product_add(sum, lhs, rhs, math),
                 });
+            }
+            if want_weight && is_whole {
+                dweight = Some(product(transpose(dlogits), plain(self.h.clone()), weight_dtype, math));
+                break;
             }
             dweight = dweight.map(|dweight| {
                 let (lhs, rhs) = (transpose(dlogits), plain(self.h.clone()));
@@ -249,12 +253,7 @@ fn chunk_gradient(
         let (lse, labels, factor) = (cube(lse.clone()), cube_int(labels), cube(factor.clone()));
         return uncube(kernels::chunk_gradient(cube(logits), &lse, &labels, first, &factor, dtype));
     }
-    let [_, columns] = logits.dims();
-    let factor = counted(labels) * factor.clone();
-    let softmax = (logits - lse.clone().unsqueeze_dim(1)).exp() * factor.clone().unsqueeze_dim(1);
-    let (index, inside) = within(labels, first, columns);
-    let onehot = (inside * factor * -1.0).unsqueeze_dim(1);
-    narrow(softmax.scatter(1, index.unsqueeze_dim(1), onehot, IndexingUpdateOp::Add), dtype)
+    narrow(cpu::gradient(logits, lse, &integers(labels), first, factor.clone().into_scalar()), dtype)
 }
 
 /// Σ x as [1]; Burn's own sum tries variants for seconds on CUDA.
@@ -265,14 +264,6 @@ fn sum(x: Tensor<1>) -> Tensor<1> {
 /// 1 for tokens that count, 0 for the others.
 fn counted(labels: &Tensor<1, Int>) -> Tensor<1> {
     labels.clone().greater_equal_elem(0).float()
-}
-
-/// Each label's column in a chunk (0 where it lies outside), and 1 where it lies inside.
-fn within(labels: &Tensor<1, Int>, first: usize, columns: usize) -> (Tensor<1, Int>, Tensor<1>) {
-    let (first, columns) = (first as i64, columns as i64);
-    let column = labels.clone() - first;
-    let outside = column.clone().lower_elem(0).bool_or(column.clone().greater_equal_elem(columns));
-    (column.mask_fill(outside.clone(), 0), outside.bool_not().float())
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ pub mod autocast;
 pub mod backend;
 pub mod checkpoint;
 pub mod cost;
+pub mod cpu;
 pub mod cross_entropy;
 pub mod dense;
 pub mod embedding;

@@ -14,6 +14,7 @@ use burn::tensor::{DType, Tensor};
 
 use super::backend::{cube, on_cuda, uncube};
 use super::cost::{Cost, Moment, Setting};
+use super::cpu;
 use super::function::{InputGradients, custom};
 use super::kernels::norm as kernels;
 use super::name::OperatorName;
@@ -111,6 +112,8 @@ impl Kept {
                     (uncube(y), Some(uncube(mean)), uncube(rstd))
                 }
             }
+        } else if out == DType::F32 && cpu::takes(&x) && cpu::takes(&weight) && bias.iter().all(cpu::takes) {
+            cpu::norm::forward(&x, &weight, bias, epsilon as f32)
         } else {
             let (y, mean, rstd) = formula(x.clone(), weight.clone(), bias, epsilon, out);
             (y, mean.map(|mean| mean.squeeze_dim(1)), rstd.squeeze_dim(1))
@@ -137,6 +140,9 @@ impl Kept {
             };
             let (dx, dweight, dbias) = kernels::layer_norm_backward(&x, &weight, &cube(mean), &rstd, &g);
             return (uncube(dx), uncube(dweight), Some(uncube(dbias)));
+        }
+        if cpu::takes(&x) && cpu::takes(&weight) && cpu::takes(&g) {
+            return cpu::norm::backward(x, weight, mean, rstd, g);
         }
         let (dtype, g, rstd) = (x.dtype(), wide(g), rstd.unsqueeze_dim::<2>(1));
         let mean = mean.map(|mean| mean.unsqueeze_dim::<2>(1));
@@ -166,6 +172,7 @@ pub fn cost(setting: &Setting, columns: u64, numbers: u64) -> Cost {
     let keeps_x = !plain || (numbers == 1 && stored == 4);
     let (forward, kept, backward) = match (plain, setting.on_cuda()) {
         (false, true) => (y + statistics, statistics, x + statistics),
+        (false, false) if setting.has_kernels() => (y + statistics, statistics, statistics),
         (false, false) => (2 * wide + y, statistics, 4 * wide + x),
         (true, _) => {
             let kept = if keeps_x { wide } else { 3 * wide } + 3 * statistics;

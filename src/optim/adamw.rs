@@ -6,6 +6,7 @@ use burn::tensor::{Device, Tensor};
 use super::host::{AdamWOnHost, HostRule};
 use super::{Kept, Rule, State, StepSize, Visit, clipped, zeros};
 use crate::ops::backend::{cube, on_cuda, uncube};
+use crate::ops::cpu;
 use crate::ops::kernels::adamw::{AdamWStep, adamw};
 use crate::ops::{narrow, wide};
 use crate::words::key::DefaultValue::Number;
@@ -126,6 +127,12 @@ impl State for Moments {
             let (p, m, v) = adamw(cube(p), &cube(g), cube(m), cube(v), clip.as_ref(), shared.as_ref(), step);
             *moments = Some((uncube(m), uncube(v)));
             return uncube(p);
+        }
+        if cpu::takes(&p) && cpu::takes(&g) {
+            let clip = size.clip.clone().map_or(1.0, |clip| clip.into_scalar());
+            let [p, m, v] = cpu::update::adamw([p, g, m, v], rule.step(Some(*steps), size.rate), clip);
+            *moments = Some((m, v));
+            return p;
         }
         let lr = rule.lr * size.rate;
         let (correction_1, correction_2) = rule.corrections(Some(*steps));

@@ -4,6 +4,7 @@ use burn::tensor::{Device, Tensor};
 
 use super::{Kept, Rule, State, StepSize, Visit, clipped, zeros};
 use crate::ops::backend::{cube, on_cuda, uncube};
+use crate::ops::cpu;
 use crate::ops::kernels::sgd::{SgdStep, sgd};
 use crate::ops::{narrow, wide};
 use crate::words::key::DefaultValue::Number;
@@ -73,6 +74,14 @@ impl State for Momentum {
             let (p, after) = sgd(cube(p), &cube(g), before, clip.as_ref(), applied.as_ref(), step);
             *m = after.map(uncube);
             return uncube(p);
+        }
+        if cpu::takes(&p) && cpu::takes(&g) {
+            let [lr, momentum, weight_decay] = [lr, *momentum, *weight_decay].map(|x| x as f32);
+            let clip = size.clip.clone().map_or(1.0, |clip| clip.into_scalar());
+            let step = cpu_kernels::sgd::SgdStep { lr, momentum, weight_decay, clip };
+            let (p, after) = cpu::update::sgd(p, g, m.take(), step);
+            *m = after;
+            return p;
         }
         let (dtype, p, g) = (p.dtype(), wide(p), clipped(g, size));
         let g = if *weight_decay > 0.0 { g + p.clone() * *weight_decay } else { g };

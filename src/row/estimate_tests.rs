@@ -17,7 +17,8 @@ fn files(folder: &Path, name: &str, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The kind of device and the estimate over the measured peak; `None` of a row without a measurement.
+/// The kind of device and the estimate over the measured peak; `None` of a row without a measurement, and of one
+/// from before the CPU had kernels of its own, whose name is the path `fp32`.
 fn ratio(row: Row) -> Option<(&'static str, f64)> {
     let measurement = row.measurement?;
     let mut cell = Cell::from_json(&row.cell).expect("a cell of this version");
@@ -27,11 +28,14 @@ fn ratio(row: Row) -> Option<(&'static str, f64)> {
         (cell.train.batch_size, cell.train.seq_len) = (batch_size, seq_len);
     }
     let device = if cell.device == "cpu" { "cpu" } else { "cuda" };
+    if device == "cpu" && !measurement.paths.contains_key("fp32") {
+        return None;
+    }
     Some((device, cell.estimate().total() as f64 / measurement.memory.live_peak as f64))
 }
 
-/// Of 203 rows 191 ran to their end: 30 on the CPU, 161 on an H200. The mean error is at most 3 % and none is
-/// beyond 8 %, on either device.
+/// 161 rows ran to their end on an H200. The mean error is at most 3 % and none is beyond 8 %, on either device;
+/// `tests/cli` holds the CPU's estimates to what it measures.
 #[test]
 fn estimates_are_near_what_was_measured() {
     let mut paths = Vec::new();
@@ -44,9 +48,8 @@ fn estimates_are_near_what_was_measured() {
         assert!((0.92..=1.08).contains(&ratio), "{}: {ratio}", path.display());
         ratios.entry(device).or_default().push(ratio);
     }
-    for (device, covered) in [("cpu", 30), ("cuda", 161)] {
-        let ratios = &ratios[device];
-        assert!(ratios.len() >= covered, "{device}: {} rows", ratios.len());
+    assert!(ratios["cuda"].len() >= 161, "{} rows", ratios["cuda"].len());
+    for (device, ratios) in ratios {
         let error = ratios.iter().map(|ratio| (ratio - 1.0).abs()).sum::<f64>() / ratios.len() as f64;
         println!("{device}: {} rows, mean error {error:.4}", ratios.len());
         assert!(error <= 0.03, "{device}: a mean error of {error}");

@@ -1,8 +1,8 @@
 //! What the language-model head with its loss costs.
 //!
-//! | | kept narrow_dlogitss h and the weight's cast |
+//! | | kept besides h and the weight's cast |
 //! |---|---|
-//! | custom | log Σ exp of each token |
+//! | custom | log Σ exp of each token; on the CPU also the logits, where one chunk has them all: tokens vocab |
 //! | plain | the logarithm of the softmax, in fp32: tokens vocab |
 
 use super::chunk;
@@ -27,7 +27,9 @@ pub fn cost(setting: &Setting, [vocab, hidden]: [u64; 2], tied: bool) -> Cost {
         (Operator::Custom, true) => on_cuda(setting, [vocab, hidden], weight.gradient),
         (Operator::Custom, false) => on_cpu(setting, [vocab, hidden], weight.gradient),
     };
-    let recompute = if setting.ops.loss == Operator::Custom { forward_flops } else { 0.0 };
+    let keeps_logits = !setting.on_cuda() && chunk(tokens as usize, vocab as usize) as u64 >= vocab;
+    let recomputes = setting.ops.loss == Operator::Custom && !keeps_logits;
+    let recompute = if recomputes { forward_flops } else { 0.0 };
     Cost {
         input: h,
         holds_input: true,
@@ -64,29 +66,37 @@ fn on_cuda(setting: &Setting, [vocab, hidden]: [u64; 2], dweight: u64) -> [Momen
     [kept, Moment::workspace(3 * statistics + 4 * logits), kept + Moment::highest(backward)]
 }
 
-/// The same on the CPU, where logits exist twice: as they are made and moved, and then with their exponentials. Operands
-/// of fewer bits are widened.
+/// The same on the CPU, which keeps the logits for backward where one chunk has them all. Operands of fewer bits are
+/// widened.
 fn on_cpu(setting: &Setting, [vocab, hidden]: [u64; 2], dweight: u64) -> [Moment; 3] {
     let Sizes { columns, logits, dh, dh_so_far, statistics } = Sizes::new(setting, [vocab, hidden]);
     let (h, chunk) = (setting.tokens() * hidden, columns * hidden);
-    let widened = if setting.element() < 4 { 4 * (h + chunk) } else { 0 };
-    // dlogits and their product with h, made and moved, that becomes a part of dW; in bf16 dlogits are also copied in
-    // the order of their transpose, and both operands are in fp32.
+    let (of_tokens, gradients) = (Moment::workspace(statistics), Moment::gradients(dweight));
+    let all = if columns < vocab { 0 } else { 4 * logits };
+    // What is known of each token so far, the labels, and the results.
+    let forward = 9 * statistics + 4 * logits;
+    if setting.element() == 4 {
+        let backward = of_tokens + gradients + Moment::workspace(4 * logits + dh);
+        return [Moment::workspace(statistics + all), Moment::workspace(forward), backward];
+    }
+    let widened = 4 * (h + chunk);
+    // dlogits and their product with h that becomes a part of dW. In bf16 dlogits are also copied in the order of their
+    // transpose, both operands are in fp32, and the part is made and moved.
     let product = match (setting.compute, setting.stored > setting.element()) {
         (Compute::Bf16, false) => 8 * logits + 4 * h + 8 * chunk,
         (Compute::Fp16, false) => 2 * logits + 4 * chunk,
-        _ => 4 * logits + 8 * chunk,
+        _ => 6 * logits + 4 * h,
     };
     let backward = [
-        // dW as it is made and moved.
-        dweight,
-        8 * logits + dh_so_far + widened,
+        4 * logits + dh_so_far + if columns < vocab { widened } else { 0 },
+        // dlogits in two types, and then the weight in fp32.
+        6 * logits + dh_so_far,
+        6 * logits + 4 * chunk + dh,
         product + dh,
     ];
     let highest = backward.into_iter().max().unwrap_or(0);
-    let kept = Moment::workspace(statistics);
-    let forward = Moment::workspace(3 * statistics + 8 * logits + widened);
-    [kept, forward, kept + Moment::gradients(dweight) + Moment::workspace(highest)]
+    let forward = Moment::workspace(forward + widened);
+    [Moment::workspace(statistics + all), forward, of_tokens + gradients + Moment::workspace(highest)]
 }
 
 /// Of the chunks of the vocabulary.

@@ -4,25 +4,9 @@ use burn::tensor::DType;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::launch::{Grid, buffer, contiguous, expect, float, vector, writable};
+pub use cpu_kernels::adamw::AdamWStep;
 
-/// What one step of AdamW multiplies by, for step t = 1, 2, …; where t is known on the device alone,
-/// `rate` is lr and `correction` 1.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct AdamWStep {
-    /// 1 − lr · weight_decay
-    pub decay: f32,
-    pub beta1: f32,
-    pub beta2: f32,
-    /// 1 − β₁ and 1 − β₂: of an fp32 β₂ = 0.999 the difference to 1 is wrong in its fifth digit.
-    pub rest1: f32,
-    pub rest2: f32,
-    pub eps: f32,
-    /// lr / (1 − β₁ᵗ)
-    pub rate: f32,
-    /// √(1 − β₂ᵗ)
-    pub correction: f32,
-}
+use super::launch::{Grid, buffer, contiguous, expect, float, vector, writable};
 
 #[cube(launch_unchecked)]
 #[allow(clippy::too_many_arguments)]
