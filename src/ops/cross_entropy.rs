@@ -1,7 +1,8 @@
 //! The language-model head and its loss in one operator: logits = hWᵀ and the cross-entropy of each
 //! token's label, without the logits ever existing whole.
 //!
-//! The vocabulary is walked in chunks. Forward keeps each token's running maximum and sum of
+//! On CUDA, products in types of two bytes take the tokens in chunks where their sizes allow it ([`tokens`]).
+//! Otherwise the vocabulary is walked in chunks. Forward keeps each token's running maximum and sum of
 //! exponentials (Milakov and Gimelshein 2018), which give log Σ exp; backward computes the chunk's
 //! logits again, and from them dlogits = (softmax − onehot) / total, dW of exactly this chunk and its part of
 //! dh. A chunk's dW is one product over all tokens, so nothing is rounded between chunks; dh is summed
@@ -15,21 +16,28 @@
 //! A negative label (PyTorch's -100) marks a token that is not counted.
 
 mod cost;
+mod statistics;
+mod tokens;
 
 use std::ops::Range;
 
 use burn::tensor::{DType, IndexingUpdateOp, Int, Tensor, activation};
+use burn_cubecl::tensor::CubeTensor;
 
 pub use cost::cost;
 
 use super::backend::{cube, cube_int, on_cuda, uncube};
 use super::dense::{Arithmetic, Weight};
-use super::function::custom;
+use super::function::{Earlier, custom_adding};
 use super::kernels::cross_entropy as kernels;
+use super::kernels::elementwise::scaled;
+use super::kernels::launch::empty;
 use super::kernels::sum::sum as kernel_sum;
 use super::linear::Fp32Math;
 use super::product::{composed_product, plain, product, product_add, product_into, transpose};
-use super::{Operator, narrow, wide};
+use super::{Operator, narrow, rounded, wide};
+use crate::device::cuda::has_blas;
+use statistics::{Statistics, within};
 
 /// Bytes of one chunk's fp32 logits. Their gradient in bf16 is half of it again.
 pub const CHUNK_BYTES: usize = 192 << 20;
@@ -79,7 +87,7 @@ pub fn evaluate(
     let arithmetic = arithmetic.in_region();
     let dtype = arithmetic.dtype;
     let chunk = chunk(h.dims()[0], weight.dims()[0]);
-    let (h, weight) = (narrow(h, dtype), narrow(weight, dtype));
+    let (h, weight) = (rounded(h, dtype), rounded(weight, dtype));
     let found = Head { h, weight, labels: labels.clone(), arithmetic, chunk, longest_sum: chunk }.look();
     let right = found.target.greater_equal(found.largest).float() * counted(labels);
     Tensor::cat(vec![sum(found.losses), sum(right)], 0)
@@ -98,17 +106,57 @@ fn chunked(
 ) -> Tensor<1> {
     let dtype = arithmetic.dtype;
     let Weight { stored, cast } = weight;
-    custom([h.into_dispatch(), stored.into_dispatch()], |[h, stored]| {
+    custom_adding([h.into_dispatch(), stored.into_dispatch()], |[h, stored], wanted| {
         let (h, stored) = (Tensor::<2>::from_dispatch(h), Tensor::<2>::from_dispatch(stored));
-        let (h_dtype, weight_dtype) = (h.dtype(), stored.dtype());
+        let types = [h.dtype(), stored.dtype()];
         let weight = Weight { stored, cast }.narrow(dtype);
-        let head = Head { h: narrow(h, dtype), weight, labels, arithmetic, chunk, longest_sum };
-        let Found { losses, lse, .. } = head.look();
-        (sum(losses) / total, move |g: Tensor<1>, wanted| {
-            let (dh, dweight) = head.backward(lse, wide(g) / total, weight_dtype, wanted);
-            [dh.map(|dh| narrow(dh, h_dtype).into_dispatch()), dweight.map(Tensor::into_dispatch)]
-        })
+        let head = Head { h: rounded(h, dtype), weight, labels, arithmetic, chunk, longest_sum };
+        let differentiated = wanted.contains(&true);
+        let (losses, kept) = match head.chunks_of_tokens().filter(|_| differentiated) {
+            Some(chunks) => {
+                let [h, weight] = [head.h, head.weight].map(cube);
+                let made = tokens::forward(&h, &weight, &cube_int(&head.labels), chunks, wanted);
+                (uncube(made.losses), Kept::Gradients([made.dh, made.dweight], tokens::gain(dtype)))
+            }
+            None => {
+                let Found { losses, lse, .. } = head.look();
+                (losses, Kept::Head(Box::new(head), lse))
+            }
+        };
+        let backward = move |g: Tensor<1>, wanted, _: &mut Earlier<'_>| {
+            let gradients = kept.gradients(wide(g) / total, types, wanted);
+            gradients.map(|gradient| gradient.map(Tensor::into_dispatch))
+        };
+        (sum(losses) / total, backward)
     })
+}
+
+/// What forward leaves for backward.
+enum Kept {
+    /// The operands, and log Σ exp(logits) of each token.
+    Head(Box<Head>, Tensor<1>),
+    /// dh and dW in fp32, times this.
+    Gradients([Option<CubeTensor>; 2], f32),
+}
+
+impl Kept {
+    /// dh and dW as `types`, for the factor [1] of every token's loss.
+    fn gradients(self, factor: Tensor<1>, types: [DType; 2], wanted: [bool; 2]) -> [Option<Tensor<2>>; 2] {
+        match self {
+            Self::Head(head, lse) => {
+                let [h_dtype, weight_dtype] = types;
+                let (dh, dweight) = head.backward(lse, factor, weight_dtype, wanted);
+                [dh.map(|dh| rounded(dh, h_dtype)), dweight]
+            }
+            Self::Gradients([dh, dweight], gain) => {
+                let factor = cube(factor / gain);
+                let of = |gradient: Option<CubeTensor>, dtype| {
+                    gradient.map(|gradient| uncube(scaled(gradient, &factor, dtype)))
+                };
+                [of(dh, types[0]), of(dweight, types[1])]
+            }
+        }
+    }
 }
 
 /// The same by Burn's operators, with the logits whole.
@@ -150,15 +198,14 @@ struct Found {
     target: Tensor<1>,
 }
 
-/// What the chunks so far say of each token, [tokens] each, in fp32.
-struct Statistics {
-    /// The largest logit, Σ exp(logit − largest), and the label's logit.
-    largest: Tensor<1>,
-    sum: Tensor<1>,
-    target: Tensor<1>,
-}
-
 impl Head {
+    /// How the tokens divide where they are taken in chunks.
+    fn chunks_of_tokens(&self) -> Option<tokens::Chunks> {
+        let multiplied = on_cuda(&self.h) && has_blas(&cube(self.h.clone()));
+        let sizes = || tokens::Chunks::of(self.h.dims()[0], self.weight.dims()[0]);
+        (multiplied && self.arithmetic.dtype.size() == 2).then(sizes)?
+    }
+
     fn chunks(&self) -> impl Iterator<Item = Range<usize>> + use<> {
         let (vocab, size) = (self.weight.dims()[0], self.chunk);
         (0..vocab).step_by(size).map(move |first| first..vocab.min(first + size))
@@ -207,9 +254,8 @@ impl Head {
         [want_h, want_weight]: [bool; 2],
     ) -> (Option<Tensor<2>>, Option<Tensor<2>>) {
         let Arithmetic { dtype, math } = self.arithmetic;
-        let device = self.h.device();
         let mut dh: Option<Tensor<2>> = None;
-        let mut dweight = want_weight.then(|| Tensor::empty(self.weight.dims(), (&device, weight_dtype)));
+        let mut dweight = want_weight.then(|| unwritten(self.weight.dims(), weight_dtype, &self.h));
         for chunk in self.chunks() {
             let dlogits =
                 chunk_gradient(self.logits(&chunk), &lse, &self.labels, chunk.start, &factor, dtype);
@@ -229,34 +275,6 @@ impl Head {
             });
         }
         (dh, dweight)
-    }
-}
-
-impl Statistics {
-    fn new(tokens: usize, like: &Tensor<2>) -> Self {
-        let full = |value: f32| Tensor::full([tokens], value, (&like.device(), DType::F32));
-        Self { largest: full(f32::MIN), sum: full(0.0), target: full(0.0) }
-    }
-
-    /// Takes the logits of the vocabulary's entries from `first` on.
-    fn observe(&mut self, logits: Tensor<2>, labels: &Tensor<1, Int>, first: usize) {
-        let largest = self.largest.clone().max_pair(logits.clone().max_dim(1).squeeze_dim(1));
-        let sum = (logits.clone() - largest.clone().unsqueeze_dim(1)).exp().sum_dim(1).squeeze_dim(1);
-        self.sum = self.sum.clone() * (self.largest.clone() - largest.clone()).exp() + sum;
-        self.largest = largest;
-        let (index, inside) = within(labels, first, logits.dims()[1]);
-        let picked = logits.gather(1, index.unsqueeze_dim(1)).squeeze_dim::<1>(1);
-        self.target = self.target.clone() + picked * inside;
-    }
-
-    /// log Σ exp(logits) of each token.
-    fn lse(&self) -> Tensor<1> {
-        self.sum.clone().log() + self.largest.clone()
-    }
-
-    /// Each token's loss, 0 for those not counted.
-    fn losses(&self, labels: &Tensor<1, Int>) -> Tensor<1> {
-        (self.lse() - self.target.clone()) * counted(labels)
     }
 }
 
@@ -281,6 +299,14 @@ fn chunk_gradient(
     narrow(softmax.scatter(1, index.unsqueeze_dim(1), onehot, IndexingUpdateOp::Add), dtype)
 }
 
+/// A matrix on the device of `like`. Burn would align its rows on CUDA, and products would pack them.
+fn unwritten(dims: [usize; 2], dtype: DType, like: &Tensor<2>) -> Tensor<2> {
+    match on_cuda(like) {
+        true => uncube(empty(&cube(like.clone()), dims, dtype)),
+        false => Tensor::empty(dims, (&like.device(), dtype)),
+    }
+}
+
 /// Σ x as [1]; Burn's own sum tries variants for seconds on CUDA.
 fn sum(x: Tensor<1>) -> Tensor<1> {
     if on_cuda(&x) { uncube(kernel_sum(&cube(x))) } else { x.sum() }
@@ -289,14 +315,6 @@ fn sum(x: Tensor<1>) -> Tensor<1> {
 /// 1 for tokens that count, 0 for the others.
 fn counted(labels: &Tensor<1, Int>) -> Tensor<1> {
     labels.clone().greater_equal_elem(0).float()
-}
-
-/// Each label's column in a chunk (0 where it lies outside), and 1 where it lies inside.
-fn within(labels: &Tensor<1, Int>, first: usize, columns: usize) -> (Tensor<1, Int>, Tensor<1>) {
-    let (first, columns) = (first as i64, columns as i64);
-    let column = labels.clone() - first;
-    let outside = column.clone().lower_elem(0).bool_or(column.clone().greater_equal_elem(columns));
-    (column.mask_fill(outside.clone(), 0), outside.bool_not().float())
 }
 
 #[cfg(test)]

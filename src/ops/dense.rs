@@ -7,10 +7,11 @@
 use burn::tensor::{DType, Tensor};
 
 use super::cost::{Cost, Flops, Moment, Setting};
-use super::function::{InputGradients, custom};
+use super::backend::on_cuda;
+use super::function::{Earlier, InputGradients, custom_adding};
 use super::linear::{Fp32Math, Gradient};
-use super::narrow;
-use super::product::{plain, product, product_bias, product_bias_gradient, transpose};
+use super::rounded;
+use super::product::{plain, product, product_add, product_bias, product_bias_gradient, transpose};
 use crate::device::dtype;
 use crate::ops::autocast;
 use crate::words::Compute;
@@ -45,26 +46,26 @@ impl Arithmetic {
     }
 }
 
-/// A weight matrix.
+/// A weight matrix, or a bias.
 #[derive(Clone, Debug)]
-pub struct Weight {
-    pub stored: Tensor<2>,
+pub struct Weight<const D: usize = 2> {
+    pub stored: Tensor<D>,
     /// The same in the type it is multiplied in, outside of autodiff, where a cast is kept.
-    pub cast: Option<Tensor<2>>,
+    pub cast: Option<Tensor<D>>,
 }
 
-impl Weight {
-    /// As `dtype`, outside of autodiff's graph.
-    pub fn narrow(self, dtype: DType) -> Tensor<2> {
+impl<const D: usize> Weight<D> {
+    /// As `dtype`; what is stored must be outside of autodiff's graph.
+    pub fn narrow(self, dtype: DType) -> Tensor<D> {
         match self.cast {
             Some(cast) if cast.dtype() == dtype => cast,
-            _ => narrow(self.stored, dtype),
+            _ => rounded(self.stored, dtype),
         }
     }
 }
 
-impl From<Tensor<2>> for Weight {
-    fn from(stored: Tensor<2>) -> Self {
+impl<const D: usize> From<Tensor<D>> for Weight<D> {
+    fn from(stored: Tensor<D>) -> Self {
         Self { stored, cast: None }
     }
 }
@@ -74,7 +75,7 @@ impl From<Tensor<2>> for Weight {
 pub fn dense(
     x: Tensor<2>,
     weight: impl Into<Weight>,
-    bias: Option<Tensor<1>>,
+    bias: Option<Weight<1>>,
     layout: WeightLayout,
     arithmetic: Arithmetic,
 ) -> Tensor<2> {
@@ -85,20 +86,22 @@ pub fn dense(
         Kept::new(Tensor::from_dispatch(x), weight, layout, arithmetic)
     };
     match bias {
-        None => custom([x.into_dispatch(), stored.into_dispatch()], |[x, stored]| {
+        None => custom_adding([x.into_dispatch(), stored.into_dispatch()], |[x, stored], _| {
             let kept = keep(x, stored);
-            (kept.forward(None), move |g, [want_x, want_weight]: [bool; 2]| {
-                let [dx, dweight, _] = kept.backward(g, [want_x, want_weight, false], None);
+            (kept.forward(None), move |g, [want_x, want_weight]: [bool; 2], earlier: &mut Earlier<'_>| {
+                let [dx, dweight, _] = kept.backward(g, [want_x, want_weight, false], None, earlier);
                 [dx, dweight]
             })
         }),
         Some(bias) => {
-            let inputs = [x.into_dispatch(), stored.into_dispatch(), bias.into_dispatch()];
-            custom(inputs, |[x, stored, bias]| {
+            let inputs = [x.into_dispatch(), stored.into_dispatch(), bias.stored.into_dispatch()];
+            custom_adding(inputs, |[x, stored, stored_bias], _| {
                 let kept = keep(x, stored);
-                let bias = Tensor::<1>::from_dispatch(bias);
-                let dtype = bias.dtype();
-                (kept.forward(Some(bias)), move |g, wanted| kept.backward(g, wanted, Some(dtype)))
+                let bias = Weight { stored: Tensor::from_dispatch(stored_bias), cast: bias.cast };
+                let dtype = bias.stored.dtype();
+                (kept.forward(Some(bias)), move |g, wanted, earlier: &mut Earlier<'_>| {
+                    kept.backward(g, wanted, Some(dtype), earlier)
+                })
             })
         }
     }
@@ -120,7 +123,7 @@ impl Kept {
     fn new(x: Tensor<2>, weight: Weight, layout: WeightLayout, arithmetic: Arithmetic) -> Self {
         let (x_dtype, weight_dtype) = (x.dtype(), weight.stored.dtype());
         Self {
-            x: narrow(x, arithmetic.dtype),
+            x: rounded(x, arithmetic.dtype),
             weight: weight.narrow(arithmetic.dtype),
             layout,
             arithmetic,
@@ -129,7 +132,7 @@ impl Kept {
         }
     }
 
-    fn forward(&self, bias: Option<Tensor<1>>) -> Tensor<2> {
+    fn forward(&self, bias: Option<Weight<1>>) -> Tensor<2> {
         let Arithmetic { dtype, math } = self.arithmetic;
         let weight = match self.layout {
             WeightLayout::InOut => plain(self.weight.clone()),
@@ -138,26 +141,32 @@ impl Kept {
         let x = plain(self.x.clone());
         match bias {
             None => product(x, weight, dtype, math),
-            Some(bias) => product_bias(x, weight, narrow(bias, dtype), dtype, math),
+            Some(bias) => product_bias(x, weight, bias.narrow(dtype), dtype, math),
         }
     }
 
-    /// dx, dW, and db where the layer has a bias.
+    /// dx, dW, and db where the layer has a bias. On CUDA the product that makes dx adds it to what x has `earlier`
+    /// from other layers.
     fn backward(
         self,
         g: Tensor<2>,
         [want_x, want_weight, want_bias]: [bool; 3],
         bias: Option<DType>,
+        earlier: &mut Earlier<'_>,
     ) -> InputGradients<3> {
         let Arithmetic { dtype, math } = self.arithmetic;
         let Self { x, weight, layout, x_dtype, weight_dtype, .. } = self;
-        let g = narrow(g, dtype);
+        let g = rounded(g, dtype);
         let dx = want_x.then(|| {
             let weight = match layout {
                 WeightLayout::InOut => transpose(weight),
                 WeightLayout::OutIn => plain(weight),
             };
-            narrow(product(plain(g.clone()), weight, dtype, math), x_dtype)
+            let earlier = (x_dtype == dtype && on_cuda(&g)).then(|| earlier(0)).flatten();
+            match earlier.map(Tensor::from_dispatch) {
+                Some(sum) => product_add(sum, plain(g.clone()), weight, math),
+                None => rounded(product(plain(g.clone()), weight, dtype, math), x_dtype),
+            }
         });
         let (lhs, rhs, of) = match layout {
             WeightLayout::InOut => (transpose(x), plain(g), Gradient::Rhs),
@@ -166,7 +175,7 @@ impl Kept {
         let (dweight, dbias) = match bias.filter(|_| want_bias) {
             Some(dtype) => {
                 let (dweight, dbias) = product_bias_gradient(lhs, rhs, of, weight_dtype, math);
-                (want_weight.then_some(dweight), Some(narrow(dbias, dtype).into_dispatch()))
+                (want_weight.then_some(dweight), Some(rounded(dbias, dtype).into_dispatch()))
             }
             None => (want_weight.then(|| product(lhs, rhs, weight_dtype, math)), None),
         };

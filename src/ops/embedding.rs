@@ -93,15 +93,13 @@ fn sums(g: Tensor<2>, ids: &Ids, vocab: usize, dtype: DType) -> Tensor<2> {
 pub fn cost(setting: &Setting, [rows, columns]: [u64; 2], tied: bool) -> Cost {
     let table = setting.weight([rows, columns]);
     let y = setting.tokens() * columns * setting.stored;
-    // The kernel reads packed rows.
-    let packed = if table.bytes == table.gradient { 0 } else { table.gradient };
     // The CPU adds rows to a copy of zeros, in fp32.
     let added = match setting.on_cuda() {
         true => 0,
         false => 8 * table.elements + if setting.stored < 4 { setting.wide(columns) } else { 0 },
     };
     let sums = table.gradient.max(added);
-    let forward = Moment::workspace(y + packed);
+    let forward = Moment::workspace(y);
     let (backward, gradients) = match tied {
         true => (Moment::workspace(sums), 0),
         false => {

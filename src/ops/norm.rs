@@ -8,15 +8,16 @@
 //! LayerNorm  dx = r (ĝ − mean(ĝ) − x̂ · mean(ĝ ⊙ x̂))      dw as above, db = Σ_rows g
 //! ```
 //!
-//! Statistics are fp32 whatever the tensors' type. Kept for backward: x and one or two numbers a row.
+//! Statistics are fp32 whatever the tensors' type. On CUDA the kernel that makes dx adds it to the gradient that x,
+//! the residual stream, has from the sum behind the norm. Kept for backward: x and one or two numbers a row.
 
 use burn::tensor::{DType, Tensor};
 
 use super::backend::{cube, on_cuda, uncube};
 use super::cost::{Cost, Moment, Setting};
-use super::function::custom;
+use super::function::{Earlier, custom_adding};
 use super::kernels::norm as kernels;
-use super::{Operator, narrow, wide};
+use super::{Operator, narrow, rounded, wide};
 
 /// y [tokens, hidden] of dtype `out` from x [tokens, hidden] and weight [hidden].
 pub fn rms_norm(x: Tensor<2>, weight: Tensor<1>, epsilon: f64, out: DType, operator: Operator) -> Tensor<2> {
@@ -24,13 +25,14 @@ pub fn rms_norm(x: Tensor<2>, weight: Tensor<1>, epsilon: f64, out: DType, opera
         let rstd = rms_statistics(wide(x.clone()), epsilon);
         return narrow(wide(x) * rstd * wide(weight).unsqueeze(), out);
     }
-    custom([x.into_dispatch(), weight.into_dispatch()], |[x, weight]| {
+    custom_adding([x.into_dispatch(), weight.into_dispatch()], |[x, weight], _| {
         let (x, weight) = (Tensor::<2>::from_dispatch(x), Tensor::<1>::from_dispatch(weight));
         let (y, rstd) = rms_forward(&x, &weight, epsilon, out);
-        (y, move |g: Tensor<2>, _| {
+        (y, move |g: Tensor<2>, _, earlier: &mut Earlier<'_>| {
             let dtype = weight.dtype();
-            let (dx, dweight) = rms_backward(x, weight, rstd, g);
-            [Some(dx.into_dispatch()), Some(narrow(dweight, dtype).into_dispatch())]
+            let earlier = on_cuda(&x).then(|| earlier(0)).flatten().map(Tensor::from_dispatch);
+            let (dx, dweight) = rms_backward(x, weight, rstd, g, earlier);
+            [Some(dx.into_dispatch()), Some(rounded(dweight, dtype).into_dispatch())]
         })
     })
 }
@@ -46,10 +48,17 @@ fn rms_forward(x: &Tensor<2>, weight: &Tensor<1>, epsilon: f64, out: DType) -> (
     (y, rstd.squeeze_dim(1))
 }
 
-/// dx, and dw in fp32.
-fn rms_backward(x: Tensor<2>, weight: Tensor<1>, rstd: Tensor<1>, g: Tensor<2>) -> (Tensor<2>, Tensor<1>) {
+/// dx plus what is `earlier`, on CUDA alone, and dw in fp32.
+fn rms_backward(
+    x: Tensor<2>,
+    weight: Tensor<1>,
+    rstd: Tensor<1>,
+    g: Tensor<2>,
+    earlier: Option<Tensor<2>>,
+) -> (Tensor<2>, Tensor<1>) {
     if on_cuda(&x) {
-        let (dx, dweight) = kernels::rms_norm_backward(&cube(x), &cube(weight), &cube(rstd), &cube(g));
+        let (weight, rstd, earlier) = (cube(weight), cube(rstd), earlier.map(cube));
+        let (dx, dweight) = kernels::rms_norm_backward(&cube(x), &weight, &rstd, &cube(g), earlier.as_ref());
         return (uncube(dx), uncube(dweight));
     }
     let (dtype, g, rstd) = (x.dtype(), wide(g), rstd.unsqueeze_dim::<2>(1));
@@ -75,18 +84,19 @@ pub fn layer_norm(
         return narrow(normal * wide(weight).unsqueeze() + wide(bias).unsqueeze(), out);
     }
     let inputs = [x.into_dispatch(), weight.into_dispatch(), bias.into_dispatch()];
-    custom(inputs, |[x, weight, bias]| {
+    custom_adding(inputs, |[x, weight, bias], _| {
         let (x, weight) = (Tensor::<2>::from_dispatch(x), Tensor::<1>::from_dispatch(weight));
         let bias = Tensor::<1>::from_dispatch(bias);
         let (y, mean, rstd) = layer_forward(&x, &weight, &bias, epsilon, out);
         let bias_dtype = bias.dtype();
-        (y, move |g: Tensor<2>, _| {
+        (y, move |g: Tensor<2>, _, earlier: &mut Earlier<'_>| {
             let dtype = weight.dtype();
-            let (dx, dweight, dbias) = layer_backward(x, weight, mean, rstd, g);
+            let earlier = on_cuda(&x).then(|| earlier(0)).flatten().map(Tensor::from_dispatch);
+            let (dx, dweight, dbias) = layer_backward(x, weight, [mean, rstd], g, earlier);
             [
                 Some(dx.into_dispatch()),
-                Some(narrow(dweight, dtype).into_dispatch()),
-                Some(narrow(dbias, bias_dtype).into_dispatch()),
+                Some(rounded(dweight, dtype).into_dispatch()),
+                Some(rounded(dbias, bias_dtype).into_dispatch()),
             ]
         })
     })
@@ -111,18 +121,18 @@ fn layer_forward(
     (y, mean.squeeze_dim(1), rstd.squeeze_dim(1))
 }
 
-/// dx, and dw and db in fp32.
+/// dx plus what is `earlier`, on CUDA alone, and dw and db in fp32.
 fn layer_backward(
     x: Tensor<2>,
     weight: Tensor<1>,
-    mean: Tensor<1>,
-    rstd: Tensor<1>,
+    [mean, rstd]: [Tensor<1>; 2],
     g: Tensor<2>,
+    earlier: Option<Tensor<2>>,
 ) -> (Tensor<2>, Tensor<1>, Tensor<1>) {
     if on_cuda(&x) {
-        let (mean, rstd) = (cube(mean), cube(rstd));
+        let ([weight, mean, rstd], earlier) = ([weight, mean, rstd].map(cube), earlier.map(cube));
         let (dx, dweight, dbias) =
-            kernels::layer_norm_backward(&cube(x), &cube(weight), &mean, &rstd, &cube(g));
+            kernels::layer_norm_backward(&cube(x), &weight, &mean, &rstd, &cube(g), earlier.as_ref());
         return (uncube(dx), uncube(dweight), uncube(dbias));
     }
     let (dtype, g) = (x.dtype(), wide(g));

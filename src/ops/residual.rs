@@ -6,7 +6,7 @@ use burn::tensor::Tensor;
 use super::backend::{cube, on_cuda, uncube};
 use super::function::custom;
 use super::kernels::elementwise::add;
-use super::narrow;
+use super::{narrow, rounded};
 
 /// x + y, [tokens, hidden] each, in x's type.
 pub fn residual(x: Tensor<2>, y: Tensor<2>) -> Tensor<2> {
@@ -14,7 +14,7 @@ pub fn residual(x: Tensor<2>, y: Tensor<2>) -> Tensor<2> {
         let (x, y) = (Tensor::<2>::from_dispatch(x), Tensor::<2>::from_dispatch(y));
         let y_dtype = y.dtype();
         (sum(x, y), move |g: Tensor<2>, [want_x, want_y]| {
-            [want_x.then(|| g.clone().into_dispatch()), want_y.then(|| narrow(g, y_dtype).into_dispatch())]
+            [want_x.then(|| g.clone().into_dispatch()), want_y.then(|| rounded(g, y_dtype).into_dispatch())]
         })
     })
 }

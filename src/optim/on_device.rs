@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn::tensor::{Device, Tensor};
 
-use super::{GradientSet, Kept, Rule, State, StepSize, Visit, zeros};
+use super::{GradientSet, Kept, Pending, Rule, State, StepSize, Visit, zeros};
 use crate::ops::backend::on_cuda;
 
 pub struct DeviceOptimizer {
@@ -54,7 +54,7 @@ impl DeviceOptimizer {
                 return module;
             }
         }
-        module.map(&mut Update { optimizer: self, gradients, size: &size })
+        module.map(&mut Update { optimizer: self, gradients, size: &size, pending: Pending::default() })
     }
 
     /// Updates one flat parameter, whose state is kept under `id`; all three are outside of autodiff.
@@ -65,7 +65,8 @@ impl DeviceOptimizer {
         gradient: Tensor<1>,
         size: &StepSize,
     ) -> Tensor<1> {
-        self.state(id, flat.dims()[0], &flat.device()).update(flat, gradient, size)
+        let state = self.state(id, flat.dims()[0], &flat.device());
+        state.update(flat, gradient, size, &mut Pending::default())
     }
 }
 
@@ -85,6 +86,7 @@ struct Update<'a> {
     optimizer: &'a mut DeviceOptimizer,
     gradients: GradientSet,
     size: &'a StepSize,
+    pending: Pending,
 }
 
 impl ModuleMapper for Update<'_> {
@@ -95,7 +97,9 @@ impl ModuleMapper for Update<'_> {
         let Some(gradient) = self.gradients.take(id, size) else {
             return Param::from_mapped_value(id, tensor, mapper);
         };
-        let updated = self.optimizer.update(id, tensor.inner().reshape([size]), gradient, self.size);
+        let flat = tensor.inner().reshape([size]);
+        let state = self.optimizer.state(id, size, &flat.device());
+        let updated = state.update(flat, gradient, self.size, &mut self.pending);
         let tensor = Tensor::from_inner(updated.reshape(shape)).require_grad();
         Param::from_mapped_value(id, tensor, mapper)
     }

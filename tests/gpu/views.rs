@@ -101,7 +101,8 @@ fn views_against_f64() {
                         below("new", run(Output::New(out)), &expected);
                         let whole = ones(gpu, batch, m + BEFORE + BEHIND, n, out);
                         for accumulate in [false, true] {
-                            let output = Output::Into { tensor: whole.clone(), rows: part(m), accumulate };
+                            let tensor = whole.clone();
+                            let output = Output::Into { tensor, rows: part(m), columns: None, accumulate };
                             let in_place = embed(&expected, [batch, m, n], f64::from(u8::from(accumulate)));
                             below(
                                 if accumulate { "added to rows" } else { "into rows" },
@@ -258,6 +259,7 @@ fn tuning_changes_no_result() {
                 let rows = Output::Into {
                     tensor: ones(gpu, 1, n + 64, n, DType::F32),
                     rows: 32..n + 32,
+                    columns: None,
                     accumulate: true,
                 };
                 [form(Output::New(DType::F32)), form(Output::AddTo(whole())), form(rows), biased, dw, db]

@@ -10,11 +10,13 @@ mod ceilings;
 mod copies;
 mod driver;
 mod events;
+mod many;
 mod matmul;
 mod memory;
 mod meter;
 mod mirror;
 mod pinned;
+mod program;
 mod ranges;
 mod staging;
 mod store;
@@ -43,6 +45,7 @@ pub use ceilings::ceilings;
 use copies::{CopyStream, Slot};
 pub use driver::count;
 pub use events::Event;
+pub use many::{AdamWStep, adamw, cast};
 pub use matmul::{Gradient, Operand, Output, View, has_blas, matmul, matmul_bias, matmul_bias_gradient};
 pub use memory::{Ballast, PeakObservation, Usage};
 pub use meter::CudaMeter;
@@ -61,6 +64,7 @@ pub struct Gpu {
     device: CubeDevice,
     context: driver::Context,
     blas: Result<blas::Blas, String>,
+    programs: program::Programs,
     /// By CubeCL's stream: each thread has one.
     lanes: Mutex<HashMap<StreamId, &'static Lane>>,
 }
@@ -91,9 +95,10 @@ impl Gpu {
         context.bind();
         let device = CubeDevice::cuda(ordinal).unwrap_or_else(|e| panic!("cuda:{ordinal}: {e:?}"));
         let blas = blas::Blas::new(ordinal);
+        let programs = program::Programs::default();
         // A device stays open for the life of the process: streams and contexts refer to it.
         let gpu: &'static Self =
-            Box::leak(Box::new(Self { ordinal, device, context, blas, lanes: Mutex::default() }));
+            Box::leak(Box::new(Self { ordinal, device, context, blas, programs, lanes: Mutex::default() }));
         gpu.lane();
         open.push(gpu);
         gpu

@@ -42,8 +42,8 @@ impl Linear {
     }
 
     pub fn forward(&self, x: Tensor<2>, computation: &Computation) -> Tensor<2> {
-        let (bias, arithmetic) = (self.bias.as_ref().map(Param::val), computation.arithmetic);
-        let linear = |x| dense(x, weight(&self.weight), bias, self.layout, arithmetic);
+        let (bias, arithmetic) = (self.bias.as_ref().map(weight), computation.arithmetic);
+        let linear = |x| dense(x, weight(&self.weight), bias.clone(), self.layout, arithmetic);
         match &self.adapter {
             None => linear(x),
             Some(adapter) => adapter.forward(x.clone(), linear(x), arithmetic.in_region()),

@@ -31,6 +31,43 @@ fn sum_of_two<A: Float, B: Float, N: Size>(
     }
 }
 
+#[cube(launch_unchecked)]
+fn multiply<A: Float, B: Float, N: Size>(
+    a: &[Vector<A, N>],
+    factor: &[f32],
+    b: &mut [Vector<B, N>],
+    #[define(A, B)] _types: [ElemType; 2],
+) {
+    if ABSOLUTE_POS < b.len() {
+        let product = Vector::<f32, N>::cast_from(a[ABSOLUTE_POS]) * Vector::new(factor[0]);
+        b[ABSOLUTE_POS] = Vector::cast_from(product);
+    }
+}
+
+/// x times `factor` [1] f32, as `dtype`; in x's memory where that is x's type and nobody else holds it.
+pub fn scaled(x: CubeTensor, factor: &CubeTensor, dtype: DType) -> CubeTensor {
+    let x = burn_cubecl::kernel::into_contiguous(x);
+    expect(factor, DType::F32, 1, "factor");
+    let elements = x.meta.num_elements();
+    let vector = vector(wider(x.dtype, dtype), &[elements]);
+    let grid = Grid::of(elements / vector);
+    let (out, out_argument) = over(&x, 0, dtype);
+    // SAFETY: the buffers hold `elements` elements and the kernel checks their end.
+    unsafe {
+        multiply::launch_unchecked(
+            &x.client,
+            grid.count,
+            grid.dim,
+            vector,
+            buffer(&x),
+            buffer(factor),
+            out_argument,
+            [float(x.dtype), float(dtype)],
+        );
+    }
+    out
+}
+
 /// `x` as `dtype`; `x` itself when it is that already.
 pub fn cast(x: CubeTensor, dtype: DType) -> CubeTensor {
     if x.dtype == dtype {
@@ -54,6 +91,13 @@ pub fn cast(x: CubeTensor, dtype: DType) -> CubeTensor {
         );
     }
     out
+}
+
+/// All of them, of one type, as another, in one launch.
+pub fn cast_all(tensors: &[CubeTensor], dtype: DType) -> Vec<CubeTensor> {
+    let pairs: Vec<_> = tensors.iter().map(|x| [contiguous(x), like(x, dtype)]).collect();
+    crate::device::cuda::cast(&pairs);
+    pairs.into_iter().map(|[_, cast]| cast).collect()
 }
 
 /// a + b of one shape, in a's type; in a's memory where nobody else holds it.

@@ -19,3 +19,4 @@ pub mod sgd;
 pub mod softmax;
 mod softmax_kernels;
 pub mod sum;
+pub mod token_loss;

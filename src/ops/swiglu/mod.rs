@@ -39,7 +39,7 @@ use super::function::{InputGradients, custom};
 use super::linear::Matmul;
 
 use super::product::composed_product;
-use super::{Level, Operator, narrow};
+use super::{Level, Operator, narrow, rounded};
 
 /// y = (SiLU(xW) ⊙ xV)U in the compute type, that of the autocast region around the call or else that of
 /// `arithmetic`; each weight lies as `layout` says.
@@ -94,7 +94,7 @@ fn on<B: Computes + Gate + Matmul>(
 ) -> (Tensor<2>, BackwardCall) {
     let [x_dtype, weight_dtype, ..] = inputs.each_ref().map(|t| t.dtype());
     let [x, w, v, u] = inputs;
-    let x = B::lower::<2>(narrow(x, arithmetic.dtype));
+    let x = B::lower::<2>(rounded(x, arithmetic.dtype));
     let mut casts = casts.into_iter();
     let [w, v, u] = [w, v, u].map(|stored| {
         let weight = Weight { stored, cast: casts.next().flatten() };
@@ -103,11 +103,11 @@ fn on<B: Computes + Gate + Matmul>(
     let (y, kept) =
         formula::forward::<B>(x.clone(), w.clone(), v.clone(), u.clone(), layout, level, arithmetic);
     let backward = move |g: Tensor<2>, wanted: [bool; 4]| {
-        let g = B::lower::<2>(narrow(g, arithmetic.dtype));
+        let g = B::lower::<2>(rounded(g, arithmetic.dtype));
         let inputs = formula::Inputs { x, w, v, u, kept, g };
         let gradients = formula::backward::<B>(inputs, wanted, weight_dtype, layout, arithmetic);
         let [dx, dw, dv, du] = gradients.map(|gradient| gradient.map(B::lift::<2>));
-        [dx.map(|dx| narrow(dx, x_dtype)), dw, dv, du].map(|gradient| gradient.map(Tensor::into_dispatch))
+        [dx.map(|dx| rounded(dx, x_dtype)), dw, dv, du].map(|gradient| gradient.map(Tensor::into_dispatch))
     };
     (B::lift::<2>(y), Box::new(backward))
 }

@@ -2,7 +2,7 @@
 
 use burn::tensor::DType;
 use burn_cubecl::tensor::CubeTensor;
-use runner::ops::kernels::adamw::adamw;
+use runner::ops::kernels::adamw::{AdamWStep, Pending};
 use runner::ops::kernels::sgd::{SgdStep, sgd};
 use runner::optim::AdamW;
 
@@ -19,6 +19,16 @@ const TYPES: [(DType, DType); 4] = [
 ];
 /// A factor of the gradient that f32 holds exactly.
 const CLIP: f64 = 0.625;
+
+/// One parameter's step by itself.
+fn adamw(
+    tensors: [CubeTensor; 4],
+    clip: Option<&CubeTensor>,
+    shared: Option<&CubeTensor>,
+    step: AdamWStep,
+) -> [CubeTensor; 3] {
+    Pending::default().adamw(tensors, clip, shared, step)
+}
 
 fn widen(x: f32) -> f64 {
     f64::from(x)
@@ -49,14 +59,15 @@ fn adamw_steps() {
                 }
                 let clip = scalar(CLIP);
                 let kept = p.tensor.clone();
-                let (got_p, got_m, got_v) =
-                    adamw(p.tensor, &g.tensor, m.tensor.clone(), v.tensor.clone(), Some(&clip), None, step);
+                let tensors = [p.tensor, g.tensor.clone(), m.tensor.clone(), v.tensor.clone()];
+                let [got_p, got_m, got_v] = adamw(tensors, Some(&clip), None, step);
                 bench.compare(&format!("{name} p"), &got_p, &new_p);
                 bench.compare(&format!("{name} m"), &got_m, &new_m);
                 bench.compare(&format!("{name} v"), &got_v, &new_v);
                 bench.compare_within(&format!("{name}, the old p is kept"), &kept, &p.values, 0.0);
                 drop(got_p);
-                let (got_p, ..) = adamw(kept, &g.tensor, m.tensor, v.tensor, Some(&clip), None, step);
+                let tensors = [kept, g.tensor, m.tensor, v.tensor];
+                let [got_p, ..] = adamw(tensors, Some(&clip), None, step);
                 bench.compare(&format!("{name} in place"), &got_p, &new_p);
             }
         }
@@ -83,18 +94,18 @@ fn guarded_steps() {
                 let fresh = || [&p.tensor, &m.tensor, &v.tensor].map(CubeTensor::copy);
 
                 let [a, b, c] = fresh();
-                let plain = adamw(a, &g.tensor, b, c, Some(&clip), None, host_knows);
+                let plain = adamw([a, g.tensor.clone(), b, c], Some(&clip), None, host_knows);
                 let [a, b, c] = fresh();
                 let shared = known(&[1.0, c1, c2], &[3], DType::F32).tensor;
-                let same = adamw(a, &g.tensor, b, c, Some(&clip), Some(&shared), device_knows);
+                let same = adamw([a, g.tensor.clone(), b, c], Some(&clip), Some(&shared), device_knows);
                 for (part, got, expected) in
-                    [("p", same.0, plain.0), ("m", same.1, plain.1), ("v", same.2, plain.2)]
+                    ["p", "m", "v"].into_iter().zip(same).zip(plain).map(|((part, a), b)| (part, a, b))
                 {
                     bench.compare(&format!("{name} adamw applied {part}"), &got, &download(&expected));
                 }
                 let [a, b, c] = fresh();
                 let shared = known(&[0.0, 0.0, 0.0], &[3], DType::F32).tensor;
-                let (a, b, c) = adamw(a, &lost.tensor, b, c, Some(&clip), Some(&shared), device_knows);
+                let [a, b, c] = adamw([a, lost.tensor.clone(), b, c], Some(&clip), Some(&shared), device_knows);
                 for (part, got, before) in [("p", a, &p), ("m", b, &m), ("v", c, &v)] {
                     bench.compare_within(&format!("{name} adamw skipped {part}"), &got, &before.values, 0.0);
                 }
