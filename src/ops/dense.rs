@@ -6,12 +6,12 @@
 
 use burn::tensor::{DType, Tensor};
 
-use super::cost::{Cost, Flops, Moment, Setting};
 use super::backend::on_cuda;
+use super::cost::{Cost, Flops, Moment, Setting};
 use super::function::{Earlier, InputGradients, custom_adding};
 use super::linear::{Fp32Math, Gradient};
-use super::rounded;
 use super::product::{plain, product, product_add, product_bias, product_bias_gradient, transpose};
+use super::rounded;
 use crate::device::dtype;
 use crate::ops::autocast;
 use crate::words::Compute;

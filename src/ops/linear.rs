@@ -188,7 +188,9 @@ impl From<Output<CubeBackend>> for cuda::Output {
         match output {
             Output::New(dtype) => Self::New(dtype),
             Output::AddTo(tensor) => Self::AddTo(tensor),
-            Output::Into { tensor, rows, accumulate } => Self::Into { tensor, rows, columns: None, accumulate },
+            Output::Into { tensor, rows, accumulate } => {
+                Self::Into { tensor, rows, columns: None, accumulate }
+            }
         }
     }
 }

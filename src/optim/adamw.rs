@@ -178,7 +178,8 @@ mod tests {
             m = 0.9 * m + 0.1 * g;
             v = 0.999 * v + 0.001 * g * g;
             p -= 0.01 * (m / (1.0 - 0.9f64.powi(t))) / ((v / (1.0 - 0.999f64.powi(t))).sqrt() + 1e-8);
-            tensor = state.update(tensor, Tensor::full([1], g, &device), &StepSize::FULL, &mut Pending::default());
+            tensor =
+                state.update(tensor, Tensor::full([1], g, &device), &StepSize::FULL, &mut Pending::default());
             let got: f32 = tensor.clone().into_scalar();
             assert!((f64::from(got) - p).abs() < 1e-6, "step {t}: {got} is not {p}");
         }

@@ -142,7 +142,7 @@ impl Source {
             }
             (Origin::Files(_) | Origin::Random, Init::Normal(deviation)) => {
                 // As a vector: Burn aligns the rows of what it makes on CUDA, and kernels would copy them.
-                let elements = shape.iter().product();
+                let elements: usize = shape.iter().product();
                 let values = Tensor::<1>::random([elements], Distribution::Normal(0.0, deviation), options);
                 Some(values.reshape(shape))
             }

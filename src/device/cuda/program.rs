@@ -39,7 +39,8 @@ impl Programs {
             return Ok(*function);
         }
         let failed = |e: &dyn std::fmt::Debug| format!("{} cannot be compiled: {e:?}", source.kernel);
-        let mut options = vec![format!("--gpu-architecture=compute_{major}{minor}"), "-default-device".into()];
+        let mut options =
+            vec![format!("--gpu-architecture=compute_{major}{minor}"), "-default-device".into()];
         options.extend(source.macros.iter().map(|name| format!("-D{name}")));
         let options = CompileOptions { options, ..CompileOptions::default() };
         let ptx = compile_ptx_with_opts(source.text, options).map_err(|e| failed(&e))?;

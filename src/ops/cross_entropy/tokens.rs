@@ -43,7 +43,7 @@ impl Chunks {
     pub fn of(tokens: usize, vocab: usize) -> Option<Self> {
         let row = padded(vocab);
         let fits = (LOGITS / (4 * row)).max(1);
-        let logits = (1 << fits.ilog2()).min(tokens.next_power_of_two());
+        let logits = (1 << fits.ilog2()).min(tokens.next_power_of_two()).min(MOST);
         let left = LEAST.max(FOR_A_TOKEN * tokens).saturating_sub(4 * row * logits);
         let most = (left / (2 * row)).min(MOST) / logits * logits;
         if most == 0 || most < FEWEST.min(tokens) {
@@ -115,8 +115,7 @@ pub fn forward(
         }
         let own = |side: View| side.rows(0..chunk.len()).columns(0..vocab);
         dh = dh.map(|dh| {
-            let output =
-                Output::Into { tensor: dh, rows: chunk.clone(), columns: None, accumulate: false };
+            let output = Output::Into { tensor: dh, rows: chunk.clone(), columns: None, accumulate: false };
             product(own(plain(&dlogits)), plain(weight), output)
         });
         if want_weight {
@@ -157,6 +156,7 @@ mod tests {
         assert_eq!(of(16384, 151_936), Some([2048, 256]));
         // All at once.
         assert_eq!(of(40, 512), Some([64, 64]));
+        assert_eq!(of(3000, 512), Some([2048, 2048]));
         assert_eq!(Chunks { gradients: 2048, logits: 512 }.bytes(50_257, 2), 50_304 * 6144);
         assert_eq!(parts(3..10, 4).collect::<Vec<_>>(), [3..7, 7..10]);
     }

@@ -175,7 +175,13 @@ pub fn normalize_backward<X: Float, W: Float, G: Float, N: Size>(
         let mut before = Array::<Vector<X, N>>::new(items);
         #[comptime]
         if let ComptimeOption::Some(earlier) = &earlier {
-            load_row::<X, N>(earlier, &mut before, row, rstd.len(), columns, items, threads);
+            #[unroll]
+            for item in 0..items {
+                let column = lane + item * threads;
+                if column < columns {
+                    before[item] = earlier[base + column];
+                }
+            }
         }
         // The next row is loaded while this one waits for its sums.
         row += CUBE_COUNT_X as usize * per_block;

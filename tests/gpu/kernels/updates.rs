@@ -3,6 +3,7 @@
 use burn::tensor::DType;
 use burn_cubecl::tensor::CubeTensor;
 use runner::ops::kernels::adamw::{AdamWStep, Pending};
+use runner::ops::kernels::elementwise::{cast_all, scaled};
 use runner::ops::kernels::sgd::{SgdStep, sgd};
 use runner::optim::AdamW;
 
@@ -74,6 +75,54 @@ fn adamw_steps() {
     });
 }
 
+/// Parameters of two types, more than one launch takes, some of them not aligned to vectors.
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn many_adamw_steps_in_few_launches() {
+    bench(|bench| {
+        let step = AdamW { lr: 0.01, ..AdamW::default() }.step(Some(2), 1.0);
+        let parameter = |i: usize| {
+            let (p_type, g_type) = TYPES[i % 2];
+            let n = [3, 20_000, 768, 8192][i % 4] + i;
+            let v = known(&vec![0.5; n], &[n], DType::F32);
+            [normal(&[n], p_type, 31), normal(&[n], g_type, 32), normal(&[n], DType::F32, 33), v]
+        };
+        let all: Vec<_> = (0..250).map(parameter).collect();
+        let tensors = |parameter: &[Known; 4]| parameter.each_ref().map(|known| known.tensor.copy());
+        let mut pending = Pending::default();
+        let together: Vec<_> =
+            all.iter().map(|parameter| pending.adamw(tensors(parameter), None, None, step)).collect();
+        drop(pending);
+        for (i, (together, parameter)) in together.iter().zip(&all).enumerate() {
+            let alone = adamw(tensors(parameter), None, None, step);
+            for ((together, alone), name) in together.iter().zip(&alone).zip(["p", "m", "v"]) {
+                let name = format!("parameter {i} of many, {name}");
+                bench.compare_within(&name, together, &download(alone), 0.0);
+            }
+        }
+    });
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn many_casts_in_few_launches() {
+    bench(|bench| {
+        for dtype in [DType::BF16, DType::F16] {
+            let all: Vec<_> = (0..150).map(|i| normal(&[i * 97 % 9000 + 1], DType::F32, 34)).collect();
+            let casts = cast_all(&all.iter().map(|known| known.tensor.clone()).collect::<Vec<_>>(), dtype);
+            for (i, (cast, known)) in casts.iter().zip(&all).enumerate() {
+                bench.compare(&format!("cast {i} of many to {dtype:?}"), cast, &known.values);
+            }
+        }
+        let x = normal(&[5001], DType::F32, 35);
+        let expected: Vec<f64> = x.values.iter().map(|x| x * 0.375).collect();
+        for dtype in [DType::F32, DType::BF16] {
+            let got = scaled(x.tensor.clone(), &scalar(0.375), dtype);
+            bench.compare(&format!("scaled as {dtype:?}"), &got, &expected);
+        }
+    });
+}
+
 /// The same steps where whether they are applied, and AdamW's corrections, are numbers on the device.
 #[test]
 #[ignore = "needs an NVIDIA GPU"]
@@ -105,7 +154,8 @@ fn guarded_steps() {
                 }
                 let [a, b, c] = fresh();
                 let shared = known(&[0.0, 0.0, 0.0], &[3], DType::F32).tensor;
-                let [a, b, c] = adamw([a, lost.tensor.clone(), b, c], Some(&clip), Some(&shared), device_knows);
+                let [a, b, c] =
+                    adamw([a, lost.tensor.clone(), b, c], Some(&clip), Some(&shared), device_knows);
                 for (part, got, before) in [("p", a, &p), ("m", b, &m), ("v", c, &v)] {
                     bench.compare_within(&format!("{name} adamw skipped {part}"), &got, &before.values, 0.0);
                 }

@@ -149,8 +149,12 @@ impl<const K: usize> Row<K> {
 impl<const K: usize> Call<K> {
     fn run(&self, buffers: &mut Buffers<'_>, function: Function, stream: CUstream) -> Result<(), String> {
         let entry = Entry { tensors: [0; K], elements: 0, first_block: 0 };
-        let mut table =
-            Table { entries: [entry; MOST], others: [0; 2], scalars: self.scalars, count: self.rows.len() as u32 };
+        let mut table = Table {
+            entries: [entry; MOST],
+            others: [0; 2],
+            scalars: self.scalars,
+            count: self.rows.len() as u32,
+        };
         // What was located stays in place until the kernel is in the stream.
         let mut located = Vec::new();
         let mut at = |buffer: &BufferBinding| {
