@@ -111,12 +111,13 @@ fn chunked(
         let types = [h.dtype(), stored.dtype()];
         let weight = Weight { stored, cast }.narrow(dtype);
         let head = Head { h: rounded(h, dtype), weight, labels, arithmetic, chunk, longest_sum };
-        let differentiated = wanted.contains(&true);
+        let (differentiated, vocab) = (wanted.contains(&true), head.weight.dims()[0]);
         let (losses, kept) = match head.chunks_of_tokens().filter(|_| differentiated) {
             Some(chunks) => {
                 let [h, weight] = [head.h, head.weight].map(cube);
                 let made = tokens::forward(&h, &weight, &cube_int(&head.labels), chunks, wanted);
-                (uncube(made.losses), Kept::Gradients([made.dh, made.dweight], tokens::gain(dtype)))
+                let dweight = made.dweight.map(|dweight| tokens::unpadded(dweight, vocab));
+                (uncube(made.losses), Kept::Gradients([made.dh, dweight], tokens::gain(dtype)))
             }
             None => {
                 let Found { losses, lse, .. } = head.look();

@@ -4,14 +4,21 @@
 //! region ([`autocast`](crate::ops::autocast())) W is rounded once, in forward, and dW comes out of
 //! the product in fp32.
 
+mod side_by_side;
+
 use burn::tensor::{DType, Tensor};
 
-use super::backend::on_cuda;
+pub use side_by_side::{LAYERS, dense_side_by_side, lies_side_by_side};
+
+use super::backend::{cube, on_cuda, uncube};
 use super::cost::{Cost, Flops, Moment, Setting};
 use super::function::{Earlier, InputGradients, custom_adding};
-use super::linear::{Fp32Math, Gradient};
-use super::product::{plain, product, product_add, product_bias, product_bias_gradient, transpose};
-use super::rounded;
+use super::gelu::gelu;
+use super::kernels::columns::column_sums;
+use super::kernels::gelu as kernels;
+use super::linear::Fp32Math;
+use super::product::{plain, product, product_add, product_bias, transpose};
+use super::{Operator, rounded, wide};
 use crate::device::dtype;
 use crate::ops::autocast;
 use crate::words::Compute;
@@ -100,11 +107,47 @@ pub fn dense(
                 let bias = Weight { stored: Tensor::from_dispatch(stored_bias), cast: bias.cast };
                 let dtype = bias.stored.dtype();
                 (kept.forward(Some(bias)), move |g, wanted, earlier: &mut Earlier<'_>| {
-                    kept.backward(g, wanted, Some(dtype), earlier)
+                    kept.backward(g, wanted, Some(Bias { dtype, gradient: None }), earlier)
                 })
             })
         }
     }
+}
+
+/// GELU of [`dense`] with a bias. On CUDA one kernel makes the gradient of the layer's result and the bias's.
+pub fn dense_gelu(
+    x: Tensor<2>,
+    weight: impl Into<Weight>,
+    bias: Weight<1>,
+    layout: WeightLayout,
+    arithmetic: Arithmetic,
+) -> Tensor<2> {
+    if !on_cuda(&x) {
+        return gelu(dense(x, weight, Some(bias), layout, arithmetic), Operator::Custom);
+    }
+    let Weight { stored, cast } = weight.into();
+    let inputs = [x.into_dispatch(), stored.into_dispatch(), bias.stored.into_dispatch()];
+    custom_adding(inputs, |[x, stored, stored_bias], _| {
+        let weight = Weight { stored: Tensor::from_dispatch(stored), cast };
+        let kept = Kept::new(Tensor::from_dispatch(x), weight, layout, arithmetic.in_region());
+        let bias = Weight { stored: Tensor::from_dispatch(stored_bias), cast: bias.cast };
+        let dtype = bias.stored.dtype();
+        let u = cube(kept.forward(Some(bias)));
+        let y = uncube(kernels::gelu(u.clone()));
+        (y, move |g: Tensor<2>, wanted, earlier: &mut Earlier<'_>| {
+            let (du, gradient) = kernels::gelu_backward_and_sums(&u, cube(g));
+            drop(u);
+            let bias = Bias { dtype, gradient: Some(uncube(gradient)) };
+            kept.backward(uncube(du), wanted, Some(bias), earlier)
+        })
+    })
+}
+
+/// A layer's bias in backward.
+struct Bias {
+    dtype: DType,
+    /// In fp32, where it is known.
+    gradient: Option<Tensor<1>>,
 }
 
 /// What one call keeps for backward.
@@ -151,7 +194,7 @@ impl Kept {
         self,
         g: Tensor<2>,
         [want_x, want_weight, want_bias]: [bool; 3],
-        bias: Option<DType>,
+        bias: Option<Bias>,
         earlier: &mut Earlier<'_>,
     ) -> InputGradients<3> {
         let Arithmetic { dtype, math } = self.arithmetic;
@@ -168,18 +211,29 @@ impl Kept {
                 None => rounded(product(plain(g.clone()), weight, dtype, math), x_dtype),
             }
         });
-        let (lhs, rhs, of) = match layout {
-            WeightLayout::InOut => (transpose(x), plain(g), Gradient::Rhs),
-            WeightLayout::OutIn => (transpose(g), plain(x), Gradient::Lhs),
-        };
-        let (dweight, dbias) = match bias.filter(|_| want_bias) {
-            Some(dtype) => {
-                let (dweight, dbias) = product_bias_gradient(lhs, rhs, of, weight_dtype, math);
-                (want_weight.then_some(dweight), Some(rounded(dbias, dtype).into_dispatch()))
-            }
-            None => (want_weight.then(|| product(lhs, rhs, weight_dtype, math)), None),
-        };
-        [dx.map(Tensor::into_dispatch), dweight.map(Tensor::into_dispatch), dbias]
+        let dbias = bias
+            .filter(|_| want_bias)
+            .map(|Bias { dtype, gradient }| rounded(gradient.unwrap_or_else(|| sums(&g, layout)), dtype));
+        let dweight = want_weight.then(|| {
+            let (lhs, rhs) = match layout {
+                WeightLayout::InOut => (transpose(x), plain(g)),
+                WeightLayout::OutIn => (transpose(g), plain(x)),
+            };
+            product(lhs, rhs, weight_dtype, math)
+        });
+        [dx.map(Tensor::into_dispatch), dweight.map(Tensor::into_dispatch), dbias.map(Tensor::into_dispatch)]
+    }
+}
+
+/// Σ over tokens of g [tokens, outputs], in fp32.
+fn sums(g: &Tensor<2>, layout: WeightLayout) -> Tensor<1> {
+    if on_cuda(g) {
+        return uncube(column_sums(&cube(g.clone())));
+    }
+    // As the product takes g, which decides the order of the sum.
+    match layout {
+        WeightLayout::InOut => wide(g.clone()).sum_dim(0).squeeze_dim(0),
+        WeightLayout::OutIn => wide(g.clone().transpose()).sum_dim(1).squeeze_dim(1),
     }
 }
 

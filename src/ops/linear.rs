@@ -12,7 +12,7 @@ use burn::tensor::DType;
 use burn_cubecl::CubeBackend;
 
 use crate::device::cuda;
-pub use crate::device::cuda::{Fp32Math, Gradient};
+pub use crate::device::cuda::Fp32Math;
 
 /// One side of a product, or its transpose, which is read in place: a matrix [rows, columns], or a
 /// batch of them [batch, rows, columns].
@@ -88,20 +88,6 @@ pub trait Matmul: Backend {
         math: Fp32Math,
     ) -> FloatTensor<Self>;
 
-    /// The product of two matrices that is a weight's gradient, and the gradient of the bias: the sums
-    /// of the output's gradient, which is the side `of`, over the inner dimension, in fp32. [m] for the
-    /// left-hand side (dW [out, in] = gᵀ · x), [n] for the right-hand side (dW [in, out] = xᵀ · g).
-    ///
-    /// # Panics
-    /// When the shapes or dtypes do not fit.
-    fn matmul_bias_gradient(
-        lhs: Side<Self>,
-        rhs: Side<Self>,
-        of: Gradient,
-        output: Output<Self>,
-        math: Fp32Math,
-    ) -> (FloatTensor<Self>, FloatTensor<Self>);
-
     /// lhs · rhs as a new tensor of `dtype`.
     ///
     /// # Panics
@@ -149,19 +135,6 @@ impl Matmul for CubeBackend {
             return cuda::matmul_bias(view(lhs), view(rhs), bias, output.into(), math);
         }
         composed::product(lhs, rhs, Some(bias), output)
-    }
-
-    fn matmul_bias_gradient(
-        lhs: Side<Self>,
-        rhs: Side<Self>,
-        of: Gradient,
-        output: Output<Self>,
-        math: Fp32Math,
-    ) -> (FloatTensor<Self>, FloatTensor<Self>) {
-        if has_blas(&lhs, math) {
-            return cuda::matmul_bias_gradient(view(lhs), view(rhs), of, output.into(), math);
-        }
-        composed::product_and_sums(lhs, rhs, of, output)
     }
 }
 
@@ -214,15 +187,5 @@ impl Matmul for Flex {
         _math: Fp32Math,
     ) -> FloatTensor<Self> {
         composed::product(lhs, rhs, Some(bias), output)
-    }
-
-    fn matmul_bias_gradient(
-        lhs: Side<Self>,
-        rhs: Side<Self>,
-        of: Gradient,
-        output: Output<Self>,
-        _math: Fp32Math,
-    ) -> (FloatTensor<Self>, FloatTensor<Self>) {
-        composed::product_and_sums(lhs, rhs, of, output)
     }
 }

@@ -9,7 +9,7 @@ use burn_cubecl::CubeBackend;
 
 use super::backend::{Computes, on_cuda};
 use super::function::custom;
-use super::linear::{self, Fp32Math, Gradient, Matmul, Output, Side};
+use super::linear::{self, Fp32Math, Matmul, Output, Side};
 
 /// One side of a product, or its transpose, which is read in place: a matrix, or a batch of them.
 #[derive(Clone)]
@@ -104,22 +104,6 @@ pub fn product_bias(
     on_backend!(bias, B => {
         let bias = B::lower::<1>(bias);
         B::lift::<2>(B::matmul_bias(lhs.side(), rhs.side(), bias, Output::New(dtype), math))
-    })
-}
-
-/// A weight's gradient lhs · rhs as `dtype`, and its bias's: the sums over tokens of the side that is
-/// the output's gradient, in fp32.
-pub fn product_bias_gradient(
-    lhs: Factor<2>,
-    rhs: Factor<2>,
-    of: Gradient,
-    dtype: DType,
-    math: Fp32Math,
-) -> (Tensor<2>, Tensor<1>) {
-    on_backend!(lhs.tensor, B => {
-        let output = Output::New(dtype);
-        let (weight, bias) = B::matmul_bias_gradient(lhs.side(), rhs.side(), of, output, math);
-        (B::lift::<2>(weight), B::lift::<1>(bias))
     })
 }
 

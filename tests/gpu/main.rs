@@ -7,6 +7,7 @@
 
 mod host_optimizer;
 mod kernels;
+mod layers;
 mod limits;
 mod loading;
 mod loss;

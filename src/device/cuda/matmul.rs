@@ -17,7 +17,7 @@ use super::blas::{Addresses, Blas, Epilogue, Fp32Math, Problem};
 use super::stream::Buffers;
 use super::{Gpu, memory, writable};
 
-pub use bias::{Gradient, matmul_bias, matmul_bias_gradient};
+pub use bias::matmul_bias;
 use view::{Matrix, Place};
 pub use view::{Operand, View};
 

@@ -4,7 +4,10 @@ use std::collections::HashMap;
 use std::ffi::{CString, c_void};
 use std::sync::{Mutex, PoisonError};
 
+use burn::tensor::DType;
+use cudarc::driver::result::function::set_function_attribute;
 use cudarc::driver::result::{launch_kernel, module};
+use cudarc::driver::sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES as SHARED;
 use cudarc::driver::sys::{CUfunction, CUstream};
 use cudarc::nvrtc::{CompileOptions, compile_ptx_with_opts};
 
@@ -15,11 +18,29 @@ pub struct Source {
     pub kernel: &'static str,
     /// `NAME=VALUE` for each macro.
     pub macros: Vec<String>,
+    /// Bytes of shared memory that a launch gives each block.
+    pub shared: u32,
+}
+
+/// The name of a type in numbers.cuh.
+///
+/// # Panics
+/// For any type but f32, bf16 and f16.
+pub fn type_name(dtype: DType) -> &'static str {
+    match dtype {
+        DType::F32 => "FLOAT",
+        DType::BF16 => "BFLOAT16",
+        DType::F16 => "HALF",
+        other => panic!("the kernels compute on f32, bf16 and f16, not {other:?}"),
+    }
 }
 
 /// A kernel on a device.
 #[derive(Clone, Copy)]
-pub struct Function(CUfunction);
+pub struct Function {
+    function: CUfunction,
+    shared: u32,
+}
 
 // SAFETY: a function of a loaded module may be launched by any thread, and modules are never unloaded.
 unsafe impl Send for Function {}
@@ -39,8 +60,7 @@ impl Programs {
             return Ok(*function);
         }
         let failed = |e: &dyn std::fmt::Debug| format!("{} cannot be compiled: {e:?}", source.kernel);
-        let mut options =
-            vec![format!("--gpu-architecture=compute_{major}{minor}"), "-default-device".into()];
+        let mut options = vec![format!("--gpu-architecture=compute_{major}{minor}")];
         options.extend(source.macros.iter().map(|name| format!("-D{name}")));
         let options = CompileOptions { options, ..CompileOptions::default() };
         let ptx = compile_ptx_with_opts(source.text, options).map_err(|e| failed(&e))?;
@@ -49,10 +69,13 @@ impl Programs {
         // SAFETY: the image is PTX that ends with a zero; the module is never unloaded.
         let function = unsafe {
             let module = module::load_data(image.as_ptr().cast()).map_err(|e| failed(&e))?;
-            module::get_function(module, name).map_err(|e| failed(&e))?
+            let function = module::get_function(module, name).map_err(|e| failed(&e))?;
+            // Beyond 48 KB a kernel must ask.
+            set_function_attribute(function, SHARED, source.shared as i32).map_err(|e| failed(&e))?;
+            Function { function, shared: source.shared }
         };
-        loaded.insert(source.clone(), Function(function));
-        Ok(Function(function))
+        loaded.insert(source.clone(), function);
+        Ok(function)
     }
 }
 
@@ -73,7 +96,9 @@ impl Function {
     ) -> Result<(), String> {
         let mut pointers = [(&raw mut *parameters).cast::<c_void>()];
         // SAFETY: as the caller says; the driver copies the parameter before it returns.
-        unsafe { launch_kernel(self.0, (blocks, 1, 1), (threads, 1, 1), 0, stream, &mut pointers) }
-            .map_err(|e| format!("a kernel cannot be launched: {e}"))
+        unsafe {
+            launch_kernel(self.function, (blocks, 1, 1), (threads, 1, 1), self.shared, stream, &mut pointers)
+        }
+        .map_err(|e| format!("a kernel cannot be launched: {e}"))
     }
 }

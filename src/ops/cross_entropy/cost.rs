@@ -77,7 +77,7 @@ fn on_cuda(setting: &Setting, [vocab, hidden]: [u64; 2], dweight: u64) -> [Momen
 /// dW in their types.
 fn of_tokens(setting: &Setting, [vocab, hidden]: [u64; 2], chunks: Chunks) -> [Moment; 3] {
     let (dh, dweight) = (Moment::workspace(setting.wide(hidden)), Moment::gradients(4 * vocab * hidden));
-    let chunk = chunks.bytes(vocab as usize, setting.element() as usize) as u64;
+    let chunk = chunks.bytes(vocab as usize, hidden as usize, setting.element() as usize) as u64;
     // In place in fp32.
     let stored = if setting.stored == 4 { 0 } else { vocab * hidden * setting.stored };
     let narrow_dh = Moment::workspace(setting.activation(hidden));

@@ -9,12 +9,12 @@
 
 use std::ops::Range;
 
-use burn::tensor::DType;
+use burn::tensor::{DType, Shape};
 use burn_cubecl::tensor::CubeTensor;
 
-use crate::device::cuda::{Operand, Output, View, matmul};
+use crate::device::cuda::{Operand, Output, Part, View, losses_and_gradients, matmul};
+use crate::ops::kernels::elementwise::padded_rows;
 use crate::ops::kernels::launch::{empty, sizes};
-use crate::ops::kernels::token_loss::{Part, losses_and_gradients};
 use crate::ops::linear::Fp32Math;
 
 /// Bytes of fp32 logits at a time.
@@ -26,7 +26,8 @@ const FOR_A_TOKEN: usize = 56 << 10;
 /// Tokens of a chunk: with fewer computing logits twice costs less, and more gain little.
 const FEWEST: usize = 1024;
 const MOST: usize = 2048;
-/// Rows of logits lie at multiples of this many elements.
+/// The vocabulary is rounded up to a multiple of this many entries: with GPT-2's 50257, which is odd, cuBLASLt has
+/// products that take five times as long.
 const ALIGNMENT: usize = 64;
 
 /// How tokens divide.
@@ -54,13 +55,15 @@ impl Chunks {
         Some(Self { gradients, logits })
     }
 
-    /// Bytes of logits, and of their gradients in `element` bytes.
-    pub fn bytes(self, vocab: usize, element: usize) -> usize {
-        padded(vocab) * (4 * self.logits + element * self.gradients)
+    /// Bytes of logits, of their gradients in `element` bytes, and of a padded copy of the weight.
+    pub fn bytes(self, vocab: usize, hidden: usize, element: usize) -> usize {
+        let row = padded(vocab);
+        let copy = if row == vocab { 0 } else { row * hidden * element };
+        row * (4 * self.logits + element * self.gradients) + copy
     }
 }
 
-/// Elements of a row of logits in memory.
+/// Columns of logits.
 fn padded(vocab: usize) -> usize {
     vocab.next_multiple_of(ALIGNMENT)
 }
@@ -77,6 +80,7 @@ pub struct Made {
     pub losses: CubeTensor,
     /// [`gain`] times the gradients of the sum of the losses, in fp32, where they are wanted.
     pub dh: Option<CubeTensor>,
+    /// Of the padded weight.
     pub dweight: Option<CubeTensor>,
 }
 
@@ -91,6 +95,8 @@ pub fn forward(
     let ([tokens, hidden], [vocab, _]) = (sizes(h, "h"), sizes(weight, "the head's weight"));
     let product = |lhs, rhs, output| matmul(lhs, rhs, output, Fp32Math::Exact);
     let row = padded(vocab);
+    // Entries behind the vocabulary have logits of 0, which do not count, and gradients of 0.
+    let weight = if row == vocab { weight.clone() } else { padded_rows(weight, row) };
     let losses = empty(h, [tokens], DType::F32);
     let mut logits = empty(h, [chunks.logits, row], DType::F32);
     let dlogits = empty(h, [chunks.gradients, row], h.dtype);
@@ -98,13 +104,9 @@ pub fn forward(
     let mut dweight = None;
     for chunk in parts(0..tokens, chunks.gradients) {
         for part in parts(chunk.clone(), chunks.logits) {
-            let output = Output::Into {
-                tensor: logits,
-                rows: 0..part.len(),
-                columns: Some(0..vocab),
-                accumulate: false,
-            };
-            logits = product(plain(h).rows(part.clone()), transpose(weight), output);
+            let output =
+                Output::Into { tensor: logits, rows: 0..part.len(), columns: None, accumulate: false };
+            logits = product(plain(h).rows(part.clone()), transpose(&weight), output);
             let part = Part {
                 tokens: part.len(),
                 first_token: part.start,
@@ -113,10 +115,10 @@ pub fn forward(
             };
             losses_and_gradients(&logits, labels, &losses, &dlogits, vocab, part);
         }
-        let own = |side: View| side.rows(0..chunk.len()).columns(0..vocab);
+        let own = |side: View| side.rows(0..chunk.len());
         dh = dh.map(|dh| {
             let output = Output::Into { tensor: dh, rows: chunk.clone(), columns: None, accumulate: false };
-            product(own(plain(&dlogits)), plain(weight), output)
+            product(own(plain(&dlogits)), plain(&weight), output)
         });
         if want_weight {
             let output = dweight.map_or(Output::New(DType::F32), Output::AddTo);
@@ -124,6 +126,13 @@ pub fn forward(
         }
     }
     Made { losses, dh, dweight }
+}
+
+/// The first rows of a gradient of the padded weight.
+pub fn unpadded(dweight: CubeTensor, vocab: usize) -> CubeTensor {
+    let [_, hidden] = sizes(&dweight, "dW");
+    let CubeTensor { client, device, handle, dtype, .. } = dweight;
+    CubeTensor::new_contiguous(client, device, Shape::from([vocab, hidden]), handle, dtype)
 }
 
 /// Of so many tokens at most.
@@ -157,7 +166,7 @@ mod tests {
         // All at once.
         assert_eq!(of(40, 512), Some([64, 64]));
         assert_eq!(of(3000, 512), Some([2048, 2048]));
-        assert_eq!(Chunks { gradients: 2048, logits: 512 }.bytes(50_257, 2), 50_304 * 6144);
+        assert_eq!(Chunks { gradients: 2048, logits: 512 }.bytes(50_257, 768, 2), 50_304 * (6144 + 1536));
         assert_eq!(parts(3..10, 4).collect::<Vec<_>>(), [3..7, 7..10]);
     }
 }

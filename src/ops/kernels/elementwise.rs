@@ -4,7 +4,7 @@ use burn::tensor::DType;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::launch::{Grid, buffer, contiguous, expect, float, like, over, vector, wider};
+use super::launch::{Grid, buffer, contiguous, empty, expect, float, like, over, sizes, vector, wider};
 
 #[cube(launch_unchecked)]
 fn convert<A: Float, B: Float, N: Size>(
@@ -31,6 +31,18 @@ fn sum_of_two<A: Float, B: Float, N: Size>(
     }
 }
 
+/// As [`convert`], and zeros behind the end of a.
+#[cube(launch_unchecked)]
+fn copy_padded<A: Float, N: Size>(a: &[Vector<A, N>], b: &mut [Vector<A, N>], #[define(A)] _type: ElemType) {
+    if ABSOLUTE_POS < b.len() {
+        let mut value = Vector::<A, N>::cast_from(Vector::<f32, N>::new(0.0f32));
+        if ABSOLUTE_POS < a.len() {
+            value = a[ABSOLUTE_POS];
+        }
+        b[ABSOLUTE_POS] = value;
+    }
+}
+
 #[cube(launch_unchecked)]
 fn multiply<A: Float, B: Float, N: Size>(
     a: &[Vector<A, N>],
@@ -42,6 +54,29 @@ fn multiply<A: Float, B: Float, N: Size>(
         let product = Vector::<f32, N>::cast_from(a[ABSOLUTE_POS]) * Vector::new(factor[0]);
         b[ABSOLUTE_POS] = Vector::cast_from(product);
     }
+}
+
+/// x [R, C] with rows of zeros behind it, [rows, C].
+pub fn padded_rows(x: &CubeTensor, rows: usize) -> CubeTensor {
+    let x = contiguous(x);
+    let [before, columns] = sizes(&x, "x");
+    assert!(rows >= before, "{rows} rows hold {before}");
+    let out = empty(&x, [rows, columns], x.dtype);
+    let vector = vector(x.dtype, &[columns]);
+    let grid = Grid::of(rows * columns / vector);
+    // SAFETY: the kernel checks the ends of both buffers.
+    unsafe {
+        copy_padded::launch_unchecked(
+            &x.client,
+            grid.count,
+            grid.dim,
+            vector,
+            buffer(&x),
+            buffer(&out),
+            float(x.dtype),
+        );
+    }
+    out
 }
 
 /// x times `factor` [1] f32, as `dtype`; in x's memory where that is x's type and nobody else holds it.

@@ -4,9 +4,10 @@ use burn::tensor::DType;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
+use super::columns::sum_partial;
 use super::launch::{buffer, contiguous, empty, expect, float, like, sizes, vector, wider};
-use super::norm_kernels::{COLUMN_PLANES, column_sum, normalize, normalize_backward};
-use super::row::{PLANE, Rows};
+use super::norm_kernels::{normalize, normalize_backward};
+use super::row::Rows;
 
 /// Vectors of a row that a thread of the forward pass holds.
 const FORWARD_VECTORS: usize = 4;
@@ -183,26 +184,6 @@ fn backward(
             [float(x.dtype), float(weight.dtype), float(g.dtype)],
         );
     }
-    let (dweight, dbias) = sum_rows(&partial_weight, partial_bias.as_ref());
+    let (dweight, dbias) = sum_partial(&partial_weight, partial_bias.as_ref());
     (dx, dweight, dbias)
-}
-
-/// [R, H] f32 → [H], of one tensor or of two.
-fn sum_rows(partial: &CubeTensor, other: Option<&CubeTensor>) -> (CubeTensor, Option<CubeTensor>) {
-    let [_, width] = sizes(partial, "the partial sums");
-    let out = empty(partial, [width], DType::F32);
-    let other_out = other.map(|_| empty(partial, [width], DType::F32));
-    // SAFETY: the kernel checks the column and counts the rows from the buffers' lengths.
-    unsafe {
-        column_sum::launch_unchecked(
-            &partial.client,
-            CubeCount::Static(width.div_ceil(PLANE) as u32, 1 + u32::from(other.is_some()), 1),
-            CubeDim::new_2d(PLANE as u32, COLUMN_PLANES as u32),
-            buffer(partial),
-            buffer(&out),
-            other.map(buffer).into(),
-            other_out.as_ref().map(buffer).into(),
-        );
-    }
-    (out, other_out)
 }

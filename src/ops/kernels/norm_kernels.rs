@@ -3,7 +3,7 @@
 
 use cubecl::prelude::*;
 
-use super::row::{PLANE, own_lane, own_row, row_sum, row_sums, scratch};
+use super::row::{own_lane, own_row, row_sum, row_sums, scratch};
 
 /// y = (x − mean) · rstd ⊙ weight + bias, or y = x · rstd ⊙ weight when there is no bias.
 /// A row has `columns` vectors, a thread at most `items` of them.
@@ -258,55 +258,5 @@ fn combine<N: Size>(
             partial[base + column] = total;
             column += comptime!(threads * per_block);
         }
-    }
-}
-
-/// Planes that share a column of [`column_sum`].
-pub const COLUMN_PLANES: usize = 32;
-
-/// out[h] = Σ_r partial[r, h], always in the same order; the same of a second pair by the second row of blocks.
-#[cube(launch_unchecked)]
-pub fn column_sum(
-    partial: &[f32],
-    out: &mut [f32],
-    other_partial: ComptimeOption<&[f32]>,
-    other_out: ComptimeOption<&mut [f32]>,
-) {
-    let mut shared = Shared::<[f32]>::new_slice(comptime!(PLANE * COLUMN_PLANES));
-    if CUBE_POS_Y == 0 {
-        sum_column(partial, out, &mut shared);
-    } else {
-        #[comptime]
-        if let ComptimeOption::Some(partial) = other_partial {
-            #[comptime]
-            if let ComptimeOption::Some(out) = other_out {
-                sum_column(partial, out, &mut shared);
-            }
-        }
-    }
-}
-
-#[cube]
-fn sum_column(partial: &[f32], out: &mut [f32], shared: &mut Shared<[f32]>) {
-    let columns = out.len();
-    let rows = partial.len() / columns;
-    let column = (CUBE_POS_X * CUBE_DIM_X + UNIT_POS_X) as usize;
-    let mut sum = 0.0f32;
-    if column < columns {
-        let mut row = UNIT_POS_Y as usize;
-        while row < rows {
-            sum += partial[row * columns + column];
-            row += comptime!(COLUMN_PLANES);
-        }
-    }
-    shared[UNIT_POS as usize] = sum;
-    sync_cube();
-    if UNIT_POS_Y == 0 && column < columns {
-        let mut total = shared[UNIT_POS_X as usize];
-        #[unroll]
-        for plane in 1..COLUMN_PLANES {
-            total += shared[plane * PLANE + UNIT_POS_X as usize];
-        }
-        out[column] = total;
     }
 }

@@ -8,7 +8,7 @@ use burn::tensor::{DType, FloatDType, Shape, Slice};
 use burn_cubecl::CubeBackend;
 use burn_flex::FlexTensor;
 
-use super::{Gradient, Output, Side, cpu};
+use super::{Output, Side, cpu};
 
 /// A backend's own product of matrices or of batches of them.
 pub trait Multiplies: Backend {
@@ -65,24 +65,6 @@ pub fn product<B: Multiplies>(
             B::float_slice_assign(tensor, &part, product)
         }
     }
-}
-
-/// lhs · rhs, and the sums of one side over the inner dimension, in fp32.
-pub fn product_and_sums<B: Multiplies>(
-    lhs: Side<B>,
-    rhs: Side<B>,
-    of: Gradient,
-    output: Output<B>,
-) -> (FloatTensor<B>, FloatTensor<B>) {
-    assert_eq!(lhs.tensor.rank(), 2, "matmul: the gradient of a bias is that of one product");
-    let (side, inner) = match of {
-        Gradient::Lhs => (lhs.clone(), 1),
-        Gradient::Rhs => (rhs.clone(), 0),
-    };
-    let gradient = operand(side, DType::F32);
-    let length = gradient.shape()[1 - inner];
-    let sums = B::float_reshape(B::float_sum_dim(gradient, inner), Shape::from([length]));
-    (product(lhs, rhs, None, output), sums)
 }
 
 /// What is multiplied, widened to `dtype`: that gives the accumulator's precision.

@@ -168,37 +168,6 @@ fn a_bias_is_added_to_every_row() {
 }
 
 #[test]
-fn the_gradient_of_a_bias_is_the_sum_of_the_gradients_rows() {
-    let (g, x) = (Matrices::new([1, 7, 4], 1), Matrices::new([1, 7, 3], 2));
-    let sums: Vec<f64> = (0..4).map(|j| (0..7).map(|t| g.at(0, t, j)).sum()).collect();
-    for (dtype, out) in TYPES {
-        let tensors = || (g.tensor(2, dtype), x.tensor(2, dtype));
-        let (given, input) = tensors();
-        let (dw, db) = Flex::matmul_bias_gradient(
-            super::transpose(given),
-            plain(input),
-            Gradient::Lhs,
-            Output::New(out),
-            Fp32Math::Exact,
-        );
-        assert_eq!((db.dtype(), db.shape().to_vec()), (DType::F32, vec![4]));
-        assert_eq!(values(db), sums);
-        assert_eq!(values(dw), rounded(&g.transpose().times(&x).values, out));
-
-        let (given, input) = tensors();
-        let (dw, db) = Flex::matmul_bias_gradient(
-            super::transpose(input),
-            plain(given),
-            Gradient::Rhs,
-            Output::New(out),
-            Fp32Math::Exact,
-        );
-        assert_eq!(values(db), sums);
-        assert_eq!(values(dw), rounded(&x.transpose().times(&g).values, out));
-    }
-}
-
-#[test]
 #[should_panic(expected = "matmul: 4..9 of 8 rows or columns")]
 fn a_part_must_lie_in_the_matrix() {
     let a = Matrices::new([1, 8, 5], 1).tensor(2, DType::F32);

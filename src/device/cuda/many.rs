@@ -4,7 +4,7 @@ use burn::tensor::DType;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::server::BufferBinding;
 
-use super::program::{Function, Source};
+use super::program::{Function, Source, type_name};
 use super::stream::Buffers;
 use super::{Gpu, memory};
 use cudarc::driver::sys::CUstream;
@@ -91,10 +91,11 @@ fn launch<const K: usize>(
         format!("TENSORS={K}"),
         format!("MOST={MOST}"),
         format!("BLOCK={BLOCK}"),
-        format!("A={}", name(types[0])),
-        format!("B={}", name(types[1])),
+        format!("A={}", type_name(types[0])),
+        format!("B={}", type_name(types[1])),
     ];
-    let source = Source { text: include_str!("many.cu"), kernel, macros };
+    let text = concat!(include_str!("kernels/numbers.cuh"), include_str!("kernels/many.cu"));
+    let source = Source { text, kernel, macros, shared: 0 };
     gpu.context.bind();
     let function = gpu.programs.function(&source, super::capability(gpu.ordinal));
     let function = function.unwrap_or_else(|e| panic!("{e}"));
@@ -107,16 +108,6 @@ fn launch<const K: usize>(
         };
         let written = call.rows[0].buffers[0].clone();
         gpu.lane().stream.enqueue(Some(written), move |buffers, stream| call.run(buffers, function, stream));
-    }
-}
-
-/// As the source has it.
-fn name(dtype: DType) -> &'static str {
-    match dtype {
-        DType::F32 => "FLOAT",
-        DType::BF16 => "BFLOAT16",
-        DType::F16 => "HALF",
-        other => panic!("kernels over many tensors compute on f32, bf16 and f16, not {other:?}"),
     }
 }
 

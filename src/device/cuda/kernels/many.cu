@@ -1,43 +1,8 @@
 // Element-wise kernels over many tensors in one launch: a table in the kernel's parameter says where each tensor lies,
 // and which blocks have its elements, BLOCK for each.
 //
-// Given at compile time: TENSORS, of as many elements each, in one entry; MOST entries; BLOCK; and the types A and B,
-// of FLOAT, BFLOAT16 and HALF.
-
-typedef unsigned int u32;
-typedef unsigned long long u64;
-typedef unsigned short u16;
-
-enum { FLOAT, BFLOAT16, HALF };
-
-template <int TYPE> struct Stored { typedef u16 type; };
-template <> struct Stored<FLOAT> { typedef float type; };
-
-template <int TYPE> __device__ __forceinline__ float widen(typename Stored<TYPE>::type x) {
-    if constexpr (TYPE == FLOAT) {
-        return x;
-    } else if constexpr (TYPE == BFLOAT16) {
-        return __uint_as_float(static_cast<u32>(x) << 16);
-    } else {
-        float y;
-        asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x));
-        return y;
-    }
-}
-
-template <int TYPE> __device__ __forceinline__ typename Stored<TYPE>::type narrow(float x) {
-    if constexpr (TYPE == FLOAT) {
-        return x;
-    } else {
-        u16 y;
-        if constexpr (TYPE == BFLOAT16) {
-            asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y) : "f"(x));
-        } else {
-            asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y) : "f"(x));
-        }
-        return y;
-    }
-}
+// Given at compile time: TENSORS, of as many elements each, in one entry; MOST entries; BLOCK; and the types A and B of
+// numbers.cuh.
 
 // Elements that a thread takes at once, where the tensors are aligned.
 constexpr u32 WIDTH = 4;
