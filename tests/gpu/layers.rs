@@ -49,11 +49,13 @@ fn settings(compute: Compute) -> Vec<(DType, Arithmetic)> {
 }
 
 fn compare(checks: &mut Checks, name: &str, compute: Compute, ours: &[Vec<f64>], expected: &[Vec<f64>]) {
-    // Both round alike, and add up in other orders.
+    // Sums of several parts, which both round in other orders, in units of the root mean square: some units in the
+    // last place of the largest values.
     let allowed = match compute {
         Compute::Fp32 => 1e-5,
-        Compute::Tf32 | Compute::Fp16 => 4e-3,
-        Compute::Bf16 => 3e-2,
+        Compute::Tf32 => 4e-3,
+        Compute::Fp16 => 2e-2,
+        Compute::Bf16 => 1.6e-1,
     };
     for (part, (ours, expected)) in ours.iter().zip(expected).enumerate() {
         checks.below(&format!("{name} {compute:?}, part {part}"), error(ours, expected), allowed);

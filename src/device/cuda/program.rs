@@ -60,7 +60,9 @@ impl Programs {
             return Ok(*function);
         }
         let failed = |e: &dyn std::fmt::Debug| format!("{} cannot be compiled: {e:?}", source.kernel);
-        let mut options = vec![format!("--gpu-architecture=compute_{major}{minor}")];
+        // Without the second option NVRTC before 13.5 takes a lambda for a function of the host.
+        let mut options =
+            vec![format!("--gpu-architecture=compute_{major}{minor}"), "-default-device".into()];
         options.extend(source.macros.iter().map(|name| format!("-D{name}")));
         let options = CompileOptions { options, ..CompileOptions::default() };
         let ptx = compile_ptx_with_opts(source.text, options).map_err(|e| failed(&e))?;

@@ -75,6 +75,23 @@ __device__ __forceinline__ float of_block(const float *mine, u32 block) {
 #endif
 }
 
+// Begins the copy of 16 bytes to shared memory.
+__device__ __forceinline__ void copy(Four *to, const Four *from) {
+#if __CUDA_ARCH__ >= 800
+    const u32 there = static_cast<u32>(__cvta_generic_to_shared(to));
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"(there), "l"(__cvta_generic_to_global(from)) : "memory");
+#else
+    *to = *from;
+#endif
+}
+
+// This thread's copies are there.
+__device__ __forceinline__ void copied() {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+}
+
 // Sums over a token's blocks; the same in every thread.
 __device__ __forceinline__ Sum over_blocks(Sum sum) {
     __shared__ float tops[THREADS / 32], totals[THREADS / 32], own[2];
@@ -109,11 +126,25 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     const u32 token = blockIdx.x / CLUSTER;
     const u32 begin = min(rank() * p.part, p.row), end = min(begin + p.part, p.row);
     const u32 pieces = (end - begin) / WIDTH;
-    const float *logits = p.logits + static_cast<u64>(token) * p.row + begin;
+    const Four *logits = reinterpret_cast<const Four *>(p.logits + static_cast<u64>(token) * p.row + begin);
+#if HELD
+    // All at once; each thread reads what it has copied. Halves lie apart, so that neighbouring threads write to
+    // neighbouring places.
+    const u32 halves = p.part / WIDTH;
+    for (u32 piece = threadIdx.x; piece < pieces; piece += THREADS) {
+        copy(held + piece, logits + piece * 2);
+        copy(held + halves + piece, logits + piece * 2 + 1);
+    }
+    copied();
+#endif
     auto load = [&](u32 piece, float (&x)[WIDTH]) {
 #pragma unroll
         for (u32 half = 0; half < 2; half++) {
-            const Four four = reinterpret_cast<const Four *>(logits)[piece * 2 + half];
+#if HELD
+            const Four four = held[half * halves + piece];
+#else
+            const Four four = logits[piece * 2 + half];
+#endif
 #pragma unroll
             for (u32 k = 0; k < 4; k++) x[half * 4 + k] = four.x[k];
         }
@@ -136,13 +167,6 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #pragma unroll
         for (u32 k = 0; k < WIDTH; k++) total += __expf(x[k] - top);
         sum = {top, sum.total * __expf(sum.top - top) + total};
-#if HELD
-        // Halves apart, so that neighbouring threads write to neighbouring places.
-#pragma unroll
-        for (u32 half = 0; half < 2; half++) {
-            held[half * (p.part / WIDTH) + piece] = {x[half * 4], x[half * 4 + 1], x[half * 4 + 2], x[half * 4 + 3]};
-        }
-#endif
     }
     sum = over_blocks(sum);
     const float lse = sum.top + logf(sum.total);
@@ -157,16 +181,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     const float gain = label >= 0 ? p.gain : 0.0f;
     for (u32 piece = threadIdx.x; piece < pieces; piece += THREADS) {
         float x[WIDTH];
-#if HELD
-#pragma unroll
-        for (u32 half = 0; half < 2; half++) {
-            const Four four = held[half * (p.part / WIDTH) + piece];
-#pragma unroll
-            for (u32 k = 0; k < 4; k++) x[half * 4 + k] = four.x[k];
-        }
-#else
         load(piece, x);
-#endif
         Results r;
         const int first = static_cast<int>(begin + piece * WIDTH);
 #pragma unroll
