@@ -15,8 +15,8 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use runner::data::sampler::BalancedBatchSampler;
 use runner::data::{
-    Balanced, Collator, Corpus, DataError, Draws, LastSample, Packed, Padded, Plan, Position, Sampler,
-    SamplerConfig, Samples, Split, Standard, Tokenize, Tokenizer,
+    Balanced, Collator, Corpus, DataError, Draws, LastSample, Packed, Padded, Position, Sampler,
+    SamplerConfig, Samples, SamplingPlan, Split, Standard, Tokenize, Tokenizer,
 };
 use runner::measure::Counts;
 
@@ -60,7 +60,7 @@ fn scaling() {
 
 /// The share of padding among all tokens of an epoch.
 fn padding(folder: Option<&Path>, batch_size: usize, max_length: usize) -> Result<(), DataError> {
-    let corpus = folder.map_or_else(|| Ok(Corpus::generated(42, 1 << 20)), Corpus::open)?;
+    let corpus = folder.map_or_else(|| Ok(Corpus::Generated { seed: 42, bytes: 1 << 20 }), Corpus::open)?;
     let split = if corpus.documents(Split::Train).is_ok() { Split::Train } else { Split::Valid };
     let texts = corpus.paragraphs(split)?;
     let tokenizer = Tokenizer::train(&texts, VOCAB_SIZE)?;
@@ -86,7 +86,7 @@ fn padding(folder: Option<&Path>, batch_size: usize, max_length: usize) -> Resul
         Collator { samples, config: SamplerConfig::of(Sampler::Padded(Padded {})), batch_size, max_length };
     for (name, config) in others.into_iter().chain(balanced).chain(packed) {
         collator.config = config;
-        let plan = Plan { config, lengths: lengths.clone(), batch_size, max_length, seed: 42 };
+        let plan = SamplingPlan { config, lengths: lengths.clone(), batch_size, max_length, seed: 42 };
         let (mut batches, mut short, mut counts) = (0, 0, Counts::default());
         for draw in Draws::new(plan, Position::default()) {
             let batch = collator.collate(&draw.samples)?;

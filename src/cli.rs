@@ -25,17 +25,19 @@ pub enum Command {
     /// Run what is missing of a recipe, then write its tables, charts and report
     Run(RunArgs),
     /// Print every cell with its estimated memory and whether it fits
-    Plan(PlanArgs),
+    Plan {
+        /// The recipe (a TOML file)
+        recipe: PathBuf,
+        #[command(flatten)]
+        checked: CheckArgs,
+    },
     /// Check a recipe without running anything
     Check {
         /// Recipes (TOML files)
         #[arg(required = true)]
         recipes: Vec<PathBuf>,
         #[command(flatten)]
-        settings: SetArgs,
-        /// Check for this device, which need not be here: "cuda, 11 GiB, sm_75" or "cpu, 8 GiB"
-        #[arg(long = "for", value_name = "DEVICE")]
-        target: Option<Target>,
+        checked: CheckArgs,
     },
     /// Write tables, charts and report again from the rows of a results folder
     Report {
@@ -78,12 +80,10 @@ pub enum Command {
 }
 
 #[derive(Debug, Args)]
-pub struct PlanArgs {
-    /// The recipe (a TOML file)
-    pub recipe: PathBuf,
+pub struct CheckArgs {
     #[command(flatten)]
     pub settings: SetArgs,
-    /// Plan for this device, which need not be here: "cuda, 11 GiB, sm_75" or "cpu, 8 GiB"
+    /// For this device, which need not be here: "cuda, 11 GiB, sm_75" or "cpu, 8 GiB"
     #[arg(long = "for", value_name = "DEVICE")]
     pub target: Option<Target>,
 }

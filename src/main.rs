@@ -6,11 +6,11 @@ use std::process::ExitCode;
 use clap::Parser;
 use miette::Result;
 
-use runner::cli::{Cli, Command};
+use runner::cli::{CheckArgs, Cli, Command};
 use runner::commands::run::{self, RunArgs};
 use runner::commands::{devices, generate, keys, plan, recipes};
 use runner::device::Target;
-use runner::recipe::{Recipe, RecipeError, Setting, reference};
+use runner::recipe::{Recipe, RecipeError, Setting, reference, schema};
 use runner::run::{Build, Results, Store};
 use runner::{report, train, verify};
 
@@ -21,12 +21,12 @@ pub fn main() -> ExitCode {
 fn execute(command: Command) -> Result<ExitCode> {
     match command {
         Command::Run(args) => return run_recipe(&args),
-        Command::Plan(args) => {
-            let target = args.target.unwrap_or_default();
-            let recipe = Recipe::load(&args.recipe, &args.settings.set, &target)?;
+        Command::Plan { recipe, checked: CheckArgs { settings, target } } => {
+            let target = target.unwrap_or_default();
+            let recipe = Recipe::load(&recipe, &settings.set, &target)?;
             println!("{}", plan::plan(&recipe, &target));
         }
-        Command::Check { recipes, settings, target } => {
+        Command::Check { recipes, checked: CheckArgs { settings, target } } => {
             return Ok(check(&recipes, &settings.set, &target.unwrap_or_default()));
         }
         Command::Report { folder } => {
@@ -47,7 +47,7 @@ fn execute(command: Command) -> Result<ExitCode> {
         Command::Recipes { folder } => println!("{}", recipes::list(&folder)?),
         Command::Keys { markdown: true, .. } => print!("{}", reference::markdown()),
         Command::Keys { prefix, .. } => println!("{}", keys::table(&prefix)?),
-        Command::Schema => println!("{}", keys::schema()),
+        Command::Schema => println!("{:#}", schema::schema()),
         Command::Ceilings { device, compute } => println!("{}", devices::ceilings(&device, &compute)?),
         Command::Build => println!("{}", Build::own()),
         Command::Cell => return Ok(train::serve()),

@@ -17,9 +17,9 @@ const LAYERS: [&str; 20] = [
     "residence", // where parameters, gradients and optimizer state live
     "model",     // decoders over blocks, families
     "data",      // corpora, tokenizers, samplers
+    "parallel",  // stages, schedules, ranks
     "recipe",    // TOML to cells, rules across sections
     "row",       // one finished cell, by what it is known again
-    "parallel",  // stages, schedules, ranks
     "train",     // the step, the loop, feeds, saving
     "verify",    // against the values of a reference
     "run",       // cells in processes of their own, their order, limits and rows
@@ -56,7 +56,7 @@ fn arrows_go_down() {
 
 fn is_of_tests(name: &str) -> bool {
     let file = name.rsplit('/').next().unwrap();
-    file.ends_with("tests") || name.contains("tests/") || ["testing", "mock"].contains(&file)
+    file.ends_with("tests") || name.contains("tests/") || file == "testing"
 }
 
 /// The first words after `crate::` in the code, without its tests and comments.
@@ -73,6 +73,6 @@ fn first_word(text: &str) -> String {
 #[test]
 fn imports_of_code_are_found() {
     let text = "use crate::words::Bytes;\n// crate::report\nfn f() { crate::device::x(crate::ops::y) }\n\
-                #[cfg(test)]\nmod tests {\n    use crate::run::mock;\n}\n";
+                #[cfg(test)]\nmod tests {\n    use crate::run::testing;\n}\n";
     assert_eq!(imports(text), ["words", "device", "ops"]);
 }

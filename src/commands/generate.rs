@@ -3,13 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use itertools::Itertools;
 use miette::{Result, miette};
 
 use crate::data::Tokenizer;
 use crate::device::{DeviceId, dtype};
 use crate::model::config::from_hugging_face;
 use crate::model::generate::{Choice, Request, generate};
-use crate::model::language::{Computation, Shape};
+use crate::model::language::{Computation, DecoderSizes};
 use crate::model::on_language;
 use crate::ops::dense::Arithmetic;
 use crate::ops::{Checkpoint, Ops};
@@ -61,7 +62,7 @@ pub fn run(args: &GenerateArgs) -> Result<String> {
     };
     let text = Text::open(args)?;
     let model = from_hugging_face(&args.folder).map_err(|e| miette!("{e}"))?;
-    let Shape { vocab_size: vocab, max_positions: positions, .. } =
+    let DecoderSizes { vocab_size: vocab, max_positions: positions, .. } =
         model.decoder().expect("a language model");
     let longest = text.prompts.iter().map(Vec::len).max().unwrap_or(0).saturating_add(args.tokens);
     if longest > positions {
@@ -116,7 +117,7 @@ impl Text {
     fn show(&self, ids: &[u32]) -> Result<String> {
         match &self.tokenizer {
             Some(tokenizer) => tokenizer.decode(ids).map_err(|e| miette!("{e}")),
-            None => Ok(ids.iter().map(u32::to_string).collect::<Vec<_>>().join(",")),
+            None => Ok(ids.iter().join(",")),
         }
     }
 }

@@ -1,9 +1,9 @@
-//! `runner keys` and `runner schema`: what a recipe may say.
+//! `runner keys`: what a recipe may say.
 
 use miette::{Result, miette};
 
 use crate::recipe::keys::all;
-use crate::recipe::{reference, schema};
+use crate::recipe::reference;
 use crate::words::nearest;
 
 /// The keys whose path begins with `prefix`, as a table for a terminal.
@@ -19,9 +19,4 @@ pub fn table(prefix: &str) -> Result<String> {
     let help = nearest(prefix, &known)
         .map_or("`runner keys` lists all".into(), |best| format!("did you mean {best}?"));
     Err(miette!(help = help, "no key of a recipe begins with {prefix}"))
-}
-
-/// The JSON Schema of a recipe, for editors.
-pub fn schema() -> String {
-    format!("{:#}", schema::schema())
 }

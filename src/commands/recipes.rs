@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use miette::{Result, miette};
-use walkdir::WalkDir;
+use walkdir::{DirEntry, WalkDir};
 
 use crate::recipe::{Recipe, Source};
 use crate::words::text;
@@ -18,18 +18,17 @@ pub fn list(folder: &Path) -> Result<String> {
             folder.display()
         ));
     }
-    let mut lines = Vec::new();
-    for entry in WalkDir::new(folder).sort_by_file_name().into_iter().filter_map(Result::ok) {
+    let line = |entry: DirEntry| {
         let path = entry.path();
-        if path.extension().is_none_or(|e| e != "toml") {
-            continue;
-        }
         let (cells, title) =
             match Source::read(path).and_then(|source| Recipe::parse_finished(&source, false)) {
                 Ok(recipe) => (recipe.cells.len().to_string(), recipe.title),
                 Err(error) => ("-".into(), format!("error: {error}")),
             };
-        lines.push(vec![path.display().to_string(), cells, title]);
-    }
+        vec![path.display().to_string(), cells, title]
+    };
+    let entries = WalkDir::new(folder).sort_by_file_name().into_iter().filter_map(Result::ok);
+    let recipes = entries.filter(|entry| entry.path().extension().is_some_and(|e| e == "toml"));
+    let lines = recipes.map(line).collect();
     Ok(text::table(&["recipe", "cells", "title"], lines, 3))
 }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use itertools::Itertools;
 use miette::{IntoDiagnostic, Result, miette};
 
 use super::SetArgs;
@@ -19,25 +20,12 @@ pub struct RunArgs {
     /// Folder that holds the results of every recipe
     #[arg(long, default_value = "results")]
     pub results: PathBuf,
-    /// Run every chosen cell again, also the finished ones
-    #[arg(long)]
-    pub force: bool,
-    /// Run again the cells that ended as oom, failed or diverged
-    #[arg(long)]
-    pub retry_failed: bool,
-    /// Run again the cells whose rows are of another build of the runner
-    #[arg(long)]
-    pub stale: bool,
-    /// Run only this cell, numbered as in `runner plan`; may be repeated
-    #[arg(long, value_name = "K")]
-    pub cell: Vec<usize>,
+    #[command(flatten)]
+    pub options: Options,
     /// Run every n-th cell, beginning with the i-th. With `N` alone, i comes from
     /// SLURM_ARRAY_TASK_ID, JOB_COMPLETION_INDEX or HQ_TASK_ID
     #[arg(long, value_name = "I/N")]
     pub shard: Option<String>,
-    /// Stop at the first cell that does not end well
-    #[arg(long)]
-    pub fail_fast: bool,
     /// Record one more step of each cell as a Chrome trace, drawn in the report (CUDA only)
     #[arg(long)]
     pub trace: bool,
@@ -87,10 +75,10 @@ pub fn dry_run(store: &Store, recipe: &Recipe, options: &Options) -> Result<Stri
         .choose(recipe.cells.len())?
         .into_iter()
         .partition(|position| options.wants(rows[*position].as_ref()));
-    let numbers: Vec<String> = missing.iter().map(|position| (position + 1).to_string()).collect();
+    let numbers = missing.iter().map(|position| position + 1).join(", ");
     let mut text = match missing.len() {
         0 => "nothing to run: every chosen cell is finished".to_string(),
-        n => format!("would run {n} of {} cells: {}", recipe.cells.len(), numbers.join(", ")),
+        n => format!("would run {n} of {} cells: {numbers}", recipe.cells.len()),
     };
     let stale = run::stale_notice(kept.iter().filter_map(|position| rows[*position].as_ref()));
     stale.into_iter().for_each(|notice| text += &format!("\n{notice}"));
@@ -102,14 +90,8 @@ pub fn dry_run(store: &Store, recipe: &Recipe, options: &Options) -> Result<Stri
 /// # Errors
 /// When a cell or a shard is asked for that there is not.
 pub fn options(args: &RunArgs, recipe: &Recipe) -> Result<Options> {
-    let options = Options {
-        force: args.force,
-        retry_failed: args.retry_failed,
-        stale: args.stale,
-        cells: args.cell.clone(),
-        shard: Shard::resolve(args.shard.as_deref(), |name| std::env::var(name).ok())?,
-        fail_fast: args.fail_fast,
-    };
+    let shard = Shard::resolve(args.shard.as_deref(), |name| std::env::var(name).ok())?;
+    let options = Options { shard, ..args.options.clone() };
     options.choose(recipe.cells.len())?;
     Ok(options)
 }
@@ -120,24 +102,24 @@ mod tests {
     use crate::device::Target;
     use crate::recipe::Source;
     use crate::row::{Row, Status};
-    use crate::run::mock;
+    use crate::run::testing;
 
     /// Each cell's row is known by the name of its own device.
     #[test]
     fn a_dry_run_of_a_mixed_recipe_knows_the_rows_of_both_devices() {
         let folder = tempfile::tempdir().unwrap();
-        let text = mock::recipe().text.replace("device = \"cpu\"\n", "");
+        let text = testing::recipe().text.replace("device = \"cpu\"\n", "");
         let text = text.replace("\"train.batch_size\" = [1, 2, 3]", "device = [\"cuda:0\", \"cpu\"]");
         let source = Source { path: "recipes/both.toml".into(), text };
         let recipe = Recipe::parse_for(&source, &"cuda, 8 GiB".parse::<Target>().unwrap()).unwrap();
-        let gpu = crate::device::DeviceInfo { name: "Test GPU".into(), ..mock::device() };
+        let gpu = crate::device::DeviceInfo { name: "Test GPU".into(), ..testing::device() };
         let plan =
             |options: &Options| dry_run(&Store::at(folder.path(), &recipe, &gpu), &recipe, options).unwrap();
         assert_eq!(plan(&Options::default()), "would run 2 of 2 cells: 1, 2");
         assert!(std::fs::read_dir(folder.path()).unwrap().next().is_none(), "a dry run writes nothing");
 
         let store = Store::open(folder.path(), &recipe, &gpu).unwrap();
-        let mut environment = mock::environment();
+        let mut environment = testing::environment();
         environment.device = DeviceId::Cpu.info();
         store.save(&Row::new(&recipe.cells[1], &environment, Status::Failed, "why".into())).unwrap();
         assert_eq!(plan(&Options::default()), "would run 1 of 2 cells: 1");

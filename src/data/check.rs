@@ -10,13 +10,12 @@ impl Data {
     /// another one would mean nothing to them. `sized`: whether it says how many tokens to train.
     pub(crate) fn take_tokenizer_of(&mut self, folder: &Path, sized: bool) -> Result<(), Rule> {
         let Self::Text { tokenizer, .. } = self else { return Ok(()) };
-        if sized {
-            return Err(Rule::new(
-                &["data.vocab_size"],
-                "data.vocab_size is of a tokenizer that is trained, and loaded weights come with their own",
-                "remove data.vocab_size, or write data.tokenizer = \"train\" beside it",
-            ));
-        }
+        Rule::refuse_if(
+            sized,
+            &["data.vocab_size"],
+            "data.vocab_size is of a tokenizer that is trained, and loaded weights come with their own",
+            "remove data.vocab_size, or write data.tokenizer = \"train\" beside it",
+        )?;
         *tokenizer = TokenizerSource::Path(folder.to_path_buf());
         Ok(())
     }

@@ -3,10 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use walkdir::WalkDir;
 
-use super::tokenizer::END_OF_TEXT;
+use super::documents::{heading, read};
 use super::{DataError, generated};
 
 /// Endings of the files that belong to a corpus.
@@ -55,6 +54,7 @@ pub enum Corpus {
         /// In the order of their paths.
         files: Vec<(Split, PathBuf)>,
     },
+    /// Stories made up from the seed.
     Generated {
         seed: u64,
         /// Of the training split; the others have a tenth of it each.
@@ -94,11 +94,6 @@ impl Corpus {
         Ok(Self::Files { root: root.to_path_buf(), files })
     }
 
-    /// Stories made up from the seed; `bytes` long for training.
-    pub fn generated(seed: u64, bytes: u64) -> Self {
-        Self::Generated { seed, bytes }
-    }
-
     /// The files that hold these splits, in the order they are read; a generated corpus has none.
     pub fn files(&self, splits: &[Split]) -> Vec<PathBuf> {
         match self {
@@ -120,10 +115,8 @@ impl Corpus {
                 Ok(generated::stories(*seed, split, bytes))
             }
             Self::Files { root, files } => {
-                let mut documents = Vec::new();
-                for (_, path) in files.iter().filter(|(of, _)| *of == split) {
-                    read(path, &mut documents)?;
-                }
+                let of_split = files.iter().filter(|(of, _)| *of == split);
+                let documents = of_split.map(|(_, path)| read(path)).collect::<Result<Vec<_>, _>>()?.concat();
                 if documents.is_empty() { Err(no_text(root, files, split)) } else { Ok(documents) }
             }
         }
@@ -141,9 +134,7 @@ impl Corpus {
             Self::Files { .. } | Self::Generated { .. } => Ok(()),
         }
     }
-}
 
-impl Corpus {
     /// The paragraphs of a split: its documents' lines without headings, none of them empty.
     ///
     /// # Errors
@@ -156,7 +147,7 @@ impl Corpus {
                 .iter()
                 .flat_map(|text| text.lines())
                 .map(str::trim)
-                .filter(|line| !line.is_empty() && !is_heading(line))
+                .filter(|line| !line.is_empty() && heading(line).is_none())
                 .map(str::to_string)
                 .collect(),
         })
@@ -172,70 +163,6 @@ fn no_text(root: &Path, files: &[(Split, PathBuf)], split: Split) -> DataError {
         root.display(),
         names.join(", ")
     ))
-}
-
-/// Adds a file's documents.
-fn read(path: &Path, documents: &mut Vec<String>) -> Result<(), DataError> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|e| DataError::new(format!("cannot read {}: {e}", path.display())))?;
-    let before = documents.len();
-    match path.extension().and_then(|e| e.to_str()) {
-        Some("jsonl") => {
-            for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
-                documents.push(
-                    json_document(line).map_err(|e| {
-                        DataError::new(format!("{}, line {}: {e}", path.display(), number + 1))
-                    })?,
-                );
-            }
-        }
-        Some("tokens" | "raw") => documents.extend(articles(&text)),
-        _ => documents.extend(text.split(END_OF_TEXT).map(str::to_string)),
-    }
-    let rest = documents.split_off(before);
-    documents.extend(rest.iter().map(|text| text.trim()).filter(|text| !text.is_empty()).map(str::to_string));
-    Ok(())
-}
-
-/// `{ "text": … }`, or `{ "question": …, "answer": … }` one after the other.
-fn json_document(line: &str) -> Result<String, String> {
-    let value: Value = serde_json::from_str(line).map_err(|e| format!("not JSON: {e}"))?;
-    let key = |name: &str| value.get(name).and_then(Value::as_str);
-    match (key("text"), key("question"), key("answer")) {
-        (Some(text), ..) => Ok(text.to_string()),
-        (_, Some(question), Some(answer)) => Ok(format!("{question}\n{answer}")),
-        _ => Err("expected the key `text`, or `question` and `answer`, as strings".into()),
-    }
-}
-
-/// WikiText's articles, each starting with its heading ` = Title = `.
-fn articles(text: &str) -> Vec<String> {
-    let mut articles = vec![String::new()];
-    let mut after_blank = true;
-    for line in text.split_inclusive('\n') {
-        if after_blank && is_title(line) {
-            articles.push(String::new());
-        }
-        after_blank = line.trim().is_empty();
-        let last = articles.len() - 1;
-        articles[last].push_str(line);
-    }
-    articles
-}
-
-/// Whether a line is a heading of the first level; the second is ` = = Title = = `.
-fn is_title(line: &str) -> bool {
-    heading(line)
-        .is_some_and(|title| !title.starts_with('=') && !title.ends_with('=') && !title.trim().is_empty())
-}
-
-/// Whether a line is a heading of any level.
-fn is_heading(line: &str) -> bool {
-    heading(line).is_some()
-}
-
-fn heading(line: &str) -> Option<&str> {
-    line.trim().strip_prefix("= ")?.strip_suffix(" =")
 }
 
 #[cfg(test)]

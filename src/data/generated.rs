@@ -6,7 +6,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::Split;
-use super::words::*;
+use super::words::WORDS;
 
 /// Of this many stories, one is for validation and one for testing.
 const CLASSES: u64 = 20;
@@ -74,15 +74,15 @@ struct Person {
     possessive: &'static str,
 }
 
-fn pick<T: Copy>(rng: &mut ChaCha8Rng, words: &[T]) -> T {
-    *words.choose(rng).expect("no list of words is empty")
+fn pick<'w, T>(rng: &mut ChaCha8Rng, words: &'w [T]) -> &'w T {
+    words.choose(rng).expect("no list of words is empty")
 }
 
 fn person(rng: &mut ChaCha8Rng) -> Person {
     if rng.random_bool(0.5) {
-        Person { name: pick(rng, WOMEN), subject: "she", object: "her", possessive: "her" }
+        Person { name: pick(rng, &WORDS.women).as_str(), subject: "she", object: "her", possessive: "her" }
     } else {
-        Person { name: pick(rng, MEN), subject: "he", object: "him", possessive: "his" }
+        Person { name: pick(rng, &WORDS.men).as_str(), subject: "he", object: "him", possessive: "his" }
     }
 }
 
@@ -106,33 +106,37 @@ fn story(rng: &mut ChaCha8Rng) -> String {
             break other;
         }
     };
-    let (thing, things) = pick(rng, THINGS);
-    let look = pick(rng, LOOKS);
+    let [thing, things] = pick(rng, &WORDS.things);
+    let look = pick(rng, &WORDS.looks);
     let several = rng.random_bool(0.4);
     let (lost, it, was) = if several {
-        (format!("{} {look} {things}", pick(rng, NUMBERS)), "them", "were")
+        (format!("{} {look} {things}", pick(rng, &WORDS.numbers)), "them", "were")
     } else {
         (a(&format!("{look} {thing}")), "it", "was")
     };
     let named = format!("the {look} {}", if several { things } else { thing });
-    let spot = pick(rng, SPOTS);
+    let spot = pick(rng, &WORDS.spots);
     let (Person { name, subject, object, possessive }, other) = (&hero, friend.name);
     let she = capital(subject);
 
     let mut text = vec![format!(
         "{name} was {} who lived {}.",
-        a(&format!("{} {}", pick(rng, NATURES), pick(rng, TRADES))),
-        pick(rng, PLACES)
+        a(&format!("{} {}", pick(rng, &WORDS.natures), pick(rng, &WORDS.trades))),
+        pick(rng, &WORDS.places)
     )];
     text.push(format!("{she} had {lost}, and {subject} loved {it} very much."));
     if rng.random_bool(0.6) {
         text.push(habit(rng));
     }
-    text.push(format!("{}, {named} {was} gone.", pick(rng, TIMES)));
-    text.push(format!("{name} was {} and {} {it} all day.", pick(rng, TROUBLES), pick(rng, SEARCHES)));
+    text.push(format!("{}, {named} {was} gone.", pick(rng, &WORDS.times)));
+    text.push(format!(
+        "{name} was {} and {} {it} all day.",
+        pick(rng, &WORDS.troubles),
+        pick(rng, &WORDS.searches)
+    ));
     text.push(format!(
         "So {subject} went to {possessive} friend {other}, who was {}.",
-        a(&format!("{} {}", pick(rng, NATURES), pick(rng, TRADES)))
+        a(&format!("{} {}", pick(rng, &WORDS.natures), pick(rng, &WORDS.trades)))
     ));
     text.push(match rng.random_range(0..3) {
         0 => format!("\"I saw {named} {spot},\" {other} told {object}."),
@@ -145,21 +149,21 @@ fn story(rng: &mut ChaCha8Rng) -> String {
     text.push(format!("They went there together, and {named} {was} {spot}."));
     text.push(format!(
         "{name} was {} and gave {other} {}.",
-        pick(rng, JOYS),
-        a(&format!("{} {}", pick(rng, LOOKS), pick(rng, THINGS).0))
+        pick(rng, &WORDS.joys),
+        a(&format!("{} {}", pick(rng, &WORDS.looks), pick(rng, &WORDS.things)[0]))
     ));
-    text.push(pick(rng, ENDS).to_string());
+    text.push(pick(rng, &WORDS.ends).to_string());
     text.join(" ")
 }
 
 /// What animals do: The old cats sleep under the bed.
 fn habit(rng: &mut ChaCha8Rng) -> String {
-    let ((animal, animals), (does, do_)) = (pick(rng, ANIMALS), pick(rng, HABITS));
-    let (look, spot) = (pick(rng, LOOKS), pick(rng, SPOTS));
+    let ([animal, animals], [does, do_]) = (pick(rng, &WORDS.animals), pick(rng, &WORDS.habits));
+    let (look, spot) = (pick(rng, &WORDS.looks), pick(rng, &WORDS.spots));
     match rng.random_range(0..3) {
         0 => format!("{} {look} {animal} {does} {spot}.", pick(rng, &["The", "Every", "That"])),
         1 => format!("{} {look} {animals} {do_} {spot}.", pick(rng, &["The", "Many", "Those"])),
-        _ => format!("{} {animals} {do_} {spot}.", capital(pick(rng, NUMBERS))),
+        _ => format!("{} {animals} {do_} {spot}.", capital(pick(rng, &WORDS.numbers).as_str())),
     }
 }
 
@@ -210,7 +214,7 @@ mod tests {
                 let vowel = pair[1].starts_with(['a', 'e', 'i', 'o', 'u']);
                 assert!(!(pair[0] == "a" && vowel || pair[0] == "an" && !vowel), "{pair:?} in {story}");
             }
-            let plural = NUMBERS.iter().any(|n| story.contains(&format!("had {n} ")));
+            let plural = WORDS.numbers.iter().any(|n| story.contains(&format!("had {n} ")));
             assert_eq!(story.contains(" were gone."), plural, "{story}");
         }
     }

@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::{Collated, Collator, DataError, Draws, Plan, Position};
+use super::{Collated, Collator, DataError, Draws, Position, SamplingPlan};
 
 /// A batch takes milliseconds; one that takes this long never comes.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -50,7 +50,7 @@ struct Worker<T> {
 impl<T: Send + 'static> Loader<T> {
     /// The batches from `start` on, by `data.num_workers` threads with `data.prefetch_factor` batches
     /// ready each.
-    pub fn new(plan: &Plan, collator: &Arc<Collator>, start: Position, finish: Finish<T>) -> Self {
+    pub fn new(plan: &SamplingPlan, collator: &Arc<Collator>, start: Position, finish: Finish<T>) -> Self {
         let threads = plan.config.num_workers;
         let maker =
             |skip| Maker { draws: Draws::new(plan.clone(), start), collator: collator.clone(), finish, skip };
@@ -189,7 +189,7 @@ mod tests {
         let samples = Samples::new(texts, &tokenizer, 16, Tokenize::Once).unwrap();
         let lengths = Arc::new(samples.lengths());
         let max_length = 16;
-        let plan = Plan { config, lengths, batch_size, max_length, seed: 1 };
+        let plan = SamplingPlan { config, lengths, batch_size, max_length, seed: 1 };
         let collator = Arc::new(Collator { samples, config, batch_size, max_length });
         (Loader::new(&plan, &collator, Position::default(), finish), collator)
     }

@@ -7,6 +7,7 @@
 mod check;
 pub mod collate;
 pub mod corpus;
+mod documents;
 mod generated;
 pub mod loader;
 pub mod sampler;
@@ -23,8 +24,8 @@ pub use collate::{Collated, Collator, Segments};
 pub use corpus::{Corpus, Split};
 pub use loader::{Finish, Loaded, Loader};
 pub use sampler::{
-    Balanced, Blocks, Draws, LastSample, Packed, Padded, Plan, Position, Rows, Sampler, SamplerConfig,
-    Standard,
+    Balanced, Blocks, Draws, LastSample, Packed, Padded, Position, Rows, Sampler, SamplerConfig,
+    SamplingPlan, Standard,
 };
 pub use samples::{SampleUnit, Samples, Tokenize};
 pub use section::{Data, TextSource, TokenizerSource};
@@ -80,7 +81,7 @@ impl Dataset {
         };
         let (train_split, eval_split) = (*train_split, *eval_split);
         let corpus = match corpus {
-            TextSource::Generated { size } => Corpus::generated(seed, size.0),
+            TextSource::Generated { size } => Corpus::Generated { seed, bytes: size.0 },
             TextSource::Path(path) => Corpus::open(path)?,
         };
         let tokenizer = match source {

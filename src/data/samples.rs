@@ -66,7 +66,7 @@ impl Samples {
         let end_of_text = tokenizer.end_of_text()?;
         let encoded = tokenizer.encode_batch(&texts)?;
         let content = match tokenize {
-            // The lengths alone are kept: they tell how large a batch can be.
+            // The lengths alone are kept: how large a batch can be follows from them.
             Tokenize::EveryStep => Content::Texts {
                 lengths: encoded.iter().map(|text| text.len() + 1).collect(),
                 texts,
@@ -147,24 +147,21 @@ impl Samples {
     /// # Panics
     /// When there is no such sample.
     pub fn get(&self, index: usize) -> Result<Sample<'_>, DataError> {
-        let mut tokens: Cow<[u32]> = match &self.content {
+        let (tokens, length): (Cow<[u32]>, usize) = match &self.content {
             Content::Tokens { tokens, ends } => {
                 let start = if index == 0 { 0 } else { ends[index - 1] };
-                (&tokens[start..ends[index]]).into()
+                let length = ends[index] - start;
+                (Cow::from(&tokens[start..][..length.min(self.max_length)]), length)
             }
             Content::Texts { texts, tokenizer, .. } => {
                 let mut tokens = tokenizer.encode(&texts[index])?;
                 tokens.push(self.end_of_text);
-                tokens.into()
+                let length = tokens.len();
+                tokens.truncate(self.max_length);
+                (tokens.into(), length)
             }
         };
-        let cut = tokens.len().saturating_sub(self.max_length);
-        if cut > 0 {
-            tokens = match tokens {
-                Cow::Borrowed(tokens) => (&tokens[..self.max_length]).into(),
-                Cow::Owned(tokens) => tokens[..self.max_length].to_vec().into(),
-            };
-        }
+        let cut = length - tokens.len();
         Ok(Sample { tokens, cut })
     }
 }

@@ -7,8 +7,10 @@ use serde::{Deserialize, Serialize};
 use super::Split;
 use super::sampler::{Blocks, Sampler, SamplerConfig};
 use super::tokenizer::MIN_VOCAB_SIZE;
-use crate::words::key::{DefaultValue, Key, Section, Values};
-use crate::words::{Bytes, values};
+use crate::words::key::DefaultValue::{Depends, Word};
+use crate::words::section::section;
+use crate::words::values::{self, Values};
+use crate::words::{Bytes, Key, Section};
 
 /// Text that is generated where no size is written.
 const GENERATED: Bytes = Bytes(4 << 20);
@@ -66,70 +68,41 @@ pub enum TokenizerSource {
     Path(PathBuf),
 }
 
-/// The section as written; `None` where a key is not, or has no meaning.
-#[derive(Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Written {
-    /// `"random"`, `"generated"` or a path.
-    corpus: Option<String>,
-    size: Option<Bytes>,
-    /// `"train"` or a path.
-    tokenizer: Option<String>,
-    #[serde(deserialize_with = "values::count")]
-    vocab_size: Option<usize>,
-    train_split: Option<Split>,
-    eval_split: Option<Split>,
-    /// In a recipe its keys stand in the section itself; `None`: blocks.
-    sampler: Option<SamplerConfig>,
+section! {
+    /// What a language model is trained and evaluated on.
+    ///
+    /// As written: `None` where a key is not, or has no meaning.
+    #[derive(Default)]
+    struct Written: Section::new("data") => {
+        /// Random tokens, for timing; stories that the runner writes; or a file or folder of text.
+        corpus: Option<String> =
+            Key::size(Values::Path(&["random", "generated"])).default(Word("random")),
+        /// Text that is generated to train on.
+        size: Option<Bytes> = Key::size(Values::Bytes)
+            .default(Depends("4 MiB with corpus = \"generated\""))
+            .called("corpus size"),
+        /// Tokens of a tokenizer that is trained, at most; 257 are every byte and the end of a text.
+        vocab_size: Option<usize> =
+            Key::size(Values::Whole { least: MIN_VOCAB_SIZE as i64, most: values::MAX_COUNT })
+                .default(Depends("4096 with tokenizer = \"train\""))
+                .called("tokenizer's vocabulary"),
+        /// A byte-level BPE trained on the training split, or a tokenizer.json or its folder.
+        tokenizer: Option<String> = Key::size(Values::Path(&["train"]))
+            .default(Depends("that of `model.weights`, else \"train\", where there is text")),
+        /// What is trained on.
+        train_split: Option<Split> =
+            Key::size(SPLITS).default(Depends("\"train\" where there is text")).called("training split"),
+        /// What is held out.
+        eval_split: Option<Split> =
+            Key::size(SPLITS).default(Depends("\"valid\" where there is text")).called("held-out split"),
+    } and {
+        /// In a recipe its keys stand in the section itself; `None`: blocks.
+        sampler: Option<SamplerConfig>,
+    }
 }
 
 impl Data {
-    pub const SECTION: Section = Section::new(
-        "data",
-        "What a language model is trained and evaluated on.",
-        &[
-            Key::size(
-                "corpus",
-                Values::Path(&["random", "generated"]),
-                DefaultValue::Word("random"),
-                "Random tokens, for timing; stories that the runner writes; or a file or folder of text.",
-            ),
-            Key::size(
-                "size",
-                Values::Bytes,
-                DefaultValue::Depends("4 MiB with corpus = \"generated\""),
-                "Text that is generated to train on.",
-            )
-            .called("corpus size"),
-            Key::size(
-                "vocab_size",
-                Values::Whole { least: MIN_VOCAB_SIZE as i64, most: values::MAX_COUNT },
-                DefaultValue::Depends("4096 with tokenizer = \"train\""),
-                "Tokens of a tokenizer that is trained, at most.",
-            )
-            .called("tokenizer's vocabulary"),
-            Key::size(
-                "tokenizer",
-                Values::Path(&["train"]),
-                DefaultValue::Depends("that of `model.weights`, else \"train\", where there is text"),
-                "A byte-level BPE trained on the training split, or a tokenizer.json or its folder.",
-            ),
-            Key::size(
-                "train_split",
-                SPLITS,
-                DefaultValue::Depends("\"train\" where there is text"),
-                "What is trained on.",
-            )
-            .called("training split"),
-            Key::size(
-                "eval_split",
-                SPLITS,
-                DefaultValue::Depends("\"valid\" where there is text"),
-                "What is held out.",
-            )
-            .called("held-out split"),
-        ],
-    );
+    pub const SECTION: Section = Written::SECTION;
 }
 
 const SPLITS: Values = Values::Words(&["train", "valid", "test"]);
@@ -166,16 +139,7 @@ impl TryFrom<Written> for Data {
             Some(path) => TextSource::Path(path.into()),
         };
         let tokenizer = match tokenizer.as_deref() {
-            None | Some("train") => {
-                let vocab_size = vocab_size.unwrap_or(VOCAB_SIZE);
-                if vocab_size < MIN_VOCAB_SIZE {
-                    return Err(format!(
-                        "vocab_size must be at least {MIN_VOCAB_SIZE} (every byte and the end of a text), \
-                         not {vocab_size}"
-                    ));
-                }
-                TokenizerSource::Train { vocab_size }
-            }
+            None | Some("train") => TokenizerSource::Train { vocab_size: vocab_size.unwrap_or(VOCAB_SIZE) },
             Some(_) if vocab_size.is_some() => {
                 return Err(
                     "`vocab_size` is of tokenizer = \"train\"; a tokenizer file has its own; remove it"

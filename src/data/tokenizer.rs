@@ -15,20 +15,19 @@ use super::DataError;
 pub const END_OF_TEXT: &str = "<|endoftext|>";
 /// All bytes and [`END_OF_TEXT`].
 pub const MIN_VOCAB_SIZE: usize = 257;
-/// Beside `tokenizer.json`: which tokens end and pad a text. The second is read where the first does not say.
+/// Beside `tokenizer.json`: which token ends a text. The second is read where the first does not say.
 const SPECIAL_TOKENS: [&str; 2] = ["tokenizer_config.json", "generation_config.json"];
 
-/// A vocabulary and its rules, with the tokens that end and pad a text.
+/// A vocabulary and its rules, with the token that ends a text.
 #[derive(Clone, Debug)]
 pub struct Tokenizer {
     inner: Inner,
     eos: Option<u32>,
-    pad: Option<u32>,
 }
 
 impl Tokenizer {
-    /// Reads `tokenizer.json`, or the one in a folder. The end and padding tokens come from
-    /// `tokenizer_config.json` or `generation_config.json` beside it, else `<|endoftext|>` ends.
+    /// Reads `tokenizer.json`, or the one in a folder. The token that ends a text comes from
+    /// `tokenizer_config.json` or `generation_config.json` in its folder, else `<|endoftext|>` ends.
     ///
     /// # Errors
     /// A missing or damaged file.
@@ -45,10 +44,9 @@ impl Tokenizer {
         // A saved tokenizer may cut or pad texts, which a training corpus must not be.
         inner.with_padding(None);
         inner.with_truncation(None).map_err(|e| DataError::new(e.to_string()))?;
-        let mut tokenizer = Self { inner, eos: None, pad: None };
+        let mut tokenizer = Self { inner, eos: None };
         let folder = path.parent().map(Path::to_path_buf).unwrap_or_default();
-        tokenizer.eos = tokenizer.special(&folder, "eos")?.or_else(|| tokenizer.id(END_OF_TEXT));
-        tokenizer.pad = tokenizer.special(&folder, "pad")?;
+        tokenizer.eos = tokenizer.end(&folder)?.or_else(|| tokenizer.id(END_OF_TEXT));
         Ok(tokenizer)
     }
 
@@ -89,7 +87,7 @@ impl Tokenizer {
         inner
             .train(&mut TrainerWrapper::from(trainer), documents.iter())
             .map_err(|e| DataError::new(format!("cannot train a tokenizer: {e}")))?;
-        let mut tokenizer = Self { inner, eos: None, pad: None };
+        let mut tokenizer = Self { inner, eos: None };
         tokenizer.eos = tokenizer.id(END_OF_TEXT);
         Ok(tokenizer)
     }
@@ -147,11 +145,6 @@ impl Tokenizer {
         self.eos
     }
 
-    /// The token that fills up a batch, where one is known.
-    pub fn pad(&self) -> Option<u32> {
-        self.pad
-    }
-
     /// The token that stands between documents: `<|endoftext|>`, else the one that ends a text.
     ///
     /// # Errors
@@ -170,24 +163,20 @@ impl Tokenizer {
         self.inner.token_to_id(token)
     }
 
-    /// `{role}_token` of `tokenizer_config.json`, else `{role}_token_id` of
-    /// `generation_config.json`.
-    fn special(&self, folder: &Path, role: &str) -> Result<Option<u32>, DataError> {
+    /// `eos_token` of `tokenizer_config.json`, else `eos_token_id` of `generation_config.json`.
+    fn end(&self, folder: &Path) -> Result<Option<u32>, DataError> {
         let [file, other] = SPECIAL_TOKENS.map(|name| folder.join(name));
         let config = read_json(&file)?;
-        let token = &config[format!("{role}_token")];
+        let token = &config["eos_token"];
         // Either the token, or a table that describes it.
         if let Some(token) = token.as_str().or_else(|| token["content"].as_str()) {
             let unknown = || {
-                DataError::new(format!(
-                    "{}: {role}_token \"{token}\" is not in tokenizer.json",
-                    file.display()
-                ))
+                DataError::new(format!("{}: eos_token \"{token}\" is not in tokenizer.json", file.display()))
             };
             return self.id(token).ok_or_else(unknown).map(Some);
         }
         let config = read_json(&other)?;
-        let id = &config[format!("{role}_token_id")];
+        let id = &config["eos_token_id"];
         // Several tokens may end a text; the first is the main one.
         let id = id.as_u64().or_else(|| id[0].as_u64());
         Ok(id.and_then(|id| u32::try_from(id).ok()).filter(|id| self.inner.id_to_token(*id).is_some()))
@@ -242,7 +231,7 @@ mod tests {
         for path in [path.as_path(), folder.path()] {
             let loaded = Tokenizer::load(path).unwrap();
             assert_eq!(loaded.encode(&texts()[9]).unwrap(), tokenizer.encode(&texts()[9]).unwrap());
-            assert_eq!((loaded.eos(), loaded.pad()), (tokenizer.eos(), None));
+            assert_eq!(loaded.eos(), tokenizer.eos());
         }
     }
 
@@ -252,15 +241,12 @@ mod tests {
         let tokenizer = Tokenizer::train(&texts(), 300).unwrap();
         tokenizer.save(folder.path()).unwrap();
         let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
-        write("generation_config.json", r#"{ "eos_token_id": [5, 6], "pad_token_id": 7 }"#);
+        write("generation_config.json", r#"{ "eos_token_id": [5, 6] }"#);
         let loaded = Tokenizer::load(folder.path()).unwrap();
-        assert_eq!((loaded.eos(), loaded.pad()), (Some(5), Some(7)));
-        write(
-            "tokenizer_config.json",
-            r#"{ "eos_token": { "content": "!" }, "pad_token": "<|endoftext|>" }"#,
-        );
+        assert_eq!(loaded.eos(), Some(5));
+        write("tokenizer_config.json", r#"{ "eos_token": { "content": "!" } }"#);
         let loaded = Tokenizer::load(folder.path()).unwrap();
-        assert_eq!((loaded.eos(), loaded.pad()), (tokenizer.id("!"), tokenizer.eos()));
+        assert_eq!(loaded.eos(), tokenizer.id("!"));
         assert_eq!(loaded.end_of_text().unwrap(), tokenizer.eos().unwrap());
         write("tokenizer_config.json", r#"{ "eos_token": "<none>" }"#);
         let message = Tokenizer::load(folder.path()).unwrap_err().to_string();

@@ -4,6 +4,7 @@
 mod allocation;
 mod cpu;
 pub mod cuda;
+pub mod elements;
 mod filler;
 mod host;
 mod mirror;
@@ -148,7 +149,7 @@ impl DeviceId {
     /// What follows the steps of a cell on this device; counts memory from here on.
     pub fn meter(self) -> Box<dyn Meter> {
         match self {
-            Self::Cpu => Box::new(CpuMeter::new()),
+            Self::Cpu => Box::new(CpuMeter::start()),
             Self::Cuda(ordinal) => Box::new(cuda::CudaMeter::new(cuda::Gpu::open(ordinal))),
         }
     }

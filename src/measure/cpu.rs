@@ -19,18 +19,12 @@ pub struct CpuMeter {
 
 impl CpuMeter {
     /// Counts memory from here on.
-    pub fn new() -> Self {
+    pub fn start() -> Self {
         Self { base: alloc::live(), measured: false, since: Instant::now(), result: Measured::default() }
     }
 
     fn above_base(&self, bytes: usize) -> u64 {
         bytes.saturating_sub(self.base) as u64
-    }
-}
-
-impl Default for CpuMeter {
-    fn default() -> Self {
-        Self::new()
     }
 }
 

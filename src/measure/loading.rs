@@ -82,11 +82,6 @@ impl Loading {
         self.step_tokens.iter().sum()
     }
 
-    /// Real tokens of a step on average.
-    pub fn tokens_per_step(&self) -> f64 {
-        self.tokens() as f64 / self.step_tokens.len() as f64
-    }
-
     /// Padding among all tokens that were computed with.
     pub fn padding_share(&self) -> f64 {
         self.padding_tokens as f64 / (self.padding_tokens + self.tokens()).max(1) as f64
@@ -109,7 +104,7 @@ mod tests {
             stall,
         };
         let loading = Loading::new(4.0, &[load(60, 40, 0.5), load(90, 10, 0.1)]);
-        assert_eq!((loading.samples, loading.tokens(), loading.tokens_per_step()), (4, 150, 75.0));
+        assert_eq!((loading.samples, loading.tokens()), (4, 150));
         assert_eq!((loading.padding_share(), loading.stall_share()), (0.25, 0.15));
     }
 }

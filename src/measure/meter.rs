@@ -80,9 +80,9 @@ pub struct Measured {
 /// Follows steps. Made before the network is built, so that memory is counted from there.
 pub trait Meter {
     /// Lets the device compile and tune its kernels on `work`, a step without its update, before any
-    /// step counts; what that takes of memory is given back. `told` gets 0 at the start, and then the
+    /// step counts; what that takes of memory is given back. `on_tuned` gets 0 at the start, and then the
     /// number of matrix products tuned so far, on whichever thread tunes.
-    fn prepare(&mut self, work: &dyn Fn(), told: fn(usize));
+    fn prepare(&mut self, work: &dyn Fn(), on_tuned: fn(usize));
 
     /// As [`Meter::prepare`], without tuning: for work like that of the preparation in another size.
     fn compile(&mut self, work: &dyn Fn());
@@ -115,7 +115,7 @@ pub trait Meter {
     /// Goes on from what the steps of an earlier process cost.
     fn resume(&mut self, earlier: Measured);
 
-    /// After the last step. `proof` computes the loss once more: it depends on every parameter, and so tells
+    /// After the last step. `proof` computes the loss once more: it depends on every parameter, and so shows
     /// whether the last update was finite, and on a device that reports late whether it failed.
     fn finish(self: Box<Self>, proof: &dyn Fn() -> Tensor<1>) -> Result<Measured, Stop>;
 }
@@ -133,7 +133,7 @@ pub fn diverged(what: &str) -> Stop {
     Stop::Diverged { reason: format!("{what}: {advice}") }
 }
 
-/// `loss` is that of the meter's proof; the losses of the steps do not tell what the last update did.
+/// `loss` is that of the meter's proof; the losses of the steps do not depend on the last update.
 pub fn after_last_update(loss: f64) -> Result<(), Stop> {
     if loss.is_finite() {
         Ok(())

@@ -110,17 +110,20 @@ impl Measurement {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::mock;
+    use crate::run::testing;
 
     #[test]
     fn a_number_that_is_not_finite_is_named_wherever_it_stands() {
-        assert_eq!(mock::measurement(1.0).not_finite(), None);
+        assert_eq!(testing::measurement(1.0).not_finite(), None);
         let evaluation = Evaluation { step: 1, loss: f64::NAN, accuracy: 0.0 };
         for (measurement, key) in [
-            (Measurement { evaluations: vec![evaluation], ..mock::measurement(1.0) }, "evaluations"),
-            (Measurement { loss: vec![1.0, f64::INFINITY], ..mock::measurement(1.0) }, "loss"),
-            (Measurement { flops_per_second: f64::INFINITY, ..mock::measurement(1.0) }, "flops_per_second"),
-            (Measurement { step: Samples::new(vec![f64::NAN]), ..mock::measurement(1.0) }, "step.max"),
+            (Measurement { evaluations: vec![evaluation], ..testing::measurement(1.0) }, "evaluations"),
+            (Measurement { loss: vec![1.0, f64::INFINITY], ..testing::measurement(1.0) }, "loss"),
+            (
+                Measurement { flops_per_second: f64::INFINITY, ..testing::measurement(1.0) },
+                "flops_per_second",
+            ),
+            (Measurement { step: Samples::new(vec![f64::NAN]), ..testing::measurement(1.0) }, "step.max"),
         ] {
             assert_eq!(measurement.not_finite().as_deref(), Some(key));
         }

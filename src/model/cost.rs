@@ -23,6 +23,8 @@ pub struct Workload<'a> {
     /// Whether all of them are one sequence of packed samples.
     pub packed: bool,
     pub accumulation_steps: usize,
+    /// Micro-batches whose forward waits for its backward at once.
+    pub live_graphs: usize,
     /// Batches that evaluation reads.
     pub eval_batches: usize,
 }
@@ -135,8 +137,9 @@ impl Operators {
         };
         // Of earlier micro-batches, to which more are added.
         let earlier = if moved.accumulates { whole.gradients } else { 0 };
+        let graphs = whole.kept * (workload.live_graphs as u64 - 1);
         (
-            Moment::workspace(there) + Moment::gradients(earlier),
+            Moment { kept: graphs, gradients: earlier, workspace: there },
             Moment::workspace(there + workspace) + Moment::gradients(whole.gradients),
         )
     }
@@ -157,7 +160,7 @@ impl Operators {
             activations: highest.kept,
             workspace: highest.workspace,
             host: offload.host_bytes(&self.moved(workload)),
-            kept: whole.kept,
+            kept: whole.kept * workload.live_graphs as u64,
         }
     }
 }
@@ -165,23 +168,12 @@ impl Operators {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ops::testing::operator_cost;
     use crate::recipe::{Recipe, Source};
 
-    /// Four blocks of x and y of 10 bytes that keep x and 100 bytes, with 130 at once in forward and 150 in
-    /// backward, in segments of so many.
-    fn kept_and_moments(blocks: usize) -> [u64; 3] {
-        let forward = Moment::workspace(130);
-        let block = Cost {
-            input: 10,
-            output: 10,
-            holds_input: true,
-            kept: 100,
-            forward,
-            passing: forward,
-            backward: Moment::workspace(150),
-            ..Cost::default()
-        };
-        let operators = Operators { block: vec![block], blocks: 4, ..Operators::default() };
+    /// Four blocks of one operator each, in segments of so many.
+    fn of_four_blocks<T>(blocks: usize, live_graphs: usize, f: impl FnOnce(&Operators, &Workload) -> T) -> T {
+        let operators = Operators { block: vec![operator_cost()], blocks: 4, ..Operators::default() };
         let (precision, optimizer) = (Precision::default(), OptimizerConfig::default());
         let workload = Workload {
             device: DeviceId::Cpu,
@@ -193,11 +185,24 @@ mod tests {
             batch_size: 1,
             seq_len: 1,
             packed: false,
-            accumulation_steps: 1,
+            accumulation_steps: live_graphs,
+            live_graphs,
             eval_batches: 0,
         };
-        let whole = operators.whole(&workload);
+        f(&operators, &workload)
+    }
+
+    fn kept_and_moments(blocks: usize) -> [u64; 3] {
+        let whole = of_four_blocks(blocks, 1, Operators::whole);
         [whole.kept, whole.forward.total(), whole.backward.total()]
+    }
+
+    #[test]
+    fn every_graph_that_lives_keeps_its_activations() {
+        let estimate = |live| of_four_blocks(0, live, Operators::estimate);
+        // Of each graph 430 are kept: 400 and three inputs. The backward of the last is 480 with its own.
+        assert_eq!([1, 2, 3].map(|live| estimate(live).total()), [480, 910, 1340]);
+        assert_eq!([1, 2, 3].map(|live| estimate(live).kept), [430, 860, 1290]);
     }
 
     #[test]

@@ -21,12 +21,13 @@ use crate::ops::cost::Setting;
 use crate::params::WeightsFrom;
 use crate::params::table::Table;
 use crate::residence::Offloaded;
-use crate::words::key::{DefaultValue, Key, Section, Values};
+use crate::words::values::Values;
+use crate::words::{Key, Section};
 pub use cost::{Operators, Workload};
 
 use config::LanguageModel;
 use families::*;
-use language::Shape;
+use language::DecoderSizes;
 use swiglu::SwigluConfig;
 
 /// Declares `[model]`: SwiGLU stacks and these families of language models.
@@ -45,11 +46,9 @@ macro_rules! models {
             pub const LANGUAGE: &[&str] = &[$(<$kind as Family>::KIND),*];
 
             pub const SECTIONS: &[Section] = &[
-                Section::new(
-                    "model",
+                Section::new("model").with(
                     "The network.",
-                    &[Key::method("kind", Values::Kinds, DefaultValue::Required, "Which network.")
-                        .follows(&["model.preset"])],
+                    &[Key::method(Values::Kinds).named("kind", "Which network.").follows(&["model.preset"])],
                 ),
                 config::SECTION,
                 SwigluConfig::SECTION,
@@ -159,7 +158,7 @@ impl Model {
     }
 
     /// The sizes of a language model.
-    pub fn decoder(&self) -> Option<Shape> {
+    pub fn decoder(&self) -> Option<DecoderSizes> {
         on_language!(self, model => model.shape())
     }
 

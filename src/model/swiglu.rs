@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor};
-use serde::{Deserialize, Serialize};
 
 use super::{Kind, Network, Operators};
 use crate::device::dtype;
@@ -18,19 +17,20 @@ use crate::ops::swiglu::{self, swiglu};
 use crate::ops::{Checkpoint, Operator};
 use crate::params::source::{Init, Source};
 use crate::params::table::{Group, Table};
-use crate::words::key::{COUNT, DefaultValue, Key, LAYERS, Section};
-use crate::words::{Compute, values};
+use crate::words::section::section;
+use crate::words::values::{COUNT, LAYERS};
+use crate::words::{Compute, Key, Section};
 
-/// `[model] kind = "swiglu"`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct SwigluConfig {
-    #[serde(deserialize_with = "values::count")]
-    pub hidden_size: usize,
-    #[serde(deserialize_with = "values::count")]
-    pub intermediate_size: usize,
-    #[serde(deserialize_with = "values::layers")]
-    pub num_hidden_layers: usize,
+section! {
+    /// A stack of SwiGLU feed-forward networks that learns to reproduce a random target.
+    pub struct SwigluConfig: Section::of("model", "kind", &["swiglu"]) => {
+        /// Columns of the input and the output.
+        pub hidden_size: usize = Key::size(COUNT),
+        /// Columns inside a layer.
+        pub intermediate_size: usize = Key::size(COUNT),
+        /// Layers, one after the other.
+        pub num_hidden_layers: usize = Key::size(LAYERS).called("layers"),
+    }
 }
 
 /// W and V [hidden, intermediate], U [intermediate, hidden].
@@ -65,19 +65,6 @@ pub struct Regression {
 }
 
 impl SwigluConfig {
-    pub const SECTION: Section = Section::of(
-        "model",
-        "kind",
-        &["swiglu"],
-        "A stack of SwiGLU feed-forward networks that learns to reproduce a random target.",
-        &[
-            Key::size("hidden_size", COUNT, DefaultValue::Required, "Columns of the input and the output."),
-            Key::size("intermediate_size", COUNT, DefaultValue::Required, "Columns inside a layer."),
-            Key::size("num_hidden_layers", LAYERS, DefaultValue::Required, "Layers, one after the other.")
-                .called("layers"),
-        ],
-    );
-
     pub fn parameters(&self) -> u64 {
         (self.num_hidden_layers as u64)
             .saturating_mul(3)

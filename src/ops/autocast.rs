@@ -35,7 +35,7 @@ thread_local! {
     static USED: RefCell<HashSet<Cast>> = RefCell::default();
 }
 
-/// A region of this thread that lasts until this is dropped; the one around it is then in force again.
+/// A region of this thread. It lasts until this is dropped; then the region around it is in force again.
 #[must_use = "a region ends when it is dropped"]
 pub struct Region {
     outer: Option<DType>,
@@ -126,8 +126,8 @@ mod tests {
     use super::*;
     use crate::ops::checkpoint::checkpoint;
     use crate::ops::dense::{Arithmetic, WeightLayout, dense};
-    use crate::ops::linear::Fp32Math;
     use crate::ops::narrow;
+    use crate::ops::product::Fp32Math;
     use crate::ops::testing::random;
 
     const FP32: Arithmetic = Arithmetic { dtype: DType::F32, math: Fp32Math::Exact };

@@ -2,12 +2,14 @@
 //! tensors. All but [`on_cuda`] are for tensors outside of autodiff's graph.
 
 use burn::backend::tensor::FloatTensor;
-use burn::backend::{Backend, DispatchTensorKind, Flex};
+use burn::backend::{Backend, DispatchKindConversion, DispatchTensor, DispatchTensorKind, Flex};
 use burn::tensor::{Int, Tensor};
-use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
+use burn_flex::FlexTensor;
 
 use crate::device::cuda;
+/// A tensor of the CUDA device, and the inverse.
+pub use crate::device::cuda::{buffer as cube, tensor as uncube};
 
 /// Whether a tensor lives on a CUDA device.
 pub fn on_cuda<const D: usize>(tensor: &Tensor<D>) -> bool {
@@ -17,48 +19,31 @@ pub fn on_cuda<const D: usize>(tensor: &Tensor<D>) -> bool {
     }
 }
 
-/// Backends that operators compute on.
-pub trait Computes: Backend {
-    /// A tensor as the backend's own.
-    fn lower<const D: usize>(tensor: Tensor<D>) -> FloatTensor<Self>;
-
-    /// The inverse of [`lower`](Self::lower).
-    fn lift<const D: usize>(tensor: FloatTensor<Self>) -> Tensor<D>;
-}
-
-impl Computes for Flex {
-    fn lower<const D: usize>(tensor: Tensor<D>) -> FloatTensor<Self> {
-        tensor
-            .try_into_primitive::<Self>()
-            .unwrap_or_else(|e| panic!("the inputs of an operator must be on one device: {e:?}"))
-    }
-
-    fn lift<const D: usize>(tensor: FloatTensor<Self>) -> Tensor<D> {
-        Tensor::from_primitive::<Self>(tensor)
-    }
-}
-
-impl Computes for CubeBackend {
-    fn lower<const D: usize>(tensor: Tensor<D>) -> CubeTensor {
-        cuda::buffer(tensor)
-    }
-
-    fn lift<const D: usize>(tensor: CubeTensor) -> Tensor<D> {
-        cuda::tensor(tensor)
-    }
-}
-
-/// A tensor of the CUDA device.
-pub fn cube<const D: usize>(tensor: Tensor<D>) -> CubeTensor {
-    cuda::buffer(tensor)
-}
-
 /// Integers of the CUDA device.
 pub fn cube_int<const D: usize>(tensor: &Tensor<D, Int>) -> CubeTensor {
     cuda::int_buffer(tensor.clone())
 }
 
-/// The inverse of [`cube`].
-pub fn uncube<const D: usize>(tensor: CubeTensor) -> Tensor<D> {
-    cuda::tensor(tensor)
+/// A tensor of the CPU.
+pub fn flex<const D: usize>(tensor: Tensor<D>) -> FlexTensor {
+    primitive::<Flex>(tensor.into_dispatch())
+}
+
+/// The inverse of [`flex`].
+pub fn unflex<const D: usize>(tensor: FlexTensor) -> Tensor<D> {
+    Tensor::from_primitive::<Flex>(tensor)
+}
+
+/// A tensor as the backend's own.
+///
+/// # Panics
+/// When it is on another device.
+pub fn primitive<B: Backend>(tensor: DispatchTensor) -> FloatTensor<B>
+where
+    DispatchTensor: DispatchKindConversion<B>,
+{
+    // The rank of a Burn tensor is a mark on its type alone.
+    Tensor::<1>::from_dispatch(tensor)
+        .try_into_primitive::<B>()
+        .unwrap_or_else(|e| panic!("the inputs of an operator must be on one device: {e:?}"))
 }

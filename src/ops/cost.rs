@@ -2,7 +2,7 @@
 //!
 //! Each operator derives its own from its code; [`Cost::sequence`], [`Cost::fan`], [`Cost::residual`] and
 //! [`Cost::recomputed`] give those of what is made of several. An operator's bytes do not count its input x and
-//! the gradient g of its result: they are there before it and are what the operators beside it made.
+//! the gradient g of its result: they exist before it, and the operators around it made them.
 //!
 //! ```text
 //!                       forward                           backward
@@ -46,6 +46,11 @@ pub struct Cost {
 }
 
 impl Cost {
+    /// An operator whose moments are the same where nothing is kept.
+    pub fn new(forward: Moment, backward: Moment) -> Self {
+        Self { forward, passing: forward, backward, ..Self::default() }
+    }
+
     /// An operator after the other. The first one's input is that of the whole.
     pub fn sequence(parts: &[Self]) -> Self {
         Self::chain(parts, true)
@@ -71,7 +76,7 @@ impl Cost {
         let mut gradients = 0;
         for (i, part) in parts.iter().enumerate().rev() {
             let (before, x) = (Moment::kept(kept_before[i]), Moment::workspace(input(i)));
-            // The whole's input is free where nobody holds it.
+            // The input of the whole is free where no operator holds it.
             let gone = if i > 0 && !first.holds_input { first.input } else { 0 };
             cost.forward = Moment::highest([(before + x + part.forward).less(gone), cost.forward]);
             cost.passing = Moment::highest([(x + part.passing).less(gone), cost.passing]);

@@ -16,7 +16,6 @@
 //! A negative label (PyTorch's -100) marks a token that is not counted.
 
 mod cost;
-mod statistics;
 mod tokens;
 
 use std::ops::Range;
@@ -33,11 +32,9 @@ use super::kernels::cross_entropy as kernels;
 use super::kernels::elementwise::scaled;
 use super::kernels::launch::empty;
 use super::kernels::sum::sum as kernel_sum;
-use super::linear::Fp32Math;
-use super::product::{composed_product, plain, product, product_add, product_into, transpose};
+use super::product::{Fp32Math, composed_product, plain, product, product_add, product_into, transpose};
 use super::{Operator, narrow, rounded, wide};
 use crate::device::cuda::has_blas;
-use statistics::{Statistics, within};
 
 /// Bytes of one chunk's fp32 logits. Their gradient in bf16 is half of it again.
 pub const CHUNK_BYTES: usize = 192 << 20;
@@ -238,12 +235,22 @@ impl Head {
             let [losses, lse, largest, target] = [losses, lse, maximum, target].map(uncube);
             return Found { losses, lse, largest, target };
         }
-        let mut statistics = Statistics::new(tokens, &self.h);
+        let full = |value: f32| Tensor::full([tokens], value, (&self.h.device(), DType::F32));
+        // Of the chunks so far: the largest logit, Σ exp(logit − largest), and the label's logit.
+        let (mut largest, mut sum, mut target) = (full(f32::MIN), full(0.0), full(0.0));
         for chunk in self.chunks() {
-            statistics.observe(self.logits(&chunk), &self.labels, chunk.start);
+            let logits = self.logits(&chunk);
+            let before = largest.clone();
+            largest = largest.max_pair(logits.clone().max_dim(1).squeeze_dim(1));
+            let more = (logits.clone() - largest.clone().unsqueeze_dim(1)).exp().sum_dim(1).squeeze_dim(1);
+            sum = sum * (before - largest.clone()).exp() + more;
+            let (index, inside) = within(&self.labels, chunk.start, chunk.len());
+            let picked = logits.gather(1, index.unsqueeze_dim(1)).squeeze_dim::<1>(1);
+            target = target + picked * inside;
         }
-        let (losses, lse) = (statistics.losses(&self.labels), statistics.lse());
-        Found { losses, lse, largest: statistics.largest, target: statistics.target }
+        let lse = sum.log() + largest.clone();
+        let losses = (lse.clone() - target.clone()) * counted(&self.labels);
+        Found { losses, lse, largest, target }
     }
 
     /// dh in fp32 and dW, from each token's log Σ exp and the factor [1] of every token's loss.
@@ -316,6 +323,14 @@ fn sum(x: Tensor<1>) -> Tensor<1> {
 /// 1 for tokens that count, 0 for the others.
 fn counted(labels: &Tensor<1, Int>) -> Tensor<1> {
     labels.clone().greater_equal_elem(0).float()
+}
+
+/// Each label's column in a chunk (0 where it lies outside), and 1 where it lies inside.
+fn within(labels: &Tensor<1, Int>, first: usize, columns: usize) -> (Tensor<1, Int>, Tensor<1>) {
+    let (first, columns) = (first as i64, columns as i64);
+    let column = labels.clone() - first;
+    let outside = column.clone().lower_elem(0).bool_or(column.clone().greater_equal_elem(columns));
+    (column.mask_fill(outside.clone(), 0), outside.bool_not().float())
 }
 
 #[cfg(test)]

@@ -16,8 +16,7 @@ use super::function::{Earlier, InputGradients, custom_adding};
 use super::gelu::gelu;
 use super::kernels::columns::column_sums;
 use super::kernels::gelu as kernels;
-use super::linear::Fp32Math;
-use super::product::{plain, product, product_add, product_bias, transpose};
+use super::product::{Factor, Fp32Math, plain, product, product_add, product_bias, transpose};
 use super::{Operator, rounded, wide};
 use crate::device::dtype;
 use crate::ops::autocast;
@@ -30,6 +29,40 @@ pub enum WeightLayout {
     InOut,
     /// [outputs, inputs]: `torch.nn.Linear`.
     OutIn,
+}
+
+impl WeightLayout {
+    /// The shape of a weight from `inputs` to `outputs` columns.
+    pub fn shape<T>(self, inputs: T, outputs: T) -> [T; 2] {
+        match self {
+            Self::InOut => [inputs, outputs],
+            Self::OutIn => [outputs, inputs],
+        }
+    }
+
+    /// The matrix that x is multiplied by.
+    pub fn weight(self, weight: Tensor<2>) -> Factor<2> {
+        match self {
+            Self::InOut => plain(weight),
+            Self::OutIn => transpose(weight),
+        }
+    }
+
+    /// Its transpose.
+    pub fn transposed(self, weight: Tensor<2>) -> Factor<2> {
+        match self {
+            Self::InOut => transpose(weight),
+            Self::OutIn => plain(weight),
+        }
+    }
+
+    /// The factors of the weight's gradient, xᵀg as it lies in memory.
+    pub fn gradient(self, x: Tensor<2>, g: Tensor<2>) -> (Factor<2>, Factor<2>) {
+        match self {
+            Self::InOut => (transpose(x), plain(g)),
+            Self::OutIn => (transpose(g), plain(x)),
+        }
+    }
 }
 
 /// The arithmetic of matrix products.
@@ -177,11 +210,7 @@ impl Kept {
 
     fn forward(&self, bias: Option<Weight<1>>) -> Tensor<2> {
         let Arithmetic { dtype, math } = self.arithmetic;
-        let weight = match self.layout {
-            WeightLayout::InOut => plain(self.weight.clone()),
-            WeightLayout::OutIn => transpose(self.weight.clone()),
-        };
-        let x = plain(self.x.clone());
+        let (x, weight) = (plain(self.x.clone()), self.layout.weight(self.weight.clone()));
         match bias {
             None => product(x, weight, dtype, math),
             Some(bias) => product_bias(x, weight, bias.narrow(dtype), dtype, math),
@@ -201,10 +230,7 @@ impl Kept {
         let Self { x, weight, layout, x_dtype, weight_dtype, .. } = self;
         let g = rounded(g, dtype);
         let dx = want_x.then(|| {
-            let weight = match layout {
-                WeightLayout::InOut => transpose(weight),
-                WeightLayout::OutIn => plain(weight),
-            };
+            let weight = layout.transposed(weight);
             let earlier = (x_dtype == dtype && on_cuda(&g)).then(|| earlier(0)).flatten();
             match earlier.map(Tensor::from_dispatch) {
                 Some(sum) => product_add(sum, plain(g.clone()), weight, math),
@@ -215,10 +241,7 @@ impl Kept {
             .filter(|_| want_bias)
             .map(|Bias { dtype, gradient }| rounded(gradient.unwrap_or_else(|| sums(&g, layout)), dtype));
         let dweight = want_weight.then(|| {
-            let (lhs, rhs) = match layout {
-                WeightLayout::InOut => (transpose(x), plain(g)),
-                WeightLayout::OutIn => (transpose(g), plain(x)),
-            };
+            let (lhs, rhs) = layout.gradient(x, g);
             product(lhs, rhs, weight_dtype, math)
         });
         [dx.map(Tensor::into_dispatch), dweight.map(Tensor::into_dispatch), dbias.map(Tensor::into_dispatch)]
@@ -240,11 +263,7 @@ fn sums(g: &Tensor<2>, layout: WeightLayout) -> Tensor<1> {
 /// x [tokens, inputs] is kept, and under autocast the weight in the compute type. Backward makes dx, frees the
 /// cast, and makes dW.
 pub fn cost(setting: &Setting, [inputs, outputs]: [u64; 2], bias: bool, layout: WeightLayout) -> Cost {
-    let shape = match layout {
-        WeightLayout::InOut => [inputs, outputs],
-        WeightLayout::OutIn => [outputs, inputs],
-    };
-    let weight = setting.weight(shape);
+    let weight = setting.weight(layout.shape(inputs, outputs));
     let bias = if bias { outputs } else { 0 };
     let tokens = setting.tokens();
     let (x, y) = (tokens * inputs, tokens * outputs);
@@ -255,24 +274,19 @@ pub fn cost(setting: &Setting, [inputs, outputs]: [u64; 2], bias: bool, layout: 
     let sums = if bias > 0 && !setting.on_cuda() && setting.element() < 4 { 4 * y } else { 0 };
     let forward = Moment::workspace(weight.cast + y_bytes + setting.product(x, weight.elements, y, false));
     let dx = Moment::workspace(x_bytes + weight.cast + setting.product(y, weight.elements, x, false));
-    let dweight = Moment {
-        gradients,
-        workspace: x_bytes + setting.product(x, y, weight.elements, wide).max(sums),
-        ..Moment::default()
-    };
+    let dweight = x_bytes + setting.product(x, y, weight.elements, wide).max(sums);
+    let dweight = Moment::gradients(gradients) + Moment::workspace(dweight);
     Cost {
         input: x_bytes,
         output: y_bytes,
         holds_input: true,
         kept: weight.cast,
-        forward,
-        passing: forward,
-        backward: Moment::highest([dx, dweight]),
         parameters: weight.elements + bias,
         largest: weight.elements,
         weights: weight.bytes + bias * setting.stored,
         gradients,
         casts: weight.kept_cast,
         flops: Flops::of_products(2.0 * tokens as f64 * weight.elements as f64),
+        ..Cost::new(forward, Moment::highest([dx, dweight]))
     }
 }

@@ -99,23 +99,19 @@ pub fn cost(setting: &Setting, [rows, columns]: [u64; 2], tied: bool) -> Cost {
         false => 8 * table.elements + if setting.stored < 4 { setting.wide(columns) } else { 0 },
     };
     let sums = table.gradient.max(added);
-    let forward = Moment::workspace(y);
     let (backward, gradients) = match tied {
         true => (Moment::workspace(sums), 0),
         false => {
-            let workspace = sums - table.gradient;
-            (Moment { gradients: table.gradient, workspace, ..Moment::default() }, table.gradient)
+            let besides = Moment::workspace(sums - table.gradient);
+            (Moment::gradients(table.gradient) + besides, table.gradient)
         }
     };
     Cost {
         output: y,
-        forward,
-        passing: forward,
-        backward,
         parameters: table.elements,
         largest: table.elements,
         weights: table.bytes,
         gradients,
-        ..Cost::default()
+        ..Cost::new(Moment::workspace(y), backward)
     }
 }

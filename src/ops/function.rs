@@ -22,6 +22,8 @@ use burn::backend::{
 use burn::tensor::{Float, Tensor};
 use burn_cubecl::Cube;
 
+use super::backend::primitive;
+
 /// The gradient of each input; `None` where it is not wanted.
 pub type InputGradients<const N: usize> = [Option<DispatchTensor>; N];
 
@@ -229,15 +231,6 @@ where
 {
     // The rank of a Burn tensor is a mark on its type alone.
     Tensor::<1, Float>::from_primitive::<B>(tensor).into_dispatch()
-}
-
-fn primitive<B: Backend>(tensor: DispatchTensor) -> FloatTensor<B>
-where
-    DispatchTensor: DispatchKindConversion<B>,
-{
-    Tensor::<1, Float>::from_dispatch(tensor)
-        .try_into_primitive::<B>()
-        .unwrap_or_else(|e| panic!("the inputs of an operator must be on one device: {e:?}"))
 }
 
 #[cfg(test)]

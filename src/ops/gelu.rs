@@ -69,15 +69,7 @@ pub fn cost(setting: &Setting, columns: u64) -> Cost {
         (Operator::Custom, false) => (wide + widened, 0, if widened > 0 { 4 * wide - x } else { 3 * wide }),
         (Operator::Plain, _) => (6 * wide, 4 * wide, 7 * wide),
     };
-    let forward = Moment::workspace(forward);
-    Cost {
-        input: x,
-        output: x,
-        holds_input: setting.ops.gelu == Operator::Custom,
-        kept,
-        forward,
-        passing: forward,
-        backward: Moment::workspace(backward),
-        ..Cost::default()
-    }
+    let holds_input = setting.ops.gelu == Operator::Custom;
+    let moments = Cost::new(Moment::workspace(forward), Moment::workspace(backward));
+    Cost { input: x, output: x, holds_input, kept, ..moments }
 }

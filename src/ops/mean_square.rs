@@ -41,13 +41,6 @@ pub fn cost(setting: &Setting, columns: u64) -> Cost {
     let y = setting.activation(columns);
     let wide = if setting.on_cuda() || setting.element() == 4 { 0 } else { setting.wide(columns) };
     let (forward, backward) = if setting.on_cuda() { (0, y) } else { (setting.wide(columns), y + wide) };
-    let forward = Moment::workspace(forward);
-    Cost {
-        input: y,
-        holds_input: true,
-        forward,
-        passing: forward,
-        backward: Moment::workspace(backward),
-        ..Cost::default()
-    }
+    let moments = Cost::new(Moment::workspace(forward), Moment::workspace(backward));
+    Cost { input: y, holds_input: true, ..moments }
 }

@@ -12,9 +12,9 @@ pub mod embedding;
 pub mod function;
 pub mod gelu;
 pub mod kernels;
-pub mod linear;
 pub mod mean_square;
 pub mod norm;
+pub mod parameters;
 pub mod product;
 pub mod residual;
 pub mod rope;
@@ -26,17 +26,23 @@ use std::fmt;
 use burn::tensor::{DType, FloatDType, Tensor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use crate::words::key::{COUNT_OR_ZERO, DefaultValue, DefaultValue::Word, Key, Role, Section, Values};
-use crate::words::values;
+use crate::words::key::DefaultValue::{Number, Whole, Word};
+use crate::words::key::Role;
+use crate::words::section::section;
+use crate::words::values::{COUNT_OR_ZERO, Values};
+use crate::words::{Key, Section};
 
-/// `[checkpoint]`: what is kept from forward for backward, and what is recomputed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Checkpoint {
-    pub level: Level,
-    /// Blocks of a segment, of which only the input is kept; 0: what the operators of all blocks keep.
-    #[serde(deserialize_with = "values::count_or_zero")]
-    pub blocks: usize,
+section! {
+    /// What is kept from forward for backward, and what is recomputed.
+    #[derive(Copy, Default)]
+    pub struct Checkpoint: Section::new("checkpoint") => {
+        /// 0: SwiGLU keeps every intermediate result; 0.5: it recomputes element-wise ones; 1: all.
+        pub level: Level = Key::method(Values::Numbers(&[0.0, 0.5, 1.0]))
+            .default(Number(0.0))
+            .moot("ops.swiglu", "plain"),
+        /// Blocks of a segment: only its input is kept, and backward computes it again; 0: no segments.
+        pub blocks: usize = Key::method(COUNT_OR_ZERO).default(Whole(0)).since(2),
+    }
 }
 
 /// How much of an operator's intermediate results is recomputed in backward instead of kept.
@@ -111,20 +117,26 @@ impl<'de> Deserialize<'de> for Level {
     }
 }
 
-/// `[ops]`: which implementation of each operator runs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Ops {
-    pub swiglu: Operator,
-    pub attention: Operator,
-    /// The language-model head with its cross-entropy.
-    pub loss: Operator,
-    /// RMSNorm and LayerNorm.
-    pub norm: Operator,
-    pub rope: Operator,
-    pub gelu: Operator,
-    /// Whether Burn joins element-wise operators and reductions of its own into one kernel (CUDA).
-    pub fusion: bool,
+section! {
+    /// Which implementation of each operator runs: `custom`, with a backward written by hand, or `plain`,
+    /// composed of Burn's operators.
+    #[derive(Copy, Default)]
+    pub struct Ops: Section::new("ops") => {
+        /// The SwiGLU feed-forward network.
+        pub swiglu: Operator = OPERATOR.alone("model.kind", "swiglu"),
+        /// Scaled dot-product attention.
+        pub attention: Operator = OPERATOR,
+        /// The language-model head with its cross-entropy.
+        pub loss: Operator = OPERATOR,
+        /// RMSNorm and LayerNorm.
+        pub norm: Operator = OPERATOR,
+        /// Rotary positions.
+        pub rope: Operator = OPERATOR,
+        /// GELU, in the tanh approximation.
+        pub gelu: Operator = OPERATOR,
+        /// Whether Burn joins element-wise operators and reductions of its own into one kernel (CUDA).
+        pub fusion: bool = Key::flag(false).called("kernel fusion").tacit(),
+    }
 }
 
 /// An operator of our own, or the same formula composed of Burn's operators and differentiated by Burn.
@@ -137,56 +149,10 @@ pub enum Operator {
     Plain,
 }
 
-const fn operator(name: &'static str, doc: &'static str) -> Key {
-    Key::method(name, Values::Words(&["custom", "plain"]), Word("custom"), doc).role(Role::Operator).tacit()
-}
-
-impl Checkpoint {
-    pub const SECTION: Section = Section::new(
-        "checkpoint",
-        "What is kept from forward for backward, and what is recomputed.",
-        &[
-            Key::method(
-                "level",
-                Values::Numbers(&[0.0, 0.5, 1.0]),
-                DefaultValue::Number(0.0),
-                "0: SwiGLU keeps every intermediate result; 0.5: it recomputes element-wise ones; 1: all.",
-            )
-            .moot("ops.swiglu", "plain"),
-            Key::method(
-                "blocks",
-                COUNT_OR_ZERO,
-                DefaultValue::Whole(0),
-                "Blocks of a segment: only its input is kept, and backward computes it again; 0: no segments.",
-            )
-            .since(2),
-        ],
-    );
-}
+const OPERATOR: Key =
+    Key::method(Values::Words(&["custom", "plain"])).default(Word("custom")).role(Role::Operator).tacit();
 
 impl Ops {
-    pub const SECTION: Section = Section::new(
-        "ops",
-        "Which implementation of each operator runs: `custom`, with a backward written by hand, or `plain`, \
-         composed of Burn's operators.",
-        &[
-            operator("swiglu", "The SwiGLU feed-forward network.").alone("model.kind", "swiglu"),
-            operator("attention", "Scaled dot-product attention."),
-            operator("loss", "The language-model head with its cross-entropy."),
-            operator("norm", "RMSNorm and LayerNorm."),
-            operator("rope", "Rotary positions."),
-            operator("gelu", "GELU, in the tanh approximation."),
-            Key::method(
-                "fusion",
-                Values::Bool,
-                DefaultValue::Bool(false),
-                "Whether Burn joins element-wise operators and reductions of its own into one kernel (CUDA).",
-            )
-            .called("kernel fusion")
-            .tacit(),
-        ],
-    );
-
     /// By their names in the recipe.
     pub fn all(&self) -> [(&'static str, Operator); 6] {
         [

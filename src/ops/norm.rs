@@ -15,135 +15,146 @@ use burn::tensor::{DType, Tensor};
 
 use super::backend::{cube, on_cuda, uncube};
 use super::cost::{Cost, Moment, Setting};
-use super::function::{Earlier, custom_adding};
+use super::function::{Earlier, InputGradients, custom_adding};
 use super::kernels::norm as kernels;
 use super::{Operator, narrow, rounded, wide};
 
-/// y [tokens, hidden] of dtype `out` from x [tokens, hidden] and weight [hidden].
-pub fn rms_norm(x: Tensor<2>, weight: Tensor<1>, epsilon: f64, out: DType, operator: Operator) -> Tensor<2> {
-    if operator == Operator::Plain {
-        let rstd = rms_statistics(wide(x.clone()), epsilon);
-        return narrow(wide(x) * rstd * wide(weight).unsqueeze(), out);
-    }
-    custom_adding([x.into_dispatch(), weight.into_dispatch()], |[x, weight], _| {
-        let (x, weight) = (Tensor::<2>::from_dispatch(x), Tensor::<1>::from_dispatch(weight));
-        let (y, rstd) = rms_forward(&x, &weight, epsilon, out);
-        (y, move |g: Tensor<2>, _, earlier: &mut Earlier<'_>| {
-            let dtype = weight.dtype();
-            let earlier = on_cuda(&x).then(|| earlier(0)).flatten().map(Tensor::from_dispatch);
-            let (dx, dweight) = rms_backward(x, weight, rstd, g, earlier);
-            [Some(dx.into_dispatch()), Some(rounded(dweight, dtype).into_dispatch())]
-        })
-    })
-}
-
-/// y and r [tokens] in fp32.
-fn rms_forward(x: &Tensor<2>, weight: &Tensor<1>, epsilon: f64, out: DType) -> (Tensor<2>, Tensor<1>) {
-    if on_cuda(x) {
-        let (y, rstd) = kernels::rms_norm(&cube(x.clone()), &cube(weight.clone()), epsilon as f32, out);
-        return (uncube(y), uncube(rstd));
-    }
-    let rstd = rms_statistics(wide(x.clone()), epsilon);
-    let y = narrow(wide(x.clone()) * rstd.clone() * wide(weight.clone()).unsqueeze(), out);
-    (y, rstd.squeeze_dim(1))
-}
-
-/// dx plus what is `earlier`, on CUDA alone, and dw in fp32.
-fn rms_backward(
+/// y [tokens, hidden] of dtype `out` from x [tokens, hidden], weight and bias [hidden]: LayerNorm, or RMSNorm where
+/// there is no bias.
+pub fn norm(
     x: Tensor<2>,
     weight: Tensor<1>,
-    rstd: Tensor<1>,
-    g: Tensor<2>,
-    earlier: Option<Tensor<2>>,
-) -> (Tensor<2>, Tensor<1>) {
-    if on_cuda(&x) {
-        let (weight, rstd, earlier) = (cube(weight), cube(rstd), earlier.map(cube));
-        let (dx, dweight) = kernels::rms_norm_backward(&cube(x), &weight, &rstd, &cube(g), earlier.as_ref());
-        return (uncube(dx), uncube(dweight));
-    }
-    let (dtype, g, rstd) = (x.dtype(), wide(g), rstd.unsqueeze_dim::<2>(1));
-    let normal = wide(x) * rstd.clone();
-    let dweight = (g.clone() * normal.clone()).sum_dim(0).squeeze_dim(0);
-    let g = g * wide(weight).unsqueeze();
-    let share = (g.clone() * normal.clone()).mean_dim(1);
-    (narrow((g - normal * share) * rstd, dtype), dweight)
-}
-
-/// y [tokens, hidden] of dtype `out` from x [tokens, hidden], weight and bias [hidden].
-pub fn layer_norm(
-    x: Tensor<2>,
-    weight: Tensor<1>,
-    bias: Tensor<1>,
+    bias: Option<Tensor<1>>,
     epsilon: f64,
     out: DType,
     operator: Operator,
 ) -> Tensor<2> {
     if operator == Operator::Plain {
-        let (mean, rstd) = layer_statistics(wide(x.clone()), epsilon);
-        let normal = (wide(x) - mean) * rstd;
-        return narrow(normal * wide(weight).unsqueeze() + wide(bias).unsqueeze(), out);
+        return formula(x, weight, bias, epsilon, out).0;
     }
-    let inputs = [x.into_dispatch(), weight.into_dispatch(), bias.into_dispatch()];
-    custom_adding(inputs, |[x, weight, bias], _| {
-        let (x, weight) = (Tensor::<2>::from_dispatch(x), Tensor::<1>::from_dispatch(weight));
-        let bias = Tensor::<1>::from_dispatch(bias);
-        let (y, mean, rstd) = layer_forward(&x, &weight, &bias, epsilon, out);
-        let bias_dtype = bias.dtype();
-        (y, move |g: Tensor<2>, _, earlier: &mut Earlier<'_>| {
-            let dtype = weight.dtype();
-            let earlier = on_cuda(&x).then(|| earlier(0)).flatten().map(Tensor::from_dispatch);
-            let (dx, dweight, dbias) = layer_backward(x, weight, [mean, rstd], g, earlier);
-            [
-                Some(dx.into_dispatch()),
-                Some(rounded(dweight, dtype).into_dispatch()),
-                Some(rounded(dbias, bias_dtype).into_dispatch()),
-            ]
-        })
-    })
+    let (x, weight) = (x.into_dispatch(), weight.into_dispatch());
+    let forward = |x, weight, bias| {
+        Kept::forward(Tensor::from_dispatch(x), Tensor::from_dispatch(weight), bias, epsilon, out)
+    };
+    match bias {
+        None => custom_adding([x, weight], |[x, weight], _| {
+            let (y, kept) = forward(x, weight, None);
+            (y, move |g: Tensor<2>, _, earlier: &mut Earlier<'_>| {
+                let [dx, dweight, _] = kept.backward(g, earlier);
+                [dx, dweight]
+            })
+        }),
+        Some(bias) => custom_adding([x, weight, bias.into_dispatch()], |[x, weight, bias], _| {
+            let (y, kept) = forward(x, weight, Some(Tensor::from_dispatch(bias)));
+            (y, move |g: Tensor<2>, _, earlier: &mut Earlier<'_>| kept.backward(g, earlier))
+        }),
+    }
 }
 
-/// y, and the mean and r [tokens] in fp32.
-fn layer_forward(
-    x: &Tensor<2>,
-    weight: &Tensor<1>,
-    bias: &Tensor<1>,
-    epsilon: f64,
-    out: DType,
-) -> (Tensor<2>, Tensor<1>, Tensor<1>) {
-    if on_cuda(x) {
-        let [weight, bias] = [weight, bias].map(|t| cube(t.clone()));
-        let (y, mean, rstd) = kernels::layer_norm(&cube(x.clone()), &weight, &bias, epsilon as f32, out);
-        return (uncube(y), uncube(mean), uncube(rstd));
-    }
-    let (mean, rstd) = layer_statistics(wide(x.clone()), epsilon);
-    let normal = (wide(x.clone()) - mean.clone()) * rstd.clone();
-    let y = narrow(normal * wide(weight.clone()).unsqueeze() + wide(bias.clone()).unsqueeze(), out);
-    (y, mean.squeeze_dim(1), rstd.squeeze_dim(1))
-}
-
-/// dx plus what is `earlier`, on CUDA alone, and dw and db in fp32.
-fn layer_backward(
+/// y; and of every row the mean, where it is subtracted, and r, [tokens, 1] in fp32. The variance is the biased one.
+fn formula(
     x: Tensor<2>,
     weight: Tensor<1>,
-    [mean, rstd]: [Tensor<1>; 2],
-    g: Tensor<2>,
-    earlier: Option<Tensor<2>>,
-) -> (Tensor<2>, Tensor<1>, Tensor<1>) {
-    if on_cuda(&x) {
-        let ([weight, mean, rstd], earlier) = ([weight, mean, rstd].map(cube), earlier.map(cube));
-        let (dx, dweight, dbias) =
-            kernels::layer_norm_backward(&cube(x), &weight, &mean, &rstd, &cube(g), earlier.as_ref());
-        return (uncube(dx), uncube(dweight), uncube(dbias));
+    bias: Option<Tensor<1>>,
+    epsilon: f64,
+    out: DType,
+) -> (Tensor<2>, Option<Tensor<2>>, Tensor<2>) {
+    let all = wide(x.clone());
+    let mean = bias.as_ref().map(|_| all.clone().mean_dim(1));
+    let rstd = (less(all, mean.clone()).square().mean_dim(1) + epsilon).sqrt().recip();
+    let y = less(wide(x), mean.clone()) * rstd.clone() * wide(weight).unsqueeze();
+    let y = match bias {
+        None => y,
+        Some(bias) => y + wide(bias).unsqueeze(),
+    };
+    (narrow(y, out), mean, rstd)
+}
+
+/// x − mean, where there is one.
+fn less(x: Tensor<2>, mean: Option<Tensor<2>>) -> Tensor<2> {
+    match mean {
+        None => x,
+        Some(mean) => x - mean,
     }
-    let (dtype, g) = (x.dtype(), wide(g));
-    let [mean, rstd] = [mean, rstd].map(|t| t.unsqueeze_dim::<2>(1));
-    let normal = (wide(x) - mean) * rstd.clone();
-    let dbias = g.clone().sum_dim(0).squeeze_dim(0);
-    let dweight = (g.clone() * normal.clone()).sum_dim(0).squeeze_dim(0);
-    let g = g * wide(weight).unsqueeze();
-    let share = (g.clone() * normal.clone()).mean_dim(1);
-    let mean = g.clone().mean_dim(1);
-    (narrow((g - mean - normal * share) * rstd, dtype), dweight, dbias)
+}
+
+/// What one call keeps for backward.
+struct Kept {
+    x: Tensor<2>,
+    weight: Tensor<1>,
+    /// Of LayerNorm, and r, [tokens] in fp32.
+    mean: Option<Tensor<1>>,
+    rstd: Tensor<1>,
+    /// The type of the bias's gradient.
+    bias: Option<DType>,
+}
+
+impl Kept {
+    fn forward(
+        x: Tensor<2>,
+        weight: Tensor<1>,
+        bias: Option<Tensor<1>>,
+        epsilon: f64,
+        out: DType,
+    ) -> (Tensor<2>, Self) {
+        let bias_dtype = bias.as_ref().map(Tensor::dtype);
+        let (y, mean, rstd) = if on_cuda(&x) {
+            let (x, weight, epsilon) = (cube(x.clone()), cube(weight.clone()), epsilon as f32);
+            match bias {
+                None => {
+                    let (y, rstd) = kernels::rms_norm(&x, &weight, epsilon, out);
+                    (uncube(y), None, uncube(rstd))
+                }
+                Some(bias) => {
+                    let (y, mean, rstd) = kernels::layer_norm(&x, &weight, &cube(bias), epsilon, out);
+                    (uncube(y), Some(uncube(mean)), uncube(rstd))
+                }
+            }
+        } else {
+            let (y, mean, rstd) = formula(x.clone(), weight.clone(), bias, epsilon, out);
+            (y, mean.map(|mean| mean.squeeze_dim(1)), rstd.squeeze_dim(1))
+        };
+        (y, Self { x, weight, mean, rstd, bias: bias_dtype })
+    }
+
+    /// dx, dw and db in their types; on CUDA dx plus what x has `earlier`.
+    fn backward(self, g: Tensor<2>, earlier: &mut Earlier<'_>) -> InputGradients<3> {
+        let (weight, bias) = (self.weight.dtype(), self.bias);
+        let earlier = on_cuda(&g).then(|| earlier(0)).flatten().map(Tensor::from_dispatch);
+        let (dx, dweight, dbias) = self.gradients(g, earlier);
+        let dbias = dbias.zip(bias).map(|(dbias, dtype)| rounded(dbias, dtype).into_dispatch());
+        [Some(dx.into_dispatch()), Some(rounded(dweight, weight).into_dispatch()), dbias]
+    }
+
+    /// dx plus what is `earlier`, on CUDA alone, and dw and db in fp32.
+    fn gradients(
+        self,
+        g: Tensor<2>,
+        earlier: Option<Tensor<2>>,
+    ) -> (Tensor<2>, Tensor<1>, Option<Tensor<1>>) {
+        let Self { x, weight, mean, rstd, .. } = self;
+        if on_cuda(&x) {
+            let (x, weight, rstd, g) = (cube(x), cube(weight), cube(rstd), cube(g));
+            let earlier = earlier.map(cube);
+            let Some(mean) = mean else {
+                let (dx, dweight) = kernels::rms_norm_backward(&x, &weight, &rstd, &g, earlier.as_ref());
+                return (uncube(dx), uncube(dweight), None);
+            };
+            let (dx, dweight, dbias) =
+                kernels::layer_norm_backward(&x, &weight, &cube(mean), &rstd, &g, earlier.as_ref());
+            return (uncube(dx), uncube(dweight), Some(uncube(dbias)));
+        }
+        let (dtype, g, rstd) = (x.dtype(), wide(g), rstd.unsqueeze_dim::<2>(1));
+        let mean = mean.map(|mean| mean.unsqueeze_dim::<2>(1));
+        let subtracts_mean = mean.is_some();
+        let normal = less(wide(x), mean) * rstd.clone();
+        let dbias = subtracts_mean.then(|| g.clone().sum_dim(0).squeeze_dim(0));
+        let dweight = (g.clone() * normal.clone()).sum_dim(0).squeeze_dim(0);
+        let g = g * wide(weight).unsqueeze();
+        let share = (g.clone() * normal.clone()).mean_dim(1);
+        let mean = subtracts_mean.then(|| g.clone().mean_dim(1));
+        (narrow((less(g, mean) - normal * share) * rstd, dtype), dweight, dbias)
+    }
 }
 
 /// x [tokens, columns] is kept, and `numbers` in fp32 of each token: 1 of RMSNorm, 2 of LayerNorm, which has as
@@ -167,31 +178,15 @@ pub fn cost(setting: &Setting, columns: u64, numbers: u64) -> Cost {
             (kept + y, kept, kept + 3 * wide)
         }
     };
-    let forward = Moment::workspace(forward);
     Cost {
         input: x,
         output: y,
         holds_input: keeps_x,
         kept,
-        forward,
-        passing: forward,
-        backward: Moment::workspace(backward),
         parameters,
         largest: columns,
         weights: parameters * stored,
         gradients: parameters * stored,
-        ..Cost::default()
+        ..Cost::new(Moment::workspace(forward), Moment::workspace(backward))
     }
-}
-
-/// 1/√(mean(x²) + ε) of every row, [tokens, 1].
-fn rms_statistics(x: Tensor<2>, epsilon: f64) -> Tensor<2> {
-    (x.square().mean_dim(1) + epsilon).sqrt().recip()
-}
-
-/// Mean and 1/√(variance + ε) of every row, [tokens, 1] each; the variance is the biased one.
-fn layer_statistics(x: Tensor<2>, epsilon: f64) -> (Tensor<2>, Tensor<2>) {
-    let mean = x.clone().mean_dim(1);
-    let rstd = ((x - mean.clone()).square().mean_dim(1) + epsilon).sqrt().recip();
-    (mean, rstd)
 }

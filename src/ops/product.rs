@@ -1,21 +1,29 @@
-//! Matrix products, most of them of tensors outside of autodiff's graph, on each backend's fastest path:
-//! [`super::linear`] for tensors whose backend is known only when the program runs.
+//! Matrix products of tensors outside of autodiff's graph, accumulated in fp32. On CUDA they are cuBLASLt's on Burn's
+//! own buffers and stream; without that library they are Burn's own, and the row says so.
+
+mod cpu;
+#[cfg(test)]
+mod tests;
 
 use std::ops::Range;
 
 use burn::backend::Flex;
+use burn::backend::ops::FloatTensorOps;
 use burn::tensor::{DType, Tensor};
-use burn_cubecl::CubeBackend;
 
-use super::backend::{Computes, on_cuda};
+use super::backend::{cube, flex, on_cuda, uncube, unflex};
 use super::function::custom;
-use super::linear::{self, Fp32Math, Matmul, Output, Side};
+use super::narrow;
+pub use crate::device::cuda::Fp32Math;
+use crate::device::cuda::{self, Output};
 
-/// One side of a product, or its transpose, which is read in place: a matrix, or a batch of them.
+/// One operand of a product, or its transpose, which is read in place: a matrix [rows, columns], or a batch of
+/// them [batch, rows, columns].
 #[derive(Clone)]
 pub struct Factor<const D: usize> {
     tensor: Tensor<D>,
     transposed: bool,
+    /// `None`: all of them.
     rows: Option<Range<usize>>,
     columns: Option<Range<usize>>,
 }
@@ -32,39 +40,77 @@ pub fn transpose<const D: usize>(tensor: Tensor<D>) -> Factor<D> {
 
 impl<const D: usize> Factor<D> {
     /// These rows of every matrix alone, counted before the transposition.
+    #[must_use]
     pub fn rows(self, rows: Range<usize>) -> Self {
         Self { rows: Some(rows), ..self }
     }
 
     /// These columns of every matrix alone, counted before the transposition.
+    #[must_use]
     pub fn columns(self, columns: Range<usize>) -> Self {
         Self { columns: Some(columns), ..self }
     }
 
-    fn side<B: Computes>(self) -> Side<B> {
-        let tensor = B::lower(self.tensor);
-        let side = if self.transposed { linear::transpose(tensor) } else { linear::plain(tensor) };
-        let side = self.rows.into_iter().fold(side, Side::rows);
-        self.columns.into_iter().fold(side, Side::columns)
+    /// As cuBLASLt reads it.
+    fn view(self) -> cuda::View {
+        let Self { tensor, transposed, rows, columns } = self;
+        let view = cuda::View::from(cuda::Operand { tensor: cube(tensor), transposed });
+        let view = rows.into_iter().fold(view, cuda::View::rows);
+        columns.into_iter().fold(view, cuda::View::columns)
+    }
+
+    /// A tensor of its own, widened to `dtype`: that gives the accumulator's precision.
+    fn operand(self, dtype: DType) -> Tensor<D> {
+        let Self { mut tensor, transposed, rows, columns } = self;
+        if rows.is_some() || columns.is_some() {
+            let part = part(tensor.dims(), rows, columns);
+            tensor = tensor.slice(part);
+        }
+        narrow(if transposed { tensor.transpose() } else { tensor }, dtype)
     }
 }
 
-/// Evaluates an expression with `$B` as the backend of a tensor.
-macro_rules! on_backend {
-    ($tensor:expr, $B:ident => $result:expr) => {
-        if on_cuda(&$tensor) {
-            type $B = CubeBackend;
-            $result
-        } else {
-            type $B = Flex;
-            $result
+/// These rows and columns of every matrix of a tensor.
+fn part<const D: usize>(
+    dims: [usize; D],
+    rows: Option<Range<usize>>,
+    columns: Option<Range<usize>>,
+) -> [Range<usize>; D] {
+    let mut part = dims.map(|size| 0..size);
+    for (place, some) in [(D - 2, rows), (D - 1, columns)] {
+        if let Some(Range { start, end }) = some {
+            let all = dims[place];
+            assert!(start < end && end <= all, "matmul: {start}..{end} of {all} rows or columns");
+            part[place] = start..end;
         }
-    };
+    }
+    part
 }
 
-/// lhs · rhs of operands of one dtype, accumulated in fp32, as a new tensor of `dtype`.
+/// Whether cuBLASLt multiplies; where it is missing on CUDA, whether Burn can instead.
+fn has_blas<const D: usize>(lhs: &Factor<D>, math: Fp32Math) -> bool {
+    if !on_cuda(&lhs.tensor) {
+        return false;
+    }
+    let has = cuda::has_blas(&cube(lhs.tensor.clone()));
+    assert!(
+        has || lhs.tensor.dtype() != DType::F32 || math == Fp32Math::Tf32,
+        "fp32 products on CUDA need cuBLASLt, since Burn multiplies fp32 in TF32 there: install the CUDA \
+         libraries, set LD_LIBRARY_PATH, or use precision.compute = \"tf32\""
+    );
+    has
+}
+
+/// lhs · rhs of operands of one dtype, as a new tensor of `dtype`: the operands' own, or fp32 for gradients and
+/// logits. The CPU has no TF32: fp32 is exact there whatever `math` asks for.
+///
+/// # Panics
+/// When the shapes or dtypes do not fit, as all products here.
 pub fn product<const D: usize>(lhs: Factor<D>, rhs: Factor<D>, dtype: DType, math: Fp32Math) -> Tensor<D> {
-    on_backend!(lhs.tensor, B => B::lift::<D>(B::matmul(lhs.side(), rhs.side(), dtype, math)))
+    if has_blas(&lhs, math) {
+        return uncube(cuda::matmul(lhs.view(), rhs.view(), Output::New(dtype), math));
+    }
+    composed(lhs, rhs, dtype)
 }
 
 /// sum + lhs · rhs, in the memory of `sum` where nobody else holds it.
@@ -74,7 +120,11 @@ pub fn product_add<const D: usize>(
     rhs: Factor<D>,
     math: Fp32Math,
 ) -> Tensor<D> {
-    on_backend!(sum, B => B::lift::<D>(B::matmul_add(B::lower::<D>(sum), lhs.side(), rhs.side(), math)))
+    if has_blas(&lhs, math) {
+        return uncube(cuda::matmul(lhs.view(), rhs.view(), Output::AddTo(cube(sum)), math));
+    }
+    let product = composed(lhs, rhs, sum.dtype());
+    sum + product
 }
 
 /// Writes lhs · rhs into a range of rows of every matrix of `target`, or adds it to them, in place
@@ -87,13 +137,19 @@ pub fn product_into<const D: usize>(
     rhs: Factor<D>,
     math: Fp32Math,
 ) -> Tensor<D> {
-    on_backend!(target, B => {
-        let output = Output::Into { tensor: B::lower::<D>(target), rows, accumulate };
-        B::lift::<D>(B::batch_matmul(lhs.side(), rhs.side(), output, math))
-    })
+    if has_blas(&lhs, math) {
+        let output = Output::Into { tensor: cube(target), rows, columns: None, accumulate };
+        return uncube(cuda::matmul(lhs.view(), rhs.view(), output, math));
+    }
+    let mut product = composed(lhs, rhs, target.dtype());
+    let part = part(target.dims(), Some(rows), None);
+    if accumulate {
+        product = target.clone().slice(part.clone()) + product;
+    }
+    target.slice_assign(part, product)
 }
 
-/// lhs · rhs + bias in every row.
+/// lhs · rhs + bias [n] in every row, bias and result of `dtype`.
 pub fn product_bias(
     lhs: Factor<2>,
     rhs: Factor<2>,
@@ -101,10 +157,22 @@ pub fn product_bias(
     dtype: DType,
     math: Fp32Math,
 ) -> Tensor<2> {
-    on_backend!(bias, B => {
-        let bias = B::lower::<1>(bias);
-        B::lift::<2>(B::matmul_bias(lhs.side(), rhs.side(), bias, Output::New(dtype), math))
-    })
+    if has_blas(&lhs, math) {
+        return uncube(cuda::matmul_bias(lhs.view(), rhs.view(), cube(bias), Output::New(dtype), math));
+    }
+    composed(lhs, rhs, dtype) + bias.unsqueeze()
+}
+
+/// lhs · rhs by Burn's operators, and on the CPU by [`cpu::product`] where that rounds less.
+fn composed<const D: usize>(lhs: Factor<D>, rhs: Factor<D>, dtype: DType) -> Tensor<D> {
+    assert_eq!(lhs.tensor.dtype(), rhs.tensor.dtype(), "matmul: both operands must have one dtype");
+    let (lhs, rhs) = (lhs.operand(dtype), rhs.operand(dtype));
+    assert_eq!(lhs.dims()[..D - 2], rhs.dims()[..D - 2], "matmul: the batches");
+    if on_cuda(&lhs) {
+        return lhs.matmul(rhs);
+    }
+    let (lhs, rhs) = (flex(lhs), flex(rhs));
+    unflex(cpu::product(&lhs, &rhs).unwrap_or_else(|| Flex::float_matmul(lhs, rhs)))
 }
 
 /// lhs · rhs inside of the graph, for operators composed of Burn's own: on CUDA a node of its own, with

@@ -116,5 +116,5 @@ pub fn cost(setting: &Setting, heads: u64, head_dim: u64) -> Cost {
     let kept = if plain { angles } else { 0 };
     let moment = if setting.on_cuda() && !plain { 0 } else { 2 * wide + angles + x };
     let moment = Moment::workspace(moment);
-    Cost { input: x, output: x, kept, forward: moment, passing: moment, backward: moment, ..Cost::default() }
+    Cost { input: x, output: x, kept, ..Cost::new(moment, moment) }
 }

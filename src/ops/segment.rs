@@ -5,11 +5,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use burn::backend::DispatchTensor;
-use burn::module::{Module, ModuleVisitor, Param, ParamId};
-use burn::tensor::{Gradients, Tensor};
+use burn::module::{Module, ParamId};
+use burn::tensor::Tensor;
 
 use super::checkpoint::checkpoint;
 use super::function::relay;
+use super::parameters::each_parameter;
 
 /// x through all modules by `forward`. From forward to backward every `size` of them, and the rest, keep their
 /// input alone, and backward computes them again; with 0, or outside of autodiff, nothing is computed twice.
@@ -32,10 +33,15 @@ fn segment<const D: usize, M: Module + 'static>(
     x: Tensor<D>,
     through: impl Fn(&[M], Tensor<D>) -> Tensor<D> + Clone + Send + 'static,
 ) -> Tensor<D> {
-    let found = Found::default();
-    let mut outlets = Outlets { x: Some(x), found: found.clone() };
-    modules.visit(&mut outlets);
-    let x = outlets.x.expect("every outlet gives it back");
+    // The gradients of the segment's parameters, from its backward to the graph around it.
+    let found = FoundGradients::default();
+    let mut tied = Some(x);
+    each_parameter(&modules, |id, parameter| {
+        if parameter.is_require_grad() {
+            tied = tied.take().map(|x| tie(x, id, parameter, found.clone()));
+        }
+    });
+    let x = tied.expect("every tie gives it back");
     // In the same memory, outside of the graph around the segment; again as leaves of the segment's own.
     let constants = modules.valid();
     let (again, inputs) = (through.clone(), constants.clone());
@@ -46,50 +52,26 @@ fn segment<const D: usize, M: Module + 'static>(
             let leaves = inputs.train();
             (again(&leaves, x), leaves)
         },
-        move |leaves, gradients| leaves.visit(&mut Collect { gradients, found }),
+        move |leaves, gradients| {
+            each_parameter(&leaves, |id, leaf| {
+                if let Some(gradient) = leaf.grad_remove(gradients) {
+                    found.lock().expect("no panic").insert(id, gradient.into_dispatch());
+                }
+            });
+        },
     )
 }
 
-/// The gradients of a segment's parameters, from its backward to the graph around it.
-type Found = Arc<Mutex<HashMap<ParamId, DispatchTensor>>>;
+type FoundGradients = Arc<Mutex<HashMap<ParamId, DispatchTensor>>>;
 
-/// Ties parameters to a segment's input: behind the segment's backward each gets its gradient.
-struct Outlets<const D: usize> {
-    x: Option<Tensor<D>>,
-    found: Found,
-}
-
-impl<const D: usize> ModuleVisitor for Outlets<D> {
-    fn visit_float<const P: usize>(&mut self, param: &Param<Tensor<P>>) {
-        let parameter = param.val();
-        if parameter.is_require_grad() {
-            let (id, found) = (param.id, self.found.clone());
-            let inputs = [
-                self.x.take().expect("one outlet after the other").into_dispatch(),
-                parameter.into_dispatch(),
-            ];
-            self.x = Some(relay(inputs, |[x, _]| {
-                let backward = move |gradient: Tensor<D>, _: [bool; 2]| {
-                    [Some(gradient.into_dispatch()), found.lock().expect("no panic").remove(&id)]
-                };
-                (Tensor::from_dispatch(x), backward)
-            }));
-        }
-    }
-}
-
-/// Takes the gradients of parameters out of what backward gave.
-struct Collect<'a> {
-    gradients: &'a mut Gradients,
-    found: Found,
-}
-
-impl ModuleVisitor for Collect<'_> {
-    fn visit_float<const P: usize>(&mut self, param: &Param<Tensor<P>>) {
-        if let Some(gradient) = param.val().grad_remove(self.gradients) {
-            self.found.lock().expect("no panic").insert(param.id, gradient.into_dispatch());
-        }
-    }
+/// Ties a parameter to a segment's input x: behind the segment's backward it gets its gradient.
+fn tie<const D: usize>(x: Tensor<D>, id: ParamId, parameter: Tensor<1>, found: FoundGradients) -> Tensor<D> {
+    relay([x.into_dispatch(), parameter.into_dispatch()], |[x, _]| {
+        let backward = move |gradient: Tensor<D>, _: [bool; 2]| {
+            [Some(gradient.into_dispatch()), found.lock().expect("no panic").remove(&id)]
+        };
+        (Tensor::from_dispatch(x), backward)
+    })
 }
 
 #[cfg(test)]
@@ -97,6 +79,8 @@ mod tests {
     use std::cell::RefCell;
     use std::rc::Rc;
     use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use burn::module::Param;
 
     use super::*;
     use crate::ops::function::{custom, observe_gradients};

@@ -2,6 +2,8 @@
 
 use burn::tensor::{DType, Device, Tensor, TensorData};
 
+use super::cost::{Cost, Moment};
+
 /// Normal random values in fp32 on the CPU, outside of Burn's shared generator: tests run side by side.
 pub fn random<const D: usize>(shape: [usize; D], seed: u64) -> Tensor<D> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
@@ -31,4 +33,10 @@ pub fn assert_close(ours: &[f64], reference: &[f64], allowed: f64) {
         scale > 0.0 && worst <= allowed * scale,
         "differs by {worst:e} where the largest value is {scale:e}"
     );
+}
+
+/// x and y of 10 bytes, x and 100 bytes kept, 130 at once in forward, 150 in backward.
+pub fn operator_cost() -> Cost {
+    let moments = Cost::new(Moment::workspace(130), Moment::workspace(150));
+    Cost { input: 10, output: 10, holds_input: true, kept: 100, ..moments }
 }

@@ -8,8 +8,8 @@ use super::attention::{Heads, Mask, attention, attention_packed};
 use super::dense::{Arithmetic, WeightLayout, dense};
 use super::embedding::{Ids, embedding};
 use super::gelu::gelu;
-use super::linear::Fp32Math;
-use super::norm::{layer_norm, rms_norm};
+use super::norm::norm;
+use super::product::Fp32Math;
 use super::rope::{Rotation, rope};
 use super::testing::{assert_close, random};
 use super::{Operator, wide};
@@ -47,11 +47,11 @@ fn norms() {
     let run = |operator| {
         let rms = gradients(inputs(), |[x, w, b]| {
             // The same rank for all inputs: weights are row 0.
-            rms_norm(x, w.narrow(0, 0, 1).squeeze_dim(0), 1e-6, DType::F32, operator) + b
+            norm(x, w.narrow(0, 0, 1).squeeze_dim(0), None, 1e-6, DType::F32, operator) + b
         });
         let layer = gradients(inputs(), |[x, w, b]| {
             let row = |t: Tensor<2>| t.narrow(0, 0, 1).squeeze_dim::<1>(0);
-            layer_norm(x, row(w), row(b), 1e-5, DType::F32, operator)
+            norm(x, row(w), Some(row(b)), 1e-5, DType::F32, operator)
         });
         [rms, layer].concat()
     };

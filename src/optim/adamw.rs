@@ -2,66 +2,48 @@
 //! `torch.optim.AdamW`.
 
 use burn::tensor::{Device, Tensor};
-use serde::{Deserialize, Serialize};
 
 use super::host::{AdamWOnHost, HostRule};
 use super::{Kept, Pending, Rule, State, StepSize, Visit, clipped, zeros};
 use crate::ops::backend::{cube, on_cuda, uncube};
 use crate::ops::kernels::adamw::AdamWStep;
 use crate::ops::{narrow, wide};
-use crate::words::key::{DefaultValue::Number, FRACTION, Key, NON_NEGATIVE, POSITIVE, Section};
-use crate::words::values;
+use crate::words::key::DefaultValue::Number;
+use crate::words::section::section;
+use crate::words::values::{FRACTION, NON_NEGATIVE, POSITIVE};
+use crate::words::{Key, Section};
 
-/// `{ kind = "adamw", lr = 1e-3 }`
-///
-/// ```text
-/// p ← p (1 − lr · weight_decay)
-/// m ← beta_1 m + (1 − beta_1) g
-/// v ← beta_2 v + (1 − beta_2) g²
-/// p ← p − lr / (1 − beta_1ᵗ) · m / (√v / √(1 − beta_2ᵗ) + epsilon)
-/// ```
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct AdamW {
-    #[serde(deserialize_with = "values::positive")]
-    pub lr: f64,
-    #[serde(deserialize_with = "values::fraction")]
-    pub beta_1: f64,
-    #[serde(deserialize_with = "values::fraction")]
-    pub beta_2: f64,
-    #[serde(deserialize_with = "values::positive")]
-    pub epsilon: f64,
-    #[serde(deserialize_with = "values::non_negative")]
-    pub weight_decay: f64,
+section! {
+    /// AdamW (Loshchilov and Hutter 2019), as `torch.optim.AdamW`.
+    ///
+    /// ```text
+    /// p ← p (1 − lr · weight_decay)
+    /// m ← beta_1 m + (1 − beta_1) g
+    /// v ← beta_2 v + (1 − beta_2) g²
+    /// p ← p − lr / (1 − beta_1ᵗ) · m / (√v / √(1 − beta_2ᵗ) + epsilon)
+    /// ```
+    pub struct AdamW: Section::of("train.optimizer", "kind", &["adamw"]) => {
+        /// Learning rate.
+        pub lr: f64 = Key::method(POSITIVE).default(Number(1e-3)),
+        /// Decay of the mean of gradients.
+        pub beta_1: f64 = Key::method(FRACTION).default(Number(0.9)),
+        /// Decay of the mean of squared gradients.
+        pub beta_2: f64 = Key::method(FRACTION).default(Number(0.999)),
+        /// Added to the root of the mean square.
+        pub epsilon: f64 = Key::method(POSITIVE).default(Number(1e-8)),
+        /// Times the learning rate: the share of a parameter that a step takes off.
+        pub weight_decay: f64 = Key::method(NON_NEGATIVE).default(Number(1e-2)),
+    }
 }
 
 /// PyTorch's defaults (Burn's differ: epsilon 1e-5, weight decay 1e-4).
 impl Default for AdamW {
     fn default() -> Self {
-        Self { lr: 1e-3, beta_1: 0.9, beta_2: 0.999, epsilon: 1e-8, weight_decay: 1e-2 }
+        Self::SECTION.defaults()
     }
 }
 
 impl AdamW {
-    pub const SECTION: Section = Section::of(
-        "train.optimizer",
-        "kind",
-        &["adamw"],
-        "AdamW (Loshchilov and Hutter 2019), as `torch.optim.AdamW`.",
-        &[
-            Key::method("lr", POSITIVE, Number(1e-3), "Learning rate."),
-            Key::method("beta_1", FRACTION, Number(0.9), "Decay of the mean of gradients."),
-            Key::method("beta_2", FRACTION, Number(0.999), "Decay of the mean of squared gradients."),
-            Key::method("epsilon", POSITIVE, Number(1e-8), "Added to the root of the mean square."),
-            Key::method(
-                "weight_decay",
-                NON_NEGATIVE,
-                Number(1e-2),
-                "Times the learning rate: the share of a parameter that a step takes off.",
-            ),
-        ],
-    );
-
     /// 1 − β₁ᵗ and √(1 − β₂ᵗ): scalars, in f64 as PyTorch computes them; 1 where the host does not know t.
     fn corrections(&self, t: Option<i32>) -> (f64, f64) {
         t.map_or((1.0, 1.0), |t| (1.0 - self.beta_1.powi(t), (1.0 - self.beta_2.powi(t)).sqrt()))
@@ -101,6 +83,10 @@ impl Rule for AdamW {
 
     fn workspace_bytes(&self, elements: u64) -> u64 {
         4 * elements
+    }
+
+    fn has_kernel(&self) -> bool {
+        true
     }
 
     fn state(&self, elements: usize, device: &Device) -> Box<dyn State> {

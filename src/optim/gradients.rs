@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 
 use burn::backend::DispatchTensor;
-use burn::module::{Module, ModuleVisitor, Param, ParamId};
+use burn::module::{Module, ParamId};
 use burn::tensor::{Gradients, Tensor};
 
 use crate::ops::backend::{cube, on_cuda, uncube};
 use crate::ops::kernels::sum::sum_of_squares;
+use crate::ops::parameters::{each_parameter, flat};
 use crate::ops::wide;
 
 /// One gradient a parameter, in the parameter's type.
@@ -21,18 +22,34 @@ pub struct GradientSet {
 impl GradientSet {
     /// Takes the gradients of a module's parameters out of what backward gave and adds them.
     pub fn add<M: Module>(&mut self, module: &M, mut gradients: Gradients) {
-        module.visit(&mut Collect { set: self, gradients: &mut gradients });
+        each_parameter(module, |id, parameter| {
+            let Some(gradient) = parameter.grad_remove(&mut gradients) else { return };
+            let sum = match self.gradients.remove(&id) {
+                None => {
+                    self.order.push(id);
+                    gradient
+                }
+                Some(sum) => Tensor::from_dispatch(sum) + gradient,
+            };
+            self.gradients.insert(id, sum.into_dispatch());
+        });
     }
 
-    /// Hands a parameter's gradient over, flat.
-    pub fn take(&mut self, id: ParamId, size: usize) -> Option<Tensor<1>> {
-        // The rank of a tensor is a mark on its type alone; the reshape makes it true.
-        self.gradients.remove(&id).map(|gradient| Tensor::<1>::from_dispatch(gradient).reshape([size]))
+    #[cfg(test)]
+    pub fn of<M: Module>(module: &M, gradients: Gradients) -> Self {
+        let mut set = Self::default();
+        set.add(module, gradients);
+        set
     }
 
-    /// A parameter's gradient, in the parameter's shape.
-    pub fn get<const D: usize>(&self, id: ParamId) -> Option<Tensor<D>> {
-        self.gradients.get(&id).cloned().map(Tensor::from_dispatch)
+    /// Every gradient, in its parameter's shape.
+    pub fn into_map(self) -> HashMap<ParamId, DispatchTensor> {
+        self.gradients
+    }
+
+    /// A parameter's gradient, flat.
+    pub fn get(&self, id: ParamId) -> Option<Tensor<1>> {
+        self.gradients.get(&id).cloned().map(flat)
     }
 
     /// Σ g² over all gradients, [1] in fp32, on their device; `None` where there are none. Not finite where a
@@ -51,35 +68,12 @@ pub fn clip_factor(norm: Tensor<1>, limit: f64) -> Tensor<1> {
 
 /// Σ g², [1] in fp32, over gradients of any shapes on one device, of which there is one at least.
 pub fn squares(gradients: Vec<DispatchTensor>) -> Tensor<1> {
-    let gradients: Vec<Tensor<1>> = gradients.into_iter().map(Tensor::<1>::from_dispatch).collect();
-    if on_cuda(&gradients[0]) {
-        let gradients: Vec<_> = gradients.into_iter().map(cube).collect();
-        return uncube(sum_of_squares(&gradients));
+    if on_cuda(&Tensor::<1>::from_dispatch(gradients[0].clone())) {
+        let cube = |gradient| cube(Tensor::<1>::from_dispatch(gradient));
+        return uncube(sum_of_squares(&gradients.into_iter().map(cube).collect::<Vec<_>>()));
     }
-    let of_one = |gradient: Tensor<1>| {
-        let size = gradient.shape().num_elements();
-        wide(gradient.reshape([size])).square().sum()
-    };
+    let of_one = |gradient| wide(flat(gradient)).square().sum();
     gradients.into_iter().map(of_one).reduce(|a, b| a + b).expect("a gradient")
-}
-
-struct Collect<'a> {
-    set: &'a mut GradientSet,
-    gradients: &'a mut Gradients,
-}
-
-impl ModuleVisitor for Collect<'_> {
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        let Some(gradient) = param.val().grad_remove(self.gradients) else { return };
-        let sum = match self.set.gradients.remove(&param.id) {
-            None => {
-                self.set.order.push(param.id);
-                gradient
-            }
-            Some(sum) => Tensor::<D>::from_dispatch(sum) + gradient,
-        };
-        self.set.gradients.insert(param.id, sum.into_dispatch());
-    }
 }
 
 #[cfg(test)]

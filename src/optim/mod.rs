@@ -23,7 +23,10 @@ pub use sgd::Sgd;
 use crate::device::DeviceId;
 pub use crate::ops::kernels::adamw::Pending;
 use crate::ops::wide;
-use crate::words::key::{DefaultValue::Word, Key, Section, Values, kinds};
+use crate::words::key::DefaultValue::Word;
+use crate::words::section::{kinds, section};
+use crate::words::values::Values;
+use crate::words::{Key, Section};
 use host::{HostOptimizer, HostRule, Work};
 
 kinds! {
@@ -49,19 +52,10 @@ impl<R: Rule + Clone + 'static> Updates for R {
     }
 }
 
-/// A step is forward and backward alone.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct NoUpdate {}
-
-impl NoUpdate {
-    pub const SECTION: Section = Section::of(
-        "train.optimizer",
-        "kind",
-        &["none"],
-        "No update: a step is forward and backward alone.",
-        &[],
-    );
+section! {
+    /// No update: a step is forward and backward alone.
+    #[derive(Copy, Default)]
+    pub struct NoUpdate: Section::of("train.optimizer", "kind", &["none"]) => {}
 }
 
 impl Updates for NoUpdate {
@@ -77,10 +71,9 @@ impl Default for OptimizerConfig {
 }
 
 impl OptimizerConfig {
-    pub const KEY: Section = Section::new(
-        "train.optimizer",
+    pub const KEY: Section = Section::new("train.optimizer").with(
         "What updates the weights.",
-        &[Key::method("kind", Values::Kinds, Word("none"), "Which optimizer.")],
+        &[Key::method(Values::Kinds).named("kind", "Which optimizer.").default(Word("none"))],
     );
 
     /// Bytes that the optimizer keeps between steps of so many parameters.
@@ -89,18 +82,19 @@ impl OptimizerConfig {
     }
 
     /// Bytes that exist for a moment while a parameter of so many elements, of `stored` bytes each, is updated on
-    /// the device, apart from it, its gradient and its state. Our kernels update it `in_place` where they can.
+    /// the device, apart from it, its gradient and its state. A kernel updates it `in_place` where it can.
     pub fn workspace_bytes(&self, device: DeviceId, elements: u64, stored: u64, in_place: bool) -> u64 {
         let Some(rule) = self.rule() else { return 0 };
         match device {
-            DeviceId::Cpu => rule.workspace_bytes(elements) + if stored < 4 { 4 * elements } else { 0 },
-            DeviceId::Cuda(_) if in_place => 0,
-            DeviceId::Cuda(_) => elements * stored,
+            DeviceId::Cuda(_) if rule.has_kernel() => u64::from(!in_place) * elements * stored,
+            DeviceId::Cpu | DeviceId::Cuda(_) => {
+                rule.workspace_bytes(elements) + if stored < 4 { 4 * elements } else { 0 }
+            }
         }
     }
 }
 
-/// How far one step goes.
+/// The factors of one step.
 #[derive(Clone)]
 pub struct StepSize {
     /// Factor of the learning rate, from the schedule.
@@ -124,6 +118,11 @@ pub trait Rule: Send {
     /// Bytes of what the formula, composed of Burn's operators in fp32, computes in no other tensor's place.
     fn workspace_bytes(&self, elements: u64) -> u64;
 
+    /// Whether a kernel of its own updates in place on CUDA; else Burn's operators compose the formula there too.
+    fn has_kernel(&self) -> bool {
+        false
+    }
+
     /// The state of a parameter of `elements` elements before its first update.
     fn state(&self, elements: usize, device: &Device) -> Box<dyn State>;
 
@@ -139,7 +138,7 @@ pub trait Rule: Send {
     }
 }
 
-/// What a rule knows of one parameter.
+/// What a rule keeps of one parameter.
 pub trait State: Send {
     /// The flat parameter after a step along its gradient. It has its new value once what is `pending` is dropped.
     fn update(

@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 
-use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
+use burn::module::{Module, ParamId};
 use burn::tensor::{Device, Tensor};
 
 use super::{GradientSet, Kept, Pending, Rule, State, StepSize, Visit, zeros};
 use crate::ops::backend::on_cuda;
+use crate::ops::parameters::{each_parameter, flat, update_each};
 
 pub struct DeviceOptimizer {
     rule: Box<dyn Rule>,
@@ -22,7 +23,11 @@ impl DeviceOptimizer {
 
     /// Makes the states of all trainable parameters.
     pub fn make_states<M: Module>(&mut self, module: &M) {
-        module.visit(&mut MakeStates(self));
+        each_parameter(module, |id, parameter| {
+            if parameter.is_require_grad() {
+                self.state(id, parameter.shape().num_elements(), &parameter.inner().device());
+            }
+        });
     }
 
     /// The state of one parameter, made where there is none.
@@ -54,7 +59,11 @@ impl DeviceOptimizer {
                 return module;
             }
         }
-        module.map(&mut Update { optimizer: self, gradients, size: &size, pending: Pending::default() })
+        let mut pending = Pending::default();
+        update_each(module, gradients.into_map(), |id, parameter, gradient| {
+            let state = self.state(id, parameter.dims()[0], &parameter.device());
+            state.update(parameter, flat(gradient), &size, &mut pending)
+        })
     }
 
     /// Updates one flat parameter, whose state is kept under `id`; all three are outside of autodiff.
@@ -67,40 +76,5 @@ impl DeviceOptimizer {
     ) -> Tensor<1> {
         let state = self.state(id, flat.dims()[0], &flat.device());
         state.update(flat, gradient, size, &mut Pending::default())
-    }
-}
-
-struct MakeStates<'a>(&'a mut DeviceOptimizer);
-
-impl ModuleVisitor for MakeStates<'_> {
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        let tensor = param.val();
-        if tensor.is_require_grad() {
-            self.0.state(param.id, tensor.shape().num_elements(), &tensor.inner().device());
-        }
-    }
-}
-
-/// Visits the parameters of a module and updates each.
-struct Update<'a> {
-    optimizer: &'a mut DeviceOptimizer,
-    gradients: GradientSet,
-    size: &'a StepSize,
-    pending: Pending,
-}
-
-impl ModuleMapper for Update<'_> {
-    fn map_float<const D: usize>(&mut self, parameter: Param<Tensor<D>>) -> Param<Tensor<D>> {
-        let (id, tensor, mapper) = parameter.consume();
-        let shape = tensor.shape();
-        let size = shape.num_elements();
-        let Some(gradient) = self.gradients.take(id, size) else {
-            return Param::from_mapped_value(id, tensor, mapper);
-        };
-        let flat = tensor.inner().reshape([size]);
-        let state = self.optimizer.state(id, size, &flat.device());
-        let updated = state.update(flat, gradient, self.size, &mut self.pending);
-        let tensor = Tensor::from_inner(updated.reshape(shape)).require_grad();
-        Param::from_mapped_value(id, tensor, mapper)
     }
 }

@@ -2,8 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::words::key::{COUNT_OR_ZERO, DefaultValue, FRACTION, Key, Section, Values};
-use crate::words::values;
+use crate::words::key::DefaultValue::{Number, Whole, Word};
+use crate::words::section::section;
+use crate::words::values::{COUNT_OR_ZERO, FRACTION, Values};
+use crate::words::{Key, Section};
 
 /// `train.schedule`
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -13,27 +15,31 @@ pub enum Schedule {
     Cosine(Cosine),
 }
 
-/// `{ kind = "cosine", warmup_steps = 100, final_fraction = 0.1 }`: a straight line from 0 and then
-/// half a cosine (Loshchilov and Hutter 2017) down to `final_fraction` at the cell's last step.
-///
-/// With step t counted from 1, w warm-up steps, n steps in all and f the final fraction:
-///
-/// ```text
-/// t ≤ w:  t / w        t > w:  f + (1 − f) · (1 + cos(π (t − w) / (n − w))) / 2
-/// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Cosine {
-    #[serde(deserialize_with = "values::count_or_zero")]
-    pub warmup_steps: usize,
-    #[serde(deserialize_with = "values::fraction")]
-    pub final_fraction: f64,
+section! {
+    /// A straight line from 0, and then half a cosine (Loshchilov and Hutter 2017).
+    ///
+    /// It ends at `final_fraction` at the cell's last step. With step t counted from 1, w warm-up steps, n steps in
+    /// all and f the final fraction:
+    ///
+    /// ```text
+    /// t ≤ w:  t / w        t > w:  f + (1 − f) · (1 + cos(π (t − w) / (n − w))) / 2
+    /// ```
+    #[derive(Copy)]
+    pub struct Cosine: Section::of("train.schedule", "kind", &["cosine"]) => {
+        /// Steps of the straight line.
+        pub warmup_steps: usize =
+            Key::method(COUNT_OR_ZERO).default(Whole(0)).reads(&[("", "{} warm-up steps")]),
+        /// Share of the learning rate that is left at the last step.
+        pub final_fraction: f64 =
+            Key::method(FRACTION).default(Number(0.0)).reads(&[("", "down to {} of the rate")]),
+    }
 }
 
-/// The same rate in every step.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Constant {}
+section! {
+    /// The learning rate as it is.
+    #[derive(Copy)]
+    pub struct Constant: Section::of("train.schedule", "kind", &["constant"]) => {}
+}
 
 impl Default for Schedule {
     fn default() -> Self {
@@ -43,35 +49,15 @@ impl Default for Schedule {
 
 impl Schedule {
     pub const SECTIONS: &[Section] = &[
-        Section::new(
-            "train.schedule",
+        Section::new("train.schedule").with(
             "The factor of the learning rate at each step.",
-            &[Key::method("kind", Values::Kinds, DefaultValue::Word("constant"), "Which schedule.")
+            &[Key::method(Values::Kinds)
+                .named("kind", "Which schedule.")
+                .default(Word("constant"))
                 .reads(&[("", "{} schedule")])],
         ),
-        Section::of("train.schedule", "kind", &["constant"], "The learning rate as it is.", &[]),
-        Section::of(
-            "train.schedule",
-            "kind",
-            &["cosine"],
-            "A straight line from 0, and then half a cosine (Loshchilov and Hutter 2017).",
-            &[
-                Key::method(
-                    "warmup_steps",
-                    COUNT_OR_ZERO,
-                    DefaultValue::Whole(0),
-                    "Steps of the straight line.",
-                )
-                .reads(&[("", "{} warm-up steps")]),
-                Key::method(
-                    "final_fraction",
-                    FRACTION,
-                    DefaultValue::Number(0.0),
-                    "Share of the learning rate that is left at the last step.",
-                )
-                .reads(&[("", "down to {} of the rate")]),
-            ],
-        ),
+        Constant::SECTION,
+        Cosine::SECTION,
     ];
 
     /// The factor at `step`, counted from 1, of `total` steps.

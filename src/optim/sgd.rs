@@ -1,56 +1,38 @@
 //! Stochastic gradient descent, as `torch.optim.SGD`.
 
 use burn::tensor::{Device, Tensor};
-use serde::{Deserialize, Serialize};
 
 use super::{Kept, Pending, Rule, State, StepSize, Visit, clipped, zeros};
 use crate::ops::backend::{cube, on_cuda, uncube};
 use crate::ops::kernels::sgd::{SgdStep, sgd};
 use crate::ops::{narrow, wide};
-use crate::words::key::{DefaultValue::Number, FRACTION, Key, NON_NEGATIVE, POSITIVE, Section};
-use crate::words::values;
+use crate::words::key::DefaultValue::Number;
+use crate::words::section::section;
+use crate::words::values::{FRACTION, NON_NEGATIVE, POSITIVE};
+use crate::words::{Key, Section};
 
-/// `{ kind = "sgd", lr = 0.1, momentum = 0.9 }`
-///
-/// ```text
-/// g ← g + weight_decay · p
-/// m ← momentum · m + g          (m = 0 before the first step; without momentum m = g)
-/// p ← p − lr · m
-/// ```
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Sgd {
-    #[serde(deserialize_with = "values::positive")]
-    pub lr: f64,
-    #[serde(deserialize_with = "values::fraction")]
-    pub momentum: f64,
-    #[serde(deserialize_with = "values::non_negative")]
-    pub weight_decay: f64,
+section! {
+    /// Stochastic gradient descent, as `torch.optim.SGD`.
+    ///
+    /// ```text
+    /// g ← g + weight_decay · p
+    /// m ← momentum · m + g          (m = 0 before the first step; without momentum m = g)
+    /// p ← p − lr · m
+    /// ```
+    pub struct Sgd: Section::of("train.optimizer", "kind", &["sgd"]) => {
+        /// Learning rate.
+        pub lr: f64 = Key::method(POSITIVE).default(Number(1e-3)),
+        /// Decay of the sum of gradients; 0: none is kept.
+        pub momentum: f64 = Key::method(FRACTION).default(Number(0.0)),
+        /// Times the parameter, added to its gradient.
+        pub weight_decay: f64 = Key::method(NON_NEGATIVE).default(Number(0.0)),
+    }
 }
 
 impl Default for Sgd {
     fn default() -> Self {
-        Self { lr: 1e-3, momentum: 0.0, weight_decay: 0.0 }
+        Self::SECTION.defaults()
     }
-}
-
-impl Sgd {
-    pub const SECTION: Section = Section::of(
-        "train.optimizer",
-        "kind",
-        &["sgd"],
-        "Stochastic gradient descent, as `torch.optim.SGD`.",
-        &[
-            Key::method("lr", POSITIVE, Number(1e-3), "Learning rate."),
-            Key::method("momentum", FRACTION, Number(0.0), "Decay of the sum of gradients; 0: none is kept."),
-            Key::method(
-                "weight_decay",
-                NON_NEGATIVE,
-                Number(0.0),
-                "Times the parameter, added to its gradient.",
-            ),
-        ],
-    );
 }
 
 /// Without momentum nothing is kept.
@@ -67,6 +49,10 @@ impl Rule for Sgd {
     /// In place.
     fn workspace_bytes(&self, _elements: u64) -> u64 {
         0
+    }
+
+    fn has_kernel(&self) -> bool {
+        true
     }
 
     fn state(&self, elements: usize, device: &Device) -> Box<dyn State> {

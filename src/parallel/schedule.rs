@@ -1,4 +1,4 @@
-//! [`Action`]: what a step does, one thing after the other. A schedule is a list of them.
+//! [`Action`]: what a step does, one thing after the other. A [`StepSchedule`] is a list of them.
 
 /// One thing to do. Stages and micro-batches are counted from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,6 +11,17 @@ pub enum Action {
     Update,
 }
 
+/// An order of the work of a step.
+pub struct StepSchedule {
+    /// The list for so many micro-batches.
+    pub actions: fn(usize) -> Vec<Action>,
+    /// Graphs that live at once at most, with so many micro-batches: of forwards whose backward is still to come.
+    pub live_graphs: fn(usize) -> usize,
+}
+
+/// What every step follows.
+pub const STEP: StepSchedule = StepSchedule { actions: accumulation, live_graphs: |_| 1 };
+
 /// Gradient accumulation over one stage: forward and backward of each micro-batch in turn, so that one graph
 /// lives at a time, then the update. With one micro-batch it is plain training.
 pub fn accumulation(micro_batches: usize) -> Vec<Action> {
@@ -22,6 +33,24 @@ pub fn accumulation(micro_batches: usize) -> Vec<Action> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn as_many_graphs_live_as_are_said_to() {
+        for micro_batches in 1..6 {
+            let mut live = 0;
+            let mut after = |action| {
+                match action {
+                    Action::Forward { .. } => live += 1,
+                    Action::Backward { .. } => live -= 1,
+                    Action::Update => {}
+                }
+                live
+            };
+            let most = (STEP.actions)(micro_batches).into_iter().map(&mut after).max();
+            assert_eq!(most, Some((STEP.live_graphs)(micro_batches)));
+            assert_eq!(live, 0);
+        }
+    }
 
     #[test]
     fn accumulation_has_one_graph_at_a_time_and_one_update() {

@@ -9,8 +9,8 @@ use std::path::Path;
 use burn::tensor::TensorData;
 use safetensors::{Dtype, SafeTensorError, View, serialize_to_file};
 
-use super::source::stored;
 use super::table::{Entry, Table};
+use super::weights::stored;
 
 /// The file of parameters in a folder.
 pub const WEIGHTS: &str = "model.safetensors";
@@ -38,7 +38,7 @@ pub fn write_weights(
     serialize_to_file(parameters, Some(metadata), path)
 }
 
-/// Read when it is written: no two are in memory.
+/// A parameter that is read when it is written: no two are in memory at a time.
 struct Parameter<'a, V> {
     entry: &'a Entry,
     value: &'a RefCell<V>,

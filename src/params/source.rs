@@ -12,9 +12,9 @@ use burn::tensor::{DType, Device, Distribution, Shape, Tensor};
 use super::WeightsFrom;
 use super::table::{Entry, Group, Table, Tuning, id};
 use crate::device::{DeviceId, Filler};
-use crate::params::weights::{Dtype, View, Weights, WeightsError};
+use crate::params::weights::{Weights, write_elements};
 
-/// What a parameter is before training.
+/// The values of a parameter before training.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Init {
     Constant(f64),
@@ -65,7 +65,7 @@ impl Source {
         device: DeviceId,
         dtype: DType,
         tuning: &Tuning,
-    ) -> Result<Self, WeightsError> {
+    ) -> Result<Self, String> {
         let origin = match from {
             WeightsFrom::Random => Origin::Random,
             WeightsFrom::Folder(folder) => {
@@ -103,14 +103,14 @@ impl Source {
         Self { shared: Rc::new(shared), path: String::new(), group: Group::Embedding }
     }
 
-    /// Of a module inside of this one.
+    /// The source of a module inside of this one.
     #[must_use]
     pub fn at(&self, module: &str) -> Self {
         let path = if self.path.is_empty() { module.to_string() } else { format!("{}.{module}", self.path) };
         Self { path, ..self.clone() }
     }
 
-    /// Of parameters that belong to this.
+    /// The source of parameters of this group.
     #[must_use]
     pub fn within(&self, group: Group) -> Self {
         Self { group, ..self.clone() }
@@ -131,9 +131,9 @@ impl Source {
             (Origin::Shapes, _) => None,
             (Origin::Files(files), _) if self.group != Group::Adapter => {
                 let Files { weights, filler } = &**files;
-                let view = weights.get(&name).expect("checked when opened");
+                let tensor = weights.get(&name).expect("checked when opened");
                 let fill = |elements: Range<usize>, out: &mut [u8]| {
-                    part(&view, elements).write_to(out, stored(*dtype)).expect("checked when opened");
+                    write_elements(&tensor, elements, out, *dtype);
                 };
                 Some(filler.borrow_mut().tensor(shape, *dtype, &fill).autodiff())
             }
@@ -185,21 +185,5 @@ impl Source {
     /// The type that parameters are stored in.
     pub fn dtype(&self) -> DType {
         self.shared.dtype
-    }
-}
-
-/// Some of a tensor's elements, in their order in memory.
-fn part<'a>(view: &View<'a>, elements: Range<usize>) -> View<'a> {
-    let size = view.bytes.len() / view.elements().max(1);
-    let bytes = &view.bytes[elements.start * size..elements.end * size];
-    View { name: view.name.clone(), dtype: view.dtype, shape: vec![elements.len()], bytes }
-}
-
-pub(super) fn stored(dtype: DType) -> Dtype {
-    match dtype {
-        DType::F32 => Dtype::F32,
-        DType::BF16 => Dtype::BF16,
-        DType::F16 => Dtype::F16,
-        other => unreachable!("parameters are stored in fp32, bf16 or fp16, not {other:?}"),
     }
 }

@@ -47,10 +47,10 @@ impl Entry {
 /// Whether the parameter of this name and group is trained.
 pub type Trains = dyn Fn(&str, Group) -> bool + Send + Sync;
 
-/// What of a network is trained.
+/// Which parameters of a network are trained, and its adapters.
 #[derive(Clone)]
 pub struct Tuning {
-    /// Whether a parameter of this name and group is.
+    /// Whether a parameter of this name and group is trained.
     pub trainable: Arc<Trains>,
     /// What linear layers of blocks have in addition.
     pub adapter: Option<Arc<dyn Method>>,
@@ -70,14 +70,14 @@ pub struct Table {
 }
 
 impl Table {
-    /// Of what `build` makes of a source, which has no values.
+    /// Records the parameters that `build` makes; they have no values.
     pub fn record<M>(dtype: DType, tuning: &Tuning, build: impl FnOnce(&Source) -> M) -> Self {
         let source = Source::shapes(dtype, tuning);
         drop(build(&source));
         source.table()
     }
 
-    /// Elements of the parameters of which `of` is true.
+    /// Elements of the parameters for which `of` is true.
     pub fn elements(&self, of: impl Fn(&Entry) -> bool) -> u128 {
         let counted = self.entries.iter().filter(|entry| of(entry));
         counted.fold(0, |sum, entry| sum.saturating_add(entry.elements()))

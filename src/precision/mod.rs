@@ -6,50 +6,34 @@ mod magnitudes;
 mod scaler;
 
 use burn::tensor::DType;
-use serde::{Deserialize, Serialize};
-
 pub use collapse::collapse;
 pub use magnitudes::gradient_histogram;
 pub use scaler::{DynamicGradScaler, GradScaler, ScalerConfig, StaticGradScaler, Unscaled};
 
 use crate::device::dtype;
 use crate::ops::dense::Arithmetic;
-use crate::ops::linear::Fp32Math;
-use crate::words::key::{DefaultValue, Key, Section, Values};
-use crate::words::{Compute, Rule};
+use crate::ops::product::Fp32Math;
+use crate::words::key::DefaultValue::Word;
+use crate::words::section::section;
+use crate::words::values::Values;
+use crate::words::{Compute, Key, Rule, Section};
 
-/// `[precision]`
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Precision {
-    pub compute: Compute,
-    /// Weights, residual sums and optimizer state in fp32; matrix products in `compute`.
-    pub autocast: bool,
-    /// What the loss is multiplied by, so that small gradients do not vanish in fp16.
-    pub scaler: Option<ScalerConfig>,
+section! {
+    /// The number types that a network is stored and computed in.
+    #[derive(Copy, Default)]
+    pub struct Precision: Section::new("precision") => {
+        /// Type of weights, activations and gradients; with autocast of matrix products alone.
+        pub compute: Compute =
+            Key::method(Values::Words(&["fp32", "tf32", "bf16", "fp16"])).default(Word("fp32")),
+        /// Weights, residual sums and optimizer state in fp32, matrix products in `compute`.
+        pub autocast: bool = Key::flag(false).tacit(),
+    } and {
+        /// What the loss is multiplied by, so that small gradients do not vanish in fp16.
+        pub scaler: Option<ScalerConfig>,
+    }
 }
 
 impl Precision {
-    pub const SECTION: Section = Section::new(
-        "precision",
-        "The number types that a network is stored and computed in.",
-        &[
-            Key::method(
-                "compute",
-                Values::Words(&["fp32", "tf32", "bf16", "fp16"]),
-                DefaultValue::Word("fp32"),
-                "Type of weights, activations and gradients; with autocast of matrix products alone.",
-            ),
-            Key::method(
-                "autocast",
-                Values::Bool,
-                DefaultValue::Bool(false),
-                "Weights, residual sums and optimizer state in fp32, matrix products in `compute`.",
-            )
-            .tacit(),
-        ],
-    );
-
     /// The parameters' type: the compute type, or fp32 under autocast.
     pub fn stored(&self) -> DType {
         if self.autocast { DType::F32 } else { dtype(self.compute) }
@@ -73,27 +57,25 @@ impl Precision {
 
     /// What cannot be within the section.
     pub(crate) fn check(&self) -> Result<(), Rule> {
-        if self.autocast && matches!(self.compute, Compute::Fp32 | Compute::Tf32) {
-            return Err(Rule::new(
-                &["precision.autocast"],
-                format!(
-                    "autocast has no effect with compute = \"{}\": everything is fp32 already",
-                    self.compute.into_str()
-                ),
-                "remove precision.autocast, or set compute to \"bf16\" or \"fp16\"",
-            ));
-        }
+        Rule::refuse_if(
+            self.autocast && matches!(self.compute, Compute::Fp32 | Compute::Tf32),
+            &["precision.autocast"],
+            format!(
+                "autocast has no effect with compute = \"{}\": everything is fp32 already",
+                self.compute.into_str()
+            ),
+            "remove precision.autocast, or set compute to \"bf16\" or \"fp16\"",
+        )?;
         let Some(scaler) = &self.scaler else { return Ok(()) };
-        if self.compute != Compute::Fp16 {
-            return Err(Rule::new(
-                &["precision.scaler"],
-                format!(
-                    "a gradient scaler has no effect with compute = \"{}\", whose exponents reach as far as fp32's",
-                    self.compute.into_str()
-                ),
-                "remove precision.scaler, or set compute = \"fp16\"",
-            ));
-        }
+        Rule::refuse_if(
+            self.compute != Compute::Fp16,
+            &["precision.scaler"],
+            format!(
+                "a gradient scaler has no effect with compute = \"{}\", whose exponents reach as far as fp32's",
+                self.compute.into_str()
+            ),
+            "remove precision.scaler, or set compute = \"fp16\"",
+        )?;
         scaler.check()
     }
 }

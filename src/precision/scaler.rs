@@ -9,8 +9,10 @@ use burn::tensor::{DType, Device, Tensor};
 use serde::{Deserialize, Serialize};
 
 use crate::optim::{Kept, Visit, clip_factor};
-use crate::words::key::{COUNT, DefaultValue, Key, POSITIVE, Section, Values};
-use crate::words::{Rule, values};
+use crate::words::key::DefaultValue::{Nothing, Number, Whole};
+use crate::words::section::section;
+use crate::words::values::{COUNT, POSITIVE, Values};
+use crate::words::{Key, Rule, Section};
 
 /// The least that a scale backs off to, fp16's smallest normal number: gradients that still overflow
 /// are not the scale's fault.
@@ -24,94 +26,45 @@ pub enum ScalerConfig {
     Dynamic(DynamicGradScaler),
 }
 
-/// One scale for the whole run.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct StaticGradScaler {
-    #[serde(deserialize_with = "values::positive")]
-    pub scale: f64,
-}
-
-/// A scale that follows the gradients: times `backoff_factor` after a step that was skipped, times
-/// `growth_factor` after `growth_interval` steps in a row that were not.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct DynamicGradScaler {
-    #[serde(deserialize_with = "values::positive")]
-    pub init_scale: f64,
-    #[serde(deserialize_with = "values::positive")]
-    pub growth_factor: f64,
-    #[serde(deserialize_with = "values::positive")]
-    pub backoff_factor: f64,
-    #[serde(deserialize_with = "values::count")]
-    pub growth_interval: usize,
-}
-
-impl Default for StaticGradScaler {
-    fn default() -> Self {
-        Self { scale: 65536.0 }
+section! {
+    /// One scale for the whole run.
+    #[derive(Copy)]
+    pub struct StaticGradScaler: Section::of("precision.scaler", "kind", &["static"]) => {
+        /// What the loss is multiplied by.
+        pub scale: f64 = Key::method(Values::Scale).default(Number(65536.0)),
     }
 }
 
-impl Default for DynamicGradScaler {
-    fn default() -> Self {
-        Self { init_scale: 65536.0, growth_factor: 2.0, backoff_factor: 0.5, growth_interval: 2000 }
+section! {
+    /// A scale that follows the gradients, as `torch.amp.GradScaler`.
+    ///
+    /// Times `backoff_factor` after a step that was skipped, times `growth_factor` after `growth_interval` steps in a
+    /// row that were not.
+    #[derive(Copy)]
+    pub struct DynamicGradScaler: Section::of("precision.scaler", "kind", &["dynamic"]) => {
+        /// The scale of the first step.
+        pub init_scale: f64 =
+            Key::method(Values::Scale).default(Number(65536.0)).reads(&[("", "from {}")]),
+        /// What the scale grows by; above 1.
+        pub growth_factor: f64 = Key::method(POSITIVE).default(Number(2.0)),
+        /// What the scale is multiplied by after a step that was skipped; below 1.
+        pub backoff_factor: f64 = Key::method(POSITIVE).default(Number(0.5)),
+        /// Steps without overflow before it grows.
+        pub growth_interval: usize = Key::method(COUNT).default(Whole(2000)),
     }
 }
 
 impl ScalerConfig {
     pub const SECTIONS: &[Section] = &[
-        Section::new(
-            "precision.scaler",
+        Section::new("precision.scaler").with(
             "Multiplies the loss, so that small gradients do not vanish in fp16; without it nothing does.",
-            &[Key::method("kind", Values::Kinds, DefaultValue::Nothing, "Which gradient scaler.")
+            &[Key::method(Values::Kinds)
+                .named("kind", "Which gradient scaler.")
+                .default(Nothing)
                 .reads(&[("", "{} scale")])],
         ),
-        Section::of(
-            "precision.scaler",
-            "kind",
-            &["static"],
-            "One scale for the whole run.",
-            &[Key::method(
-                "scale",
-                Values::Scale,
-                DefaultValue::Number(65536.0),
-                "What the loss is multiplied by.",
-            )],
-        ),
-        Section::of(
-            "precision.scaler",
-            "kind",
-            &["dynamic"],
-            "A scale that follows the gradients, as `torch.amp.GradScaler`.",
-            &[
-                Key::method(
-                    "init_scale",
-                    Values::Scale,
-                    DefaultValue::Number(65536.0),
-                    "The scale of the first step.",
-                )
-                .reads(&[("", "from {}")]),
-                Key::method(
-                    "growth_factor",
-                    POSITIVE,
-                    DefaultValue::Number(2.0),
-                    "What the scale grows by; above 1.",
-                ),
-                Key::method(
-                    "backoff_factor",
-                    POSITIVE,
-                    DefaultValue::Number(0.5),
-                    "What the scale is multiplied by after a step that was skipped; below 1.",
-                ),
-                Key::method(
-                    "growth_interval",
-                    COUNT,
-                    DefaultValue::Whole(2000),
-                    "Steps without overflow before it grows.",
-                ),
-            ],
-        ),
+        StaticGradScaler::SECTION,
+        DynamicGradScaler::SECTION,
     ];
 
     /// The scale of the first step.
@@ -195,7 +148,7 @@ impl GradScaler {
     }
 
     /// From the sum of the squares of all scaled gradients; the norm that is limited is that of the
-    /// unscaled ones. A sum that is not finite tells of a gradient that is not, or is beyond 1e19.
+    /// unscaled ones. The sum is not finite where a gradient is not finite or is beyond 1e19.
     pub fn unscale(&self, squares: Tensor<1>, clip_norm: Option<f64>) -> Unscaled {
         let applied = squares.clone().lower_equal_elem(f32::MAX).float();
         let inverse = self.scale.clone().recip();
@@ -206,8 +159,8 @@ impl GradScaler {
         Unscaled { factor, applied }
     }
 
-    /// The scale of the next step. Returns what the host is told of this one: whether it was applied,
-    /// and that scale, [2].
+    /// Computes the scale of the next step. Returns the report of this step to the host: whether it was applied, and
+    /// the next scale, [2].
     pub fn update(&mut self, applied: Tensor<1>) -> Tensor<1> {
         if let ScalerConfig::Dynamic(config) = self.config {
             let tracker = (self.growth_tracker.clone() + 1.0) * applied.clone();
@@ -251,7 +204,11 @@ mod tests {
 
     #[test]
     fn a_scale_stays_within_what_fp32_and_fp16_can_tell() {
-        let config = DynamicGradScaler { init_scale: 2e38, growth_interval: 1, ..Default::default() };
+        let config = DynamicGradScaler {
+            init_scale: 2e38,
+            growth_interval: 1,
+            ..DynamicGradScaler::SECTION.defaults()
+        };
         let mut scaler = GradScaler::new(ScalerConfig::Dynamic(config), &Device::flex());
         scaler.update(number(1.0));
         assert_eq!(scaler.scale().into_scalar::<f32>(), 2e38, "twice as much is infinite");

@@ -8,14 +8,15 @@ use toml::de::{DeTable, DeValue, Deserializer};
 use super::diagnostic::{RecipeError, Source};
 use super::grid::Override;
 use super::save::Save;
-use super::sections::{DeviceName, Eval, Measure, Train};
-use super::{NOT_OF_CELLS, rules, tagged};
+use super::sections::{Eval, Measure, Train};
+use super::{NOT_OF_CELLS, complete, rules, tagged};
 use crate::data::Data;
 use crate::device::{DeviceId, Target};
 use crate::measure::Estimate;
 use crate::model::{Model, Operators, Workload};
 use crate::ops::cost::{Flops, Setting};
 use crate::ops::{Checkpoint, Operator, Ops};
+use crate::parallel::schedule;
 use crate::precision::Precision;
 use crate::residence::Offload;
 use crate::words::{Rule, Settings, settings};
@@ -25,37 +26,22 @@ use crate::words::{Rule, Settings, settings};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cell {
-    #[serde(default)]
-    pub device: DeviceName,
+    /// `"auto"`, `"cpu"` or `"cuda:N"`; of a checked cell never `"auto"`.
+    pub device: String,
     /// Seed of the weights and the data.
-    #[serde(default = "seed")]
     pub seed: u32,
     pub model: Model,
-    #[serde(default)]
     pub precision: Precision,
-    #[serde(default)]
     pub checkpoint: Checkpoint,
-    #[serde(default)]
     pub ops: Ops,
-    #[serde(default)]
     pub offload: Offload,
-    #[serde(default)]
     pub data: Data,
     pub train: Train,
-    #[serde(default)]
     pub eval: Option<Eval>,
-    #[serde(default)]
     pub measure: Measure,
     /// Absent where nothing is saved: what is measured is the same.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub save: Option<Save>,
-}
-
-/// Where no seed is written.
-pub(super) const SEED: u32 = 42;
-
-fn seed() -> u32 {
-    SEED
 }
 
 impl Cell {
@@ -86,7 +72,7 @@ impl Cell {
 
     /// The device this cell runs on, or ran on: of a finished recipe it need not be here.
     pub fn device_id(&self) -> DeviceId {
-        DeviceId::named(&self.device.0)
+        DeviceId::named(&self.device)
     }
 
     /// What a step of it works on, and how.
@@ -102,6 +88,7 @@ impl Cell {
             seq_len: self.train.seq_len,
             packed: self.data.is_packed(),
             accumulation_steps: self.train.accumulation_steps,
+            live_graphs: (schedule::STEP.live_graphs)(self.train.accumulation_steps),
             eval_batches: self.eval.map_or(0, |eval| eval.batches),
         }
     }
@@ -147,6 +134,7 @@ fn without_nulls(value: &Value) -> Value {
 
 /// A cell as typed, unchecked.
 fn read<'i>(mut root: Spanned<DeTable<'i>>, source: &Source) -> Result<Cell, RecipeError> {
+    complete::complete(root.get_mut(), source)?;
     tagged::tag(&mut root, source)?;
     Cell::deserialize(Deserializer::from(root)).map_err(|e| {
         // Only the top level also knows title, question, grid and report.
@@ -167,9 +155,9 @@ pub(super) fn from_table<'i>(
     for (key, value) in overrides {
         set(root.get_mut(), key, key.get_ref(), value, source)?;
     }
-    let places = root.clone();
+    let written = root.clone();
     let mut cell = read(root, source)?;
-    let place = |key: &str| find(places.get_ref(), key);
+    let place = |key: &str| tagged::find(written.get_ref(), key).map(Spanned::span);
     let rule_error = |rule: Rule| {
         let span = rule.keys.iter().find_map(|key| place(key));
         source.at(span, rule.message, rule.help)
@@ -180,8 +168,8 @@ pub(super) fn from_table<'i>(
         cell.data.take_tokenizer_of(folder, place("data.vocab_size").is_some()).map_err(rule_error)?;
     }
     if let Some(target) = target {
-        let device = target.resolve(&cell.device.0).map_err(rule_error)?;
-        cell.device = DeviceName(device.to_string());
+        let device = target.resolve(&cell.device).map_err(rule_error)?;
+        cell.device = device.to_string();
         rules::on_device(&cell, device, target).map_err(rule_error)?;
     }
     rules::check(&cell, |key| place(key).is_some()).map_err(rule_error)?;
@@ -216,16 +204,5 @@ pub(super) fn set<'i>(
             format!("`{}` goes through `{head}`, which is not a table", key.get_ref()),
             "write the key as section.key".into(),
         )),
-    }
-}
-
-/// Where a dotted key's value is written, if it is.
-fn find(table: &DeTable<'_>, path: &str) -> Option<std::ops::Range<usize>> {
-    let (head, rest) = path.split_once('.').map_or((path, None), |(h, r)| (h, Some(r)));
-    let value = table.get(head)?;
-    match (rest, value.get_ref()) {
-        (None, _) => Some(value.span()),
-        (Some(rest), DeValue::Table(inner)) => find(inner, rest),
-        _ => None,
     }
 }

@@ -1,11 +1,14 @@
 //! [`RecipeError`]: what is wrong in a recipe, drawn on the line where it stands.
 
-use super::keys;
-use crate::words::nearest;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use miette::{Diagnostic, LabeledSpan, NamedSource, SourceCode};
+use itertools::Itertools;
+use miette::{Diagnostic, NamedSource, SourceSpan};
+
+use super::keys::{self, Entry};
+use crate::words::nearest;
 
 /// The text of a recipe and where it came from.
 #[derive(Debug, Clone)]
@@ -15,41 +18,29 @@ pub struct Source {
 }
 
 /// An error in a recipe: message, place and advice.
-#[derive(Debug, thiserror::Error)]
-#[error("{}", .0.message)]
-pub struct RecipeError(Box<Details>);
-
-#[derive(Debug)]
-struct Details {
+#[derive(Debug, thiserror::Error, Diagnostic)]
+#[error("{message}")]
+pub struct RecipeError {
     message: String,
     label: String,
-    help: String,
-    span: Option<Range<usize>>,
-    source_code: Option<NamedSource<String>>,
+    #[help]
+    help: Option<String>,
+    #[label("{label}")]
+    span: Option<SourceSpan>,
+    /// Absent without a span: there is no line to draw, and the message alone says which file it is.
+    #[source_code]
+    source_code: Option<Arc<NamedSource<String>>>,
 }
 
 impl RecipeError {
     fn without_source(message: String, help: &str) -> Self {
-        let help = help.to_string();
-        Self(Box::new(Details { message, label: String::new(), help, span: None, source_code: None }))
-    }
-}
-
-impl Diagnostic for RecipeError {
-    fn help<'a>(&'a self) -> Option<Box<dyn std::fmt::Display + 'a>> {
-        (!self.0.help.is_empty()).then(|| Box::new(&self.0.help) as Box<dyn std::fmt::Display>)
+        Self { message, label: String::new(), help: Some(help.into()), span: None, source_code: None }
     }
 
-    fn source_code(&self) -> Option<&dyn SourceCode> {
-        // Without a span there is no line to draw, and the message alone says which file it is.
-        self.0.span.as_ref()?;
-        self.0.source_code.as_ref().map(|s| s as &dyn SourceCode)
-    }
-
-    fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
-        let span = self.0.span.clone()?;
-        let label = LabeledSpan::new_with_span(Some(self.0.label.clone()), span);
-        Some(Box::new(std::iter::once(label)))
+    /// With this advice where there is none.
+    #[must_use]
+    pub fn or_help(self, help: &str) -> Self {
+        Self { help: self.help.or_else(|| Some(help.into())), ..self }
     }
 }
 
@@ -82,7 +73,7 @@ impl Source {
     }
 
     /// A TOML or serde error, reworded: unknown keys get the nearest valid one.
-    /// `also` names keys that are valid beside those serde knows of.
+    /// `also` names keys that are also valid, of which serde does not know.
     pub fn toml_error(&self, error: &toml::de::Error, also: &[&str]) -> RecipeError {
         let raw = error.message();
         let (message, label, help) = reword(raw, also);
@@ -105,8 +96,10 @@ impl Source {
             Some(end) if end > 0 => s.start..s.start + end,
             _ => s,
         });
-        let source_code = Some(NamedSource::new(name, self.text.clone()).with_language("toml"));
-        RecipeError(Box::new(Details { message, label, help, span, source_code }))
+        let text = || Arc::new(NamedSource::new(name, self.text.clone()).with_language("toml"));
+        let source_code = span.is_some().then(text);
+        let help = Some(help).filter(|help| !help.is_empty());
+        RecipeError { message, label, help, span: span.map(SourceSpan::from), source_code }
     }
 }
 
@@ -119,7 +112,11 @@ fn reword(raw: &str, also: &[&str]) -> (String, String, String) {
         let Some((&typed, known)) = quoted.split_first() else {
             return (raw.into(), "here".into(), String::new());
         };
-        let valid: Vec<&str> = known.iter().chain(also).copied().collect();
+        let chosen = keys::all().iter().filter(|entry| {
+            unknown_field && entry.section.kind.is_some_and(|kind| known.contains(&kind.key))
+        });
+        let chosen = chosen.map(|entry| entry.key.name).filter(|name| !known.contains(name));
+        let valid: Vec<&str> = known.iter().chain(also).copied().chain(chosen).collect();
         let list = valid.join(", ");
         let (label, help) = match nearest(typed, &valid) {
             Some(best) => (format!("did you mean `{best}`?"), format!("{plural} here: {list}")),
@@ -152,14 +149,12 @@ fn reword(raw: &str, also: &[&str]) -> (String, String, String) {
 
 /// `k` goes with `data.sampler = "balanced"`: where a key of this name belongs.
 fn of_other_kinds(name: &str) -> Option<String> {
-    let kinds = keys::all().iter().filter(|entry| entry.key.name == name).filter_map(|entry| {
-        let values: Vec<String> =
-            entry.section.kind?.values.iter().map(|value| format!("\"{value}\"")).collect();
-        (!values.is_empty())
-            .then(|| format!("{} = {}", entry.chooser().unwrap_or_default(), values.join(" or ")))
-    });
-    let kinds: Vec<String> = kinds.collect();
-    (!kinds.is_empty()).then(|| format!("`{name}` goes with {}", kinds.join(", ")))
+    let of_entry = |entry: &Entry| {
+        let values = entry.section.kind?.values.iter().map(|value| format!("\"{value}\"")).join(" or ");
+        (!values.is_empty()).then(|| format!("{} = {values}", entry.chooser().unwrap_or_default()))
+    };
+    let kinds = keys::all().iter().filter(|entry| entry.key.name == name).filter_map(of_entry).join(", ");
+    (!kinds.is_empty()).then(|| format!("`{name}` goes with {kinds}"))
 }
 
 /// serde names Rust types; a user knows TOML's.

@@ -3,6 +3,7 @@
 //! `[grid]` is a cartesian product over dotted keys. `[[grid]]`, a list of such tables, is the
 //! union of their products: explicit rows, each of which may still sweep an axis.
 
+use itertools::Itertools;
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
@@ -133,15 +134,8 @@ fn collect<'i>(
 
 /// All combinations; the last axis varies fastest.
 fn product<'i>(axes: &[Axis<'i>]) -> Vec<Combination<'i>> {
-    axes.iter().fold(vec![Vec::new()], |rows, (key, values)| {
-        rows.iter()
-            .flat_map(|row| {
-                values.iter().map(move |value| {
-                    let mut next: Combination<'i> = row.clone();
-                    next.push((key.clone(), value.clone()));
-                    next
-                })
-            })
-            .collect()
-    })
+    let values = |(key, values): &'_ Axis<'i>| -> Vec<_> {
+        values.iter().map(|value| (key.clone(), value.clone())).collect()
+    };
+    axes.iter().map(values).multi_cartesian_product().collect()
 }

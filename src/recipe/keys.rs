@@ -3,10 +3,12 @@
 //! The plan, labels, what counts as a size or as a method, `runner keys`, the schema for editors and the reference
 //! in `docs/` come from it.
 
-use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
+use itertools::Itertools;
 use serde_json::Value;
+use toml::Spanned;
+use toml::de::DeValue;
 
 use super::save::Save;
 use super::sections::{Eval, Measure, TOP, Train};
@@ -15,7 +17,7 @@ use crate::model::Model;
 use crate::ops::{Checkpoint, Ops};
 use crate::optim::{OptimizerConfig, Schedule};
 use crate::precision::{Precision, ScalerConfig};
-use crate::residence::Offload;
+use crate::residence::{Offload, Strategy};
 use crate::words::key::Role;
 use crate::words::{Key, Section, Settings};
 
@@ -31,33 +33,42 @@ const SECTIONS: &[&[Section]] = &[
     &[Precision::SECTION],
     ScalerConfig::SECTIONS,
     &[Checkpoint::SECTION, Ops::SECTION],
-    Offload::SECTIONS,
+    &[Offload::SECTION],
+    Strategy::SECTIONS,
     &[Eval::SECTION, Measure::SECTION, Save::SECTION, TOP],
 ];
 
 /// A key in its section.
-#[derive(Clone, Debug)]
 pub struct Entry {
     /// Dotted, as in a grid.
     pub path: String,
     pub section: &'static Section,
     pub key: &'static Key,
+    /// As a recipe would write it; `None` where there is none, or it depends on other keys.
+    pub default: Option<Spanned<DeValue<'static>>>,
 }
 
 /// In the order in which they are read; once each, also where two kinds have one section.
 pub fn sections() -> impl Iterator<Item = &'static Section> {
-    let all = || SECTIONS.iter().copied().flatten();
-    all()
-        .enumerate()
-        .filter(move |(i, section)| !all().take(*i).any(|other| other == *section))
-        .map(|(_, section)| section)
+    SECTIONS.iter().copied().flatten().unique_by(|section| (section.path, section.doc))
 }
 
 /// Every key of every kind, in the order in which they are read.
 pub fn all() -> &'static [Entry] {
     static ALL: LazyLock<Vec<Entry>> = LazyLock::new(|| {
+        let default = |key: &Key| {
+            // JSON of one value is TOML.
+            let text: &'static str = key.default.value()?.to_string().leak();
+            Some(DeValue::parse(text).expect("a default is a value"))
+        };
         let of = |section: &'static Section| {
-            section.keys.iter().map(move |key| Entry { path: section.path_of(key.name), section, key })
+            let entry = move |key: &'static Key| Entry {
+                path: section.path_of(key.name),
+                section,
+                key,
+                default: default(key),
+            };
+            section.keys.iter().map(entry)
         };
         sections().flat_map(of).collect()
     });
@@ -97,13 +108,7 @@ pub fn place(path: &str) -> usize {
 
 /// The values of a section's key that chooses its other keys.
 pub fn kinds(section: &str, key: &str) -> Vec<&'static str> {
-    let mut kinds = Vec::new();
-    for value in of_chooser(section, key).flat_map(|(_, values)| values) {
-        if !kinds.contains(value) {
-            kinds.push(*value);
-        }
-    }
-    kinds
+    of_chooser(section, key).flat_map(|(_, values)| values).copied().unique().collect()
 }
 
 /// The keys that are there by another key of their section, and whether by some of its values alone.
@@ -189,11 +194,8 @@ fn of_path(path: &str) -> impl Iterator<Item = &'static Entry> {
 
 /// Whether cells with an equal `leader` have equal values of `key`.
 fn goes_with(key: &str, leader: &str, settings: &[Settings]) -> bool {
-    let mut by_leader: BTreeMap<Option<String>, Option<&Value>> = BTreeMap::new();
-    settings.iter().all(|s| {
-        let leader = s.get(leader).map(Value::to_string);
-        *by_leader.entry(leader).or_insert(s.get(key)) == s.get(key)
-    })
+    let values = settings.iter().map(|s| (s.get(leader).map(Value::to_string), s.get(key)));
+    values.into_group_map().values().all(|values| values.iter().all_equal())
 }
 
 #[cfg(test)]

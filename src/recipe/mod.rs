@@ -5,6 +5,7 @@
 //! grid is checked here, before the first one runs.
 
 mod cell;
+mod complete;
 mod diagnostic;
 mod grid;
 pub mod keys;
@@ -28,15 +29,13 @@ use toml::de::{DeTable, DeValue, Deserializer};
 use crate::device::{DeviceId, Target};
 use crate::words::Settings;
 
-pub use crate::precision::Precision;
-pub use crate::words::Compute;
 pub use cell::Cell;
 pub use diagnostic::{RecipeError, Source};
 use grid::Combination;
 pub use grid::MAX_CELLS;
 pub use report::{Published, ReportConfig, Stage, matches};
 pub use save::{Folders, Save};
-pub use sections::{DeviceName, Eval, Length, Measure, Train};
+pub use sections::{Eval, Measure, Train};
 pub use set::Setting;
 
 /// A recipe whose cells are all resolved and checked.
@@ -44,7 +43,7 @@ pub use set::Setting;
 pub struct Recipe {
     /// Where it was read from.
     pub path: PathBuf,
-    /// The text as typed; copied beside the results.
+    /// The text as typed; copied into the results folder.
     pub text: String,
     pub title: String,
     /// What the recipe answers, in a sentence or two. May be empty.
@@ -97,7 +96,7 @@ impl Recipe {
     pub fn parse_for(source: &Source, target: &Target) -> Result<Self, RecipeError> {
         let (root, _) = set::apply(source)?;
         let asked = root.get_ref().get("device").and_then(|value| value.get_ref().as_str()).unwrap_or("auto");
-        // A device that is not there is told of with its place, later.
+        // A device that is not there is reported with its place, later.
         let on_cpu = target.resolve(asked).is_ok_and(|device| device == DeviceId::Cpu);
         Self::checked(source, Some(target), on_cpu)
     }
@@ -197,7 +196,7 @@ impl Recipe {
         let settings: Vec<Settings> = cells.iter().map(Cell::settings).collect();
         save::check_apart(&cells, &keys::swept(&settings))
             .map_err(|rule| source.plain(&rule.message, &rule.help))?;
-        let mut devices: Vec<&str> = cells.iter().map(|cell| cell.device.0.as_str()).collect();
+        let mut devices: Vec<&str> = cells.iter().map(|cell| cell.device.as_str()).collect();
         devices.retain(|device| *device != CPU);
         if let Some(other) = devices.iter().find(|device| **device != devices[0]) {
             return Err(source.plain(
@@ -233,9 +232,9 @@ impl Recipe {
         self.cells.iter().map(Cell::device_id).find(|id| *id != DeviceId::Cpu).unwrap_or(DeviceId::Cpu)
     }
 
-    /// Whether some cells run on the CPU and others beside it.
+    /// Whether some cells run on the CPU and others do not.
     pub fn mixes_devices(&self) -> bool {
-        let on_cpu = |cell: &Cell| cell.device.0 == CPU;
+        let on_cpu = |cell: &Cell| cell.device == CPU;
         self.cells.iter().any(on_cpu) && !self.cells.iter().all(on_cpu)
     }
 
@@ -256,5 +255,7 @@ impl Recipe {
     }
 }
 
+#[cfg(test)]
+mod ladder_tests;
 #[cfg(test)]
 mod tests;

@@ -1,7 +1,8 @@
 //! The key table for people: `runner keys` in a terminal, and `docs/recipe.md`.
 
 use super::keys::{self, Entry};
-use crate::words::key::{DefaultValue, Values};
+use crate::words::key::DefaultValue;
+use crate::words::values::Values;
 use crate::words::{Key, Section, text};
 
 /// What stands before the tables in `docs/recipe.md`: the keys of a recipe that are no cell's.
@@ -14,7 +15,7 @@ pub fn table(prefix: &str) -> String {
             [] => format!("{} other than {}", kind.key, quoted(kind.but).join(", ")),
             values => format!("{} = {}", kind.key, values.join(", ")),
         });
-        let Entry { path, section, key } = entry;
+        let Entry { path, section, key, .. } = entry;
         vec![path.clone(), with, values(section, key), default(key), key.doc.into()]
     };
     let lines: Vec<Vec<String>> =

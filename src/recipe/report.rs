@@ -17,7 +17,7 @@ pub struct ReportConfig {
     /// Settings that mark the method every other one is compared with, at equal sizes.
     /// Empty: the first cell of each size.
     pub baseline: BTreeMap<String, Value>,
-    /// Results published elsewhere, set beside ours.
+    /// Results published elsewhere, shown next to ours.
     pub published: Vec<Published>,
     /// Who published them and on what, for the table's caption.
     pub published_source: String,

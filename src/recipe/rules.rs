@@ -1,4 +1,4 @@
-//! Every rule over more than one section: what cannot go together, and what has no effect beside something else.
+//! Every rule over more than one section: what cannot go together, and what has no effect with something else.
 //! Rules over one section stand with it.
 
 use super::cell::Cell;
@@ -6,9 +6,8 @@ use crate::data::{Data, Rows, Split, TokenizerSource};
 use crate::device::{DeviceId, Target};
 use crate::measure::{check_elements, elements};
 use crate::model::Model;
-use crate::model::language::Shape;
+use crate::model::language::DecoderSizes;
 use crate::ops::{Level, Operator};
-use crate::optim::OptimizerConfig;
 use crate::params::save::check_free;
 use crate::recipe::{Folders, Train};
 use crate::residence::Memory;
@@ -26,15 +25,14 @@ pub(super) fn check(cell: &Cell, written: impl Fn(&str) -> bool) -> Checked {
         [operators, scaler, histogram, offload, text, epochs, evaluation, sequences, sizes];
     rules.into_iter().try_for_each(|rule| rule(cell))?;
     cell.train.check()?;
+    cell.measure.check()?;
     saving(cell)?;
-    if sampler.num_workers == 0 && written("data.prefetch_factor") {
-        return Err(Rule::new(
-            &["data.prefetch_factor"],
-            "`prefetch_factor` has no effect with num_workers = 0: no batch is ready ahead of the loop",
-            "remove it, or set num_workers to 1",
-        ));
-    }
-    Ok(())
+    Rule::refuse_if(
+        sampler.num_workers == 0 && written("data.prefetch_factor"),
+        &["data.prefetch_factor"],
+        "`prefetch_factor` has no effect with num_workers = 0: no batch is ready ahead of the loop",
+        "remove it, or set num_workers to 1",
+    )
 }
 
 /// What cannot run on the device.
@@ -95,95 +93,80 @@ fn operators(cell: &Cell) -> Checked {
             format!("remove ops.{name}"),
         ));
     }
-    if cell.ops.fusion && cell.offload.moves() {
-        return Err(Rule::new(
-            &["ops.fusion", "offload.strategy"],
-            "ops.fusion does not go with offload: an operator that waits to be fused could read its block after \
-             the next one has taken the place",
-            "remove ops.fusion, or use offload.strategy = \"none\"",
-        ));
-    }
+    Rule::refuse_if(
+        cell.ops.fusion && cell.offload.moves(),
+        &["ops.fusion", "offload.strategy"],
+        "ops.fusion does not go with offload: an operator that waits to be fused could read its block after \
+         the next one has taken the place",
+        "remove ops.fusion, or use offload.strategy = \"none\"",
+    )?;
     let level = cell.checkpoint.level;
-    if cell.ops.swiglu == Operator::Plain && level != Level::Keep {
-        return Err(Rule::new(
-            &["checkpoint.level", "ops.swiglu"],
-            format!("checkpoint.level = {level} has no effect with ops.swiglu = \"plain\""),
-            "plain autodiff decides by itself what it keeps: use level 0 with it, or ops.swiglu = \"custom\"",
-        ));
-    }
-    if !has.contains(&"swiglu") && level != Level::Keep {
-        return Err(Rule::new(
-            &["checkpoint.level"],
-            "checkpoint.level is a choice of the SwiGLU operator, which GPT-2 does not have",
-            "remove checkpoint.level, or use kind = \"qwen2\" or \"llama\"",
-        ));
-    }
-    Ok(())
+    Rule::refuse_if(
+        cell.ops.swiglu == Operator::Plain && level != Level::Keep,
+        &["checkpoint.level", "ops.swiglu"],
+        format!("checkpoint.level = {level} has no effect with ops.swiglu = \"plain\""),
+        "plain autodiff decides by itself what it keeps: use level 0 with it, or ops.swiglu = \"custom\"",
+    )?;
+    Rule::refuse_if(
+        !has.contains(&"swiglu") && level != Level::Keep,
+        &["checkpoint.level"],
+        "checkpoint.level is a choice of the SwiGLU operator, which this network does not have",
+        "remove checkpoint.level, or use kind = \"qwen2\" or \"llama\"",
+    )
 }
 
 /// `precision.scaler` with `train.optimizer` and `[offload]`.
 fn scaler(cell: &Cell) -> Checked {
-    if cell.precision.scaler.is_none() {
-        return Ok(());
-    }
-    if matches!(cell.train.optimizer, OptimizerConfig::None(_)) {
-        return Err(Rule::new(
-            &["precision.scaler"],
-            "a gradient scaler has no effect without an optimizer: there is no step to skip",
-            "remove precision.scaler, or set train.optimizer",
-        ));
-    }
-    if cell.offload.moves() || cell.offload.optimizer == Memory::Host {
-        return Err(Rule::new(
-            &["precision.scaler"],
-            "a gradient scaler skips whole updates on the device, and offloaded blocks are updated one by one",
-            "remove precision.scaler and use compute = \"bf16\", or set offload.strategy = \"none\"",
-        ));
-    }
-    Ok(())
+    let scaled = cell.precision.scaler.is_some();
+    Rule::refuse_if(
+        scaled && cell.train.optimizer.rule().is_none(),
+        &["precision.scaler"],
+        "a gradient scaler has no effect without an optimizer: there is no step to skip",
+        "remove precision.scaler, or set train.optimizer",
+    )?;
+    Rule::refuse_if(
+        scaled && (cell.offload.moves() || cell.offload.optimizer == Memory::Host),
+        &["precision.scaler"],
+        "a gradient scaler skips whole updates on the device, and offloaded blocks are updated one by one",
+        "remove precision.scaler and use compute = \"bf16\", or set offload.strategy = \"none\"",
+    )
 }
 
 /// `[measure]` with `[offload]`.
 fn histogram(cell: &Cell) -> Checked {
-    if cell.measure.gradient_histogram && cell.offload.moves() {
-        return Err(Rule::new(
-            &["measure.gradient_histogram"],
-            "a histogram counts gradients on the device; those of offloaded blocks go to the host",
-            "remove measure.gradient_histogram, or set offload.strategy = \"none\"",
-        ));
-    }
-    Ok(())
+    Rule::refuse_if(
+        cell.measure.gradient_histogram && cell.offload.moves(),
+        &["measure.gradient_histogram"],
+        "a histogram counts gradients on the device; those of offloaded blocks go to the host",
+        "remove measure.gradient_histogram, or set offload.strategy = \"none\"",
+    )
 }
 
 /// `[offload]` with `[model]`, `[checkpoint]` and `train.optimizer`.
 fn offload(cell: &Cell) -> Checked {
-    if cell.offload.moves() && cell.model.decoder().is_none() {
-        return Err(Rule::new(
-            &["offload.strategy"],
-            "offload moves the transformer blocks of a language model; the swiglu network has none",
-            "remove the section, or use model.kind = \"gpt2\", \"qwen2\" or \"llama\"",
-        ));
-    }
+    Rule::refuse_if(
+        cell.offload.moves() && cell.model.decoder().is_none(),
+        &["offload.strategy"],
+        "offload moves the transformer blocks of a language model; the swiglu network has none",
+        format!("remove the section, or set model.kind to one of: {}", Model::LANGUAGE.join(", ")),
+    )?;
     let (blocks, strategy) = (cell.checkpoint.blocks, cell.offload.strategy);
-    if cell.offload.moves() && blocks > 1 {
-        return Err(Rule::new(
-            &["checkpoint.blocks", "offload.strategy"],
-            format!(
-                "checkpoint.blocks = {blocks} does not go with offload.strategy = \"{strategy}\": offload computes \
-                 each block again by itself, while its weights are on the device"
-            ),
-            "remove checkpoint.blocks, or use offload.strategy = \"none\"",
-        ));
-    }
+    Rule::refuse_if(
+        cell.offload.moves() && blocks > 1,
+        &["checkpoint.blocks", "offload.strategy"],
+        format!(
+            "checkpoint.blocks = {blocks} does not go with offload.strategy = \"{strategy}\": offload computes \
+             each block again by itself, while its weights are on the device"
+        ),
+        "remove checkpoint.blocks, or use offload.strategy = \"none\"",
+    )?;
     let on_host = || cell.train.optimizer.rule().is_some_and(|rule| rule.on_host().is_some());
-    if cell.offload.optimizer == Memory::Host && !on_host() {
-        return Err(Rule::new(
-            &["offload.optimizer", "train.optimizer"],
-            "offload.optimizer = \"host\" runs AdamW on the host, and this cell has another optimizer or none",
-            "remove offload.optimizer, or use train.optimizer = { kind = \"adamw\", lr = 1e-3 }",
-        ));
-    }
-    Ok(())
+    Rule::refuse_if(
+        cell.offload.optimizer == Memory::Host && !on_host(),
+        &["offload.optimizer", "train.optimizer"],
+        "offload.optimizer = \"host\" runs AdamW on the host, and this cell has another optimizer or none",
+        "remove offload.optimizer, or use train.optimizer = { kind = \"adamw\", lr = 1e-3 }",
+    )
 }
 
 /// What only language models have.
@@ -202,7 +185,7 @@ fn text(cell: &Cell) -> Checked {
         Some((key, _)) => Err(Rule::new(
             &[key],
             format!("`{key}` is for language models; the swiglu network has a fixed random problem"),
-            format!("remove `{key}`, or use model.kind = \"gpt2\", \"qwen2\" or \"llama\""),
+            format!("remove `{key}`, or set model.kind to one of: {}", Model::LANGUAGE.join(", ")),
         )),
     }
 }
@@ -212,74 +195,60 @@ fn saving(cell: &Cell) -> Checked {
     let Some(save) = &cell.save else { return Ok(()) };
     save.check()?;
     let of_hugging_face = cell.model.decoder().is_none_or(|shape| shape.portable);
-    if Folders::of(cell)?.weights.is_some() && !of_hugging_face {
-        return Err(Rule::new(
-            &["save.weights", "model.positions"],
-            "Hugging Face's GPT-2 has learned positions, and this model sinusoidal ones: no other program could \
-             read its weights",
-            "remove save.weights, or model.positions",
-        ));
-    }
-    Ok(())
+    Rule::refuse_if(
+        Folders::of(cell)?.weights.is_some() && !of_hugging_face,
+        &["save.weights", "model.positions"],
+        "Hugging Face's GPT-2 has learned positions, and this model sinusoidal ones: no other program could \
+         read its weights",
+        "remove save.weights, or model.positions",
+    )
 }
 
 /// `[measure]` with `data.sampler`.
 fn epochs(cell: &Cell) -> Checked {
-    if cell.measure.length.steps().is_none() && !cell.data.sampler().sampler.keeps_samples() {
-        return Err(Rule::new(
-            &["measure.epochs"],
-            "an epoch is one pass over the samples of data.sampler, and this cell has none",
-            "set measure.steps in its place, or data.sampler to \"padded\", \"standard\", \"balanced\" or \
-             \"packed\"",
-        ));
-    }
-    Ok(())
+    Rule::refuse_if(
+        cell.measure.epochs.is_some() && !cell.data.sampler().sampler.keeps_samples(),
+        &["measure.epochs"],
+        "an epoch is one pass over the samples of data.sampler, and this cell has none",
+        "set measure.steps in its place, or data.sampler to one that keeps samples, as \"padded\"",
+    )
 }
 
 /// `[data]` with `[eval]`.
 fn evaluation(cell: &Cell) -> Checked {
-    match &cell.data {
-        Data::Text { eval_split, .. } if cell.eval.is_none() && *eval_split != Split::HELD_OUT => {
-            Err(Rule::new(
-                &["data.eval_split"],
-                "data.eval_split has no effect without [eval]: nothing is evaluated",
-                "remove data.eval_split, or add [eval] with every = 25",
-            ))
-        }
-        _ => Ok(()),
-    }
+    let chosen = matches!(&cell.data, Data::Text { eval_split, .. } if *eval_split != Split::HELD_OUT);
+    Rule::refuse_if(
+        chosen && cell.eval.is_none(),
+        &["data.eval_split"],
+        "data.eval_split has no effect without [eval]: nothing is evaluated",
+        "remove data.eval_split, or add [eval] with every = 25",
+    )
 }
 
 /// `train.seq_len` with `[model]` and `[data]`.
 fn sequences(cell: &Cell) -> Checked {
     let seq_len = cell.train.seq_len;
-    let Some(Shape { max_positions: positions, .. }) = cell.model.decoder() else { return Ok(()) };
-    if seq_len > positions {
-        return Err(Rule::new(
-            &["train.seq_len", "model.max_position_embeddings"],
-            format!("train.seq_len = {seq_len} is longer than the model's {positions} positions"),
-            "make train.seq_len smaller, or model.max_position_embeddings larger",
-        ));
-    }
-    if seq_len < 2 {
-        return Err(Rule::new(
-            &["train.seq_len"],
-            "a sequence of one token has no next token to predict",
-            "set train.seq_len to 2 or more",
-        ));
-    }
+    let Some(DecoderSizes { max_positions: positions, .. }) = cell.model.decoder() else { return Ok(()) };
+    Rule::refuse_if(
+        seq_len > positions,
+        &["train.seq_len", "model.max_position_embeddings"],
+        format!("train.seq_len = {seq_len} is longer than the model's {positions} positions"),
+        "make train.seq_len smaller, or model.max_position_embeddings larger",
+    )?;
+    Rule::refuse_if(
+        seq_len < 2,
+        &["train.seq_len"],
+        "a sequence of one token has no next token to predict",
+        "set train.seq_len to 2 or more",
+    )?;
     let sampler = cell.data.sampler();
     let multiple = sampler.pad_to_multiple_of;
-    if sampler.sampler.rows() != Rows::Longest && !seq_len.is_multiple_of(multiple) {
-        return Err(Rule::new(
-            &["data.pad_to_multiple_of", "train.seq_len"],
-            format!(
-                "this sampler makes rows of train.seq_len = {seq_len} tokens, not a multiple of {multiple}"
-            ),
-            format!("make train.seq_len a multiple of {multiple}, or remove data.pad_to_multiple_of"),
-        ));
-    }
-    Ok(())
+    Rule::refuse_if(
+        sampler.sampler.rows() != Rows::Longest && !seq_len.is_multiple_of(multiple),
+        &["data.pad_to_multiple_of", "train.seq_len"],
+        format!("this sampler makes rows of train.seq_len = {seq_len} tokens, not a multiple of {multiple}"),
+        format!("make train.seq_len a multiple of {multiple}, or remove data.pad_to_multiple_of"),
+    )
 }
 
 /// Sizes that are too large for the arithmetic of estimates.

@@ -2,53 +2,30 @@
 
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
-
 use super::cell::Cell;
-use crate::words::key::{COUNT, DefaultValue, Key, Section, Values};
-use crate::words::{Rule, values};
+use crate::words::key::DefaultValue::Nothing;
+use crate::words::section::section;
+use crate::words::values::{COUNT, Values};
+use crate::words::{Key, Rule, Section};
 
-/// What a cell writes apart from its row. Folders are relative to the current directory; `{key}` in their names
-/// is the cell's value of that dotted key, so that each cell of a grid has folders of its own.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Save {
-    /// Gets the weights after the last step, as Hugging Face stores them.
-    #[serde(default)]
-    weights: Option<String>,
-    /// Gets the state of training, from which an interrupted cell goes on.
-    #[serde(default)]
-    state: Option<String>,
-    /// Steps between states.
-    #[serde(default, deserialize_with = "values::count")]
-    every: Option<usize>,
+section! {
+    /// What a language model's cell writes apart from its row; without the section nothing.
+    ///
+    /// Folders are relative to the current directory; `{key}` in their names is the cell's value of that dotted
+    /// key, so that each cell of a grid has folders of its own.
+    #[derive(Eq)]
+    pub struct Save: Section::new("save") => {
+        /// Folder for the weights after the last step, as Hugging Face stores them; `{seed}` in it is the
+        /// cell's seed, and so on.
+        weights: Option<String> = Key::method(Values::Text).default(Nothing).called("saved weights"),
+        /// Folder for the state of training, from which an interrupted cell goes on; `{seed}` as above.
+        state: Option<String> = Key::method(Values::Text).default(Nothing).called("saved state"),
+        /// Steps between states.
+        every: Option<usize> = Key::method(COUNT).default(Nothing).called("steps between states"),
+    }
 }
 
 impl Save {
-    pub const SECTION: Section = Section::new(
-        "save",
-        "What a language model's cell writes apart from its row; without the section nothing.",
-        &[
-            Key::method(
-                "weights",
-                Values::Text,
-                DefaultValue::Nothing,
-                "Folder for the weights after the last step, as Hugging Face stores them; `{seed}` in it is the \
-                 cell's seed, and so on.",
-            )
-            .called("saved weights"),
-            Key::method(
-                "state",
-                Values::Text,
-                DefaultValue::Nothing,
-                "Folder for the state of training, from which an interrupted cell goes on; `{seed}` as above.",
-            )
-            .called("saved state"),
-            Key::method("every", COUNT, DefaultValue::Nothing, "Steps between states.")
-                .called("steps between states"),
-        ],
-    );
-
     /// Refuses keys without an effect.
     pub(super) fn check(&self) -> Result<(), Rule> {
         let rule = |key, message: &str, help: &str| Err(Rule::new(&[key], message, help));
@@ -130,13 +107,12 @@ pub(super) fn check_apart(cells: &[Cell], swept: &[String]) -> Result<(), Rule> 
                 continue;
             };
             let folder = folder.display();
-            if *other == i {
-                return Err(Rule::new(
-                    &[key],
-                    format!("\"{folder}\" is to hold the weights and the state"),
-                    "name another folder for one of them",
-                ));
-            }
+            Rule::refuse_if(
+                *other == i,
+                &[key],
+                format!("\"{folder}\" is to hold the weights and the state"),
+                "name another folder for one of them",
+            )?;
             let braces: Vec<String> = swept.iter().map(|key| format!("{{{key}}}")).collect();
             return Err(Rule::new(
                 &[key],

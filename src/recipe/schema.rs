@@ -1,12 +1,13 @@
 //! The JSON Schema (draft 7) of a recipe, from the key table: editors complete and check recipes by it.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 
+use itertools::Itertools;
 use serde_json::{Map, Value, json};
 
 use super::keys::{self, Entry};
 use super::{GRID, LADDER, ON_CPU};
-use crate::words::key::Values;
+use crate::words::values::Values;
 
 /// Accepts every recipe whose keys and values are known; rules over several keys are `runner check`'s.
 pub fn schema() -> Value {
@@ -201,18 +202,13 @@ fn of_kind(entry: &Entry) -> Value {
     out
 }
 
+/// Without repetitions, in their order.
 fn paths() -> Vec<String> {
-    once(keys::all().iter().map(|entry| entry.path.clone()))
+    keys::all().iter().map(|entry| entry.path.clone()).unique().collect()
 }
 
 fn sections() -> Vec<String> {
-    once(keys::sections().map(|section| section.path.to_string()))
-}
-
-/// Without repetitions, in their order.
-fn once(paths: impl Iterator<Item = String>) -> Vec<String> {
-    let mut seen = HashSet::new();
-    paths.filter(|path| seen.insert(path.clone())).collect()
+    keys::sections().map(|section| section.path.to_string()).unique().collect()
 }
 
 fn object(value: Value) -> Map<String, Value> {

@@ -1,7 +1,7 @@
 //! `--set key=value`: settings that take the place of a recipe's own in every cell.
 //!
 //! They are written at the end of the recipe's text as tables `[[set]]`, one for each command line, so that
-//! an error shows them with their place and the copy beside the results says all that was run.
+//! an error shows them with their place and the copy in the results folder says all that was run.
 
 use std::str::FromStr;
 
@@ -157,7 +157,7 @@ mod tests {
         assert_eq!(sizes(&["train={batch_size = 3, seq_len = 2}"]), [3, 3]);
         assert_eq!(sizes(&["grid.train.batch_size=[4, 5]", "checkpoint.level=0"]), [4, 5]);
         let other = with("", &["title=other", "measure.steps=3"]).unwrap();
-        assert_eq!((other.title.as_str(), other.cells[0].measure.length.steps()), ("other", Some(3)));
+        assert_eq!((other.title.as_str(), other.cells[0].measure.steps), ("other", Some(3)));
         // The text says all: a copy of it is the same recipe, to which more can be set.
         let again = Recipe::parse(&Source { path: "r.toml".into(), text: other.text }).unwrap();
         assert_eq!(again.cells, other.cells);

@@ -1,6 +1,6 @@
 //! Keys that choose which other keys there are (`model.kind`, `data.sampler`).
 //!
-//! In a recipe and in a row they stand beside the keys that they choose: `{ kind = "adamw", lr = 1e-3 }`.
+//! In a recipe and in a row they are in one table with the keys that they choose: `{ kind = "adamw", lr = 1e-3 }`.
 //! serde's own internally tagged enums lose the place of an error and accept unknown keys, so the tables are
 //! rewritten to the externally tagged form `{ adamw = { lr = 1e-3 } }` before serde sees them, and back after.
 
@@ -12,11 +12,14 @@ use super::diagnostic::{RecipeError, Source};
 use super::keys;
 
 /// Sections that are their kind and its keys alone.
-const TAGGED: [&[&str]; 4] =
-    [&["model"], &["precision", "scaler"], &["train", "optimizer"], &["train", "schedule"]];
-const KIND: &str = "kind";
+const TAGGED: [&str; 4] = ["model", "precision.scaler", "train.optimizer", "train.schedule"];
+pub const KIND: &str = "kind";
 
-/// The section with keys of its own beside those of the sampler, which are serde's `data.sampler`.
+/// The section with keys of its own also, where those of the strategy are serde's `offload.strategy`.
+const OFFLOAD: &str = "offload";
+const STRATEGY: &str = "strategy";
+
+/// The section that has keys of its own and those of the sampler, which are serde's `data.sampler`.
 const DATA: &str = "data";
 const SAMPLER: &str = "sampler";
 /// The sampler without keys, of all text where no other is written.
@@ -24,10 +27,9 @@ const BLOCKS: &str = "blocks";
 
 /// Rewrites every such section of a recipe, keeping the places in the file.
 pub fn tag<'i>(root: &mut Spanned<DeTable<'i>>, source: &Source) -> Result<(), RecipeError> {
-    for path in TAGGED {
-        let Some(section) = find(root.get_mut(), path) else { continue };
+    for name in TAGGED {
+        let Some(section) = find_mut(root.get_mut(), name) else { continue };
         let span = section.span();
-        let name = path.join(".");
         let DeValue::Table(table) = section.get_mut() else {
             // A value of another type: serde says so, with its place.
             continue;
@@ -40,6 +42,9 @@ pub fn tag<'i>(root: &mut Spanned<DeTable<'i>>, source: &Source) -> Result<(), R
             ));
         };
         *table = tagged(kind, std::mem::take(table), span, &format!("{name}.{KIND}"), source)?;
+    }
+    if let Some(DeValue::Table(offload)) = root.get_mut().get_mut(OFFLOAD).map(Spanned::get_mut) {
+        gather_strategy(offload, source)?;
     }
     match root.get_mut().get_mut(DATA).map(Spanned::get_mut) {
         Some(DeValue::Table(data)) => gather_sampler(data, source),
@@ -62,6 +67,16 @@ fn tagged<'i>(
     let mut out = DeTable::new();
     out.insert(Spanned::new(kind_span, kind), Spanned::new(span, DeValue::Table(keys)));
     Ok(out)
+}
+
+/// Moves the keys of `[offload]` that belong to a strategy into `offload.strategy`.
+fn gather_strategy<'i>(offload: &mut DeTable<'i>, source: &Source) -> Result<(), RecipeError> {
+    let Some((name, strategy)) = offload.remove_entry(STRATEGY) else { return Ok(()) };
+    let own = keys::chosen_by(OFFLOAD, STRATEGY).filter_map(|(key, _)| offload.remove_entry(key)).collect();
+    let span = strategy.span();
+    let strategy = tagged(strategy, own, span.clone(), &format!("{OFFLOAD}.{STRATEGY}"), source)?;
+    offload.insert(name, Spanned::new(span, DeValue::Table(strategy)));
+    Ok(())
 }
 
 /// Moves the keys of `[data]` that belong to a sampler into `data.sampler`.
@@ -95,13 +110,17 @@ fn gather_sampler<'i>(data: &mut DeTable<'i>, source: &Source) -> Result<(), Rec
     Ok(())
 }
 
-fn find<'a, 'i>(table: &'a mut DeTable<'i>, path: &[&str]) -> Option<&'a mut Spanned<DeValue<'i>>> {
-    let value = table.get_mut(path[0])?;
-    if path.len() == 1 {
-        return Some(value);
-    }
-    match value.get_mut() {
-        DeValue::Table(inner) => find(inner, &path[1..]),
+/// The value of a dotted key, if it is written.
+pub fn find<'a, 'i>(table: &'a DeTable<'i>, path: &str) -> Option<&'a Spanned<DeValue<'i>>> {
+    let (first, rest) = path.split_once('.').unwrap_or((path, ""));
+    let value = table.get(first)?;
+    if rest.is_empty() { Some(value) } else { find(value.get_ref().as_table()?, rest) }
+}
+
+pub fn find_mut<'a, 'i>(table: &'a mut DeTable<'i>, path: &str) -> Option<&'a mut Spanned<DeValue<'i>>> {
+    let Some((first, rest)) = path.split_once('.') else { return table.get_mut(path) };
+    match table.get_mut(first)?.get_mut() {
+        DeValue::Table(inner) => find_mut(inner, rest),
         _ => None,
     }
 }
@@ -109,10 +128,15 @@ fn find<'a, 'i>(table: &'a mut DeTable<'i>, path: &[&str]) -> Option<&'a mut Spa
 /// The inverse of [`tag`] in a serialised cell.
 pub fn flatten_tags(cell: &mut Value) {
     for path in TAGGED {
-        let pointer = format!("/{}", path.join("/"));
+        let pointer = format!("/{}", path.replace('.', "/"));
         if let Some(Value::Object(section)) = cell.pointer_mut(&pointer) {
             *section = untagged(std::mem::take(section), KIND);
         }
+    }
+    if let Some(Value::Object(offload)) = cell.get_mut(OFFLOAD)
+        && let Some(Value::Object(strategy)) = offload.remove(STRATEGY)
+    {
+        offload.extend(untagged(strategy, STRATEGY));
     }
     let Some(Value::Object(data)) = cell.get_mut(DATA) else { return };
     match data.get_mut(SAMPLER).map(Value::take) {

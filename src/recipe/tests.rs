@@ -1,12 +1,12 @@
 //! Recipes: what expands to which cells, and what is refused where.
 
-use crate::words::Bytes;
+use crate::words::{Bytes, Compute};
 use miette::{GraphicalReportHandler, GraphicalTheme};
 
 use super::*;
 use crate::ops::Level;
 
-const BASE: &str = r#"title = "t"
+pub const BASE: &str = r#"title = "t"
 [model]
 kind = "swiglu"
 hidden_size = 8
@@ -21,7 +21,7 @@ fn parse(text: &str) -> Result<Recipe, RecipeError> {
     Recipe::parse(&Source { path: "r.toml".into(), text: text.into() })
 }
 
-fn recipe(extra: &str) -> Recipe {
+pub fn recipe(extra: &str) -> Recipe {
     parse(&format!("{BASE}{extra}")).unwrap_or_else(|e| panic!("{}", draw(&e)))
 }
 
@@ -30,7 +30,7 @@ fn error(text: &str) -> String {
     draw(&parse(text).expect_err("this recipe must be refused"))
 }
 
-fn draw(error: &RecipeError) -> String {
+pub fn draw(error: &RecipeError) -> String {
     let mut out = String::new();
     GraphicalReportHandler::new_themed(GraphicalTheme::unicode_nocolor())
         .with_width(120)
@@ -41,7 +41,7 @@ fn draw(error: &RecipeError) -> String {
 
 /// Asserts that the drawn error holds every part.
 #[track_caller]
-fn says(text: &str, parts: &[&str]) {
+pub fn says(text: &str, parts: &[&str]) {
     let drawn = error(text);
     for part in parts {
         assert!(drawn.contains(part), "missing `{part}` in:\n{drawn}");
@@ -51,8 +51,8 @@ fn says(text: &str, parts: &[&str]) {
 #[test]
 fn defaults_are_filled_in() {
     let cell = &recipe("").cells[0];
-    assert_eq!(cell.device.0, DeviceId::resolve("auto").expect("there is always one").to_string());
-    assert_eq!((cell.measure.warmup, cell.measure.length), (2, Length::Steps(15)));
+    assert_eq!(cell.device, DeviceId::resolve("auto").expect("there is always one").to_string());
+    assert_eq!((cell.measure.warmup, cell.measure.steps), (2, Some(15)));
     assert_eq!(cell.checkpoint.level, Level::Keep);
     assert_eq!(cell.precision.compute, Compute::Fp32);
 }
@@ -146,6 +146,13 @@ fn impossible_values_are_refused_where_they_stand() {
     says(&BASE.replace("seq_len = 4", "seq_len = \"4\""), &["wrong type", "a whole number", "string \"4\""]);
     says(&BASE.replace("seq_len = 4", "seq_len = 99999999999"), &["must be at most 2147483647"]);
     says(&format!("{BASE}[measure]\nmemory_limit = \"11 GIGS\"\n"), &["11 GiB", "11 GIGS"]);
+    let gpt2 = "title = \"t\"\ntrain = { batch_size = 1, seq_len = 4 }\n[model]\nkind = \"gpt2\"\npreset = \"gpt2\"\n";
+    says(&format!("{gpt2}hidden_size = 0\n"), &["must be at least 1, not 0", "r.toml:6:15"]);
+    says(&format!("{gpt2}num_hidden_layers = 2000000000\n"), &["must be at most 65536, not 2000000000"]);
+    says(
+        &format!("{gpt2}[data]\ncorpus = \"generated\"\nvocab_size = 256\n"),
+        &["must be at least 257, not 256", "every byte and the end of a text", "r.toml:8:14"],
+    );
     says(&format!("{BASE}[measure]\ntimeout = -1\n"), &["must be a number above 0"]);
     says(&format!("{BASE}optimizer = {{ kind = \"sgd\", lr = nan }}\n"), &["must be a number above 0"]);
     says(
@@ -179,7 +186,7 @@ fn a_device_that_is_not_there_lists_those_that_are() {
 fn results_of_a_device_that_is_not_here_can_be_read() {
     let source = Source { path: "r.toml".into(), text: format!("device = \"cuda:7\"\n{BASE}") };
     let recipe = Recipe::parse_finished(&source, false).expect("only running needs the device");
-    assert_eq!(recipe.cells[0].device.0, "cuda:7");
+    assert_eq!(recipe.cells[0].device, "cuda:7");
 }
 
 #[test]
@@ -290,77 +297,4 @@ fn the_cpu_may_stand_beside_one_gpu() {
     assert!(!of("\"cpu\"").expect("a valid recipe").mixes_devices());
     let error = draw(&of("\"cuda:0\", \"cpu\", \"cuda:1\"").expect_err("two GPUs"));
     assert!(error.contains("runs on one GPU, and this one names cuda:0 and cuda:1"), "{error}");
-}
-
-const LADDER: &str = "[[ladder]]\nstage = \"plain\"\n[[ladder]]\nstage = \"larger\"\nwhy = \"w\"\n\
-    set = { \"train.batch_size\" = 2, checkpoint.level = 0.5 }\n[[ladder]]\nstage = \"recomputed\"\n\
-    set = { \"checkpoint.level\" = 1 }\n";
-
-#[test]
-fn each_rung_of_a_ladder_adds_to_those_before_it() {
-    let ladder = recipe(LADDER);
-    let cells: Vec<(usize, f64)> =
-        ladder.cells.iter().map(|cell| (cell.train.batch_size, cell.checkpoint.level.number())).collect();
-    assert_eq!(cells, [(1, 0.0), (2, 0.5), (2, 1.0)]);
-    let stages: Vec<(&str, &str)> =
-        ladder.report.ladder.iter().map(|stage| (stage.stage.as_str(), stage.why.as_str())).collect();
-    assert_eq!(stages, [("plain", ""), ("larger", "w"), ("recomputed", "")]);
-    // The same cells as those of a grid that repeats the settings of every rung before.
-    let grids = recipe(
-        "[[grid]]\n\"train.batch_size\" = 1\n[[grid]]\n\"train.batch_size\" = 2\n\"checkpoint.level\" = 0.5\n\
-         [[grid]]\n\"train.batch_size\" = 2\n\"checkpoint.level\" = 1\n",
-    );
-    let json = |recipe: &Recipe| recipe.cells.iter().map(Cell::to_json).collect::<Vec<_>>();
-    assert_eq!(json(&ladder), json(&grids));
-}
-
-/// The rungs of a training loop without waste, with every setting of the rungs before written out.
-#[test]
-fn the_ladder_of_the_training_loop_has_the_cells_that_were_measured() {
-    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
-    let load = |path: &str| Recipe::parse_finished(&Source::read(&root.join(path)).unwrap(), false).unwrap();
-    let ladder = load("recipes/pipeline_ladder.toml");
-    let measured = load("results/pipeline_ladder/h200/recipe.toml");
-    assert_eq!(ladder.cells, measured.cells);
-    let stages = |recipe: &Recipe| -> Vec<[String; 2]> {
-        recipe.report.ladder.iter().map(|stage| [stage.stage.clone(), stage.why.clone()]).collect()
-    };
-    assert_eq!(stages(&ladder), stages(&measured));
-    assert_eq!(ladder.cells.len(), 8);
-}
-
-#[test]
-fn a_wrong_ladder_is_refused_where_it_is_wrong() {
-    says(
-        &format!("{BASE}[grid]\n\"train.batch_size\" = [1, 2]\n{LADDER}"),
-        &["`grid` and `ladder` both say", "r.toml:10"],
-    );
-    says(&format!("ladder = 3\n{BASE}"), &["`ladder` must be a list of tables", "r.toml:1:1"]);
-    says(
-        &format!("{BASE}{}", LADDER.replace("= 1 }", "= [0, 1] }")),
-        &["2 values of `checkpoint.level`", "r.toml:18:9"],
-    );
-    says(
-        &format!("{BASE}{}", LADDER.replace("batch_size", "batchsize")),
-        &["did you mean `batch_size`?", "r.toml:15:9"],
-    );
-    says(
-        &format!("{BASE}{}", LADDER.replace("= 1 }", "= 0.5 }")),
-        &["cell 3 is the same as cell 2", "rung \"recomputed\""],
-    );
-    says(&format!("{BASE}{}", LADDER.replace("why", "wyh")), &["unknown key `wyh`", "did you mean `why`?"]);
-    says(&format!("{BASE}[[ladder]]\nset = {{}}\n"), &["the key `stage` is missing"]);
-}
-
-#[test]
-fn a_grid_for_the_cpu_takes_the_place_of_a_ladder() {
-    let text = format!("{BASE}{LADDER}[on_cpu.grid]\n\"train.batch_size\" = [3, 4]\n");
-    let source = Source { path: "r.toml".into(), text };
-    let count = |on_cpu| Recipe::parse_finished(&source, on_cpu).expect("a valid recipe").cells.len();
-    assert_eq!((count(true), count(false)), (2, 3));
-    // A setting that makes rungs alike leaves one of them.
-    let set = ["checkpoint.level=0".parse().unwrap()];
-    let source = Source { path: "r.toml".into(), text: format!("{BASE}{LADDER}") }.with(&set);
-    let recipe = Recipe::parse(&source).unwrap_or_else(|e| panic!("{}", draw(&e)));
-    assert_eq!((recipe.cells.len(), recipe.report.ladder.len()), (2, 2));
 }

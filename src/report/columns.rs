@@ -164,7 +164,7 @@ pub const MORE_RATIOS: &[(&str, &str, &[&str])] = &[
 ];
 
 /// What crossed the bus in one direction during one phase.
-pub const CROSSINGS: &[Column<OfCrossing>; 7] = &[
+pub const CROSSINGS: &[Column<OfCrossing>] = &[
     column("bytes", "bytes", Bytes, |c| whole(Some(c.bytes))),
     column("bytes_per_s", "GB/s", GigabytesPerSecond, |c| Some(c.rate())),
     column("copy_s", "copy time", Seconds, |c| Some(c.copy_seconds)),
@@ -192,7 +192,7 @@ pub const TRACES: &[Column<OfTrace>] = &[
 ];
 
 /// The sizes of some gradients, and the scale that they were multiplied by.
-pub const GRADIENTS: &[Column<OfGradients>; 6] = &[
+pub const GRADIENTS: &[Column<OfGradients>] = &[
     column("scale", "scale", PowerOfTwo, |(scale, _)| Some(*scale)),
     column("zero", "zero", FineShare, |(_, of)| Some(of.zeros())),
     column("below_2^-24", "< 2^-24", FineShare, |(_, of)| Some(of.share_below(SMALLEST))),

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use itertools::Itertools;
 use miette::{IntoDiagnostic, miette};
 use polars::prelude::*;
 
@@ -18,7 +19,7 @@ use crate::words::text;
 const COLUMNS: [&str; 4] = ["forward_s_median", "backward_s_median", "step_s_median", "live_peak_bytes"];
 
 /// One side: its name, what it holds, and the settings each cell was measured with.
-struct Side<'a> {
+struct Compared<'a> {
     name: &'a str,
     comparison: Comparison<'a>,
     settings: Vec<Settings>,
@@ -31,7 +32,7 @@ struct Side<'a> {
 /// # Errors
 /// When the two have no cell in common.
 pub fn compare(a: (&str, &Recipe, &[Row]), b: (&str, &Recipe, &[Row])) -> miette::Result<String> {
-    let (a, b) = (Side::new(a), Side::new(b));
+    let (a, b) = (Compared::new(a), Compared::new(b));
     let ignored = ignored_keys(&a.settings, &b.settings);
     // Every cell of either side: its line in a, and its line in b.
     let cells = a.keyed(&ignored)?.full_join(&b.keyed(&ignored)?, ["cell"], ["cell"]).into_diagnostic()?;
@@ -52,7 +53,7 @@ pub fn compare(a: (&str, &Recipe, &[Row]), b: (&str, &Recipe, &[Row])) -> miette
     }
     let row = |&(i, j): &(usize, usize)| {
         let values = COLUMNS.map(|column| {
-            let (left, right) = (a.comparison.value(column, i), b.comparison.value(column, j));
+            let (left, right) = (a.comparison.frame.get(column, i), b.comparison.frame.get(column, j));
             let ratio = left.zip(right).filter(|(left, _)| *left > 0.0).map(|(left, right)| right / left);
             let ratio = ratio.map_or_else(|| "–".into(), text::ratio);
             format!("{}  {}  {ratio}", a.written(column, i), b.written(column, j))
@@ -78,7 +79,7 @@ pub fn compare(a: (&str, &Recipe, &[Row]), b: (&str, &Recipe, &[Row])) -> miette
     Ok(out)
 }
 
-impl<'a> Side<'a> {
+impl<'a> Compared<'a> {
     fn new((name, recipe, rows): (&'a str, &'a Recipe, &'a [Row])) -> Self {
         let comparison = Comparison::new(recipe, rows);
         let measured: Vec<Option<Settings>> =
@@ -105,9 +106,8 @@ impl<'a> Side<'a> {
     /// The folder and the devices it was measured on.
     fn describe(&self) -> String {
         let rows = self.comparison.lines.iter().filter_map(|line| line.row);
-        let devices: BTreeSet<&str> = rows.map(|row| row.environment.device.name.as_str()).collect();
-        let devices: Vec<&str> = devices.into_iter().collect();
-        if devices.is_empty() { self.name.into() } else { format!("{} ({})", self.name, devices.join(", ")) }
+        let devices = rows.map(|row| &row.environment.device.name).sorted().dedup().join(", ");
+        if devices.is_empty() { self.name.into() } else { format!("{} ({devices})", self.name) }
     }
 
     fn cell_name(&self, i: usize) -> String {
@@ -139,14 +139,8 @@ impl<'a> Side<'a> {
 
     /// The values a key takes, in the order of the cells.
     fn values(&self, key: &str) -> String {
-        let mut seen: Vec<String> = Vec::new();
-        for settings in &self.settings {
-            let value = settings.get(key).map_or_else(|| "none".into(), text::value);
-            if !seen.contains(&value) {
-                seen.push(value);
-            }
-        }
-        seen.join(" or ")
+        let written = |settings: &Settings| settings.get(key).map_or_else(|| "none".into(), text::value);
+        self.settings.iter().map(written).unique().join(" or ")
     }
 }
 

@@ -49,7 +49,7 @@ fn differs(comparison: &Comparison, line: usize, quantity: &str, ratio: f64) -> 
     if quantity == "live_peak" {
         return (ratio - 1.0).abs() > NEGLIGIBLE;
     }
-    let spread = |line: usize| comparison.value(&format!("{quantity}_spread"), line);
+    let spread = |line: usize| comparison.frame.get(&format!("{quantity}_spread"), line);
     let base = comparison.lines[line].baseline.and_then(spread).unwrap_or_default();
     (ratio - 1.0).abs() > (spread(line).unwrap_or_default() * ratio).max(base)
 }
@@ -67,7 +67,7 @@ fn against_baseline(comparison: &Comparison, method: usize) -> Option<String> {
             return ran
                 .then(|| format!("{} has no baseline measurement to be compared with.", sentence(name)));
         };
-        let ratios = lines.iter().filter_map(|&i| Some((i, comparison.value(&column, i)?)));
+        let ratios = lines.iter().filter_map(|&i| Some((i, comparison.frame.get(&column, i)?)));
         let clear = ratios.filter(|(i, ratio)| differs(comparison, *i, quantity, *ratio)).count();
         if 2 * clear > change.count() {
             // The number of shapes once is enough.
@@ -80,10 +80,10 @@ fn against_baseline(comparison: &Comparison, method: usize) -> Option<String> {
     clauses.extend((!same.is_empty()).then(|| format!("no measurable difference in {}", and(&same))));
     let bases = lines.iter().filter_map(|&i| comparison.lines[i].baseline);
     let bases: BTreeSet<usize> = bases.map(|i| comparison.lines[i].method).collect();
-    let names: Vec<String> = bases.iter().map(|&m| comparison.methods[m].clone()).collect();
+    let names = and(bases.iter().map(|&m| &comparison.methods[m]));
     Some(match bases.iter().eq([&method]) {
         true => format!("{} has {}.", sentence(name), and(&clauses)),
-        false => format!("Against {}, {name} has {}.", and(&names), and(&clauses)),
+        false => format!("Against {names}, {name} has {}.", and(&clauses)),
     })
 }
 
@@ -101,18 +101,14 @@ fn fits(comparison: &Comparison) -> Option<String> {
         (true, _) => format!(" at any of {of} {repeated}s"),
         (false, _) => format!(" at {n} of {of} {repeated}s"),
     };
-    let name = |method: usize| comparison.methods[method].clone();
-    let mut parts = Vec::new();
-    for method in methods.clone() {
-        let oom = count(method, Status::Oom);
-        if oom > 0 {
-            parts.push(format!("{} does not fit{}", name(method), at(oom, all(method))));
-        }
-    }
+    let name = |method: usize| &comparison.methods[method];
+    let oom = methods.clone().map(|method| (method, count(method, Status::Oom))).filter(|(_, oom)| *oom > 0);
+    let part = |(method, oom)| format!("{} does not fit{}", name(method), at(oom, all(method)));
+    let mut parts: Vec<String> = oom.map(part).collect();
     if parts.is_empty() {
         return None;
     }
-    let names: Vec<String> = methods.filter(|&m| count(m, Status::Ok) == all(m)).map(name).collect();
+    let names: Vec<&String> = methods.filter(|&m| count(m, Status::Ok) == all(m)).map(name).collect();
     if !names.is_empty() {
         let verb = if names.len() == 1 { "fits" } else { "fit" };
         let all = if comparison.shapes.len() > 1 { " at all" } else { "" };
@@ -138,17 +134,14 @@ fn incomplete(comparison: &Comparison) -> Option<String> {
     let count = |status: Option<Status>| {
         comparison.lines.iter().filter(|line| line.row.map(|row| row.status) == status).count()
     };
-    let parts: Vec<String> = [
+    let counts = [
         (count(Some(Status::Oom)), "ran out of memory"),
         (count(Some(Status::Failed)), "failed"),
         (count(Some(Status::Diverged)), "diverged"),
         (count(None), "did not run"),
-    ]
-    .into_iter()
-    .filter(|(n, _)| *n > 0)
-    .map(|(n, what)| format!("{n} {what}"))
-    .collect();
-    (!parts.is_empty()).then(|| format!("Of {} cells {}.", comparison.lines.len(), and(&parts)))
+    ];
+    let parts = and(counts.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}")));
+    (!parts.is_empty()).then(|| format!("Of {} cells {parts}.", comparison.lines.len()))
 }
 
 #[cfg(test)]

@@ -1,50 +1,52 @@
-//! What the report says, in its order: the blocks of a [`super::document::Document`].
+//! What the report says, in its order: the elements of a [`super::document::Document`].
 
 use super::charts::Chart;
-use super::document::{Block, Table};
+use super::document::{Element, Table};
 use super::swiglu;
-use super::table::{Comparison, Shape};
+use super::table::{CellShape, Comparison};
 use super::timelines::{self, Timelines};
 use super::{conclusion, environment, labels, ladder, offload, precision};
 use crate::words::text::sentence;
 
-pub fn blocks(comparison: &Comparison, charts: Vec<Chart>, timelines: Timelines) -> Vec<Block> {
+pub fn elements(comparison: &Comparison, charts: Vec<Chart>, timelines: Timelines) -> Vec<Element> {
     let mut out = Vec::new();
     if !comparison.recipe.question.is_empty() {
-        out.push(Block::paragraph(&comparison.recipe.question));
+        out.push(Element::paragraph(&comparison.recipe.question));
     }
     // A number stays with its percent sign.
     let together = |sentence: String| sentence.replace(" %", "\u{a0}%");
-    out.push(Block::Summary { items: conclusion::sentences(comparison).into_iter().map(together).collect() });
+    out.push(Element::Summary {
+        items: conclusion::sentences(comparison).into_iter().map(together).collect(),
+    });
     out.extend(section("Results", [results(comparison), sizes(comparison)]));
-    out.extend(ladder::blocks(comparison));
+    out.extend(ladder::elements(comparison));
     out.extend(section("What loading cost", [comparison.table("loading")]));
     out.extend(section("What was learned", [comparison.table("learned")]));
     out.extend(section("Gradients in few bits", precision::tables(comparison)));
     if !charts.is_empty() {
-        out.push(Block::heading("Charts"));
-        out.extend(charts.into_iter().map(Block::Figure));
+        out.push(Element::heading("Charts"));
+        out.extend(charts.into_iter().map(Element::Figure));
     }
-    out.extend(offload::blocks(comparison));
-    out.extend(timelines::blocks(comparison, timelines));
-    out.extend(swiglu::blocks(comparison));
+    out.extend(offload::elements(comparison));
+    out.extend(timelines::elements(comparison, timelines));
+    out.extend(swiglu::elements(comparison));
     out.extend(section("Beside published results", [published(comparison)]));
     out.extend(section("Estimate against measured memory", [comparison.table("estimates")]));
     out.extend(section("Cells without a result", [failures(comparison)]));
-    out.push(Block::heading("How it was measured"));
-    out.push(Block::List { items: environment::items(comparison) });
-    out.push(Block::heading("To make it again"));
-    out.push(Block::Code { text: format!("runner run {}", comparison.recipe.path.display()) });
-    out.push(Block::heading("The recipe"));
-    out.push(Block::Code { text: comparison.recipe.text.trim_end().into() });
+    out.push(Element::heading("How it was measured"));
+    out.push(Element::List { items: environment::items(comparison) });
+    out.push(Element::heading("To make it again"));
+    out.push(Element::Code { text: format!("runner run {}", comparison.recipe.path.display()) });
+    out.push(Element::heading("The recipe"));
+    out.push(Element::Code { text: comparison.recipe.text.trim_end().into() });
     out
 }
 
 /// A heading and the tables below it; nothing without a table.
-pub(super) fn section(heading: &str, tables: impl IntoIterator<Item = Option<Table>>) -> Vec<Block> {
-    let mut out: Vec<Block> = tables.into_iter().flatten().map(Block::Table).collect();
+pub(super) fn section(heading: &str, tables: impl IntoIterator<Item = Option<Table>>) -> Vec<Element> {
+    let mut out: Vec<Element> = tables.into_iter().flatten().map(Element::Table).collect();
     if !out.is_empty() {
-        out.insert(0, Block::heading(heading));
+        out.insert(0, Element::heading(heading));
     }
     out
 }
@@ -70,7 +72,7 @@ pub(super) fn sizes(comparison: &Comparison) -> Option<Table> {
     if sizes.len() == comparison.label_sizes.len() || comparison.shapes.len() < 2 {
         return None;
     }
-    let row = |shape: &Shape| {
+    let row = |shape: &CellShape| {
         let value = |key: &String| labels::size_value(key, &shape.settings).unwrap_or_else(|| "–".into());
         std::iter::once(shape.label.clone()).chain(sizes.iter().map(value)).collect()
     };

@@ -1,4 +1,4 @@
-//! [`Document`]: the report as blocks, which `typeset` makes HTML and PDF of.
+//! [`Document`]: the report as elements, which `typeset` makes HTML and PDF of.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
@@ -18,12 +18,12 @@ pub struct Document {
     pub date: String,
     /// Where and when: the line below the title.
     pub measured: String,
-    pub blocks: Vec<Block>,
+    pub elements: Vec<Element>,
 }
 
 #[derive(Serialize)]
-#[serde(tag = "block", rename_all = "snake_case")]
-pub enum Block {
+#[serde(tag = "element", rename_all = "snake_case")]
+pub enum Element {
     Heading {
         text: String,
     },
@@ -75,7 +75,7 @@ pub struct Table {
     pub texts: usize,
 }
 
-impl Block {
+impl Element {
     pub fn heading(text: &str) -> Self {
         Self::Heading { text: text.into() }
     }
@@ -121,7 +121,7 @@ impl Document {
             title: comparison.recipe.title.clone(),
             measured: measured.join(", "),
             date,
-            blocks: content::blocks(comparison, charts, timelines),
+            elements: content::elements(comparison, charts, timelines),
         }
     }
 }

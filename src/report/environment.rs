@@ -2,9 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use itertools::Itertools;
+
 use super::table::Comparison;
 use crate::device::DeviceInfo;
-use crate::recipe::{Cell, Length};
+use crate::recipe::Cell;
 use crate::row::{Environment, Row};
 use crate::words::Bytes;
 use crate::words::text::{and, significant};
@@ -30,10 +32,10 @@ pub fn items(comparison: &Comparison) -> Vec<String> {
         format!(
             "Each cell ran in a process of its own: {} warm-up steps, left out of the times, then {}.",
             of_cells(|cell| cell.measure.warmup.to_string()),
-            of_cells(|cell| match cell.measure.length {
-                Length::Steps(steps) => format!("{steps} measured steps"),
-                Length::Epochs(1) => "one epoch of the samples, all of it measured".into(),
-                Length::Epochs(epochs) => format!("{epochs} epochs of the samples, all of them measured"),
+            of_cells(|cell| match cell.measure.epochs {
+                None => format!("{} measured steps", cell.measure.steps.unwrap_or_default()),
+                Some(1) => "one epoch of the samples, all of it measured".into(),
+                Some(epochs) => format!("{epochs} epochs of the samples, all of them measured"),
             })
         ),
         "Timed, each by itself: forward (batch to loss), backward (loss to gradients) and the optimizer's \
@@ -67,13 +69,7 @@ pub fn items(comparison: &Comparison) -> Vec<String> {
 
 /// Each of the values once, in their order.
 fn distinct(values: impl Iterator<Item = String>) -> String {
-    let mut seen = Vec::new();
-    for value in values {
-        if !seen.contains(&value) {
-            seen.push(value);
-        }
-    }
-    and(&seen)
+    and(values.unique())
 }
 
 fn build(environment: &Environment) -> String {
@@ -140,11 +136,8 @@ fn paths(rows: &[&Row]) -> Option<String> {
     for (part, path) in rows.iter().filter_map(|row| row.measurement.as_ref()).flat_map(|m| &m.paths) {
         parts.entry(part).or_default().insert(path);
     }
-    let parts: Vec<String> = parts
-        .into_iter()
-        .map(|(part, paths)| format!("{part}: {}", paths.into_iter().collect::<Vec<_>>().join(" or ")))
-        .collect();
-    (!parts.is_empty()).then(|| format!("Paths taken: {}", parts.join("; ")))
+    let parts = parts.iter().map(|(part, paths)| format!("{part}: {}", paths.iter().join(" or "))).join("; ");
+    (!parts.is_empty()).then(|| format!("Paths taken: {parts}"))
 }
 
 fn ceilings(environment: &Environment) -> String {
@@ -159,11 +152,10 @@ fn ceilings(environment: &Environment) -> String {
         ("pinned copy to the host", c.device_to_host, "GB/s"),
         ("pinned copy each way at once", c.both_ways, "GB/s"),
     ];
-    let rates = rates.into_iter();
-    let parts: Vec<String> = rates
-        .filter_map(|(name, rate, unit)| Some(format!("{name} {} {unit}", significant(rate? / 1e9))))
-        .collect();
-    if parts.is_empty() { "not measured".into() } else { parts.join(", ") }
+    let part =
+        |(name, rate, unit): (_, Option<f64>, _)| Some(format!("{name} {} {unit}", significant(rate? / 1e9)));
+    let parts = rates.into_iter().filter_map(part).join(", ");
+    if parts.is_empty() { "not measured".into() } else { parts }
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use itertools::Itertools;
 use miette::{IntoDiagnostic, WrapErr};
 use polars::prelude::*;
 use serde_json::Value;
@@ -145,8 +146,7 @@ pub fn table(comparison: &Comparison) -> miette::Result<DataFrame> {
         text("date", |row| &row.environment.date),
     ]);
     // A swept device has a column already, with its setting.
-    let mut seen = std::collections::HashSet::new();
-    columns.retain(|column| seen.insert(column.name().clone()));
+    let columns = columns.into_iter().unique_by(|column| column.name().clone()).collect();
     DataFrame::new(lines.len(), columns).into_diagnostic()
 }
 

@@ -2,19 +2,16 @@
 
 use std::path::Path;
 
+use itertools::Itertools;
 use serde_json::Value;
 
 use super::table::Comparison;
 use crate::ops::Operator;
 use crate::recipe::keys::{self, is_operator};
-use crate::words::key::{Role, Values, When};
+use crate::words::key::{Role, When};
 use crate::words::text;
+use crate::words::values::Values;
 use crate::words::{Bytes, Key, Settings};
-
-/// Sorts size keys for reading.
-pub fn reading_order(keys: &mut [String]) {
-    keys.sort_by_key(|key| keys::place(key));
-}
 
 /// What a size is called: `train.seq_len` → `sequence length`.
 pub fn size_name(key: &str) -> String {
@@ -129,7 +126,7 @@ fn label(mut shown: Vec<&String>, keys: &[String], settings: &Settings) -> Strin
         (Some(entry), Some(value)) => Some(in_words(entry.key, value)),
         (Some(entry), None) => entry.key.without.map(String::from),
     };
-    shown.into_iter().filter_map(part).collect::<Vec<_>>().join(", ")
+    shown.into_iter().filter_map(part).join(", ")
 }
 
 /// `evaluated every 25 steps`, `lr 0.001`, `no pinned`; the words of a choice are enough.

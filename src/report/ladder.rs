@@ -1,7 +1,7 @@
 //! The write-up of a ladder, whose cells each improve on the one before: what each stage gained, what was
 //! counted before and after it, and why that had cost time.
 
-use super::document::{Block, Table};
+use super::document::{Element, Table};
 use super::frame::Frame;
 use super::table::Comparison;
 use crate::recipe::Stage;
@@ -118,17 +118,17 @@ pub fn sentence(comparison: &Comparison) -> Option<String> {
 }
 
 /// Nothing without `[[report.ladder]]`.
-pub fn blocks(comparison: &Comparison) -> Vec<Block> {
+pub fn elements(comparison: &Comparison) -> Vec<Element> {
     let ladder = Ladder::new(comparison);
     let Some(table) = ladder.table(comparison) else { return Vec::new() };
     let first = ladder.measured[0];
     let Stage { stage, why } = &ladder.stages[first];
-    let mut out = vec![Block::heading("The ladder"), Block::Table(table)];
-    out.push(Block::paragraph(format!("{}. {stage}: {why}", first + 1)));
+    let mut out = vec![Element::heading("The ladder"), Element::Table(table)];
+    out.push(Element::paragraph(format!("{}. {stage}: {why}", first + 1)));
     let pairs = ladder.measured.windows(2);
-    out.extend(pairs.map(|pair| Block::paragraph(ladder.paragraph(pair[0], pair[1]))));
+    out.extend(pairs.map(|pair| Element::paragraph(ladder.paragraph(pair[0], pair[1]))));
     if comparison.having("trace_s").next().is_none() {
-        out.push(Block::paragraph(
+        out.push(Element::paragraph(
             "No stage was traced, so kernels, copies and idle times are not counted here; on a GPU \
              `runner run --trace --force` records them.",
         ));
@@ -156,8 +156,8 @@ stage = "prefetching"
 why = "The loop waited."
 "#;
 
-    fn text(blocks: &[Block]) -> String {
-        serde_json::to_string(blocks).expect("blocks are plain data")
+    fn text(elements: &[Element]) -> String {
+        serde_json::to_string(elements).expect("elements are plain data")
     }
 
     #[test]
@@ -183,12 +183,12 @@ why = "The loop waited."
         }
         let mut comparison = Comparison::new(&recipe, &rows);
         comparison.add_traces(&Timelines::default());
-        let untraced = text(&blocks(&comparison));
+        let untraced = text(&elements(&comparison));
         assert!(untraced.contains("No stage was traced"), "{untraced}");
         let timelines = Timelines::read(folder.path(), &comparison).expect("readable traces");
         comparison.add_traces(&timelines);
         assert_eq!(comparison.methods, ["plain", "prefetching"]);
-        let text = text(&blocks(&comparison));
+        let text = text(&elements(&comparison));
         for part in [
             "1. plain: As one first writes it.",
             "2. prefetching: The loop waited. Counted before and after:",
@@ -210,6 +210,6 @@ why = "The loop waited."
     fn without_stages_there_is_no_ladder() {
         let recipe = language_recipe("");
         let comparison = Comparison::new(&recipe, &[]);
-        assert!(blocks(&comparison).is_empty());
+        assert!(elements(&comparison).is_empty());
     }
 }

@@ -11,7 +11,7 @@ pub fn sentences(comparison: &Comparison) -> Vec<String> {
     }
     let of_line = |i: usize| {
         let written = |column: &str| comparison.frame.written(column, i).unwrap_or_default();
-        let against = match comparison.value("run_vs_baseline", i) {
+        let against = match comparison.frame.get("run_vs_baseline", i) {
             Some(_) if !comparison.is_baseline(i) => {
                 format!(", {} the baseline's time for each", written("run_vs_baseline"))
             }

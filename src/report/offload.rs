@@ -6,11 +6,9 @@ use std::collections::BTreeSet;
 
 use super::columns::CROSSINGS;
 use super::content::section;
-use super::document::{Block, Table};
-use super::frame::Frame;
+use super::document::{Element, Table};
 use super::table::{Comparison, Line};
 use crate::measure::Crossing;
-use crate::optim::OptimizerConfig;
 use crate::recipe::Cell;
 use crate::residence::{Offload, Strategy};
 use crate::words::Bytes;
@@ -20,9 +18,9 @@ use crate::words::text::{and, ratio};
 const NO_GAIN: f64 = 0.02;
 
 /// Nothing for recipes whose blocks stay where they are.
-pub fn blocks(comparison: &Comparison) -> Vec<Block> {
+pub fn elements(comparison: &Comparison) -> Vec<Element> {
     let mut out = section("What crossed the bus", [crossed(comparison), against_floor(comparison)]);
-    out.extend(without_gain(comparison).map(Block::paragraph));
+    out.extend(without_gain(comparison).map(Element::paragraph));
     out.extend(section("Updates on the host", [comparison.table("host_updates")]));
     out
 }
@@ -38,20 +36,15 @@ fn crossed(comparison: &Comparison) -> Option<Table> {
         let measured = comparison.lines[i].measured();
         measured.map_or(&[][..], |m| &m.crossings).iter().map(move |crossing| (i, crossing))
     };
-    let crossings: Vec<(usize, &Crossing)> = moved(comparison).flat_map(of_line).collect();
-    let mut frame = Frame::default();
-    frame.add("", CROSSINGS, crossings.len(), |row| Some(crossings[row].1));
-    let rows = crossings.iter().enumerate().map(|(row, (i, c))| {
-        let mut texts = comparison.naming(*i);
-        let copies = format!("{} {}", c.copies, c.direction);
-        texts.extend([("phase", c.phase.to_string()), ("copies", copies)]);
-        (texts, row)
+    let crossings = moved(comparison).flat_map(of_line).map(|(i, crossing): (usize, &Crossing)| {
+        let copies = format!("{} {}", crossing.copies, crossing.direction);
+        (i, vec![("phase", crossing.phase.to_string()), ("copies", copies)], *crossing)
     });
     let caption = "One recorded step of each cell, after the measured ones, by the device's own clock. GB/s: bytes \
                    over the time in which copies in this direction ran; compute: the time of kernels in the turns \
                    of blocks, or in the optimizer; hidden: the share of copy time during which a kernel also ran; \
                    ceiling: the most that can be, min((n-1)/n, compute/copy time) for n copies.";
-    Table::new(caption, rows, &frame, &CROSSINGS.each_ref().map(|column| column.name))
+    comparison.table_of(caption, CROSSINGS, crossings)
 }
 
 /// Seconds that the fewest bytes take at the measured rates, in forward and in backward; `None` where no
@@ -59,7 +52,7 @@ fn crossed(comparison: &Comparison) -> Option<Table> {
 pub fn floor(line: &Line) -> Option<[f64; 2]> {
     let (cell, ceilings) = (line.cell, line.row?.environment.ceilings);
     let shape = cell.model.decoder().filter(|_| cell.offload.moves())?;
-    let updates = !matches!(cell.train.optimizer, OptimizerConfig::None(_));
+    let updates = cell.train.optimizer.rule().is_some();
     let copies = cell.offload.fewest_copies(shape.layers, cell.train.accumulation_steps, updates);
     let bytes = (cell.operators().block_parameters() * cell.precision.stored_bytes()) as f64;
     let time = |copies: usize, rate: Option<f64>| Some(copies as f64 * bytes / rate?);
@@ -83,8 +76,7 @@ fn needed(comparison: &Comparison) -> String {
         (blocks > 0).then(|| 2 * blocks * cell.precision.stored_bytes())
     };
     let sizes: BTreeSet<u64> = moved(comparison).filter_map(bytes).collect();
-    let sizes: Vec<String> = sizes.into_iter().map(|bytes| Bytes(bytes).to_string()).collect();
-    and(&sizes)
+    and(sizes.into_iter().map(Bytes))
 }
 
 /// A sentence for each cell that is no faster than `naive` with the same other settings.
@@ -93,10 +85,11 @@ fn without_gain(comparison: &Comparison) -> impl Iterator<Item = String> {
     let others = |line: &Line| Cell { offload: Offload::default(), ..line.cell.clone() };
     let lines = &comparison.lines;
     let sentence = move |i: usize| {
-        let naive =
-            |&j: &usize| strategy(&lines[j]) == Strategy::Naive && others(&lines[j]) == others(&lines[i]);
+        let naive = |&j: &usize| {
+            matches!(strategy(&lines[j]), Strategy::Naive(_)) && others(&lines[j]) == others(&lines[i])
+        };
         let naive = (0..lines.len()).find(naive)?;
-        let step = |i: usize| comparison.value("step_s_median", i);
+        let step = |i: usize| comparison.frame.get("step_s_median", i);
         let share = step(i)? / step(naive)?;
         (share > 1.0 - NO_GAIN).then(|| {
             format!(
@@ -106,7 +99,7 @@ fn without_gain(comparison: &Comparison) -> impl Iterator<Item = String> {
             )
         })
     };
-    let beyond = move |i: &usize| !matches!(strategy(&lines[*i]), Strategy::None | Strategy::Naive);
+    let beyond = move |i: &usize| !matches!(strategy(&lines[*i]), Strategy::None(_) | Strategy::Naive(_));
     (0..lines.len()).filter(beyond).filter_map(sentence)
 }
 
@@ -148,11 +141,15 @@ mod tests {
         };
         let rows: Vec<Row> = recipe.cells.iter().zip([0.002, 0.001, 0.002]).map(row).collect();
         let comparison = Comparison::new(&recipe, &rows);
-        let blocks = blocks(&comparison);
-        let [Block::Heading { .. }, Block::Table(crossed), Block::Table(floor), Block::Paragraph { text }] =
-            blocks.as_slice()
+        let elements = elements(&comparison);
+        let [
+            Element::Heading { .. },
+            Element::Table(crossed),
+            Element::Table(floor),
+            Element::Paragraph { text },
+        ] = elements.as_slice()
         else {
-            panic!("{} blocks", blocks.len())
+            panic!("{} elements", elements.len())
         };
         assert_eq!(
             crossed.rows[0],
@@ -197,9 +194,9 @@ mod tests {
             row
         };
         let rows: Vec<Row> = recipe.cells.iter().map(row).collect();
-        let blocks = blocks(&Comparison::new(&recipe, &rows));
-        let [Block::Heading { .. }, Block::Table(table)] = blocks.as_slice() else {
-            panic!("{}", blocks.len())
+        let elements = elements(&Comparison::new(&recipe, &rows));
+        let [Element::Heading { .. }, Element::Table(table)] = elements.as_slice() else {
+            panic!("{}", elements.len())
         };
         let [only] = table.rows.as_slice() else { panic!("{:?}", table.rows) };
         assert_eq!(only[2..], ["4.00 ms", "2.50 ms", "38 %", "50 %", "75 %", "2.00 MiB", "12.0 MiB"]);
@@ -209,6 +206,6 @@ mod tests {
     fn resident_blocks_have_no_section() {
         let recipe = language_recipe("");
         let rows: Vec<Row> = recipe.cells.iter().map(|cell| ok_row(cell, 0.1, 0.1, 1)).collect();
-        assert!(blocks(&Comparison::new(&recipe, &rows)).is_empty());
+        assert!(elements(&Comparison::new(&recipe, &rows)).is_empty());
     }
 }

@@ -5,7 +5,7 @@ use crate::words::text::and;
 
 /// The lines of a shape that no other one beats in step time and peak memory at once, by rising time.
 pub fn front(comparison: &Comparison, shape: usize) -> Vec<usize> {
-    let value = |name, i| comparison.value(name, i);
+    let value = |name, i| comparison.frame.get(name, i);
     let point = |i| Some((value("step_s_median", i)?, value("live_peak_bytes", i)?, i));
     let mut points: Vec<(f64, f64, usize)> = comparison.of_shape(shape).filter_map(point).collect();
     points.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
@@ -35,9 +35,6 @@ pub fn sentence(comparison: &Comparison) -> Option<String> {
         let at = format!(" ({n} of {} {}s)", compared.len(), comparison.repeated());
         (n > 0).then(|| format!("{name}{}", if compared.len() > 1 { at } else { String::new() }))
     };
-    let names: Vec<String> = (0..comparison.methods.len()).filter_map(name).collect();
-    if names.is_empty() {
-        return None;
-    }
-    Some(format!("On the Pareto front of step time and peak memory: {}.", and(&names)))
+    let names = and((0..comparison.methods.len()).filter_map(name));
+    (!names.is_empty()).then(|| format!("On the Pareto front of step time and peak memory: {names}."))
 }

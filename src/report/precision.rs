@@ -2,9 +2,7 @@
 
 use super::columns::GRADIENTS;
 use super::document::Table;
-use super::frame::Frame;
 use super::table::Comparison;
-use crate::measure::Magnitudes;
 
 /// Empty where no cell has a scaler or counted its gradients.
 pub fn tables(comparison: &Comparison) -> [Option<Table>; 2] {
@@ -13,32 +11,22 @@ pub fn tables(comparison: &Comparison) -> [Option<Table>; 2] {
 
 /// The shares of gradients that are lost in fp16, as they were and without the scale.
 fn gradients(comparison: &Comparison) -> Option<Table> {
-    let mut counted: Vec<(usize, &str, f64, &Magnitudes)> = Vec::new();
-    for (i, line) in comparison.lines.iter().enumerate() {
-        if let Some(of) = line.measured().and_then(|m| m.gradient_histogram.as_ref()) {
-            counted.push((i, "activations", of.scale, &of.activations));
-            counted.push((i, "parameters", of.scale, &of.parameters));
-        }
-    }
-    let sizes: Vec<(f64, &Magnitudes)> = counted.iter().map(|(_, _, scale, of)| (*scale, *of)).collect();
-    let mut frame = Frame::default();
-    frame.add("", &GRADIENTS[..], sizes.len(), |row| Some(&sizes[row]));
-    let rows = counted.iter().enumerate().map(|(row, (i, of, ..))| {
-        let mut texts = comparison.naming(*i);
-        texts.push(("of", of.to_string()));
-        (texts, row)
+    let counted = comparison.lines.iter().enumerate().filter_map(|(i, line)| {
+        let of = line.measured()?.gradient_histogram.as_ref()?;
+        let row = |name: &str, sizes| (i, vec![("of", name.to_string())], (of.scale, sizes));
+        Some([row("activations", &of.activations), row("parameters", &of.parameters)])
     });
     let caption = "Shares of the gradients of one step after the last, by size. fp16's smallest number is 2^-24: \
                    what lies below it becomes zero there, and below 2^-14 digits are lost. Of gradients computed in \
                    fp16, those that it lost are among the zeros.";
-    Table::new(caption, rows, &frame, &GRADIENTS.each_ref().map(|column| column.name))
+    comparison.table_of(caption, GRADIENTS, counted.flatten())
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::testing::{language_recipe, learned_row};
     use super::*;
-    use crate::measure::{GradientHistogram, ScalerRecord};
+    use crate::measure::{GradientHistogram, Magnitudes, ScalerRecord};
 
     #[test]
     fn the_tables_by_hand() {

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use itertools::Itertools;
+
 use super::change::Change;
 use super::table::Comparison;
 use crate::words::text::{and, percent, sentence};
@@ -33,8 +35,7 @@ fn named<'c>(comparison: &'c Comparison, method: usize) -> (&'c str, Option<Stri
 fn text(comparison: &Comparison, (method, change): &(usize, Change)) -> String {
     let (name, value) = named(comparison, *method);
     let share = change.written(["lower", "higher", "times as high"]);
-    let parts: Vec<String> = value.into_iter().chain([share]).chain(change.range(true)).collect();
-    format!("{name} ({})", parts.join(", "))
+    format!("{name} ({})", value.into_iter().chain([share]).chain(change.range(true)).join(", "))
 }
 
 /// Which methods ended lower, which higher, and which differ by too little: a difference is beyond the bound
@@ -47,7 +48,7 @@ fn against_baseline(comparison: &Comparison, changes: Vec<(usize, Change)>) -> S
         (name, Some(value)) => format!("{name} ({value})"),
         (name, None) => name.to_string(),
     });
-    let base = and(&names.collect::<Vec<_>>());
+    let base = and(names);
     let (mut lower, rest): (Vec<_>, Vec<_>) = changes.into_iter().partition(|(_, c)| c.most() < -BOUND);
     let (higher, unclear): (Vec<_>, Vec<_>) = rest.into_iter().partition(|(_, c)| c.least() > BOUND);
     lower.sort_by(|(_, a), (_, b)| a.median().total_cmp(&b.median()));
@@ -55,9 +56,8 @@ fn against_baseline(comparison: &Comparison, changes: Vec<(usize, Change)>) -> S
     let lowest = lower.first().map_or(1.0, |(_, change)| 1.0 + change.median());
     let leaders = lower.partition_point(|(_, change)| (1.0 + change.median()) / lowest <= 1.0 + BOUND);
     let (leaders, lower) = lower.split_at(leaders);
-    let texts = |changes: &[(usize, Change)]| {
-        sentence(&and(&changes.iter().map(|change| text(comparison, change)).collect::<Vec<_>>()))
-    };
+    let texts =
+        |changes: &[(usize, Change)]| sentence(&and(changes.iter().map(|change| text(comparison, change))));
 
     let mut out = match leaders.len() {
         0 => format!("No method ended with a clearly lower held-out perplexity than {base}."),
@@ -71,7 +71,7 @@ fn against_baseline(comparison: &Comparison, changes: Vec<(usize, Change)>) -> S
     }
     if !unclear.is_empty() {
         let names = unclear.iter().map(|(method, _)| comparison.methods[*method].clone());
-        let names = sentence(&and(&names.collect::<Vec<_>>()));
+        let names = sentence(&and(names));
         let sides = match comparison.shapes.len() {
             1 => String::new(),
             _ => format!(", or not to one side at every {}", comparison.repeated()),
@@ -88,7 +88,7 @@ fn caveat(comparison: &Comparison) -> String {
         1 => "Each perplexity is of a single run with one seed".to_string(),
         n => format!("The perplexities are of {n} seeds"),
     };
-    let tokens = |i: usize| comparison.value("tokens", i);
+    let tokens = |i: usize| comparison.frame.get("tokens", i);
     let unequal =
         evaluated.iter().any(|&i| comparison.lines[i].baseline.is_some_and(|base| tokens(i) != tokens(base)));
     let unequal = if unequal { " Not all saw as many tokens: see the table." } else { "" };
@@ -112,7 +112,7 @@ fn alone(comparison: &Comparison) -> Option<String> {
             lowest.unwrap_or_default()
         ));
     }
-    let loss = |i: usize| comparison.value("eval_loss", i).unwrap_or(f64::INFINITY);
+    let loss = |i: usize| comparison.frame.get("eval_loss", i).unwrap_or(f64::INFINITY);
     evaluated.sort_by(|a, b| loss(*a).total_cmp(&loss(*b)));
     let (&low, &high) = (evaluated.first()?, evaluated.last()?);
     let name = |i: usize| comparison.name(&comparison.lines[i]);

@@ -1,8 +1,10 @@
 //! What the report says of the SwiGLU operator: the derivation of its gradients, and the bytes
 //! each checkpoint level keeps.
 
-use super::document::{Block, Table};
-use super::table::Comparison;
+use itertools::Itertools;
+
+use super::document::{Element, Table};
+use super::table::{Comparison, Line};
 use crate::model::Model;
 use crate::ops::cost::Setting;
 use crate::ops::dense::WeightLayout;
@@ -16,7 +18,7 @@ const KEPT: [(Level, &str); 3] =
     [(Level::Keep, "x, a, s, b"), (Level::Elementwise, "x, a, b"), (Level::Full, "x")];
 
 /// Blocks for recipes of SwiGLU stacks; none for others.
-pub fn blocks(comparison: &Comparison) -> Vec<Block> {
+pub fn elements(comparison: &Comparison) -> Vec<Element> {
     let rows = kept_rows(comparison);
     if rows.is_empty() {
         return Vec::new();
@@ -24,29 +26,27 @@ pub fn blocks(comparison: &Comparison) -> Vec<Block> {
     let header = ["sizes", "tokens N", "hidden H", "intermediate I", "element"];
     let levels = KEPT.iter().map(|(level, kept)| format!("level {level}: {kept}"));
     vec![
-        Block::heading("What each level keeps"),
-        Block::paragraph(
+        Element::heading("What each level keeps"),
+        Element::paragraph(
             "Bytes that one SwiGLU layer keeps from forward to backward, its weights not counted. Level 0 keeps the \
              input x, the matmul results a = xW and b = xV and the activation s = SiLU(a), N(H + 3I) elements; level \
              0.5 recomputes s and keeps N(H + 2I); level 1 keeps only x, NH elements, and repeats the two matmuls.",
         ),
-        Block::Table(Table {
+        Element::Table(Table {
             caption: "Bytes kept per layer, and how much less than level 0.".into(),
             header: header.iter().map(|h| h.to_string()).chain(levels).collect(),
             rows,
             texts: 1,
         }),
-        Block::heading("The gradients of SwiGLU"),
-        Block::Derivation { markup: include_str!("swiglu.typ") },
+        Element::heading("The gradients of SwiGLU"),
+        Element::Derivation { markup: include_str!("swiglu.typ") },
     ]
 }
 
 /// One row for each shape and element size.
 fn kept_rows(comparison: &Comparison) -> Vec<Vec<String>> {
-    let mut rows: Vec<Vec<String>> = Vec::new();
-    for line in &comparison.lines {
-        let Some((tokens, hidden, intermediate)) = sizes(line.cell) else { continue };
-        let compute = line.cell.precision.compute;
+    let row = |line: &Line| {
+        let (tokens, hidden, intermediate) = sizes(line.cell)?;
         let kept = |level| {
             let setting = Setting { level, ops: Ops::default(), ..line.cell.workload().setting() };
             let cost = swiglu::cost(&setting, [hidden, intermediate], WeightLayout::InOut);
@@ -55,19 +55,14 @@ fn kept_rows(comparison: &Comparison) -> Vec<Vec<String>> {
         let all = kept(Level::Keep);
         let mut row = vec![comparison.shapes[line.shape].label.clone()];
         row.extend([tokens, hidden, intermediate].map(|n| n.to_string()));
-        row.push(format!("{} B", compute.bytes()));
-        row.extend(KEPT.map(|(level, _)| {
-            let bytes = kept(level);
-            match all - bytes {
-                0 => Bytes(bytes).to_string(),
-                less => format!("{} (−{})", Bytes(bytes), percent(less as f64 / all as f64)),
-            }
+        row.push(format!("{} B", line.cell.precision.compute.bytes()));
+        row.extend(KEPT.map(|(level, _)| match (kept(level), all - kept(level)) {
+            (bytes, 0) => Bytes(bytes).to_string(),
+            (bytes, less) => format!("{} (−{})", Bytes(bytes), percent(less as f64 / all as f64)),
         }));
-        if !rows.contains(&row) {
-            rows.push(row);
-        }
-    }
-    rows
+        Some(row)
+    };
+    comparison.lines.iter().filter_map(row).unique().collect()
 }
 
 /// N, H and I of a SwiGLU stack.

@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use super::columns::TRACES;
+use super::columns::{Column, TRACES};
 use super::document::{Defined, Table};
 use super::frame::Frame;
 use super::timelines::Timelines;
@@ -21,9 +21,9 @@ pub struct Comparison<'a> {
     pub swept: Vec<String>,
     /// The swept keys that are sizes, in reading order.
     pub sizes: Vec<String>,
-    /// The sizes that shape labels show: enough of them to tell the shapes apart.
+    /// The sizes that shape labels show: enough of them to distinguish the shapes.
     pub label_sizes: Vec<String>,
-    pub shapes: Vec<Shape>,
+    pub shapes: Vec<CellShape>,
     /// Labels of the methods, in order of appearance.
     pub methods: Vec<String>,
     pub lines: Vec<Line<'a>>,
@@ -34,7 +34,7 @@ pub struct Comparison<'a> {
 }
 
 /// Cells of equal sizes.
-pub struct Shape {
+pub struct CellShape {
     pub label: String,
     /// The settings of the shape's first cell.
     pub settings: Settings,
@@ -83,7 +83,7 @@ impl<'a> Comparison<'a> {
         let swept = recipe.swept_keys();
         let (mut sizes, methods): (Vec<String>, Vec<String>) =
             swept.iter().cloned().partition(|key| is_size(key));
-        labels::reading_order(&mut sizes);
+        sizes.sort_by_key(|key| keys::place(key));
         // A key that only one kind of network has distinguishes no sizes.
         sizes.retain(|key| settings.iter().all(|s| s.contains_key(key)) || !goes_along(key, &settings));
         let mut methods: Vec<String> =
@@ -97,7 +97,7 @@ impl<'a> Comparison<'a> {
             label_sizes(&sizes, &settings[0], shape_first.len(), |keys| group(&settings, keys).1.len());
         let shapes = shape_first
             .iter()
-            .map(|&i| Shape {
+            .map(|&i| CellShape {
                 label: labels::shape_label(&label_sizes, &settings[i]),
                 settings: settings[i].clone(),
             })
@@ -161,11 +161,6 @@ impl<'a> Comparison<'a> {
         (0..self.lines.len()).filter(move |&i| self.lines[i].shape == shape)
     }
 
-    /// A value of a line, by the name of its column.
-    pub fn value(&self, name: &str, line: usize) -> Option<f64> {
-        self.frame.get(name, line)
-    }
-
     /// Headings and texts that name a cell: sizes and method, those of them that vary.
     pub fn naming(&self, line: usize) -> Vec<(&'static str, String)> {
         let Line { shape, method, .. } = self.lines[line];
@@ -177,7 +172,7 @@ impl<'a> Comparison<'a> {
 
     /// The lines that have a value in a column.
     pub fn having(&self, name: &str) -> impl Iterator<Item = usize> {
-        (0..self.lines.len()).filter(move |&i| self.value(name, i).is_some())
+        (0..self.lines.len()).filter(move |&i| self.frame.get(name, i).is_some())
     }
 
     /// A table of `tables.toml`; `None` without a line of it.
@@ -195,6 +190,21 @@ impl<'a> Comparison<'a> {
         Table::new(caption, self.having(of).map(|line| (texts(line), line)), &self.frame, columns)
     }
 
+    /// A table with several rows a line: the line, texts after its name, and what the columns are computed of.
+    pub fn table_of<R>(
+        &self,
+        caption: &str,
+        columns: &[Column<NumberOf<R>>],
+        rows: impl Iterator<Item = (usize, Vec<(&'static str, String)>, R)>,
+    ) -> Option<Table> {
+        let (texts, rows): (Vec<_>, Vec<R>) =
+            rows.map(|(line, texts, row)| ([self.naming(line), texts].concat(), row)).unzip();
+        let mut frame = Frame::default();
+        frame.add("", columns, rows.len(), |i| Some(&rows[i]));
+        let names: Vec<&str> = columns.iter().map(|column| column.name).collect();
+        Table::new(caption, texts.into_iter().zip(0..), &frame, &names)
+    }
+
     /// `level 1 at 16×128, 512`, without what there is only one of.
     pub fn name(&self, line: &Line) -> String {
         let (shape, method) = (&self.shapes[line.shape].label, &self.methods[line.method]);
@@ -205,6 +215,9 @@ impl<'a> Comparison<'a> {
         }
     }
 }
+
+/// What a column shows of one row.
+type NumberOf<R> = fn(&R) -> Option<f64>;
 
 /// The row of each cell: the last one with the same settings.
 fn find_rows<'a>(recipe: &Recipe, rows: &'a [Row]) -> Vec<Option<&'a Row>> {

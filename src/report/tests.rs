@@ -101,8 +101,8 @@ fn the_cpu_beside_a_gpu() {
     assert_eq!(recipe.cells.len(), 8);
     let row = |(i, cell): (usize, &Cell)| {
         let mut cell = cell.clone();
-        if cell.device.0 == "auto" {
-            cell.device.0 = "cuda:0".into();
+        if cell.device == "auto" {
+            cell.device = "cuda:0".into();
         }
         ok_row(&cell, 0.001 * (i + 1) as f64, 0.002, 1 << 30)
     };

@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use super::charts::{self, Chart};
-use super::document::Block;
+use super::document::Element;
 use super::table::Comparison;
 use crate::device::trace::{Summary, read_chrome_trace};
 use crate::words::text::and;
@@ -107,7 +107,7 @@ impl Timelines {
 }
 
 /// The table of the traces, their timelines, and what could not be read; nothing without traces.
-pub fn blocks(comparison: &Comparison, timelines: Timelines) -> Vec<Block> {
+pub fn elements(comparison: &Comparison, timelines: Timelines) -> Vec<Element> {
     let mut out = Vec::new();
     if let Some(table) = comparison.table("traces") {
         let all = timelines.drawn.len();
@@ -119,16 +119,16 @@ pub fn blocks(comparison: &Comparison, timelines: Timelines) -> Vec<Block> {
                 comparison.shapes[comparison.lines[shown[0].line].shape].label
             ),
         };
-        out.push(Block::Table(table));
-        out.push(Block::paragraph(format!(
+        out.push(Element::Table(table));
+        out.push(Element::paragraph(format!(
             "In the timelines a lane is a stream of the device, and each point in time has the colour of what ran \
              longest then, paler where the stream was idle for part of it.{rest}"
         )));
-        out.extend(shown.into_iter().map(|timeline| Block::Figure(timeline.chart.clone())));
+        out.extend(shown.into_iter().map(|timeline| Element::Figure(timeline.chart.clone())));
     }
-    out.extend(timelines.problems.into_iter().map(Block::paragraph));
+    out.extend(timelines.problems.into_iter().map(Element::paragraph));
     if !out.is_empty() {
-        out.insert(0, Block::heading("What the device did"));
+        out.insert(0, Element::heading("What the device did"));
     }
     out
 }
@@ -169,16 +169,16 @@ mod tests {
         let mut comparison = Comparison::new(&recipe, &rows);
         let timelines = Timelines::read(folder.path(), &comparison).expect("timelines");
         comparison.add_traces(&timelines);
-        let blocks = blocks(&comparison, timelines);
+        let elements = elements(&comparison, timelines);
         let [
-            Block::Heading { .. },
-            Block::Table(table),
-            Block::Paragraph { .. },
-            Block::Figure(Chart { svg, .. }),
+            Element::Heading { .. },
+            Element::Table(table),
+            Element::Paragraph { .. },
+            Element::Figure(Chart { svg, .. }),
             ..,
-        ] = blocks.as_slice()
+        ] = elements.as_slice()
         else {
-            panic!("{} blocks", blocks.len())
+            panic!("{} elements", elements.len())
         };
         // Numbers of `step_trace`.
         assert_eq!(
@@ -186,7 +186,7 @@ mod tests {
             [["level 0.5", "10.0 ms", "3", "70 %", "48.0 MiB", "25.2", "16.0 MiB", "16.8", "67 %"]]
         );
         assert!(svg.contains("step 10.0 ms · 3 kernels · device busy 70 % · 67 % of copy time hidden"));
-        let Some(Block::Paragraph { text }) = blocks.last() else { panic!("no sentence") };
+        let Some(Element::Paragraph { text }) = elements.last() else { panic!("no sentence") };
         assert!(text.contains(&format!("{}.json and traces/{}.json are missing", rows[0].key, rows[2].key)));
     }
 
@@ -197,7 +197,7 @@ mod tests {
         let mut comparison = Comparison::new(&recipe, &rows);
         let timelines = Timelines::read(folder.path(), &comparison).expect("timelines");
         comparison.add_traces(&timelines);
-        assert!(timelines.charts().next().is_none() && blocks(&comparison, timelines).is_empty());
+        assert!(timelines.charts().next().is_none() && elements(&comparison, timelines).is_empty());
     }
 
     #[test]

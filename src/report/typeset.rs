@@ -14,7 +14,7 @@ use typst_layout::PagedDocument;
 use typst_pdf::{PdfOptions, Timestamp};
 
 use super::charts::font_files;
-use super::document::{Block, Document};
+use super::document::{Document, Element};
 
 /// One file that needs no other; the same document gives the same bytes.
 ///
@@ -24,8 +24,8 @@ pub fn html(document: &Document) -> miette::Result<String> {
     let world = ReportWorld::new(document, include_str!("html.typ"))?;
     let page: HtmlDocument = typst::compile(&world).output.map_err(|errors| failed(&errors))?;
     let html = typst_html::html(&page, &HtmlOptions { pretty: true }).map_err(|errors| failed(&errors))?;
-    let charts = document.blocks.iter().filter_map(|block| match block {
-        Block::Figure(chart) => Some(chart),
+    let charts = document.elements.iter().filter_map(|element| match element {
+        Element::Figure(chart) => Some(chart),
         _ => None,
     });
     Ok(charts.fold(html, |html, chart| {

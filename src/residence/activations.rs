@@ -4,6 +4,8 @@
 //! two others: one is read while the next is filled. A buffer holds one input at a time, so a forward
 //! whose gradients are wanted is followed by its backward.
 
+use std::sync::Arc;
+
 use burn::tensor::{DType, Tensor};
 
 use super::Movement;
@@ -25,7 +27,7 @@ pub struct Ticket(u64);
 
 pub struct Activations {
     placement: Placement,
-    movement: &'static dyn Movement,
+    movement: Arc<dyn Movement>,
     count: usize,
     /// Made for the largest input so far.
     store: Option<Kept>,
@@ -46,7 +48,7 @@ struct Kept {
 }
 
 impl Activations {
-    pub fn new(placement: Placement, movement: &'static dyn Movement, count: usize) -> Self {
+    pub fn new(placement: Placement, movement: Arc<dyn Movement>, count: usize) -> Self {
         Self { placement, movement, count, store: None, tickets: 0 }
     }
 
@@ -191,7 +193,12 @@ impl Kept {
 mod tests {
     use super::*;
     use crate::device::DeviceId;
-    use crate::residence::{Memory, Offload, Strategy};
+    use crate::residence::{Memory, Offload, Overlap, Strategy};
+
+    /// Those whose inputs may wait on the host.
+    fn strategies() -> impl Iterator<Item = Strategy> {
+        Strategy::all().filter(|strategy| strategy.movement().is_some_and(|m| m.input_stays().is_none()))
+    }
 
     fn activations(strategy: Strategy) -> Activations {
         let offload = Offload { activations: Memory::Host, ..Offload::of(strategy) };
@@ -206,7 +213,7 @@ mod tests {
     /// Two forwards, each with its backward, and one between them whose graph is dropped.
     #[test]
     fn every_input_comes_back_as_it_left() {
-        for strategy in [Strategy::Naive, Strategy::Function, Strategy::Overlap] {
+        for strategy in strategies() {
             let mut activations = activations(strategy);
             for graph in 0..3 {
                 let tickets: Vec<_> = (0..4).map(|i| activations.keep(i, input(i, graph))).collect();
@@ -218,7 +225,7 @@ mod tests {
                     assert_eq!(x.into_data(), input(block, graph).into_data(), "{strategy:?} {block}");
                     activations.release(block);
                     let held = activations.store.as_ref().unwrap().coming.iter().flatten().count();
-                    assert_eq!(held, usize::from(strategy == Strategy::Overlap && block > 0));
+                    assert_eq!(held, usize::from(activations.overlaps() && block > 0));
                 }
             }
         }
@@ -227,7 +234,7 @@ mod tests {
     /// Smaller and larger inputs by turns: the buffers of the largest serve all of them.
     #[test]
     fn inputs_of_other_shapes_take_the_same_buffers() {
-        for strategy in [Strategy::Naive, Strategy::Function, Strategy::Overlap] {
+        for strategy in strategies() {
             let mut activations = activations(strategy);
             activations.make_room(10, DType::F32);
             let buffer = |activations: &mut Activations| {
@@ -250,7 +257,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "a forward is followed by its backward")]
     fn an_input_that_was_replaced_is_not_handed_out() {
-        let mut activations = activations(Strategy::Overlap);
+        let mut activations = activations(Strategy::Overlap(Overlap::default()));
         let first = activations.keep(3, input(3, 0));
         activations.keep(3, input(3, 1));
         activations.restore(3, first);

@@ -2,21 +2,25 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::strategy::Strategy;
 use crate::device::DeviceId;
-use crate::words::Rule;
-use crate::words::key::{DefaultValue, DefaultValue::Word, Key, Section, Values};
+use crate::words::key::DefaultValue::Word;
+use crate::words::section::section;
+use crate::words::values::Values;
+use crate::words::{Key, Rule, Section};
 
-/// `[offload]`
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "Written", into = "Written")]
-pub struct Offload {
-    pub strategy: Strategy,
-    /// Slots on the device for the weights of blocks: how far ahead `overlap` copies.
-    pub buffers: usize,
-    /// Where each block's input waits for backward.
-    pub activations: Memory,
-    /// Where AdamW runs, with fp32 master weights and moments beside it.
-    pub optimizer: Memory,
+section! {
+    /// Where the weights and gradients of transformer blocks live.
+    #[derive(Copy, Default, Eq)]
+    pub struct Offload: Section::new("offload") => {
+        /// How blocks come to the device and leave it.
+        pub strategy: Strategy =
+            Key::method(Values::Kinds).default(Word("none")).reads(&[("none", "no offload")]),
+        /// Where each block's input waits for backward.
+        pub activations: Memory = MEMORY.reads(&[("", "activations on {}")]),
+        /// Where AdamW runs, with its fp32 master weights and moments.
+        pub optimizer: Memory = MEMORY.reads(&[("", "optimizer on {}")]),
+    }
 }
 
 /// Where the blocks of a network live, and what their gradients are for.
@@ -37,135 +41,21 @@ pub enum Memory {
     Host,
 }
 
-/// How blocks come to the device and leave it.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, strum::Display, strum::IntoStaticStr,
-)]
-#[serde(rename_all = "lowercase")]
-#[strum(serialize_all = "lowercase", const_into_str)]
-pub enum Strategy {
-    /// They stay on the device.
-    #[default]
-    None,
-    /// The host waits for every copy and every block; after each block all are on the host.
-    Naive,
-    /// As naive, with the general checkpoint operator inside and the moves as operators around it.
-    Checkpointed,
-    /// One operator moves, computes and recomputes; the device waits for the copies, not the host.
-    Function,
-    /// As function, with the copies of other blocks behind the computation of one.
-    Overlap,
-}
-
-/// The section as written.
-#[derive(Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Written {
-    strategy: Strategy,
-    /// Of `overlap` alone: other strategies have one.
-    buffers: Option<usize>,
-    activations: Memory,
-    optimizer: Memory,
-}
-
-/// Slots of `overlap` where no number is written.
-const BUFFERS: usize = 3;
-
-const MEMORY: Values = Values::Words(&["device", "host"]);
-
-impl From<Written> for Offload {
-    fn from(Written { strategy, buffers, activations, optimizer }: Written) -> Self {
-        let default = if strategy == Strategy::Overlap { BUFFERS } else { 1 };
-        Self { strategy, buffers: buffers.unwrap_or(default), activations, optimizer }
-    }
-}
-
-impl From<Offload> for Written {
-    fn from(Offload { strategy, buffers, activations, optimizer }: Offload) -> Self {
-        let said = strategy == Strategy::Overlap || buffers != 1;
-        Self { strategy, buffers: said.then_some(buffers), activations, optimizer }
-    }
-}
-
-impl Default for Offload {
-    fn default() -> Self {
-        Written::default().into()
-    }
-}
-
-impl Strategy {
-    pub const ALL: [Self; 5] = [Self::None, Self::Naive, Self::Checkpointed, Self::Function, Self::Overlap];
-}
+const MEMORY: Key = Key::method(Values::Words(&["device", "host"])).default(Word("device")).tacit();
 
 impl Offload {
-    pub const SECTIONS: &[Section] = &[
-        Section::new(
-            "offload",
-            "Where the weights and gradients of transformer blocks live.",
-            &[
-                Key::method(
-                    "strategy",
-                    Values::Kinds,
-                    Word("none"),
-                    "How blocks come to the device and leave it.",
-                )
-                .reads(&[("none", "no offload")]),
-                Key::method(
-                    "activations",
-                    MEMORY,
-                    Word("device"),
-                    "Where each block's input waits for backward.",
-                )
-                .reads(&[("", "activations on {}")])
-                .tacit(),
-                Key::method(
-                    "optimizer",
-                    MEMORY,
-                    Word("device"),
-                    "Where AdamW runs, with its fp32 master weights and moments.",
-                )
-                .reads(&[("", "optimizer on {}")])
-                .tacit(),
-            ],
-        ),
-        Section::of("offload", "strategy", &["none"], "Blocks stay on the device.", &[]),
-        Section::of("offload", "strategy", &["naive"], "The host waits for every copy and every block.", &[]),
-        Section::of(
-            "offload",
-            "strategy",
-            &["checkpointed"],
-            "As naive, with the general checkpoint operator inside and the moves as operators around it.",
-            &[],
-        ),
-        Section::of(
-            "offload",
-            "strategy",
-            &["function"],
-            "One operator moves, computes and recomputes; the device waits for the copies, not the host.",
-            &[],
-        ),
-        Section::of(
-            "offload",
-            "strategy",
-            &["overlap"],
-            "As function, with the copies of other blocks behind the computation of one.",
-            &[Key::method(
-                "buffers",
-                Values::Whole { least: 1, most: 4 },
-                DefaultValue::Whole(BUFFERS as i64),
-                "Slots on the device for the weights of blocks: how far ahead to copy.",
-            )
-            .reads(&[("1", "1 buffer"), ("", "{} buffers")])],
-        ),
-    ];
-
     pub fn of(strategy: Strategy) -> Self {
-        Written { strategy, ..Written::default() }.into()
+        Self { strategy, ..Self::default() }
+    }
+
+    /// Slots on the device for the weights of blocks.
+    pub fn buffers(&self) -> usize {
+        self.strategy.movement().map_or(0, |movement| movement.buffers())
     }
 
     /// Whether blocks move at all.
     pub fn moves(&self) -> bool {
-        self.strategy != Strategy::None
+        self.strategy.movement().is_some()
     }
 
     /// Whether gradients have buffers of their own on the host. What updates on the host has the weights
@@ -176,38 +66,20 @@ impl Offload {
 
     /// What cannot be within the section.
     pub(crate) fn check(&self) -> Result<(), Rule> {
-        if !(1..=4).contains(&self.buffers) {
-            return Err(Rule::new(
-                &["offload.buffers"],
-                format!("offload.buffers = {} is not from 1 to 4", self.buffers),
-                "use 3: one block computes, one is there, one is on its way",
-            ));
-        }
-        if self.strategy != Strategy::Overlap && self.buffers != 1 {
-            return Err(Rule::new(
-                &["offload.buffers", "offload.strategy"],
-                format!(
-                    "offload.buffers has no effect with offload.strategy = \"{}\": one block is on the device at a time",
-                    self.strategy.into_str()
-                ),
-                "remove offload.buffers, or use offload.strategy = \"overlap\"",
-            ));
-        }
-        let reason = match self.strategy {
-            Strategy::None => "blocks that stay on the device keep more than their input",
-            Strategy::Checkpointed => "the general checkpoint operator keeps the input of a block itself",
-            Strategy::Naive | Strategy::Function | Strategy::Overlap => return Ok(()),
+        let reason = match self.strategy.movement() {
+            None => Some("blocks that stay on the device keep more than their input"),
+            Some(movement) => movement.input_stays(),
         };
-        if self.activations == Memory::Host {
-            return Err(Rule::new(
+        match reason.filter(|_| self.activations == Memory::Host) {
+            None => Ok(()),
+            Some(reason) => Err(Rule::new(
                 &["offload.activations", "offload.strategy"],
                 format!(
                     "offload.activations = \"host\" does not go with offload.strategy = \"{}\": {reason}",
-                    self.strategy.into_str()
+                    self.strategy
                 ),
                 "use offload.strategy = \"overlap\", \"function\" or \"naive\"",
-            ));
+            )),
         }
-        Ok(())
     }
 }

@@ -1,7 +1,7 @@
 //! What blocks that move cost: slots on the device, buffers on the host.
 
 use super::activations::SLOTS as ACTIVATION_SLOTS;
-use super::config::{Memory, Offload, Strategy};
+use super::config::{Memory, Offload};
 use super::engine::GRADIENT_SLOTS;
 use crate::ops::cost::{Cost, Moment};
 use crate::words::DeviceId;
@@ -42,18 +42,16 @@ impl Offload {
 
     /// Bytes of slots that hold memory all the time: of weights, of gradients, and of the inputs of blocks.
     pub fn slot_bytes(&self, moved: &Moved, device: DeviceId) -> u64 {
-        if !self.moves() {
-            return 0;
-        }
+        let Some(movement) = self.strategy.movement() else { return 0 };
         let inputs = match (self.activations, device) {
             (Memory::Device, _) => 0,
             (Memory::Host, DeviceId::Cuda(_)) => 2 * ACTIVATION_SLOTS as u64,
-            // One is read; under `overlap` the next is there too.
-            (Memory::Host, DeviceId::Cpu) => 1 + u64::from(self.strategy == Strategy::Overlap),
+            // One is read; where blocks are copied ahead the next is there too.
+            (Memory::Host, DeviceId::Cpu) => 1 + u64::from(movement.ahead(ACTIVATION_SLOTS).is_some()),
         };
         let slots = match device {
-            DeviceId::Cpu => self.buffers,
-            DeviceId::Cuda(_) => self.buffers + GRADIENT_SLOTS,
+            DeviceId::Cpu => movement.buffers(),
+            DeviceId::Cuda(_) => movement.buffers() + GRADIENT_SLOTS,
         };
         slots as u64 * moved.parameters * moved.stored + inputs * moved.input
     }

@@ -6,6 +6,8 @@
 mod host_updates;
 mod updates;
 
+use std::sync::Arc;
+
 use burn::backend::DispatchTensor;
 use burn::module::ParamId;
 use burn::tensor::{Device, Tensor};
@@ -43,7 +45,7 @@ pub struct Engine {
     /// By block.
     layouts: Vec<Layout>,
     size: StoreSize,
-    pub movement: &'static dyn Movement,
+    pub movement: Arc<dyn Movement>,
     /// Of the slots, on autodiff or not.
     device: Device,
     /// What the name of a block's parameter begins with, before the block's number: `model.layers`.
@@ -70,7 +72,7 @@ impl Engine {
         store: Box<dyn BlockStore>,
         layouts: Vec<Layout>,
         size: StoreSize,
-        movement: &'static dyn Movement,
+        movement: Arc<dyn Movement>,
         device: Device,
         prefix: &'static str,
     ) -> Self {

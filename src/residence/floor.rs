@@ -15,7 +15,7 @@ impl Offload {
     /// there are slots are there already; after an update (`updates`) what they held is stale. Sums of
     /// gradients come back for each micro-batch but the first.
     pub fn fewest_copies(&self, layers: usize, micro_batches: usize, updates: bool) -> Copies {
-        let kept = self.buffers.min(layers);
+        let kept = self.buffers().min(layers);
         Copies {
             forward_to_device: micro_batches * (layers - kept) + if updates { kept } else { 0 },
             backward_to_device: micro_batches * (layers - kept) + (micro_batches - 1) * layers,
@@ -26,12 +26,12 @@ impl Offload {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Strategy;
+    use super::super::{Overlap, Strategy};
     use super::*;
 
     #[test]
     fn copies_of_three_slots_by_hand() {
-        let offload = Offload::of(Strategy::Overlap);
+        let offload = Offload::of(Strategy::Overlap(Overlap::default()));
         let copies = |micro_batches, updates| {
             let Copies { forward_to_device, backward_to_device, backward_to_host } =
                 offload.fewest_copies(28, micro_batches, updates);

@@ -19,11 +19,11 @@ use std::sync::Arc;
 use burn::module::Module;
 use burn::tensor::{DType, Gradients, Tensor, TensorData};
 
-pub use config::{Memory, Offload, Placement, Strategy};
+pub use config::{Memory, Offload, Placement};
 pub use cost::Moved;
 pub use offloaded::{Compute, Offloaded};
 pub use store::ParameterStore;
-pub use strategy::Movement;
+pub use strategy::{Movement, Overlap, Strategy};
 
 use crate::device::DeviceId;
 use crate::ops::autocast::{KeptCasts, keep_casts};
@@ -165,7 +165,7 @@ impl<M: Module> Residence<M> {
     }
 
     /// Moves blocks another way from now on.
-    pub fn follow(&self, movement: &'static dyn Movement) {
+    pub fn follow(&self, movement: Arc<dyn Movement>) {
         if let Some(blocks) = &self.offloaded {
             blocks.engine().movement = movement;
         }

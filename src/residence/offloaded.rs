@@ -64,7 +64,7 @@ impl Offloaded {
             elements: most(|layout| layout.elements),
             trainable,
             dtype,
-            slots: offload.buffers,
+            slots: movement.buffers(),
             gradient_slots: if trainable > 0 { GRADIENT_SLOTS } else { 0 },
             gradients: trainable > 0 && placement.offload.separate_gradients(placement.accumulates),
         };
@@ -80,16 +80,17 @@ impl Offloaded {
         }
         let store = store.expect("a network has a block");
         let (device, tuning) = (source.device().clone().inner(), source.tuning().clone());
+        let activations = (offload.activations == Memory::Host)
+            .then(|| Activations::new(placement, movement.clone(), count));
         let mut engine = Engine::new(store, layouts, size, movement, device.clone(), prefix);
-        engine.activations =
-            (offload.activations == Memory::Host).then(|| Activations::new(placement, movement, count));
+        engine.activations = activations;
         let engine = Mutex::new(engine);
         Some(Self(Arc::new(Shared { engine, offload, count, prefix, device, dtype, tuning })))
     }
 
     /// [tokens, hidden_size] through all blocks. What backward needs is kept: each block's input.
     pub fn run(&self, x: Tensor<2>, compute: &Compute) -> Tensor<2> {
-        let movement = self.engine().movement;
+        let movement = self.engine().movement.clone();
         (0..self.0.count).fold(x, |x, i| movement.forward(self, i, x, compute.clone()))
     }
 

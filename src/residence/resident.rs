@@ -77,6 +77,6 @@ impl<M: Module> ParameterStore for Resident<M> {
     }
 
     fn gradients(&mut self) -> Named {
-        named::sums(self.module(), &self.table, &self.gradients)
+        named::gradients(self.module(), &self.table, &self.gradients)
     }
 }

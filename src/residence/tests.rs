@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex};
 use burn::backend::DispatchTensor;
 use burn::tensor::{DType, Device, Tensor};
 
-use super::config::Strategy;
 use super::engine::{Engine, GRADIENT_SLOTS, Pass};
 use super::layout::Layout;
+use super::strategy::{Checkpointed, Function, Naive, Overlap};
 use super::{Movement, ParameterStore};
 use crate::device::{BlockStore, DeviceId, HostMemory, Loan, Side, StoreSize};
 use crate::measure::alloc::Uncounted;
@@ -96,19 +96,14 @@ impl BlockStore for Recorder {
     }
 }
 
-fn engine(
-    acts: &Arc<Mutex<Vec<Act>>>,
-    movement: &'static dyn Movement,
-    count: usize,
-    slots: usize,
-) -> Engine {
+fn engine(acts: &Arc<Mutex<Vec<Act>>>, movement: Arc<dyn Movement>, count: usize, slots: usize) -> Engine {
     engine_with(acts, movement, count, slots, true)
 }
 
 /// `gradients`: whether they have buffers of their own.
 fn engine_with(
     acts: &Arc<Mutex<Vec<Act>>>,
-    movement: &'static dyn Movement,
+    movement: Arc<dyn Movement>,
     blocks: usize,
     slots: usize,
     gradients: bool,
@@ -134,9 +129,10 @@ fn engine_with(
 }
 
 /// What forward and backward over `count` blocks ask of the store.
-fn recorded(strategy: Strategy, buffers: usize, count: usize) -> Vec<Act> {
+fn recorded(movement: impl Movement + 'static, count: usize) -> Vec<Act> {
     let acts = Arc::new(Mutex::new(Vec::new()));
-    let mut engine = engine(&acts, strategy.movement().expect("blocks move"), count, buffers);
+    let buffers = movement.buffers();
+    let mut engine = engine(&acts, Arc::new(movement), count, buffers);
     forward(&mut engine, count);
     for block in (0..count).rev() {
         engine.enter(block, Pass::Backward);
@@ -156,7 +152,7 @@ fn forward(engine: &mut Engine, count: usize) {
 /// What a step with AdamW on the host and the forward after it ask of the store.
 fn recorded_on_the_host(count: usize, update_on_arrival: bool, separate_gradients: bool) -> Vec<Act> {
     let acts = Arc::new(Mutex::new(Vec::new()));
-    let movement = Strategy::Overlap.movement().expect("blocks move");
+    let movement = Arc::new(Overlap::default());
     let mut engine = engine_with(&acts, movement, count, 3, separate_gradients);
     let config = OptimizerConfig::AdamW(AdamW::default());
     engine.begin(&config, &Optimizer::new(&config, Some(DeviceId::Cpu)), false);
@@ -261,7 +257,7 @@ fn gradients_are_as_large_as_what_is_trained() {
 fn a_slot_is_never_refilled_before_its_block_was_computed() {
     for buffers in 1..=4 {
         let count = 6;
-        let acts = recorded(Strategy::Overlap, buffers, count);
+        let acts = recorded(Overlap { buffers }, count);
         let mut holds = vec![None; buffers];
         let mut turns = (0..count).chain((0..count).rev());
         let mut waiting = vec![false; buffers];
@@ -285,7 +281,7 @@ fn a_slot_is_never_refilled_before_its_block_was_computed() {
 /// Three buffers: two copies are under way or done when a block is computed.
 #[test]
 fn blocks_are_copied_ahead_of_their_turn() {
-    let acts = recorded(Strategy::Overlap, 3, 5);
+    let acts = recorded(Overlap { buffers: 3 }, 5);
     let filled_when_read: Vec<usize> = acts
         .iter()
         .scan(0, |fills, act| {
@@ -300,11 +296,12 @@ fn blocks_are_copied_ahead_of_their_turn() {
 
 #[test]
 fn without_overlap_a_block_is_in_its_slot_during_its_turn_alone() {
-    for (strategy, waits) in
-        [(Strategy::Naive, true), (Strategy::Checkpointed, true), (Strategy::Function, false)]
-    {
-        let acts: Vec<Act> =
-            recorded(strategy, 1, 3).into_iter().filter(|act| waits || *act != Act::Wait).collect();
+    for (acts, waits) in [
+        (recorded(Naive {}, 3), true),
+        (recorded(Checkpointed {}, 3), true),
+        (recorded(Function {}, 3), false),
+    ] {
+        let acts: Vec<Act> = acts.into_iter().filter(|act| waits || *act != Act::Wait).collect();
         let turn = |block| {
             let mut turn = vec![Act::Fill { slot: 0, block }, Act::Read(0), Act::Used(0), Act::Clear(0)];
             if waits {
@@ -315,6 +312,6 @@ fn without_overlap_a_block_is_in_its_slot_during_its_turn_alone() {
             turn
         };
         let expected: Vec<Act> = (0..3).chain((0..3).rev()).flat_map(turn).collect();
-        assert_eq!(acts, expected, "{strategy:?}");
+        assert_eq!(acts, expected);
     }
 }

@@ -1,4 +1,4 @@
-//! [`Contents`]: checksums of the files that cells read, by which a row is known beside its settings.
+//! [`Contents`]: checksums of the files that cells read, which identify a row together with its settings.
 
 use std::collections::HashMap;
 use std::fs::{self, File, Metadata};
@@ -17,15 +17,16 @@ use crate::row::Inputs;
 use crate::words::Bytes;
 use crate::words::cache;
 use crate::words::files;
+use crate::words::text::hex;
 
 /// Checksums of files from this size on are remembered between runs; smaller ones take no time.
 const REMEMBERED: u64 = 1 << 20;
-/// From this size on the user is told: it takes seconds.
-const TOLD: u64 = 1 << 30;
+/// From this size on the user is notified: it takes seconds.
+const NOTIFIED: u64 = 1 << 30;
 
 /// Reads each file once, however many cells read it: a folder of weights has gigabytes.
 pub struct Contents<'a> {
-    told: &'a dyn Fn(&str),
+    notify: &'a dyn Fn(&str),
     /// `None`: nothing is remembered.
     folder: Option<PathBuf>,
     known: HashMap<Reads, Option<String>>,
@@ -52,9 +53,9 @@ struct Remembered {
 }
 
 impl<'a> Contents<'a> {
-    /// `told` hears of files that take long to read.
-    pub fn new(told: &'a dyn Fn(&str)) -> Self {
-        Self { told, folder: cache::folder().map(|folder| folder.join("contents")), known: HashMap::new() }
+    /// `notify` is called for files that take long to read.
+    pub fn new(notify: &'a dyn Fn(&str)) -> Self {
+        Self { notify, folder: cache::folder().map(|folder| folder.join("contents")), known: HashMap::new() }
     }
 
     /// SHA-256 of what the cell reads, by dotted key. Files that cannot be read have none: the cell itself says
@@ -79,7 +80,7 @@ impl<'a> Contents<'a> {
             hash.update(path.strip_prefix(reads.root()).unwrap_or(&path).to_string_lossy().as_bytes());
             hash.update(self.file(&path).ok()?);
         }
-        Some(hex(hash))
+        Some(hex(&hash.finalize()))
     }
 
     /// SHA-256 of a file, in hex digits.
@@ -88,9 +89,9 @@ impl<'a> Contents<'a> {
         if let Some(sum) = self.recall(&before) {
             return Ok(sum);
         }
-        if before.bytes >= TOLD {
+        if before.bytes >= NOTIFIED {
             let size = Bytes(before.bytes);
-            (self.told)(&format!(
+            (self.notify)(&format!(
                 "reading {} ({size}) for its checksum, which is remembered",
                 path.display()
             ));
@@ -102,7 +103,7 @@ impl<'a> Contents<'a> {
                 n => hash.update(&buffer[..n]),
             }
         }
-        let sum = hex(hash);
+        let sum = hex(&hash.finalize());
         // A file that is being written has another content already.
         if Remembered::new(path, &fs::metadata(path)?)? == before {
             self.remember(Remembered { sha256: sum.clone(), ..before });
@@ -143,8 +144,7 @@ impl Remembered {
     /// Of the entry's file: one for each path.
     fn name(&self) -> String {
         let path = Sha256::digest(self.path.to_string_lossy().as_bytes());
-        let name: String = path.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
-        format!("{name}.json")
+        format!("{}.json", hex(&path[..16]))
     }
 }
 
@@ -183,10 +183,6 @@ impl Reads {
             Self::Tokenizer(path) => Some(Tokenizer::files(path)),
         }
     }
-}
-
-fn hex(hash: Sha256) -> String {
-    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

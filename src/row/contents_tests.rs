@@ -104,7 +104,7 @@ fn a_large_file_is_read_once_and_again_when_it_changes() {
     let place = place();
     let path = place.path().join("large");
     let file = File::create(&path).unwrap();
-    file.set_len(TOLD).unwrap();
+    file.set_len(NOTIFIED).unwrap();
     let told = RefCell::new(Vec::new());
     let note = |text: &str| told.borrow_mut().push(text.to_string());
     // Not by reading, which takes long in a test.

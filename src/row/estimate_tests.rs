@@ -40,7 +40,7 @@ fn ratio(row: Row) -> Option<(&'static str, f64)> {
     if let Some([batch_size, seq_len]) = measurement.loading.and_then(|loading| loading.largest_batch) {
         (cell.train.batch_size, cell.train.seq_len) = (batch_size, seq_len);
     }
-    let device = if cell.device.0 == "cpu" { "cpu" } else { "cuda" };
+    let device = if cell.device == "cpu" { "cpu" } else { "cuda" };
     if device == "cuda" && OF_OTHER_OPERATORS.contains(&row.environment.commit.as_str()) {
         return None;
     }

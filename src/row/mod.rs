@@ -13,6 +13,7 @@ use crate::measure::{Estimate, Measurement};
 use crate::ops::cost::Flops;
 use crate::recipe::{Cell, RecipeError};
 use crate::words::Settings;
+use crate::words::text::hex;
 
 /// Rises when a field changes its meaning or cells get a key. Since 2 cells are whole; before, keys with their
 /// default were left out. Rows of older formats are read, those of newer ones are not.
@@ -40,7 +41,7 @@ pub type Inputs = BTreeMap<String, String>;
 pub fn key(cell: &Value, device_name: &str, inputs: &Inputs) -> String {
     // JSON objects are sorted maps, so equal cells give equal text; a list keeps the parts apart.
     let identity = json!([cell, device_name, inputs]).to_string();
-    Sha256::digest(identity).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    hex(&Sha256::digest(identity)[..8])
 }
 
 /// One finished cell.
@@ -149,22 +150,22 @@ mod estimate_tests;
 mod tests {
     use super::*;
     use crate::measure::{Load, Loading};
-    use crate::run::mock;
+    use crate::run::testing;
 
     #[test]
     fn a_row_is_known_by_its_cell_its_device_and_the_contents_of_its_inputs() {
-        let cells = mock::recipe().cells;
-        let row = Row::new(&cells[0], &mock::environment(), Status::Ok, String::new());
+        let cells = testing::recipe().cells;
+        let row = Row::new(&cells[0], &testing::environment(), Status::Ok, String::new());
         let of = |text: &str| row.clone().of_inputs(Inputs::from([("data.corpus".into(), text.into())]));
         assert_eq!(row.clone().of_inputs(Inputs::new()), row);
         assert_eq!(of("a").key, of("a").key);
         let key = |cell: &Cell, device: &str| key(&cell.to_json(), device, &Inputs::new());
-        let name = mock::device().name;
+        let name = testing::device().name;
         let others = [of("a").key, of("b").key, key(&cells[1], &name), key(&cells[0], "another")];
         for (i, other) in others.iter().enumerate() {
             assert!(*other != row.key && !others[..i].contains(other), "{i}");
         }
-        let mut rebuilt = mock::environment();
+        let mut rebuilt = testing::environment();
         (rebuilt.commit, rebuilt.build) = ("fedcba987654-dirty".into(), "0123456789ab".into());
         assert_eq!(Row::new(&cells[0], &rebuilt, Status::Ok, String::new()).key, row.key);
         assert!(row.is_named_rightly() && !Row { key: of("a").key, ..row.clone() }.is_named_rightly());
@@ -172,13 +173,13 @@ mod tests {
 
     #[test]
     fn the_estimate_is_of_the_largest_batch_there_was() {
-        let cells = mock::recipe().cells;
-        let row = |i: usize| Row::new(&cells[i], &mock::environment(), Status::Ok, String::new());
+        let cells = testing::recipe().cells;
+        let row = |i: usize| Row::new(&cells[i], &testing::environment(), Status::Ok, String::new());
         let seq_len = cells[2].train.seq_len;
         let loading = Loading { largest_batch: Some([1, seq_len]), ..Loading::new(1.0, &[Load::default()]) };
-        let measurement = Measurement { loading: Some(loading), ..mock::measurement(1.0) };
+        let measurement = Measurement { loading: Some(loading), ..testing::measurement(1.0) };
         assert_eq!(row(2).measured(&cells[2], measurement).estimate, row(0).estimate);
-        let steady = row(2).measured(&cells[2], mock::measurement(1.0));
+        let steady = row(2).measured(&cells[2], testing::measurement(1.0));
         assert!(steady.estimate == row(2).estimate && steady.estimate != row(0).estimate);
     }
 }

@@ -1,10 +1,11 @@
 //! [`Build`]: which program runs a cell, and which one measured a row. Burn decides on kernel fusion when it is
-//! compiled, so `runner` and `runner-fused` lie beside each other, and each starts the one that a cell needs.
+//! compiled, so `runner` and `runner-fused` are in one folder, and each starts the one that a cell needs.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use itertools::Itertools;
 use miette::{Result, miette};
 
 use crate::device::{DeviceId, cuda};
@@ -19,26 +20,23 @@ pub const COMMIT: &str = env!("RUNNER_COMMIT");
 
 /// What the user should know of finished rows that another build measured; `None` where there are none.
 pub fn stale_notice<'r>(rows: impl Iterator<Item = &'r Row>) -> Option<String> {
-    let (mut count, mut builds) = (0, Vec::new());
-    for row in rows.filter(|row| row.environment.build != SOURCES) {
-        count += 1;
-        let commit = match row.environment.commit.as_str() {
-            "" => "of an unknown commit".to_string(),
-            commit => format!("of commit {commit}"),
-        };
-        if !builds.contains(&commit) {
-            builds.push(commit);
-        }
-    }
-    let rows = match count {
+    let stale: Vec<&str> = rows
+        .filter(|row| row.environment.build != SOURCES)
+        .map(|row| row.environment.commit.as_str())
+        .collect();
+    let rows = match stale.len() {
         0 => return None,
         1 => "1 finished row is of another build of the runner".to_string(),
         n => format!("{n} finished rows are of other builds of the runner"),
     };
-    Some(format!("{rows}, {}; --stale measures such cells again", and(&builds)))
+    let builds = and(stale.into_iter().unique().map(|commit| match commit {
+        "" => "of an unknown commit".to_string(),
+        commit => format!("of commit {commit}"),
+    }));
+    Some(format!("{rows}, {builds}; --stale measures such cells again"))
 }
 
-/// A build of the runner, told by `runner build`: the programs that one run starts come from the same sources.
+/// A build of the runner, as `runner build` prints it: the programs that one run starts come from the same sources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Build {
     fused: bool,
@@ -100,7 +98,7 @@ impl Build {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::mock;
+    use crate::run::testing;
     use std::os::unix::fs::PermissionsExt;
 
     /// The build that this program is not.
@@ -121,9 +119,9 @@ mod tests {
 
     #[test]
     fn a_gpu_cell_runs_in_the_build_that_it_asks_for_and_a_cpu_cell_in_any() {
-        let mut cell = mock::recipe().cells[0].clone();
+        let mut cell = testing::recipe().cells[0].clone();
         assert_eq!(Build::of(&cell), Build::own());
-        cell.device.0 = "cuda:0".into();
+        cell.device = "cuda:0".into();
         assert_eq!(Build::of(&cell).name(), "runner");
         cell.ops.fusion = true;
         assert_eq!(Build::of(&cell).name(), "runner-fused");

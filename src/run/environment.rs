@@ -3,6 +3,7 @@
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use itertools::Itertools;
 use sysinfo::System;
 use time::UtcDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -19,12 +20,8 @@ const CEILINGS_LIMIT: Duration = Duration::from_secs(120);
 /// Measures a device's ceilings for the compute types of the recipe's cells there and notes the rest.
 /// The device should be idle.
 pub fn measure_environment(recipe: &Recipe, device: DeviceId) -> Environment {
-    let mut types: Vec<Compute> = Vec::new();
-    for cell in recipe.cells.iter().filter(|cell| cell.device_id() == device) {
-        if !types.contains(&cell.precision.compute) {
-            types.push(cell.precision.compute);
-        }
-    }
+    let cells = recipe.cells.iter().filter(|cell| cell.device_id() == device);
+    let types: Vec<Compute> = cells.map(|cell| cell.precision.compute).unique().collect();
     Environment {
         runner_version: env!("CARGO_PKG_VERSION").into(),
         commit: build::COMMIT.into(),

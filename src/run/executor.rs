@@ -39,7 +39,7 @@ pub struct Job<'a> {
     pub trace: Option<&'a Path>,
 }
 
-/// What a running cell tells.
+/// What a running cell reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Advance {
     /// Before its first step; so many matrix products are tuned.
@@ -50,7 +50,7 @@ pub enum Advance {
 
 /// Runs cells.
 pub trait Executor: Sync {
-    /// Runs a cell, telling `on_advance` how far it is. Returns soon after `cancel` is set.
+    /// Runs a cell and calls `on_advance` with how far it is. Returns soon after `cancel` is set.
     fn run(&self, job: Job, on_advance: &mut dyn FnMut(Advance), cancel: &AtomicBool) -> Outcome;
 }
 
@@ -70,7 +70,7 @@ pub fn memory_limit(cell: &Cell, device: &DeviceInfo) -> u64 {
         DeviceId::Cuda(_) => 0,
     };
     match device.memory_available {
-        // The system does not tell: only the recipe's limit is known.
+        // The system does not say: only the recipe's limit is known.
         0 => wanted,
         free => wanted.min(free - reserve),
     }
@@ -79,13 +79,13 @@ pub fn memory_limit(cell: &Cell, device: &DeviceInfo) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::mock;
+    use crate::run::testing;
     use crate::words::Bytes;
 
     #[test]
     fn the_limit_is_the_recipes_or_what_is_free() {
-        let mut cell = mock::recipe().cells[0].clone();
-        let mut device = mock::device();
+        let mut cell = testing::recipe().cells[0].clone();
+        let mut device = testing::device();
         device.memory_available = 8 << 30;
         assert_eq!(memory_limit(&cell, &device), (8 << 30) - CPU_RESERVE);
         cell.measure.memory_limit = Some(Bytes(1 << 30));

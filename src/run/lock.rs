@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use miette::{Result, miette};
 
-/// How often a waiting run looks again: short beside a cell, long beside a look.
+/// How often a waiting run looks again: short compared with a cell, long compared with a look.
 const POLL: Duration = Duration::from_millis(50);
 
 /// The lock of one device.

@@ -2,13 +2,11 @@
 
 mod bars;
 mod build;
+mod child_output;
 mod environment;
 mod executor;
-mod hearing;
 mod interrupt;
 mod lock;
-#[cfg(test)]
-pub(crate) mod mock;
 mod options;
 mod process;
 mod progress;
@@ -16,6 +14,8 @@ mod row_files;
 mod schedule;
 mod shard;
 mod store;
+#[cfg(test)]
+pub(crate) mod testing;
 mod verdict;
 
 pub use build::{Build, stale_notice};

@@ -1,25 +1,32 @@
 //! [`Options`]: which cells of a recipe a run is to measure.
 
+use clap::Args;
 use miette::{Result, miette};
 
 use super::build;
 use super::shard::Shard;
 use crate::row::{Row, Status};
 
-/// What the user asked for beside the recipe.
-#[derive(Clone, Debug, Default)]
+/// What the user asked for, apart from the recipe.
+#[derive(Clone, Debug, Default, Args)]
 pub struct Options {
-    /// Measure again what is finished; an old row stays until the new one is there.
+    /// Run every chosen cell again, also the finished ones
+    #[arg(long)]
     pub force: bool,
-    /// Measure again what is finished but not `ok`.
+    /// Run again the cells that ended as oom, failed or diverged
+    #[arg(long)]
     pub retry_failed: bool,
-    /// Measure again what another build of the runner has measured.
+    /// Run again the cells whose rows are of another build of the runner
+    #[arg(long)]
     pub stale: bool,
-    /// Only these cells, counted from 1. Empty: all.
+    /// Run only this cell, numbered as in `runner plan`; may be repeated
+    #[arg(long = "cell", value_name = "K")]
     pub cells: Vec<usize>,
-    /// Only this part of the cells.
+    /// Only this part of the cells; `--shard` is resolved with the variables of a cluster.
+    #[arg(skip)]
     pub shard: Option<Shard>,
-    /// Stop after the first cell of this run that is not `ok`.
+    /// Stop at the first cell that does not end well
+    #[arg(long)]
     pub fail_fast: bool,
 }
 
@@ -43,14 +50,11 @@ impl Options {
 
     /// Whether a chosen cell is measured, given the row it has.
     pub fn wants(&self, row: Option<&Row>) -> bool {
-        match row {
-            None => true,
-            Some(row) => {
-                self.force
-                    || (self.retry_failed && row.status != Status::Ok)
-                    || (self.stale && row.environment.build != build::SOURCES)
-            }
-        }
+        row.is_none_or(|row| {
+            self.force
+                || (self.retry_failed && row.status != Status::Ok)
+                || (self.stale && row.environment.build != build::SOURCES)
+        })
     }
 }
 

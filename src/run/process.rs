@@ -14,8 +14,8 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
 use super::build::Build;
+use super::child_output::{ChildOutput, Received};
 use super::executor::{Advance, Executor, Job, Outcome};
-use super::hearing::{Heard, Hearing};
 use super::verdict::{self, Ending};
 use crate::recipe::Cell;
 use crate::train::protocol::{Event, Request};
@@ -26,7 +26,7 @@ const POLL: Duration = Duration::from_millis(50);
 /// arrive after its end (another process may hold its pipes open).
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Runs `program args…` for each cell, or the [`Build`] beside it that the cell needs, and speaks
+/// Runs `program args…` for each cell, or the [`Build`] in the same folder that the cell needs, and speaks
 /// [`super::protocol`] with it.
 #[derive(Clone, Debug)]
 pub struct ProcessExecutor {
@@ -38,7 +38,7 @@ impl ProcessExecutor {
     /// This very program, as `runner cell`.
     ///
     /// # Errors
-    /// When the system does not tell where this program lies.
+    /// When the system does not say where this program is.
     pub fn this_program() -> Result<Self> {
         let program =
             std::env::current_exe().into_diagnostic().wrap_err("cannot find this program's own file")?;
@@ -115,7 +115,7 @@ impl Executor for ProcessExecutor {
         };
         let (stdout, stderr) = (child.stdout.take().expect("piped"), child.stderr.take().expect("piped"));
         let mut stdin = child.stdin.take().expect("piped");
-        let mut hearing = Hearing::start(stdout, stderr);
+        let mut output = ChildOutput::start(stdout, stderr);
 
         let request = Request { cell: cell.to_json(), memory_limit, trace: trace.map(Path::to_path_buf) };
         let mut line = serde_json::to_string(&request).expect("a request is plain data");
@@ -128,19 +128,19 @@ impl Executor for ProcessExecutor {
         let mut outcome = None;
         // A limit too far away to count is none.
         let mut deadline = Instant::now().checked_add(timeout);
-        let mut hear = |heard: Heard, deadline: &mut Option<Instant>| match heard {
-            Heard::Event(Event::Preparing { tuned }) => on_advance(Advance::Preparing { tuned }),
-            Heard::Event(Event::Step { done, of }) => on_advance(Advance::Step { done, of }),
-            Heard::Event(event) => {
+        let mut receive = |received: Received, deadline: &mut Option<Instant>| match received {
+            Received::Event(Event::Preparing { tuned }) => on_advance(Advance::Preparing { tuned }),
+            Received::Event(Event::Step { done, of }) => on_advance(Advance::Step { done, of }),
+            Received::Event(event) => {
                 // The first final event counts.
                 outcome = outcome.take().or_else(|| verdict::of_event(event));
                 *deadline = Some(Instant::now() + GRACE);
             }
-            Heard::Nothing => {}
-            Heard::End => std::thread::sleep(POLL / 5),
+            Received::Nothing => {}
+            Received::End => std::thread::sleep(POLL / 5),
         };
         let exit = loop {
-            hear(hearing.next(POLL), &mut deadline);
+            receive(output.next(POLL), &mut deadline);
             if let Some(exit) = running.exited() {
                 break Some(exit);
             }
@@ -154,18 +154,18 @@ impl Executor for ProcessExecutor {
         running.kill();
         let last = Instant::now() + GRACE;
         while Instant::now() < last {
-            match hearing.next(POLL) {
-                Heard::End => break,
-                heard => hear(heard, &mut deadline),
+            match output.next(POLL) {
+                Received::End => break,
+                received => receive(received, &mut deadline),
             }
         }
         match (outcome, exit) {
             (Some(outcome), _) => outcome,
-            (None, None) => verdict::of_timeout(timeout.as_secs_f64(), cell.measure.length),
+            (None, None) => verdict::of_timeout(timeout.as_secs_f64(), &cell.measure),
             (None, Some(exit)) => verdict::of_ending(&Ending {
                 exit,
-                tail: &hearing.tail(),
-                refused_allocation: hearing.refused_allocation,
+                tail: &output.tail(),
+                refused_allocation: output.refused_allocation,
                 limit: memory_limit,
                 of_recipe: cell.measure.memory_limit.is_some_and(|bytes| bytes.0 == memory_limit),
                 oom_killer: verdict::oom_kills() > oom_kills,

@@ -3,7 +3,7 @@
 use super::*;
 use crate::recipe::Cell;
 use crate::row::Status;
-use crate::run::mock;
+use crate::run::testing;
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -33,7 +33,7 @@ fn job(cell: &Cell, memory_limit: u64, timeout: Duration) -> Job<'_> {
 }
 
 fn run_within(executor: &ProcessExecutor, timeout: Duration) -> Ran {
-    let cell = &mock::recipe().cells[0];
+    let cell = &testing::recipe().cells[0];
     let mut told = Vec::new();
     let start = Instant::now();
     let mut on_advance = |advance| told.push(advance);
@@ -46,7 +46,7 @@ fn run(script: &str) -> Ran {
 }
 
 fn done_event() -> String {
-    let event = Event::Done { measurement: Box::new(mock::measurement(0.5)) };
+    let event = Event::Done { measurement: Box::new(testing::measurement(0.5)) };
     serde_json::to_string(&event).unwrap()
 }
 
@@ -56,7 +56,7 @@ fn steps_and_result_come_through() {
     let step = r#"{"event":"step","done":1,"of":2}"#;
     let ran = run(&format!("echo '{prepare}'; echo '{step}'; echo '{}'", done_event()));
     match ran.outcome {
-        Outcome::Finished(measurement) => assert_eq!(*measurement, mock::measurement(0.5)),
+        Outcome::Finished(measurement) => assert_eq!(*measurement, testing::measurement(0.5)),
         other => panic!("{other:?}"),
     }
     assert_eq!(ran.told, [Advance::Preparing { tuned: 3 }, Advance::Step { done: 1, of: 2 }]);
@@ -72,7 +72,7 @@ fn the_request_is_one_line_and_stdin_stays_open() {
     assert!(ran.reason(Status::Failed).contains("time limit"));
     let request: Request = serde_json::from_slice(&std::fs::read(&asked).unwrap()).unwrap();
     assert_eq!(request.memory_limit, 1 << 20);
-    assert_eq!(Cell::from_json(&request.cell).unwrap(), mock::recipe().cells[0]);
+    assert_eq!(Cell::from_json(&request.cell).unwrap(), testing::recipe().cells[0]);
 }
 
 #[test]
@@ -209,7 +209,7 @@ fn cancelling_kills_the_process() {
             }
             cancel.store(true, Relaxed);
         });
-        executor.run(job(&mock::recipe().cells[0], 1, LONG), &mut |_| {}, cancel)
+        executor.run(job(&testing::recipe().cells[0], 1, LONG), &mut |_| {}, cancel)
     });
     assert!(matches!(outcome, Outcome::Cancelled), "{outcome:?}");
     assert!(gone(std::fs::read_to_string(&pid).unwrap().trim()));

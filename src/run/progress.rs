@@ -3,6 +3,8 @@
 
 use std::io::{IsTerminal, Write, stderr};
 
+use itertools::Itertools;
+
 use super::bars::Bars;
 use crate::recipe::{Cell, Recipe};
 use crate::row::Row;
@@ -18,7 +20,7 @@ pub struct Label {
     pub count: usize,
     /// Its values of what the recipe sweeps: `train.batch_size=4`.
     pub settings: String,
-    /// Steps, warm-up included; `None` for epochs, whose steps the cell tells once it has read its samples.
+    /// Steps, warm-up included; `None` for epochs, whose steps the cell reports once it has read its samples.
     pub steps: Option<usize>,
     /// Operations of all its steps, or of one where their number is not known.
     pub work: f64,
@@ -126,11 +128,11 @@ impl Label {
                 Some(format!("{key}={}", text::value(value)))
             });
             let flops = cell.flops();
-            let steps = cell.measure.length.steps().map(|steps| cell.measure.warmup + steps);
+            let steps = cell.measure.steps.map(|steps| cell.measure.warmup + steps);
             Self {
                 number: position + 1,
                 count: recipe.cells.len(),
-                settings: values.collect::<Vec<_>>().join(" "),
+                settings: values.into_iter().join(" "),
                 steps,
                 work: (flops.forward + flops.backward + flops.recompute) * steps.unwrap_or(1) as f64,
             }
@@ -153,27 +155,27 @@ impl std::fmt::Display for Label {
 mod tests {
     use super::*;
     use crate::row::Status;
-    use crate::run::mock;
+    use crate::run::testing;
 
     #[test]
     fn a_finished_cell_is_one_line() {
-        let recipe = mock::recipe();
+        let recipe = testing::recipe();
         let labels = Label::of(&recipe);
-        let mut row = Row::new(&recipe.cells[1], &mock::environment(), Status::Ok, String::new());
-        let mut measurement = mock::measurement(0.0123);
+        let mut row = Row::new(&recipe.cells[1], &testing::environment(), Status::Ok, String::new());
+        let mut measurement = testing::measurement(0.0123);
         measurement.memory.live_peak = 3 << 20;
         row.measurement = Some(measurement);
         assert_eq!(
             ended(&labels[1], &row),
             "cell 2/3 train.batch_size=2: forward 12.3 ms, backward 12.3 ms, peak 3.00 MiB"
         );
-        let row = Row::new(&recipe.cells[1], &mock::environment(), Status::Oom, "too much\nmore".into());
+        let row = Row::new(&recipe.cells[1], &testing::environment(), Status::Oom, "too much\nmore".into());
         assert_eq!(ended(&labels[1], &row), "cell 2/3 train.batch_size=2: oom: too much");
     }
 
     #[test]
     fn work_counts_every_step() {
-        let labels = Label::of(&mock::recipe());
+        let labels = Label::of(&testing::recipe());
         // 9 matmuls of 2·4·8·16 operations at batch size 1, over 2 + 15 steps.
         assert_eq!(labels[0].work, 9.0 * 2.0 * (4 * 8 * 16) as f64 * 17.0);
         assert_eq!(labels[2].work, 3.0 * labels[0].work);

@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use miette::{Result, miette};
+use miette::miette;
 use serde_json::Value;
 
 use crate::row::{FORMAT, Row, Status};
@@ -12,21 +12,14 @@ use crate::row::{FORMAT, Row, Status};
 /// The files of a rows folder, sorted by what they are.
 #[derive(Default)]
 pub(super) struct Files {
-    pub rows: Vec<(PathBuf, Row)>,
+    pub rows: Vec<Row>,
     /// With the reason.
     pub damaged: Vec<(PathBuf, String)>,
     /// Rows of another format, or of another version with fields that this one does not know.
     pub other: usize,
 }
 
-/// What a file in the rows folder turned out to be.
-pub(super) enum Found {
-    Row(Box<Row>),
-    Damaged(String),
-    Other,
-}
-
-pub(super) fn read_rows(folder: &Path) -> Result<Files> {
+pub(super) fn read_rows(folder: &Path) -> miette::Result<Files> {
     let unreadable = |e: io::Error| {
         miette!(
             help = "check that the folder exists and that you may read it",
@@ -47,37 +40,36 @@ pub(super) fn read_rows(folder: &Path) -> Result<Files> {
             Err(e) => return Err(unreadable(e)),
         };
         match read_row(&path, &text) {
-            Found::Row(row) => files.rows.push((path, *row)),
-            Found::Damaged(why) => files.damaged.push((path, why)),
-            Found::Other => files.other += 1,
+            Ok(Some(row)) => files.rows.push(row),
+            Ok(None) => files.other += 1,
+            Err(why) => files.damaged.push((path, why)),
         }
     }
     Ok(files)
 }
 
-pub(super) fn read_row(path: &Path, text: &[u8]) -> Found {
-    let value: Value = match serde_json::from_slice(text) {
-        Ok(value) => value,
-        Err(e) => return Found::Damaged(format!("it is not a whole row: {e}")),
-    };
+/// The row of a file; `None` of another format, or of another version with fields that this one does not know.
+///
+/// # Errors
+/// Why the file is damaged.
+pub(super) fn read_row(path: &Path, text: &[u8]) -> Result<Option<Row>, String> {
+    let value: Value = serde_json::from_slice(text).map_err(|e| format!("it is not a whole row: {e}"))?;
     let version = value.pointer("/environment/runner_version").and_then(Value::as_str);
-    let format = value.get("format").and_then(Value::as_u64);
-    if format.is_some_and(|format| format > u64::from(FORMAT)) {
-        return Found::Other;
-    }
     let of_another = version.is_some_and(|version| version != env!("CARGO_PKG_VERSION"));
+    if value.get("format").and_then(Value::as_u64).is_some_and(|format| format > u64::from(FORMAT)) {
+        return Ok(None);
+    }
     match serde_json::from_value::<Row>(value) {
         Ok(row) if path.file_stem().is_none_or(|stem| stem != row.key.as_str()) => {
-            Found::Damaged(format!("its key is {}", row.key))
+            Err(format!("its key is {}", row.key))
         }
-        Ok(row) if !row.is_named_rightly() => Found::Damaged("it describes another cell".into()),
-        Ok(row) if (row.status == Status::Ok) != row.measurement.is_some() => Found::Damaged(format!(
-            "its status is {} but its measurement says otherwise",
-            row.status.into_str()
-        )),
-        Ok(row) => row.in_this_format().map_or(Found::Other, |row| Found::Row(Box::new(row))),
-        Err(_) if of_another => Found::Other,
-        Err(e) => Found::Damaged(format!("it is not a row: {e}")),
+        Ok(row) if !row.is_named_rightly() => Err("it describes another cell".into()),
+        Ok(row) if (row.status == Status::Ok) != row.measurement.is_some() => {
+            Err(format!("its status is {} but its measurement says otherwise", row.status.into_str()))
+        }
+        Ok(row) => Ok(row.in_this_format().ok()),
+        Err(_) if of_another => Ok(None),
+        Err(e) => Err(format!("it is not a row: {e}")),
     }
 }
 
@@ -89,7 +81,7 @@ pub(super) fn other_notice(count: usize) -> Option<String> {
     }
 }
 
-pub(super) fn move_aside(path: &Path, why: &str) -> Result<String> {
+pub(super) fn move_aside(path: &Path, why: &str) -> miette::Result<String> {
     let aside = path.with_added_extension("damaged");
     match fs::rename(path, &aside) {
         Ok(()) => Ok(format!("{} counts as missing ({why}); kept as {}", path.display(), aside.display())),

@@ -90,7 +90,7 @@ impl fmt::Display for Summary {
 ///
 /// # Errors
 /// When a cell is asked for that the recipe does not have, a row cannot be saved (its text is then
-/// told through `progress`), or another run does not release the device. Saved rows stay.
+/// reported through `progress`), or another run does not release the device. Saved rows stay.
 pub fn run_cells(session: &Session, options: &Options) -> Result<Summary> {
     let chosen = options.choose(session.recipe.cells.len())?;
     let summary = Run::new(session, options, &chosen)?.all();
@@ -106,7 +106,7 @@ struct Run<'a> {
     rows: Vec<Option<Row>>,
     labels: Vec<Label>,
     environments: HashMap<DeviceId, Environment>,
-    /// Whether it was told that other runs cannot be kept away.
+    /// Whether the user knows that other runs cannot be kept away.
     told_unlocked: bool,
     summary: Summary,
 }
@@ -170,7 +170,7 @@ impl<'a> Run<'a> {
         }
         // Too many seconds to count are as good as no limit.
         let timeout = Duration::try_from_secs_f64(cell.measure.timeout).unwrap_or(Duration::MAX);
-        let mut waiting = || progress.notice(&format!("waiting for another run on {}", cell.device.0));
+        let mut waiting = || progress.notice(&format!("waiting for another run on {}", cell.device));
         let turn = lock(cell.device_id()).take(timeout.saturating_mul(2), cancel, &mut waiting)?;
         match &turn {
             Turn::Ours(_) => {}

@@ -28,7 +28,7 @@ fn rows_of_another_build_are_told_of_and_measured_again_when_asked_for() {
     let executor = MockExecutor::new(|_, _| finished());
     run(folder.path(), &executor, &Options::default()).0.unwrap();
     executor.take_ran();
-    let store = Store::open(folder.path(), &mock::recipe(), &mock::device()).unwrap();
+    let store = Store::open(folder.path(), &testing::recipe(), &testing::device()).unwrap();
     for mut row in rows(folder.path()).into_iter().flatten().take(2) {
         (row.environment.commit, row.environment.build) = ("fedcba987654".into(), "0123456789ab".into());
         store.save(&row).unwrap();

@@ -7,7 +7,7 @@ use super::*;
 use crate::device::Target;
 use crate::recipe::Source;
 use crate::row::Inputs;
-use crate::run::mock::{self, MockExecutor};
+use crate::run::testing::{self, MockExecutor};
 
 #[path = "schedule_again_tests.rs"]
 mod again;
@@ -53,7 +53,7 @@ impl Progress for Recorder {
     }
 }
 
-/// Runs the mock recipe with its results and its lock in `folder`.
+/// Runs the recipe of three cells with its results and its lock in `folder`.
 fn run(folder: &Path, executor: &dyn Executor, options: &Options) -> (Result<Summary>, String) {
     run_until(folder, executor, options, &AtomicBool::new(false))
 }
@@ -64,15 +64,15 @@ fn run_until(
     options: &Options,
     cancel: &AtomicBool,
 ) -> (Result<Summary>, String) {
-    let recipe = mock::recipe();
+    let recipe = testing::recipe();
     let progress = Recorder::default();
     let session = Session {
         recipe: &recipe,
-        store: &Store::open(folder, &recipe, &mock::device()).unwrap(),
+        store: &Store::open(folder, &recipe, &testing::device()).unwrap(),
         executor,
         progress: &progress,
         lock: &|device| DeviceLock::in_folder(folder, &device.to_string()),
-        environment: &|_| mock::environment(),
+        environment: &|_| testing::environment(),
         trace: false,
         cancel,
     };
@@ -81,7 +81,7 @@ fn run_until(
 }
 
 fn finished() -> Outcome {
-    Outcome::Finished(Box::new(mock::measurement(1.0)))
+    Outcome::Finished(Box::new(testing::measurement(1.0)))
 }
 
 fn ended(status: Status) -> Outcome {
@@ -90,8 +90,8 @@ fn ended(status: Status) -> Outcome {
 
 /// The rows as they are on disk.
 fn rows(folder: &Path) -> Vec<Option<Row>> {
-    let recipe = mock::recipe();
-    let store = Store::open(folder, &recipe, &mock::device()).unwrap();
+    let recipe = testing::recipe();
+    let store = Store::open(folder, &recipe, &testing::device()).unwrap();
     recipe.cells.iter().map(|cell| store.read(&store.key(cell, &Inputs::new()))).collect()
 }
 
@@ -126,8 +126,8 @@ fn a_damaged_row_is_measured_again() {
     let executor = MockExecutor::new(|_, _| finished());
     run(folder.path(), &executor, &Options::default()).0.unwrap();
     executor.take_ran();
-    let recipe = mock::recipe();
-    let store = Store::open(folder.path(), &recipe, &mock::device()).unwrap();
+    let recipe = testing::recipe();
+    let store = Store::open(folder.path(), &recipe, &testing::device()).unwrap();
     std::fs::write(store.row_path(&store.key(&recipe.cells[1], &Inputs::new())), "{\"format\": 1,").unwrap();
     let (summary, told) = run(folder.path(), &executor, &Options::default());
     assert_eq!(summary.unwrap().ran, 1);
@@ -149,14 +149,14 @@ fn every_ending_is_a_row_and_the_sweep_goes_on() {
     assert_eq!(statuses(folder.path()), [Some(Status::Oom), Some(Status::Diverged), Some(Status::Ok)]);
     let row = rows(folder.path()).remove(0).unwrap();
     assert_eq!((row.reason.as_str(), row.measurement), ("because", None));
-    assert!(row.environment.date > mock::environment().date, "the date is the row's own");
+    assert!(row.environment.date > testing::environment().date, "the date is the row's own");
 }
 
 /// Another run may use the GPU while this one works on the CPU, and the other way round.
 #[test]
 fn a_cell_takes_the_lock_of_its_own_device() {
     let folder = tempfile::tempdir().unwrap();
-    let text = mock::recipe()
+    let text = testing::recipe()
         .text
         .replace("device = \"cpu\"\n", "")
         .replace("\"train.batch_size\" = [1, 2, 3]", "device = [\"cuda:0\", \"cpu\"]");
@@ -172,11 +172,11 @@ fn a_cell_takes_the_lock_of_its_own_device() {
     });
     let session = Session {
         recipe: &recipe,
-        store: &Store::open(folder.path(), &recipe, &mock::device()).unwrap(),
+        store: &Store::open(folder.path(), &recipe, &testing::device()).unwrap(),
         executor: &executor,
         progress: &Recorder::default(),
         lock: &|device| DeviceLock::in_folder(folder.path(), &device.to_string()),
-        environment: &|_| mock::environment(),
+        environment: &|_| testing::environment(),
         trace: false,
         cancel: &AtomicBool::new(false),
     };
@@ -264,8 +264,8 @@ fn two_runs_at_once_measure_each_cell_once() {
 #[test]
 fn a_row_that_cannot_be_saved_is_printed_and_the_others_stay() {
     let folder = tempfile::tempdir().unwrap();
-    let recipe = mock::recipe();
-    let store = Store::open(folder.path(), &recipe, &mock::device()).unwrap();
+    let recipe = testing::recipe();
+    let store = Store::open(folder.path(), &recipe, &testing::device()).unwrap();
     let second = store.row_path(&store.key(&recipe.cells[1], &Inputs::new()));
     // A folder in the row's place, made after the rows were read: the rename fails.
     let executor = MockExecutor::new(|batch, _| {
@@ -282,7 +282,7 @@ fn a_row_that_cannot_be_saved_is_printed_and_the_others_stay() {
     let row: Row = serde_json::from_str(line).unwrap();
     assert_eq!(
         (row.key, row.measurement),
-        (store.key(&recipe.cells[1], &Inputs::new()), Some(mock::measurement(1.0)))
+        (store.key(&recipe.cells[1], &Inputs::new()), Some(testing::measurement(1.0)))
     );
     assert!(told.ends_with("over"), "{told}");
     assert_eq!(executor.take_ran(), [1, 2], "the run stops");

@@ -1,6 +1,5 @@
 //! [`Shard`]: one of n parts of a recipe's cells, for arrays of jobs on a cluster.
 
-use std::fmt;
 use std::str::FromStr;
 
 use miette::{Result, miette};
@@ -97,12 +96,6 @@ impl FromStr for Shard {
     }
 }
 
-impl fmt::Display for Shard {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.index, self.count)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -111,7 +104,7 @@ mod tests {
         let lookup =
             |name: &str| variables.iter().find(|(have, _)| *have == name).map(|(_, value)| value.to_string());
         match Shard::resolve(argument, lookup) {
-            Ok(shard) => Ok(shard.map(|shard| shard.to_string())),
+            Ok(shard) => Ok(shard.map(|shard| format!("{}/{}", shard.index, shard.count))),
             Err(e) => Err(e.to_string()),
         }
     }

@@ -1,6 +1,6 @@
 //! [`Store`]: the results folder of one recipe on one device, one file per row.
 //!
-//! `<root>/<recipe>/<device>/rows/<key>.json` holds a row each, `recipe.toml` beside them the
+//! `<root>/<recipe>/<device>/rows/<key>.json` holds a row each, `recipe.toml` the
 //! recipe as typed. A file is written under another name and renamed, so a row is there whole or
 //! not at all, whatever happens to the runner and however many runs share the folder.
 
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use miette::{Result, miette};
 
-use super::row_files::{Files, Found, move_aside, other_notice, read_row, read_rows};
+use super::row_files::{Files, move_aside, other_notice, read_row, read_rows};
 use crate::device::{DeviceId, DeviceInfo};
 use crate::recipe::{Cell, Recipe, Source};
 use crate::row::contents::Contents;
@@ -29,7 +29,7 @@ const PROOF: usize = 64 << 10;
 pub struct Store {
     folder: PathBuf,
     device: String,
-    /// The CPU's name where cells on it stand beside those of the device.
+    /// The CPU's name where cells on it are among those of the device.
     cpu: Option<String>,
 }
 
@@ -96,36 +96,36 @@ impl Store {
         key(&cell.to_json(), device, inputs)
     }
 
-    /// Reads the rows of `cells`. A damaged file is moved aside, and its cell counts as missing. `told` hears of
+    /// Reads the rows of `cells`. A damaged file is moved aside, and its cell counts as missing. `notify` is called for
     /// input files that take long to read.
     ///
     /// # Errors
     /// When the folder cannot be read, or a damaged file cannot be moved.
-    pub fn load(&self, cells: &[Cell], told: &dyn Fn(&str)) -> Result<Loaded> {
+    pub fn load(&self, cells: &[Cell], notify: &dyn Fn(&str)) -> Result<Loaded> {
         let mut files = read_rows(&self.rows())?;
         let moved = files.damaged.drain(..).map(|(path, why)| move_aside(&path, &why));
         let mut notices = moved.collect::<Result<Vec<String>>>()?;
-        let (rows, other) = self.sort(files, cells, told);
+        let (rows, other) = self.sort(files, cells, notify);
         notices.extend(other_notice(other));
         Ok(Loaded { rows, notices })
     }
 
-    /// The rows of `cells`, one a cell, without touching a file; the folder need not be there. `told` as above.
+    /// The rows of `cells`, one a cell, without touching a file; the folder need not be there. `notify` as above.
     ///
     /// # Errors
     /// When the folder cannot be read.
-    pub fn peek(&self, cells: &[Cell], told: &dyn Fn(&str)) -> Result<Vec<Option<Row>>> {
+    pub fn peek(&self, cells: &[Cell], notify: &dyn Fn(&str)) -> Result<Vec<Option<Row>>> {
         let files = if self.rows().is_dir() { read_rows(&self.rows())? } else { Files::default() };
-        Ok(self.sort(files, cells, told).0)
+        Ok(self.sort(files, cells, notify).0)
     }
 
     /// The newest row of each cell, by what was measured, whichever build measured it; and how many other rows
     /// there are.
-    fn sort(&self, files: Files, cells: &[Cell], told: &dyn Fn(&str)) -> (Vec<Option<Row>>, usize) {
-        let mut contents = Contents::new(told);
+    fn sort(&self, files: Files, cells: &[Cell], notify: &dyn Fn(&str)) -> (Vec<Option<Row>>, usize) {
+        let mut contents = Contents::new(notify);
         let mut other = files.other + files.rows.len();
         let mut by_cell: HashMap<String, Vec<Row>> = HashMap::new();
-        for (_, row) in files.rows {
+        for row in files.rows {
             let name = key(&row.cell, &row.environment.device.name, &Inputs::new());
             by_cell.entry(name).or_default().push(row);
         }
@@ -144,10 +144,7 @@ impl Store {
     /// The row with this name as it stands now; `None` when there is none that can be read.
     pub fn read(&self, key: &str) -> Option<Row> {
         let path = self.row_path(key);
-        match read_row(&path, &fs::read(&path).ok()?) {
-            Found::Row(row) => Some(*row),
-            _ => None,
-        }
+        read_row(&path, &fs::read(&path).ok()?).ok()?
     }
 
     /// Writes a row, replacing the cell's earlier one.
@@ -160,13 +157,13 @@ impl Store {
         write_whole(&self.rows(), Some(&format!("{}.json", row.key)), text.as_bytes())
     }
 
-    /// What there is of `recipe`: rows of other devices or input files may stand beside them, and are not
+    /// What there is of `recipe`: rows of other devices or input files may be in the folder, and are not
     /// compared with them.
     ///
     /// # Errors
     /// When the folder cannot be read.
-    pub fn results(&self, recipe: &Recipe, told: &dyn Fn(&str)) -> Result<Results> {
-        let rows = self.peek(&recipe.cells, told)?;
+    pub fn results(&self, recipe: &Recipe, notify: &dyn Fn(&str)) -> Result<Results> {
+        let rows = self.peek(&recipe.cells, notify)?;
         let keys: HashSet<String> = rows.into_iter().flatten().map(|row| row.key).collect();
         Self::read_folder(&self.folder, |row| keys.contains(&row.key))
     }
@@ -189,7 +186,7 @@ impl Store {
             ));
         }
         let files = read_rows(&folder.join(ROWS))?;
-        let on_cpu = files.rows.iter().all(|(_, row)| row.environment.device.id == "cpu");
+        let on_cpu = files.rows.iter().all(|row| row.environment.device.id == "cpu");
         let mut recipe = Recipe::parse_finished(&Source::read(&recipe_path)?, on_cpu)?;
         // The copy is called recipe.toml in every folder; the folder above has the recipe's name.
         let absolute = fs::canonicalize(folder).unwrap_or_else(|_| folder.to_path_buf());
@@ -201,8 +198,7 @@ impl Store {
             .iter()
             .map(|(path, why)| format!("{} is left out: {why}", path.display()))
             .collect();
-        let (mut found, others): (Vec<Row>, Vec<Row>) =
-            files.rows.into_iter().map(|(_, row)| row).partition(wanted);
+        let (mut found, others): (Vec<Row>, Vec<Row>) = files.rows.into_iter().partition(wanted);
         // A cell may have been measured more than once: the newest row counts.
         found.sort_by(|a, b| b.environment.date.cmp(&a.environment.date));
         let mut rows = Vec::new();

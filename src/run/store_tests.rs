@@ -7,21 +7,21 @@ use serde_json::Value;
 
 use super::*;
 use crate::row::{FORMAT, Status};
-use crate::run::mock;
+use crate::run::testing;
 use crate::words::files::STALE;
 
 fn open(root: &Path) -> Store {
-    Store::open(root, &mock::recipe(), &mock::device()).unwrap()
+    Store::open(root, &testing::recipe(), &testing::device()).unwrap()
 }
 
 fn row(position: usize) -> Row {
-    let cell = &mock::recipe().cells[position];
-    let row = Row::new(cell, &mock::environment(), Status::Ok, String::new());
-    Row { measurement: Some(mock::measurement(1.0)), ..row }
+    let cell = &testing::recipe().cells[position];
+    let row = Row::new(cell, &testing::environment(), Status::Ok, String::new());
+    Row { measurement: Some(testing::measurement(1.0)), ..row }
 }
 
 fn load(store: &Store) -> Loaded {
-    store.load(&mock::recipe().cells, &|_| {}).unwrap()
+    store.load(&testing::recipe().cells, &|_| {}).unwrap()
 }
 
 /// Positions of the cells that have a row.
@@ -38,12 +38,12 @@ fn a_saved_row_is_loaded() {
     let root = tempfile::tempdir().unwrap();
     let store = open(root.path());
     assert_eq!(store.folder(), root.path().join("three/cpu-test-1-ghz"));
-    assert_eq!(fs::read_to_string(store.folder().join(RECIPE)).unwrap(), mock::recipe().text);
+    assert_eq!(fs::read_to_string(store.folder().join(RECIPE)).unwrap(), testing::recipe().text);
     store.save(&row(1)).unwrap();
     let loaded = load(&store);
     assert_eq!(loaded.rows, [None, Some(row(1)), None]);
     assert!(loaded.notices.is_empty(), "{:?}", loaded.notices);
-    assert_eq!(store.peek(&mock::recipe().cells, &|_| {}).unwrap(), loaded.rows);
+    assert_eq!(store.peek(&testing::recipe().cells, &|_| {}).unwrap(), loaded.rows);
     assert_eq!(store.read(&row(1).key), Some(row(1)));
     assert_eq!(store.read(&row(0).key), None);
     let mode = fs::metadata(path(&store, 1)).unwrap().permissions().mode();
@@ -96,7 +96,7 @@ fn rows_of_other_formats_and_recipes_stay_untouched() {
     fs::write(path(&store, 1), old_version.to_string()).unwrap();
     store.save(&row(2)).unwrap();
 
-    let loaded = store.load(&mock::recipe().cells[..2], &|_| {}).unwrap();
+    let loaded = store.load(&testing::recipe().cells[..2], &|_| {}).unwrap();
     assert_eq!(loaded.rows, [None, None]);
     assert_eq!(loaded.notices, ["3 older rows, or of other cells or input files, were left as they are"]);
     assert_eq!(fs::read_to_string(path(&store, 0)).unwrap(), old_format.to_string());
@@ -121,7 +121,7 @@ fn a_row_of_another_build_is_a_finished_row() {
     let loaded = load(&store);
     assert_eq!(loaded.rows, [Some(newer), None, None], "the newest counts");
     assert_eq!(loaded.notices, ["1 older row, or of another cell or other input files, was left as it is"]);
-    for (device, cell) in [("another device", row(0).cell), (mock::device().name.as_str(), row(1).cell)] {
+    for (device, cell) in [("another device", row(0).cell), (testing::device().name.as_str(), row(1).cell)] {
         let mut other = Row { key: "fedcba9876543210".into(), cell, inputs: None, ..row(0) };
         other.environment.device.name = device.into();
         other.environment.date = "2040-01-01T00:00:00Z".into();
@@ -221,7 +221,7 @@ fn a_file_in_the_way_is_an_error_before_anything_is_measured() {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(&path, "").unwrap();
         let results = folder.path().join("results");
-        let error = Store::open(&results, &mock::recipe(), &mock::device()).unwrap_err();
+        let error = Store::open(&results, &testing::recipe(), &testing::device()).unwrap_err();
         let text = format!("{error} {}", error.help().unwrap());
         assert!(text.contains(&results.display().to_string()), "{text}");
         assert!(text.contains("another results folder"), "{text}");
@@ -231,7 +231,7 @@ fn a_file_in_the_way_is_an_error_before_anything_is_measured() {
 /// /proc takes no new folders, not even from root.
 #[test]
 fn a_folder_that_takes_no_files_is_an_error() {
-    let error = Store::open(Path::new("/proc"), &mock::recipe(), &mock::device()).unwrap_err();
+    let error = Store::open(Path::new("/proc"), &testing::recipe(), &testing::device()).unwrap_err();
     assert!(error.to_string().contains("cannot write results to /proc/three"), "{error}");
 }
 

@@ -10,7 +10,7 @@ use nix::sys::signal::Signal;
 
 use super::executor::Outcome;
 use crate::device::LESS_MEMORY;
-use crate::recipe::Length;
+use crate::recipe::Measure;
 use crate::row::Status;
 use crate::train::protocol::Event;
 use crate::words::Bytes;
@@ -87,11 +87,8 @@ pub fn of_ending(ending: &Ending) -> Outcome {
 }
 
 /// The outcome of a cell that was ended at its time limit of so many seconds.
-pub fn of_timeout(seconds: f64, length: Length) -> Outcome {
-    let length = match length {
-        Length::Steps(_) => "measure.steps",
-        Length::Epochs(_) => "measure.epochs",
-    };
+pub fn of_timeout(seconds: f64, measure: &Measure) -> Outcome {
+    let length = if measure.epochs.is_some() { "measure.epochs" } else { "measure.steps" };
     Outcome::failed(format!(
         "exceeded its time limit of {seconds} s: raise measure.timeout, or lower {length} or the cell's sizes"
     ))
@@ -129,6 +126,7 @@ fn counter(text: &str, name: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::testing;
 
     fn killed(signal: i32, oom_killer: bool) -> Outcome {
         of_ending(&Ending {
@@ -148,6 +146,8 @@ mod tests {
             of_ending(&Ending { exit, tail: "words", refused_allocation, limit: 1, of_recipe, oom_killer })
         };
         let none = io::Error::from(io::ErrorKind::NotFound);
+        let steps = testing::recipe().cells.remove(0).measure;
+        let epochs = Measure { steps: None, epochs: Some(1), ..steps.clone() };
         for (outcome, advice) in [
             (ending(exit(6), Some(5), true, false), "raise it, or lower train.batch_size"),
             (ending(exit(6), Some(5), false, false), "free some, or lower train.batch_size"),
@@ -162,8 +162,8 @@ mod tests {
                 ending(exit(0), None, false, false),
                 "run again with --retry-failed, and where it ends so again",
             ),
-            (of_timeout(2.5, Length::Steps(3)), "2.5 s: raise measure.timeout, or lower measure.steps"),
-            (of_timeout(2.5, Length::Epochs(1)), "or lower measure.epochs"),
+            (of_timeout(2.5, &steps), "2.5 s: raise measure.timeout, or lower measure.steps"),
+            (of_timeout(2.5, &epochs), "or lower measure.epochs"),
             (of_no_start(Path::new("/x"), &none), "or build it again"),
         ] {
             let Outcome::Ended { reason, .. } = outcome else { panic!("an end") };

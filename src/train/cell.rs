@@ -38,10 +38,10 @@ fn answer(request: Request) -> Event {
     };
     // What the backend keeps for itself is not the cell's, neither measured nor limited.
     cell.device_id().warm_up(cell.precision.compute);
-    let told = |tuned| send(&Event::Preparing { tuned });
+    let on_tuned = |tuned| send(&Event::Preparing { tuned });
     let mut on_step = |done, of| send(&Event::Step { done, of });
     match catch_unwind(AssertUnwindSafe(|| {
-        train(&cell, request.memory_limit, request.trace.as_deref(), told, &mut on_step)
+        train(&cell, request.memory_limit, request.trace.as_deref(), on_tuned, &mut on_step)
     })) {
         Ok(Ok(measurement)) => Event::Done { measurement: Box::new(measurement) },
         Ok(Err(Stop::Diverged { reason })) => Event::Diverged { reason },

@@ -45,7 +45,7 @@ pub fn change(cell: &Cell, damage: Option<Damage>) -> Change {
 }
 
 fn of<K: Kind<Network: Build>>(_: &K, cell: &Cell, damage: Option<Damage>) -> Change {
-    let steps = cell.measure.length.steps().expect("the cell counts steps");
+    let steps = cell.measure.steps.expect("the cell counts steps");
     let mut training = Training::<K::Network>::new(cell, K::Network::feed(cell), steps);
     training.prepare(&mut *cell.device_id().meter(), |_| ());
     training.begin(steps);

@@ -49,7 +49,7 @@ pub fn measurement(cell: &Cell, outcome: Outcome) -> Measurement {
         tokens_per_second,
         run_seconds: loading.is_none().then_some(run_seconds),
         flops_per_second,
-        optimizer: (!matches!(cell.train.optimizer, OptimizerConfig::None(_))).then_some(optimizer),
+        optimizer: cell.train.optimizer.rule().map(|_| optimizer),
         host_update: (!host_updates.is_empty()).then(|| Samples::new(host_updates)),
         forward,
         backward,

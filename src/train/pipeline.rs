@@ -6,19 +6,19 @@ use std::path::Path;
 use super::build::Build;
 use super::clock::Clock;
 use super::outcome::{Outcome, measurement};
-use super::saving::{Progress, State, States};
+use super::saving::{BUILD, Progress, State, States};
 use super::training::Training;
 use crate::device::{self, DeviceId};
 use crate::measure::{Load, Loading, Measured, Measurement, Meter, Stop, diverged};
 use crate::model::{Kind, on_model};
 use crate::params::save::check_free;
 use crate::precision::collapse;
-use crate::recipe::{Cell, Folders, Length};
+use crate::recipe::{Cell, Folders};
 use crate::words::files::write_folder;
 use crate::words::refusal::refuse;
 
 /// Runs a cell's warm-up and measured steps within `memory_limit` bytes of device memory;
-/// `told` follows the preparation, as [`Meter::prepare`] has it, and `on_step(done, of)` every step.
+/// [`Meter::prepare`] calls `on_tuned`, and `on_step(done, of)` is called after each step.
 /// With `trace`, one more step is recorded there as a Chrome trace.
 ///
 /// # Errors
@@ -27,10 +27,10 @@ pub fn train(
     cell: &Cell,
     memory_limit: u64,
     trace: Option<&Path>,
-    told: fn(usize),
+    on_tuned: fn(usize),
     on_step: &mut dyn FnMut(usize, usize),
 ) -> Result<Measurement, Stop> {
-    let outcome = on_model!(&cell.model, model => run(model, cell, memory_limit, trace, told, on_step)?);
+    let outcome = on_model!(&cell.model, model => run(model, cell, memory_limit, trace, on_tuned, on_step)?);
     let measurement = measurement(cell, outcome);
     match measurement.not_finite() {
         None => Ok(measurement),
@@ -43,7 +43,7 @@ fn run<K: Kind<Network: Build>>(
     cell: &Cell,
     memory_limit: u64,
     trace: Option<&Path>,
-    told: fn(usize),
+    on_tuned: fn(usize),
     on_step: &mut dyn FnMut(usize, usize),
 ) -> Result<Outcome, Stop> {
     let id = cell.device_id();
@@ -64,14 +64,12 @@ fn run<K: Kind<Network: Build>>(
     // On a GPU what preparation needs is not the cell's: the limit comes after it.
     let early = (id == DeviceId::Cpu).then(limit);
 
-    let steps = match cell.measure.length {
-        Length::Steps(steps) => steps,
-        Length::Epochs(epochs) => feed.of_epochs(epochs).expect("checked: there are samples"),
-    };
+    let steps = cell.measure.steps.or_else(|| feed.of_epochs(cell.measure.epochs?));
+    let steps = steps.expect("checked: there are steps, or epochs of samples");
     let total = cell.measure.warmup + steps;
     let mut training = Training::<K::Network>::new(&start, feed, total);
     on_step(0, total);
-    training.prepare(&mut *meter, told);
+    training.prepare(&mut *meter, on_tuned);
     let _limit = early.unwrap_or_else(limit);
     training.make_states();
     let (sampled, warmup) = (cell.data.sampler().sampler.keeps_samples(), cell.measure.warmup);
@@ -133,7 +131,9 @@ impl<N: Build> Run<'_, N> {
 
     /// Goes on from a state; gives the seconds of the measured steps before it.
     fn resume(&mut self, state: State) -> f64 {
-        state.restore(&mut self.training).unwrap_or_else(|e| refuse(e));
+        let folder = state.folder.display();
+        let failed = |e| format!("the state in {folder} cannot be read: {e}; remove it");
+        state.restore(&mut self.training).map_err(failed).unwrap_or_else(|e| refuse(e));
         let Progress { done, run_seconds, measured, mut resumed, .. } = state.progress;
         resumed.push(done - self.apart);
         (self.done, self.resumed) = (done, resumed);
@@ -153,9 +153,18 @@ impl<N: Build> Run<'_, N> {
     fn save_state(&mut self, run_seconds: f64) -> Result<(), Stop> {
         let Some(states) = &self.states else { return Ok(()) };
         let measured = self.meter.so_far()?;
-        let (done, resumed) = (self.done, self.resumed.clone());
-        let progress = states.progress(done, run_seconds, resumed, measured, self.training.standing());
-        states.write(done - self.apart, &progress, &mut self.training).unwrap_or_else(|e| refuse(e));
+        let progress = Progress {
+            cell: states.cell.clone(),
+            build: BUILD.into(),
+            done: self.done,
+            run_seconds,
+            resumed: self.resumed.clone(),
+            measured,
+            standing: self.training.standing(),
+        };
+        let failed = |e| format!("the state cannot be written to {}: {e}", states.folder.display());
+        let written = states.write(self.done - self.apart, &progress, &mut self.training);
+        written.map_err(failed).unwrap_or_else(|e| refuse(e));
         Ok(())
     }
 

@@ -26,14 +26,14 @@ const OPTIMIZER: &str = "optimizer.bin";
 /// What a state's folder is called, before the number of steps.
 const STEP: &str = "step-";
 /// Other sources may compute other digits.
-const BUILD: &str = env!("RUNNER_BUILD");
+pub const BUILD: &str = env!("RUNNER_BUILD");
 
 /// How far a cell has come, in numbers. TOML reads numbers back as they were.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Progress {
     /// [`key`] of the cell, its device and its input files.
-    cell: String,
-    build: String,
+    pub cell: String,
+    pub build: String,
     /// Steps so far, warm-up included.
     pub done: usize,
     /// Seconds of the measured ones.
@@ -46,15 +46,16 @@ pub struct Progress {
 
 /// Where a cell's states are.
 pub struct States {
-    folder: PathBuf,
+    pub folder: PathBuf,
     /// Steps between two.
     pub every: usize,
-    cell: String,
+    /// As in [`Progress`].
+    pub cell: String,
 }
 
 /// A state that was found.
 pub struct State {
-    folder: PathBuf,
+    pub folder: PathBuf,
     pub progress: Progress,
 }
 
@@ -104,34 +105,11 @@ impl States {
         Ok(Some(State { folder, progress }))
     }
 
-    /// Of a training that has come so far.
-    pub fn progress(
-        &self,
-        done: usize,
-        run_seconds: f64,
-        resumed: Vec<usize>,
-        measured: Measured,
-        standing: Standing,
-    ) -> Progress {
-        let (cell, build) = (self.cell.clone(), BUILD.into());
-        Progress { cell, build, done, run_seconds, resumed, measured, standing }
-    }
-
     /// Writes a state and removes those before it.
     ///
     /// # Errors
     /// When it cannot be written.
     pub fn write<N: Build>(
-        &self,
-        step: usize,
-        progress: &Progress,
-        training: &mut Training<'_, N>,
-    ) -> Result<(), String> {
-        let failed = |e| format!("the state cannot be written to {}: {e}", self.folder.display());
-        self.try_write(step, progress, training).map_err(failed)
-    }
-
-    fn try_write<N: Build>(
         &self,
         step: usize,
         progress: &Progress,
@@ -187,12 +165,7 @@ impl State {
     ///
     /// # Errors
     /// When the state is damaged.
-    pub fn restore<N: Build>(&self, training: &mut Training<'_, N>) -> Result<(), String> {
-        let failed = |e| format!("the state in {} cannot be read: {e}; remove it", self.folder.display());
-        self.try_restore(training).map_err(failed)
-    }
-
-    fn try_restore<N: Build>(&self, training: &mut Training<'_, N>) -> io::Result<()> {
+    pub fn restore<N: Build>(&self, training: &mut Training<'_, N>) -> io::Result<()> {
         let mut input = BufReader::new(File::open(self.folder.join(OPTIMIZER))?);
         let mut read = Ok(());
         training.resume(&self.progress.standing, &mut |name, kept| {

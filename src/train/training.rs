@@ -3,6 +3,8 @@
 mod observing;
 mod saved;
 
+use std::sync::Arc;
+
 use burn::tensor::Tensor;
 
 pub use saved::Standing;
@@ -46,7 +48,7 @@ impl<'a, N: Build> Training<'a, N> {
         training
     }
 
-    /// Begins anew with the same weights.
+    /// Starts again with the same weights.
     pub fn begin(&mut self, total_updates: usize) {
         // Two at a time would take twice the memory.
         self.step = None;
@@ -64,10 +66,10 @@ impl<'a, N: Build> Training<'a, N> {
     }
 
     /// Lets the device compile and tune for every shape of batch that comes. The largest is the next.
-    pub fn prepare(&mut self, meter: &mut dyn Meter, told: fn(usize)) {
+    pub fn prepare(&mut self, meter: &mut dyn Meter, on_tuned: fn(usize)) {
         let mut rehearsals = self.feed.rehearsals().into_iter();
         self.batches = rehearsals.next().expect("a feed has a largest step");
-        meter.prepare(&|| self.rehearse(&self.batches[0]), told);
+        meter.prepare(&|| self.rehearse(&self.batches[0]), on_tuned);
         for batches in rehearsals {
             meter.compile(&|| self.rehearse(&batches[0]));
         }
@@ -100,11 +102,11 @@ impl<'a, N: Build> Training<'a, N> {
         self.step.as_mut().expect("begun").stage.residence.parameters()
     }
 
-    /// Does the next step wrong.
+    /// Spoils the next step.
     pub fn damage(&mut self, damage: Option<Damage>) {
         match damage {
             Some(Damage::DroppedMicroBatch) => drop(self.batches.pop()),
-            Some(Damage::StaleSlot) => self.current().stage.residence.follow(&RefillsEarly),
+            Some(Damage::StaleSlot) => self.current().stage.residence.follow(Arc::new(RefillsEarly)),
             Some(Damage::SkippedUpdate) | None => {}
         }
     }
@@ -116,7 +118,7 @@ impl<'a, N: Build> Training<'a, N> {
 
     /// Forward and backward of every micro-batch and the update, as [`Step::run`].
     pub fn step(&mut self, end: &mut End, look: Option<&mut Look<'_, N>>) -> Option<Tensor<1>> {
-        let actions = schedule::accumulation(self.batches.len());
+        let actions = (schedule::STEP.actions)(self.batches.len());
         self.step.as_mut().expect("begun").run(&actions, &self.batches, end, look)
     }
 

@@ -1,7 +1,7 @@
-//! [`Changes`]: what optimizer steps changed of each parameter, beside what they changed of a reference's.
+//! [`Changes`]: what optimizer steps changed of each parameter, compared with what they changed of a reference's.
 
 use super::check::{Comparison, Difference, ROUNDING_LEVEL};
-use super::{Golden, Kind, Values};
+use super::{Golden, Kind, ReferenceTensor};
 use crate::params::named::Named;
 use crate::words::Compute;
 
@@ -30,14 +30,14 @@ fn determined(compute: Compute) -> f64 {
 }
 
 impl Changes<'_> {
-    /// What the steps changed of a parameter, beside what they changed of the reference's.
+    /// What the steps changed of a parameter, compared with what they changed of the reference's.
     ///
     /// # Errors
     /// Why they cannot be compared.
     pub fn compare(
         &self,
         parameter: &str,
-        reference: &Values,
+        reference: &ReferenceTensor,
         golden: &Golden,
         comparison: Comparison,
     ) -> Result<Difference, String> {

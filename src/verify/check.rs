@@ -1,7 +1,7 @@
 //! [`Check`]: a quantity of a reference, and how far ours is from it.
 
 use super::tolerance::{Tolerance, tolerance};
-use super::{Kind, Values};
+use super::{Kind, ReferenceTensor};
 use crate::device::DeviceId;
 use crate::recipe::Cell;
 use crate::words::Compute;
@@ -166,7 +166,7 @@ impl Comparison {
         Some(self.of_reference).filter(|of_reference| *of_reference > table)
     }
 
-    pub fn check(&self, name: &str, kind: Kind, ours: &[f64], reference: &Values) -> Check {
+    pub fn check(&self, name: &str, kind: Kind, ours: &[f64], reference: &ReferenceTensor) -> Check {
         if ours.len() != reference.data.len() {
             let shape = &reference.shape;
             let reason =

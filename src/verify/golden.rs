@@ -11,7 +11,7 @@ pub const FILE: &str = "golden.safetensors";
 
 /// A reference tensor in f64.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Values {
+pub struct ReferenceTensor {
     pub shape: Vec<usize>,
     pub data: Vec<f64>,
     /// What it is stored in.
@@ -21,12 +21,12 @@ pub struct Values {
 /// The tensors of a reference folder by name.
 #[derive(Clone, Debug)]
 pub struct Golden {
-    tensors: BTreeMap<String, Values>,
+    pub tensors: BTreeMap<String, ReferenceTensor>,
     /// Names and types of those that cannot be read.
-    unread: Vec<(String, Dtype)>,
+    pub unread: Vec<(String, Dtype)>,
 }
 
-impl Values {
+impl ReferenceTensor {
     /// What storing each element may have changed, where the type is coarser than fp32: half of its last bit.
     pub fn rounding(&self) -> Vec<f64> {
         let (bits, least) = match self.dtype {
@@ -65,7 +65,7 @@ impl Golden {
             // Token ids are exact in f64.
             let data = TensorData::from_bytes_vec(view.data().to_vec(), shape.clone(), dtype);
             let data = data.iter::<f64>().collect();
-            tensors.insert(name.to_string(), Values { shape, data, dtype });
+            tensors.insert(name.to_string(), ReferenceTensor { shape, data, dtype });
         }
         unread.sort_by(|a, b| a.0.cmp(&b.0));
         Ok(Self { tensors, unread })
@@ -76,28 +76,19 @@ impl Golden {
     }
 
     /// A tensor, where there is one of this name.
-    pub fn find(&self, name: &str) -> Option<&Values> {
+    pub fn find(&self, name: &str) -> Option<&ReferenceTensor> {
         self.tensors.get(name)
     }
 
-    /// All that could be read.
-    pub fn names(&self) -> Vec<&str> {
-        self.tensors.keys().map(String::as_str).collect()
-    }
-
     /// Names that begin with `prefix` and a dot, without these.
-    pub fn under<'s>(&'s self, prefix: &str) -> Vec<(&'s str, &'s Values)> {
+    pub fn under<'s>(&'s self, prefix: &str) -> Vec<(&'s str, &'s ReferenceTensor)> {
         let rest = |name: &'s String| name.strip_prefix(prefix)?.strip_prefix('.');
         self.tensors.iter().filter_map(|(name, values)| Some((rest(name)?, values))).collect()
     }
 
-    pub fn unread(&self) -> &[(String, Dtype)] {
-        &self.unread
-    }
-
     /// # Panics
     /// When there is no such tensor; ask [`Golden::has`] first.
-    pub fn get(&self, name: &str) -> &Values {
+    pub fn get(&self, name: &str) -> &ReferenceTensor {
         &self.tensors[name]
     }
 }

@@ -11,11 +11,11 @@ use super::check::Comparison;
 use super::reference::{CONTINUATION, Reference};
 use super::settings::{Variant, quoted, variants};
 use super::updates::{self, Observed, STEPS};
-use super::{Check, Golden, Kind, Options, Outcome, Tolerance, Values};
+use super::{Check, Golden, Kind, Options, Outcome, ReferenceTensor, Tolerance};
 use crate::model::config::{LanguageModel, from_hugging_face};
 use crate::model::families::Family;
 use crate::model::generate::{Choice, Request, generate};
-use crate::model::language::{Decoder, LmBatch, Shape};
+use crate::model::language::{Decoder, DecoderSizes, LmBatch};
 use crate::model::on_language;
 use crate::ops::autocast::autocast;
 use crate::params::named::{Named, wide};
@@ -58,7 +58,7 @@ pub fn knows(golden: &Golden, name: &str) -> bool {
 /// When the folder's model or its batch cannot be read, or settings do not go with them.
 pub fn verify(folder: &Path, golden: &Golden, options: &Options) -> Result<Vec<Check>> {
     let model = from_hugging_face(folder).map_err(|e| miette!("{e}"))?;
-    let Shape { vocab_size: vocab, max_positions: positions, gated, .. } =
+    let DecoderSizes { vocab_size: vocab, max_positions: positions, gated, .. } =
         model.decoder().expect("a language model");
     let table = on_language!(&model, model => model.table(DType::F32, &Tuning::default()));
     let checked = |weights: Weights| weights.check(&table.expect("a language model"));
@@ -169,7 +169,7 @@ fn logits<F: Family>(network: &Decoder<F>, cell: &Cell, reference: &Reference) -
 
 /// Every gradient that the reference holds under `prefix`; one that we do not have fails.
 fn gradients(prefix: &str, ours: &Named, golden: &Golden, comparison: Comparison) -> Vec<Check> {
-    let compare = |(parameter, reference): (&str, &Values)| {
+    let compare = |(parameter, reference): (&str, &ReferenceTensor)| {
         let name = format!("{prefix}.{parameter}");
         match find(ours, parameter) {
             Some(ours) => comparison.check(&name, Kind::ModelGradient, ours, reference),
@@ -258,7 +258,7 @@ fn after_updates<F: Family>(
                 );
                 let after_steps = training.parameters();
                 let ours = Changes { before, after: after_steps, last: &observed.gradients[1] };
-                let change = |(parameter, reference): (&str, &Values)| {
+                let change = |(parameter, reference): (&str, &ReferenceTensor)| {
                     let name = format!("{after}.{parameter}");
                     match ours.compare(parameter, reference, golden, comparison) {
                         Ok(difference) => Check { name, outcome: Outcome::Compared(difference) },

@@ -14,11 +14,12 @@ mod updates;
 
 use std::path::Path;
 
+use itertools::Itertools;
 use miette::{Result, miette};
 
 use crate::recipe::Setting;
 pub use check::{Check, Difference, Outcome};
-pub use golden::{Golden, Values};
+pub use golden::{Golden, ReferenceTensor};
 pub use table::{passes, table};
 pub use tolerance::{Tolerance, tolerance};
 
@@ -48,7 +49,7 @@ pub enum Kind {
 #[cfg(test)]
 mod reference_tests;
 
-/// Compares everything the folder has reference values for; what it has beside them fails.
+/// Compares everything the folder has reference values for; anything else in it fails.
 ///
 /// # Errors
 /// When the folder or its values cannot be read, or settings do not go with them.
@@ -67,12 +68,12 @@ pub fn verify(folder: &Path, options: &Options) -> Result<Vec<Check>> {
             help = "runner verify knows language models (config.json, model.safetensors, and a golden.safetensors with input_ids, labels, logits, loss, grad.*), the SwiGLU operator (x, W, V, U, y, grad_y, dx, dW, dV, dU) and a gradient scaler's golden.json",
             "{} holds no reference values that this version knows; it has: {}",
             folder.display(),
-            golden.names().join(", ")
+            golden.tensors.keys().join(", ")
         ));
     };
-    let unknown = golden.names().into_iter().filter(|name| !known(&golden, name));
+    let unknown = golden.tensors.keys().filter(|name| !known(&golden, name));
     checks.extend(unknown.map(|name| Check::failed(name, "this version knows no quantity of this name")));
-    checks.extend(golden.unread().iter().map(|(name, dtype)| {
+    checks.extend(golden.unread.iter().map(|(name, dtype)| {
         Check::failed(
             name,
             format!("its values are {dtype:?}; store them as F32, F64, BF16, F16, I64 or I32"),

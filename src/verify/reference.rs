@@ -2,7 +2,7 @@
 
 use miette::{Result, miette};
 
-use super::{Golden, Values};
+use super::{Golden, ReferenceTensor};
 use crate::data::Collated;
 use crate::model::language::LmBatch;
 use crate::recipe::Cell;
@@ -141,7 +141,7 @@ impl Feed<LmBatch> for Repeated {
     }
 }
 
-fn matrix(name: &str, values: &Values) -> Result<[usize; 2]> {
+fn matrix(name: &str, values: &ReferenceTensor) -> Result<[usize; 2]> {
     values.shape.as_slice().try_into().map_err(|_| {
         miette!("{name} of the reference must be [sequences, tokens], not of the shape {:?}", values.shape)
     })
@@ -151,13 +151,18 @@ fn is_id(value: i32, vocab: usize) -> bool {
     usize::try_from(value).is_ok_and(|id| id < vocab)
 }
 
-fn ids(name: &str, values: &Values, vocab: usize) -> Result<Vec<u32>> {
+fn ids(name: &str, values: &ReferenceTensor, vocab: usize) -> Result<Vec<u32>> {
     let ids = whole(name, values, |id| is_id(id, vocab), vocab)?;
     Ok(ids.into_iter().map(|id| id as u32).collect())
 }
 
 /// Whole numbers of which each is `valid`.
-fn whole(name: &str, values: &Values, valid: impl Fn(i32) -> bool, vocab: usize) -> Result<Vec<i32>> {
+fn whole(
+    name: &str,
+    values: &ReferenceTensor,
+    valid: impl Fn(i32) -> bool,
+    vocab: usize,
+) -> Result<Vec<i32>> {
     let wrong = values.data.iter().find(|value| value.fract() != 0.0 || !valid(**value as i32));
     match wrong {
         Some(value) => Err(miette!(

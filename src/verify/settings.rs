@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use itertools::Itertools;
 use miette::{Result, miette};
 
 use crate::recipe::{Cell, Recipe, Setting, Source};
@@ -45,7 +46,7 @@ pub fn variants(recipe: String, verified: &[&str], settings: &[Setting]) -> Resu
             let value = text::value(settings.get(key)?);
             (value != "custom").then(|| format!("{} {value}", key.rsplit('.').next().unwrap_or(key)))
         });
-        told.collect::<Vec<_>>().join(", ")
+        told.into_iter().join(", ")
     };
     Ok(recipe.cells.iter().map(|cell| Variant { label: label(cell), cell: cell.clone() }).collect())
 }

@@ -5,7 +5,7 @@ use miette::{Result, miette};
 
 use super::check::Comparison;
 use super::settings::{Variant, variants};
-use super::{Check, Golden, Kind, Options, Values};
+use super::{Check, Golden, Kind, Options, ReferenceTensor};
 use crate::device::dtype;
 use crate::ops::checkpoint::differentiate;
 use crate::ops::dense::{Arithmetic, WeightLayout};
@@ -62,7 +62,7 @@ fn compute(golden: &Golden, cell: &Cell) -> Vec<(&'static str, Vec<f64>)> {
     let device = plain.clone().autodiff();
     let compute = cell.precision.compute;
     let load = |name: &str, device: &Device| {
-        let Values { shape, data, .. } = golden.get(name);
+        let ReferenceTensor { shape, data, .. } = golden.get(name);
         let columns = shape[shape.len() - 1];
         let data = TensorData::new(data.clone(), [data.len() / columns, columns]);
         Tensor::<2>::from_data(data, (device, dtype(compute)))

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
     Default,
     PartialEq,
     Eq,
+    Hash,
     Serialize,
     Deserialize,
     clap::ValueEnum,

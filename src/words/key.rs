@@ -1,30 +1,8 @@
 //! [`Key`]: what is known of a key of a recipe: its values, its default, what it is called and what it is for.
-//! Each technique lists the keys of its own [`Section`]; `recipe::keys` puts them together.
 
 use serde_json::{Number, Value};
 
-use super::values::Range;
-
-/// Keys that stand together in a recipe, and the struct that holds them.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Section {
-    /// Dotted; empty at the top of a recipe.
-    pub path: &'static str,
-    /// What chooses these keys, where not every cell with the section has them.
-    pub kind: Option<Kind>,
-    /// One line.
-    pub doc: &'static str,
-    pub keys: &'static [Key],
-}
-
-/// The key that chooses which other keys its section has, and its values with which it has these.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Kind {
-    pub key: &'static str,
-    /// Empty: any value but some.
-    pub values: &'static [&'static str],
-    pub but: &'static [&'static str],
-}
+use super::values::Values;
 
 /// A key of a recipe. Keys of one path, of different kinds, have one role and one label.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -72,28 +50,6 @@ pub enum Role {
     Operator,
 }
 
-/// Which values a key takes.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Values {
-    Bool,
-    Words(&'static [&'static str]),
-    /// The kinds of its section.
-    Kinds,
-    Whole {
-        least: i64,
-        most: i64,
-    },
-    Number(Range),
-    /// A number above 0 that reads as a power of two.
-    Scale,
-    Numbers(&'static [f64]),
-    /// An amount of memory.
-    Bytes,
-    Text,
-    /// One of these words, or a path.
-    Path(&'static [&'static str]),
-}
-
 /// What counts where a key is not written.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum DefaultValue {
@@ -109,67 +65,12 @@ pub enum DefaultValue {
     Depends(&'static str),
 }
 
-/// At least one.
-pub const COUNT: Values = Values::Whole { least: 1, most: super::values::MAX_COUNT };
-pub const COUNT_OR_ZERO: Values = Values::Whole { least: 0, most: super::values::MAX_COUNT };
-pub const LAYERS: Values = Values::Whole { least: 1, most: super::values::MAX_LAYERS };
-pub const POSITIVE: Values = Values::Number(Range::Positive);
-pub const NON_NEGATIVE: Values = Values::Number(Range::NonNegative);
-pub const FRACTION: Values = Values::Number(Range::Fraction);
-
-impl Kind {
-    /// Whether the keys are there where the section's key has this value.
-    pub fn has(&self, value: &str) -> bool {
-        !self.but.contains(&value) && (self.values.is_empty() || self.values.contains(&value))
-    }
-}
-
-impl Section {
-    /// Keys that every cell with the section has.
-    pub const fn new(path: &'static str, doc: &'static str, keys: &'static [Key]) -> Self {
-        Self { path, kind: None, doc, keys }
-    }
-
-    /// Keys that are there where `key` has one of `values`.
-    pub const fn of(
-        path: &'static str,
-        key: &'static str,
-        values: &'static [&'static str],
-        doc: &'static str,
-        keys: &'static [Key],
-    ) -> Self {
-        Self { path, kind: Some(Kind { key, values, but: &[] }), doc, keys }
-    }
-
-    /// Keys that are there where `key` has another value than these.
-    pub const fn but(
-        path: &'static str,
-        key: &'static str,
-        but: &'static [&'static str],
-        doc: &'static str,
-        keys: &'static [Key],
-    ) -> Self {
-        Self { path, kind: Some(Kind { key, values: &[], but }), doc, keys }
-    }
-
-    /// The dotted path of a key of the section.
-    pub fn path_of(&self, name: &str) -> String {
-        if self.path.is_empty() { name.into() } else { format!("{}.{name}", self.path) }
-    }
-}
-
 impl Key {
-    const fn new(
-        name: &'static str,
-        values: Values,
-        default: DefaultValue,
-        role: Role,
-        doc: &'static str,
-    ) -> Self {
+    const fn new(values: Values, role: Role) -> Self {
         Self {
-            name,
+            name: "",
             values,
-            default,
+            default: DefaultValue::Required,
             role,
             called: None,
             reads: &[],
@@ -179,22 +80,37 @@ impl Key {
             alone: None,
             times: None,
             follows: &[],
-            doc,
+            doc: "",
             since: 1,
         }
     }
 
-    pub const fn size(name: &'static str, values: Values, default: DefaultValue, doc: &'static str) -> Self {
-        Self::new(name, values, default, Role::Size, doc)
+    /// A size of the problem, which must be written unless it has a default.
+    pub const fn size(values: Values) -> Self {
+        Self::new(values, Role::Size)
     }
 
-    pub const fn method(
-        name: &'static str,
-        values: Values,
-        default: DefaultValue,
-        doc: &'static str,
-    ) -> Self {
-        Self::new(name, values, default, Role::Method, doc)
+    /// A choice of method, which must be written unless it has a default.
+    pub const fn method(values: Values) -> Self {
+        Self::new(values, Role::Method)
+    }
+
+    /// A method that is used or not.
+    pub const fn flag(default: bool) -> Self {
+        Self::method(Values::Bool).default(DefaultValue::Bool(default))
+    }
+
+    /// Its name in its section, and its line of documentation. [`section!`](super::section) gives both.
+    #[must_use]
+    pub const fn named(mut self, name: &'static str, doc: &'static str) -> Self {
+        (self.name, self.doc) = (name, doc);
+        self
+    }
+
+    #[must_use]
+    pub const fn default(mut self, default: DefaultValue) -> Self {
+        self.default = default;
+        self
     }
 
     /// What it is called in tables and charts.
@@ -264,8 +180,8 @@ impl Key {
 }
 
 impl DefaultValue {
-    pub fn is_required(self) -> bool {
-        self == Self::Required
+    pub const fn is_required(self) -> bool {
+        matches!(self, Self::Required)
     }
 
     /// `None` where there is none, or it depends on other keys.
@@ -279,26 +195,3 @@ impl DefaultValue {
         }
     }
 }
-
-/// An enum over the kinds of a section: one configuration each, with its own [`Section`] as `SECTION`. The enum
-/// derefs to what the kinds have in common.
-macro_rules! kinds {
-    ($(#[$meta:meta])* pub enum $name:ident: $common:path { $($(#[$doc:meta])* $variant:ident($config:ty)),+ $(,)? }) => {
-        $(#[$meta])*
-        pub enum $name { $($(#[$doc])* $variant($config)),+ }
-
-        impl $name {
-            /// Of its kinds.
-            pub const SECTIONS: &[$crate::words::Section] = &[$(<$config>::SECTION),+];
-        }
-
-        impl std::ops::Deref for $name {
-            type Target = dyn $common;
-
-            fn deref(&self) -> &Self::Target {
-                match self { $(Self::$variant(config) => config),+ }
-            }
-        }
-    };
-}
-pub(crate) use kinds;

@@ -7,13 +7,15 @@ pub mod files;
 pub mod key;
 pub mod refusal;
 mod rule;
+pub mod section;
 mod settings;
 pub mod text;
 pub mod values;
 
 pub use compute::Compute;
 pub use device_id::DeviceId;
-pub use key::{Key, Section};
+pub use key::Key;
 pub use rule::{Rule, nearest};
+pub use section::Section;
 pub use settings::{Settings, flatten, settings};
 pub use values::Bytes;

@@ -13,6 +13,17 @@ impl Rule {
     pub fn new(keys: &[&'static str], message: impl Into<String>, help: impl Into<String>) -> Self {
         Self { keys: keys.to_vec(), message: message.into(), help: help.into() }
     }
+
+    /// # Errors
+    /// This rule, where it is `broken`.
+    pub fn refuse_if(
+        broken: bool,
+        keys: &[&'static str],
+        message: impl Into<String>,
+        help: impl Into<String>,
+    ) -> Result<(), Self> {
+        if broken { Err(Self::new(keys, message, help)) } else { Ok(()) }
+    }
 }
 
 /// The candidate closest in spelling, when it is close enough to be a slip.

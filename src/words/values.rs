@@ -1,9 +1,8 @@
-//! Values with rules: sizes of at least one, amounts of memory, rates. An impossible value is an
-//! error where it is written.
+//! [`Values`]: which values a key of a recipe takes, and [`Bytes`]: amounts of memory.
 
 use std::fmt;
 
-use serde::de::{self, Deserializer, Visitor};
+use serde::de::{self, Deserializer, Unexpected, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 
 /// Largest size a recipe may name: 2^31 - 1, the index range of a tensor dimension on CUDA.
@@ -12,44 +11,35 @@ pub const MAX_COUNT: i64 = i32::MAX as i64;
 /// Most layers of a network. Each has tensors with names of their own, which are listed.
 pub const MAX_LAYERS: i64 = 1 << 16;
 
-/// A whole number of at least one: batch sizes, dimensions, steps. `T` is `usize`, or an option of it for a
-/// key that may be absent; so are those of the other rules.
-pub fn count<'de, D: Deserializer<'de>, T: From<usize>>(d: D) -> Result<T, D::Error> {
-    whole(d, 1, MAX_COUNT).map(T::from)
+/// Which values a key takes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Values {
+    Bool,
+    Words(&'static [&'static str]),
+    /// The kinds of its section.
+    Kinds,
+    Whole {
+        least: i64,
+        most: i64,
+    },
+    Number(Range),
+    /// A number above 0 that reads as a power of two.
+    Scale,
+    Numbers(&'static [f64]),
+    /// An amount of memory.
+    Bytes,
+    Text,
+    /// One of these words, or a path.
+    Path(&'static [&'static str]),
 }
 
-/// A whole number of at least zero: warm-up steps.
-pub fn count_or_zero<'de, D: Deserializer<'de>, T: From<usize>>(d: D) -> Result<T, D::Error> {
-    whole(d, 0, MAX_COUNT).map(T::from)
-}
-
-/// A number of layers.
-pub fn layers<'de, D: Deserializer<'de>, T: From<usize>>(d: D) -> Result<T, D::Error> {
-    whole(d, 1, MAX_LAYERS).map(T::from)
-}
-
-fn whole<'de, D: Deserializer<'de>>(d: D, least: i64, most: i64) -> Result<usize, D::Error> {
-    struct Whole(i64, i64);
-    impl Visitor<'_> for Whole {
-        type Value = usize;
-        fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
-            write!(f, "a whole number of at least {}", self.0)
-        }
-        fn visit_i64<E: de::Error>(self, n: i64) -> Result<usize, E> {
-            if n < self.0 {
-                return Err(E::custom(format!("must be at least {}, not {n}", self.0)));
-            }
-            if n > self.1 {
-                return Err(E::custom(format!("must be at most {}, not {n}", self.1)));
-            }
-            Ok(n as usize)
-        }
-        fn visit_u64<E: de::Error>(self, n: u64) -> Result<usize, E> {
-            self.visit_i64(i64::try_from(n).unwrap_or(i64::MAX))
-        }
-    }
-    d.deserialize_any(Whole(least, most))
-}
+/// At least one.
+pub const COUNT: Values = Values::Whole { least: 1, most: MAX_COUNT };
+pub const COUNT_OR_ZERO: Values = Values::Whole { least: 0, most: MAX_COUNT };
+pub const LAYERS: Values = Values::Whole { least: 1, most: MAX_LAYERS };
+pub const POSITIVE: Values = Values::Number(Range::Positive);
+pub const NON_NEGATIVE: Values = Values::Number(Range::NonNegative);
+pub const FRACTION: Values = Values::Number(Range::Fraction);
 
 /// Which numbers a key takes; they are finite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,43 +84,58 @@ impl Range {
     }
 }
 
-/// [`Range::Positive`]
-pub fn positive<'de, D: Deserializer<'de>, T: From<f64>>(d: D) -> Result<T, D::Error> {
-    number(d, Range::Positive).map(T::from)
-}
-
-/// [`Range::NonNegative`]
-pub fn non_negative<'de, D: Deserializer<'de>, T: From<f64>>(d: D) -> Result<T, D::Error> {
-    number(d, Range::NonNegative).map(T::from)
-}
-
-/// [`Range::Fraction`]
-pub fn fraction<'de, D: Deserializer<'de>, T: From<f64>>(d: D) -> Result<T, D::Error> {
-    number(d, Range::Fraction).map(T::from)
-}
-
-fn number<'de, D: Deserializer<'de>>(d: D, range: Range) -> Result<f64, D::Error> {
-    struct Number(Range);
-    impl Visitor<'_> for Number {
-        type Value = f64;
-        fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
-            f.write_str(self.0.describe())
-        }
-        fn visit_f64<E: de::Error>(self, x: f64) -> Result<f64, E> {
-            if self.0.contains(x) {
-                Ok(x)
-            } else {
-                Err(E::custom(format!("must be {}, not {x}", self.0.describe())))
-            }
-        }
-        fn visit_i64<E: de::Error>(self, n: i64) -> Result<f64, E> {
-            self.visit_f64(n as f64)
-        }
-        fn visit_u64<E: de::Error>(self, n: u64) -> Result<f64, E> {
-            self.visit_f64(n as f64)
+impl Values {
+    /// Refuses a number that is none of these values. Whatever is no number is refused where it gets its type.
+    ///
+    /// # Errors
+    /// The deserializer's.
+    pub fn check<'de, D: Deserializer<'de>>(self, value: D) -> Result<(), D::Error> {
+        match self {
+            Self::Whole { .. } | Self::Number(_) | Self::Scale => value.deserialize_any(self),
+            _ => Ok(()),
         }
     }
-    d.deserialize_any(Number(range))
+}
+
+impl Visitor<'_> for Values {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            Self::Whole { least, .. } => write!(f, "a whole number of at least {least}"),
+            Self::Number(range) => f.write_str(range.describe()),
+            _ => f.write_str(Range::Positive.describe()),
+        }
+    }
+
+    fn visit_i64<E: de::Error>(self, n: i64) -> Result<(), E> {
+        match self {
+            Self::Whole { least, .. } if n < least => {
+                Err(E::custom(format!("must be at least {least}, not {n}")))
+            }
+            Self::Whole { most, .. } if n > most => {
+                Err(E::custom(format!("must be at most {most}, not {n}")))
+            }
+            Self::Whole { .. } => Ok(()),
+            _ => self.visit_f64(n as f64),
+        }
+    }
+
+    fn visit_u64<E: de::Error>(self, n: u64) -> Result<(), E> {
+        self.visit_i64(i64::try_from(n).unwrap_or(i64::MAX))
+    }
+
+    fn visit_f64<E: de::Error>(self, x: f64) -> Result<(), E> {
+        let range = match self {
+            Self::Whole { .. } => return Err(E::invalid_type(Unexpected::Float(x), &self)),
+            Self::Number(range) => range,
+            _ => Range::Positive,
+        };
+        match range.contains(x) {
+            true => Ok(()),
+            false => Err(E::custom(format!("must be {}, not {x}", range.describe()))),
+        }
+    }
 }
 
 /// An amount of memory, written `"11 GiB"`, `"10 GB"` or as a number of bytes.

@@ -161,7 +161,11 @@ fn what_cannot_be_is_refused_with_its_place() {
     };
     refused("seq_len = 16", "seq_len = 64", &["longer than the model's 32 positions", "recipe.toml:15"]);
     refused("[train]", "[ops]\nrope = \"plain\"\n[train]", &["ops.rope", "does not have that operator"]);
-    refused("[train]", "[checkpoint]\nlevel = 1\n[train]", &["SwiGLU operator, which GPT-2 does not have"]);
+    refused(
+        "[train]",
+        "[checkpoint]\nlevel = 1\n[train]",
+        &["SwiGLU operator, which this network does not have"],
+    );
     refused("[train]", "[precision]\nautocast = true\n[train]", &["autocast has no effect"]);
     refused("vocab_size = 300\nhidden_size = 32", "preset = \"gpt2-larg\"", &["gpt2-large"]);
     refused("corpus = \"generated\"", "corpus = \"random\"", &["no meaning with corpus = \"random\""]);

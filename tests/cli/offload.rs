@@ -157,8 +157,8 @@ fn what_has_no_effect_is_refused() {
     let grid = RECIPE.find("[grid]").expect("a grid");
     let with = |section: &str| format!("{}[offload]\n{section}\n", &RECIPE[..grid]);
     for (section, reason) in [
-        ("strategy = \"function\"\nbuffers = 2", "has no effect"),
-        ("strategy = \"overlap\"\nbuffers = 5", "is not from 1 to 4"),
+        ("strategy = \"function\"\nbuffers = 2", "`buffers` goes with offload.strategy"),
+        ("strategy = \"overlap\"\nbuffers = 5", "must be at most 4, not 5"),
         ("strategy = \"overlapped\"", "overlap"),
         ("strategy = \"overlap\"\nbufers = 3", "buffers"),
         ("activations = \"host\"", "keep more than their input"),

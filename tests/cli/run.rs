@@ -177,12 +177,12 @@ steps = 2
 
 #[test]
 fn out_of_memory_is_a_row_and_the_others_run() {
-    let limited = TINY.replace("steps = 3", "steps = 3\nmemory_limit = \"190 KiB\"");
+    let limited = TINY.replace("steps = 3", "steps = 3\nmemory_limit = \"200 KiB\"");
     let place = Place::new(&limited);
     place.runner(&["run", "recipe.toml"]).exits(42).says(&[
         "1 out of memory",
         "oom",
-        "would have passed the limit of 194560 bytes",
+        "would have passed the limit of 204800 bytes",
     ]);
     assert_eq!((place.count("ok"), place.count("oom")), (3, 1));
     place.runner(&["run", "recipe.toml"]).exits(42).says(&["0 measured"]);

@@ -2,6 +2,7 @@
 //! slot is refilled too early.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use runner::device::DeviceId;
 use runner::model::Network;
@@ -12,7 +13,7 @@ use runner::ops::dense::Arithmetic;
 use runner::ops::{Checkpoint, Ops};
 use runner::optim::OptimizerConfig;
 use runner::params::table::Tuning;
-use runner::residence::{Offload, Placement, Residence, Strategy};
+use runner::residence::{Offload, Overlap, Placement, Residence, Strategy};
 use runner::train::RefillsEarly;
 use runner::words::Compute;
 
@@ -42,7 +43,7 @@ fn order_of_slots() {
             let parts = (network.parameters().clone(), network.offloaded().cloned());
             let residence = Residence::new(network, parts, &OptimizerConfig::default(), placement, false);
             if early {
-                residence.follow(&RefillsEarly);
+                residence.follow(Arc::new(RefillsEarly));
             }
             let network = residence.network();
             let ids: Vec<u32> = (0..32).collect();
@@ -56,11 +57,11 @@ fn order_of_slots() {
                 if difference.is_nan() { f64::NAN } else { most.max(difference) }
             })
         };
-        for strategy in Strategy::ALL {
+        for strategy in Strategy::all() {
             let difference = largest(&logits(Offload::of(strategy), false));
             checks.below(&format!("logits with offload {}", strategy.into_str()), difference, 1e-5);
         }
-        let wrong = largest(&logits(Offload { buffers: 2, ..Offload::of(Strategy::Overlap) }, true));
+        let wrong = largest(&logits(Offload::of(Strategy::Overlap(Overlap { buffers: 2 })), true));
         let noticed = wrong.is_nan() || wrong > 1e-3;
         checks.verdict("a slot refilled too early is noticed", noticed, &format!("{wrong:.2e}"));
     });

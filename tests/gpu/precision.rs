@@ -138,7 +138,8 @@ fn nothing_waits() {
     on_gpu(|gpu, checks| {
         let device = DEVICE.burn();
         let a = Tensor::<2>::ones([8192, 8192], (&device, DType::BF16));
-        let mut scaler = GradScaler::new(ScalerConfig::Dynamic(DynamicGradScaler::default()), &device);
+        let mut scaler =
+            GradScaler::new(ScalerConfig::Dynamic(DynamicGradScaler::SECTION.defaults()), &device);
         let config = OptimizerConfig::AdamW(AdamW::default());
         let (mut optimizer, mut module) = (Optimizer::new(&config, None), module(1 << 16));
         let multiply = || {

@@ -6,36 +6,19 @@
 //! each sample once; a draw takes its samples from the end of their bucket, whatever the size of the data
 //! set.
 
+use super::{Epoch, Method, Rows, SamplingPlan};
+use crate::words::section::section;
+use crate::words::values::COUNT_OR_ZERO;
+use crate::words::{Key, Section};
 use rand::Rng;
-use serde::{Deserialize, Serialize};
 
-use super::{Epoch, Method, Plan, Rows};
-use crate::words::key::{COUNT_OR_ZERO, DefaultValue, Key, Section};
-use crate::words::values;
-
-/// `sampler = "balanced"`
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Balanced {
-    /// Tokens by which the samples of a batch may differ.
-    #[serde(deserialize_with = "values::count_or_zero")]
-    pub k: usize,
-}
-
-impl Balanced {
-    pub const SECTION: Section = Section::of(
-        "data",
-        "sampler",
-        &["balanced"],
-        "As standard, of samples whose lengths differ by at most `k`.",
-        &[Key::method(
-            "k",
-            COUNT_OR_ZERO,
-            DefaultValue::Required,
-            "Tokens by which the samples of a batch may differ; 8 is a good start.",
-        )
-        .reads(&[("", "k = {}")])],
-    );
+section! {
+    /// As standard, of samples whose lengths differ by at most `k`.
+    #[derive(Copy, Eq)]
+    pub struct Balanced: Section::of("data", "sampler", &["balanced"]) => {
+        /// Tokens by which the samples of a batch may differ; 8 is a good start.
+        pub k: usize = Key::method(COUNT_OR_ZERO).reads(&[("", "k = {}")]),
+    }
 }
 
 impl Method for Balanced {
@@ -47,7 +30,7 @@ impl Method for Balanced {
         true
     }
 
-    fn epoch(&self, plan: &Plan, epoch: u64) -> Box<dyn Epoch> {
+    fn epoch(&self, plan: &SamplingPlan, epoch: u64) -> Box<dyn Epoch> {
         let lengths = plan.lengths.iter().copied();
         let (k, drop_last) = (self.k, plan.config.drop_last);
         let mut epoch = BalancedBatchSampler::new(lengths, plan.batch_size, k, drop_last, plan.rng(epoch));
@@ -57,7 +40,7 @@ impl Method for Balanced {
         Box::new(epoch)
     }
 
-    fn largest(&self, plan: &Plan) -> Vec<u32> {
+    fn largest(&self, plan: &SamplingPlan) -> Vec<u32> {
         let sorted = plan.by_length();
         let length = |i: u32| plan.lengths[i as usize] as usize;
         // The samples that are at most k shorter than the first.

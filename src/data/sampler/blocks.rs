@@ -2,24 +2,14 @@
 
 use std::iter::from_fn;
 
-use serde::{Deserialize, Serialize};
-
-use super::{Epoch, Method, Plan, Rows, shuffled};
+use super::{Epoch, Method, Rows, SamplingPlan, shuffled};
 use crate::words::Section;
+use crate::words::section::section;
 
-/// `sampler = "blocks"`
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Blocks {}
-
-impl Blocks {
-    pub const SECTION: Section = Section::of(
-        "data",
-        "sampler",
-        &["blocks"],
-        "No samples: all text joined and cut into blocks of `train.seq_len` tokens.",
-        &[],
-    );
+section! {
+    /// No samples: all text joined and cut into blocks of `train.seq_len` tokens.
+    #[derive(Copy, Eq)]
+    pub struct Blocks: Section::of("data", "sampler", &["blocks"]) => {}
 }
 
 impl Method for Blocks {
@@ -33,13 +23,13 @@ impl Method for Blocks {
 
     /// All epochs as one without end: a batch at the end of an epoch is filled up from the next, so that all
     /// batches are of equal size.
-    fn epoch(&self, plan: &Plan, epoch: u64) -> Box<dyn Epoch> {
+    fn epoch(&self, plan: &SamplingPlan, epoch: u64) -> Box<dyn Epoch> {
         let (plan, batch_size) = (plan.clone(), plan.batch_size);
         let mut blocks = (epoch..).flat_map(move |epoch| shuffled(plan.lengths.len(), &mut plan.rng(epoch)));
         Box::new(from_fn(move || Some(blocks.by_ref().take(batch_size).collect())))
     }
 
-    fn largest(&self, plan: &Plan) -> Vec<u32> {
+    fn largest(&self, plan: &SamplingPlan) -> Vec<u32> {
         (0..plan.lengths.len() as u32).cycle().take(plan.batch_size).collect()
     }
 }
@@ -54,7 +44,7 @@ mod tests {
     /// Of ten blocks, from `start` on.
     fn draws(batch_size: usize, seed: u64, start: Position) -> impl Iterator<Item = Vec<u32>> {
         let config = SamplerConfig::of(Sampler::Blocks(Blocks {}));
-        let plan = Plan { config, lengths: Arc::new(vec![4; 10]), batch_size, max_length: 4, seed };
+        let plan = SamplingPlan { config, lengths: Arc::new(vec![4; 10]), batch_size, max_length: 4, seed };
         Draws::new(plan, start).map(|draw| draw.samples)
     }
 

@@ -59,10 +59,10 @@ pub trait Method {
     }
 
     /// The batches of an epoch in their order.
-    fn epoch(&self, plan: &Plan, epoch: u64) -> Box<dyn Epoch>;
+    fn epoch(&self, plan: &SamplingPlan, epoch: u64) -> Box<dyn Epoch>;
 
     /// The largest batch that an epoch may have.
-    fn largest(&self, plan: &Plan) -> Vec<u32> {
+    fn largest(&self, plan: &SamplingPlan) -> Vec<u32> {
         let mut longest = plan.by_length();
         longest.truncate(plan.batch_size);
         longest
@@ -109,7 +109,7 @@ pub struct Draw {
 
 /// What decides the batches.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct SamplingPlan {
     pub config: SamplerConfig,
     /// Of every sample, in tokens.
     pub lengths: Arc<Vec<u32>>,
@@ -126,7 +126,7 @@ fn shuffled(count: usize, rng: &mut impl Rng) -> Vec<u32> {
     order
 }
 
-impl Plan {
+impl SamplingPlan {
     fn rng(&self, epoch: u64) -> ChaCha8Rng {
         let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
         rng.set_stream(epoch);
@@ -180,7 +180,7 @@ impl Plan {
 
 /// Batches without end, epoch after epoch.
 pub struct Draws {
-    plan: Plan,
+    plan: SamplingPlan,
     /// Of the draw that is next.
     position: Position,
     epoch: Box<dyn Epoch>,
@@ -191,7 +191,7 @@ pub struct Draws {
 
 impl Draws {
     /// From `start` on, the same ones that an uninterrupted run would see.
-    pub fn new(plan: Plan, start: Position) -> Self {
+    pub fn new(plan: SamplingPlan, start: Position) -> Self {
         let epoch = plan.epoch(start.epoch);
         let position = Position { epoch: start.epoch, index: 0 };
         let mut draws = Self { plan, position, epoch, upcoming: None, dropped: 0 };
@@ -200,11 +200,6 @@ impl Draws {
             draws.next();
         }
         draws
-    }
-
-    /// Where the next draw is; [`Draws::new`] resumes from it.
-    pub fn position(&self) -> Position {
-        self.position
     }
 
     fn begin(&mut self, epoch: u64) {

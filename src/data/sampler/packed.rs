@@ -5,14 +5,21 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Epoch, Method, Plan, Rows, shuffled};
-use crate::words::key::{DefaultValue, Key, Section, Values};
+use super::{Epoch, Method, Rows, SamplingPlan, shuffled};
+use crate::words::key::DefaultValue::Word;
+use crate::words::section::section;
+use crate::words::values::Values;
+use crate::words::{Key, Section};
 
-/// `sampler = "packed"`
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Packed {
-    pub last_sample: LastSample,
+section! {
+    /// Random samples joined into one sequence of `train.batch_size` x `train.seq_len` tokens.
+    #[derive(Copy, Default, Eq)]
+    pub struct Packed: Section::of("data", "sampler", &["packed"]) => {
+        /// What becomes of a sample that does not fit whole into a sequence.
+        pub last_sample: LastSample = Key::method(Values::Words(&["cut", "drop"]))
+            .default(Word("cut"))
+            .reads(&[("cut", "last sample cut"), ("drop", "last sample dropped")]),
+    }
 }
 
 /// What becomes of a sample that does not fit whole into a packed sequence.
@@ -22,22 +29,6 @@ pub enum LastSample {
     #[default]
     Cut,
     Drop,
-}
-
-impl Packed {
-    pub const SECTION: Section = Section::of(
-        "data",
-        "sampler",
-        &["packed"],
-        "Random samples joined into one sequence of `train.batch_size` x `train.seq_len` tokens.",
-        &[Key::method(
-            "last_sample",
-            Values::Words(&["cut", "drop"]),
-            DefaultValue::Word("cut"),
-            "What becomes of a sample that does not fit whole into a sequence.",
-        )
-        .reads(&[("cut", "last sample cut"), ("drop", "last sample dropped")])],
-    );
 }
 
 impl Method for Packed {
@@ -50,7 +41,7 @@ impl Method for Packed {
     }
 
     /// Without the incomplete last sequence where `drop_last`.
-    fn epoch(&self, plan: &Plan, epoch: u64) -> Box<dyn Epoch> {
+    fn epoch(&self, plan: &SamplingPlan, epoch: u64) -> Box<dyn Epoch> {
         Box::new(Sequences {
             lengths: plan.lengths.clone(),
             order: shuffled(plan.lengths.len(), &mut plan.rng(epoch)),
@@ -62,7 +53,7 @@ impl Method for Packed {
         })
     }
 
-    fn largest(&self, plan: &Plan) -> Vec<u32> {
+    fn largest(&self, plan: &SamplingPlan) -> Vec<u32> {
         let capacity = plan.batch_size * plan.max_length;
         let mut used = 0;
         let fits = |i: &u32| {

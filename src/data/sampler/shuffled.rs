@@ -1,39 +1,20 @@
 //! [`Padded`] and [`Standard`]: batches of random samples, which differ only in how far
 //! [`collate`](crate::data::collate) fills them up.
 
-use serde::{Deserialize, Serialize};
-
-use super::{Epoch, Method, Plan, Rows, shuffled};
+use super::{Epoch, Method, Rows, SamplingPlan, shuffled};
 use crate::words::Section;
+use crate::words::section::section;
 
-/// `sampler = "padded"`
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Padded {}
-
-/// `sampler = "standard"`
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Standard {}
-
-impl Padded {
-    pub const SECTION: Section = Section::of(
-        "data",
-        "sampler",
-        &["padded"],
-        "Random samples, each filled up to `train.seq_len`.",
-        &[],
-    );
+section! {
+    /// Random samples, each filled up to `train.seq_len`.
+    #[derive(Copy, Eq)]
+    pub struct Padded: Section::of("data", "sampler", &["padded"]) => {}
 }
 
-impl Standard {
-    pub const SECTION: Section = Section::of(
-        "data",
-        "sampler",
-        &["standard"],
-        "Random samples, each filled up to the longest of its batch.",
-        &[],
-    );
+section! {
+    /// Random samples, each filled up to the longest of its batch.
+    #[derive(Copy, Eq)]
+    pub struct Standard: Section::of("data", "sampler", &["standard"]) => {}
 }
 
 impl Method for Padded {
@@ -41,7 +22,7 @@ impl Method for Padded {
         Rows::Full
     }
 
-    fn epoch(&self, plan: &Plan, epoch: u64) -> Box<dyn Epoch> {
+    fn epoch(&self, plan: &SamplingPlan, epoch: u64) -> Box<dyn Epoch> {
         Box::new(Batches::of(plan, epoch))
     }
 }
@@ -51,14 +32,14 @@ impl Method for Standard {
         Rows::Longest
     }
 
-    fn epoch(&self, plan: &Plan, epoch: u64) -> Box<dyn Epoch> {
+    fn epoch(&self, plan: &SamplingPlan, epoch: u64) -> Box<dyn Epoch> {
         Box::new(Batches::of(plan, epoch))
     }
 }
 
 impl Batches {
     /// Without the incomplete last batch where `drop_last`.
-    fn of(plan: &Plan, epoch: u64) -> Self {
+    fn of(plan: &SamplingPlan, epoch: u64) -> Self {
         let (samples, batch_size) = (plan.lengths.len(), plan.batch_size);
         let mut order = shuffled(samples, &mut plan.rng(epoch));
         let dropped = if plan.config.drop_last { samples % batch_size } else { 0 };

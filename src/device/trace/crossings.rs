@@ -16,38 +16,36 @@ pub enum Mark {
 }
 
 impl Mark {
-    const ALL: [Self; 5] = [
-        Self::End(Phase::Forward),
-        Self::End(Phase::Backward),
-        Self::End(Phase::Optimizer),
-        Self::TurnBegins,
-        Self::TurnEnds,
+    /// With their names, as in [`Activity::name`].
+    const ALL: [(Self, &'static str); 5] = [
+        (Self::End(Phase::Forward), "end of forward"),
+        (Self::End(Phase::Backward), "end of backward"),
+        (Self::End(Phase::Optimizer), "end of optimizer"),
+        (Self::TurnBegins, "a block begins"),
+        (Self::TurnEnds, "a block ends"),
     ];
 
-    /// As [`Activity::name`].
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::End(Phase::Forward) => "end of forward",
-            Self::End(Phase::Backward) => "end of backward",
-            Self::End(Phase::Optimizer) => "end of optimizer",
-            Self::TurnBegins => "a block begins",
-            Self::TurnEnds => "a block ends",
-        }
+    fn place(self) -> usize {
+        Self::ALL.iter().position(|(mark, _)| *mark == self).expect("all are listed")
     }
 
-    /// The byte that a device writes for this mark.
+    pub fn name(self) -> &'static str {
+        Self::ALL[self.place()].1
+    }
+
+    /// The byte that a device writes for this mark: from 1 on.
     pub fn code(self) -> u8 {
-        Self::ALL.iter().zip(1..).find(|(mark, _)| **mark == self).map_or(0, |(_, code)| code)
+        self.place() as u8 + 1
     }
 
     pub fn of_code(code: u32) -> Option<Self> {
-        Self::ALL.get(usize::try_from(code).ok()?.checked_sub(1)?).copied()
+        Self::ALL.get(usize::try_from(code).ok()?.checked_sub(1)?).map(|(mark, _)| *mark)
     }
 
     /// The mark that an activity stands for.
     pub fn of(activity: &Activity) -> Option<Self> {
         let name = (activity.kind == ActivityKind::Mark).then_some(activity.name.as_str())?;
-        Self::ALL.into_iter().find(|mark| mark.name() == name)
+        Self::ALL.into_iter().find(|(_, other)| *other == name).map(|(mark, _)| mark)
     }
 }
 
@@ -125,7 +123,7 @@ mod tests {
 
     #[test]
     fn codes_and_names_tell_marks_apart() {
-        for mark in Mark::ALL {
+        for (mark, _) in Mark::ALL {
             assert_eq!(Mark::of_code(mark.code().into()), Some(mark));
             assert_eq!(Mark::of(&self::mark(mark, 5)), Some(mark));
         }

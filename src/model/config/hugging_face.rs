@@ -1,45 +1,45 @@
 //! Dimensions from a Hugging Face `config.json`: keys are read as transformers reads them, and a
 //! key that would change what the model computes is refused.
 //!
-//! Dropout rates are read by no one: the runner trains without dropout.
+//! Dropout rates are ignored: the runner trains without dropout.
 
 use std::path::Path;
 
 use burn::tensor::DType;
 use serde_json::{Map, Value, json};
 
-use super::section::{complete, present};
-use super::{ConfigError, Dimension};
+use super::section::{Dimension, complete, keys_of, present};
 use crate::model::Model;
 use crate::model::families::Family;
 use crate::params::save::{MARK, RUNNER};
+use crate::words::Key;
 
 /// The model that a folder of weights holds.
 ///
 /// # Errors
 /// A missing or damaged file, a missing key, or a key whose value is not supported, named.
-pub fn from_hugging_face(folder: &Path) -> Result<Model, ConfigError> {
+pub fn from_hugging_face(folder: &Path) -> Result<Model, String> {
     let file = ConfigFile::read(folder)?;
     let kind = file.kind();
     if !Model::LANGUAGE.contains(&kind) {
         let path = folder.join("config.json");
         let supported = Model::LANGUAGE.join(", ");
-        return Err(ConfigError::new(format!(
+        return Err(format!(
             "{}: model_type {kind} is not supported; supported are {supported}",
             path.display()
-        )));
+        ));
     }
     // A folder may be called `random`, which as weights means others.
     let section = json!({ kind: { "weights": Path::new(".").join(folder) } });
-    serde_json::from_value(section).map_err(|e| ConfigError::new(e.to_string()))
+    serde_json::from_value(section).map_err(|e| e.to_string())
 }
 
 /// The `config.json` of a model whose weights are stored in this type. `end`: the token that ends a text.
 pub fn to_hugging_face<F: Family>(config: &F::Config, stored: DType, end: Option<u32>) -> Value {
     let config_keys = present(config);
-    let dimensions = F::DIMENSIONS.iter().filter(|dimension| !dimension.in_file.is_empty());
-    let mut file: Map<String, Value> = dimensions
-        .filter_map(|dimension| Some((dimension.in_file.into(), config_keys.get(dimension.key)?.clone())))
+    let in_file = keys_of::<F>().filter(|(_, in_file)| !in_file.is_empty());
+    let mut file: Map<String, Value> = in_file
+        .filter_map(|(key, in_file)| Some((in_file.into(), config_keys.get(key.name)?.clone())))
         .collect();
     F::write(config, &mut file);
     let stored = match stored {
@@ -63,16 +63,16 @@ pub struct ConfigFile(Map<String, Value>);
 impl ConfigFile {
     /// # Errors
     /// When the folder has none, or one that is damaged.
-    pub fn read(folder: &Path) -> Result<Self, ConfigError> {
+    pub fn read(folder: &Path) -> Result<Self, String> {
         let path = folder.join("config.json");
         let text = std::fs::read_to_string(&path).map_err(|e| {
-            ConfigError::new(format!(
-                "cannot read {}: {e}; name a folder that holds config.json and *.safetensors",
-                path.display()
-            ))
+            let hint = match folder.join("adapter_config.json").exists() {
+                true => "the folder holds an adapter without its model: name the model's own folder",
+                false => "name a folder that holds config.json and *.safetensors",
+            };
+            format!("cannot read {}: {e}; {hint}", path.display())
         })?;
-        Self::parse(&text)
-            .map_err(|e| ConfigError::new(format!("{} is not a JSON object: {e}", path.display())))
+        Self::parse(&text).map_err(|e| format!("{} is not a JSON object: {e}", path.display()))
     }
 
     /// # Errors
@@ -89,35 +89,31 @@ impl ConfigFile {
     ///
     /// # Errors
     /// When it is of another family, or its dimensions cannot be used.
-    pub fn model<F: Family>(&self, folder: &Path) -> Result<F::Config, ConfigError> {
+    pub fn model<F: Family>(&self, folder: &Path) -> Result<F::Config, String> {
         let kind = self.kind();
         if kind != F::KIND {
-            return Err(ConfigError::new(format!(
-                "{} holds a {kind} model; write kind = \"{kind}\"",
-                folder.display()
-            )));
+            return Err(format!("{} holds a {kind} model; write kind = \"{kind}\"", folder.display()));
         }
-        let missing = |missing: Vec<&Dimension>| format!("the key `{}` is missing", missing[0].in_file);
+        let missing = |missing: Vec<Dimension>| format!("the key `{}` is missing", missing[0].1);
         self.written::<F>()
             .and_then(|written| complete::<F>(written, missing))
-            .map_err(|e| ConfigError::new(format!("{}: {e}", folder.join("config.json").display())))
+            .map_err(|e| format!("{}: {e}", folder.join("config.json").display()))
     }
 
     /// The dimensions that are written in the file.
     ///
     /// # Errors
     /// A key whose value is not supported.
-    pub fn written<F: Family>(&self) -> Result<Map<String, Value>, ConfigError> {
+    pub fn written<F: Family>(&self) -> Result<Map<String, Value>, String> {
         self.only("quantization_config", Value::Null)?;
         let mut written = Map::new();
-        for Dimension { key, in_file, .. } in F::DIMENSIONS {
+        for (Key { name: key, values, .. }, in_file) in keys_of::<F>() {
             let Some(value) = self.get(in_file) else { continue };
+            let read = values.check(value).and_then(|()| serde_json::from_value(json!({ *key: value })));
             let keys: F::Keys =
-                serde_json::from_value(json!({ *key: value })).map_err(|e: serde_json::Error| {
-                    match e.to_string().split_once(", expected ") {
-                        Some((_, expected)) => wrong_type(in_file, value, expected),
-                        None => ConfigError::new(format!("{in_file} {e}")),
-                    }
+                read.map_err(|e: serde_json::Error| match e.to_string().split_once(", expected ") {
+                    Some((_, expected)) => wrong_type(in_file, value, expected),
+                    None => format!("{in_file} {e}"),
                 })?;
             written.extend(present(&keys));
         }
@@ -137,7 +133,7 @@ impl ConfigFile {
 
     /// `rope_theta` stands at the top level in older files and under `rope_parameters` in newer
     /// ones; `rope_scaling` is the older name of that table.
-    pub fn rope_theta(&self) -> Result<Option<f64>, ConfigError> {
+    pub fn rope_theta(&self) -> Result<Option<f64>, String> {
         let mut theta = number(&self.0, "rope_theta")?;
         for name in ["rope_scaling", "rope_parameters"] {
             let table = match self.0.get(name) {
@@ -153,9 +149,9 @@ impl ConfigFile {
                     "rope_theta" => {
                         let inner = number(table, key)?;
                         if theta.is_some() && inner.is_some() && theta != inner {
-                            return Err(ConfigError::new(format!(
+                            return Err(format!(
                                 "{name}.rope_theta and rope_theta differ; remove the wrong one"
-                            )));
+                            ));
                         }
                         theta = inner.or(theta);
                     }
@@ -164,9 +160,7 @@ impl ConfigFile {
                     }
                     // Parameters of other rope types, or one table for each type of layer.
                     _ => {
-                        return Err(ConfigError::new(format!(
-                            "{name}.{key} is not supported; only rope_type \"default\" is"
-                        )));
+                        return Err(format!("{name}.{key} is not supported; only rope_type \"default\" is"));
                     }
                 }
             }
@@ -178,24 +172,24 @@ impl ConfigFile {
     ///
     /// # Errors
     /// When it has another.
-    pub fn only(&self, key: &str, supported: Value) -> Result<(), ConfigError> {
+    pub fn only(&self, key: &str, supported: Value) -> Result<(), String> {
         self.0.get(key).map_or(Ok(()), |value| Self::refuse_unless(key, value, &supported))
     }
 
     /// # Errors
     /// When the value of the key is neither null nor `supported`.
-    pub fn refuse_unless(key: &str, value: &Value, supported: &Value) -> Result<(), ConfigError> {
+    pub fn refuse_unless(key: &str, value: &Value, supported: &Value) -> Result<(), String> {
         let same_number = value.is_number() && value.as_f64() == supported.as_f64();
         if value.is_null() || value == supported || same_number {
             return Ok(());
         }
         let supported = if supported.is_null() { "its absence".into() } else { supported.to_string() };
-        Err(ConfigError::new(format!("{key} = {value} is not supported; only {supported} is")))
+        Err(format!("{key} = {value} is not supported; only {supported} is"))
     }
 }
 
 /// A finite number above zero.
-fn number(table: &Map<String, Value>, key: &str) -> Result<Option<f64>, ConfigError> {
+fn number(table: &Map<String, Value>, key: &str) -> Result<Option<f64>, String> {
     match table.get(key) {
         None | Some(Value::Null) => Ok(None),
         Some(value) => match value.as_f64() {
@@ -205,6 +199,6 @@ fn number(table: &Map<String, Value>, key: &str) -> Result<Option<f64>, ConfigEr
     }
 }
 
-fn wrong_type(key: &str, value: &Value, expected: &str) -> ConfigError {
-    ConfigError::new(format!("{key} must be {expected}, not {value}"))
+fn wrong_type(key: &str, value: &Value, expected: &str) -> String {
+    format!("{key} must be {expected}, not {value}")
 }

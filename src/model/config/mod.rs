@@ -8,101 +8,43 @@ mod section;
 mod tests;
 
 pub use hugging_face::{ConfigFile, from_hugging_face, to_hugging_face};
-pub use section::{LanguageModel, SECTION, size, tied};
+pub use section::{LanguageModel, SECTION, method, size, tied};
 
-use serde::{Deserialize, Deserializer};
-
-use crate::words::values;
-
-/// Why a model's dimensions could not be resolved: a file, a key and what to change.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct ConfigError(String);
-
-impl ConfigError {
-    pub fn new(message: impl Into<String>) -> Self {
-        Self(message.into())
-    }
-}
-
-/// A key of `[model]` that gives a dimension.
-#[derive(Clone, Copy, Debug)]
-pub struct Dimension {
-    pub key: &'static str,
-    /// Its name in `config.json`; empty where it is not there.
-    pub in_file: &'static str,
-    /// Whether it must be written, or a preset named.
-    pub required: bool,
-}
-
-/// Declares a family's dimensions once, each with how it is read and its name in `config.json`: the resolved
+/// Declares a family's dimensions once, each as a key of the recipe and with its name in `config.json` (empty where it is not there): the resolved
 /// ones, and the keys as written, each absent or present.
 macro_rules! dimensions {
     ($(#[$about:meta])* $config:ident, $keys:ident {
-        $( $(#[$doc:meta])* $need:ident $key:ident: $type:ty = $read:literal, $in_file:literal; )*
+        $( $(#[$($doc:tt)*])* $key:ident: $type:ty = $is:expr, $in_file:literal; )*
     }) => {
         $(#[$about])*
         #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
-        pub struct $config { $( $(#[$doc])* pub $key: $type, )* }
+        pub struct $config { $( $(#[$($doc)*])* pub $key: $type, )* }
 
         /// The keys of `[model]` as written; the first two are those of every language model.
         #[derive(Clone, Debug, Default, serde::Serialize, serde::Deserialize)]
-        #[serde(deny_unknown_fields, default)]
+        #[serde(deny_unknown_fields)]
         pub struct $keys {
             pub preset: Option<String>,
             pub weights: Option<$crate::params::WeightsFrom>,
-            $( #[serde(deserialize_with = $read)] pub $key: Option<$type>, )*
+            $( pub $key: Option<$type>, )*
         }
 
         impl $keys {
-            const DIMENSIONS: &'static [$crate::model::config::Dimension] = &[$(
-                $crate::model::config::Dimension {
-                    key: stringify!($key),
-                    in_file: $in_file,
-                    required: $crate::model::config::$need,
-                },
+            const KEYS: &'static [$crate::words::Key] = &[$(
+                $is.named(stringify!($key), $crate::words::section::first_paragraph!([] $(#[$($doc)*])*)),
             )*];
+            const IN_FILE: &'static [&'static str] = &[$( $in_file, )*];
         }
-
-        use $crate::model::config::read;
     };
 }
 pub(crate) use dimensions;
 
-/// What [`dimensions!`] says of a key.
-#[expect(non_upper_case_globals, reason = "words of the declaration")]
-pub const required: bool = true;
-#[expect(non_upper_case_globals, reason = "words of the declaration")]
-pub const optional: bool = false;
-
-/// How dimensions are read where they are written.
-pub mod read {
-    use super::{Deserialize, Deserializer, values};
-
-    pub fn count<'de, D: Deserializer<'de>>(d: D) -> Result<Option<usize>, D::Error> {
-        values::count(d).map(Some)
-    }
-
-    pub fn layers<'de, D: Deserializer<'de>>(d: D) -> Result<Option<usize>, D::Error> {
-        values::layers(d).map(Some)
-    }
-
-    pub fn positive<'de, D: Deserializer<'de>>(d: D) -> Result<Option<f64>, D::Error> {
-        values::positive(d).map(Some)
-    }
-
-    /// A value without a rule of its own.
-    pub fn any<'de, T: Deserialize<'de>, D: Deserializer<'de>>(d: D) -> Result<Option<T>, D::Error> {
-        T::deserialize(d).map(Some)
-    }
-}
-
 /// Elements per attention head, where they are not written.
-pub fn head_dim(hidden_size: usize, heads: usize) -> Result<usize, ConfigError> {
+pub fn head_dim(hidden_size: usize, heads: usize) -> Result<usize, String> {
     if !hidden_size.is_multiple_of(heads) {
-        return Err(ConfigError::new(format!(
+        return Err(format!(
             "hidden_size {hidden_size} is not a multiple of num_attention_heads {heads}; change one of them"
-        )));
+        ));
     }
     Ok(hidden_size / heads)
 }

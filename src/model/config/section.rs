@@ -1,6 +1,6 @@
 //! [`LanguageModel`]: the recipe's `[model]` section of a language model.
 //!
-//! Dimensions come from a preset, from keys written beside it (which override the preset's), or
+//! Dimensions come from a preset, from keys that are also written (which override the preset's), or
 //! from the `config.json` of a folder of weights, which no written key may contradict.
 
 use burn::tensor::DType;
@@ -8,19 +8,19 @@ use serde::de::{Deserializer, Error};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{ConfigError, ConfigFile, Dimension};
+use super::ConfigFile;
 use crate::device::DeviceId;
 use crate::model::families::Family;
-use crate::model::language::{Computation, Decoder, Shape};
+use crate::model::language::{Computation, Decoder, DecoderSizes};
 use crate::model::{Kind, Model, Operators};
 use crate::ops::cost::Setting;
 use crate::params::WeightsFrom;
 use crate::params::source::Source;
 use crate::params::table::{Group, Table, Tuning};
-use crate::params::weights::WeightsError;
 use crate::residence::Placement;
-use crate::words::key::{DefaultValue, Key, Section, Values};
-use crate::words::nearest;
+use crate::words::key::DefaultValue;
+use crate::words::values::Values;
+use crate::words::{Key, Section, nearest};
 
 /// `[model] kind = "qwen2" | "llama" | "gpt2"`, resolved. It serialises as all of its dimensions,
 /// and deserialises from those as well as from what a user types.
@@ -34,44 +34,38 @@ pub struct LanguageModel<F: Family> {
 }
 
 /// The keys that every language model has.
-pub const SECTION: Section = Section::of(
-    "model",
-    "kind",
-    Model::LANGUAGE,
+pub const SECTION: Section = Section::of("model", "kind", Model::LANGUAGE).with(
     "A language model: a published one by its `preset`, one in a folder, or of the sizes that are written.",
     &[
-        Key::size(
-            "preset",
-            Values::Text,
-            DefaultValue::Nothing,
-            "A published model: its sizes, which others may override.",
-        )
-        .without("no preset"),
-        Key::method(
-            "weights",
-            Values::Path(&["random"]),
-            DefaultValue::Word("random"),
-            "Drawn from the seed, or a Hugging Face folder, whose config.json then gives the sizes.",
-        )
-        .reads(&[("", "{} weights")]),
+        Key::size(Values::Text)
+            .named("preset", "A published model: its sizes, which others may override.")
+            .default(DefaultValue::Nothing)
+            .without("no preset"),
+        Key::method(Values::Path(&["random"]))
+            .named(
+                "weights",
+                "Drawn from the seed, or a Hugging Face folder, whose config.json then gives the sizes.",
+            )
+            .default(DefaultValue::Word("random"))
+            .reads(&[("", "{} weights")]),
     ],
 );
 
 /// A size of a language model, which a preset decides where it is not written.
-pub const fn size(name: &'static str, values: Values, default: DefaultValue, doc: &'static str) -> Key {
-    Key::size(name, values, default, doc).follows(&["model.preset"])
+pub const fn size(values: Values) -> Key {
+    Key::size(values).follows(&["model.preset"])
+}
+
+/// The same of a way of computing.
+pub const fn method(values: Values) -> Key {
+    Key::method(values).follows(&["model.preset"])
 }
 
 /// Whether the head is the embedding.
-pub const fn tied(default: DefaultValue) -> Key {
-    Key::method(
-        "tie_word_embeddings",
-        Values::Bool,
-        default,
-        "Whether the output projection is the embedding.",
-    )
-    .reads(&[("true", "tied embeddings"), ("", "untied embeddings")])
-    .follows(&["model.preset"])
+pub const fn tied(default: bool) -> Key {
+    Key::flag(default)
+        .reads(&[("true", "tied embeddings"), ("", "untied embeddings")])
+        .follows(&["model.preset"])
 }
 
 impl<F: Family> Kind for LanguageModel<F> {
@@ -85,7 +79,7 @@ impl<'de, F: Family> Deserialize<'de> for LanguageModel<F> {
 }
 
 impl<F: Family> LanguageModel<F> {
-    fn resolve(keys: &F::Keys) -> Result<Self, ConfigError> {
+    fn resolve(keys: &F::Keys) -> Result<Self, String> {
         let mut keys = present(keys);
         let mut text = |key: &str| match keys.remove(key) {
             Some(Value::String(text)) => Some(text),
@@ -99,7 +93,7 @@ impl<F: Family> LanguageModel<F> {
         written.extend(keys);
         let config = match &weights {
             WeightsFrom::Random => complete::<F>(written, |missing| {
-                let keys: Vec<&str> = missing.iter().map(|dimension| dimension.key).collect();
+                let keys: Vec<&str> = missing.iter().map(|(key, _)| key.name).collect();
                 let keys = keys.join(", ");
                 format!("model dimensions are missing: {keys}; write them or name a `preset`")
             })?,
@@ -113,10 +107,10 @@ impl<F: Family> LanguageModel<F> {
                     let actual = actual.get(key).unwrap_or(&Value::Null);
                     let source =
                         preset.as_ref().map_or(String::new(), |name| format!(" or the preset {name}"));
-                    return Err(ConfigError::new(format!(
+                    return Err(format!(
                         "{key} = {value} contradicts {}, where it is {actual}; remove the key{source}",
                         folder.join("config.json").display(),
-                    )));
+                    ));
                 }
                 config
             }
@@ -125,14 +119,14 @@ impl<F: Family> LanguageModel<F> {
     }
 
     /// Its sizes, with the number of its parameters: at most `u64::MAX`.
-    pub fn shape(&self) -> Shape {
+    pub fn shape(&self) -> DecoderSizes {
         let shape = F::outline(&self.config).shape;
         // Every block has the same.
         let table = Decoder::<F>::table(&self.config, 1, DType::F32, &Tuning::default());
         let block = table.elements(|entry| entry.group == Group::Block(0));
         let others = table.elements(|entry| entry.group != Group::Block(0));
         let all = block.saturating_mul(shape.layers as u128).saturating_add(others);
-        Shape { parameters: u64::try_from(all).unwrap_or(u64::MAX), ..shape }
+        DecoderSizes { parameters: u64::try_from(all).unwrap_or(u64::MAX), ..shape }
     }
 
     /// Its operators.
@@ -150,7 +144,7 @@ impl<F: Family> LanguageModel<F> {
     ///
     /// # Errors
     /// When its weights cannot be used.
-    pub fn source(&self, device: DeviceId, dtype: DType, tuning: &Tuning) -> Result<Source, WeightsError> {
+    pub fn source(&self, device: DeviceId, dtype: DType, tuning: &Tuning) -> Result<Source, String> {
         Source::open(&self.weights, &self.table(dtype, tuning), device, dtype, tuning)
     }
 
@@ -166,17 +160,26 @@ impl<F: Family> LanguageModel<F> {
     }
 }
 
+/// A key of `[model]`, and its name in `config.json`.
+pub(super) type Dimension = (&'static Key, &'static str);
+
+/// Those of a family.
+pub(super) fn keys_of<F: Family>() -> impl Iterator<Item = Dimension> {
+    F::SECTION.keys.iter().zip(F::IN_FILE.iter().copied())
+}
+
 /// The resolved dimensions of those that are written; `message`: what to say of required ones that are not.
 pub(super) fn complete<F: Family>(
     written: Map<String, Value>,
-    message: impl Fn(Vec<&Dimension>) -> String,
-) -> Result<F::Config, ConfigError> {
-    let missing = F::DIMENSIONS.iter().filter(|key| key.required && !written.contains_key(key.key));
-    let missing: Vec<&Dimension> = missing.collect();
+    message: impl Fn(Vec<Dimension>) -> String,
+) -> Result<F::Config, String> {
+    let missing: Vec<Dimension> = keys_of::<F>()
+        .filter(|(key, _)| key.default.is_required() && !written.contains_key(key.name))
+        .collect();
     if !missing.is_empty() {
-        return Err(ConfigError::new(message(missing)));
+        return Err(message(missing));
     }
-    let plain = |e: serde_json::Error| ConfigError::new(e.to_string());
+    let plain = |e: serde_json::Error| e.to_string();
     let mut keys: F::Keys = serde_json::from_value(Value::Object(written)).map_err(plain)?;
     F::complete(&mut keys)?;
     serde_json::from_value(Value::Object(present(&keys))).map_err(plain)
@@ -190,7 +193,7 @@ pub(super) fn present(keys: &impl Serialize) -> Map<String, Value> {
     }
 }
 
-fn preset_of<F: Family>(name: &str) -> Result<Map<String, Value>, ConfigError> {
+fn preset_of<F: Family>(name: &str) -> Result<Map<String, Value>, String> {
     if let Some((_, text)) = F::PRESETS.iter().find(|(preset, _)| *preset == name) {
         return ConfigFile::parse(text).expect("a preset is a JSON object").written::<F>();
     }
@@ -198,5 +201,5 @@ fn preset_of<F: Family>(name: &str) -> Result<Map<String, Value>, ConfigError> {
     let list = known.join(", ");
     let hint = nearest(name, &known).map_or(String::new(), |best| format!("did you mean \"{best}\"? "));
     let kind = F::KIND;
-    Err(ConfigError::new(format!("unknown preset \"{name}\" of kind {kind}; {hint}its presets are: {list}")))
+    Err(format!("unknown preset \"{name}\" of kind {kind}; {hint}its presets are: {list}"))
 }

@@ -8,9 +8,11 @@ use serde_json::{Map, Value, json};
 
 use super::Family;
 use crate::model::Operators;
-use crate::model::config::{ConfigError, ConfigFile, Dimension, dimensions, head_dim, size, tied};
+use crate::model::config::{ConfigFile, dimensions, head_dim, method, size, tied};
 use crate::model::language::parts::{DEVIATION, Linear, Norm, NormKind};
-use crate::model::language::{Block, Context, LayerCache, Outline, Positions, Shape, attend, batch_bytes};
+use crate::model::language::{
+    Block, Context, DecoderSizes, LayerCache, Outline, Positions, attend, batch_bytes,
+};
 use crate::ops::attention::{self, HeadSizes, attention_packed};
 use crate::ops::cost::{Cost, Setting};
 use crate::ops::dense::{self, WeightLayout};
@@ -18,26 +20,36 @@ use crate::ops::gelu;
 use crate::ops::residual::residual;
 use crate::ops::{cross_entropy, embedding, norm};
 use crate::params::source::Source;
-use crate::words::key::{COUNT, DefaultValue, Key, LAYERS, POSITIVE, Section, Values};
+use crate::words::Section;
+use crate::words::key::DefaultValue::{Depends, Number, Whole, Word};
+use crate::words::values::{COUNT, LAYERS, POSITIVE, Values};
 
 dimensions! {
     /// Dimensions of a GPT-2 decoder.
     Gpt2Config, Gpt2Keys {
+        /// Columns of the residual stream.
+        hidden_size: usize = size(COUNT), "n_embd";
+        /// Columns inside the MLP.
+        intermediate_size: usize = size(COUNT).default(Depends("4 x hidden_size")), "n_inner";
+        /// Transformer blocks.
+        num_hidden_layers: usize = size(LAYERS).called("layers"), "n_layer";
+        /// Heads.
+        num_attention_heads: usize = size(COUNT).called("heads"), "n_head";
         /// Rows of the token embedding.
-        required vocab_size: usize = "read::count", "vocab_size";
-        /// Width of the residual stream.
-        required hidden_size: usize = "read::count", "n_embd";
-        /// Width inside the MLP.
-        optional intermediate_size: usize = "read::count", "n_inner";
-        required num_hidden_layers: usize = "read::layers", "n_layer";
-        required num_attention_heads: usize = "read::count", "n_head";
-        /// Longest sequence, in tokens; rows of the position embedding.
-        optional max_position_embeddings: usize = "read::count", "n_positions";
+        vocab_size: usize =
+            size(COUNT).called("vocabulary").follows(&["model.preset", "data.vocab_size"]), "vocab_size";
+        /// Longest sequence, in tokens.
+        max_position_embeddings: usize =
+            size(COUNT).default(Whole(1024)).called("longest sequence"), "n_positions";
         /// Added to the variance before its root.
-        optional layer_norm_eps: f64 = "read::positive", "layer_norm_epsilon";
-        optional positions: LearnedOrSinusoidal = "read::any", "";
-        /// Whether the output projection is the token embedding.
-        optional tie_word_embeddings: bool = "read::any", "tie_word_embeddings";
+        layer_norm_eps: f64 = size(POSITIVE).default(Number(1e-5)), "layer_norm_epsilon";
+        /// Vectors that mark a token's position: parameters, or fixed sines and cosines.
+        positions: LearnedOrSinusoidal =
+            method(Values::Words(&["learned", "sinusoidal"]))
+                .default(Word("learned"))
+                .reads(&[("", "{} positions")]), "";
+        /// Whether the output projection is the embedding.
+        tie_word_embeddings: bool = tied(true), "tie_word_embeddings";
     }
 }
 
@@ -65,62 +77,29 @@ impl Family for Gpt2 {
         ("gpt2-xl", include_str!("presets/gpt2-xl.json")),
     ];
 
-    const SECTION: Section = Section::of(
-        "model",
-        "kind",
-        &["gpt2"],
+    const SECTION: Section = Section::of("model", "kind", &["gpt2"]).with(
         "LayerNorm, absolute positions, multi-head attention with biases and a GELU MLP.",
-        &[
-            size("hidden_size", COUNT, DefaultValue::Required, "Columns of the residual stream."),
-            size(
-                "intermediate_size",
-                COUNT,
-                DefaultValue::Depends("4 x hidden_size"),
-                "Columns inside the MLP.",
-            ),
-            size("num_hidden_layers", LAYERS, DefaultValue::Required, "Transformer blocks.").called("layers"),
-            size("num_attention_heads", COUNT, DefaultValue::Required, "Heads.").called("heads"),
-            size("vocab_size", COUNT, DefaultValue::Required, "Rows of the token embedding.")
-                .called("vocabulary")
-                .follows(&["model.preset", "data.vocab_size"]),
-            size("max_position_embeddings", COUNT, DefaultValue::Whole(1024), "Longest sequence, in tokens.")
-                .called("longest sequence"),
-            size(
-                "layer_norm_eps",
-                POSITIVE,
-                DefaultValue::Number(1e-5),
-                "Added to the variance before its root.",
-            ),
-            Key::method(
-                "positions",
-                Values::Words(&["learned", "sinusoidal"]),
-                DefaultValue::Word("learned"),
-                "Vectors that mark a token's position: parameters, or fixed sines and cosines.",
-            )
-            .reads(&[("", "{} positions")])
-            .follows(&["model.preset"]),
-            tied(DefaultValue::Bool(true)),
-        ],
+        Gpt2Keys::KEYS,
     );
 
-    const OPERATORS: &'static [&'static str] = &["gelu", "attention", "loss", "norm"];
+    const IN_FILE: &'static [&'static str] = Gpt2Keys::IN_FILE;
 
-    const DIMENSIONS: &'static [Dimension] = Gpt2Keys::DIMENSIONS;
+    const OPERATORS: &'static [&'static str] = &["gelu", "attention", "loss", "norm"];
 
     type Config = Gpt2Config;
     type Keys = Gpt2Keys;
     type Block = Layer;
 
-    fn complete(keys: &mut Gpt2Keys) -> Result<(), ConfigError> {
+    fn complete(keys: &mut Gpt2Keys) -> Result<(), String> {
         let [hidden_size, heads] =
             [keys.hidden_size, keys.num_attention_heads].map(Option::unwrap_or_default);
         head_dim(hidden_size, heads)?;
         let positions = *keys.positions.get_or_insert_default();
         if positions == LearnedOrSinusoidal::Sinusoidal && !hidden_size.is_multiple_of(2) {
-            return Err(ConfigError::new(format!(
+            return Err(format!(
                 "hidden_size {hidden_size} is odd, and sinusoidal positions come in pairs of sine and cosine; \
                  make it even"
-            )));
+            ));
         }
         keys.intermediate_size.get_or_insert(4 * hidden_size);
         keys.max_position_embeddings.get_or_insert(1024);
@@ -129,7 +108,7 @@ impl Family for Gpt2 {
         Ok(())
     }
 
-    fn read(file: &ConfigFile, _written: &mut Map<String, Value>) -> Result<(), ConfigError> {
+    fn read(file: &ConfigFile, _written: &mut Map<String, Value>) -> Result<(), String> {
         file.only("activation_function", json!("gelu_new"))?;
         file.only("scale_attn_weights", json!(true))?;
         file.only("scale_attn_by_inverse_layer_idx", json!(false))?;
@@ -144,7 +123,7 @@ impl Family for Gpt2 {
 
     fn outline(config: &Gpt2Config) -> Outline {
         Outline {
-            shape: Shape {
+            shape: DecoderSizes {
                 vocab_size: config.vocab_size,
                 hidden_size: config.hidden_size,
                 intermediate_size: config.intermediate_size,

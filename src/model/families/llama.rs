@@ -7,9 +7,11 @@ use serde_json::{Map, Value, json};
 
 use super::Family;
 use crate::model::Operators;
-use crate::model::config::{ConfigError, ConfigFile, Dimension, dimensions, head_dim, size, tied};
+use crate::model::config::{ConfigFile, dimensions, head_dim, size, tied};
 use crate::model::language::parts::{Linear, Norm, NormKind};
-use crate::model::language::{Block, Context, LayerCache, Outline, Positions, Shape, attend, batch_bytes};
+use crate::model::language::{
+    Block, Context, DecoderSizes, LayerCache, Outline, Positions, attend, batch_bytes,
+};
 use crate::ops::attention::{self, HeadSizes, attention_packed};
 use crate::ops::autocast::weight;
 use crate::ops::cost::{Cost, Setting};
@@ -19,34 +21,41 @@ use crate::ops::rope::{self, rope, rope_first};
 use crate::ops::swiglu::{self, swiglu};
 use crate::ops::{Operator, cross_entropy, embedding, norm};
 use crate::params::source::Source;
-use crate::words::key::{COUNT, DefaultValue, LAYERS, POSITIVE, Section, Values};
+use crate::words::Section;
+use crate::words::key::DefaultValue::{Depends, Number};
+use crate::words::values::{COUNT, LAYERS, POSITIVE, Values};
 
 dimensions! {
     /// Dimensions of a Llama-like decoder.
     LlamaConfig, LlamaKeys {
-        /// Rows of the embedding.
-        required vocab_size: usize = "read::count", "vocab_size";
-        /// Width of the residual stream.
-        required hidden_size: usize = "read::count", "hidden_size";
-        /// Width inside the MLP.
-        required intermediate_size: usize = "read::count", "intermediate_size";
-        required num_hidden_layers: usize = "read::layers", "num_hidden_layers";
+        /// Columns of the residual stream.
+        hidden_size: usize = size(COUNT), "hidden_size";
+        /// Columns inside the MLP.
+        intermediate_size: usize = size(COUNT), "intermediate_size";
+        /// Transformer blocks.
+        num_hidden_layers: usize = size(LAYERS).called("layers"), "num_hidden_layers";
         /// Query heads.
-        required num_attention_heads: usize = "read::count", "num_attention_heads";
+        num_attention_heads: usize = size(COUNT).called("heads"), "num_attention_heads";
         /// Key and value heads; a divisor of the query heads.
-        optional num_key_value_heads: usize = "read::count", "num_key_value_heads";
+        num_key_value_heads: usize =
+            size(COUNT).default(Depends("num_attention_heads")), "num_key_value_heads";
         /// Elements of one head; even.
-        optional head_dim: usize = "read::count", "head_dim";
+        head_dim: usize = size(COUNT).default(Depends("hidden_size / num_attention_heads")), "head_dim";
+        /// Rows of the embedding.
+        vocab_size: usize =
+            size(COUNT).called("vocabulary").follows(&["model.preset", "data.vocab_size"]), "vocab_size";
         /// Longest sequence, in tokens.
-        optional max_position_embeddings: usize = "read::count", "max_position_embeddings";
+        max_position_embeddings: usize = size(COUNT)
+            .default(Depends("32768 of qwen2, 2048 of llama"))
+            .called("longest sequence"), "max_position_embeddings";
         /// Base of the rotary wavelengths.
-        optional rope_theta: f64 = "read::positive", "";
+        rope_theta: f64 = size(POSITIVE).default(Number(10_000.0)), "";
         /// Added to the mean square before its root.
-        optional rms_norm_eps: f64 = "read::positive", "rms_norm_eps";
+        rms_norm_eps: f64 = size(POSITIVE).default(Number(1e-6)), "rms_norm_eps";
         /// Whether the output projection is the embedding.
-        optional tie_word_embeddings: bool = "read::any", "tie_word_embeddings";
-        /// Whether the query, key and value projections have biases.
-        optional attention_bias: bool = "read::any", "";
+        tie_word_embeddings: bool = tied(false), "tie_word_embeddings";
+        /// Whether the query, key and value projections have biases: a matter of the kind.
+        attention_bias: bool = size(Values::Bool).default(Depends("true of qwen2, false of llama")), "";
     }
 }
 
@@ -71,86 +80,42 @@ impl<const BIASES: bool> Family for LlamaLike<BIASES> {
         &[("smollm2-135m", include_str!("presets/smollm2-135m.json"))]
     };
 
-    const SECTION: Section = Section::of(
-        "model",
-        "kind",
-        &["qwen2", "llama"],
+    const SECTION: Section = Section::of("model", "kind", &["qwen2", "llama"]).with(
         "RMSNorm, rotary positions, grouped-query attention and SwiGLU; qwen2 with biases in attention.",
-        &[
-            size("hidden_size", COUNT, DefaultValue::Required, "Columns of the residual stream."),
-            size("intermediate_size", COUNT, DefaultValue::Required, "Columns inside the MLP."),
-            size("num_hidden_layers", LAYERS, DefaultValue::Required, "Transformer blocks.").called("layers"),
-            size("num_attention_heads", COUNT, DefaultValue::Required, "Query heads.").called("heads"),
-            size(
-                "num_key_value_heads",
-                COUNT,
-                DefaultValue::Depends("num_attention_heads"),
-                "Key and value heads; a divisor of the query heads.",
-            ),
-            size(
-                "head_dim",
-                COUNT,
-                DefaultValue::Depends("hidden_size / num_attention_heads"),
-                "Elements of one head; even.",
-            ),
-            size("vocab_size", COUNT, DefaultValue::Required, "Rows of the embedding.")
-                .called("vocabulary")
-                .follows(&["model.preset", "data.vocab_size"]),
-            size(
-                "max_position_embeddings",
-                COUNT,
-                DefaultValue::Depends("32768 of qwen2, 2048 of llama"),
-                "Longest sequence, in tokens.",
-            )
-            .called("longest sequence"),
-            size("rope_theta", POSITIVE, DefaultValue::Number(10_000.0), "Base of the rotary wavelengths."),
-            size(
-                "rms_norm_eps",
-                POSITIVE,
-                DefaultValue::Number(1e-6),
-                "Added to the mean square before its root.",
-            ),
-            tied(DefaultValue::Bool(false)),
-            size(
-                "attention_bias",
-                Values::Bool,
-                DefaultValue::Depends("true of qwen2, false of llama"),
-                "Whether the query, key and value projections have biases: a matter of the kind.",
-            ),
-        ],
+        LlamaKeys::KEYS,
     );
 
-    const OPERATORS: &'static [&'static str] = &["swiglu", "attention", "loss", "norm", "rope"];
+    const IN_FILE: &'static [&'static str] = LlamaKeys::IN_FILE;
 
-    const DIMENSIONS: &'static [Dimension] = LlamaKeys::DIMENSIONS;
+    const OPERATORS: &'static [&'static str] = &["swiglu", "attention", "loss", "norm", "rope"];
 
     type Config = LlamaConfig;
     type Keys = LlamaKeys;
     type Block = Layer;
 
-    fn complete(keys: &mut LlamaKeys) -> Result<(), ConfigError> {
+    fn complete(keys: &mut LlamaKeys) -> Result<(), String> {
         let [hidden_size, heads] =
             [keys.hidden_size, keys.num_attention_heads].map(Option::unwrap_or_default);
         let kv_heads = *keys.num_key_value_heads.get_or_insert(heads);
         if !heads.is_multiple_of(kv_heads) {
-            return Err(ConfigError::new(format!(
+            return Err(format!(
                 "num_attention_heads {heads} is not a multiple of num_key_value_heads {kv_heads}; change one of \
                  them"
-            )));
+            ));
         }
         let head_dim = keys.head_dim.map_or_else(|| head_dim(hidden_size, heads), Ok)?;
         keys.head_dim = Some(head_dim);
         if !head_dim.is_multiple_of(2) {
-            return Err(ConfigError::new(format!(
+            return Err(format!(
                 "head_dim {head_dim} is odd, and rotary positions turn elements in pairs; make it even"
-            )));
+            ));
         }
         if *keys.attention_bias.get_or_insert(BIASES) != BIASES {
-            return Err(ConfigError::new(format!(
+            return Err(format!(
                 "attention_bias is {BIASES} for kind = \"{}\": qwen2 has biases on the query, key and value \
                  projections, llama has none; remove the key or change `kind`",
                 Self::KIND
-            )));
+            ));
         }
         keys.max_position_embeddings.get_or_insert(if BIASES { 32_768 } else { 2048 });
         keys.rope_theta.get_or_insert(10_000.0);
@@ -159,7 +124,7 @@ impl<const BIASES: bool> Family for LlamaLike<BIASES> {
         Ok(())
     }
 
-    fn read(file: &ConfigFile, written: &mut Map<String, Value>) -> Result<(), ConfigError> {
+    fn read(file: &ConfigFile, written: &mut Map<String, Value>) -> Result<(), String> {
         file.only("hidden_act", json!("silu"))?;
         file.only("use_sliding_window", json!(false))?;
         file.only("mlp_bias", json!(false))?;
@@ -189,7 +154,7 @@ impl<const BIASES: bool> Family for LlamaLike<BIASES> {
 
     fn outline(config: &LlamaConfig) -> Outline {
         Outline {
-            shape: Shape {
+            shape: DecoderSizes {
                 vocab_size: config.vocab_size,
                 hidden_size: config.hidden_size,
                 intermediate_size: config.intermediate_size,

@@ -13,10 +13,10 @@ pub use gpt2::{Gpt2, Gpt2Config, LearnedOrSinusoidal};
 pub use llama::{Llama, LlamaConfig, Qwen2};
 
 use super::Operators;
-use super::config::{ConfigError, ConfigFile, Dimension};
+use super::config::ConfigFile;
 use super::language::{Block, Outline};
 use crate::ops::cost::Setting;
-use crate::words::key::Section;
+use crate::words::Section;
 
 /// A kind of language model.
 pub trait Family: Clone + Debug + PartialEq + Send + Sync + 'static {
@@ -32,7 +32,8 @@ pub trait Family: Clone + Debug + PartialEq + Send + Sync + 'static {
     /// Its operators, by their names in `[ops]`.
     const OPERATORS: &'static [&'static str];
 
-    const DIMENSIONS: &'static [Dimension];
+    /// Their names in `config.json`, in the same order; empty where it has none.
+    const IN_FILE: &'static [&'static str];
 
     type Config: Clone + Debug + PartialEq + Serialize + DeserializeOwned + Send + Sync + 'static;
 
@@ -45,14 +46,14 @@ pub trait Family: Clone + Debug + PartialEq + Send + Sync + 'static {
     ///
     /// # Errors
     /// When dimensions do not go with each other.
-    fn complete(keys: &mut Self::Keys) -> Result<(), ConfigError>;
+    fn complete(keys: &mut Self::Keys) -> Result<(), String>;
 
     /// Refuses what a `config.json` may ask for and the family does not compute, and reads what is not written
     /// there as the dimensions name it.
     ///
     /// # Errors
     /// The key, and what is supported.
-    fn read(file: &ConfigFile, written: &mut Map<String, Value>) -> Result<(), ConfigError>;
+    fn read(file: &ConfigFile, written: &mut Map<String, Value>) -> Result<(), String>;
 
     /// Adds to the dimensions what else a `config.json` must have: the other way round than [`read`](Self::read).
     fn write(config: &Self::Config, file: &mut Map<String, Value>);

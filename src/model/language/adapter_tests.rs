@@ -18,7 +18,7 @@ use crate::params::adapters::{Matrix, Method};
 use crate::params::named::Named;
 use crate::params::source::Init;
 use crate::params::table::{Group, Tuning};
-use crate::residence::{Offload, Placement, Residence, Strategy};
+use crate::residence::{Offload, Overlap, Placement, Residence, Strategy};
 use crate::train::on_device;
 use crate::words::Compute;
 
@@ -45,6 +45,11 @@ impl Method for Beside {
         let [beside] = matrices.try_into().expect("one matrix");
         y + dense(x, beside, None, WeightLayout::InOut, arithmetic)
     }
+}
+
+/// Each kind of adapter, on the layers of these names.
+fn methods(layers: &'static [&'static str]) -> Vec<Arc<dyn Method>> {
+    vec![Arc::new(Beside(layers))]
 }
 
 /// Losses of two steps in which adapters alone are trained, and what is then there, with segments of so many blocks.
@@ -84,19 +89,30 @@ fn trained<F: Family>(
 /// Adapters begin as nothing, have names within their layers, learn, and leave the rest as it is; on the host and
 /// in segments also.
 fn check<F: Family>(layers: &'static [&'static str]) {
-    let ([before, _], _) = trained::<F>(None, Strategy::None, 0);
-    let beside = || Some(Arc::new(Beside(layers)) as Arc<dyn Method>);
-    let (losses, resident) = trained::<F>(beside(), Strategy::None, 0);
-    // With adapters the MLP is composed of its products, which rounds elsewhere.
-    assert!((losses[0] - before).abs() < 1e-5 && losses[1] < losses[0] - 1e-3, "{before} {losses:?}");
-    let adapters = resident.iter().filter(|(name, _)| name.ends_with(".beside")).collect::<Vec<_>>();
-    assert_eq!(adapters.len(), 3 * layers.len());
-    for layer in layers {
-        assert!(adapters.iter().any(|(name, _)| name.ends_with(&format!(".{layer}.beside"))), "{layer}");
-    }
-    assert!(adapters.iter().all(|(_, values)| values.iter().any(|value| *value != 0.0)));
-    for (strategy, blocks) in [(Strategy::Overlap, 0), (Strategy::None, 1), (Strategy::None, 2)] {
-        assert_eq!(trained::<F>(beside(), strategy, blocks), (losses, resident.clone()));
+    let ([before, _], _) = trained::<F>(None, Strategy::default(), 0);
+    for method in methods(layers) {
+        let matrices = method.matrices(1, 1);
+        let (resident, overlap) = (Strategy::default(), Strategy::Overlap(Overlap::default()));
+        let ways = [(resident, 0), (overlap, 0), (resident, 1), (resident, 2)];
+        let found = ways.map(|(strategy, blocks)| trained::<F>(Some(method.clone()), strategy, blocks));
+        for (losses, parameters) in &found {
+            // With adapters the MLP is composed of its products, which rounds elsewhere.
+            let learns = (losses[0] - before).abs() < 1e-5 && losses[1] < losses[0] - 1e-3;
+            assert!(learns, "{method:?}: {before} {losses:?}");
+            for (matrix, ..) in &matrices {
+                let of_matrix =
+                    || parameters.iter().filter(|(name, _)| name.ends_with(&format!(".{matrix}")));
+                assert_eq!(of_matrix().count(), 3 * layers.len(), "{matrix}");
+                for layer in layers {
+                    let mut names = of_matrix().map(|(name, _)| name);
+                    assert!(names.any(|name| name.ends_with(&format!(".{layer}.{matrix}"))), "{layer}");
+                }
+                assert!(of_matrix().all(|(_, values)| values.iter().any(|value| *value != 0.0)), "{matrix}");
+            }
+        }
+        // Other tests draw from the same stream of random numbers.
+        let drawn = matrices.iter().any(|(.., init)| matches!(init, Init::Normal(_)));
+        assert!(drawn || found.iter().all(|other| *other == found[0]), "{method:?}");
     }
 }
 

@@ -5,14 +5,14 @@ use burn::tensor::Tensor;
 /// Keys and values, [batch, tokens, columns] each; `None` before the first tokens.
 type KeysAndValues = Option<(Tensor<3>, Tensor<3>)>;
 
-/// Of every layer.
+/// The keys and values of every layer.
 #[derive(Clone, Debug)]
 pub struct Cache {
     layers: Vec<KeysAndValues>,
     batch: usize,
 }
 
-/// Of one layer.
+/// Those of one layer.
 pub struct LayerCache<'c> {
     kept: &'c mut KeysAndValues,
     batch: usize,

@@ -9,7 +9,7 @@ use burn::tensor::{DType, FloatDType, Tensor};
 
 use super::parts::{Embedding, Linear, Norm, NormKind};
 use super::positions::{PositionalEncoding, Positions};
-use super::{Cache, Computation, LayerCache, Shape, Tokens};
+use super::{Cache, Computation, DecoderSizes, LayerCache, Tokens};
 use crate::model::families::Family;
 use crate::ops::attention::{Heads, Mask};
 use crate::ops::autocast::{autocast, region, weight};
@@ -23,10 +23,10 @@ use crate::params::source::Source;
 use crate::params::table::{Entry, Group, Table, Tuning};
 use crate::residence::{Compute, Offloaded, Placement};
 
-/// What surrounds the blocks of a family: the names of its modules, and sizes.
+/// A family's sizes, and the names and kinds of its modules other than blocks.
 #[derive(Clone, Debug)]
 pub struct Outline {
-    pub shape: Shape,
+    pub shape: DecoderSizes,
     /// The embedding of tokens.
     pub tokens: &'static str,
     /// The blocks, each with its number behind this.
@@ -82,7 +82,7 @@ struct Modules<B: Block> {
     head: Option<Linear>,
 }
 
-/// What is no parameter of the module.
+/// What a decoder has apart from its modules.
 #[derive(Clone, Debug)]
 pub(super) struct Rest {
     made_anew: MadeAnew,

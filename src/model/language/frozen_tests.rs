@@ -17,7 +17,7 @@ use crate::ops::{Checkpoint, Ops};
 use crate::optim::{AdamW, OptimizerConfig, StepSize, clip_factor};
 use crate::params::named::Named;
 use crate::params::table::{Group, Table, Tuning, id};
-use crate::residence::{Memory, Offload, Placement, Residence, Strategy};
+use crate::residence::{Memory, Offload, Overlap, Placement, Residence, Strategy};
 use crate::train::on_device;
 use crate::words::Compute;
 
@@ -106,13 +106,13 @@ fn check<F: Family>() {
         };
         for optimizer in [Memory::Device, Memory::Host] {
             let offload = |strategy| Offload { optimizer, ..Offload::of(strategy) };
-            let expected = trained::<F>(rule, offload(Strategy::None), None, true);
+            let expected = trained::<F>(rule, offload(Strategy::default()), None, true);
             assert!(expected[1].len() < expected[0].len() && !expected[1].is_empty());
             for blocks in 1..=4 {
-                let found = in_segments::<F>(rule, offload(Strategy::None), None, false, blocks);
+                let found = in_segments::<F>(rule, offload(Strategy::default()), None, false, blocks);
                 assert_eq!(found, expected, "{} rule {number} {optimizer:?} segments of {blocks}", F::KIND);
             }
-            for strategy in Strategy::ALL {
+            for strategy in Strategy::all() {
                 let name = format!("{} rule {number} {optimizer:?} {strategy:?}", F::KIND);
                 let found = trained::<F>(rule, offload(strategy), None, false);
                 assert_eq!(trainable(&found[1]), trainable(&expected[1]), "{name}");
@@ -138,9 +138,11 @@ fn frozen_parts_of_gpt2_stay_and_the_rest_trains_as_without_them() {
 #[test]
 fn frozen_gradients_do_not_count_in_the_norm() {
     let of = |strategy, plain| trained::<Qwen2>(RULES[0], Offload::of(strategy), Some(0.1), plain);
-    let expected = of(Strategy::None, true);
-    assert_eq!(of(Strategy::None, false), expected);
-    for ((name, ours), (_, theirs)) in of(Strategy::Overlap, false)[0].iter().zip(&expected[0]) {
+    let expected = of(Strategy::default(), true);
+    assert_eq!(of(Strategy::default(), false), expected);
+    for ((name, ours), (_, theirs)) in
+        of(Strategy::Overlap(Overlap::default()), false)[0].iter().zip(&expected[0])
+    {
         // Sums of squares are added in another order.
         assert!(ours.iter().zip(theirs).all(|(a, b)| (a - b).abs() < 1e-6), "{name}");
     }

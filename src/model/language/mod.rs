@@ -4,7 +4,7 @@ mod cache;
 mod decoder;
 pub mod parts;
 mod positions;
-mod shape;
+mod sizes;
 mod training;
 
 use burn::tensor::{Device, Int, Tensor};
@@ -12,7 +12,7 @@ use burn::tensor::{Device, Int, Tensor};
 pub use cache::{Cache, LayerCache};
 pub use decoder::{Block, Context, Decoder, Outline};
 pub use positions::Positions;
-pub use shape::Shape;
+pub use sizes::DecoderSizes;
 
 use crate::ops::attention::{Mask, attend_cached, attention};
 use crate::ops::cost::Setting;
@@ -66,7 +66,7 @@ pub struct LmBatch {
     pub total: f64,
 }
 
-/// q, k and v of new tokens through attention, with or without a cache of those before.
+/// Attention of new tokens from their q, k and v, with or without a cache of the tokens before them.
 pub fn attend([q, k, v]: [Tensor<2>; 3], context: &Context, cache: Option<LayerCache<'_>>) -> Tensor<2> {
     let Context { computation: Computation { arithmetic, ops, .. }, heads, mask, .. } = context;
     match cache {

@@ -9,7 +9,7 @@ use crate::ops::autocast::weight;
 use crate::ops::dense::{LAYERS, WeightLayout, dense, dense_gelu, dense_side_by_side};
 use crate::ops::embedding::{Ids, embedding};
 use crate::ops::gelu::gelu;
-use crate::ops::norm::{layer_norm, rms_norm};
+use crate::ops::norm::norm;
 use crate::params::adapters::Adapter;
 use crate::params::source::{Init, Source};
 
@@ -119,10 +119,7 @@ impl Norm {
     /// In the compute type: what follows is a product.
     pub fn forward(&self, x: Tensor<2>, computation: &Computation) -> Tensor<2> {
         let Computation { arithmetic, ops, .. } = computation;
-        let (dtype, weight) = (arithmetic.in_region().dtype, self.weight.val());
-        match &self.bias {
-            None => rms_norm(x, weight, self.epsilon, dtype, ops.norm),
-            Some(bias) => layer_norm(x, weight, bias.val(), self.epsilon, dtype, ops.norm),
-        }
+        let (weight, bias) = (self.weight.val(), self.bias.as_ref().map(Param::val));
+        norm(x, weight, bias, self.epsilon, arithmetic.in_region().dtype, ops.norm)
     }
 }

@@ -7,7 +7,7 @@ use super::blocks::{Split, attend, attend_backward};
 use super::{Buckets, Grain, Heads, Mask, Packing, attention, attention_packed};
 use crate::ops::Operator;
 use crate::ops::dense::Arithmetic;
-use crate::ops::linear::Fp32Math;
+use crate::ops::product::Fp32Math;
 use crate::ops::testing::{assert_close, random};
 
 fn list<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {

@@ -1,21 +1,11 @@
 //! Costs of what is made of several operators, by hand.
 
 use super::*;
+use crate::ops::testing::operator_cost;
 
-/// x and y of 10 bytes, x and 100 bytes kept, 130 at once in forward, 150 in backward, gradients of 7.
+/// With gradients of 7 bytes.
 fn operator() -> Cost {
-    let forward = Moment::workspace(130);
-    Cost {
-        input: 10,
-        output: 10,
-        holds_input: true,
-        kept: 100,
-        forward,
-        passing: forward,
-        backward: Moment::workspace(150),
-        gradients: 7,
-        ..Cost::default()
-    }
+    Cost { gradients: 7, ..operator_cost() }
 }
 
 fn moments(cost: Cost) -> [u64; 4] {

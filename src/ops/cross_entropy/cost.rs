@@ -37,35 +37,31 @@ pub fn cost(setting: &Setting, [vocab, hidden]: [u64; 2], tied: bool) -> Cost {
         (Operator::Custom, false) => on_cpu(setting, [vocab, hidden], weight.gradient),
     };
     let recompute = if custom && chunks.is_none() { forward_flops } else { 0.0 };
-    let forward = Moment::workspace(weight.cast) + forward;
     Cost {
         input: h,
         holds_input: true,
         kept: cast_stays + kept.workspace + kept.gradients,
-        forward,
-        passing: forward,
-        backward: Moment::workspace(cast_stays) + backward,
         parameters,
         largest: parameters,
         weights,
         gradients: weight.gradient,
         casts: weight.kept_cast,
         flops: Flops { recompute, ..Flops::of_products(forward_flops) },
-        ..Cost::default()
+        ..Cost::new(Moment::workspace(weight.cast) + forward, Moment::workspace(cast_stays) + backward)
     }
 }
 
 /// What is kept, and the highest moments, without the weight's cast. At a time there are the logits of a chunk in fp32
-/// and, in backward, their gradients: in their place in fp32, else beside them.
+/// and, in backward, their gradients: in their place in fp32, else in addition.
 fn on_cuda(setting: &Setting, [vocab, hidden]: [u64; 2], dweight: u64) -> [Moment; 3] {
     let Sizes { logits, dh, dh_so_far, statistics, .. } = Sizes::new(setting, [vocab, hidden]);
     let dlogits = logits * setting.element();
-    let (beside, narrow_dh) = match setting.element() {
+    let (narrow_dlogits, narrow_dh) = match setting.element() {
         4 => (0, 0),
         _ => (dlogits, setting.activation(hidden)),
     };
     let backward = [
-        Moment::gradients(dweight) + Moment::workspace(4 * logits + beside + dh_so_far),
+        Moment::gradients(dweight) + Moment::workspace(4 * logits + narrow_dlogits + dh_so_far),
         Moment::gradients(dweight) + Moment::workspace(dlogits + dh),
         Moment::gradients(dweight) + Moment::workspace(dh + narrow_dh),
     ];

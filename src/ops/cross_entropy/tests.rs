@@ -1,7 +1,7 @@
 //! The operator in chunks against the whole, and what evaluation counts.
 
 use super::*;
-use crate::ops::linear::Fp32Math;
+use crate::ops::product::Fp32Math;
 use crate::ops::testing::{assert_close, random};
 use burn::tensor::Device;
 

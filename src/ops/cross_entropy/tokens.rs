@@ -15,7 +15,7 @@ use burn_cubecl::tensor::CubeTensor;
 use crate::device::cuda::{Operand, Output, Part, View, losses_and_gradients, matmul};
 use crate::ops::kernels::elementwise::padded_rows;
 use crate::ops::kernels::launch::{empty, sizes};
-use crate::ops::linear::Fp32Math;
+use crate::ops::product::Fp32Math;
 
 /// Bytes of fp32 logits at a time.
 const LOGITS: usize = 160 << 20;

@@ -14,11 +14,8 @@ use crate::ops::{Level, Operator};
 
 /// x [tokens, hidden] through matrices [hidden, inner], [hidden, inner] and [inner, hidden].
 pub fn cost(setting: &Setting, [hidden, inner]: [u64; 2], layout: WeightLayout) -> Cost {
-    let (wide, down) = match layout {
-        WeightLayout::InOut => ([hidden, inner], [inner, hidden]),
-        WeightLayout::OutIn => ([inner, hidden], [hidden, inner]),
-    };
-    let [up, down] = [wide, down].map(|shape| setting.weight(shape));
+    let [up, down] =
+        [layout.shape(hidden, inner), layout.shape(inner, hidden)].map(|shape| setting.weight(shape));
     let (x, a) = (setting.activation(hidden), setting.activation(inner));
     let casts = 2 * up.cast + down.cast;
     let plain = setting.ops.swiglu == Operator::Plain;
@@ -37,7 +34,6 @@ pub fn cost(setting: &Setting, [hidden, inner]: [u64; 2], layout: WeightLayout) 
     let to_x = product(out_a, up.elements, out_x);
     let to_weight = setting.product(out_x, out_a, up.elements, setting.stored > setting.element());
     let forward = [2 * a + to_a, live * a + x + to_x].map(|bytes| Moment::workspace(casts + bytes));
-    let forward = Moment::highest(forward);
 
     // a, b and s where they are kept, or a and b again, and dh; a, b and dh become da, db and h in place.
     let first = match (plain, setting.level) {
@@ -45,7 +41,7 @@ pub fn cost(setting: &Setting, [hidden, inner]: [u64; 2], layout: WeightLayout) 
         (_, Level::Keep) => 4,
         (_, Level::Elementwise | Level::Full) => 3,
     };
-    let moment = |gradients: u64, workspace: u64| Moment { gradients, workspace, ..Moment::default() };
+    let moment = |gradients, workspace| Moment::gradients(gradients) + Moment::workspace(workspace);
     let backward = [
         moment(0, first * a + to_a + casts),
         moment(down.gradient, 3 * a + to_weight + 2 * up.cast),
@@ -61,14 +57,12 @@ pub fn cost(setting: &Setting, [hidden, inner]: [u64; 2], layout: WeightLayout) 
         output: x,
         holds_input: true,
         kept: kept * a + casts,
-        forward,
-        passing: forward,
-        backward: Moment::highest(backward),
         parameters: 3 * up.elements,
         largest: up.elements,
         weights,
         gradients: 3 * up.gradient,
         casts: 2 * up.kept_cast + down.kept_cast,
         flops: Flops { recompute, ..Flops::of_products(forward_flops) },
+        ..Cost::new(Moment::highest(forward), Moment::highest(backward))
     }
 }

@@ -1,122 +1,85 @@
-//! SwiGLU forward and backward on any backend, with temporaries freed as early as the formula
+//! [`Call`]: SwiGLU forward and backward outside of the graph, with temporaries freed as early as the formula
 //! allows. Names follow the derivation in the parent module.
 
-use burn::backend::{Backend, tensor::FloatTensor};
-use burn::tensor::DType;
+use burn::tensor::{DType, Tensor};
 
-use super::gate::{Gate, GateGradients};
+use super::gate::{gate, gate_backward, silu_and_gate};
 use crate::ops::Level;
 use crate::ops::dense::{Arithmetic, WeightLayout};
-use crate::ops::linear::{Matmul, Side, plain, transpose};
+use crate::ops::product::{plain, product, product_add};
 
-/// What forward keeps for backward besides x.
-#[derive(Clone, Debug)]
-pub enum Kept<B: Backend> {
-    /// Level 0: a, s, b.
-    All { a: FloatTensor<B>, s: FloatTensor<B>, b: FloatTensor<B> },
-    /// Level 0.5: a, b.
-    Matmuls { a: FloatTensor<B>, b: FloatTensor<B> },
-    /// Level 1.
-    Nothing,
-}
-
-/// y and what `level` keeps.
-pub fn forward<B: Gate + Matmul>(
-    x: FloatTensor<B>,
-    w: FloatTensor<B>,
-    v: FloatTensor<B>,
-    u: FloatTensor<B>,
+/// What forward keeps for backward.
+pub struct Call {
+    x: Tensor<2>,
+    /// W, V and U.
+    weights: [Tensor<2>; 3],
+    /// At level 0 a, b and s, at level 0.5 a and b, at level 1 none.
+    kept: Vec<Tensor<2>>,
     layout: WeightLayout,
-    level: Level,
-    Arithmetic { dtype, math }: Arithmetic,
-) -> (FloatTensor<B>, Kept<B>) {
-    let a = B::matmul(plain(x.clone()), layout.weight(w), dtype, math);
-    let b = B::matmul(plain(x), layout.weight(v), dtype, math);
-    let (kept, h) = match level {
-        Level::Keep => {
-            let (s, h) = B::silu_and_gate(a.clone(), b.clone());
-            (Kept::All { a, s, b }, h)
-        }
-        Level::Elementwise => {
-            let h = B::gate(a.clone(), b.clone());
-            (Kept::Matmuls { a, b }, h)
-        }
-        Level::Full => (Kept::Nothing, B::gate(a, b)),
-    };
-    (B::matmul(plain(h), layout.weight(u), dtype, math), kept)
+    arithmetic: Arithmetic,
 }
 
-impl WeightLayout {
-    /// The matrix that x is multiplied by.
-    fn weight<B: Backend>(self, tensor: FloatTensor<B>) -> Side<B> {
-        match self {
-            Self::InOut => plain(tensor),
-            Self::OutIn => transpose(tensor),
-        }
+impl Call {
+    /// y and what `level` keeps, from x and W, V and U in the compute type.
+    pub fn forward(
+        x: Tensor<2>,
+        weights: [Tensor<2>; 3],
+        layout: WeightLayout,
+        level: Level,
+        arithmetic: Arithmetic,
+    ) -> (Tensor<2>, Self) {
+        let Arithmetic { dtype, math } = arithmetic;
+        let times =
+            |x: Tensor<2>, weight: &Tensor<2>| product(plain(x), layout.weight(weight.clone()), dtype, math);
+        let [w, v, u] = &weights;
+        let (a, b) = (times(x.clone(), w), times(x.clone(), v));
+        let (kept, h) = match level {
+            Level::Keep => {
+                let (s, h) = silu_and_gate(a.clone(), b.clone());
+                (vec![a, b, s], h)
+            }
+            Level::Elementwise => {
+                let h = gate(a.clone(), b.clone());
+                (vec![a, b], h)
+            }
+            Level::Full => (vec![], gate(a, b)),
+        };
+        let y = times(h, u);
+        (y, Self { x, weights, kept, layout, arithmetic })
     }
 
-    /// Its transpose.
-    fn transposed<B: Backend>(self, tensor: FloatTensor<B>) -> Side<B> {
-        match self {
-            Self::InOut => transpose(tensor),
-            Self::OutIn => plain(tensor),
-        }
+    /// dx in the compute type; dW, dV, dU as `weight_dtype`; `None` where not wanted: a frozen weight costs no product.
+    pub fn backward(
+        self,
+        g: Tensor<2>,
+        [want_x, want_w, want_v, want_u]: [bool; 4],
+        weight_dtype: DType,
+    ) -> [Option<Tensor<2>>; 4] {
+        let Self { x, weights: [w, v, u], kept, layout, arithmetic: Arithmetic { dtype, math } } = self;
+        let product_of = |lhs, rhs| product(lhs, rhs, dtype, math);
+        let mut kept = kept.into_iter();
+        let (a, b, s) = match (kept.next(), kept.next()) {
+            (Some(a), Some(b)) => (a, b, kept.next()),
+            _ => {
+                let a = product_of(plain(x.clone()), layout.weight(w.clone()));
+                (a, product_of(plain(x.clone()), layout.weight(v.clone())), None)
+            }
+        };
+        let dh = product_of(plain(g.clone()), layout.transposed(u));
+        // The graph's node may still hold what was kept: s is freed before a, b and dh are copied.
+        drop(s);
+        let [da, db, h] = gate_backward(a, b, dh);
+
+        let of_weight = |x, g| {
+            let (lhs, rhs) = layout.gradient(x, g);
+            product(lhs, rhs, weight_dtype, math)
+        };
+        let du = want_u.then(|| of_weight(h, g));
+        let dv = want_v.then(|| of_weight(x.clone(), db.clone()));
+        // dx through b first, so that db is freed before the product with da exists.
+        let dx_b = want_x.then(|| product_of(plain(db), layout.transposed(v)));
+        let dw = want_w.then(|| of_weight(x, da.clone()));
+        let dx = dx_b.map(|dx_b| product_add(dx_b, plain(da), layout.transposed(w), math));
+        [dx, dw, dv, du]
     }
-
-    /// The factors of the weight's gradient, xᵀg as it lies in memory.
-    fn gradient<B: Backend>(self, x: FloatTensor<B>, g: FloatTensor<B>) -> (Side<B>, Side<B>) {
-        match self {
-            Self::InOut => (transpose(x), plain(g)),
-            Self::OutIn => (transpose(g), plain(x)),
-        }
-    }
-}
-
-/// The tensors of one backward call, in the compute type.
-pub struct Inputs<B: Backend> {
-    pub x: FloatTensor<B>,
-    pub w: FloatTensor<B>,
-    pub v: FloatTensor<B>,
-    pub u: FloatTensor<B>,
-    pub kept: Kept<B>,
-    /// Gradient of the loss with respect to y.
-    pub g: FloatTensor<B>,
-}
-
-/// Which gradients are wanted: `[x, w, v, u]`. A frozen weight costs no matmul.
-pub type Wanted = [bool; 4];
-
-/// dx in the compute type; dW, dV, dU in the weights' type; `None` where not wanted.
-pub fn backward<B: Gate + Matmul>(
-    inputs: Inputs<B>,
-    wanted: Wanted,
-    weight_dtype: DType,
-    layout: WeightLayout,
-    Arithmetic { dtype, math }: Arithmetic,
-) -> [Option<FloatTensor<B>>; 4] {
-    let Inputs { x, w, v, u, kept, g } = inputs;
-    let [want_x, want_w, want_v, want_u] = wanted;
-    let product = |lhs, rhs| B::matmul(lhs, rhs, dtype, math);
-    let (a, s, b) = match kept {
-        Kept::All { a, s, b } => (a, Some(s), b),
-        Kept::Matmuls { a, b } => (a, None, b),
-        Kept::Nothing => {
-            let a = product(plain(x.clone()), layout.weight(w.clone()));
-            (a, None, product(plain(x.clone()), layout.weight(v.clone())))
-        }
-    };
-    let dh = product(plain(g.clone()), layout.transposed(u));
-    let GateGradients { da, db, h } = B::gate_backward(a, s, b, dh);
-
-    let of_weight = |x, g| {
-        let (lhs, rhs) = layout.gradient::<B>(x, g);
-        B::matmul(lhs, rhs, weight_dtype, math)
-    };
-    let du = want_u.then(|| of_weight(h, g));
-    let dv = want_v.then(|| of_weight(x.clone(), db.clone()));
-    // dx through b first, so that db is freed before the product with da exists.
-    let dx_b = want_x.then(|| product(plain(db), layout.transposed(v)));
-    let dw = want_w.then(|| of_weight(x, da.clone()));
-    let dx = dx_b.map(|dx_b| B::matmul_add(dx_b, plain(da), layout.transposed(w), math));
-    [dx, dw, dv, du]
 }

@@ -1,50 +1,33 @@
-//! The element-wise parts of SwiGLU: h = SiLU(a) ⊙ b and its derivatives, composed of backend
-//! operators. A backend with something faster overrides them.
+//! The element-wise parts of SwiGLU: h = SiLU(a) ⊙ b and its derivatives, in place where nobody else holds a tensor.
+//! Names follow the derivation in the parent module. Every tensor is [tokens, intermediate].
 
-use burn::backend::{Backend, tensor::FloatTensor};
+use burn::tensor::Tensor;
 
-/// The element-wise part of backward, each [tokens, intermediate].
-pub struct GateGradients<B: Backend> {
-    pub da: FloatTensor<B>,
-    pub db: FloatTensor<B>,
-    /// Recomputed on the way, for dU = hᵀ g.
-    pub h: FloatTensor<B>,
+use super::{gate_cpu, gate_cuda};
+use crate::ops::backend::{cube, flex, on_cuda, uncube, unflex};
+
+/// h = SiLU(a) ⊙ b
+pub fn gate(a: Tensor<2>, b: Tensor<2>) -> Tensor<2> {
+    match on_cuda(&a) {
+        true => uncube(gate_cuda::forward(cube(a), cube(b))),
+        false => unflex(gate_cpu::forward(flex(a), flex(b))),
+    }
 }
 
-/// Names follow the derivation in the parent module. Every tensor is [tokens, intermediate].
-pub trait Gate: Backend {
-    /// s = a ⊙ σ(a)
-    fn silu(a: FloatTensor<Self>) -> FloatTensor<Self> {
-        let sigma = Self::sigmoid(a.clone());
-        Self::float_mul(sigma, a)
+/// s and h.
+pub fn silu_and_gate(a: Tensor<2>, b: Tensor<2>) -> (Tensor<2>, Tensor<2>) {
+    if on_cuda(&a) {
+        let (s, h) = gate_cuda::forward_with_silu(&cube(a), &cube(b));
+        return (uncube(s), uncube(h));
     }
+    let s: Tensor<2> = unflex(gate_cpu::silu(flex(a)));
+    (s.clone(), s * b)
+}
 
-    /// h = SiLU(a) ⊙ b
-    fn gate(a: FloatTensor<Self>, b: FloatTensor<Self>) -> FloatTensor<Self> {
-        Self::float_mul(Self::silu(a), b)
-    }
-
-    /// s and h.
-    fn silu_and_gate(a: FloatTensor<Self>, b: FloatTensor<Self>) -> (FloatTensor<Self>, FloatTensor<Self>) {
-        let s = Self::silu(a);
-        let h = Self::float_mul(s.clone(), b);
-        (s, h)
-    }
-
-    /// da, db and h from dh. `s` spares its recomputation when it was kept.
-    fn gate_backward(
-        a: FloatTensor<Self>,
-        s: Option<FloatTensor<Self>>,
-        b: FloatTensor<Self>,
-        dh: FloatTensor<Self>,
-    ) -> GateGradients<Self> {
-        let s = s.unwrap_or_else(|| Self::silu(a.clone()));
-        let h = Self::float_mul(s.clone(), b.clone());
-        let db = Self::float_mul(s, dh.clone());
-        let ds = Self::float_mul(dh, b);
-        let sigma = Self::sigmoid(a.clone());
-        let rest = Self::float_add_scalar(Self::float_neg(sigma.clone()), 1.0.into());
-        let slope = Self::float_mul(Self::float_add_scalar(Self::float_mul(rest, a), 1.0.into()), sigma);
-        GateGradients { da: Self::float_mul(ds, slope), db, h }
+/// da, db and h from dh. Making s again from a, which is read anyway, is cheaper than reading it.
+pub fn gate_backward(a: Tensor<2>, b: Tensor<2>, dh: Tensor<2>) -> [Tensor<2>; 3] {
+    match on_cuda(&a) {
+        true => gate_cuda::backward(cube(a), cube(b), cube(dh)).map(uncube),
+        false => gate_cpu::backward(flex(a), flex(b), flex(dh)).map(unflex),
     }
 }

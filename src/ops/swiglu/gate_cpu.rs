@@ -2,12 +2,10 @@
 //!
 //! Composed of single operators, backward makes eleven passes and several temporaries.
 
-use burn::backend::{Flex, tensor::FloatTensor};
 use burn::tensor::{DType, Element, bf16, f16};
+use burn_flex::FlexTensor;
 use num_traits::{Float, One};
 use rayon::prelude::*;
-
-use super::gate::{Gate, GateGradients};
 
 /// Elements that a thread takes at a time: three arrays of 16 KiB, which its L1 cache about holds.
 const CHUNK: usize = 4096;
@@ -50,27 +48,23 @@ macro_rules! by_dtype {
     };
 }
 
-impl Gate for Flex {
-    fn silu(a: FloatTensor<Self>) -> FloatTensor<Self> {
-        by_dtype!(a.dtype(), silu(a))
-    }
+/// s = SiLU(a), in place where `a` is not shared.
+pub fn silu(a: FlexTensor) -> FlexTensor {
+    by_dtype!(a.dtype(), silu_of(a))
+}
 
-    fn gate(a: FloatTensor<Self>, b: FloatTensor<Self>) -> FloatTensor<Self> {
-        by_dtype!(a.dtype(), gate(a, b))
-    }
+/// h in the place of a, where `a` is not shared.
+pub fn forward(a: FlexTensor, b: FlexTensor) -> FlexTensor {
+    by_dtype!(a.dtype(), gate(a, b))
+}
 
-    fn gate_backward(
-        a: FloatTensor<Self>,
-        s: Option<FloatTensor<Self>>,
-        b: FloatTensor<Self>,
-        dh: FloatTensor<Self>,
-    ) -> GateGradients<Self> {
-        by_dtype!(a.dtype(), gate_backward(a, s, b, dh))
-    }
+/// da in the place of a, db in that of b, h in that of dh.
+pub fn backward(a: FlexTensor, b: FlexTensor, dh: FlexTensor) -> [FlexTensor; 3] {
+    by_dtype!(a.dtype(), gate_backward(a, b, dh))
 }
 
 /// The tensor itself wherever possible: a second handle would make the write a copy.
-fn contiguous(tensor: FloatTensor<Flex>) -> FloatTensor<Flex> {
+fn contiguous(tensor: FlexTensor) -> FlexTensor {
     match tensor.layout().contiguous_offsets() {
         Some((0, _)) => tensor,
         _ => tensor.to_contiguous(),
@@ -81,8 +75,7 @@ fn sigmoid<F: Float>(a: F) -> F {
     F::one() / (F::one() + (-a).exp())
 }
 
-/// In place, when `a` is not shared.
-fn silu<E: Stored>(a: FloatTensor<Flex>) -> FloatTensor<Flex> {
+fn silu_of<E: Stored>(a: FlexTensor) -> FlexTensor {
     let mut a = contiguous(a);
     a.storage_mut::<E>().par_chunks_mut(CHUNK).for_each(|a| {
         for a in a {
@@ -93,8 +86,7 @@ fn silu<E: Stored>(a: FloatTensor<Flex>) -> FloatTensor<Flex> {
     a
 }
 
-/// h in the place of a, when `a` is not shared.
-fn gate<E: Stored>(a: FloatTensor<Flex>, b: FloatTensor<Flex>) -> FloatTensor<Flex> {
+fn gate<E: Stored>(a: FlexTensor, b: FlexTensor) -> FlexTensor {
     let (mut a, b) = (contiguous(a), contiguous(b));
     a.storage_mut::<E>().par_chunks_mut(CHUNK).zip(b.storage::<E>().par_chunks(CHUNK)).for_each(|(a, b)| {
         for (a, b) in a.iter_mut().zip(b) {
@@ -105,15 +97,7 @@ fn gate<E: Stored>(a: FloatTensor<Flex>, b: FloatTensor<Flex>) -> FloatTensor<Fl
     a
 }
 
-/// da in the place of a, db in that of b, h in that of dh.
-fn gate_backward<E: Stored>(
-    a: FloatTensor<Flex>,
-    s: Option<FloatTensor<Flex>>,
-    b: FloatTensor<Flex>,
-    dh: FloatTensor<Flex>,
-) -> GateGradients<Flex> {
-    // The graph's node may still hold what was kept; dropping s here frees it before the copies.
-    drop(s);
+fn gate_backward<E: Stored>(a: FlexTensor, b: FlexTensor, dh: FlexTensor) -> [FlexTensor; 3] {
     let (mut a, mut b, mut dh) = (contiguous(a), contiguous(b), contiguous(dh));
     let chunks = a
         .storage_mut::<E>()
@@ -130,5 +114,5 @@ fn gate_backward<E: Stored>(
             *dh = E::narrow(s * wide_b);
         }
     });
-    GateGradients { da: a, db: b, h: dh }
+    [a, b, dh]
 }

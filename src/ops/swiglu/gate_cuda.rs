@@ -4,12 +4,9 @@
 //! elements three times forward, six times backward. The arithmetic is fp32 in the registers
 //! whatever the tensors' type, so nothing is rounded between the steps of the formula.
 
-use burn::backend::tensor::FloatTensor;
-use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::gate::{Gate, GateGradients};
 use crate::ops::kernels::launch::{Grid, buffer, expect, float, like, over, vector, writable};
 
 /// σ(x)
@@ -92,49 +89,42 @@ impl Launch {
     }
 }
 
-impl Gate for CubeBackend {
-    fn gate(a: FloatTensor<Self>, b: FloatTensor<Self>) -> FloatTensor<Self> {
-        let Launch { grid, vector, element } = Launch::over([&a, &b]);
-        let (h, h_arg) = over(&a, 0, a.dtype);
-        let (a_arg, b_arg) = (buffer(&a), buffer(&b));
-        // SAFETY: the buffers hold as many elements and the kernel checks their end.
-        unsafe {
-            gate::launch_unchecked(&a.client, grid.count, grid.dim, vector, a_arg, b_arg, h_arg, element);
-        }
-        h
+/// h, in the place of a where nobody else holds it.
+pub fn forward(a: CubeTensor, b: CubeTensor) -> CubeTensor {
+    let Launch { grid, vector, element } = Launch::over([&a, &b]);
+    let (h, h_arg) = over(&a, 0, a.dtype);
+    let (a_arg, b_arg) = (buffer(&a), buffer(&b));
+    // SAFETY: the buffers hold as many elements and the kernel checks their end.
+    unsafe {
+        gate::launch_unchecked(&a.client, grid.count, grid.dim, vector, a_arg, b_arg, h_arg, element);
     }
+    h
+}
 
-    fn silu_and_gate(a: FloatTensor<Self>, b: FloatTensor<Self>) -> (FloatTensor<Self>, FloatTensor<Self>) {
-        let Launch { grid, vector, element } = Launch::over([&a, &b]);
-        let (s, h) = (like(&a, a.dtype), like(&a, a.dtype));
-        let [a_arg, b_arg, s_arg, h_arg] = [&a, &b, &s, &h].map(buffer);
-        // SAFETY: as in `gate`.
-        unsafe {
-            silu_and_gate::launch_unchecked(
-                &a.client, grid.count, grid.dim, vector, a_arg, b_arg, s_arg, h_arg, element,
-            );
-        }
-        (s, h)
+/// s and h.
+pub fn forward_with_silu(a: &CubeTensor, b: &CubeTensor) -> (CubeTensor, CubeTensor) {
+    let Launch { grid, vector, element } = Launch::over([a, b]);
+    let (s, h) = (like(a, a.dtype), like(a, a.dtype));
+    let [a_arg, b_arg, s_arg, h_arg] = [a, b, &s, &h].map(buffer);
+    // SAFETY: as in `forward`.
+    unsafe {
+        silu_and_gate::launch_unchecked(
+            &a.client, grid.count, grid.dim, vector, a_arg, b_arg, s_arg, h_arg, element,
+        );
     }
+    (s, h)
+}
 
-    /// da, db and h take the memory of a, b and dh where nobody else holds them.
-    fn gate_backward(
-        a: FloatTensor<Self>,
-        s: Option<FloatTensor<Self>>,
-        b: FloatTensor<Self>,
-        dh: FloatTensor<Self>,
-    ) -> GateGradients<Self> {
-        // Making s again from a, which is read anyway, is cheaper than reading it.
-        drop(s);
-        let [a, b, dh] = [a, b, dh].map(writable);
-        let Launch { grid, vector, element } = Launch::over([&a, &b, &dh]);
-        let [a_arg, b_arg, dh_arg] = [&a, &b, &dh].map(buffer);
-        // SAFETY: as in `gate`.
-        unsafe {
-            gate_backward::launch_unchecked(
-                &a.client, grid.count, grid.dim, vector, a_arg, b_arg, dh_arg, element,
-            );
-        }
-        GateGradients { da: a, db: b, h: dh }
+/// da, db and h, in the memory of a, b and dh where nobody else holds them.
+pub fn backward(a: CubeTensor, b: CubeTensor, dh: CubeTensor) -> [CubeTensor; 3] {
+    let [a, b, dh] = [a, b, dh].map(writable);
+    let Launch { grid, vector, element } = Launch::over([&a, &b, &dh]);
+    let [a_arg, b_arg, dh_arg] = [&a, &b, &dh].map(buffer);
+    // SAFETY: as in `forward`.
+    unsafe {
+        gate_backward::launch_unchecked(
+            &a.client, grid.count, grid.dim, vector, a_arg, b_arg, dh_arg, element,
+        );
     }
+    [a, b, dh]
 }

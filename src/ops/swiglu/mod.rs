@@ -26,20 +26,15 @@ mod gate;
 mod gate_cpu;
 mod gate_cuda;
 
-use burn::backend::Flex;
 use burn::tensor::{Tensor, activation};
-use burn_cubecl::CubeBackend;
 
 pub use cost::cost;
 
-use self::gate::Gate;
-use super::backend::{Computes, on_cuda};
 use super::dense::{Arithmetic, Weight, WeightLayout};
-use super::function::{InputGradients, custom};
-use super::linear::Matmul;
-
+use super::function::custom;
 use super::product::composed_product;
 use super::{Level, Operator, narrow, rounded};
+use formula::Call;
 
 /// y = (SiLU(xW) ⊙ xV)U in the compute type, that of the autocast region around the call or else that of
 /// `arithmetic`; each weight lies as `layout` says.
@@ -72,44 +67,18 @@ pub fn swiglu(
         let gate = activation::silu(product(x.clone(), weight(w)));
         return product(gate * product(x, weight(v)), weight(u));
     }
-    let casts = [w.cast, v.cast, u.cast];
+    let mut casts = [w.cast, v.cast, u.cast].into_iter();
     custom([x, w.stored, v.stored, u.stored].map(Tensor::into_dispatch), |inputs| {
-        let inputs = inputs.map(Tensor::<2>::from_dispatch);
-        if on_cuda(&inputs[0]) {
-            on::<CubeBackend>(inputs, casts, layout, level, arithmetic)
-        } else {
-            on::<Flex>(inputs, casts, layout, level, arithmetic)
-        }
+        let [x, w, v, u] = inputs.map(Tensor::<2>::from_dispatch);
+        let (x_dtype, weight_dtype, dtype) = (x.dtype(), w.dtype(), arithmetic.dtype);
+        let weights = [w, v, u].map(|stored| Weight { stored, cast: casts.next().flatten() }.narrow(dtype));
+        let (y, call) = Call::forward(rounded(x, dtype), weights, layout, level, arithmetic);
+        (y, move |g: Tensor<2>, wanted| {
+            let [dx, dw, dv, du] = call.backward(rounded(g, dtype), wanted, weight_dtype);
+            [dx.map(|dx| rounded(dx, x_dtype)), dw, dv, du]
+                .map(|gradient| gradient.map(Tensor::into_dispatch))
+        })
     })
-}
-
-type BackwardCall = Box<dyn FnOnce(Tensor<2>, [bool; 4]) -> InputGradients<4> + Send>;
-
-fn on<B: Computes + Gate + Matmul>(
-    inputs: [Tensor<2>; 4],
-    casts: [Option<Tensor<2>>; 3],
-    layout: WeightLayout,
-    level: Level,
-    arithmetic: Arithmetic,
-) -> (Tensor<2>, BackwardCall) {
-    let [x_dtype, weight_dtype, ..] = inputs.each_ref().map(|t| t.dtype());
-    let [x, w, v, u] = inputs;
-    let x = B::lower::<2>(rounded(x, arithmetic.dtype));
-    let mut casts = casts.into_iter();
-    let [w, v, u] = [w, v, u].map(|stored| {
-        let weight = Weight { stored, cast: casts.next().flatten() };
-        B::lower::<2>(weight.narrow(arithmetic.dtype))
-    });
-    let (y, kept) =
-        formula::forward::<B>(x.clone(), w.clone(), v.clone(), u.clone(), layout, level, arithmetic);
-    let backward = move |g: Tensor<2>, wanted: [bool; 4]| {
-        let g = B::lower::<2>(rounded(g, arithmetic.dtype));
-        let inputs = formula::Inputs { x, w, v, u, kept, g };
-        let gradients = formula::backward::<B>(inputs, wanted, weight_dtype, layout, arithmetic);
-        let [dx, dw, dv, du] = gradients.map(|gradient| gradient.map(B::lift::<2>));
-        [dx.map(|dx| rounded(dx, x_dtype)), dw, dv, du].map(|gradient| gradient.map(Tensor::into_dispatch))
-    };
-    (B::lift::<2>(y), Box::new(backward))
 }
 
 #[cfg(test)]

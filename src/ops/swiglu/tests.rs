@@ -3,7 +3,7 @@
 use burn::tensor::{DType, Device, Distribution, Tensor};
 
 use super::*;
-use crate::ops::linear::Fp32Math;
+use crate::ops::product::Fp32Math;
 use crate::verify::Kind;
 use crate::verify::{Check, Tolerance, tolerance};
 use crate::words::Compute;

@@ -1,4 +1,4 @@
-//! AdamW on the host: one pass over a buffer that holds a gradient and then the new weights, beside fp32
+//! AdamW on the host: one pass over a buffer that holds a gradient and then the new weights, with fp32
 //! master weights and moments.
 //!
 //! For bf16 the pass reads 12 + 2 and writes 12 + 2 bytes an element. With the vectors of four that every
@@ -8,7 +8,8 @@
 use burn::tensor::DType;
 use rayon::prelude::*;
 
-use super::state::{CHUNK, HostState, round, widen};
+use super::state::{CHUNK, HostState};
+use crate::device::elements::{round, widen};
 use crate::measure::alloc::Uncounted;
 use crate::ops::kernels::adamw::AdamWStep;
 use crate::optim::{AdamW, Kept, Visit};

@@ -10,7 +10,7 @@ mod worker;
 
 use std::collections::HashMap;
 
-use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
+use burn::module::{Module, ParamId};
 use burn::tensor::Tensor;
 
 pub use adamw::AdamWOnHost;
@@ -19,6 +19,7 @@ pub use worker::{Pending, Worker};
 
 use super::GradientSet;
 use crate::device::{DeviceId, Mirror};
+use crate::ops::parameters::{each_parameter, flat, update_each};
 
 /// The parameters of a module that are updated on the host. Buffers of others may share the worker.
 pub struct HostOptimizer {
@@ -41,71 +42,32 @@ impl HostOptimizer {
     /// # Panics
     /// When the host has not enough memory.
     pub fn adopt<M: Module>(&mut self, module: &M) {
-        module.visit(&mut Adopt(self));
+        each_parameter(module, |id, parameter| {
+            if !parameter.is_require_grad() {
+                return;
+            }
+            let (elements, dtype) = (parameter.shape().num_elements(), parameter.dtype());
+            let mut mirror = self.device.mirror(elements, dtype).unwrap_or_else(|e| panic!("{e}"));
+            mirror.send(parameter.inner().into_dispatch());
+            let adopted = self.worker.submit(id, mirror.lend(), Work::Adopt { elements, dtype }).wait();
+            mirror.give_back(adopted);
+            self.mirrors.insert(id, mirror);
+        });
     }
 
     /// Updates every parameter that has a gradient.
     pub fn step<M: Module>(&mut self, module: M, gradients: GradientSet, work: Work) -> M {
-        let mut send = Send { host: self, gradients, work, pending: HashMap::new() };
-        module.visit(&mut send);
-        let pending = send.pending;
-        module.map(&mut Fetch { host: self, pending })
-    }
-}
-
-struct Adopt<'a>(&'a mut HostOptimizer);
-
-impl ModuleVisitor for Adopt<'_> {
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        let HostOptimizer { worker, device, mirrors } = &mut *self.0;
-        if !param.val().is_require_grad() {
-            return;
-        }
-        let tensor = param.val().inner();
-        let (elements, dtype) = (tensor.shape().num_elements(), tensor.dtype());
-        let mut mirror = device.mirror(elements, dtype).unwrap_or_else(|e| panic!("{e}"));
-        mirror.send(tensor.into_dispatch());
-        let adopted = worker.submit(param.id, mirror.lend(), Work::Adopt { elements, dtype }).wait();
-        mirror.give_back(adopted);
-        mirrors.insert(param.id, mirror);
-    }
-}
-
-/// Hands all gradients to the worker.
-struct Send<'a> {
-    host: &'a mut HostOptimizer,
-    gradients: GradientSet,
-    work: Work,
-    pending: HashMap<ParamId, Pending>,
-}
-
-impl ModuleVisitor for Send<'_> {
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        let size = param.val().shape().num_elements();
-        let Some(gradient) = self.gradients.take(param.id, size) else { return };
-        let mirror = self.host.mirrors.get_mut(&param.id).expect("parameters are adopted first");
-        mirror.send(gradient.into_dispatch());
-        self.pending.insert(param.id, self.host.worker.submit(param.id, mirror.lend(), self.work));
-    }
-}
-
-/// Takes the new weights back.
-struct Fetch<'a> {
-    host: &'a mut HostOptimizer,
-    pending: HashMap<ParamId, Pending>,
-}
-
-impl ModuleMapper for Fetch<'_> {
-    fn map_float<const D: usize>(&mut self, parameter: Param<Tensor<D>>) -> Param<Tensor<D>> {
-        let (id, tensor, mapper) = parameter.consume();
-        let Some(pending) = self.pending.remove(&id) else {
-            return Param::from_mapped_value(id, tensor, mapper);
-        };
-        let mirror = self.host.mirrors.get_mut(&id).expect("it was sent");
-        mirror.give_back(pending.wait());
-        let shape = tensor.shape();
-        let flat = tensor.inner().reshape([shape.num_elements()]);
-        let updated = Tensor::<1>::from_dispatch(mirror.fetch(flat.into_dispatch()));
-        Param::from_mapped_value(id, Tensor::from_inner(updated.reshape(shape)).require_grad(), mapper)
+        let (mut gradients, mut pending) = (gradients.into_map(), HashMap::new());
+        each_parameter(&module, |id, _| {
+            let Some(gradient) = gradients.remove(&id) else { return };
+            let mirror = self.mirrors.get_mut(&id).expect("parameters are adopted first");
+            mirror.send(flat(gradient).into_dispatch());
+            pending.insert(id, self.worker.submit(id, mirror.lend(), work));
+        });
+        update_each(module, pending, |id, parameter, pending: Pending| {
+            let mirror = self.mirrors.get_mut(&id).expect("it was sent");
+            mirror.give_back(pending.wait());
+            Tensor::from_dispatch(mirror.fetch(parameter.into_dispatch()))
+        })
     }
 }

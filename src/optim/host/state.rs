@@ -1,12 +1,10 @@
-//! [`State`]: the master weights of a buffer's parameters, what a rule keeps beside them, and the work that a
-//! buffer gets from the two.
+//! [`HostParameters`]: a buffer's master weights and the state of its rule, and the [`Work`] that is done with them.
 
 use burn::tensor::DType;
-use half::f16;
-use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
 use rayon::prelude::*;
 
 use crate::device::HostMemory;
+use crate::device::elements::{round, widen};
 use crate::measure::alloc::Uncounted;
 use crate::optim::{Kept, StepSize, Visit};
 
@@ -16,7 +14,7 @@ pub const CHUNK: usize = 1 << 18;
 /// Makes what a rule keeps of so many parameters, or says that the host has not so much memory.
 pub type HostRule = Box<dyn Fn(usize) -> Result<Box<dyn HostState>, String> + Send>;
 
-/// What a rule keeps of a buffer's parameters, beside their master weights.
+/// What a rule keeps of a buffer's parameters, apart from their master weights.
 pub trait HostState: Send {
     /// One step on the threads of the current rayon pool. `buffer` holds gradients of `dtype`, which are
     /// multiplied by `clip`, and then the new weights; `rate` is the factor of the learning rate.
@@ -26,7 +24,7 @@ pub trait HostState: Send {
     fn visit(&mut self, visit: &mut Visit);
 }
 
-/// What a buffer gets from the state of its parameters.
+/// What is done with a buffer and the state of its parameters.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Work {
     /// It begins with so many weights of this type: they become the master weights.
@@ -50,13 +48,13 @@ impl Work {
 }
 
 /// fp32 master weights, in ordinary memory that the device's figures leave out, and the rule's own state.
-pub struct State {
+pub struct HostParameters {
     dtype: DType,
     master: Uncounted,
     rule: Box<dyn HostState>,
 }
 
-impl State {
+impl HostParameters {
     /// Of a buffer that begins with `elements` elements of `dtype`.
     ///
     /// # Errors
@@ -86,50 +84,4 @@ impl State {
             Work::Step { rate, clip } => self.rule.step(dtype, buffer, master, rate, clip),
         }
     }
-}
-
-/// Elements of `dtype` as fp32.
-#[inline(always)]
-pub fn widen(dtype: DType, from: &[u8], to: &mut [f32]) {
-    match dtype {
-        DType::F32 => to.copy_from_slice(bytemuck::cast_slice(from)),
-        DType::BF16 => {
-            let from: &[u16] = bytemuck::cast_slice(from);
-            to.iter_mut().zip(from).for_each(|(to, from)| *to = f32::from_bits(u32::from(*from) << 16));
-        }
-        DType::F16 => f16s(from).convert_to_f32_slice(to),
-        other => unreachable!("parameters are stored in fp32, bf16 or fp16, not {other:?}"),
-    }
-}
-
-/// fp32 as elements of `dtype`, rounded to the nearest, of two to the even one.
-#[inline(always)]
-pub fn round(dtype: DType, from: &[f32], to: &mut [u8]) {
-    match dtype {
-        DType::F32 => to.copy_from_slice(bytemuck::cast_slice(from)),
-        DType::BF16 => {
-            let to: &mut [u16] = bytemuck::cast_slice_mut(to);
-            to.iter_mut().zip(from).for_each(|(to, from)| *to = bf16_bits(*from));
-        }
-        DType::F16 => f16s_mut(to).convert_from_f32_slice(from),
-        other => unreachable!("parameters are stored in fp32, bf16 or fp16, not {other:?}"),
-    }
-}
-
-fn f16s(bytes: &[u8]) -> &[f16] {
-    bytemuck::cast_slice::<u8, u16>(bytes).reinterpret_cast()
-}
-
-fn f16s_mut(bytes: &mut [u8]) -> &mut [f16] {
-    bytemuck::cast_slice_mut::<u8, u16>(bytes).reinterpret_cast_mut()
-}
-
-/// As `half::bf16::from_f32`, without branches, so that the loop around it becomes vector instructions.
-#[inline(always)]
-pub(super) fn bf16_bits(value: f32) -> u16 {
-    let bits = value.to_bits();
-    let rounded = bits.wrapping_add(0x7fff + ((bits >> 16) & 1)) >> 16;
-    // Rounding must not carry a NaN into infinity.
-    let quiet = (bits >> 16) | 0x40;
-    (if value.is_nan() { quiet } else { rounded }) as u16
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use burn::module::ParamId;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
-use super::state::{HostRule, State, Work};
+use super::state::{HostParameters, HostRule, Work};
 use crate::device::{HostMemory, Loan};
 use crate::optim::Visit;
 
@@ -20,23 +20,21 @@ const FREE_THREADS: usize = 2;
 /// Hands work to the thread, which ends with the last of these.
 #[derive(Clone)]
 pub struct Worker {
-    queue: Sender<Request>,
+    queue: Sender<Message>,
     /// Nanoseconds of steps.
     busy: Arc<AtomicU64>,
 }
 
-enum Request {
-    Work(Job),
+enum Message {
+    Work {
+        id: ParamId,
+        work: Work,
+        loan: Loan,
+        done: Sender<Answer>,
+    },
     /// Hands a state out, where there is one, until it is put back.
-    Take(ParamId, Sender<Option<State>>),
-    Put(ParamId, State),
-}
-
-struct Job {
-    id: ParamId,
-    work: Work,
-    loan: Loan,
-    done: Sender<Answer>,
+    Take(ParamId, Sender<Option<HostParameters>>),
+    Put(ParamId, HostParameters),
 }
 
 type Answer = Result<Box<dyn HostMemory>, String>;
@@ -48,7 +46,7 @@ impl Worker {
     /// # Panics
     /// When the system has no threads to give.
     pub fn new(rule: HostRule) -> Self {
-        let (queue, jobs) = channel::<Request>();
+        let (queue, jobs) = channel::<Message>();
         let busy = Arc::new(AtomicU64::new(0));
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let pool = ThreadPoolBuilder::new()
@@ -56,19 +54,19 @@ impl Worker {
             .thread_name(|i| format!("optimizer-{i}"))
             .build()
             .expect("the system has threads");
-        let told = busy.clone();
+        let step_time = busy.clone();
         let serve = move || {
             let mut states = HashMap::new();
             for request in jobs {
                 // Whoever asked may be gone: a cell that ends does not wait.
                 match request {
-                    Request::Work(Job { id, work, loan, done }) => {
-                        let _ = done.send(answer(&rule, &pool, &mut states, id, work, loan, &told));
+                    Message::Work { id, work, loan, done } => {
+                        let _ = done.send(answer(&rule, &pool, &mut states, id, work, loan, &step_time));
                     }
-                    Request::Take(id, taker) => {
+                    Message::Take(id, taker) => {
                         let _ = taker.send(states.remove(&id));
                     }
-                    Request::Put(id, state) => {
+                    Message::Put(id, state) => {
                         states.insert(id, state);
                     }
                 }
@@ -82,7 +80,7 @@ impl Worker {
     pub fn submit(&self, id: ParamId, loan: Loan, work: Work) -> Pending {
         let (done, pending) = channel();
         // A thread that is gone is noticed by who waits.
-        let _ = self.queue.send(Request::Work(Job { id, work, loan, done }));
+        let _ = self.queue.send(Message::Work { id, work, loan, done });
         Pending(pending)
     }
 
@@ -92,10 +90,10 @@ impl Worker {
     /// When the thread has ended.
     pub fn visit(&self, id: ParamId, visit: &mut Visit) {
         let (taker, taken) = channel();
-        let _ = self.queue.send(Request::Take(id, taker));
+        let _ = self.queue.send(Message::Take(id, taker));
         let Some(mut state) = taken.recv().expect("the optimizer on the host works") else { return };
         state.visit(visit);
-        let _ = self.queue.send(Request::Put(id, state));
+        let _ = self.queue.send(Message::Put(id, state));
     }
 
     /// Seconds that steps have taken since the last call, the wait for gradients left out.
@@ -121,7 +119,7 @@ impl Pending {
 fn answer(
     rule: &HostRule,
     pool: &ThreadPool,
-    states: &mut HashMap<ParamId, State>,
+    states: &mut HashMap<ParamId, HostParameters>,
     id: ParamId,
     work: Work,
     Loan { mut memory, arrival }: Loan,
@@ -129,7 +127,7 @@ fn answer(
 ) -> Answer {
     arrival()?;
     if let Work::Adopt { elements, dtype } = work {
-        states.insert(id, State::new(rule, elements, dtype)?);
+        states.insert(id, HostParameters::new(rule, elements, dtype)?);
     }
     let state = states.get_mut(&id).expect("parameters are adopted first");
     let start = Instant::now();

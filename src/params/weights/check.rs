@@ -2,8 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::convert::Float;
-use super::{Weights, WeightsError};
+use super::{Weights, float};
 use crate::params::table::{Entry, Group, Table};
 
 /// The output projection, which is absent where it is the embedding.
@@ -12,6 +11,9 @@ const HEAD: &str = "lm_head.weight";
 const EMBEDDINGS: [&str; 2] = ["embed_tokens.weight", "wte.weight"];
 /// Endings of constants that older files carry along: causal masks and rotary frequencies.
 const BUFFERS: [&str; 3] = [".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq"];
+
+/// Problems that an error lists.
+const MOST_PROBLEMS: usize = 20;
 
 /// The keys of config.json that give the sizes of a tensor, by a part of its name; the first counts.
 const SIZED_BY: [(&str, &str); 9] = [
@@ -44,28 +46,28 @@ fn sized_by(name: &str) -> String {
 impl Weights {
     /// Compares with the parameters of a model; those of adapters are not in its files.
     ///
-    /// Buffers of older files are ignored; a head beside the embedding it is tied to may stand in
-    /// the file if the two are equal.
+    /// Buffers of older files are ignored. A file may have a head that is tied to the embedding if the two are
+    /// equal.
     ///
     /// # Errors
     /// Every missing, extra, wrongly shaped or unreadable tensor, in one error.
-    pub fn check(&self, expected: &Table) -> Result<(), WeightsError> {
+    pub fn check(&self, expected: &Table) -> Result<(), String> {
         let mut problems = Vec::new();
         let mut used = BTreeSet::new();
         let stored = expected.entries.iter().filter(|entry| entry.group != Group::Adapter);
         for Entry { name, shape, .. } in stored {
-            let Some(view) = self.find(name) else {
+            let (Some((stored, _)), Some(tensor)) = (self.stored(name), self.get(name)) else {
                 problems.push(format!("  missing: {name} {shape:?}{}", named_by(name)));
                 continue;
             };
-            if view.shape != *shape {
-                let (found, keys) = (view.shape, sized_by(name));
+            if tensor.shape() != shape {
+                let (found, keys) = (tensor.shape(), sized_by(name));
                 problems.push(format!("  wrong shape: {name} is {found:?}, expected {shape:?}{keys}"));
-            } else if Float::of(view.dtype).is_none() {
-                problems
-                    .push(format!("  wrong dtype: {name} is {:?}, expected F32, F16 or BF16", view.dtype));
+            } else if float(tensor.dtype()).is_none() {
+                let found = tensor.dtype();
+                problems.push(format!("  wrong dtype: {name} is {found:?}, expected F32, F16 or BF16"));
             }
-            used.insert(view.name);
+            used.insert(stored);
         }
         for name in self.names().filter(|name| !used.contains(*name)) {
             if BUFFERS.iter().any(|ending| name.ends_with(ending)) {
@@ -88,13 +90,25 @@ impl Weights {
         if problems.is_empty() {
             return Ok(());
         }
-        Err(WeightsError::Mismatch { folder: self.folder().to_path_buf(), problems })
+        Err(format!(
+            "the weights in {} do not fit the model that its config.json describes:\n{}\ncorrect the keys of {}, or \
+             take the config.json that belongs to the weights",
+            self.folder.display(),
+            shortened(&problems),
+            self.folder.join("config.json").display()
+        ))
     }
 
     fn equal(&self, a: &str, b: &str) -> bool {
-        match (self.find(a), self.find(b)) {
-            (Some(a), Some(b)) => a.dtype == b.dtype && a.shape == b.shape && a.bytes == b.bytes,
-            _ => false,
-        }
+        let contents = |name| self.get(name).map(|t| (t.dtype(), t.shape().to_vec(), t.data()));
+        contents(a).is_some() && contents(a) == contents(b)
     }
+}
+
+/// The first problems, one a line, and how many more there are.
+fn shortened(problems: &[String]) -> String {
+    let mut lines = problems[..problems.len().min(MOST_PROBLEMS)].to_vec();
+    let more = problems.len() - lines.len();
+    lines.extend((more > 0).then(|| format!("  and {more} more")));
+    lines.join("\n")
 }

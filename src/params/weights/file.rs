@@ -1,29 +1,19 @@
 //! One safetensors file, mapped into memory, whose header was checked against its bytes.
 
-use std::collections::BTreeMap;
 use std::fs::File;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use memmap2::Mmap;
-use safetensors::{Dtype, SafeTensors};
+use safetensors::SafeTensors;
+use safetensors::tensor::{Metadata, TensorInfo, TensorView};
 
-use super::WeightsError;
-
-/// A mapped file and its tensors by name.
 #[derive(Debug)]
 pub struct TensorFile {
     pub path: PathBuf,
-    pub tensors: BTreeMap<String, Entry>,
+    header: Metadata,
+    /// Where the bytes of tensors begin.
+    data: usize,
     map: Mmap,
-}
-
-/// Where a tensor lies in its file.
-#[derive(Debug)]
-pub struct Entry {
-    pub dtype: Dtype,
-    pub shape: Vec<usize>,
-    range: Range<usize>,
 }
 
 impl TensorFile {
@@ -31,27 +21,28 @@ impl TensorFile {
     ///
     /// # Errors
     /// An unreadable file, or one whose header does not describe its bytes.
-    pub fn open(path: &Path) -> Result<Self, WeightsError> {
-        let read = |source| WeightsError::Read { path: path.to_path_buf(), source };
+    pub fn open(path: &Path) -> Result<Self, String> {
+        let read = |e| format!("cannot read {}: {e}", path.display());
         let file = File::open(path).map_err(read)?;
         // SAFETY: the mapping is read-only; a file must not be cut short while a run reads it, as
         // with every memory-mapped format.
         let map = unsafe { Mmap::map(&file) }.map_err(read)?;
-        let damaged = |e: safetensors::SafeTensorError| WeightsError::Damaged {
-            path: path.to_path_buf(),
-            message: e.to_string(),
-        };
-        let (header, metadata) = SafeTensors::read_metadata(&map).map_err(damaged)?;
+        let (length, header) = SafeTensors::read_metadata(&map)
+            .map_err(|e| format!("{} is damaged: {e}; download or write it again", path.display()))?;
         // Eight bytes hold the length of the header.
-        let data = 8 + header;
-        let tensors = metadata.tensors().into_iter().map(|(name, info)| {
-            let (start, end) = info.data_offsets;
-            (name, Entry { dtype: info.dtype, shape: info.shape.clone(), range: data + start..data + end })
-        });
-        Ok(Self { path: path.to_path_buf(), tensors: tensors.collect(), map })
+        Ok(Self { path: path.to_path_buf(), header, data: 8 + length, map })
     }
 
-    pub fn bytes(&self, entry: &Entry) -> &[u8] {
-        &self.map[entry.range.clone()]
+    /// In alphabetical order.
+    pub fn names(&self) -> Vec<String> {
+        let mut names = self.header.offset_keys();
+        names.sort_unstable();
+        names
+    }
+
+    /// A tensor where it lies in the file: little-endian, row-major, not aligned.
+    pub fn tensor(&self, name: &str) -> Option<TensorView<'_>> {
+        let TensorInfo { dtype, shape, data_offsets: (start, end) } = self.header.info(name)?;
+        TensorView::new(*dtype, shape.clone(), &self.map[self.data + start..self.data + end]).ok()
     }
 }

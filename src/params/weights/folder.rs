@@ -3,18 +3,18 @@
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 
+use safetensors::tensor::TensorView;
 use serde::Deserialize;
 
 use super::file::TensorFile;
-use super::{View, WeightsError};
+use crate::params::save::WEIGHTS;
 
-const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
 
 /// The tensors of a folder by name. Nothing but the headers is read until a tensor is.
 #[derive(Debug)]
 pub struct Weights {
-    folder: PathBuf,
+    pub(super) folder: PathBuf,
     files: Vec<TensorFile>,
     /// Tensor name → its file.
     names: BTreeMap<String, usize>,
@@ -32,10 +32,10 @@ impl Weights {
     ///
     /// # Errors
     /// Missing or damaged files, and an index that does not agree with its shards.
-    pub fn open(folder: &Path) -> Result<Self, WeightsError> {
+    pub fn open(folder: &Path) -> Result<Self, String> {
         let index = folder.join(INDEX);
         let paths = files(folder)?;
-        let single = paths == [folder.join(SINGLE)];
+        let single = paths == [folder.join(WEIGHTS)];
         let weight_map = if single { BTreeMap::new() } else { read_index(&index)? };
         let files: Vec<TensorFile> =
             paths.iter().map(|path| TensorFile::open(path)).collect::<Result<_, _>>()?;
@@ -43,15 +43,13 @@ impl Weights {
         for (name, file) in &weight_map {
             let found = names.get(name).map(|owner| &files[*owner].path);
             if found != Some(&folder.join(file)) {
-                let message = format!("it places tensor {name} in {file}, which does not hold it");
-                return Err(WeightsError::Index { path: index, message });
+                return Err(format!(
+                    "{}: it places tensor {name} in {file}, which does not hold it",
+                    index.display()
+                ));
             }
         }
         Ok(Self { folder: folder.to_path_buf(), files, names })
-    }
-
-    pub fn folder(&self) -> &Path {
-        &self.folder
     }
 
     /// In alphabetical order.
@@ -60,25 +58,9 @@ impl Weights {
     }
 
     /// A tensor by its name in the model. Files saved from a bare GPT-2 leave `transformer.` out.
-    ///
-    /// # Errors
-    /// When there is no such tensor.
-    pub fn get(&self, name: &str) -> Result<View<'_>, WeightsError> {
-        self.find(name).ok_or_else(|| {
-            WeightsError::Tensor(format!("there is no tensor {name} in {}", self.folder.display()))
-        })
-    }
-
-    pub(super) fn find(&self, name: &str) -> Option<View<'_>> {
+    pub fn get(&self, name: &str) -> Option<TensorView<'_>> {
         let (stored, owner) = self.stored(name)?;
-        let file = &self.files[owner];
-        let entry = &file.tensors[stored];
-        Some(View {
-            name: stored.to_string(),
-            dtype: entry.dtype,
-            shape: entry.shape.clone(),
-            bytes: file.bytes(entry),
-        })
+        self.files[owner].tensor(stored)
     }
 
     /// The name under which a tensor of the model is stored, and its file.
@@ -93,41 +75,41 @@ impl Weights {
 ///
 /// # Errors
 /// When there are none, or the index cannot be read.
-pub fn files(folder: &Path) -> Result<Vec<PathBuf>, WeightsError> {
+pub fn files(folder: &Path) -> Result<Vec<PathBuf>, String> {
     let index = folder.join(INDEX);
-    if folder.join(SINGLE).exists() {
-        Ok(vec![folder.join(SINGLE)])
+    if folder.join(WEIGHTS).exists() {
+        Ok(vec![folder.join(WEIGHTS)])
     } else if index.exists() {
         shards(folder, &index, &read_index(&index)?)
     } else {
         let torch =
             folder.join("pytorch_model.bin").exists() || folder.join("pytorch_model.bin.index.json").exists();
         let hint = if torch { "; save the pytorch_model.bin there with safe_serialization=True" } else { "" };
-        Err(WeightsError::Missing { folder: folder.to_path_buf(), hint })
+        Err(format!(
+            "{} holds no model.safetensors and no model.safetensors.index.json{hint}",
+            folder.display()
+        ))
     }
 }
 
 /// Tensor name → its file, which must be one.
-fn owners(files: &[TensorFile]) -> Result<BTreeMap<String, usize>, WeightsError> {
+fn owners(files: &[TensorFile]) -> Result<BTreeMap<String, usize>, String> {
     let mut names = BTreeMap::new();
     for (owner, file) in files.iter().enumerate() {
-        for name in file.tensors.keys() {
+        for name in file.names() {
             if let Some(other) = names.insert(name.clone(), owner) {
-                let message = format!("tensor {name} is also in {}; remove one", files[other].path.display());
-                return Err(WeightsError::Index { path: file.path.clone(), message });
+                let (here, other) = (file.path.display(), files[other].path.display());
+                return Err(format!("{here}: tensor {name} is also in {other}; remove one"));
             }
         }
     }
     Ok(names)
 }
 
-fn read_index(path: &Path) -> Result<BTreeMap<String, String>, WeightsError> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|source| WeightsError::Read { path: path.to_path_buf(), source })?;
-    let index: Index = serde_json::from_str(&text).map_err(|e| WeightsError::Index {
-        path: path.to_path_buf(),
-        message: format!("not an index of safetensors files: {e}"),
-    })?;
+fn read_index(path: &Path) -> Result<BTreeMap<String, String>, String> {
+    let text = std::fs::read_to_string(path).map_err(|e| format!("cannot read {}: {e}", path.display()))?;
+    let index: Index = serde_json::from_str(&text)
+        .map_err(|e| format!("{}: not an index of safetensors files: {e}", path.display()))?;
     Ok(index.weight_map)
 }
 
@@ -135,11 +117,11 @@ fn shards(
     folder: &Path,
     index: &Path,
     weight_map: &BTreeMap<String, String>,
-) -> Result<Vec<PathBuf>, WeightsError> {
+) -> Result<Vec<PathBuf>, String> {
     let mut shards: Vec<&String> = weight_map.values().collect();
     shards.sort_unstable();
     shards.dedup();
-    let wrong = |message| WeightsError::Index { path: index.to_path_buf(), message };
+    let wrong = |message| format!("{}: {message}", index.display());
     let there = |shard: &String| {
         // A downloaded index must not make the runner read files elsewhere.
         let mut parts = Path::new(shard).components();

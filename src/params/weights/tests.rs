@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use burn::tensor::DType;
-use safetensors::serialize_to_file;
 use safetensors::tensor::TensorView;
+use safetensors::{Dtype, serialize_to_file};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -55,28 +55,34 @@ fn sharded(map: Value) -> TempDir {
 }
 
 fn error(folder: &TempDir) -> String {
-    Weights::open(folder.path()).unwrap_err().to_string()
+    Weights::open(folder.path()).unwrap_err()
 }
 
-fn floats(view: &View) -> Vec<f32> {
-    let mut out = vec![0; view.elements() * 4];
-    view.write_to(&mut out, Dtype::F32).unwrap();
+fn elements(tensor: &TensorView) -> usize {
+    tensor.shape().iter().product()
+}
+
+fn floats(tensor: &TensorView) -> Vec<f32> {
+    let mut out = vec![0; elements(tensor) * 4];
+    write_elements(tensor, 0..elements(tensor), &mut out, DType::F32);
     out.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
 }
 
 #[test]
-fn reads_tensors_and_rows() {
+fn reads_tensors_and_parts_of_them() {
     let folder = single(&[("m", &[3, 2], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]), ("s", &[], &[7.0])]);
     let weights = Weights::open(folder.path()).unwrap();
     assert_eq!(weights.names().collect::<Vec<_>>(), ["m", "s"]);
     let m = weights.get("m").unwrap();
-    assert_eq!((m.dtype, m.shape.as_slice()), (Dtype::F32, [3, 2].as_slice()));
-    assert_eq!(floats(&m.rows(1..3).unwrap()), [3.0, 4.0, 5.0, 6.0]);
+    assert_eq!((m.dtype(), m.shape()), (Dtype::F32, [3, 2].as_slice()));
+    let mut rows = [0; 16];
+    write_elements(&m, 2..6, &mut rows, DType::F32);
+    assert_eq!(
+        rows.as_chunks().0.iter().map(|x| f32::from_le_bytes(*x)).collect::<Vec<_>>(),
+        [3.0, 4.0, 5.0, 6.0]
+    );
     assert_eq!(floats(&weights.get("s").unwrap()), [7.0]);
-    assert!(m.rows(2..4).unwrap_err().to_string().contains("tensor m has 3 rows"));
-    assert!(weights.get("n").unwrap_err().to_string().contains("no tensor n"));
-    assert!(m.write_to(&mut [0; 3], Dtype::F16).unwrap_err().to_string().contains("needs 12 bytes"));
-    assert!(m.write_to(&mut [0; 6], Dtype::I8).unwrap_err().to_string().contains("I8"));
+    assert!(weights.get("n").is_none());
 }
 
 #[test]
@@ -170,7 +176,7 @@ fn metadata_is_no_tensor_and_an_empty_tensor_is_one() {
     let folder = raw(&header.to_string(), 4);
     let weights = Weights::open(folder.path()).unwrap();
     assert_eq!(weights.names().collect::<Vec<_>>(), ["a", "b"]);
-    assert!(floats(&weights.get("a").unwrap().rows(0..0).unwrap()).is_empty());
+    assert!(floats(&weights.get("a").unwrap()).is_empty());
 }
 
 fn table(list: &[(&str, &[usize])]) -> Table {
@@ -187,7 +193,7 @@ fn table(list: &[(&str, &[usize])]) -> Table {
 fn check(tensors: Tensors, expected: &[(&str, &[usize])]) -> Result<(), String> {
     let folder = single(tensors);
     let weights = Weights::open(folder.path()).unwrap();
-    weights.check(&table(expected)).map_err(|e| e.to_string())
+    weights.check(&table(expected))
 }
 
 #[test]
@@ -253,7 +259,7 @@ fn the_reference_models_are_what_their_configs_say() {
         let weights = Weights::open(&folder).unwrap();
         let table = on_language!(&model, model => model.table(DType::F32, &Tuning::default())).unwrap();
         weights.check(&table).unwrap();
-        let elements: usize = weights.names().map(|name| weights.get(name).unwrap().elements()).sum();
+        let elements: usize = weights.names().map(|name| elements(&weights.get(name).unwrap())).sum();
         assert_eq!(elements as u64, model.parameters(), "{name}");
         assert!(floats(&weights.get(first).unwrap()).iter().all(|x| x.is_finite()));
     }

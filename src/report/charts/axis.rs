@@ -65,6 +65,11 @@ pub fn tick_label(value: f64) -> String {
     if text.is_empty() || text == "-0" { "0".into() } else { text.into() }
 }
 
+/// The least and the largest value.
+pub fn extent(values: &[f64]) -> (f64, f64) {
+    values.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| (low.min(*v), high.max(*v)))
+}
+
 /// From zero to a little above the largest value.
 pub fn from_zero(values: impl Iterator<Item = f64>) -> (f64, f64) {
     let high = values.filter(|v| v.is_finite()).fold(0.0, f64::max);
@@ -73,8 +78,7 @@ pub fn from_zero(values: impl Iterator<Item = f64>) -> (f64, f64) {
 
 /// The values' range with room around it, in proportion for a logarithmic axis.
 pub fn padded(values: &[f64], log: bool) -> (f64, f64) {
-    let low = values.iter().copied().fold(f64::INFINITY, f64::min);
-    let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let (low, high) = extent(values);
     if log {
         let room = (high / low).powf(0.08).max(1.1);
         return (low / room, high * room);

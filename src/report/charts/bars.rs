@@ -1,6 +1,6 @@
 //! Grouped bars, one group a shape and one bar a method: time by phase, and peak memory.
 //!
-//! Bars lie down, so that names and values of any length stand beside them and never meet.
+//! Bars are horizontal, so that names and values of any length fit on their line.
 
 use super::super::table::Comparison;
 use super::Chart;
@@ -80,7 +80,10 @@ pub fn bars(comparison: &Comparison) -> Result<Vec<Chart>> {
 impl Bars<'_, '_> {
     /// The lengths of a bar's parts; empty of a cell that was not measured.
     fn parts(&self, line: usize) -> Vec<f64> {
-        self.parts.iter().filter_map(|part| Some(self.comparison.value(part, line)? * self.times)).collect()
+        self.parts
+            .iter()
+            .filter_map(|part| Some(self.comparison.frame.get(part, line)? * self.times))
+            .collect()
     }
 
     fn total(&self, line: usize) -> Option<f64> {

@@ -165,7 +165,7 @@ impl Canvas<'_> {
         self.area.draw(&PathElement::new(points.to_vec(), color.stroke_width(width))).map_err(failed)
     }
 
-    /// The sign of a method: each has its own form beside its own colour.
+    /// The sign of a method: each has a form and a colour of its own.
     pub fn marker(&self, method: usize, (x, y): Point, radius: i32) -> Result {
         let r = radius;
         let form: Vec<Point> = match method % 5 {

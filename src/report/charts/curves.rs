@@ -3,6 +3,8 @@
 
 mod panel;
 
+use itertools::Itertools;
+
 use super::super::labels::size_note;
 use super::super::learning::{Learned, trained};
 use super::super::table::{Comparison, Line};
@@ -12,7 +14,7 @@ use super::legend::{Legend, Sign};
 use super::plot::Plot;
 use crate::row::Status;
 use crate::words::text::{and, sentence, significant};
-use panel::{Curve, Values, panel};
+use panel::{Curve, Shown, panel};
 
 /// More curves than this look alike in one chart.
 const MOST: usize = 8;
@@ -49,9 +51,8 @@ fn choose(comparison: &Comparison, lines: Vec<usize>) -> (Vec<usize>, Vec<usize>
         Some(learned) => learned.end().map_or(learned.train_last, |end| end.loss),
         None => f64::INFINITY,
     };
-    let mut ranked = lines.clone();
-    ranked.sort_by(|a, b| end(*a).total_cmp(&end(*b)));
-    ranked.truncate(MOST);
+    let ranked = lines.iter().copied().sorted_by(|a, b| end(*a).total_cmp(&end(*b)));
+    let ranked: Vec<usize> = ranked.take(MOST).collect();
     lines.into_iter().partition(|i| ranked.contains(i))
 }
 
@@ -98,7 +99,7 @@ fn chart(comparison: &Comparison, lines: Vec<usize>, shape: Option<usize>) -> Re
     let limit = first * BLOWN_UP;
     let file = shape.map_or("curves".into(), |shape| format!("curves-{}", shape + 1));
     let shown =
-        if evaluated { &[Values::Loss, Values::Perplexity, Values::Accuracy][..] } else { &[Values::Loss] };
+        if evaluated { &[Shown::Loss, Shown::Perplexity, Shown::Accuracy][..] } else { &[Shown::Loss] };
     let plot = Plot::new(&file, &format!("Learning curves{at}"), legend, 300);
     let plot = shown.iter().fold(plot, |plot, values| panel(plot, &curves, *values, limit));
     let mut caption = caption(&curves, &at, evaluated, limit);
@@ -126,7 +127,7 @@ fn few(names: impl ExactSizeIterator<Item = String>) -> String {
     let more = names.len().saturating_sub(FEW);
     let mut names: Vec<String> = names.take(FEW).collect();
     names.extend((more > 0).then(|| format!("{more} more")));
-    and(&names)
+    and(names)
 }
 
 fn caption(curves: &[Curve], at: &str, evaluated: bool, limit: f64) -> String {

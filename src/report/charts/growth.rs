@@ -24,10 +24,8 @@ pub fn growth(comparison: &Comparison) -> Result<Vec<Chart>> {
     let Some(steps) = drawn.iter().map(|(_, record)| record.scales.len()).max() else {
         return Ok(Vec::new());
     };
-    let mut legend = Legend::default();
-    for (place, (i, _)) in drawn.iter().enumerate() {
-        legend.add(Sign::Line(method_color(place)), &comparison.name(&comparison.lines[*i]));
-    }
+    let names = drawn.iter().map(|(i, _)| comparison.name(&comparison.lines[*i]));
+    let mut legend = Legend::of(names, |place| Sign::Line(method_color(place)));
     if drawn.iter().any(|(_, record)| record.skipped > 0) {
         legend.add(Sign::Cross, "skipped");
     }

@@ -34,11 +34,9 @@ pub struct Legend {
 
 impl Legend {
     /// One sign for each of the names, made of its number.
-    pub fn of<'n>(names: impl IntoIterator<Item = &'n String>, sign: impl Fn(usize) -> Sign) -> Self {
+    pub fn of(names: impl IntoIterator<Item = impl AsRef<str>>, sign: impl Fn(usize) -> Sign) -> Self {
         let mut legend = Self::default();
-        for (i, name) in names.into_iter().enumerate() {
-            legend.add(sign(i), name);
-        }
+        names.into_iter().enumerate().for_each(|(i, name)| legend.add(sign(i), name.as_ref()));
         legend
     }
 

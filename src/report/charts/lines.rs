@@ -1,11 +1,13 @@
 //! Time and memory over each swept size: one line a method, the other sizes held.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+
+use itertools::Itertools;
 
 use super::super::labels::{size_name, size_value};
 use super::super::table::Comparison;
 use super::Chart;
-use super::axis::{from_zero, padded};
+use super::axis::{extent, from_zero, padded};
 use super::canvas::{ALARM, Canvas, Result, method_color};
 use super::legend::{Legend, Sign};
 use super::plot::{Area, Axis, Plot, Ticks};
@@ -51,14 +53,14 @@ fn sweep(comparison: &Comparison, key: &str) -> Option<Sweep> {
     }
     let measured = |points: &[(f64, usize)]| {
         let ran = points.iter().filter(|(_, i)| comparison.lines[*i].measured().is_some());
-        ran.map(|(x, _)| x.to_bits()).collect::<BTreeSet<u64>>().len()
+        ran.map(|(x, _)| x.to_bits()).unique().count()
     };
     // max_by_key takes the last of equals.
     let (held, mut points) = groups.into_iter().rev().max_by_key(|(_, points)| measured(points))?;
     points.sort_by(|a, b| a.0.total_cmp(&b.0));
     // A preset stands for its dimensions.
     let named = held.into_iter().zip(&others).filter(|(_, size)| comparison.label_sizes.contains(size));
-    let held = named.map(|(named, _)| named).collect::<Vec<_>>().join(", ");
+    let held = named.map(|(named, _)| named).join(", ");
     (measured(&points) >= 2).then(|| Sweep { key: key.into(), held, points })
 }
 
@@ -72,10 +74,9 @@ fn chart(comparison: &Comparison, sweep: &Sweep) -> Result<Chart> {
     let file = format!("lines-{}", sweep.key.replace(['.', '_'], "-"));
     let mut plot = Plot::new(&file, &format!("Time and memory over {name}"), legend, 300).subtitle(held);
     for column in ["step_s_median", "live_peak_bytes"] {
-        let value = |i: usize| comparison.value(column, i);
+        let value = |i: usize| comparison.frame.get(column, i);
         let values: Vec<f64> = sweep.points.iter().filter_map(|(_, i)| value(*i)).collect();
-        let low = values.iter().copied().fold(f64::INFINITY, f64::min);
-        let high = values.iter().copied().fold(0.0, f64::max);
+        let (low, high) = extent(&values);
         let xs: Vec<f64> = sweep.points.iter().map(|(x, _)| *x).collect();
         let ends = (xs[0], xs[xs.len() - 1]);
         let log_x = ends.0 > 0.0 && ends.1 >= 8.0 * ends.0;
@@ -91,7 +92,7 @@ fn chart(comparison: &Comparison, sweep: &Sweep) -> Result<Chart> {
         let title = format!("{} in {unit}", comparison.frame.heading(column));
         let y = Axis { log: log_y, room: (0, strip), ..Axis::new(title, (range.0 / size, range.1 / size)) };
         plot = plot.panel(x, y, move |canvas, area| {
-            draw(canvas, area, comparison, sweep, &|i| Some(comparison.value(column, i)? / size))
+            draw(canvas, area, comparison, sweep, &|i| Some(comparison.frame.get(column, i)? / size))
         });
     }
     let held = if sweep.held.is_empty() { String::new() } else { format!(", at {}", sweep.held) };

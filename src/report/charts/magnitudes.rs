@@ -24,10 +24,7 @@ pub fn magnitudes(comparison: &Comparison) -> Result<Vec<Chart>> {
     let end = FIRST + bins.len() as i32;
     drawn.retain(|(shape, ..)| *shape == first);
     drawn.truncate(MOST);
-    let mut legend = Legend::default();
-    for (place, (_, method, _)) in drawn.iter().enumerate() {
-        legend.add(Sign::Marker(place), &comparison.methods[*method]);
-    }
+    let legend = Legend::of(drawn.iter().map(|(_, method, _)| &comparison.methods[*method]), Sign::Marker);
     let x = Axis {
         ticks: Ticks::At((FIRST..=end).step_by(4).map(f64::from).collect()),
         label: |exponent| format!("2^{exponent}"),

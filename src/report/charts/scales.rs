@@ -1,4 +1,4 @@
-//! Held-out loss over the scale of static gradient scalers, beside a dynamic one and the baseline.
+//! Held-out loss over the scale of static gradient scalers, with that of a dynamic one and of the baseline.
 
 use polars::prelude::{ChunkAgg, Float64Chunked};
 

@@ -45,7 +45,7 @@ pub fn scatter(comparison: &Comparison) -> Result<Vec<Chart>> {
     let log = times.iter().any(|time| *time > 0.0 && FAR * time < slowest);
     let (x, second) = axis("step time", columns[0], times, log);
     let (y, byte) = axis("peak memory", columns[1], memory.iter().flatten().collect(), false);
-    let value = |column: usize, i: usize| comparison.value(columns[column], i);
+    let value = |column: usize, i: usize| comparison.frame.get(columns[column], i);
     let point = |i: usize| Some((i, value(0, i)? / second, value(1, i)? / byte));
     let points: Vec<Point> = (0..comparison.lines.len()).filter_map(point).collect();
     let compared = |shape: usize| points.iter().filter(|p| comparison.lines[p.0].shape == shape).count();
@@ -105,7 +105,7 @@ fn staircase(front: &[(i32, i32)]) -> Vec<(i32, i32)> {
     path
 }
 
-/// Puts each number beside its marker where it meets no marker and no other number; one without
+/// Places each number next to its marker where it overlaps no marker and no other number; one without
 /// such a place is left out.
 fn place_numbers(
     names: &[String],

@@ -11,12 +11,22 @@ use crate::ops::function::custom;
 use crate::residence::engine::Pass;
 use crate::residence::leaves::Leaves;
 use crate::residence::offloaded::{Compute, Offloaded};
+use crate::words::Section;
+use crate::words::section::section;
 
-pub struct Checkpointed;
+section! {
+    /// As naive, with the general checkpoint operator inside and the moves as operators around it.
+    #[derive(Copy, Default, Eq)]
+    pub struct Checkpointed: Section::of("offload", "strategy", &["checkpointed"]) => {}
+}
 
 impl Movement for Checkpointed {
     fn host_waits(&self) -> bool {
         true
+    }
+
+    fn input_stays(&self) -> Option<&'static str> {
+        Some("the general checkpoint operator keeps the input of a block itself")
     }
 
     /// The first operator brings the block in forward and takes its gradients and the block out in backward, the

@@ -10,8 +10,14 @@ use crate::residence::activations::Input;
 use crate::residence::engine::Pass;
 use crate::residence::leaves::Leaves;
 use crate::residence::offloaded::{Compute, Offloaded};
+use crate::words::Section;
+use crate::words::section::section;
 
-pub struct Function;
+section! {
+    /// One operator moves, computes and recomputes; the device waits for the copies, not the host.
+    #[derive(Copy, Default, Eq)]
+    pub struct Function: Section::of("offload", "strategy", &["function"]) => {}
+}
 
 impl Movement for Function {}
 

@@ -1,17 +1,94 @@
-//! [`Movement`]: how the blocks of one strategy come to the device and leave it. A strategy is one file.
+//! [`Strategy`]: how blocks come to the device and leave it. A strategy is one file: its keys, and its [`Movement`].
 
 mod checkpointed;
 mod function;
 mod naive;
 mod overlap;
 
+use std::sync::Arc;
+
 use burn::tensor::Tensor;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+pub use checkpointed::Checkpointed;
+pub use function::Function;
+pub use naive::Naive;
+pub use overlap::Overlap;
 
 use super::Offloaded;
-use super::config::Strategy;
 use super::offloaded::Compute;
+use crate::words::Section;
+use crate::words::section::{kinds, section};
 
+kinds! {
+    /// `offload.strategy`
+    #[derive(
+        Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, strum::Display, strum::IntoStaticStr,
+    )]
+    #[serde(rename_all = "lowercase")]
+    #[strum(serialize_all = "lowercase", const_into_str)]
+    pub enum Strategy: Moves {
+        None(NoMovement),
+        Naive(Naive),
+        Checkpointed(Checkpointed),
+        Function(Function),
+        Overlap(Overlap),
+    }
+}
+
+/// What the strategies have in common.
+pub trait Moves {
+    /// `None`: blocks stay on the device.
+    fn movement(&self) -> Option<Arc<dyn Movement>>;
+}
+
+impl<M: Movement + Clone + 'static> Moves for M {
+    fn movement(&self) -> Option<Arc<dyn Movement>> {
+        Some(Arc::new(self.clone()))
+    }
+}
+
+section! {
+    /// Blocks stay on the device.
+    #[derive(Copy, Default, Eq)]
+    pub struct NoMovement: Section::of("offload", "strategy", &["none"]) => {}
+}
+
+impl Moves for NoMovement {
+    fn movement(&self) -> Option<Arc<dyn Movement>> {
+        None
+    }
+}
+
+impl Default for Strategy {
+    fn default() -> Self {
+        Self::None(NoMovement {})
+    }
+}
+
+impl Strategy {
+    /// Each with the defaults of its keys.
+    ///
+    /// # Panics
+    /// When a key of one has no default.
+    pub fn all() -> impl Iterator<Item = Self> {
+        let names = |section: &'static Section| {
+            let names = section.kind.map_or(&[][..], |kind| kind.values);
+            names.iter().map(|name| json!({ *name: section.defaults::<Value>() }))
+        };
+        let all = Self::SECTIONS.iter().flat_map(names);
+        all.map(|strategy| serde_json::from_value(strategy).expect("its keys have defaults"))
+    }
+}
+
+/// How the blocks of one strategy move.
 pub trait Movement: Send + Sync {
+    /// Slots on the device for the weights of blocks.
+    fn buffers(&self) -> usize {
+        1
+    }
+
     /// Whether the host waits for each copy and each block.
     fn host_waits(&self) -> bool {
         false
@@ -23,21 +100,13 @@ pub trait Movement: Send + Sync {
         None
     }
 
+    /// Why a block's input cannot wait on the host for backward; `None`: it can.
+    fn input_stays(&self) -> Option<&'static str> {
+        None
+    }
+
     /// x [tokens, hidden_size] through one block, whose backward brings it in again.
     fn forward(&self, blocks: &Offloaded, block: usize, x: Tensor<2>, compute: Compute) -> Tensor<2> {
         function::offloaded(blocks, block, x, compute)
-    }
-}
-
-impl Strategy {
-    /// `None`: blocks stay on the device.
-    pub fn movement(self) -> Option<&'static dyn Movement> {
-        match self {
-            Self::None => None,
-            Self::Naive => Some(&naive::Naive),
-            Self::Checkpointed => Some(&checkpointed::Checkpointed),
-            Self::Function => Some(&function::Function),
-            Self::Overlap => Some(&overlap::Overlap),
-        }
     }
 }

@@ -1,8 +1,14 @@
 //! The host waits for every copy and every block.
 
 use super::Movement;
+use crate::words::Section;
+use crate::words::section::section;
 
-pub struct Naive;
+section! {
+    /// The host waits for every copy and every block.
+    #[derive(Copy, Default, Eq)]
+    pub struct Naive: Section::of("offload", "strategy", &["naive"]) => {}
+}
 
 impl Movement for Naive {
     fn host_waits(&self) -> bool {

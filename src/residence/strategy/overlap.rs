@@ -1,10 +1,33 @@
 //! Copies of other blocks run behind the computation of one.
 
 use super::Movement;
+use crate::words::key::DefaultValue::Whole;
+use crate::words::section::section;
+use crate::words::values::Values;
+use crate::words::{Key, Section};
 
-pub struct Overlap;
+section! {
+    /// As function, with the copies of other blocks behind the computation of one.
+    #[derive(Copy, Eq)]
+    pub struct Overlap: Section::of("offload", "strategy", &["overlap"]) => {
+        /// Slots on the device for the weights of blocks: with 3 one computes, one is there, one is on its way.
+        pub buffers: usize = Key::method(Values::Whole { least: 1, most: 4 })
+            .default(Whole(3))
+            .reads(&[("1", "1 buffer"), ("", "{} buffers")]),
+    }
+}
+
+impl Default for Overlap {
+    fn default() -> Self {
+        Self::SECTION.defaults()
+    }
+}
 
 impl Movement for Overlap {
+    fn buffers(&self) -> usize {
+        self.buffers
+    }
+
     /// All slots but the one that is computed from.
     fn ahead(&self, slots: usize) -> Option<usize> {
         Some(slots - 1)

@@ -16,6 +16,7 @@ use crate::model::language::{Computation, Decoder, LmBatch};
 use crate::ops::dense::Arithmetic;
 use crate::ops::testing::assert_close;
 use crate::ops::{Checkpoint, Operator, Ops};
+use crate::optim::GradientSet;
 use crate::params::WeightsFrom;
 use crate::params::named;
 use crate::params::table::Tuning;
@@ -58,7 +59,7 @@ fn packed(only: i32) -> LmBatch {
 fn results<F: Family>(network: &Decoder<F>, batch: &LmBatch) -> (f64, named::Named) {
     let loss = network.loss(batch);
     let value = f64::from(loss.clone().into_scalar::<f32>());
-    (value, named::gradients(network, network.parameters(), &loss.backward()))
+    (value, named::gradients(network, network.parameters(), &GradientSet::of(network, loss.backward())))
 }
 
 fn check<F: Family>(network: &Decoder<F>) {
@@ -150,16 +151,19 @@ fn micro_batches_with_unequal_labels_equal_one_batch() {
 
     let loss = network.loss(&whole);
     let value = loss.clone().into_scalar::<f32>();
-    let expected = named::gradients(&network, network.parameters(), &loss.backward());
+    let expected =
+        named::gradients(&network, network.parameters(), &GradientSet::of(&network, loss.backward()));
     let mut losses = 0.0;
     let mut sums: Vec<Vec<f64>> = expected.iter().map(|(_, values)| vec![0.0; values.len()]).collect();
     for (ids, labels) in ids.chunks(24).zip(labels.chunks(24)) {
         let part = LmBatch { total: whole.total, ..batch(Collated::of_rows(ids.to_vec(), labels, 1)) };
         let loss = network.loss(&part);
         losses += loss.clone().into_scalar::<f32>();
-        for (sum, (_, values)) in
-            sums.iter_mut().zip(named::gradients(&network, network.parameters(), &loss.backward()))
-        {
+        for (sum, (_, values)) in sums.iter_mut().zip(named::gradients(
+            &network,
+            network.parameters(),
+            &GradientSet::of(&network, loss.backward()),
+        )) {
             sum.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
         }
     }

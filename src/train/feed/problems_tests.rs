@@ -4,6 +4,7 @@ use super::*;
 use crate::model::Network;
 use crate::model::swiglu::SwigluStack;
 use crate::ops::testing::assert_close;
+use crate::optim::GradientSet;
 use crate::params::named;
 use crate::recipe::{Recipe, Source};
 use crate::train::build::Build;
@@ -41,7 +42,7 @@ fn micro_batches_equal_one_batch() {
         let loss = network.loss(batch);
         (
             f64::from(loss.clone().into_scalar::<f32>()),
-            named::gradients(&network, network.parameters(), &loss.backward()),
+            named::gradients(&network, network.parameters(), &GradientSet::of(&network, loss.backward())),
         )
     };
     let (expected_loss, expected) = of(&whole);

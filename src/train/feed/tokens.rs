@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::Feed;
 use super::prepared::{Prepared, finish, on_device};
 use crate::data::{
-    Collator, DataError, Dataset, Draws, Loader, Packed, Part, Plan, Position, Sampler, SamplerConfig,
-    Tokenize, Tokenizer,
+    Collator, DataError, Dataset, Draws, Loader, Packed, Part, Position, Sampler, SamplerConfig,
+    SamplingPlan, Tokenize, Tokenizer,
 };
 use crate::device::{DeviceId, Staging};
 use crate::measure::Load;
@@ -14,12 +14,12 @@ use crate::model::language::LmBatch;
 use crate::recipe::Cell;
 use crate::words::refusal::refuse;
 
-/// Widths of batches that a device prepares for, besides the largest: beyond them one finds little new.
+/// Widths of batches that a device prepares for, besides the largest: more of them find few new kernels.
 const MOST_WIDTHS: usize = 32;
 
 /// Micro-batches of tokens. Of samples, an epoch's last step may have fewer of them.
 pub struct TokenFeed {
-    train: Source,
+    train: Batches,
     /// Of samples `None` until the first step is asked for, so that no time before it is saved. The order of
     /// blocks is made before memory is counted.
     loader: Option<Loader<Prepared>>,
@@ -27,7 +27,7 @@ pub struct TokenFeed {
     position: Position,
     tokenizer: Option<Tokenizer>,
     /// `None` where nothing is evaluated.
-    held_out: Option<(Source, Draws)>,
+    held_out: Option<(Batches, Draws)>,
     accumulation_steps: usize,
     device: DeviceId,
     staging: Staging,
@@ -35,17 +35,17 @@ pub struct TokenFeed {
 }
 
 /// A text and the batches that are made of it.
-struct Source {
-    plan: Plan,
+struct Batches {
+    plan: SamplingPlan,
     collator: Arc<Collator>,
 }
 
-impl Source {
+impl Batches {
     fn open(cell: &Cell, data: &Dataset, part: Part, config: SamplerConfig) -> Result<Self, DataError> {
         let (batch_size, max_length) = (cell.train.batch_size, cell.train.seq_len);
         let samples = data.samples(part, &config, max_length)?;
         let lengths = Arc::new(samples.lengths());
-        let plan = Plan { config, lengths, batch_size, max_length, seed: u64::from(cell.seed) };
+        let plan = SamplingPlan { config, lengths, batch_size, max_length, seed: u64::from(cell.seed) };
         Ok(Self { plan, collator: Arc::new(Collator { samples, config, batch_size, max_length }) })
     }
 
@@ -83,12 +83,12 @@ impl TokenFeed {
         let (device, config) = (cell.device_id(), cell.data.sampler());
         let vocab = cell.model.vocab_size().expect("a language model");
         let data = Dataset::open(&cell.data, u64::from(cell.seed), vocab)?;
-        let train = Source::open(cell, &data, Part::Train, config)?;
+        let train = Batches::open(cell, &data, Part::Train, config)?;
         Ok(Self {
             loader: (!config.sampler.keeps_samples()).then(|| train.loader(Position::default(), device)),
             position: Position::default(),
             train,
-            held_out: cell.eval.map(|_| Source::held_out(cell, &data, config)).transpose()?,
+            held_out: cell.eval.map(|_| Batches::held_out(cell, &data, config)).transpose()?,
             tokenizer: match data {
                 Dataset::Random { .. } => None,
                 Dataset::Text(text) => Some(text.tokenizer),
@@ -133,7 +133,7 @@ impl Feed<LmBatch> for TokenFeed {
     }
 
     fn rehearsals(&mut self) -> Vec<Vec<LmBatch>> {
-        let Source { plan, .. } = &self.train;
+        let Batches { plan, .. } = &self.train;
         let step = |samples: Vec<u32>| {
             let batch = self.train.alone(&samples, self.device);
             weigh(vec![batch; self.accumulation_steps])
@@ -144,7 +144,7 @@ impl Feed<LmBatch> for TokenFeed {
     }
 
     fn largest(&self) -> Option<[usize; 2]> {
-        let Source { plan, .. } = &self.train;
+        let Batches { plan, .. } = &self.train;
         let samples = plan.largest();
         Some(match plan.config.sampler.is_packed() {
             true => [plan.batch_size, plan.max_length],
@@ -153,7 +153,7 @@ impl Feed<LmBatch> for TokenFeed {
     }
 
     fn of_epochs(&self, epochs: usize) -> Option<usize> {
-        let Source { plan, .. } = &self.train;
+        let Batches { plan, .. } = &self.train;
         let steps = |epoch| plan.epoch(epoch).count().div_ceil(self.accumulation_steps);
         plan.config.sampler.keeps_samples().then(|| (0..epochs as u64).map(steps).sum())
     }

@@ -64,7 +64,7 @@ impl<N: Build> Training<'_, N> {
         let config = serde_json::to_vec_pretty(&config.expect("checked: a language model"))?;
         fs::write(folder.join("config.json"), config)?;
         match (&self.cell.data, self.feed.tokenizer()) {
-            // With the files beside it, which say what ends a text.
+            // Also the other files of the tokenizer: they say which token ends a text.
             (Data::Text { tokenizer: TokenizerSource::Path(path), .. }, _) => {
                 for (i, file) in Tokenizer::files(path).iter().enumerate() {
                     let name = if i == 0 { Some("tokenizer.json".as_ref()) } else { file.file_name() };

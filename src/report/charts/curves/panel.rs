@@ -1,6 +1,6 @@
 //! One panel of learning curves: the values of every cell over its steps.
 
-use super::super::axis::{from_zero, padded};
+use super::super::axis::{extent, from_zero, padded};
 use super::super::canvas::{ALARM, Canvas, Result, method_color, tint};
 use super::super::plot::{Area, Axis, Plot, Ticks};
 use crate::measure::{Evaluation, Measurement};
@@ -54,14 +54,14 @@ impl Curve<'_> {
 
 /// What a panel shows.
 #[derive(Clone, Copy, PartialEq)]
-pub enum Values {
+pub enum Shown {
     Loss,
     Perplexity,
     /// In percent.
     Accuracy,
 }
 
-impl Values {
+impl Shown {
     fn held_out(self, evaluation: &Evaluation) -> f64 {
         match self {
             Self::Loss => evaluation.loss,
@@ -81,29 +81,28 @@ impl Values {
 }
 
 /// Adds a panel to a plot; losses are drawn up to the limit.
-pub fn panel<'c>(plot: Plot<'c>, curves: &'c [Curve], values: Values, limit: f64) -> Plot<'c> {
+pub fn panel<'c>(plot: Plot<'c>, curves: &'c [Curve], values: Shown, limit: f64) -> Plot<'c> {
     let limit = match values {
-        Values::Loss => limit,
-        Values::Perplexity => limit.exp(),
-        Values::Accuracy => 100.0,
+        Shown::Loss => limit,
+        Shown::Perplexity => limit.exp(),
+        Shown::Accuracy => 100.0,
     };
     let points: Vec<(f64, f64)> =
         curves.iter().flat_map(|curve| values.losses(curve).into_iter().chain(values.marks(curve))).collect();
     let heights = points.iter().map(|(_, value)| value.min(limit)).filter(|v| v.is_finite());
     let heights: Vec<f64> = heights.collect();
-    let low = heights.iter().copied().fold(f64::INFINITY, f64::min);
-    let high = heights.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    let log = low > 0.0 && high > 10.0 * low && values != Values::Accuracy;
+    let (low, high) = extent(&heights);
+    let log = low > 0.0 && high > 10.0 * low && values != Shown::Accuracy;
     let range = match values {
-        Values::Accuracy => from_zero(heights.into_iter()),
+        Shown::Accuracy => from_zero(heights.into_iter()),
         _ => padded(&heights, log),
     };
     let marks = curves.iter().any(|curve| !curve.measured.evaluations.is_empty());
     let title = match values {
-        Values::Loss if marks => "loss in nats: lines training, marks held-out",
-        Values::Loss => "training loss in nats",
-        Values::Perplexity => "held-out perplexity",
-        Values::Accuracy => "held-out tokens predicted in %",
+        Shown::Loss if marks => "loss in nats: lines training, marks held-out",
+        Shown::Loss => "training loss in nats",
+        Shown::Perplexity => "held-out perplexity",
+        Shown::Accuracy => "held-out tokens predicted in %",
     };
     let by_tokens = curves.iter().any(|curve| curve.tokens.is_some());
     let seen = if by_tokens { "real tokens seen" } else { "steps taken" };
@@ -113,7 +112,7 @@ pub fn panel<'c>(plot: Plot<'c>, curves: &'c [Curve], values: Values, limit: f64
     plot.panel(x, y, move |canvas, area| draw(canvas, area, curves, values, limit))
 }
 
-fn draw(canvas: &Canvas, area: &Area, curves: &[Curve], values: Values, limit: f64) -> Result {
+fn draw(canvas: &Canvas, area: &Area, curves: &[Curve], values: Shown, limit: f64) -> Result {
     let place = |points: Vec<(f64, f64)>| -> Vec<(i32, i32)> {
         points.into_iter().map(|(step, value)| area.at(step, value.min(limit))).collect()
     };
@@ -123,9 +122,9 @@ fn draw(canvas: &Canvas, area: &Area, curves: &[Curve], values: Values, limit: f
     }
     for curve in curves {
         let line = match values {
-            Values::Loss if curve.window() > 1 => place(curve.means()),
-            Values::Loss => place(curve.losses()),
-            Values::Perplexity | Values::Accuracy => place(values.marks(curve)),
+            Shown::Loss if curve.window() > 1 => place(curve.means()),
+            Shown::Loss => place(curve.losses()),
+            Shown::Perplexity | Shown::Accuracy => place(values.marks(curve)),
         };
         canvas.line(&thin(line), method_color(curve.sign), 2)?;
     }

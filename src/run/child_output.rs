@@ -1,4 +1,4 @@
-//! [`Hearing`]: what a cell's process prints, read on threads of their own so that the process
+//! [`ChildOutput`]: what a cell's process prints, read on threads of their own so that the process
 //! never blocks on a full pipe and a pipe that stays open never blocks the runner.
 
 use std::collections::VecDeque;
@@ -7,6 +7,8 @@ use std::process::{ChildStderr, ChildStdout};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::Duration;
+
+use itertools::Itertools;
 
 use crate::train::protocol::Event;
 
@@ -19,21 +21,21 @@ const TAIL: usize = 8;
 /// Rust's last words when an allocation is refused.
 const ALLOCATION: (&str, &str) = ("memory allocation of ", " bytes failed");
 
-enum Said {
+enum Line {
     Event(Event),
     Text(String),
 }
 
 /// The output of one process.
-pub struct Hearing {
-    said: Receiver<Said>,
+pub struct ChildOutput {
+    lines: Receiver<Line>,
     tail: VecDeque<String>,
     /// Size of the allocation that was refused, if the process said so.
     pub refused_allocation: Option<u64>,
 }
 
-/// What [`Hearing::next`] came back with.
-pub enum Heard {
+/// What [`ChildOutput::next`] came back with.
+pub enum Received {
     Event(Event),
     /// Nothing, or nothing of interest.
     Nothing,
@@ -41,41 +43,32 @@ pub enum Heard {
     End,
 }
 
-impl Hearing {
+impl ChildOutput {
     /// The threads end when the pipes close.
     pub fn start(stdout: ChildStdout, stderr: ChildStderr) -> Self {
-        let (to, said) = channel();
+        let (to, lines) = channel();
         let also = to.clone();
-        thread::spawn(move || {
-            for_each_line(stdout, EVENT_LINE, |line| {
-                // Libraries may print too; what is no event is kept like a line of stderr.
-                let said = match serde_json::from_slice(line) {
-                    Ok(event) => Said::Event(event),
-                    Err(_) => text(line),
-                };
-                tell(&to, said)
-            });
-        });
-        thread::spawn(move || for_each_line(stderr, TEXT_LINE, |line| tell(&also, text(line))));
-        Self { said, tail: VecDeque::new(), refused_allocation: None }
+        thread::spawn(move || send_lines(stdout, EVENT_LINE, &to, event_or_text));
+        thread::spawn(move || send_lines(stderr, TEXT_LINE, &also, text));
+        Self { lines, tail: VecDeque::new(), refused_allocation: None }
     }
 
-    /// Waits up to `limit` for the next thing said.
-    pub fn next(&mut self, limit: Duration) -> Heard {
-        match self.said.recv_timeout(limit) {
-            Ok(Said::Event(event)) => Heard::Event(event),
-            Ok(Said::Text(line)) => {
+    /// Waits up to `limit` for the next line.
+    pub fn next(&mut self, limit: Duration) -> Received {
+        match self.lines.recv_timeout(limit) {
+            Ok(Line::Event(event)) => Received::Event(event),
+            Ok(Line::Text(line)) => {
                 self.note(line);
-                Heard::Nothing
+                Received::Nothing
             }
-            Err(RecvTimeoutError::Timeout) => Heard::Nothing,
-            Err(RecvTimeoutError::Disconnected) => Heard::End,
+            Err(RecvTimeoutError::Timeout) => Received::Nothing,
+            Err(RecvTimeoutError::Disconnected) => Received::End,
         }
     }
 
     /// The last lines that were no events, oldest first.
     pub fn tail(&self) -> String {
-        self.tail.iter().map(String::as_str).collect::<Vec<_>>().join("\n")
+        self.tail.iter().join("\n")
     }
 
     fn note(&mut self, line: String) {
@@ -93,28 +86,27 @@ impl Hearing {
     }
 }
 
-/// False when nobody listens any more.
-fn tell(to: &Sender<Said>, said: Said) -> bool {
-    to.send(said).is_ok()
+/// Libraries may print too; what is no event is kept like a line of stderr.
+fn event_or_text(line: &[u8]) -> Line {
+    serde_json::from_slice(line).map_or_else(|_| text(line), Line::Event)
 }
 
 /// The beginning of a line without control characters, which would disturb the terminal.
-fn text(line: &[u8]) -> Said {
+fn text(line: &[u8]) -> Line {
     let line = &line[..line.len().min(TEXT_LINE as usize)];
     let line = String::from_utf8_lossy(line);
-    Said::Text(line.trim_end().chars().map(|c| if c.is_control() { ' ' } else { c }).collect())
+    Line::Text(line.trim_end().chars().map(|c| if c.is_control() { ' ' } else { c }).collect())
 }
 
-/// Calls `each` with every line, in pieces of at most `longest` bytes, until the pipe closes or
-/// `each` returns false.
-fn for_each_line(pipe: impl Read, longest: u64, mut each: impl FnMut(&[u8]) -> bool) {
+/// Sends every line, in pieces of at most `longest` bytes, until the pipe closes or nobody receives.
+fn send_lines(pipe: impl Read, longest: u64, to: &Sender<Line>, parse: fn(&[u8]) -> Line) {
     let mut reader = BufReader::new(pipe);
     let mut line = Vec::new();
     loop {
         line.clear();
         match reader.by_ref().take(longest).read_until(b'\n', &mut line) {
             Ok(0) | Err(_) => return,
-            Ok(_) if !each(&line) => return,
+            Ok(_) if to.send(parse(&line)).is_err() => return,
             Ok(_) => {}
         }
     }

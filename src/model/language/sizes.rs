@@ -1,8 +1,8 @@
-//! [`Shape`]: the sizes of a decoder.
+//! [`DecoderSizes`]: the sizes of a decoder.
 
 /// The sizes that decide a decoder's memory and arithmetic.
 #[derive(Clone, Copy, Debug)]
-pub struct Shape {
+pub struct DecoderSizes {
     pub vocab_size: usize,
     pub hidden_size: usize,
     pub intermediate_size: usize,

@@ -1,0 +1,62 @@
+//! [`complete`]: values as the key table allows them, and its defaults where nothing is written.
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue, ValueDeserializer};
+
+use super::diagnostic::{RecipeError, Source};
+use super::keys::{self, Entry};
+use super::tagged::{KIND, find, find_mut};
+use crate::words::Section;
+
+/// Checks every value where it is written, and adds the defaults of the keys that are not.
+///
+/// # Errors
+/// A number that its key does not take.
+pub fn complete(root: &mut DeTable<'_>, source: &Source) -> Result<(), RecipeError> {
+    for Entry { section, key, default, .. } in keys::all() {
+        let added = add_section(root, section);
+        let decided = key.follows.iter().any(|other| find(root, other).is_some());
+        let Some(table) = table_of(root, section.path).filter(|table| has(table, section)) else { continue };
+        if let Some(value) = table.get(key.name) {
+            let checked = key.values.check(ValueDeserializer::from(value.clone()));
+            checked.map_err(|e| source.toml_error(&e, &[]).or_help(key.doc))?;
+        } else if let Some(default) = default
+            // A model has its sizes from a preset or a folder; a table that is written names its kind.
+            && !(decided || section.path == "model" || key.name == KIND && !added)
+        {
+            table.insert(Spanned::new(0..0, key.name.into()), default.clone());
+        }
+    }
+    Ok(())
+}
+
+/// Adds the table of a section all of whose keys have a default, where the recipe does not write it.
+fn add_section(root: &mut DeTable<'_>, section: &Section) -> bool {
+    let defaults = section.keys.iter().any(|key| key.default.value().is_some());
+    let required = section.keys.iter().any(|key| key.default.is_required());
+    let (parent, name) = section.path.rsplit_once('.').unwrap_or(("", section.path));
+    let parent = table_of(root, parent).filter(|_| defaults && !required && section.kind.is_none());
+    let Some(parent) = parent.filter(|table| !name.is_empty() && !table.contains_key(name)) else {
+        return false;
+    };
+    parent.insert(Spanned::new(0..0, name.into()), Spanned::new(0..0, DeValue::Table(DeTable::new())));
+    true
+}
+
+/// Whether the table has the section's keys, by what its kind is.
+fn has(table: &DeTable<'_>, section: &Section) -> bool {
+    section.kind.is_none_or(|kind| {
+        let value = table.get(kind.key).and_then(|value| value.get_ref().as_str());
+        value.is_some_and(|value| kind.has(value))
+    })
+}
+
+fn table_of<'a, 'i>(root: &'a mut DeTable<'i>, path: &str) -> Option<&'a mut DeTable<'i>> {
+    if path.is_empty() {
+        return Some(root);
+    }
+    match find_mut(root, path)?.get_mut() {
+        DeValue::Table(table) => Some(table),
+        _ => None,
+    }
+}
