@@ -6,6 +6,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::commands::SetArgs;
 use crate::commands::generate::GenerateArgs;
+use crate::commands::profile::ProfileArgs;
 use crate::commands::run::RunArgs;
 use crate::device::Target;
 use crate::recipe::Setting;
@@ -44,6 +45,8 @@ pub enum Command {
         /// A results folder such as results/quickstart/cpu-...
         folder: PathBuf,
     },
+    /// Print where the time of a traced step went: by operator beside the least it could take, and by kernel
+    Profile(ProfileArgs),
     /// Compare two results folders cell by cell
     Compare { a: PathBuf, b: PathBuf },
     /// Check this machine's arithmetic against reference values

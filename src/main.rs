@@ -8,7 +8,7 @@ use miette::Result;
 
 use runner::cli::{CheckArgs, Cli, Command};
 use runner::commands::run::{self, RunArgs};
-use runner::commands::{devices, generate, keys, plan, recipes};
+use runner::commands::{devices, generate, keys, plan, profile, recipes};
 use runner::device::Target;
 use runner::recipe::{Recipe, RecipeError, Setting, reference, schema};
 use runner::run::{Build, Results, Store};
@@ -36,6 +36,7 @@ fn execute(command: Command) -> Result<ExitCode> {
             }
             write_report(&folder, &results)?;
         }
+        Command::Profile(args) => print!("{}", profile::profile(&args)?),
         Command::Compare { a, b } => println!("{}", compare(&a, &b)?),
         Command::Verify(args) => {
             let checks = verify::verify(&args.folder, &args.options())?;
@@ -69,6 +70,9 @@ fn run_recipe(args: &RunArgs) -> Result<ExitCode> {
     let summary = run::run_cells(&recipe, &store, &options, args.trace)?;
     if !summary.interrupted {
         write_report(store.folder(), &store.results(&recipe, &|text| eprintln!("{text}"))?)?;
+    }
+    if args.trace {
+        eprintln!("where the time of a step went: runner profile {}", store.folder().display());
     }
     eprintln!("{summary}");
     Ok(ExitCode::from(summary.exit_code()))

@@ -4,6 +4,7 @@ pub mod devices;
 pub mod generate;
 pub mod keys;
 pub mod plan;
+pub mod profile;
 pub mod recipes;
 pub mod run;
 

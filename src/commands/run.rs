@@ -4,10 +4,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 use itertools::Itertools;
-use miette::{IntoDiagnostic, Result, miette};
+use miette::{IntoDiagnostic, Result};
 
 use super::SetArgs;
-use crate::device::DeviceId;
 use crate::recipe::Recipe;
 use crate::run::{self, DeviceLock, Options, ProcessExecutor, Session, Shard, Store, Summary};
 
@@ -26,7 +25,7 @@ pub struct RunArgs {
     /// SLURM_ARRAY_TASK_ID, JOB_COMPLETION_INDEX or HQ_TASK_ID
     #[arg(long, value_name = "I/N")]
     pub shard: Option<String>,
-    /// Record one more step of each cell as a Chrome trace, drawn in the report (CUDA only)
+    /// Record one more step of each cell as a Chrome trace, for the report and for `runner profile`
     #[arg(long)]
     pub trace: bool,
     /// Print what would run, and run nothing
@@ -40,12 +39,6 @@ pub struct RunArgs {
 /// When a program is missing that a cell needs, the results cannot be written or the device stays busy.
 pub fn run_cells(recipe: &Recipe, store: &Store, options: &Options, trace: bool) -> Result<Summary> {
     if trace {
-        if recipe.device() == DeviceId::Cpu {
-            return Err(miette!(
-                help = "run without --trace, or on a CUDA device",
-                "--trace records the kernels and copies of a CUDA device; this recipe runs on the CPU"
-            ));
-        }
         store.keep_traces().into_diagnostic()?;
     }
     let executor = ProcessExecutor::this_program()?;
@@ -99,7 +92,7 @@ pub fn options(args: &RunArgs, recipe: &Recipe) -> Result<Options> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::Target;
+    use crate::device::{DeviceId, Target};
     use crate::recipe::Source;
     use crate::row::{Row, Status};
     use crate::run::testing;

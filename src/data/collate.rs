@@ -26,11 +26,11 @@ pub struct Collated {
     pub counts: Counts,
 }
 
-/// Which sample each token of a packed row belongs to.
+/// The samples of a packed row.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Segments {
-    /// The sample's number; padding has the last ones.
-    pub numbers: Vec<i32>,
+    /// Of each token: where its sample, or its piece of padding, begins in the row.
+    pub starts: Vec<i32>,
     /// Tokens of each sample, and of each piece of padding.
     pub lengths: Vec<usize>,
 }
@@ -73,22 +73,22 @@ impl Collator {
     fn packed(&self, samples: &[Sample], width: usize) -> Collated {
         let mut batch = Collated { rows: 1, width, ..Collated::default() };
         let mut segments = Segments::default();
-        let mut mark = |number: usize, length: usize| {
-            segments.numbers.extend(std::iter::repeat_n(number as i32, length));
+        let mut mark = |length: usize| {
+            segments.starts.extend(std::iter::repeat_n(segments.starts.len() as i32, length));
             segments.lengths.push(length);
         };
-        for (number, sample) in samples.iter().enumerate() {
+        for sample in samples {
             let start = batch.ids.len();
             let length = sample.tokens.len().min(width - start);
             batch.append(&sample.tokens[..length], sample.cut + sample.tokens.len() - length);
-            mark(number, length);
+            mark(length);
         }
         let start = batch.ids.len();
         // In pieces as long as a sample may be: positions and attention know no longer ones.
-        for (piece, start) in (start..width).step_by(self.max_length).enumerate() {
+        for start in (start..width).step_by(self.max_length) {
             let length = self.max_length.min(width - start);
             batch.pad(self.samples.padding(), 0..length);
-            mark(samples.len() + piece, length);
+            mark(length);
         }
         batch.segments = Some(segments);
         batch
@@ -114,8 +114,8 @@ impl Collated {
     /// The rows packed into one.
     #[must_use]
     pub fn joined(self) -> Self {
-        let numbers = (0..self.ids.len()).map(|token| (token / self.width) as i32).collect();
-        let segments = Some(Segments { numbers, lengths: vec![self.width; self.rows] });
+        let starts = (0..self.ids.len()).map(|token| (token / self.width * self.width) as i32).collect();
+        let segments = Some(Segments { starts, lengths: vec![self.width; self.rows] });
         Self { rows: 1, width: self.ids.len(), segments, ..self }
     }
 
@@ -217,7 +217,7 @@ mod tests {
         assert_eq!((batch.rows, batch.width), (1, 10));
         assert_eq!(batch.positions, [0, 1, 2, 3, 0, 1, 0, 1, 2, 3]);
         let segments = batch.segments.as_ref().unwrap();
-        assert_eq!(segments.numbers, [0, 0, 0, 0, 1, 1, 2, 2, 2, 2]);
+        assert_eq!(segments.starts, [0, 0, 0, 0, 4, 4, 6, 6, 6, 6]);
         assert_eq!(segments.lengths, [4, 2, 4]);
         // 4 of the last sample's 7 tokens fit.
         let counts = Counts { samples: 3, tokens: 10, cut: 3, squares: 16 + 4 + 16, ..Counts::default() };
@@ -226,6 +226,6 @@ mod tests {
         let short = collator.collate(&[0]).unwrap();
         assert_eq!((short.width, short.counts.padding), (10, 8));
         assert_eq!(short.positions, [0, 1, 0, 1, 2, 3, 4, 0, 1, 2]);
-        assert_eq!(short.segments.unwrap().numbers, [0, 0, 1, 1, 1, 1, 1, 2, 2, 2]);
+        assert_eq!(short.segments.unwrap().starts, [0, 0, 2, 2, 2, 2, 2, 7, 7, 7]);
     }
 }

@@ -169,13 +169,13 @@ impl DeviceId {
         }
     }
 
-    /// Records the kernels and copies of `work`.
+    /// Records the kernels and copies of `work`, and on the CPU its operators.
     ///
     /// # Errors
-    /// When the device keeps no records, or another profiler takes them.
+    /// When the device keeps no records, as where another profiler takes them.
     pub fn record(self, work: impl FnOnce()) -> Result<Vec<trace::Activity>, String> {
         match self {
-            Self::Cpu => Err("the CPU keeps no records of kernels and copies".into()),
+            Self::Cpu => Ok(trace::HostRecording::of(work)),
             Self::Cuda(ordinal) => {
                 let recording = cuda::Recording::start(cuda::Gpu::open(ordinal))?;
                 work();
@@ -186,8 +186,9 @@ impl DeviceId {
 
     /// Notes a place in a recording; without one it does nothing.
     pub fn mark(self, mark: trace::Mark) {
-        if let Self::Cuda(ordinal) = self {
-            cuda::Gpu::open(ordinal).mark(mark);
+        match self {
+            Self::Cpu => trace::HostRecording::mark(mark),
+            Self::Cuda(ordinal) => cuda::Gpu::open(ordinal).mark(mark),
         }
     }
 

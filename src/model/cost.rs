@@ -1,5 +1,7 @@
 //! A training step's memory and arithmetic: the fold of its operators' costs, and what else the device holds.
 
+mod work;
+
 use crate::measure::Estimate;
 use crate::ops::cost::{Cost, Flops, Moment, Setting};
 use crate::ops::{Checkpoint, Operator, Ops};

@@ -30,9 +30,6 @@ pub struct Request {
     pub end: Option<u32>,
 }
 
-/// The segment of padding: real tokens are in segment 0 and see nothing of it.
-const PADDING: i32 = -1;
-
 /// Every prompt with its continuation. The device is the network's, outside of autodiff.
 ///
 /// # Panics
@@ -97,9 +94,9 @@ fn tokens(
             .collect::<Vec<i32>>()
     };
     let batch = sequences.len();
-    let segments = padding.iter().any(|pad| *pad > 0).then(|| {
-        let segment = cells(&|_, pad, c| if c < pad { PADDING } else { 0 }, 0..columns.end);
-        integers(segment, device).reshape([batch, columns.end])
+    let starts = padding.iter().any(|pad| *pad > 0).then(|| {
+        let start = cells(&|_, pad, c| if c < pad { 0 } else { pad as i32 }, 0..columns.end);
+        integers(start, device).reshape([batch, columns.end])
     });
     Tokens {
         ids: Ids::new(
@@ -109,7 +106,7 @@ fn tokens(
         positions: Ids::new(cells(&|_, pad, c| c.saturating_sub(pad) as i32, columns.clone()), device),
         batch,
         sequence: columns.len(),
-        mask: Mask { segments, packing: None },
+        mask: Mask { starts, packing: None },
     }
 }
 

@@ -23,6 +23,7 @@ use burn_cubecl::tensor::CubeTensor;
 use crate::ops::backend::{cube, on_cuda, uncube};
 use crate::ops::dense::Weight;
 use crate::ops::kernels::elementwise::cast_all;
+use crate::ops::name::OperatorName;
 use crate::ops::rounded;
 
 /// A weight in a type.
@@ -69,6 +70,7 @@ pub struct KeptCasts {
 /// steps before this one used are made at once.
 pub fn keep_casts<M: Module>(module: &M) -> KeptCasts {
     let mut casts = HashMap::new();
+    let _scope = OperatorName::WeightCasts.scope();
     USED.with_borrow(|used| {
         for dtype in used.iter().map(|(_, dtype)| *dtype).collect::<HashSet<_>>() {
             let mut find = Find { used, dtype, found: Vec::new() };
@@ -112,6 +114,7 @@ pub fn weight<const D: usize>(parameter: &Param<Tensor<D>>) -> Weight<D> {
         CASTS.with_borrow_mut(|casts| {
             let which = (parameter.id, dtype);
             let cast = || {
+                let _scope = OperatorName::WeightCasts.scope();
                 USED.with_borrow_mut(|used| used.insert(which));
                 rounded(stored.clone().inner(), dtype).into_dispatch()
             };

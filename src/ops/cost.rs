@@ -15,11 +15,15 @@ mod moment;
 mod setting;
 #[cfg(test)]
 mod tests;
+mod work;
 
 pub use moment::{Flops, Moment};
 pub use setting::{Setting, WeightCost};
+pub use work::{Passes, Work, Works};
 
-/// See the module; all but the FLOPs and the number of parameters are bytes.
+use super::name::OperatorName;
+
+/// See the module; all but the FLOPs, the works and the number of parameters are bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Cost {
     /// x, and its gradient.
@@ -43,6 +47,8 @@ pub struct Cost {
     pub gradients: u64,
     pub casts: u64,
     pub flops: Flops,
+    /// By operator; each sets its own with [`named`](Self::named).
+    pub works: Works,
 }
 
 impl Cost {
@@ -100,6 +106,7 @@ impl Cost {
             self.gradients += part.gradients;
             self.casts += part.casts;
             self.flops = self.flops + part.flops;
+            self.works = self.works + part.works;
         }
         self
     }
@@ -149,7 +156,13 @@ impl Cost {
         }
         let branch = Self::chain(&parts, false);
         let sum = Moment::workspace(branch.output + x);
+        let bytes = |bytes: u64| Work { bytes: bytes as f64, ..Work::default() };
+        let both = bytes(x + branch.output + x);
+        // Where the types are the same, the gradient is handed on as it is.
+        let backward = bytes(if branch.output == x { 0 } else { x + branch.output });
+        let own = Passes { forward: both, passing: both, backward, ..Passes::default() };
         Self {
+            works: branch.works + Works::new(OperatorName::Residual, own),
             output: x,
             forward: Moment::highest([branch.forward, Moment::kept(branch.kept) + sum]),
             passing: Moment::highest([branch.passing, sum]),
@@ -182,6 +195,7 @@ impl Cost {
             forward: self.passing,
             backward: Moment::highest([self.forward, self.backward]),
             flops: Flops { forward, backward, recompute: recompute + forward },
+            works: self.works.recomputed(),
             ..self
         }
     }

@@ -29,6 +29,7 @@ use super::dense::{Arithmetic, Weight};
 use super::function::{Earlier, custom_adding};
 use super::kernels::elementwise::scaled;
 use super::kernels::sum::sum as kernel_sum;
+use super::name::OperatorName;
 use super::product::{Fp32Math, composed_product};
 use super::{Operator, narrow, rounded, wide};
 use crate::device::cuda::has_blas;
@@ -63,6 +64,7 @@ pub fn linear_cross_entropy(
 ) -> Tensor<1> {
     let (weight, arithmetic) = (weight.into(), arithmetic.in_region());
     if operator == Operator::Plain {
+        let _scope = OperatorName::Loss.scope();
         return composed(h, weight.stored, labels.clone(), total, arithmetic);
     }
     let chunk = chunk(h.dims()[0], weight.stored.dims()[0]);
@@ -101,7 +103,8 @@ fn chunked(
 ) -> Tensor<1> {
     let dtype = arithmetic.dtype;
     let Weight { stored, cast } = weight;
-    custom_adding([h.into_dispatch(), stored.into_dispatch()], |[h, stored], wanted| {
+    let inputs = [h.into_dispatch(), stored.into_dispatch()];
+    custom_adding(OperatorName::Loss, inputs, |[h, stored], wanted| {
         let (h, stored) = (Tensor::<2>::from_dispatch(h), Tensor::<2>::from_dispatch(stored));
         let types = [h.dtype(), stored.dtype()];
         let weight = Weight { stored, cast }.narrow(dtype);
@@ -164,7 +167,7 @@ fn composed(
     Arithmetic { dtype, math }: Arithmetic,
 ) -> Tensor<1> {
     let (h, weight) = (narrow(h, dtype), narrow(weight, dtype));
-    let logits = wide(composed_product(h, weight.transpose(), math));
+    let logits = wide(composed_product(OperatorName::Loss, h, weight.transpose(), math));
     let counted = labels.clone().greater_equal_elem(0);
     let picked = activation::log_softmax(logits, 1).gather(1, labels.clamp_min(0).unsqueeze_dim(1));
     let picked = picked.squeeze_dim::<1>(1).mask_fill(counted.bool_not(), 0.0);

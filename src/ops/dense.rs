@@ -16,6 +16,7 @@ use super::function::{Earlier, InputGradients, custom_adding};
 use super::gelu::gelu;
 use super::kernels::columns::column_sums;
 use super::kernels::gelu as kernels;
+use super::name::OperatorName;
 use super::product::{Factor, Fp32Math, plain, product, product_add, product_bias, transpose};
 use super::{Operator, rounded, wide};
 use crate::device::dtype;
@@ -126,16 +127,20 @@ pub fn dense(
         Kept::new(Tensor::from_dispatch(x), weight, layout, arithmetic)
     };
     match bias {
-        None => custom_adding([x.into_dispatch(), stored.into_dispatch()], |[x, stored], _| {
-            let kept = keep(x, stored);
-            (kept.forward(None), move |g, [want_x, want_weight]: [bool; 2], earlier: &mut Earlier<'_>| {
-                let [dx, dweight, _] = kept.backward(g, [want_x, want_weight, false], None, earlier);
-                [dx, dweight]
-            })
-        }),
+        None => custom_adding(
+            OperatorName::Linear,
+            [x.into_dispatch(), stored.into_dispatch()],
+            |[x, stored], _| {
+                let kept = keep(x, stored);
+                (kept.forward(None), move |g, [want_x, want_weight]: [bool; 2], earlier: &mut Earlier<'_>| {
+                    let [dx, dweight, _] = kept.backward(g, [want_x, want_weight, false], None, earlier);
+                    [dx, dweight]
+                })
+            },
+        ),
         Some(bias) => {
             let inputs = [x.into_dispatch(), stored.into_dispatch(), bias.stored.into_dispatch()];
-            custom_adding(inputs, |[x, stored, stored_bias], _| {
+            custom_adding(OperatorName::Linear, inputs, |[x, stored, stored_bias], _| {
                 let kept = keep(x, stored);
                 let bias = Weight { stored: Tensor::from_dispatch(stored_bias), cast: bias.cast };
                 let dtype = bias.stored.dtype();
@@ -160,7 +165,7 @@ pub fn dense_gelu(
     }
     let Weight { stored, cast } = weight.into();
     let inputs = [x.into_dispatch(), stored.into_dispatch(), bias.stored.into_dispatch()];
-    custom_adding(inputs, |[x, stored, stored_bias], _| {
+    custom_adding(OperatorName::Linear, inputs, |[x, stored, stored_bias], _| {
         let weight = Weight { stored: Tensor::from_dispatch(stored), cast };
         let kept = Kept::new(Tensor::from_dispatch(x), weight, layout, arithmetic.in_region());
         let bias = Weight { stored: Tensor::from_dispatch(stored_bias), cast: bias.cast };
@@ -289,4 +294,5 @@ pub fn cost(setting: &Setting, [inputs, outputs]: [u64; 2], bias: bool, layout: 
         flops: Flops::of_products(2.0 * tokens as f64 * weight.elements as f64),
         ..Cost::new(forward, Moment::highest([dx, dweight]))
     }
+    .named(OperatorName::Linear, setting)
 }

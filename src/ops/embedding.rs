@@ -8,6 +8,7 @@ use super::cost::{Cost, Moment, Setting};
 use super::function::custom;
 pub use super::kernels::embedding::ScatterPlan;
 use super::kernels::embedding::{DevicePlan, gather, scatter};
+use super::name::OperatorName;
 use super::{narrow, wide};
 use crate::device::integers;
 
@@ -60,7 +61,7 @@ impl Ids {
 /// When an id is beyond the table.
 pub fn embedding(weight: Tensor<2>, ids: &Ids, out: DType) -> Tensor<2> {
     let ids = ids.clone();
-    custom([weight.into_dispatch()], |[weight]| {
+    custom(OperatorName::Embedding, [weight.into_dispatch()], |[weight]| {
         let weight = Tensor::<2>::from_dispatch(weight);
         let (dtype, [vocab, _]) = (weight.dtype(), weight.dims());
         ids.expect_rows(vocab, "the embedding");
@@ -114,4 +115,5 @@ pub fn cost(setting: &Setting, [rows, columns]: [u64; 2], tied: bool) -> Cost {
         gradients,
         ..Cost::new(Moment::workspace(y), backward)
     }
+    .named(OperatorName::Embedding, setting)
 }

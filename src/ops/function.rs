@@ -23,21 +23,23 @@ use burn::tensor::{Float, Tensor};
 use burn_cubecl::Cube;
 
 use super::backend::primitive;
+use super::name::OperatorName;
 
 /// The gradient of each input; `None` where it is not wanted.
 pub type InputGradients<const N: usize> = [Option<DispatchTensor>; N];
 
-/// Runs an operator of `N` inputs. `forward` gets the inputs outside of the graph and returns the
+/// Runs the operator `name` of `N` inputs. `forward` gets the inputs outside of the graph and returns the
 /// result and the backward: from the gradient of the result, and which inputs want theirs, to the
 /// inputs' gradients. A gradient has the dtype of its input.
 pub fn custom<const N: usize, const D: usize, F>(
+    name: OperatorName,
     inputs: [DispatchTensor; N],
     forward: impl FnOnce([DispatchTensor; N]) -> (Tensor<D>, F),
 ) -> Tensor<D>
 where
     F: FnOnce(Tensor<D>, [bool; N]) -> InputGradients<N> + Send + 'static,
 {
-    custom_adding(inputs, |inputs, _| {
+    custom_adding(name, inputs, |inputs, _| {
         let (output, backward) = forward(inputs);
         (output, move |gradient, wanted, _: &mut Earlier<'_>| backward(gradient, wanted))
     })
@@ -50,17 +52,18 @@ pub type Earlier<'a> = dyn FnMut(usize) -> Option<DispatchTensor> + 'a;
 /// As [`custom`], of an operator whose forward also gets which inputs want a gradient, and whose backward may add
 /// to the gradient that an input has already, in the kernel that makes its own part.
 pub fn custom_adding<const N: usize, const D: usize, F>(
+    name: OperatorName,
     inputs: [DispatchTensor; N],
     forward: impl FnOnce([DispatchTensor; N], [bool; N]) -> (Tensor<D>, F),
 ) -> Tensor<D>
 where
     F: FnOnce(Tensor<D>, [bool; N], &mut Earlier<'_>) -> InputGradients<N> + Send + 'static,
 {
-    operator(inputs, true, forward)
+    operator(Some(name), inputs, forward)
 }
 
-/// As [`custom`], of an operator that only hands on what other operators compute: [`observe_gradients`] passes it
-/// over.
+/// As [`custom`], of an operator that only hands on what other operators compute: it has no name, and
+/// [`observe_gradients`] passes it over.
 pub fn relay<const N: usize, const D: usize, F>(
     inputs: [DispatchTensor; N],
     forward: impl FnOnce([DispatchTensor; N]) -> (Tensor<D>, F),
@@ -68,37 +71,38 @@ pub fn relay<const N: usize, const D: usize, F>(
 where
     F: FnOnce(Tensor<D>, [bool; N]) -> InputGradients<N> + Send + 'static,
 {
-    operator(inputs, false, |inputs, _| {
+    operator(None, inputs, |inputs, _| {
         let (output, backward) = forward(inputs);
         (output, move |gradient, wanted, _: &mut Earlier<'_>| backward(gradient, wanted))
     })
 }
 
 fn operator<const N: usize, const D: usize, F>(
+    name: Option<OperatorName>,
     inputs: [DispatchTensor; N],
-    observed: bool,
     forward: impl FnOnce([DispatchTensor; N], [bool; N]) -> (Tensor<D>, F),
 ) -> Tensor<D>
 where
     F: FnOnce(Tensor<D>, [bool; N], &mut Earlier<'_>) -> InputGradients<N> + Send + 'static,
 {
     let Some(tracked) = inputs.iter().find(|t| t.autodiff != DispatchAutodiffContext::Disabled) else {
+        let _scope = name.and_then(OperatorName::scope);
         return forward(inputs, [false; N]).0;
     };
     let DispatchTensorKind::Autodiff(kind) = &tracked.kind else {
         unreachable!("a float tensor with an autodiff context is an autodiff tensor")
     };
     match **kind {
-        DispatchTensorKind::Cube(_) => on::<Cube, N, D, F>(inputs, observed, forward),
-        DispatchTensorKind::Flex(_) => on::<Flex, N, D, F>(inputs, observed, forward),
+        DispatchTensorKind::Cube(_) => on::<Cube, N, D, F>(name, inputs, forward),
+        DispatchTensorKind::Flex(_) => on::<Flex, N, D, F>(name, inputs, forward),
         _ => unreachable!("the runner computes on Flex and CubeCL"),
     }
 }
 
 /// The same on one backend.
 fn on<B, const N: usize, const D: usize, F>(
+    name: Option<OperatorName>,
     inputs: [DispatchTensor; N],
-    observed: bool,
     forward: impl FnOnce([DispatchTensor; N], [bool; N]) -> (Tensor<D>, F),
 ) -> Tensor<D>
 where
@@ -114,7 +118,9 @@ where
     let guards = inputs.each_ref().map(|input| input.node());
     let wanted = inputs.each_ref().map(|input| input.is_tracked());
     let inner = inputs.map(|input| erase::<B>(input.into_primitive()));
+    let scope = name.and_then(OperatorName::scope);
     let (output, backward) = forward(inner, wanted);
+    drop(scope);
     let output = primitive::<B>(output.into_dispatch());
     let output =
         match Backward::<B, N>::prepare::<NoCheckpointing>(Node::<D>, guards).compute_bound().stateful() {
@@ -124,7 +130,7 @@ where
                     backward(Tensor::from_dispatch(gradient), wanted, earlier).into()
                 };
                 let backward: ErasedBackward = Box::new(erased);
-                prep.finish(State { backward: Arc::new(Mutex::new(Some(backward))), observed }, output)
+                prep.finish(State { backward: Arc::new(Mutex::new(Some(backward))), name }, output)
             }
             OpsKind::UnTracked(prep) => prep.finish(output),
         };
@@ -162,8 +168,8 @@ thread_local! {
 #[derive(Clone)]
 struct State {
     backward: Arc<Mutex<Option<ErasedBackward>>>,
-    /// Whether [`observe_gradients`] sees the gradient it gets.
-    observed: bool,
+    /// `None`: [`observe_gradients`] does not see the gradient it gets.
+    name: Option<OperatorName>,
 }
 
 impl fmt::Debug for State {
@@ -187,7 +193,7 @@ where
         let gradient = erase::<B>(grads.consume::<B>(&ops.node));
         ADDED.with_borrow_mut(|added| added.remove(&ops.node.id));
         OBSERVER.with_borrow_mut(|observer| {
-            if let Some(seen) = observer.as_mut().filter(|_| ops.state.observed) {
+            if let Some(seen) = observer.as_mut().filter(|_| ops.state.name.is_some()) {
                 seen(gradient.clone());
             }
         });
@@ -200,7 +206,11 @@ where
             let added = ADDED.with_borrow_mut(|added| added.remove(&parent.id));
             added.then(|| erase::<B>(grads.consume::<B>(parent)))
         };
+        let scope = ops.state.name.and_then(OperatorName::scope);
         let gradients = backward(gradient, &wanted, &mut earlier);
+        drop(scope);
+        // Where there is one already, the two are added.
+        let _scope = OperatorName::GradientSums.scope();
         for (parent, gradient) in ops.parents.into_iter().zip(gradients) {
             if let (Some(parent), Some(gradient)) = (parent, gradient) {
                 // A leaf keeps its gradient: it cannot be taken.
@@ -240,7 +250,7 @@ mod tests {
 
     /// y = a · b element by element.
     fn product(a: Tensor<1>, b: Tensor<1>) -> Tensor<1> {
-        custom([a.into_dispatch(), b.into_dispatch()], |[a, b]| {
+        custom(OperatorName::Linear, [a.into_dispatch(), b.into_dispatch()], |[a, b]| {
             let (a, b) = (Tensor::<1>::from_dispatch(a), Tensor::<1>::from_dispatch(b));
             (a.clone() * b.clone(), move |g: Tensor<1>, [want_a, want_b]| {
                 [want_a.then(|| (g.clone() * b).into_dispatch()), want_b.then(|| (g * a).into_dispatch())]
@@ -269,7 +279,7 @@ mod tests {
 
     /// y = a · b, whose backward adds to what a has already.
     fn adding_product(a: Tensor<1>, b: Tensor<1>, found: Arc<Mutex<Vec<bool>>>) -> Tensor<1> {
-        custom_adding([a.into_dispatch(), b.into_dispatch()], |[a, b], tracked| {
+        custom_adding(OperatorName::Linear, [a.into_dispatch(), b.into_dispatch()], |[a, b], tracked| {
             assert_eq!(tracked, [true, false]);
             let (a, b) = (Tensor::<1>::from_dispatch(a), Tensor::<1>::from_dispatch(b));
             (a * b.clone(), move |g: Tensor<1>, _, earlier: &mut Earlier<'_>| {

@@ -14,6 +14,7 @@ use super::backend::{cube, on_cuda, uncube};
 use super::cost::{Cost, Moment, Setting};
 use super::function::custom;
 use super::kernels::gelu as kernels;
+use super::name::OperatorName;
 use super::{Operator, narrow, wide};
 
 const SLOPE: f64 = 0.797_884_560_802_865_4; // √(2/π)
@@ -22,9 +23,10 @@ const CUBIC: f64 = 0.044_715;
 /// y [tokens, intermediate] in x's dtype.
 pub fn gelu(x: Tensor<2>, operator: Operator) -> Tensor<2> {
     if operator == Operator::Plain {
+        let _scope = OperatorName::Gelu.scope();
         return formula(x);
     }
-    custom([x.into_dispatch()], |[x]| {
+    custom(OperatorName::Gelu, [x.into_dispatch()], |[x]| {
         let x = Tensor::<2>::from_dispatch(x);
         (forward(x.clone()), move |g: Tensor<2>, _| [Some(backward(x, g).into_dispatch())])
     })
@@ -71,5 +73,5 @@ pub fn cost(setting: &Setting, columns: u64) -> Cost {
     };
     let holds_input = setting.ops.gelu == Operator::Custom;
     let moments = Cost::new(Moment::workspace(forward), Moment::workspace(backward));
-    Cost { input: x, output: x, holds_input, kept, ..moments }
+    Cost { input: x, output: x, holds_input, kept, ..moments }.named(OperatorName::Gelu, setting)
 }

@@ -7,11 +7,12 @@ use super::backend::{cube, on_cuda, uncube};
 use super::cost::{Cost, Moment, Setting};
 use super::function::custom;
 use super::kernels::sum::{mean_square_difference, mean_square_difference_backward};
+use super::name::OperatorName;
 use super::{narrow, wide};
 
 /// Mean of (y − target)², [1] in fp32; y and target [tokens, hidden].
 pub fn mean_square(y: Tensor<2>, target: Tensor<2>) -> Tensor<1> {
-    custom([y.into_dispatch()], |[y]| {
+    custom(OperatorName::Loss, [y.into_dispatch()], |[y]| {
         let y = Tensor::<2>::from_dispatch(y);
         let on_cuda = on_cuda(&y);
         // The CPU no longer needs y: the difference takes its memory.
@@ -42,5 +43,5 @@ pub fn cost(setting: &Setting, columns: u64) -> Cost {
     let wide = if setting.on_cuda() || setting.element() == 4 { 0 } else { setting.wide(columns) };
     let (forward, backward) = if setting.on_cuda() { (0, y) } else { (setting.wide(columns), y + wide) };
     let moments = Cost::new(Moment::workspace(forward), Moment::workspace(backward));
-    Cost { input: y, holds_input: true, ..moments }
+    Cost { input: y, holds_input: true, ..moments }.named(OperatorName::Loss, setting)
 }

@@ -13,6 +13,7 @@ pub mod function;
 pub mod gelu;
 pub mod kernels;
 pub mod mean_square;
+pub mod name;
 pub mod norm;
 pub mod parameters;
 pub mod product;
@@ -120,12 +121,15 @@ impl<'de> Deserialize<'de> for Level {
 section! {
     /// Which implementation of each operator runs: `custom`, with a backward written by hand, or `plain`,
     /// composed of Burn's operators.
-    #[derive(Copy, Default)]
+    #[derive(Copy)]
     pub struct Ops: Section::new("ops") => {
         /// The SwiGLU feed-forward network.
         pub swiglu: Operator = OPERATOR.alone("model.kind", "swiglu"),
         /// Scaled dot-product attention.
         pub attention: Operator = OPERATOR,
+        /// Whether custom attention in bf16 or fp16 is fused on CUDA: one kernel that keeps no scores in memory.
+        pub fused_attention: bool =
+            Key::flag(true).called("fused attention").moot("ops.attention", "plain").tacit().since(3),
         /// The language-model head with its cross-entropy.
         pub loss: Operator = OPERATOR,
         /// RMSNorm and LayerNorm.
@@ -136,6 +140,22 @@ section! {
         pub gelu: Operator = OPERATOR,
         /// Whether Burn joins element-wise operators and reductions of its own into one kernel (CUDA).
         pub fusion: bool = Key::flag(false).called("kernel fusion").tacit(),
+    }
+}
+
+impl Default for Ops {
+    fn default() -> Self {
+        let ours = Operator::default();
+        Self {
+            swiglu: ours,
+            attention: ours,
+            fused_attention: true,
+            loss: ours,
+            norm: ours,
+            rope: ours,
+            gelu: ours,
+            fusion: false,
+        }
     }
 }
 

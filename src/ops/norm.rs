@@ -17,6 +17,7 @@ use super::backend::{cube, on_cuda, uncube};
 use super::cost::{Cost, Moment, Setting};
 use super::function::{Earlier, InputGradients, custom_adding};
 use super::kernels::norm as kernels;
+use super::name::OperatorName;
 use super::{Operator, narrow, rounded, wide};
 
 /// y [tokens, hidden] of dtype `out` from x [tokens, hidden], weight and bias [hidden]: LayerNorm, or RMSNorm where
@@ -30,6 +31,7 @@ pub fn norm(
     operator: Operator,
 ) -> Tensor<2> {
     if operator == Operator::Plain {
+        let _scope = OperatorName::Norm.scope();
         return formula(x, weight, bias, epsilon, out).0;
     }
     let (x, weight) = (x.into_dispatch(), weight.into_dispatch());
@@ -37,17 +39,19 @@ pub fn norm(
         Kept::forward(Tensor::from_dispatch(x), Tensor::from_dispatch(weight), bias, epsilon, out)
     };
     match bias {
-        None => custom_adding([x, weight], |[x, weight], _| {
+        None => custom_adding(OperatorName::Norm, [x, weight], |[x, weight], _| {
             let (y, kept) = forward(x, weight, None);
             (y, move |g: Tensor<2>, _, earlier: &mut Earlier<'_>| {
                 let [dx, dweight, _] = kept.backward(g, earlier);
                 [dx, dweight]
             })
         }),
-        Some(bias) => custom_adding([x, weight, bias.into_dispatch()], |[x, weight, bias], _| {
-            let (y, kept) = forward(x, weight, Some(Tensor::from_dispatch(bias)));
-            (y, move |g: Tensor<2>, _, earlier: &mut Earlier<'_>| kept.backward(g, earlier))
-        }),
+        Some(bias) => {
+            custom_adding(OperatorName::Norm, [x, weight, bias.into_dispatch()], |[x, weight, bias], _| {
+                let (y, kept) = forward(x, weight, Some(Tensor::from_dispatch(bias)));
+                (y, move |g: Tensor<2>, _, earlier: &mut Earlier<'_>| kept.backward(g, earlier))
+            })
+        }
     }
 }
 
@@ -189,4 +193,5 @@ pub fn cost(setting: &Setting, columns: u64, numbers: u64) -> Cost {
         gradients: parameters * stored,
         ..Cost::new(Moment::workspace(forward), Moment::workspace(backward))
     }
+    .named(OperatorName::Norm, setting)
 }

@@ -13,6 +13,7 @@ use burn::tensor::{DType, Tensor};
 
 use super::backend::{cube, flex, on_cuda, uncube, unflex};
 use super::function::custom;
+use super::name::OperatorName;
 use super::narrow;
 pub use crate::device::cuda::Fp32Math;
 use crate::device::cuda::{self, Output};
@@ -175,13 +176,18 @@ fn composed<const D: usize>(lhs: Factor<D>, rhs: Factor<D>, dtype: DType) -> Ten
     unflex(cpu::product(&lhs, &rhs).unwrap_or_else(|| Flex::float_matmul(lhs, rhs)))
 }
 
-/// lhs · rhs inside of the graph, for operators composed of Burn's own: on CUDA a node of its own, with
+/// lhs · rhs inside of the graph, for the operator `name` composed of Burn's own: on CUDA a node of its own, with
 /// the same products as the operators with hand-written backward take; the CPU's is Burn's.
-pub fn composed_product<const D: usize>(lhs: Tensor<D>, rhs: Tensor<D>, math: Fp32Math) -> Tensor<D> {
+pub fn composed_product<const D: usize>(
+    name: OperatorName,
+    lhs: Tensor<D>,
+    rhs: Tensor<D>,
+    math: Fp32Math,
+) -> Tensor<D> {
     if !on_cuda(&lhs) {
         return lhs.matmul(rhs);
     }
-    custom([lhs.into_dispatch(), rhs.into_dispatch()], |inputs| {
+    custom(name, [lhs.into_dispatch(), rhs.into_dispatch()], |inputs| {
         let [lhs, rhs] = inputs.map(Tensor::<D>::from_dispatch);
         let dtype = lhs.dtype();
         let result = product(plain(lhs.clone()), plain(rhs.clone()), dtype, math);

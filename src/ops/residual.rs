@@ -6,11 +6,12 @@ use burn::tensor::Tensor;
 use super::backend::{cube, on_cuda, uncube};
 use super::function::custom;
 use super::kernels::elementwise::add;
+use super::name::OperatorName;
 use super::{narrow, rounded};
 
 /// x + y, [tokens, hidden] each, in x's type.
 pub fn residual(x: Tensor<2>, y: Tensor<2>) -> Tensor<2> {
-    custom([x.into_dispatch(), y.into_dispatch()], |[x, y]| {
+    custom(OperatorName::Residual, [x.into_dispatch(), y.into_dispatch()], |[x, y]| {
         let (x, y) = (Tensor::<2>::from_dispatch(x), Tensor::<2>::from_dispatch(y));
         let y_dtype = y.dtype();
         (sum(x, y), move |g: Tensor<2>, [want_x, want_y]| {

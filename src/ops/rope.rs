@@ -10,6 +10,7 @@ use super::cost::{Cost, Moment, Setting};
 use super::embedding::Ids;
 use super::function::custom;
 use super::kernels::rope as kernels;
+use super::name::OperatorName;
 use super::{Operator, narrow, wide};
 
 /// Cosines and sines, [positions, head_dim / 2] each, in fp32.
@@ -43,10 +44,11 @@ pub fn rope(x: Tensor<2>, rotation: &Rotation, positions: &Ids, operator: Operat
     positions.expect_rows(rotation.cosine.dims()[0], "positions");
     let positions = &positions.ids;
     if operator == Operator::Plain {
+        let _scope = OperatorName::Rope.scope();
         return turn(x, rotation, positions, false);
     }
     let (rotation, positions) = (rotation.clone(), positions.clone());
-    custom([x.into_dispatch()], |[x]| {
+    custom(OperatorName::Rope, [x.into_dispatch()], |[x]| {
         let y = fused(Tensor::from_dispatch(x), &rotation, &positions, false);
         (y, move |g: Tensor<2>, _| [Some(fused(g, &rotation, &positions, true).into_dispatch())])
     })
@@ -59,7 +61,7 @@ pub fn rope(x: Tensor<2>, rotation: &Rotation, positions: &Ids, operator: Operat
 pub fn rope_first(x: Tensor<2>, columns: usize, rotation: &Rotation, positions: &Ids) -> Tensor<2> {
     positions.expect_rows(rotation.cosine.dims()[0], "positions");
     let (rotation, positions) = (rotation.clone(), positions.ids.clone());
-    custom([x.into_dispatch()], |[x]| {
+    custom(OperatorName::Rope, [x.into_dispatch()], |[x]| {
         let y = on_device(Tensor::from_dispatch(x), columns, &rotation, &positions, false);
         (y, move |g: Tensor<2>, _| [Some(on_device(g, columns, &rotation, &positions, true).into_dispatch())])
     })
@@ -116,5 +118,5 @@ pub fn cost(setting: &Setting, heads: u64, head_dim: u64) -> Cost {
     let kept = if plain { angles } else { 0 };
     let moment = if setting.on_cuda() && !plain { 0 } else { 2 * wide + angles + x };
     let moment = Moment::workspace(moment);
-    Cost { input: x, output: x, kept, ..Cost::new(moment, moment) }
+    Cost { input: x, output: x, kept, ..Cost::new(moment, moment) }.named(OperatorName::Rope, setting)
 }

@@ -84,6 +84,7 @@ mod tests {
 
     use super::*;
     use crate::ops::function::{custom, observe_gradients};
+    use crate::ops::name::OperatorName;
     use crate::ops::testing::random;
 
     /// y = x · scale · weight, of which the scale is frozen.
@@ -104,7 +105,7 @@ mod tests {
 
         fn forward(&self, x: Tensor<2>) -> Tensor<2> {
             let [scale, weight] = [self.scale.val(), self.weight.val()].map(Tensor::into_dispatch);
-            custom([x.into_dispatch(), scale, weight], |[x, scale, weight]| {
+            custom(OperatorName::Linear, [x.into_dispatch(), scale, weight], |[x, scale, weight]| {
                 let [x, scale, weight] = [x, scale, weight].map(Tensor::<2>::from_dispatch);
                 let y = x.clone() * scale.clone() * weight.clone();
                 let backward = move |g: Tensor<2>, wanted: [bool; 3]| {

@@ -14,7 +14,7 @@ use crate::data::Data;
 use crate::device::{DeviceId, Target};
 use crate::measure::Estimate;
 use crate::model::{Model, Operators, Workload};
-use crate::ops::cost::{Flops, Setting};
+use crate::ops::cost::{Flops, Setting, Works};
 use crate::ops::{Checkpoint, Operator, Ops};
 use crate::parallel::schedule;
 use crate::precision::Precision;
@@ -105,6 +105,11 @@ impl Cell {
     /// Of a whole step without padding.
     pub fn flops(&self) -> Flops {
         self.operators().flops(&self.workload()) * self.train.accumulation_steps as f64
+    }
+
+    /// What each operator of a whole step without padding must do at the least.
+    pub fn works(&self) -> Works {
+        self.operators().works(&self.workload())
     }
 
     /// Of sequences with so many tokens together, whose squared lengths add up to `squares`.

@@ -6,14 +6,15 @@ use polars::prelude::{ChunkQuantile, Float64Chunked, QuantileMethod};
 
 use super::learning::Learned;
 use super::offload::floor;
+use super::profile::PartTime;
 use super::table::Line;
 use super::units::Unit::{self, *};
-use crate::device::trace::Summary;
+use crate::device::trace::{KernelTime, Summary};
 use crate::measure::{
     Crossing, Loading, Magnitudes, Measurement, SMALLEST, SMALLEST_NORMAL, Samples, ScalerRecord,
 };
 
-/// A quantity and how it is computed: `F` is a function of a cell, a crossing of the bus or a trace to an
+/// A quantity and how it is computed: `F` is a function of a cell, a crossing of the bus, a trace or a part of it to an
 /// `Option<f64>`, which is `None` where there is no such value.
 pub struct Column<F> {
     pub name: &'static str,
@@ -30,6 +31,8 @@ const fn column<F: Copy>(name: &'static str, heading: &'static str, unit: Unit, 
 type OfLine = fn(&Line) -> Option<f64>;
 type OfCrossing = fn(&Crossing) -> Option<f64>;
 type OfTrace = fn(&Summary) -> Option<f64>;
+type OfPart = fn(&PartTime) -> Option<f64>;
+type OfKernel = fn(&(KernelTime, f64)) -> Option<f64>;
 type OfGradients = fn(&(f64, &Magnitudes)) -> Option<f64>;
 
 /// What `table.csv` and `table.parquet` have of each cell. Times in seconds, memory in bytes, losses in nats
@@ -189,6 +192,23 @@ pub const TRACES: &[Column<OfTrace>] = &[
     column("trace_bytes_to_host", "to the host", Bytes, |s| some(s.to_host.bytes)),
     column("trace_rate_to_host", "GB/s", GigabytesPerSecond, |s| s.to_host.rate()),
     column("trace_hidden", "copy time hidden", Share, |s| s.hidden_share),
+];
+
+/// An operator in a phase of a traced step.
+pub const PARTS: &[Column<OfPart>] = &[
+    column("part_count", "count", Count, |p| Some(p.kernels? as f64)),
+    column("part_s", "time", Seconds, |p| Some(p.seconds)),
+    column("part_floor_s", "floor", Seconds, |p| Some(p.floor?.seconds)),
+    column("part_over_floor", "× floor", Ratio, |p| Some(p.seconds / p.floor?.seconds)),
+    column("part_share", "of the step", Share, |p| Some(p.seconds / p.step)),
+];
+
+/// A kernel of a traced step, with the seconds of the step.
+pub const KERNELS: &[Column<OfKernel>] = &[
+    column("kernel_count", "count", Count, |(k, _)| Some(k.count as f64)),
+    column("kernel_s", "time", Seconds, |(k, _)| Some(k.time as f64 * 1e-9)),
+    column("kernel_each_s", "each", Seconds, |(k, _)| Some(k.time as f64 * 1e-9 / k.count as f64)),
+    column("kernel_share", "of the step", Share, |(k, step)| Some(k.time as f64 * 1e-9 / step)),
 ];
 
 /// The sizes of some gradients, and the scale that they were multiplied by.

@@ -21,6 +21,7 @@ mod offload;
 mod operators;
 mod pareto;
 mod precision;
+mod profile;
 mod quality;
 mod swiglu;
 mod table;
@@ -45,6 +46,7 @@ use table::Comparison;
 use timelines::Timelines;
 
 pub use compare::compare;
+pub use profile::profile;
 pub use terminal::terminal_table;
 
 /// Writes the tables, the charts and the documents of a recipe's rows into `folder`, which is made

@@ -235,6 +235,7 @@ pub fn step_trace() -> Vec<Activity> {
     let activity = |kind, name: &str, stream, start: u64, end: u64, mebibytes: u64| Activity {
         kind,
         name: name.into(),
+        operator: None,
         stream,
         start: start * 100_000,
         end: end * 100_000,
@@ -261,14 +262,16 @@ pub fn busy_trace() -> Vec<Activity> {
         let kind = ActivityKind::Kernel;
         let stream = if i % 7 == 3 { 14 } else { 7 };
         let end = start + length;
-        out.push(Activity { kind, name: names[(i / 40 % 5) as usize].into(), stream, start, end, bytes: 0 });
+        let (name, operator) = (names[(i / 40 % 5) as usize].into(), None);
+        out.push(Activity { kind, name, operator, stream, start, end, bytes: 0 });
         if i % 100 == 50 {
             let (kind, name) = match i / 100 % 2 {
                 0 => (ActivityKind::HostToDevice, "copy to the device"),
                 _ => (ActivityKind::DeviceToHost, "copy to the host"),
             };
             let end = start + 1_300_000;
-            out.push(Activity { kind, name: name.into(), stream: 20, start, end, bytes: 32 << 20 });
+            let (name, operator) = (name.into(), None);
+            out.push(Activity { kind, name, operator, stream: 20, start, end, bytes: 32 << 20 });
         }
     }
     out

@@ -6,12 +6,16 @@ use std::path::Path;
 
 use super::charts::{self, Chart};
 use super::document::Element;
+use super::profile::StepProfile;
 use super::table::Comparison;
-use crate::device::trace::{Summary, read_chrome_trace};
+use crate::device::trace::{Activity, Summary, read_chrome_trace};
 use crate::words::text::and;
 
 /// More traces than this are drawn in the document at one shape only.
 const MOST: usize = 6;
+
+/// Kernels of each trace in the document.
+const TOP_KERNELS: usize = 10;
 
 /// Empty when no cell was traced.
 #[derive(Default)]
@@ -26,6 +30,15 @@ struct Timeline {
     line: usize,
     summary: Summary,
     chart: Chart,
+    profile: StepProfile,
+}
+
+/// The trace of the row with this key, or why it cannot be read; `None` when there is none.
+pub fn trace(folder: &Path, key: &str) -> Option<Result<Vec<Activity>, String>> {
+    match std::fs::read_to_string(folder.join(format!("traces/{key}.json"))) {
+        Err(e) if e.kind() == ErrorKind::NotFound => None,
+        text => Some(text.map_err(|e| e.to_string()).and_then(|text| read_chrome_trace(&text))),
+    }
 }
 
 impl Timelines {
@@ -41,15 +54,12 @@ impl Timelines {
             let Some(row) = line.row else { continue };
             let file = format!("traces/{}.json", row.key);
             let device = row.environment.device.id.as_str();
-            let text = match std::fs::read_to_string(folder.join(&file)) {
-                Err(e) if e.kind() == ErrorKind::NotFound => {
-                    missing.extend(line.measured().is_some().then_some((device, file)));
-                    continue;
-                }
-                text => text.map_err(|e| e.to_string()),
+            let Some(trace) = trace(folder, &row.key) else {
+                missing.extend(line.measured().is_some().then_some((device, file)));
+                continue;
             };
             traced_devices.insert(device);
-            match text.and_then(|text| read_chrome_trace(&text)) {
+            match trace {
                 Err(why) => timelines.problems.push(format!(
                     "The trace {file} of {} cannot be read: {why}. Run the cell again with --trace and --force.",
                     comparison.name(line)
@@ -57,9 +67,10 @@ impl Timelines {
                 Ok(activities) => {
                     let name = format!("timeline-{}", row.key);
                     let chart = charts::timeline(&name, &comparison.name(line), &activities)?;
-                    match Summary::new(&activities).zip(chart) {
-                        Some((summary, chart)) => {
-                            timelines.drawn.push(Timeline { line: i, summary, chart });
+                    let summary = Summary::new(&activities).zip(chart);
+                    match summary.zip(StepProfile::new(line.cell, row, activities)) {
+                        Some(((summary, chart), profile)) => {
+                            timelines.drawn.push(Timeline { line: i, summary, chart, profile });
                         }
                         None => timelines.problems.push(format!(
                             "The trace {file} of {} holds no kernels and no copies.",
@@ -124,7 +135,12 @@ pub fn elements(comparison: &Comparison, timelines: Timelines) -> Vec<Element> {
             "In the timelines a lane is a stream of the device, and each point in time has the colour of what ran \
              longest then, paler where the stream was idle for part of it.{rest}"
         )));
-        out.extend(shown.into_iter().map(|timeline| Element::Figure(timeline.chart.clone())));
+        for timeline in shown {
+            let name = comparison.name(&comparison.lines[timeline.line]);
+            out.push(Element::Figure(timeline.chart.clone()));
+            out.push(Element::Table(timeline.profile.table(&name)));
+            out.extend(timeline.profile.top_kernels(TOP_KERNELS).map(Element::Table));
+        }
     }
     out.extend(timelines.problems.into_iter().map(Element::paragraph));
     if !out.is_empty() {

@@ -37,6 +37,8 @@ const OF_OTHER_OPERATORS: [&str; 10] = [
 fn ratio(row: Row) -> Option<(&'static str, f64)> {
     let measurement = row.measurement?;
     let mut cell = Cell::from_json(&row.cell).expect("a cell of this version");
+    // No row before format 3 was measured with it.
+    cell.ops.fused_attention &= row.format >= 3;
     if let Some([batch_size, seq_len]) = measurement.loading.and_then(|loading| loading.largest_batch) {
         (cell.train.batch_size, cell.train.seq_len) = (batch_size, seq_len);
     }

@@ -196,7 +196,7 @@ impl<'a> Run<'a> {
         progress.cell_started(label);
         let limit = memory_limit(cell, &device.info());
         // The CPU keeps no records of kernels.
-        let trace = (trace && device != DeviceId::Cpu).then(|| store.trace_path(&key));
+        let trace = trace.then(|| store.trace_path(&key));
         let job = Job { cell, memory_limit: limit, timeout, trace: trace.as_deref() };
         let mut on_advance = |advance| match advance {
             Advance::Preparing { tuned } => progress.preparing(label, tuned),

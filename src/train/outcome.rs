@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::device::DeviceId;
 use crate::measure::{Evaluation, Loading, Measured, Measurement, Samples};
 use crate::measure::{GradientHistogram, ScalerRecord};
-use crate::ops::Operator;
+use crate::ops::{Operator, attention};
 use crate::optim::OptimizerConfig;
 use crate::recipe::Cell;
 
@@ -85,6 +85,10 @@ fn paths(cell: &Cell) -> BTreeMap<String, String> {
             Operator::Plain => "composed of Burn's operators",
         };
         paths.insert(name.into(), way.into());
+    }
+    if let Some(shape) = cell.model.decoder() {
+        let way = attention::path(cell.device_id(), cell.precision.compute, &cell.ops, shape.head_dim);
+        paths.insert("attention".into(), way);
     }
     if cell.offload.moves() {
         let slots = match cell.train.optimizer {

@@ -5,6 +5,7 @@ use burn::tensor::{Gradients, Tensor};
 use super::build::{Build, placement};
 use crate::device::DeviceId;
 use crate::measure::Phase;
+use crate::ops::name::OperatorName;
 use crate::optim::{StepSize, Visit, clip_factor};
 use crate::parallel::schedule::Action;
 use crate::parallel::stage::{Stage, gradients};
@@ -100,7 +101,9 @@ impl<'a, N: Build> Step<'a, N> {
                     }
                     let scale = self.scale();
                     let gradients = self.stage(stage).backward(micro_batch, scale);
+                    let sums = OperatorName::GradientSums.scope();
                     self.stage.residence.add(gradients);
+                    drop(sums);
                     drop(range);
                     end(Phase::Backward, None);
                 }
@@ -145,13 +148,16 @@ impl<'a, N: Build> Step<'a, N> {
         if let Some(look) = look {
             look(BeforeUpdate { residence, size: &size, scale });
         }
+        let scope = OperatorName::Update.scope();
         residence.update(&size);
+        drop(scope);
         self.updates += 1;
         self.scaler.as_mut().zip(size.applied).map(|(scaler, applied)| scaler.update(applied))
     }
 
     /// How far the update goes that the gradients give.
     fn size(&mut self) -> StepSize {
+        let _scope = OperatorName::GradientNorm.scope();
         let size = StepSize { rate: self.rate(), ..StepSize::FULL };
         let mut squares = || self.stage.residence.squares();
         match (&self.scaler, self.train.clip_norm) {

@@ -73,6 +73,14 @@ fn a_run_measures_time_and_memory_and_says_its_paths() {
         assert!(m["loss"][3].as_f64() < m["loss"][0].as_f64(), "training lowers the loss: {}", m["loss"]);
     }
     assert_eq!(files(&place.results().join("traces")).len(), 4);
+    for row in place.row_files() {
+        let profile = place.runner(&["profile", row.to_str().expect("UTF-8")]).exits(0);
+        for start in ["forward swiglu", "backward swiglu", "optimizer update", "optimizer idle"] {
+            let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(profile.out.lines().any(|line| words(line).starts_with(start)), "{}", profile.out);
+        }
+        profile.says(&["The kernels that took longest."]);
+    }
 }
 
 #[test]

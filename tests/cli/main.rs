@@ -13,6 +13,7 @@ mod language;
 mod offload;
 mod place;
 mod precision;
+mod profile;
 mod provenance;
 mod rows;
 mod run;

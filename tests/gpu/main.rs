@@ -5,6 +5,7 @@
 //! cargo test --release --test gpu -- --ignored --test-threads 1
 //! ```
 
+mod attention;
 mod host_optimizer;
 mod kernels;
 mod layers;
@@ -15,6 +16,7 @@ mod offload;
 mod operator;
 mod precision;
 mod products;
+mod profile;
 mod reference;
 mod stack;
 mod store;

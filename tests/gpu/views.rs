@@ -173,7 +173,7 @@ fn columns_and_heads(gpu: &Gpu, compute: Compute, checks: &mut Checks) {
     checks.below(&what, error(&values(got), &expected), limit(compute, DType::F32));
 }
 
-fn bias(gpu: &Gpu, batch: usize, compute: Compute, checks: &mut Checks) {
+fn bias(gpu: &'static Gpu, batch: usize, compute: Compute, checks: &mut Checks) {
     let sizes @ [m, n, k] = [96, 80, 64];
     let (a, b) =
         (Matrices::new(gpu, [batch, m, k], 1, compute), Matrices::new(gpu, [batch, n, k], 2, compute));
@@ -198,7 +198,7 @@ fn bias(gpu: &Gpu, batch: usize, compute: Compute, checks: &mut Checks) {
 }
 
 /// The kernels that `work` launches: one where the epilogue is the product's own.
-fn kernels(gpu: &Gpu, work: impl FnOnce()) -> String {
+fn kernels(gpu: &'static Gpu, work: impl FnOnce()) -> String {
     let Ok(recording) = Recording::start(gpu) else { return "no record".into() };
     work();
     let activities = recording.stop();

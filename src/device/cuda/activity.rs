@@ -1,41 +1,63 @@
 //! Records of the kernels and copies that ran, through CUPTI's activity buffers.
 
 use std::alloc::{Layout, alloc, dealloc};
+use std::collections::HashMap;
 use std::ffi::CStr;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 
 use cudarc::cupti::sys as cupti;
 use cudarc::driver::sys::{self, CUcontext};
 
+use super::scopes::Scopes;
 use super::{Gpu, stream};
-use crate::device::trace::{Activity, ActivityKind, Mark};
+use crate::device::trace::{Activity, ActivityKind, Mark, follow};
 
-static RECORDED: Mutex<Vec<Activity>> = Mutex::new(Vec::new());
+static RECORDED: Mutex<Vec<Record>> = Mutex::new(Vec::new());
 /// Whether a recording runs; marks are noted only then.
 static RECORDING: AtomicBool = AtomicBool::new(false);
 
-/// Kinds of records that a recording asks CUPTI for.
-const KINDS: [cupti::CUpti_ActivityKind; 3] = [
+/// Kinds of records that a recording asks CUPTI for. A scope's id comes with the record of a call to the driver or
+/// the runtime that was made inside of it.
+const KINDS: [cupti::CUpti_ActivityKind; 6] = [
     cupti::CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
     cupti::CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_MEMCPY,
     cupti::CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_MEMSET,
+    cupti::CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION,
+    cupti::CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_DRIVER,
+    cupti::CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_RUNTIME,
 ];
 /// Bytes of a buffer that CUPTI fills: some thousand records.
 const BUFFER: usize = 1 << 20;
 /// Kernel names are cut to this: those of templates run to kilobytes.
 const NAME: usize = 80;
 
+/// What is read of CUPTI's records. A call to the driver has a number, and so has what it made the device do.
+enum Record {
+    Activity {
+        call: u32,
+        activity: Activity,
+    },
+    /// The call was made inside of the scope with this id.
+    Scope {
+        call: u32,
+        id: u64,
+    },
+}
+
 /// Records what the device does until it is stopped. That takes a few percent of a step's time, so
 /// the step that is traced is not one that is measured.
-pub struct Recording<'a>(&'a Gpu);
+pub struct Recording {
+    gpu: &'static Gpu,
+    scopes: Arc<Scopes>,
+}
 
-impl<'a> Recording<'a> {
+impl Recording {
     /// One recording at a time.
     ///
     /// # Errors
     /// Why CUPTI cannot be used: it is missing, or a profiler has it.
-    pub fn start(gpu: &'a Gpu) -> Result<Self, String> {
+    pub fn start(gpu: &'static Gpu) -> Result<Self, String> {
         stream::subscribe()?;
         gpu.synchronize();
         // SAFETY: both callbacks have the signatures CUPTI calls and live as long as the process.
@@ -50,20 +72,35 @@ impl<'a> Recording<'a> {
                 .map_err(|e| format!("CUPTI does not record {kind:?} ({e:?})"))?;
         }
         RECORDING.store(true, Relaxed);
-        Ok(Self(gpu))
+        let scopes = Arc::new(Scopes::new(gpu));
+        follow(Some(scopes.clone()));
+        Ok(Self { gpu, scopes })
     }
 
     /// What ran since the start, ordered by the time at which it began.
     pub fn stop(self) -> Vec<Activity> {
         RECORDING.store(false, Relaxed);
-        self.0.synchronize();
+        follow(None);
+        self.gpu.synchronize();
         for kind in KINDS {
             // SAFETY: switches off what `start` switched on.
             unsafe { cupti::cuptiActivityDisable(kind) };
         }
         // SAFETY: hands every buffer to `complete` before it returns.
         unsafe { cupti::cuptiActivityFlushAll(1) };
-        let mut activities = std::mem::take(&mut *recorded());
+        let (mut activities, mut ids) = (Vec::new(), HashMap::new());
+        for record in std::mem::take(&mut *recorded()) {
+            match record {
+                Record::Activity { call, activity } => activities.push((call, activity)),
+                Record::Scope { call, id } => _ = ids.insert(call, id),
+            }
+        }
+        let operators = self.scopes.operators(ids);
+        let named = |(call, activity)| Activity {
+            operator: operators.get(&call).map(ToString::to_string),
+            ..activity
+        };
+        let mut activities: Vec<Activity> = activities.into_iter().map(named).collect();
         activities.sort_by_key(|activity| activity.start);
         activities
     }
@@ -84,7 +121,7 @@ impl Gpu {
     }
 }
 
-fn recorded() -> std::sync::MutexGuard<'static, Vec<Activity>> {
+fn recorded() -> std::sync::MutexGuard<'static, Vec<Record>> {
     RECORDED.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
@@ -119,7 +156,7 @@ unsafe extern "C" fn complete(_: CUcontext, _: u32, buffer: *mut u8, _: usize, v
 
 /// # Safety
 /// `record` must point to a CUPTI activity record.
-unsafe fn read(record: *const cupti::CUpti_Activity) -> Option<Activity> {
+unsafe fn read(record: *const cupti::CUpti_Activity) -> Option<Record> {
     // SAFETY: the kind says which record it is. The fields read here lie at the same offsets in
     // every version of the record from CUDA 12 on.
     unsafe {
@@ -127,14 +164,16 @@ unsafe fn read(record: *const cupti::CUpti_Activity) -> Option<Activity> {
             cupti::CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL => {
                 let kernel = record.cast::<cupti::CUpti_ActivityKernel9>();
                 let name = CStr::from_ptr((*kernel).name).to_string_lossy();
-                Some(Activity {
+                let activity = Activity {
                     kind: ActivityKind::Kernel,
                     name: name.chars().take(NAME).collect(),
+                    operator: None,
                     stream: (*kernel).streamId,
                     start: (*kernel).start,
                     end: (*kernel).end,
                     bytes: 0,
-                })
+                };
+                Some(Record::Activity { call: (*kernel).correlationId, activity })
             }
             cupti::CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_MEMCPY => {
                 let copy = record.cast::<cupti::CUpti_ActivityMemcpy5>();
@@ -143,26 +182,34 @@ unsafe fn read(record: *const cupti::CUpti_Activity) -> Option<Activity> {
                     2 => (ActivityKind::DeviceToHost, "copy to the host"),
                     _ => (ActivityKind::DeviceToDevice, "copy on the device"),
                 };
-                Some(Activity {
+                let activity = Activity {
                     kind,
                     name: name.into(),
+                    operator: None,
                     stream: (*copy).streamId,
                     start: (*copy).start,
                     end: (*copy).end,
                     bytes: (*copy).bytes,
-                })
+                };
+                Some(Record::Activity { call: (*copy).correlationId, activity })
             }
             cupti::CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_MEMSET => {
                 let set = record.cast::<cupti::CUpti_ActivityMemset4>();
                 let mark = Mark::of_code((*set).value).filter(|_| (*set).bytes == 1)?;
-                Some(Activity {
+                let activity = Activity {
                     kind: ActivityKind::Mark,
                     name: mark.name().into(),
+                    operator: None,
                     stream: (*set).streamId,
                     start: (*set).start,
                     end: (*set).end,
                     bytes: 1,
-                })
+                };
+                Some(Record::Activity { call: (*set).correlationId, activity })
+            }
+            cupti::CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION => {
+                let scope = record.cast::<cupti::CUpti_ActivityExternalCorrelation>();
+                Some(Record::Scope { call: (*scope).correlationId, id: (*scope).externalId })
             }
             _ => None,
         }

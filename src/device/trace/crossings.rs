@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     fn activity(kind: ActivityKind, start: u64, end: u64, bytes: u64) -> Activity {
-        Activity { kind, name: "x".into(), stream: 7, start, end, bytes }
+        Activity { kind, name: "x".into(), operator: None, stream: 7, start, end, bytes }
     }
 
     fn mark(mark: Mark, time: u64) -> Activity {

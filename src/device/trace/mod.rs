@@ -1,6 +1,9 @@
 //! What a device did when: kernels and copies with their times, as a Chrome trace and in numbers.
 
 mod crossings;
+mod host;
+mod profile;
+mod scope;
 mod summary;
 
 use std::collections::BTreeSet;
@@ -9,14 +12,19 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 pub use crossings::{Mark, crossings};
+pub use host::HostRecording;
+pub use profile::{KernelTime, Part, Profile};
+pub use scope::{Follower, Scope, follow};
 pub use summary::{Summary, Transfers, span};
 
-/// One kernel or copy.
+/// One kernel or copy; on the CPU an operator without those inside of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Activity {
     pub kind: ActivityKind,
     /// The kernel's name, shortened; for a copy its direction, for a mark the [`Mark`].
     pub name: String,
+    /// The innermost operator that issued it, where the recording knows it.
+    pub operator: Option<String>,
     /// The device's number of the stream it ran on.
     pub stream: u32,
     /// Nanoseconds on the device's clock.
@@ -37,6 +45,14 @@ pub enum ActivityKind {
     Mark,
 }
 
+/// What a trace says of an activity besides its name and times.
+#[derive(Serialize, Deserialize)]
+struct Arguments {
+    bytes: u64,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    operator: Option<String>,
+}
+
 /// The trace in Chrome's JSON format (chrome://tracing, ui.perfetto.dev): a named lane per stream,
 /// times in microseconds from the first activity.
 pub fn chrome_trace(activities: &[Activity]) -> Value {
@@ -51,7 +67,7 @@ pub fn chrome_trace(activities: &[Activity]) -> Value {
         json!({
             "name": a.name, "cat": a.kind, "ph": "X", "pid": 0, "tid": a.stream,
             "ts": microseconds(a.start - origin), "dur": microseconds(a.end - a.start),
-            "args": { "bytes": a.bytes },
+            "args": Arguments { bytes: a.bytes, operator: a.operator.clone() },
         })
     };
     let events: Vec<Value> = streams.into_iter().map(lane).chain(activities.iter().map(event)).collect();
@@ -77,10 +93,6 @@ pub fn read_chrome_trace(text: &str) -> Result<Vec<Activity>, String> {
         dur: f64,
         args: Arguments,
     }
-    #[derive(Deserialize)]
-    struct Arguments {
-        bytes: u64,
-    }
     let trace: Trace = serde_json::from_str(text).map_err(|e| format!("it is no Chrome trace: {e}"))?;
     let read = |(i, event): (usize, Value)| {
         let event: Event = serde_json::from_value(event).map_err(|e| format!("its event {i}: {e}"))?;
@@ -92,7 +104,8 @@ pub fn read_chrome_trace(text: &str) -> Result<Vec<Activity>, String> {
         let start = nanoseconds(event.ts)?;
         let end = start + nanoseconds(event.dur)?;
         let Event { name, cat, tid, args, .. } = event;
-        Ok(Activity { kind: cat, name, stream: tid, start, end, bytes: args.bytes })
+        let Arguments { bytes, operator } = args;
+        Ok(Activity { kind: cat, name, operator, stream: tid, start, end, bytes })
     };
     trace.events.into_iter().enumerate().filter(|(_, event)| event["ph"] == "X").map(read).collect()
 }
@@ -102,7 +115,7 @@ mod tests {
     use super::*;
 
     fn activity(kind: ActivityKind, stream: u32, start: u64, end: u64) -> Activity {
-        Activity { kind, name: "x".into(), stream, start, end, bytes: 0 }
+        Activity { kind, name: "x".into(), operator: None, stream, start, end, bytes: 0 }
     }
 
     #[test]
@@ -129,6 +142,7 @@ mod tests {
             .map(|(kind, i)| Activity {
                 kind,
                 name: format!("void \"kernel\"<{i}>"),
+                operator: (i > 1).then(|| "attention".into()),
                 stream: i,
                 // Nanoseconds that are no whole microseconds, minutes into a trace.
                 start: u64::from(i) * 123_456_789_013,

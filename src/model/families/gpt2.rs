@@ -237,7 +237,7 @@ impl Block for Layer {
         let Context { computation, heads, mask, .. } = context;
         let qkv = self.attn.c_attn.forward(self.ln_1.forward(x.clone(), computation), computation);
         let o = if cache.is_none() {
-            attention_packed(qkv, *heads, mask, computation.arithmetic, computation.ops.attention)
+            attention_packed(qkv, *heads, mask, computation.arithmetic, (&computation.ops).into())
         } else {
             let hidden = x.dims()[1];
             attend([0, 1, 2].map(|part| qkv.clone().narrow(1, part * hidden, hidden)), context, cache)

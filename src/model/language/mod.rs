@@ -70,7 +70,7 @@ pub struct LmBatch {
 pub fn attend([q, k, v]: [Tensor<2>; 3], context: &Context, cache: Option<LayerCache<'_>>) -> Tensor<2> {
     let Context { computation: Computation { arithmetic, ops, .. }, heads, mask, .. } = context;
     match cache {
-        None => attention(q, k, v, *heads, mask, *arithmetic, ops.attention),
+        None => attention(q, k, v, *heads, mask, *arithmetic, ops.into()),
         Some(cache) => {
             let (k, v, keys) = cache.extend(k.inner(), v.inner());
             attend_cached(q.inner(), k, v, *heads, keys, mask, *arithmetic)

@@ -5,6 +5,7 @@ use burn::tensor::{Tensor, activation};
 use super::softmax::Rows;
 use super::{Heads, Mask};
 use crate::ops::dense::Arithmetic;
+use crate::ops::name::OperatorName;
 use crate::ops::product::composed_product;
 use crate::ops::{narrow, wide};
 
@@ -17,14 +18,16 @@ pub fn attention(
     mask: &Mask,
     arithmetic: Arithmetic,
 ) -> Tensor<2> {
+    let _scope = OperatorName::Attention.scope();
     let keys = heads.of_keys();
     let [q, k, v] = [q, k, v].map(|x| narrow(x, arithmetic.dtype));
     let (q, k, v) = (heads.split_composed(q, 0), keys.split_composed(k, 0), keys.split_composed(v, 0));
     let scale = 1.0 / (heads.head_dim as f64).sqrt();
-    let scores = wide(composed_product(q, k.swap_dims(1, 2), arithmetic.math)) * scale;
+    let scores =
+        wide(composed_product(OperatorName::Attention, q, k.swap_dims(1, 2), arithmetic.math)) * scale;
     let rows = Rows { first: 0, group: heads.group, kv_heads: heads.kv_heads, mask };
     let hidden = rows.hidden(scores.dims(), &scores.clone().inner()).expand(scores.dims());
     let p = activation::softmax(scores.mask_fill(hidden, f32::NEG_INFINITY), 2);
-    let o = composed_product(narrow(p, arithmetic.dtype), v, arithmetic.math);
+    let o = composed_product(OperatorName::Attention, narrow(p, arithmetic.dtype), v, arithmetic.math);
     heads.merge_composed(o, arithmetic.dtype)
 }

@@ -2,12 +2,16 @@
 //!
 //! | | kept | elements |
 //! |---|---|---|
-//! | custom | Q, K and V, split into heads | tokens (heads + 2 kv_heads) head_dim |
+//! | fused | Q, K and V as they come, O, which the layer after it holds too, and a number for each row in fp32 | tokens (2 heads + 2 kv_heads) head_dim, and tokens heads |
+//! | in blocks | Q, K and V, split into heads | tokens (heads + 2 kv_heads) head_dim |
 //! | plain | the same; the scores twice and the probabilities, in fp32, and these in the compute type | + 3 or 4 batch heads sequence² |
 
+use super::Way;
 use super::blocks::largest_block;
-use crate::ops::Operator;
+use crate::device::cuda::flash::{self, Attended};
+use crate::device::dtype;
 use crate::ops::cost::{Cost, Flops, Moment, Setting};
+use crate::ops::name::OperatorName;
 
 /// Query heads, key heads, and the numbers of one.
 #[derive(Clone, Copy, Debug)]
@@ -19,21 +23,59 @@ pub struct HeadSizes {
 
 /// From q, k and v, in one tensor or in three, to the heads' results side by side.
 pub fn cost(setting: &Setting, sizes: HeadSizes) -> Cost {
+    let fits = || flash::fits(dtype(setting.compute), sizes.head_dim as usize).is_ok();
+    match Way::from(&setting.ops) {
+        Way::Fused if setting.on_cuda() && fits() => fused(setting, sizes),
+        Way::Fused | Way::Blocks => with_scores(setting, sizes, in_blocks(setting, sizes), 1.0),
+        Way::Plain => with_scores(setting, sizes, whole(setting, sizes), 0.0),
+    }
+}
+
+/// The inputs stay where they are.
+fn fused(setting: &Setting, HeadSizes { heads, kv_heads, head_dim }: HeadSizes) -> Cost {
+    let (queries, keys) = (heads * head_dim, kv_heads * head_dim);
+    let [o, qkv] = [queries, queries + 2 * keys].map(|columns| setting.activation(columns));
+    let attended = Attended {
+        batch: setting.batch as usize,
+        sequence: setting.sequence as usize,
+        heads: heads as usize,
+        kv_heads: kv_heads as usize,
+        head_dim: head_dim as usize,
+    };
+    let sums = match attended.parts() as u64 {
+        1 => 0,
+        parts => parts * setting.wide(2 * keys),
+    };
+    // lse, and in backward delta.
+    let row = setting.wide(heads);
+    let product = setting.squares * queries as f64;
+    Cost {
+        input: qkv,
+        output: o,
+        holds_input: true,
+        kept: row,
+        forward: Moment::kept(row) + Moment::workspace(o),
+        passing: Moment::workspace(row + o),
+        backward: Moment::kept(o + row) + Moment::workspace(row + qkv + sums),
+        // Each of its two passes computes QKᵀ again, and the second dO Vᵀ.
+        flops: Flops { recompute: 3.0 * product, ..Flops::of_products(2.0 * product) },
+        ..Cost::default()
+    }
+}
+
+/// With QKᵀ computed again so many times.
+fn with_scores(setting: &Setting, sizes: HeadSizes, scores: Scores, again: f64) -> Cost {
     let HeadSizes { heads, kv_heads, head_dim } = sizes;
     let (queries, keys) = (heads * head_dim, kv_heads * head_dim);
     let [o, qkv] = [queries, queries + 2 * keys].map(|columns| setting.activation(columns));
-    let Scores { kept, forward, backward } = match setting.ops.attention {
-        Operator::Custom => in_blocks(setting, sizes),
-        Operator::Plain => whole(setting, sizes),
-    };
+    let Scores { kept, forward, backward } = scores;
     // q, k and v are split while they are there, and then free; the results of the heads become one tensor.
     let forward = Moment::highest([2 * qkv, qkv + o + forward, qkv + kept + 2 * o].map(Moment::workspace));
     // g is split likewise, and dk and dv are summed in fp32.
     let gradients = o + setting.wide(2 * keys);
     let moments = [qkv + o, qkv + gradients + backward, gradients + qkv - o].map(|bytes| bytes + kept);
-    // The products of the causal half: QKᵀ and PV, of which backward computes the first again.
+    // The products of the causal half: QKᵀ and PV.
     let product = setting.squares * queries as f64;
-    let recompute = if setting.ops.attention == Operator::Custom { product } else { 0.0 };
     Cost {
         input: qkv,
         output: o,
@@ -42,9 +84,10 @@ pub fn cost(setting: &Setting, sizes: HeadSizes) -> Cost {
         forward: forward.less(qkv),
         passing: forward.less(qkv),
         backward: Moment::highest(moments.map(Moment::workspace)),
-        flops: Flops { recompute, ..Flops::of_products(2.0 * product) },
+        flops: Flops { recompute: again * product, ..Flops::of_products(2.0 * product) },
         ..Cost::default()
     }
+    .named(OperatorName::Attention, setting)
 }
 
 /// Bytes of scores and what is as large: kept, and at the highest moment.

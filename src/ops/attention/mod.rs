@@ -8,40 +8,86 @@
 //! dV = Pᵀ dO     dP = dO Vᵀ     dS = P ⊙ (dP − rowsum(P ⊙ dP)) / √d     dQ = dS K     dK = dSᵀ Q
 //! ```
 //!
-//! Packed samples are attended as batches of their own, see [`Packing`].
+//! Where the device has fused kernels for the type and the head size, one launch does all of it on chip (Dao 2023,
+//! FlashAttention-2) and nothing of Z's shape is in memory. Kept for backward: Q, K, V, O and the logarithm of each
+//! row's sum of exponentials.
+//!
+//! Elsewhere a block of queries is a few launches. Packed samples are attended as batches of their own, see
+//! [`Packing`]. Kept for backward: Q, K and V. Backward computes Z and P of a block again; Z, P, dP and dS are
+//! [batch · kv_heads, queries · group, keys] of one block, and dK and dV are summed in fp32.
 //!
 //! The products are in the type of the autocast region around the call, else in that of the arithmetic
-//! given; softmax is in fp32. Kept for backward: Q, K and V. Backward computes Z and P of a block again;
-//! Z, P, dP and dS are [batch · kv_heads, queries · group, keys] of one block, and dK and dV are summed in
-//! fp32.
+//! given; softmax is in fp32.
 
 mod blocks;
 mod composed;
 mod cost;
+mod fused;
 mod heads;
 mod packing;
 mod softmax;
 
 use burn::tensor::{DType, Int, Tensor};
 
-use super::Operator;
 use super::backend::on_cuda;
 use super::dense::Arithmetic;
 use super::function::custom;
-use super::narrow;
+use super::name::OperatorName;
+use super::{Operator, Ops, narrow};
+use crate::device::cuda::{Gpu, flash};
+use crate::device::{DeviceId, dtype};
+use crate::words::Compute;
 use blocks::{Split, attend, attend_backward};
 pub use cost::{HeadSizes, cost};
+use fused::Fused;
 pub use heads::Heads;
 pub use packing::{Bucket, Buckets, Grain, Packing, Places};
 
 /// Which keys a query sees: those that are not after it and lie in its segment.
 #[derive(Clone, Debug, Default)]
 pub struct Mask {
-    /// [batch, sequence]: the number of each token's segment; tokens see each other only within a segment.
-    /// Padding is a segment of its own, and so is each packed sample; `None`: one segment.
-    pub segments: Option<Tensor<2, Int>>,
+    /// [batch, sequence]: where each token's segment begins in its sequence; tokens see each other only within a
+    /// segment. Padding is a segment of its own, and so is each packed sample; `None`: one segment.
+    pub starts: Option<Tensor<2, Int>>,
     /// Of one packed sequence: the same samples as batches of their own.
     pub packing: Option<Packing>,
+}
+
+/// How attention is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// By fused kernels where there are some, else as [`Blocks`](Self::Blocks).
+    Fused,
+    /// Block of queries by block of queries.
+    Blocks,
+    /// Composed of Burn's operators and differentiated by Burn.
+    Plain,
+}
+
+impl From<&Ops> for Way {
+    fn from(ops: &Ops) -> Self {
+        match (ops.attention, ops.fused_attention) {
+            (Operator::Plain, _) => Self::Plain,
+            (Operator::Custom, true) => Self::Fused,
+            (Operator::Custom, false) => Self::Blocks,
+        }
+    }
+}
+
+/// Which way attention with heads of `head_dim` takes on a device, and why, in words.
+pub fn path(device: DeviceId, compute: Compute, ops: &Ops, head_dim: usize) -> String {
+    let fused = match (Way::from(ops), device) {
+        (Way::Plain, _) => return "composed of Burn's operators".into(),
+        (Way::Blocks, DeviceId::Cuda(_)) => Err("ops.fused_attention = false".into()),
+        (_, DeviceId::Cpu) => return "blocks of queries".into(),
+        (Way::Fused, DeviceId::Cuda(ordinal)) => {
+            flash::Kernels::of(Gpu::open(ordinal), dtype(compute), head_dim)
+        }
+    };
+    match fused {
+        Ok(kernels) => format!("fused, {}", kernels.instruction()),
+        Err(reason) => format!("blocks of queries ({reason})"),
+    }
 }
 
 /// q [batch · sequence, heads · head_dim], k and v [batch · sequence, kv_heads · head_dim] → the heads'
@@ -53,12 +99,12 @@ pub fn attention(
     heads: Heads,
     mask: &Mask,
     arithmetic: Arithmetic,
-    operator: Operator,
+    way: Way,
 ) -> Tensor<2> {
     let arithmetic = arithmetic.in_region();
-    match operator {
-        Operator::Plain => composed::attention(q, k, v, heads, mask, arithmetic),
-        _ => with_backward([q, k, v], [(0, 0), (1, 0), (2, 0)], heads, mask, arithmetic),
+    match way {
+        Way::Plain => composed::attention(q, k, v, heads, mask, arithmetic),
+        way => with_backward([q, k, v], [(0, 0), (1, 0), (2, 0)], heads, mask, arithmetic, way),
     }
 }
 
@@ -68,16 +114,16 @@ pub fn attention_packed(
     heads: Heads,
     mask: &Mask,
     arithmetic: Arithmetic,
-    operator: Operator,
+    way: Way,
 ) -> Tensor<2> {
     let arithmetic = arithmetic.in_region();
     let (queries, keys) = (heads.columns(), heads.of_keys().columns());
-    if operator == Operator::Plain {
+    if way == Way::Plain {
         let part = |start, length| qkv.clone().narrow(1, start, length);
         let (q, k, v) = (part(0, queries), part(queries, keys), part(queries + keys, keys));
         return composed::attention(q, k, v, heads, mask, arithmetic);
     }
-    with_backward([qkv], [(0, 0), (0, queries), (0, queries + keys)], heads, mask, arithmetic)
+    with_backward([qkv], [(0, 0), (0, queries), (0, queries + keys)], heads, mask, arithmetic, way)
 }
 
 /// Where q, k and v are: in which tensor, and from which column on.
@@ -85,6 +131,7 @@ type Columns = [(usize, usize); 3];
 
 /// What is kept for backward.
 enum Kept {
+    Fused(Box<Fused>),
     Whole(Box<Split>),
     /// The inputs in the compute type; a bucket's part of them is split again.
     Packed(Vec<Tensor<2>>, Box<Packing>),
@@ -96,20 +143,26 @@ fn with_backward<const N: usize>(
     heads: Heads,
     mask: &Mask,
     arithmetic: Arithmetic,
+    way: Way,
 ) -> Tensor<2> {
     let mask = mask.clone();
-    custom(inputs.map(Tensor::into_dispatch), |inputs| {
+    custom(OperatorName::Attention, inputs.map(Tensor::into_dispatch), |inputs| {
         let inputs = inputs.map(Tensor::<2>::from_dispatch);
         let like = inputs.each_ref().map(|x| (x.dims(), x.dtype()));
         let inputs = inputs.map(|x| narrow(x, arithmetic.dtype));
-        let (kept, o) = match mask.packing.clone() {
-            None => {
+        let kernels = if way == Way::Fused { fused::kernels(&inputs[0], heads) } else { None };
+        let (kept, o) = match (kernels, mask.packing.clone()) {
+            (Some(kernels), _) => {
+                let (fused, o) = Fused::attend(kernels, &inputs, columns, heads, &mask);
+                (Kept::Fused(Box::new(fused)), o)
+            }
+            (None, None) => {
                 let split = Split::new(&inputs, columns, heads, None);
                 drop(inputs);
                 let o = heads.merge(attend(&split, &mask, 0, arithmetic), arithmetic.dtype);
                 (Kept::Whole(Box::new(split)), o)
             }
-            Some(packing) => {
+            (None, Some(packing)) => {
                 let rows = [inputs[0].dims()[0], heads.columns()];
                 let mut o = target(rows, arithmetic.dtype, &inputs[0]);
                 for (heads, places) in packing.parts(heads) {
@@ -132,6 +185,9 @@ fn with_backward<const N: usize>(
                 }
             };
             match kept {
+                Kept::Fused(fused) => {
+                    gradients = fused.backward(g, like.map(|(_, dtype)| dtype)).map(Some);
+                }
                 Kept::Whole(split) => {
                     let g = heads.split(g, 0, None);
                     merge(heads, attend_backward(*split, g, &mask, arithmetic), None);

@@ -31,7 +31,7 @@ impl Rows<'_> {
             .reshape([rows, 1]);
         let key: Tensor<2, Int> = Tensor::<1, Int>::arange(0..keys as i64, &device).reshape([1, keys]);
         let later = key.expand([rows, keys]).greater(query.expand([rows, keys])).unsqueeze::<3>();
-        let Some(segments) = &self.mask.segments else { return later };
+        let Some(segments) = &self.mask.starts else { return later };
         let [batch, _] = segments.dims();
         let of_keys = segments.clone().narrow(1, 0, keys).reshape([batch, 1, 1, keys]);
         let of_queries = segments
@@ -49,7 +49,7 @@ impl Rows<'_> {
 
 impl From<&Rows<'_>> for kernels::Mask {
     fn from(rows: &Rows) -> Self {
-        let segments = rows.mask.segments.as_ref().map(cube_int);
+        let segments = rows.mask.starts.as_ref().map(cube_int);
         Self { query_start: rows.first, group: rows.group, kv_heads: rows.kv_heads, segments }
     }
 }

@@ -4,8 +4,7 @@ use burn::tensor::{DType, Int, Tensor};
 
 use super::blocks::block;
 use super::blocks::{Split, attend, attend_backward};
-use super::{Buckets, Grain, Heads, Mask, Packing, attention, attention_packed};
-use crate::ops::Operator;
+use super::{Buckets, Grain, Heads, Mask, Packing, Way, attention, attention_packed, path};
 use crate::ops::dense::Arithmetic;
 use crate::ops::product::Fp32Math;
 use crate::ops::testing::{assert_close, random};
@@ -42,25 +41,26 @@ fn packed_samples_are_batches_of_their_own() {
     let arithmetic = Arithmetic { dtype: DType::F32, math: Fp32Math::Exact };
     let heads = Heads { batch: 1, sequence: 200, kv_heads: 2, group: 2, head_dim: 4 };
     let lengths = [90, 3, 71, 36];
-    let numbers: Vec<i32> = (0..).zip(lengths).flat_map(|(n, length)| vec![n; length]).collect();
+    let of_each = [(0, 90), (90, 3), (93, 71), (164, 36)];
+    let starts: Vec<i32> = of_each.into_iter().flat_map(|(start, length)| vec![start; length]).collect();
     let device = burn::tensor::Device::flex();
-    let segments = Tensor::<1, Int>::from_ints(numbers.as_slice(), &device).reshape([1, 200]);
+    let starts = Tensor::<1, Int>::from_ints(starts.as_slice(), &device).reshape([1, 200]);
     let run = |grain: Option<Grain>, together: bool| {
         let packing = grain.map(|grain| {
             let Buckets { buckets, tokens } = Buckets::of(&lengths, grain);
             Packing::new(buckets, Tensor::from_ints(tokens.as_slice(), &device))
         });
-        let mask = Mask { segments: Some(segments.clone()), packing };
+        let mask = Mask { starts: Some(starts.clone()), packing };
         let inputs =
             [(16, 1), (8, 2), (8, 3)].map(|(columns, seed)| random([200, columns], seed).require_grad());
         let o = match together {
             true => {
                 let qkv = Tensor::cat(inputs.to_vec(), 1);
-                attention_packed(qkv, heads, &mask, arithmetic, Operator::Custom)
+                attention_packed(qkv, heads, &mask, arithmetic, Way::Blocks)
             }
             false => {
                 let [q, k, v] = inputs.clone();
-                attention(q, k, v, heads, &mask, arithmetic, Operator::Custom)
+                attention(q, k, v, heads, &mask, arithmetic, Way::Blocks)
             }
         };
         let gradients = (o.clone() * random([200, 16], 4)).sum().backward();
@@ -86,4 +86,62 @@ fn a_block_fits_its_bytes_and_is_worth_its_launches() {
     // One token after a hundred thousand.
     assert!(block(1, 32, 1, 100_000) >= 1);
     assert!(4 * 64 * 100_000 * block(2, 32, 100_000, 100_000) <= 192 << 20);
+}
+
+/// Without fused kernels the blocks run, and a row says so.
+#[test]
+fn the_path_follows_the_recipe_and_the_device() {
+    use crate::device::DeviceId;
+    use crate::ops::{Operator, Ops};
+    use crate::words::Compute;
+
+    let blocks = Ops { fused_attention: false, ..Ops::default() };
+    let plain = Ops { attention: Operator::Plain, ..Ops::default() };
+    assert_eq!(
+        [Ops::default(), blocks, plain].each_ref().map(Way::from),
+        [Way::Fused, Way::Blocks, Way::Plain]
+    );
+    let path = |device, ops| path(device, Compute::Bf16, &ops, 64);
+    assert_eq!(path(DeviceId::Cpu, Ops::default()), "blocks of queries");
+    assert_eq!(path(DeviceId::Cuda(0), blocks), "blocks of queries (ops.fused_attention = false)");
+    assert_eq!(path(DeviceId::Cuda(0), plain), "composed of Burn's operators");
+}
+
+/// 200 tokens of 6 query and 2 key heads of 64 elements in bf16.
+#[test]
+fn the_fused_kernels_cost_by_hand() {
+    use super::{HeadSizes, cost};
+    use crate::device::DeviceId;
+    use crate::ops::cost::Setting;
+    use crate::ops::{Level, Ops};
+    use crate::words::Compute;
+
+    let setting = Setting {
+        device: DeviceId::Cuda(0),
+        batch: 2,
+        sequence: 100,
+        squares: 20_000.0,
+        compute: Compute::Bf16,
+        stored: 2,
+        keeps_casts: false,
+        ops: Ops::default(),
+        level: Level::default(),
+    };
+    let sizes = HeadSizes { heads: 6, kv_heads: 2, head_dim: 64 };
+    let fused = cost(&setting, sizes);
+    let (o, qkv, row) = (200 * 384 * 2, 200 * 640 * 2, 200 * 6 * 4);
+    assert!(fused.holds_input);
+    assert_eq!((fused.kept, fused.forward.total(), fused.passing.total()), (row, o + row, o + row));
+    // dK and dV of three parts of the heads in fp32.
+    assert_eq!(fused.backward.total(), o + 2 * row + qkv + 3 * 2 * 200 * 128 * 4);
+    // Forward has two products of 20 000 · 384; backward computes three of its seven again.
+    assert_eq!([fused.flops.forward, fused.flops.recompute], [2.0, 3.0].map(|n| n * 20_000.0 * 384.0));
+    for other in [
+        Setting { compute: Compute::Fp32, ..setting },
+        Setting { device: DeviceId::Cpu, ..setting },
+        Setting { ops: Ops { fused_attention: false, ..Ops::default() }, ..setting },
+    ] {
+        assert!(!cost(&other, sizes).holds_input);
+    }
+    assert!(!cost(&setting, HeadSizes { head_dim: 20, ..sizes }).holds_input);
 }

@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::ops::testing::operator_cost;
+use crate::ops::{Level, Ops};
+use crate::words::{Compute, DeviceId};
 
 /// With gradients of 7 bytes.
 fn operator() -> Cost {
@@ -61,4 +63,62 @@ fn what_is_computed_again_keeps_its_input_alone() {
     assert_eq!(moments(two), [0, 140, 140, 260]);
     let flops = Flops { forward: 3.0, backward: 6.0, recompute: 1.0 };
     assert_eq!(Cost { flops, ..operator() }.recomputed().flops.recompute, 4.0);
+}
+
+fn setting(compute: Compute, keeps_casts: bool) -> Setting {
+    Setting {
+        device: DeviceId::Cpu,
+        batch: 1,
+        sequence: 1,
+        squares: 1.0,
+        compute,
+        stored: 4,
+        keeps_casts,
+        ops: Ops::default(),
+        level: Level::Keep,
+    }
+}
+
+/// A product of x with 50 bytes of weights, its work as that of a linear layer, in fp32 or under autocast to bf16.
+fn work(compute: Compute, keeps_casts: bool) -> Passes {
+    let setting = setting(compute, keeps_casts);
+    let flops = Flops { forward: 3.0, backward: 6.0, recompute: 1.0 };
+    let casts = if keeps_casts { 25 } else { 0 };
+    Cost { flops, weights: 50, casts, ..operator() }.named(OperatorName::Linear, &setting).works
+        [OperatorName::Linear]
+}
+
+#[test]
+fn the_work_of_an_operator_by_hand() {
+    let bytes = |of: Passes| [of.forward, of.passing, of.backward].map(|work| work.bytes);
+    // x, y and the weights, and what is kept; g, x, dx, what was kept, the weights and their gradients of 7.
+    assert_eq!(bytes(work(Compute::Fp32, false)), [170.0, 70.0, 10.0 + 10.0 + 10.0 + 100.0 + 50.0 + 7.0]);
+    // Backward reads the cast that is among what is kept; or the one that all micro-batches share.
+    assert_eq!(bytes(work(Compute::Bf16, false)), [170.0, 70.0, 137.0]);
+    assert_eq!(bytes(work(Compute::Bf16, true)), [145.0, 45.0, 162.0]);
+    let operations = |of: Passes| [of.forward, of.passing, of.backward].map(|work| work.operations);
+    assert_eq!(operations(work(Compute::Fp32, false)), [3.0, 3.0, 7.0]);
+    // Rows of a table of 50 bytes: as many are read as are given, and backward reads none.
+    let rows = Cost { input: 0, weights: 50, holds_input: false, kept: 0, ..operator() };
+    let rows =
+        rows.named(OperatorName::Embedding, &setting(Compute::Fp32, false)).works[OperatorName::Embedding];
+    assert_eq!(bytes(rows), [20.0, 20.0, 17.0]);
+}
+
+#[test]
+fn the_works_of_parts_add_up() {
+    let of = |name| Works::new(name, work(Compute::Fp32, false));
+    let (linear, norm) = (of(OperatorName::Linear), of(OperatorName::Norm));
+    let part = |works| Cost { works, ..operator() };
+    let two = Cost::sequence(&[part(linear), part(norm), part(linear)]);
+    assert_eq!(two.works[OperatorName::Linear].backward.operations, 14.0);
+    assert_eq!(two.works[OperatorName::Norm].forward.bytes, 170.0);
+    // Forward keeps nothing; backward is both passes.
+    let again = two.recomputed().works[OperatorName::Linear];
+    assert_eq!((again.forward.bytes, again.backward.bytes), (140.0, 2.0 * (170.0 + 187.0)));
+    assert_eq!(again.backward.operations, 20.0);
+    // x + f(x) reads both and writes x; where their types differ the gradient is cast.
+    let sum = |output| Cost::residual(&[Cost { output, ..operator() }]).works[OperatorName::Residual];
+    assert_eq!((sum(10).forward.bytes, sum(10).backward.bytes), (30.0, 0.0));
+    assert_eq!((sum(5).forward.bytes, sum(5).backward.bytes), (25.0, 15.0));
 }

@@ -10,6 +10,7 @@ use super::chunk;
 use super::tokens::Chunks;
 use crate::ops::Operator;
 use crate::ops::cost::{Cost, Flops, Moment, Setting};
+use crate::ops::name::OperatorName;
 use crate::words::Compute;
 
 /// From h [tokens, hidden] by a weight [vocab, hidden], which is the embedding's where it is `tied`, to the loss.
@@ -49,6 +50,7 @@ pub fn cost(setting: &Setting, [vocab, hidden]: [u64; 2], tied: bool) -> Cost {
         flops: Flops { recompute, ..Flops::of_products(forward_flops) },
         ..Cost::new(Moment::workspace(weight.cast) + forward, Moment::workspace(cast_stays) + backward)
     }
+    .named(OperatorName::Loss, setting)
 }
 
 /// What is kept, and the highest moments, without the weight's cast. At a time there are the logits of a chunk in fp32

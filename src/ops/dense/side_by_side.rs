@@ -12,6 +12,7 @@ use crate::ops::backend::{cube, on_cuda, uncube};
 use crate::ops::function::{Earlier, custom_adding};
 use crate::ops::kernels::columns::column_sums;
 use crate::ops::kernels::launch::empty;
+use crate::ops::name::OperatorName;
 use crate::ops::product::{plain, product, product_add, transpose};
 use crate::ops::rounded;
 
@@ -57,7 +58,7 @@ fn with_inputs<const N: usize>(
     let (stored, bias_casts): (Vec<_>, Vec<_>) = biases.into_iter().map(|b| (b.stored, b.cast)).unzip();
     inputs.extend(stored.into_iter().map(Tensor::into_dispatch));
     let inputs: [DispatchTensor; N] = inputs.try_into().expect("x, the weights and the biases");
-    custom_adding(inputs, |inputs, _| {
+    custom_adding(OperatorName::Linear, inputs, |inputs, _| {
         let mut inputs = inputs.into_iter();
         let x = Tensor::<2>::from_dispatch(inputs.next().expect("x"));
         let (x_dtype, x) = (x.dtype(), rounded(x, dtype));

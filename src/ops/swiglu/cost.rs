@@ -10,6 +10,7 @@
 
 use crate::ops::cost::{Cost, Flops, Moment, Setting};
 use crate::ops::dense::WeightLayout;
+use crate::ops::name::OperatorName;
 use crate::ops::{Level, Operator};
 
 /// x [tokens, hidden] through matrices [hidden, inner], [hidden, inner] and [inner, hidden].
@@ -65,4 +66,5 @@ pub fn cost(setting: &Setting, [hidden, inner]: [u64; 2], layout: WeightLayout) 
         flops: Flops { recompute, ..Flops::of_products(forward_flops) },
         ..Cost::new(Moment::highest(forward), Moment::highest(backward))
     }
+    .named(OperatorName::Swiglu, setting)
 }

@@ -32,6 +32,7 @@ pub use cost::cost;
 
 use super::dense::{Arithmetic, Weight, WeightLayout};
 use super::function::custom;
+use super::name::OperatorName;
 use super::product::composed_product;
 use super::{Level, Operator, narrow, rounded};
 use formula::Call;
@@ -58,17 +59,18 @@ pub fn swiglu(
         assert_eq!(t.stored.dtype(), w.stored.dtype(), "swiglu: {name} must have the dtype of W");
     }
     if operator == Operator::Plain {
+        let _scope = OperatorName::Swiglu.scope();
         let weight = |t: Weight| {
             let t = narrow(t.stored, arithmetic.dtype);
             if layout == WeightLayout::OutIn { t.transpose() } else { t }
         };
         let x = narrow(x, arithmetic.dtype);
-        let product = |lhs, rhs| composed_product(lhs, rhs, arithmetic.math);
+        let product = |lhs, rhs| composed_product(OperatorName::Swiglu, lhs, rhs, arithmetic.math);
         let gate = activation::silu(product(x.clone(), weight(w)));
         return product(gate * product(x, weight(v)), weight(u));
     }
     let mut casts = [w.cast, v.cast, u.cast].into_iter();
-    custom([x, w.stored, v.stored, u.stored].map(Tensor::into_dispatch), |inputs| {
+    custom(OperatorName::Swiglu, [x, w.stored, v.stored, u.stored].map(Tensor::into_dispatch), |inputs| {
         let [x, w, v, u] = inputs.map(Tensor::<2>::from_dispatch);
         let (x_dtype, weight_dtype, dtype) = (x.dtype(), w.dtype(), arithmetic.dtype);
         let weights = [w, v, u].map(|stored| Weight { stored, cast: casts.next().flatten() }.narrow(dtype));

@@ -21,7 +21,7 @@ use super::table::Comparison;
 
 pub use canvas::font_files;
 pub use png::png;
-pub use timeline::timeline;
+pub use timeline::{family, timeline};
 
 /// A drawn chart.
 #[derive(Clone, Serialize)]

@@ -100,7 +100,15 @@ fn many_streams() -> (&'static str, Vec<Activity>) {
     let of_stream = |stream: u32| {
         names.into_iter().chain(copies).zip(0..).map(move |((kind, name), i)| {
             let start = (u64::from(stream) + i * 60) * 100_000_000_000;
-            Activity { kind, name: name.into(), stream, start, end: start + 90_000_000_000, bytes: 1 }
+            Activity {
+                kind,
+                name: name.into(),
+                operator: None,
+                stream,
+                start,
+                end: start + 90_000_000_000,
+                bytes: 1,
+            }
         })
     };
     ("timeline-streams", (1_000_000..1_000_060).flat_map(of_stream).collect())

@@ -46,7 +46,7 @@ const FAMILIES: [(Family, &str, usize); 7] = [
 /// Parts of the kernel names of cuBLASLt, CUTLASS, CubeCL and Burn that show a family, the first
 /// that fits: `splitKreduce` of cuBLASLt belongs to its matrix product.
 const NAMES: [(Family, &[&str]); 3] = [
-    (Family::Matmul, &["gemm", "gemv", "nvjet", "cutlass", "cublas", "matmul", "cmma"]),
+    (Family::Matmul, &["gemm", "gemv", "nvjet", "cutlass", "cublas", "matmul", "cmma", "linear"]),
     (Family::Reduction, &["reduce", "_sum", "softmax", "norm"]),
     (
         Family::Elementwise,
@@ -72,6 +72,11 @@ impl Family {
     fn color(self) -> RGBColor {
         method_color(FAMILIES[self as usize].2)
     }
+}
+
+/// What a kernel or copy is by its name; `None` for a mark.
+pub fn family(activity: &Activity) -> Option<&'static str> {
+    (activity.kind != ActivityKind::Mark).then(|| FAMILIES[Family::of(activity) as usize].1)
 }
 
 /// Neighbouring pixels of one look.
@@ -218,7 +223,15 @@ mod tests {
     use super::*;
 
     fn kernel(name: &str, start: u64, end: u64) -> Activity {
-        Activity { kind: ActivityKind::Kernel, name: name.into(), stream: 7, start, end, bytes: 0 }
+        Activity {
+            kind: ActivityKind::Kernel,
+            name: name.into(),
+            operator: None,
+            stream: 7,
+            start,
+            end,
+            bytes: 0,
+        }
     }
 
     #[test]

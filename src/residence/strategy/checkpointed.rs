@@ -8,6 +8,7 @@ use burn::tensor::Tensor;
 use super::Movement;
 use crate::ops::checkpoint::checkpoint;
 use crate::ops::function::custom;
+use crate::ops::name::OperatorName;
 use crate::residence::engine::Pass;
 use crate::residence::leaves::Leaves;
 use crate::residence::offloaded::{Compute, Offloaded};
@@ -76,7 +77,7 @@ fn put<T>(to: &Mutex<T>, what: T) {
 
 /// The identity, with something to do on its way in each direction.
 fn moving(x: Tensor<2>, forward: impl FnOnce(), backward: impl FnOnce() + Send + 'static) -> Tensor<2> {
-    custom([x.into_dispatch()], |[x]| {
+    custom(OperatorName::Offload, [x.into_dispatch()], |[x]| {
         forward();
         let back = move |gradient: Tensor<2>, _: [bool; 1]| {
             backward();

@@ -6,6 +6,7 @@ use burn::tensor::Tensor;
 use super::Movement;
 use crate::ops::checkpoint::differentiate;
 use crate::ops::function::custom;
+use crate::ops::name::OperatorName;
 use crate::residence::activations::Input;
 use crate::residence::engine::Pass;
 use crate::residence::leaves::Leaves;
@@ -27,7 +28,7 @@ pub fn offloaded(blocks: &Offloaded, block: usize, x: Tensor<2>, compute: Comput
     let blocks = blocks.clone();
     let x = x.into_dispatch();
     let has_backward = x.autodiff != DispatchAutodiffContext::Disabled;
-    custom([x], move |[x]| {
+    custom(OperatorName::Offload, [x], move |[x]| {
         let x = Tensor::<2>::from_dispatch(x);
         let parameters = blocks.engine().enter(block, Pass::Forward);
         let y = compute(block, &blocks.source(block, parameters), x.clone());

@@ -8,8 +8,8 @@ use crate::ops::attention::{Bucket, Buckets, Grain, Mask, Packing};
 use crate::ops::embedding::{Ids, ScatterPlan};
 
 pub(super) struct Prepared {
-    /// [`Ids`] of the tokens and of their positions, four each, labels, and of packed samples the segments'
-    /// numbers and the buckets' tokens.
+    /// [`Ids`] of the tokens and of their positions, four each, labels, and of packed samples where
+    /// each token's begins and the buckets' tokens.
     arrays: Vec<Vec<i32>>,
     /// What the ids of tokens and of positions are below.
     bounds: [usize; 2],
@@ -47,7 +47,7 @@ impl Prepared {
         arrays.push(batch.labels);
         let buckets = batch.segments.map(|segments| {
             let Buckets { buckets, tokens } = Buckets::of(&segments.lengths, grain);
-            arrays.extend([segments.numbers, tokens]);
+            arrays.extend([segments.starts, tokens]);
             buckets
         });
         Self { arrays, bounds, rows, width, buckets, counted, counts }
@@ -60,7 +60,7 @@ impl Prepared {
         let [ids, positions] = bounds.map(|below| Ids::from_tensors([next(), next(), next(), next()], below));
         let labels = next();
         let mask = buckets.map_or_else(Mask::default, |buckets| Mask {
-            segments: Some(next().reshape([rows, width])),
+            starts: Some(next().reshape([rows, width])),
             packing: Some(Packing::new(buckets, next())),
         });
         let tokens = Tokens { ids, positions, batch: rows, sequence: width, mask };

@@ -48,7 +48,8 @@ fn batch(collated: Collated) -> LmBatch {
 /// The packed batch, with the labels of one sample alone.
 fn packed(only: i32) -> LmBatch {
     let mut collated = collate(Sampler::Packed(Packed::default()), &[0, 1, 2, 3, 4]);
-    let numbers = collated.segments.as_ref().unwrap().numbers.clone();
+    let lengths = collated.segments.as_ref().unwrap().lengths.clone();
+    let numbers = (0..).zip(lengths).flat_map(|(number, length)| std::iter::repeat_n(number, length));
     for (label, number) in collated.labels.iter_mut().zip(numbers) {
         *label = if number == only { *label } else { -100 };
     }

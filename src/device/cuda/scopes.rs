@@ -1,0 +1,70 @@
+//! [`Scopes`]: says to CUPTI which operator issues what the device is given.
+//!
+//! CubeCL's thread launches the kernels, in the order in which this process issued them. A scope begins and ends
+//! there too, between the launches around it, so that CUPTI gives the id of the innermost scope to each call to the
+//! driver that is made inside of it, and with it to the kernel that the call launched.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use cudarc::cupti::sys as cupti;
+
+use super::Gpu;
+use crate::device::trace::Follower;
+
+/// The kind of our ids; other programs may use the others.
+const KIND: cupti::CUpti_ExternalCorrelationKind =
+    cupti::CUpti_ExternalCorrelationKind::CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0;
+
+pub(super) struct Scopes {
+    gpu: &'static Gpu,
+    /// A scope's id is its operator's place in here.
+    operators: Mutex<Vec<&'static str>>,
+}
+
+impl Scopes {
+    pub fn new(gpu: &'static Gpu) -> Self {
+        Self { gpu, operators: Mutex::default() }
+    }
+
+    /// The operator of each call to the driver, by CUPTI's number of the call: `ids` has those of the scopes.
+    pub fn operators(&self, ids: HashMap<u32, u64>) -> HashMap<u32, &'static str> {
+        let operators = self.operators.lock().unwrap_or_else(PoisonError::into_inner);
+        let operator = |id: u64| operators.get(usize::try_from(id).ok()?).copied();
+        ids.into_iter().filter_map(|(call, id)| Some((call, operator(id)?))).collect()
+    }
+
+    fn id(&self, operator: &'static str) -> u64 {
+        let mut operators = self.operators.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = operators.iter().position(|known| *known == operator).unwrap_or_else(|| {
+            operators.push(operator);
+            operators.len() - 1
+        });
+        place as u64
+    }
+
+    /// Calls CUPTI on CubeCL's thread, after what was issued before. What Burn holds back to fuse it stays held
+    /// back: the step would be another one.
+    fn between_launches(&self, call: impl FnOnce() -> cupti::CUptiResult + Send + 'static) {
+        self.gpu.lane().stream.enqueue(None, move |_, _| {
+            // Where CUPTI refuses, kernels are recorded without their operators.
+            let _ = call();
+            Ok(())
+        });
+    }
+}
+
+impl Follower for Scopes {
+    fn enter(&self, operator: &'static str) {
+        let id = self.id(operator);
+        // SAFETY: notes a number for the calling thread.
+        self.between_launches(move || unsafe { cupti::cuptiActivityPushExternalCorrelationId(KIND, id) });
+    }
+
+    fn leave(&self) {
+        // SAFETY: takes back what `enter` noted on the same thread; the number itself is not wanted.
+        self.between_launches(|| unsafe {
+            cupti::cuptiActivityPopExternalCorrelationId(KIND, std::ptr::null_mut())
+        });
+    }
+}

@@ -1,0 +1,155 @@
+//! [`Works`]: what each operator must do at the least, from which the floor of its time follows.
+
+use std::ops::{Add, Index, IndexMut, Mul};
+
+use strum::EnumCount;
+
+use super::{Cost, Setting};
+use crate::measure::Phase;
+use crate::ops::name::OperatorName;
+
+/// Operations, a multiply-add counted as two, and bytes read and written.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Work {
+    pub operations: f64,
+    pub bytes: f64,
+}
+
+/// The work of an operator in the phases of a step.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Passes {
+    /// When what backward needs is kept, and when nothing is.
+    pub forward: Work,
+    pub passing: Work,
+    /// With what it recomputes.
+    pub backward: Work,
+    pub optimizer: Work,
+}
+
+/// The work of every operator, by its name.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Works([Passes; OperatorName::COUNT]);
+
+impl Cost {
+    /// The same with its work as that of the operator `name`. Each tensor that it takes, gives, keeps or reads as a
+    /// weight crosses memory once in each direction of the network: no order of its operations needs less, but a
+    /// kernel that computes it together with the operators beside it, or a cache, may.
+    #[must_use]
+    pub fn named(mut self, name: OperatorName, setting: &Setting) -> Self {
+        let table = if self.flops.forward > 0.0 { self.weights } else { self.weights.min(self.output) };
+        // What is multiplied in another type is read in that: a cast that is kept for all micro-batches, or one that
+        // forward makes.
+        let narrowed = setting.stored != setting.element() && self.flops.forward > 0.0;
+        let (read, read_again) = match (narrowed, setting.keeps_casts) {
+            (false, _) => (table, if self.flops.forward > 0.0 { table } else { 0 }),
+            (true, true) => (self.casts, self.casts),
+            (true, false) => (table, 0),
+        };
+        let held = if self.holds_input { self.input } else { 0 };
+        let work = |operations: f64, bytes: u64| Work { operations, bytes: bytes as f64 };
+        let passing = self.input + read + self.output;
+        let gradients = self.output + self.input + self.gradients;
+        let flops = self.flops;
+        self.works[name] = Passes {
+            forward: work(flops.forward, passing + self.kept),
+            passing: work(flops.forward, passing),
+            backward: work(flops.backward + flops.recompute, gradients + held + self.kept + read_again),
+            ..Passes::default()
+        };
+        self
+    }
+}
+
+impl Passes {
+    pub fn of(&self, phase: Phase) -> Work {
+        match phase {
+            Phase::Forward => self.forward,
+            Phase::Backward => self.backward,
+            Phase::Optimizer => self.optimizer,
+        }
+    }
+}
+
+impl Works {
+    pub fn new(name: OperatorName, passes: Passes) -> Self {
+        let mut works = Self::default();
+        works[name] = passes;
+        works
+    }
+
+    /// Of operators that keep nothing and are computed again in backward.
+    #[must_use]
+    pub fn recomputed(self) -> Self {
+        let again = |of: Passes| Passes { forward: of.passing, backward: of.forward + of.backward, ..of };
+        Self(self.0.map(again))
+    }
+}
+
+impl Index<OperatorName> for Works {
+    type Output = Passes;
+
+    fn index(&self, name: OperatorName) -> &Passes {
+        &self.0[name as usize]
+    }
+}
+
+impl IndexMut<OperatorName> for Works {
+    fn index_mut(&mut self, name: OperatorName) -> &mut Passes {
+        &mut self.0[name as usize]
+    }
+}
+
+impl Add for Work {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self { operations: self.operations + other.operations, bytes: self.bytes + other.bytes }
+    }
+}
+
+impl Mul<f64> for Work {
+    type Output = Self;
+
+    fn mul(self, times: f64) -> Self {
+        Self { operations: self.operations * times, bytes: self.bytes * times }
+    }
+}
+
+impl Add for Passes {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            forward: self.forward + other.forward,
+            passing: self.passing + other.passing,
+            backward: self.backward + other.backward,
+            optimizer: self.optimizer + other.optimizer,
+        }
+    }
+}
+
+impl Mul<f64> for Passes {
+    type Output = Self;
+
+    fn mul(self, times: f64) -> Self {
+        let [forward, passing, backward, optimizer] =
+            [self.forward, self.passing, self.backward, self.optimizer].map(|work| work * times);
+        Self { forward, passing, backward, optimizer }
+    }
+}
+
+impl Add for Works {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self(std::array::from_fn(|i| self.0[i] + other.0[i]))
+    }
+}
+
+impl Mul<f64> for Works {
+    type Output = Self;
+
+    fn mul(self, times: f64) -> Self {
+        Self(self.0.map(|passes| passes * times))
+    }
+}
