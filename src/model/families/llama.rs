@@ -287,7 +287,7 @@ impl Attention {
             let qkv = Linear::side_by_side(layers, x, computation);
             let turned = heads.columns() + heads.of_keys().columns();
             let qkv = rope_first(qkv, turned, rotation, positions);
-            return attention_packed(qkv, *heads, mask, arithmetic, ops.attention);
+            return attention_packed(qkv, *heads, mask, arithmetic, (&ops).into());
         }
         let turn = |x| rope(x, rotation, positions, ops.rope);
         let q = turn(self.q_proj.forward(x.clone(), computation));
