@@ -79,7 +79,7 @@ fn run<K: Kind<Network: Build>>(
     if sampled || state.is_some() {
         run.warm_up_apart(updates)?;
     }
-    let earlier_seconds = state.map_or(0.0, |state| run.resume(state));
+    let earlier_seconds = state.map_or(Ok(0.0), |state| run.resume(state))?;
     let run_seconds = run.steps(earlier_seconds)?;
     folders.weights.iter().for_each(|folder| run.save_weights(folder));
 
@@ -130,15 +130,17 @@ impl<N: Build> Run<'_, N> {
     }
 
     /// Goes on from a state; gives the seconds of the measured steps before it.
-    fn resume(&mut self, state: State) -> f64 {
+    fn resume(&mut self, state: State) -> Result<f64, Stop> {
         let folder = state.folder.display();
         let failed = |e| format!("the state in {folder} cannot be read: {e}; remove it");
         state.restore(&mut self.training).map_err(failed).unwrap_or_else(|e| refuse(e));
         let Progress { done, run_seconds, measured, mut resumed, .. } = state.progress;
         resumed.push(done - self.apart);
         (self.done, self.resumed) = (done, resumed);
+        // Losses of the warm-up may still be on their way: they are none of the cell's.
+        self.meter.so_far()?;
         self.meter.resume(measured);
-        run_seconds
+        Ok(run_seconds)
     }
 
     /// Of the last measured step: steps that are recorded later change weights too.

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
 
-use crate::place::{Ended, Place, TINY, files, slow};
+use crate::cuda::need_gpu;
+use crate::place::{Ended, Place, TINY, files, runner, slow};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -287,26 +289,35 @@ fn two_runs_at_once_measure_each_cell_once() {
     place.runner(&["run", "recipe.toml"]).exits(0).says(&["0 measured"]);
 }
 
-/// The same losses as a run that was not killed.
-#[test]
-fn a_killed_cell_goes_on_from_its_state() {
-    let recipe = "title = \"t\"\n[model]\nkind = \"gpt2\"\nvocab_size = 50\nhidden_size = 8\nnum_hidden_layers = 1\n\
-                  num_attention_heads = 2\n[train]\nbatch_size = 2\nseq_len = 8\n\
-                  optimizer = { kind = \"adamw\", lr = 1e-3 }\n[measure]\nwarmup = 1\nsteps = 600\n[save]\n\
-                  state = \"out/state\"\nevery = 20\n";
-    let [whole, killed] = [Place::new(recipe), Place::new(recipe)];
-    whole.runner(&["run", "recipe.toml"]).exits(0);
-    let mut run = killed.start(&["run", "recipe.toml"]);
+/// The same losses as a run that was not killed; the losses of a GPU are read a step late.
+fn goes_on_from_its_state(device: &str) {
+    let recipe = format!(
+        "title = \"t\"\ndevice = \"{device}\"\n[model]\nkind = \"gpt2\"\nvocab_size = 50\nhidden_size = 8\n\
+         num_hidden_layers = 1\nnum_attention_heads = 2\n[train]\nbatch_size = 2\nseq_len = 8\n\
+         optimizer = {{ kind = \"adamw\", lr = 1e-3 }}\n[measure]\nwarmup = 1\nsteps = 600\n[save]\n\
+         state = \"out/state\"\nevery = 20\n"
+    );
+    let [whole, killed] = [Place::new(&recipe), Place::new(&recipe)];
+    let run = |place: &Place| {
+        let arguments = ["run", "recipe.toml"];
+        let on_cpu = device == "cpu";
+        let mut run =
+            if on_cpu { place.command(&arguments) } else { place.command_of(&runner(), &arguments) };
+        run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary starts")
+    };
+    let ended = |run: Child| Ended::from(run.wait_with_output().expect("the run ends"));
+    ended(run(&whole)).exits(0);
+    let mut first = run(&killed);
     let mut cells = Vec::new();
     killed.wait("a state", || {
-        cells = children(run.id());
+        cells = children(first.id());
         let mut states = std::fs::read_dir(killed.path().join("out/state")).into_iter().flatten().flatten();
         states.any(|state| state.file_name().to_string_lossy().starts_with("step-"))
     });
-    send(Signal::SIGKILL, run.id());
-    run.wait().expect("the run is dead");
+    send(Signal::SIGKILL, first.id());
+    first.wait().expect("the run is dead");
     killed.wait("the cell to end itself", || !cells.iter().any(|pid| alive(*pid)));
-    killed.runner(&["run", "recipe.toml"]).exits(0).says(&["1 measured"]);
+    ended(run(&killed)).exits(0).says(&["1 measured"]);
     let measurement = |place: &Place| {
         let row = std::fs::read(&place.row_files()[0]).expect("a row");
         serde_json::from_slice::<serde_json::Value>(&row).expect("it is JSON")["measurement"].clone()
@@ -314,4 +325,16 @@ fn a_killed_cell_goes_on_from_its_state() {
     let [whole, killed] = [measurement(&whole), measurement(&killed)];
     assert_eq!(whole["loss"], killed["loss"]);
     assert!(whole["resumed"].is_null() && killed["resumed"][0].as_u64() >= Some(20), "{}", killed["resumed"]);
+}
+
+#[test]
+fn a_killed_cell_goes_on_from_its_state() {
+    goes_on_from_its_state("cpu");
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn a_killed_cell_goes_on_from_its_state_on_a_gpu() {
+    need_gpu();
+    goes_on_from_its_state("cuda:0");
 }

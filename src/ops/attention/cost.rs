@@ -61,6 +61,7 @@ fn fused(setting: &Setting, HeadSizes { heads, kv_heads, head_dim }: HeadSizes) 
         flops: Flops { recompute: 3.0 * product, ..Flops::of_products(2.0 * product) },
         ..Cost::default()
     }
+    .named(OperatorName::Attention, setting)
 }
 
 /// With QKᵀ computed again so many times.

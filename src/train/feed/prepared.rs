@@ -8,8 +8,8 @@ use crate::ops::attention::{Bucket, Buckets, Grain, Mask, Packing};
 use crate::ops::embedding::{Ids, ScatterPlan};
 
 pub(super) struct Prepared {
-    /// [`Ids`] of the tokens and of their positions, four each, labels, and of packed samples where
-    /// each token's begins and the buckets' tokens.
+    /// [`Ids`] of the tokens and of their positions, four each; labels; and of packed samples where the sample of
+    /// each token begins, and the buckets' tokens.
     arrays: Vec<Vec<i32>>,
     /// What the ids of tokens and of positions are below.
     bounds: [usize; 2],
