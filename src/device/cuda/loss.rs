@@ -3,12 +3,10 @@
 use burn::backend::TensorMetadata;
 use burn::tensor::DType;
 use burn_cubecl::tensor::CubeTensor;
-use cubecl::server::BufferBinding;
-use cudarc::driver::sys::CUstream;
 
-use super::program::{Function, Source, type_name};
-use super::stream::Buffers;
-use super::{Gpu, capability, memory};
+use super::launch::{Launch, Pointer, launch};
+use super::program::{Source, type_name};
+use super::{Gpu, compute_capability};
 
 const THREADS: u32 = 512;
 /// Elements that a thread takes at once.
@@ -69,28 +67,23 @@ pub fn losses_and_gradients(
             && u32::try_from(places * row).is_ok(),
         "{part:?} of [{rows}, {row}] logits of {vocab} entries, {all} tokens and [{places}, {columns}] gradients"
     );
-    let Cover { cluster, share, held } = Cover::of(row, capability(gpu.ordinal).0 >= 9);
+    let Cover { cluster, share, held } = Cover::of(row, compute_capability(gpu.ordinal).0 >= 9);
     let source = Source {
+        name: "loss.cu",
         text: concat!(include_str!("kernels/numbers.cuh"), include_str!("kernels/loss.cu")),
-        kernel: "lose",
         macros: vec![
             format!("CLUSTER={cluster}"),
             format!("HELD={}", u8::from(held)),
             format!("A={}", type_name(dlogits.dtype)),
         ],
-        shared: if held { 4 * share as u32 } else { 0 },
+        generation_only: false,
     };
-    gpu.context.bind();
-    let function = gpu.programs.function(&source, capability(gpu.ordinal)).unwrap_or_else(|e| panic!("{e}"));
-    memory::observe(gpu);
-    let call = Call {
-        buffers: [logits, dlogits, labels, losses].map(|tensor| tensor.handle.clone().binding()),
-        sizes: [first_token, first_row, vocab, row, share].map(|size| size as u32),
-        gain: part.gain,
-        blocks: (tokens * cluster) as u32,
-    };
-    let written = call.buffers[1].clone();
-    gpu.lane().stream.enqueue(Some(written), move |buffers, stream| call.run(buffers, function, stream));
+    let shared = if held { 4 * share } else { 0 };
+    let [function] = gpu.functions(&source, [("lose", shared)]).unwrap_or_else(|e| panic!("{e}"));
+    let pointers = [logits, dlogits, labels, losses].map(|tensor| Some(Pointer::whole(tensor)));
+    let sizes = [first_token, first_row, vocab, row, share].map(|size| size as i32);
+    let blocks = Launch { function, grid: [(tokens * cluster) as u32, 1], threads: THREADS };
+    launch(dlogits, pointers, sizes.to_vec(), part.gain, [blocks]);
 }
 
 fn matrix(tensor: &CubeTensor) -> [usize; 2] {
@@ -120,37 +113,6 @@ impl Cover {
             false => fits(HELD_ALONE).filter(|cover| cover.cluster == 1),
         };
         held.unwrap_or(Self { cluster: 1, share: row, held: false })
-    }
-}
-
-/// One launch in CubeCL's queue.
-struct Call {
-    /// Logits, their gradient, labels and losses.
-    buffers: [BufferBinding; 4],
-    /// The first token and row, the vocabulary, a row's columns, and those of a block.
-    sizes: [u32; 5],
-    gain: f32,
-    blocks: u32,
-}
-
-/// As the source has them.
-#[repr(C)]
-struct Parameters {
-    pointers: [u64; 4],
-    sizes: [u32; 5],
-    gain: f32,
-}
-
-impl Call {
-    fn run(&self, buffers: &mut Buffers<'_>, function: Function, stream: CUstream) -> Result<(), String> {
-        let [a, b, c, d] = self.buffers.clone();
-        let at = [buffers.locate(a)?, buffers.locate(b)?, buffers.locate(c)?, buffers.locate(d)?];
-        let pointers = at.each_ref().map(|at| at.pointer);
-        let mut parameters = Parameters { pointers, sizes: self.sizes, gain: self.gain };
-        // SAFETY: the parameters are as the source has them, and `losses_and_gradients` has checked that the tensors
-        // hold what they say. What was located stays in place until the kernel is in the stream, and CubeCL uses freed
-        // memory again in stream order.
-        unsafe { function.launch([self.blocks, THREADS], &mut parameters, stream) }
     }
 }
 

@@ -95,10 +95,8 @@ fn launch<const K: usize>(
         format!("B={}", type_name(types[1])),
     ];
     let text = concat!(include_str!("kernels/numbers.cuh"), include_str!("kernels/many.cu"));
-    let source = Source { text, kernel, macros, shared: 0 };
-    gpu.context.bind();
-    let function = gpu.programs.function(&source, super::capability(gpu.ordinal));
-    let function = function.unwrap_or_else(|e| panic!("{e}"));
+    let source = Source { name: "many.cu", text, macros, generation_only: false };
+    let [function] = gpu.functions(&source, [(kernel, 0)]).unwrap_or_else(|e| panic!("{e}"));
     memory::observe(gpu);
     for part in tensors.chunks(MOST) {
         let call = Call {
@@ -165,6 +163,6 @@ impl<const K: usize> Call<K> {
         }
         // SAFETY: the table is as the source has it; the tensors have as many elements of these types, and CubeCL
         // uses freed memory again in stream order.
-        unsafe { function.launch([blocks, THREADS], &mut table, stream) }
+        unsafe { function.launch([blocks, 1], THREADS, &mut table, stream) }
     }
 }

@@ -11,6 +11,7 @@ mod copies;
 mod driver;
 mod events;
 pub mod flash;
+mod launch;
 mod loss;
 mod many;
 mod matmul;
@@ -46,7 +47,7 @@ pub use activity::Recording;
 pub use blas::{Fp32Math, TuningAllowed};
 pub use ceilings::ceilings;
 use copies::{CopyStream, Slot};
-pub use driver::count;
+pub use driver::{compute_capability, count};
 pub use events::Event;
 pub use loss::{Part, losses_and_gradients};
 pub use many::{AdamWStep, adamw, cast};
@@ -240,14 +241,6 @@ fn located(answer: Result<Located, ServerError>) -> Result<Address<Located>, Str
 }
 
 /// Name, memory and versions of a device, without opening it.
-/// Major and minor compute capability of a device.
-///
-/// # Panics
-/// When `ordinal` is not below [`count`].
-pub fn capability(ordinal: usize) -> (i32, i32) {
-    driver::compute_capability(ordinal)
-}
-
 pub fn info(ordinal: usize) -> DeviceInfo {
     static DRIVER: OnceLock<String> = OnceLock::new();
     let properties = driver::properties(ordinal);
