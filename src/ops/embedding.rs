@@ -98,8 +98,6 @@ fn sums(g: Tensor<2>, ids: &Ids, vocab: usize, dtype: DType) -> Tensor<2> {
 pub fn cost(setting: &Setting, [rows, columns]: [u64; 2], tied: bool) -> Cost {
     let table = setting.weight([rows, columns]);
     let y = setting.tokens() * columns * setting.stored;
-    // The kernel reads packed rows.
-    let packed = if table.bytes == table.gradient { 0 } else { table.gradient };
     // The CPU adds in fp32.
     let added = match setting.on_cuda() || setting.stored == 4 {
         true => 0,
@@ -119,7 +117,7 @@ pub fn cost(setting: &Setting, [rows, columns]: [u64; 2], tied: bool) -> Cost {
         largest: table.elements,
         weights: table.bytes,
         gradients,
-        ..Cost::new(Moment::workspace(y + packed), backward)
+        ..Cost::new(Moment::workspace(y), backward)
     }
     .named(OperatorName::Embedding, setting)
 }

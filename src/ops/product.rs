@@ -2,7 +2,7 @@
 //! own buffers and stream; without that library they are Burn's own, and the row says so. On the CPU those whose result is
 //! fp32 are our own kernel's, of operands widened to it, and the others Burn's.
 
-mod cpu;
+pub mod cpu;
 #[cfg(test)]
 mod tests;
 
@@ -14,8 +14,8 @@ use super::backend::{cube, on_cuda, uncube};
 use super::function::custom;
 use super::name::OperatorName;
 use super::narrow;
+pub use crate::device::cuda::Fp32Math;
 use crate::device::cuda::{self, Output};
-pub use crate::device::cuda::{Fp32Math, Gradient};
 
 /// One operand of a product, or its transpose, which is read in place: a matrix [rows, columns], or a batch of
 /// them [batch, rows, columns].
@@ -148,7 +148,7 @@ pub fn product_into<const D: usize>(
     math: Fp32Math,
 ) -> Tensor<D> {
     if has_blas(&lhs, math) {
-        let output = Output::Into { tensor: cube(target), rows, accumulate };
+        let output = Output::Into { tensor: cube(target), rows, columns: None, accumulate };
         return uncube(cuda::matmul(lhs.view(), rhs.view(), output, math));
     }
     if lhs.is_for_kernel(target.dtype()) {
@@ -179,30 +179,6 @@ pub fn product_bias(
         return cpu::product(lhs, rhs, Some(bias));
     }
     composed(lhs, rhs, dtype) + bias.unsqueeze()
-}
-
-/// A weight's gradient lhs · rhs as `dtype`, and its bias's in fp32: the sums over the inner dimension of the operand
-/// `of`, which is the output's gradient. [m] for the left-hand side (dW [out, in] = gᵀ · x), [n] for the right-hand
-/// side (dW [in, out] = xᵀ · g).
-pub fn product_bias_gradient(
-    lhs: Factor<2>,
-    rhs: Factor<2>,
-    of: Gradient,
-    dtype: DType,
-    math: Fp32Math,
-) -> (Tensor<2>, Tensor<1>) {
-    if has_blas(&lhs, math) {
-        let (weight, bias) = cuda::matmul_bias_gradient(lhs.view(), rhs.view(), of, Output::New(dtype), math);
-        return (uncube(weight), uncube(bias));
-    }
-    let (g, inner) = match of {
-        Gradient::Lhs => (lhs.clone(), 1),
-        Gradient::Rhs => (rhs.clone(), 0),
-    };
-    let g = g.operand(DType::F32);
-    let sums = if on_cuda(&g) { None } else { cpu::sums(g.clone(), of) };
-    let sums = sums.unwrap_or_else(|| g.sum_dim(inner).squeeze_dim(inner));
-    (composed(lhs, rhs, dtype), sums)
 }
 
 /// The operands widened to `dtype`.

@@ -8,7 +8,7 @@ use super::cpu;
 use super::function::custom;
 use super::kernels::elementwise::add;
 use super::name::OperatorName;
-use super::narrow;
+use super::{narrow, rounded};
 
 /// x + y, [tokens, hidden] each, in x's type.
 pub fn residual(x: Tensor<2>, y: Tensor<2>) -> Tensor<2> {
@@ -16,7 +16,7 @@ pub fn residual(x: Tensor<2>, y: Tensor<2>) -> Tensor<2> {
         let (x, y) = (Tensor::<2>::from_dispatch(x), Tensor::<2>::from_dispatch(y));
         let y_dtype = y.dtype();
         (sum(x, y), move |g: Tensor<2>, [want_x, want_y]| {
-            [want_x.then(|| g.clone().into_dispatch()), want_y.then(|| narrow(g, y_dtype).into_dispatch())]
+            [want_x.then(|| g.clone().into_dispatch()), want_y.then(|| rounded(g, y_dtype).into_dispatch())]
         })
     })
 }

@@ -55,10 +55,34 @@ pub fn rope(x: Tensor<2>, rotation: &Rotation, positions: &Ids, operator: Operat
     })
 }
 
+/// The same of the first `columns` of x on CUDA, the heads of queries and keys, with the others as they are.
+///
+/// # Panics
+/// As [`rope`], and when x is not on CUDA.
+pub fn rope_first(x: Tensor<2>, columns: usize, rotation: &Rotation, positions: &Ids) -> Tensor<2> {
+    positions.expect_rows(rotation.cosine.dims()[0], "positions");
+    let (rotation, positions) = (rotation.clone(), positions.ids.clone());
+    custom(OperatorName::Rope, [x.into_dispatch()], |[x]| {
+        let y = on_device(Tensor::from_dispatch(x), columns, &rotation, &positions, false);
+        (y, move |g: Tensor<2>, _| [Some(on_device(g, columns, &rotation, &positions, true).into_dispatch())])
+    })
+}
+
+fn on_device(
+    x: Tensor<2>,
+    columns: usize,
+    rotation: &Rotation,
+    positions: &Tensor<1, Int>,
+    inverse: bool,
+) -> Tensor<2> {
+    let [cosine, sine] = [&rotation.cosine, &rotation.sine].map(|table| cube(table.clone()));
+    uncube(kernels::rope(cube(x), columns, &cosine, &sine, &cube_int(positions), inverse))
+}
+
 fn fused(x: Tensor<2>, rotation: &Rotation, positions: &Tensor<1, Int>, inverse: bool) -> Tensor<2> {
     if on_cuda(&x) {
-        let [cosine, sine] = [&rotation.cosine, &rotation.sine].map(|table| cube(table.clone()));
-        return uncube(kernels::rope(cube(x), &cosine, &sine, &cube_int(positions), inverse));
+        let columns = x.dims()[1];
+        return on_device(x, columns, rotation, positions, inverse);
     }
     if cpu::takes(&x) {
         let tables = [&rotation.cosine, &rotation.sine].map(Clone::clone);

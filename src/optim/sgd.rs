@@ -2,7 +2,7 @@
 
 use burn::tensor::{Device, Tensor};
 
-use super::{Kept, Rule, State, StepSize, Visit, clipped, zeros};
+use super::{Kept, Pending, Rule, State, StepSize, Visit, clipped, zeros};
 use crate::ops::backend::{cube, on_cuda, uncube};
 use crate::ops::cpu;
 use crate::ops::kernels::sgd::{SgdStep, sgd};
@@ -63,7 +63,7 @@ impl Rule for Sgd {
 }
 
 impl State for Momentum {
-    fn update(&mut self, p: Tensor<1>, g: Tensor<1>, size: &StepSize) -> Tensor<1> {
+    fn update(&mut self, p: Tensor<1>, g: Tensor<1>, size: &StepSize, _: &mut Pending) -> Tensor<1> {
         let Self { rule: Sgd { lr, momentum, weight_decay }, m } = self;
         let lr = *lr * size.rate;
         if on_cuda(&p) {
@@ -110,7 +110,7 @@ mod tests {
         let mut state = sgd.state(1, &device);
         let mut p = Tensor::<1>::ones([1], &device);
         for expected in [0.94, 0.8266] {
-            p = state.update(p, Tensor::full([1], 0.5, &device), &StepSize::FULL);
+            p = state.update(p, Tensor::full([1], 0.5, &device), &StepSize::FULL, &mut Pending::default());
             let value: f32 = p.clone().into_scalar();
             assert!((value - expected).abs() < 1e-6, "{value} is not {expected}");
         }

@@ -2,8 +2,10 @@
 
 use crate::simd::vectorised;
 
-/// What step t = 1, 2, … of AdamW multiplies by; where t is not known here, `rate` is lr and `correction` 1.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// What step t = 1, 2, … of AdamW multiplies by, which kernels in C++ read too; where t is not known here, `rate` is
+/// lr and `correction` 1.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct AdamWStep {
     /// 1 − lr · weight_decay
     pub decay: f32,

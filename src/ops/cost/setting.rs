@@ -52,11 +52,11 @@ impl Setting {
 
     /// A weight matrix of this shape.
     pub fn weight(&self, shape: [u64; 2]) -> WeightCost {
-        let cast = if self.stored == self.element() { 0 } else { self.device.padded(shape, self.element()) };
-        let (kept_cast, cast) = if self.keeps_casts { (cast, 0) } else { (0, cast) };
         let elements = shape[0] * shape[1];
-        let gradient = elements * self.stored;
-        WeightCost { elements, bytes: self.device.padded(shape, self.stored), gradient, cast, kept_cast }
+        let cast = if self.stored == self.element() { 0 } else { elements * self.element() };
+        let (kept_cast, cast) = if self.keeps_casts { (cast, 0) } else { (0, cast) };
+        let bytes = elements * self.stored;
+        WeightCost { elements, bytes, gradient: bytes, cast, kept_cast }
     }
 
     /// What a product of operands of `lhs` and `rhs` elements in the compute type takes for a moment besides its

@@ -2,10 +2,12 @@
 //!
 //! | | kept besides h and the weight's cast |
 //! |---|---|
-//! | custom | log Σ exp of each token; on the CPU also the logits, where one chunk has them all: tokens vocab |
+//! | custom, in chunks of tokens | dh and dW in fp32, and not the cast |
+//! | custom, in chunks of the vocabulary | log Σ exp of each token; on the CPU also the logits, where one chunk has them all: tokens vocab |
 //! | plain | the logarithm of the softmax, in fp32: tokens vocab |
 
 use super::chunk;
+use super::tokens::Chunks;
 use crate::ops::Operator;
 use crate::ops::cost::{Cost, Flops, Moment, Setting};
 use crate::ops::name::OperatorName;
@@ -14,33 +16,40 @@ use crate::words::Compute;
 /// From h [tokens, hidden] by a weight [vocab, hidden], which is the embedding's where it is `tied`, to the loss.
 pub fn cost(setting: &Setting, [vocab, hidden]: [u64; 2], tied: bool) -> Cost {
     let weight = setting.weight([vocab, hidden]);
+    let custom = setting.ops.loss == Operator::Custom;
+    let chunks = (custom && setting.on_cuda() && setting.element() == 2)
+        .then(|| Chunks::of(setting.tokens() as usize, vocab as usize))
+        .flatten();
     let (tokens, h) = (setting.tokens(), setting.activation(hidden));
     let (parameters, weights) = if tied { (0, 0) } else { (weight.elements, weight.bytes) };
     let forward_flops = 2.0 * tokens as f64 * weight.elements as f64;
-    let weight_cast = Moment::workspace(weight.cast);
+    // Of a chunk of the vocabulary, backward computes logits again from the cast.
+    let cast_stays = if chunks.is_some() { 0 } else { weight.cast };
     let [kept, forward, backward] = match (setting.ops.loss, setting.on_cuda()) {
         (Operator::Plain, _) => {
             // The logits and the logarithm of their softmax, in backward with their gradients.
             let logits = setting.device.padded([tokens, vocab], 4);
             [logits, 2 * logits, 3 * logits].map(Moment::workspace)
         }
-        (Operator::Custom, true) => on_cuda(setting, [vocab, hidden], weight.gradient),
+        (Operator::Custom, true) => match chunks {
+            Some(chunks) => of_tokens(setting, [vocab, hidden], chunks),
+            None => on_cuda(setting, [vocab, hidden], weight.gradient),
+        },
         (Operator::Custom, false) => on_cpu(setting, [vocab, hidden], weight.gradient),
     };
     let keeps_logits = !setting.on_cuda() && chunk(tokens as usize, vocab as usize) as u64 >= vocab;
-    let recomputes = setting.ops.loss == Operator::Custom && !keeps_logits;
-    let recompute = if recomputes { forward_flops } else { 0.0 };
+    let recompute = if custom && chunks.is_none() && !keeps_logits { forward_flops } else { 0.0 };
     Cost {
         input: h,
         holds_input: true,
-        kept: weight.cast + kept.workspace,
+        kept: cast_stays + kept.workspace + kept.gradients,
         parameters,
         largest: parameters,
         weights,
         gradients: weight.gradient,
         casts: weight.kept_cast,
         flops: Flops { recompute, ..Flops::of_products(forward_flops) },
-        ..Cost::new(weight_cast + forward, weight_cast + backward)
+        ..Cost::new(Moment::workspace(weight.cast) + forward, Moment::workspace(cast_stays) + backward)
     }
     .named(OperatorName::Loss, setting)
 }
@@ -54,16 +63,25 @@ fn on_cuda(setting: &Setting, [vocab, hidden]: [u64; 2], dweight: u64) -> [Momen
         4 => (0, 0),
         _ => (dlogits, setting.activation(hidden)),
     };
-    // dW is made with padded rows, and packed when the first chunk's part is written into it.
-    let made = setting.device.padded([vocab, hidden], setting.stored);
-    let padded = if made == dweight { 0 } else { made };
     let backward = [
-        Moment::gradients(made) + Moment::workspace(4 * logits + narrow_dlogits + dh_so_far),
-        Moment::gradients(dweight) + Moment::workspace(padded + dlogits + dh),
+        Moment::gradients(dweight) + Moment::workspace(4 * logits + narrow_dlogits + dh_so_far),
+        Moment::gradients(dweight) + Moment::workspace(dlogits + dh),
         Moment::gradients(dweight) + Moment::workspace(dh + narrow_dh),
     ];
     let kept = Moment::workspace(statistics);
     [kept, Moment::workspace(3 * statistics + 4 * logits), kept + Moment::highest(backward)]
+}
+
+/// The same in chunks of tokens. Forward has the losses, dh and dW in fp32, and a chunk; backward makes dh and then
+/// dW in their types.
+fn of_tokens(setting: &Setting, [vocab, hidden]: [u64; 2], chunks: Chunks) -> [Moment; 3] {
+    let (dh, dweight) = (Moment::workspace(setting.wide(hidden)), Moment::gradients(4 * vocab * hidden));
+    let chunk = chunks.bytes(vocab as usize, hidden as usize, setting.element() as usize) as u64;
+    // In place in fp32.
+    let stored = if setting.stored == 4 { 0 } else { vocab * hidden * setting.stored };
+    let narrow_dh = Moment::workspace(setting.activation(hidden));
+    let backward = [dh + narrow_dh + dweight, narrow_dh + dweight + Moment::gradients(stored)];
+    [dh + dweight, dh + dweight + Moment::workspace(setting.wide(1) + chunk), Moment::highest(backward)]
 }
 
 /// The same on the CPU, which keeps the logits for backward where one chunk has them all. Operands of fewer bits are

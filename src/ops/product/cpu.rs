@@ -10,7 +10,6 @@ use cpu_kernels::product::product_here;
 use cpu_kernels::{Matrix, Target, reduce};
 use rayon::prelude::*;
 
-use super::Gradient;
 use crate::ops::backend::{flex, unflex};
 use crate::ops::cpu::{buffer, numbers, tensor};
 
@@ -52,15 +51,10 @@ pub fn product_into<const D: usize>(
     unflex(target)
 }
 
-/// Σ over the inner dimension of the operand that is a linear layer's gradient; `None` where its numbers do not lie side
-/// by side.
-pub fn sums(operand: Tensor<2>, of: Gradient) -> Option<Tensor<1>> {
-    let operand = flex(operand);
-    let matrix = matrix(&operand, 0);
-    let rows = match of {
-        Gradient::Lhs => matrix.transposed(),
-        Gradient::Rhs => matrix,
-    };
+/// Σ over the rows of x, [columns]; `None` where its numbers do not lie side by side.
+pub fn sums(x: Tensor<2>) -> Option<Tensor<1>> {
+    let x = flex(x);
+    let rows = matrix(&x, 0);
     let is_whole = rows.column == 1 && rows.row == rows.columns;
     is_whole.then(|| {
         let sums = reduce::column_sums(&rows.data[..rows.rows * rows.columns], rows.columns);
