@@ -2,7 +2,7 @@
 //! Rules over one section stand with it.
 
 use super::cell::Cell;
-use crate::data::{Data, Rows, Split, TokenizerSource};
+use crate::data::{Data, Rows, Split, TextSource, TokenizerSource};
 use crate::device::{DeviceId, Target};
 use crate::measure::{check_elements, elements};
 use crate::model::Model;
@@ -21,12 +21,27 @@ pub(super) fn check(cell: &Cell, written: impl Fn(&str) -> bool) -> Checked {
     cell.offload.check()?;
     let sampler = cell.data.sampler();
     sampler.check()?;
-    let rules: [fn(&Cell) -> Checked; 9] =
-        [operators, scaler, histogram, offload, text, epochs, evaluation, sequences, sizes];
+    let rules: [fn(&Cell) -> Checked; 10] =
+        [operators, scaler, histogram, offload, text, task, epochs, evaluation, sequences, sizes];
     rules.into_iter().try_for_each(|rule| rule(cell))?;
     cell.train.check()?;
     cell.measure.check()?;
     saving(cell)?;
+    let asks = cell.task.as_ref().is_some_and(|task| task.evaluate_generation.is_some());
+    let of_answers = ["task.examples", "task.max_new_tokens", "task.batch_size"];
+    if let Some(key) = of_answers.into_iter().find(|key| !asks && written(key)) {
+        return Err(Rule::new(
+            &[key],
+            format!("{key} has no effect without task.evaluate_generation: no question is answered"),
+            format!("remove {key}, or write evaluate_generation = 100"),
+        ));
+    }
+    Rule::refuse_if(
+        cell.task.is_some() && written("data.samples"),
+        &["data.samples"],
+        "data.samples has no effect on a task, each problem of which is a sample",
+        "remove data.samples",
+    )?;
     Rule::refuse_if(
         sampler.num_workers == 0 && written("data.prefetch_factor"),
         &["data.prefetch_factor"],
@@ -78,6 +93,9 @@ pub(super) fn files(cell: &Cell) -> Checked {
             let help = "name another folder, or move away what is there";
             Rule::new(&["save.weights"], message, help)
         })?;
+    }
+    if let Some(task) = &cell.task {
+        task.check_files(u64::from(cell.seed))?;
     }
     cell.data.check_files(cell.eval.is_some())
 }
@@ -176,6 +194,7 @@ fn text(cell: &Cell) -> Checked {
     }
     let refused = [
         ("data", !cell.data.is_random()),
+        ("task", cell.task.is_some()),
         ("eval", cell.eval.is_some()),
         ("save", cell.save.is_some()),
         ("precision.autocast", cell.precision.autocast),
@@ -188,6 +207,23 @@ fn text(cell: &Cell) -> Checked {
             format!("remove `{key}`, or set model.kind to one of: {}", Model::LANGUAGE.join(", ")),
         )),
     }
+}
+
+/// `[task]` with `[data]`.
+fn task(cell: &Cell) -> Checked {
+    let trained = matches!(&cell.data, Data::Text { corpus: TextSource::Task, .. });
+    Rule::refuse_if(
+        trained && cell.task.is_none(),
+        &["data.corpus"],
+        "data.corpus = \"task\" trains on the problems of [task], and there is none",
+        "add [task] with kind = \"sums\" or \"gsm8k\", or name another corpus",
+    )?;
+    Rule::refuse_if(
+        cell.task.is_some() && !trained,
+        &["data.corpus", "task"],
+        "[task] is trained on with data.corpus = \"task\", and this cell has another corpus",
+        "write corpus = \"task\" and a sampler under [data], or remove [task]",
+    )
 }
 
 /// `[save]` with `[model]` and the keys that its folders are named by.
