@@ -102,18 +102,7 @@ impl Samples {
         max_length: usize,
         tokenize: Tokenize,
     ) -> Result<Self, DataError> {
-        let end = tokenizer.require_eos()?;
-        for Prompted { prompt, .. } in &texts {
-            let length = tokenizer.encode(prompt)?.len();
-            if length >= max_length {
-                return Err(DataError::new(format!(
-                    "the prompt \"{}\" has {length} tokens, and train.seq_len = {max_length} leaves nothing of its \
-                     answer to learn; make train.seq_len larger",
-                    task::beginning(prompt)
-                )));
-            }
-        }
-        Self::build(texts, tokenizer, end, max_length, tokenize)
+        Self::build(texts, tokenizer, tokenizer.require_eos()?, max_length, tokenize)
     }
 
     fn build(
@@ -125,6 +114,14 @@ impl Samples {
     ) -> Result<Self, DataError> {
         let encoded: Vec<(Vec<u32>, usize)> =
             texts.par_iter().map(|text| encode(text, tokenizer)).collect::<Result<_, _>>()?;
+        if let Some(i) = encoded.iter().position(|(_, prompt)| *prompt >= max_length) {
+            return Err(DataError::new(format!(
+                "the prompt \"{}\" has {} tokens, and train.seq_len = {max_length} leaves nothing of its answer to \
+                 learn; make train.seq_len larger",
+                task::beginning(&texts[i].prompt),
+                encoded[i].1
+            )));
+        }
         let content = match tokenize {
             // The lengths alone are kept: how large a batch can be follows from them.
             Tokenize::EveryStep => Content::Texts {
