@@ -7,10 +7,7 @@ use super::document::{Element, Table};
 use super::table::{Comparison, Line};
 use super::units::Unit;
 use crate::measure::{Answer, Answers};
-use crate::words::text::{and, sentence};
-
-/// Answers of a cell that are shown, right ones and wrong ones each.
-const SHOWN: usize = 2;
+use crate::words::text::sentence;
 
 /// The answers to each test set of a cell.
 pub fn asked<'a>(line: &Line<'a>) -> Vec<Asked<'a>> {
@@ -30,15 +27,14 @@ pub fn asked<'a>(line: &Line<'a>) -> Vec<Asked<'a>> {
 pub fn elements(comparison: &Comparison) -> Vec<Element> {
     let mut out = section("Answers", [table(comparison)]);
     for line in &comparison.lines {
-        let Some(Asked { after, .. }) = asked(line).into_iter().next() else { continue };
-        for right in [true, false] {
-            let samples: Vec<&Answer> = after.samples.iter().filter(|a| a.right == right).take(SHOWN).collect();
-            if samples.is_empty() {
-                continue;
+        let Some(Asked { before, after }) = asked(line).into_iter().next() else { continue };
+        for (when, answers) in [("before", before), ("after", after)] {
+            for (right, what) in [(true, "a right answer"), (false, "a wrong answer")] {
+                let Some(sample) = answers.samples.iter().find(|sample| sample.right == right) else { continue };
+                let name = sentence(&comparison.name(line));
+                out.push(Element::paragraph(format!("{name}, {when} training: {what}.")));
+                out.push(Element::Code { text: written(sample) });
             }
-            let what = if right { "right" } else { "wrong, with the answer that was expected" };
-            out.push(Element::paragraph(format!("{}, after training: {what}.", sentence(&comparison.name(line)))));
-            out.extend(samples.into_iter().map(|sample| Element::Code { text: written(sample) }));
         }
     }
     out
@@ -46,7 +42,7 @@ pub fn elements(comparison: &Comparison) -> Vec<Element> {
 
 fn written(Answer { question, expected, given, right }: &Answer) -> String {
     let given = format!("{question}{given}");
-    if *right { given } else { format!("{given}\n\nexpected:{}{expected}", if expected.starts_with(' ') { "" } else { " " }) }
+    if *right { given } else { format!("{given}\n\nexpected: {}", expected.trim_start()) }
 }
 
 fn table(comparison: &Comparison) -> Option<Table> {
@@ -59,26 +55,24 @@ fn table(comparison: &Comparison) -> Option<Table> {
     comparison.table_of(caption, ANSWERS, rows)
 }
 
-/// `Lr 0.01 answered 94.0 % of the test's questions (91.2 to 96.0 %), and 2.00 % before training.`
+/// `Lr 0.01 answered 94.0 % of "test" rightly after training (95 % interval 91.2 % to 96.0 %), and 2.00 % before it.`
 pub fn sentences(comparison: &Comparison) -> Vec<String> {
     let share = |value| Unit::FineShare.write(value);
     let part = |line: &Line| {
         let Asked { before, after } = asked(line).into_iter().next()?;
         let [low, high] = after.interval();
         Some(format!(
-            "{} {} ({} to {}) after {}",
+            "{} answered {} of \"{}\" rightly after training (95 % interval {} to {}), and {} before it",
             comparison.name(line),
             share(after.accuracy()),
+            after.set,
             share(low),
             share(high),
             share(before.accuracy())
         ))
     };
     let parts: Vec<String> = comparison.lines.iter().filter_map(part).collect();
-    if parts.is_empty() {
-        return Vec::new();
-    }
-    vec![format!("Right answers after training, with the 95 % interval, and before: {}.", and(parts))]
+    (!parts.is_empty()).then(|| format!("{}.", sentence(&parts.join("; ")))).into_iter().collect()
 }
 
 #[cfg(test)]
@@ -93,7 +87,9 @@ mod tests {
             given: given.into(),
             right,
         };
-        let samples = vec![sample(true, "so #### 4"), sample(false, "#### 5")];
+        // None was right before.
+        let samples = [sample(true, "so #### 4"), sample(false, "#### 5")];
+        let samples = samples.into_iter().filter(|sample| step > 0 || !sample.right).collect();
         Answers { step, set: set.into(), questions: 100, right, tokens: 900, seconds: 3.0, samples }
     }
 
@@ -119,11 +115,13 @@ mod tests {
             ]
         );
         let said = sentences(&comparison).concat();
-        assert!(said.contains("94.0 % (87.5 % to 97.2 %) after 4.00 %"), "{said}");
+        let expected = "answered 94.0 % of \"test\" rightly after training (95 % interval 87.5 % to 97.2 %), and 4.00 % before it.";
+        assert!(said.ends_with(expected), "{said}");
         let codes: Vec<String> = elements(&comparison)
             .into_iter()
             .filter_map(|element| if let Element::Code { text } = element { Some(text) } else { None })
             .collect();
-        assert_eq!(codes, ["2+2=so #### 4", "2+2=#### 5\n\nexpected: #### 4"]);
+        let wrong = "2+2=#### 5\n\nexpected: #### 4";
+        assert_eq!(codes, [wrong, "2+2=so #### 4", wrong]);
     }
 }
