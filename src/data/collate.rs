@@ -218,7 +218,10 @@ mod tests {
         let (end, no) = (tokenizer.eos().unwrap() as i32, NO_LABEL);
         let rows = collator(Sampler::Standard(Standard {})).collate(&[0, 1]).unwrap();
         assert_eq!(rows.labels, [no, x, y, end, no, y, end, no, no, no]);
-        assert_eq!(collator(Sampler::Padded(Padded {})).collate(&[0]).unwrap().labels, [no, x, y, end, no, no, no]);
+        assert_eq!(
+            collator(Sampler::Padded(Padded {})).collate(&[0]).unwrap().labels,
+            [no, x, y, end, no, no, no]
+        );
         let balanced = collator(Sampler::Balanced(Balanced { k: 4 })).collate(&[1]).unwrap();
         assert_eq!(balanced.labels, [y, end, no]);
         // The last sample's seven tokens are cut to six.

@@ -140,9 +140,11 @@ impl TryFrom<Written> for Data {
                 );
             }
             Some("task") if sampler.is_none() => {
-                return Err("corpus = \"task\" has samples, each with its prompt, which blocks would cut apart; set \
+                return Err(
+                    "corpus = \"task\" has samples, each with its prompt, which blocks would cut apart; set \
                             data.sampler to \"padded\", \"standard\", \"balanced\" or \"packed\""
-                    .into());
+                        .into(),
+                );
             }
             Some("task") => TextSource::Task,
             Some(path) => TextSource::Path(path.into()),

@@ -23,7 +23,7 @@ pub use filler::Filler;
 pub use host::{HostMemory, Loan, require_host_memory};
 pub use mirror::Mirror;
 pub use staging::{Staging, integers};
-pub use store::{BlockStore, Side, StoreSize};
+pub use store::{BlockStore, Buffers, Side, StoreSize};
 pub use target::Target;
 
 use crate::measure::{CpuMeter, Meter, alloc};

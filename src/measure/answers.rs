@@ -65,8 +65,15 @@ mod tests {
             (81, 263, [0.255_288_519_878, 0.366_209_576_976]),
             (10, 10, [0.722_467_200_137, 1.0]),
         ] {
-            let answers =
-                Answers { step: 0, set: "test".into(), questions, right, tokens: 0, seconds: 1.0, samples: Vec::new() };
+            let answers = Answers {
+                step: 0,
+                set: "test".into(),
+                questions,
+                right,
+                tokens: 0,
+                seconds: 1.0,
+                samples: Vec::new(),
+            };
             let found = answers.interval();
             assert!((found[0] - low).abs() < 1e-9 && (found[1] - high).abs() < 1e-9, "{right}: {found:?}");
         }

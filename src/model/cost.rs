@@ -87,7 +87,13 @@ impl Operators {
         let block = Cost::sequence(&self.block);
         let mut parts = self.first.clone();
         if workload.offload.moves() {
-            parts.extend(vec![workload.offload.block(block.recomputed(), workload.device); self.blocks]);
+            let Workload { offload, device, .. } = *workload;
+            let moved = self.moved(workload);
+            let moving = offload.moving_block(block.recomputed(), device);
+            let resident = if moved.recomputes { block.recomputed() } else { block };
+            let resident = offload.resident_block(resident, &moved, device);
+            let places = offload.resident_blocks.places(self.blocks);
+            parts.extend(places.into_iter().map(|stays| if stays { resident } else { moving }));
         } else if workload.checkpoint.blocks > 0 {
             let all = vec![block; self.blocks];
             parts.extend(
@@ -105,11 +111,14 @@ impl Operators {
         let blocks = self.blocks as u64;
         Moved {
             blocks,
+            resident: workload.offload.resident_blocks.count(self.blocks) as u64,
             parameters: self.block_parameters(),
             others: self.parameters() - self.block_parameters() * blocks,
             input: self.block.first().map_or(0, |cost| cost.input),
             stored: workload.precision.stored_bytes(),
             accumulates: workload.accumulation_steps > 1,
+            updates: workload.optimizer.rule().is_some(),
+            recomputes: workload.checkpoint.blocks > 0,
         }
     }
 
@@ -133,9 +142,10 @@ impl Operators {
         // Of earlier micro-batches, to which more are added.
         let earlier = if moved.accumulates { whole.gradients } else { 0 };
         let graphs = whole.kept * (workload.live_graphs as u64 - 1);
+        let kept = Moment::gradients(offload.kept_gradients(&moved, device));
         (
-            Moment { kept: graphs, gradients: earlier, workspace: there },
-            Moment::workspace(there + workspace) + Moment::gradients(whole.gradients),
+            Moment { kept: graphs, gradients: earlier, workspace: there } + kept,
+            Moment::workspace(there + workspace) + Moment::gradients(whole.gradients) + kept,
         )
     }
 

@@ -76,8 +76,8 @@ pub fn generate_until<F: Family>(
             let next = chooser.choose(row);
             // An ended sequence goes on as padding of the others' batch: what follows is cut off.
             results[b].push(next);
-            let ended = ends[b].is_none()
-                && (Some(next) == request.end || stops(&results[b][prompts[b].len()..]));
+            let ended =
+                ends[b].is_none() && (Some(next) == request.end || stops(&results[b][prompts[b].len()..]));
             if ended {
                 ends[b] = Some(results[b].len());
             }

@@ -27,7 +27,8 @@ fn network<F: Family>(model: &str) -> Decoder<F> {
         "title = \"t\"\ndevice = \"cpu\"\n[model]\n{model}vocab_size = 101\nnum_hidden_layers = 3\n\
          max_position_embeddings = 40\n[train]\nbatch_size = 1\nseq_len = 8\n"
     );
-    let model: Model = Recipe::parse(&Source { path: "r.toml".into(), text }).expect("a recipe").cells.remove(0).model;
+    let model: Model =
+        Recipe::parse(&Source { path: "r.toml".into(), text }).expect("a recipe").cells.remove(0).model;
     let model = model.language::<F>().expect("of its kind");
     let source = model.source(DeviceId::Cpu, DType::F32, &Tuning::default()).unwrap();
     let computation = Computation {
@@ -140,5 +141,8 @@ fn a_rule_stops_a_sequence_and_leaves_the_others_alone() {
         assert_eq!(stopped, &whole[..prompt.len() + length]);
         lengths.push(length);
     }
-    assert!(lengths.iter().any(|length| *length < 9) && lengths.iter().any(|length| *length != lengths[0]), "{lengths:?}");
+    assert!(
+        lengths.iter().any(|length| *length < 9) && lengths.iter().any(|length| *length != lengths[0]),
+        "{lengths:?}"
+    );
 }

@@ -1,12 +1,14 @@
 //! [`Source`]: where a network's parameters come from: random numbers, a folder of weights, tensors that are
 //! there already, or their shapes alone.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::ops::Range;
 use std::rc::Rc;
+use std::vec;
 
 use burn::backend::DispatchTensor;
-use burn::module::Param;
+use burn::module::{Param, ParamId};
 use burn::tensor::{DType, Device, Distribution, Shape, Tensor};
 
 use super::WeightsFrom;
@@ -27,8 +29,9 @@ pub enum Init {
 #[derive(Clone)]
 pub struct Source {
     shared: Rc<Shared>,
-    /// Of the module whose parameters are made: `model.layers.0.self_attn.q_proj`.
-    path: String,
+    /// Of the module whose parameters are made: `model.layers.0.self_attn.q_proj`; its last part alone where they
+    /// are given.
+    path: Cow<'static, str>,
     group: Group,
 }
 
@@ -45,9 +48,11 @@ enum Origin {
     Shapes,
     Random,
     Files(Box<Files>),
-    /// By a parameter's name.
-    Given(Box<dyn Fn(&str) -> DispatchTensor>),
+    Given(RefCell<vec::IntoIter<Given>>),
 }
+
+/// A parameter that is there already, tracked by autodiff or not.
+pub type Given = (ParamId, DispatchTensor);
 
 struct Files {
     weights: Weights,
@@ -87,27 +92,27 @@ impl Source {
         Self::new(DeviceId::Cpu.burn(), dtype, tuning, Origin::Shapes)
     }
 
-    /// Hands out the tensors that `give` has, as they are: tracked by autodiff or not.
-    pub fn given(
-        device: &Device,
-        dtype: DType,
-        tuning: &Tuning,
-        give: impl Fn(&str) -> DispatchTensor + 'static,
-    ) -> Self {
-        Self::new(device.clone(), dtype, tuning, Origin::Given(Box::new(give)))
+    /// Hands out parameters in the order in which they are asked for, that of the [`Table`]. A block that moves is
+    /// made of one at each of its turns: no name is put together or looked up.
+    pub fn given(device: &Device, dtype: DType, tuning: &Tuning, parameters: Vec<Given>) -> Self {
+        Self::new(device.clone(), dtype, tuning, Origin::Given(RefCell::new(parameters.into_iter())))
     }
 
     fn new(device: Device, dtype: DType, tuning: &Tuning, origin: Origin) -> Self {
         let (device, tuning) = (device.autodiff(), tuning.clone());
         let shared = Shared { device, dtype, tuning, origin, table: RefCell::default() };
-        Self { shared: Rc::new(shared), path: String::new(), group: Group::Embedding }
+        Self { shared: Rc::new(shared), path: "".into(), group: Group::Embedding }
     }
 
     /// The source of a module inside of this one.
     #[must_use]
-    pub fn at(&self, module: &str) -> Self {
-        let path = if self.path.is_empty() { module.to_string() } else { format!("{}.{module}", self.path) };
-        Self { path, ..self.clone() }
+    pub fn at(&self, module: impl Into<Cow<'static, str>>) -> Self {
+        Self { path: self.path_of(module.into()), ..self.clone() }
+    }
+
+    fn path_of(&self, part: Cow<'static, str>) -> Cow<'static, str> {
+        let is_given = matches!(self.shared.origin, Origin::Given(_));
+        if is_given || self.path.is_empty() { part } else { format!("{}.{part}", self.path).into() }
     }
 
     /// The source of parameters of this group.
@@ -117,17 +122,28 @@ impl Source {
     }
 
     /// The parameter of this name within the module; `init` where it is not loaded.
-    pub fn parameter<const D: usize>(&self, name: &str, shape: [usize; D], init: Init) -> Param<Tensor<D>> {
+    ///
+    /// # Panics
+    /// When more are asked for than are given.
+    pub fn parameter<const D: usize>(
+        &self,
+        name: &'static str,
+        shape: [usize; D],
+        init: Init,
+    ) -> Param<Tensor<D>> {
         let Shared { device, dtype, tuning, origin, table } = &*self.shared;
-        let name = self.at(name).path;
+        if let Origin::Given(given) = origin {
+            let next = given.borrow_mut().next();
+            let (id, tensor) = next.unwrap_or_else(|| panic!("the {name} of {} is not given", self.path));
+            let tensor = Tensor::<D>::from_dispatch(tensor);
+            debug_assert_eq!(tensor.dims(), shape, "{name} of {}", self.path);
+            return Param::initialized(id, tensor);
+        }
+        let name = self.path_of(name.into()).into_owned();
         let (id, trainable) = (id(&name), (tuning.trainable)(&name, self.group));
         let options = (device, *dtype);
         let tensor = match (origin, init) {
-            (Origin::Given(give), _) => {
-                let tensor = Tensor::<D>::from_dispatch(give(&name));
-                debug_assert_eq!(tensor.dims(), shape, "{name}");
-                return Param::initialized(id, tensor);
-            }
+            (Origin::Given(_), _) => unreachable!("handed out above"),
             (Origin::Shapes, _) => None,
             (Origin::Files(files), _) if self.group != Group::Adapter => {
                 let Files { weights, filler } = &**files;
@@ -182,5 +198,30 @@ impl Source {
     /// The type that parameters are stored in.
     pub fn dtype(&self) -> DType {
         self.shared.dtype
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A block that moves is made of such a source at each of its turns.
+    #[test]
+    fn given_parameters_come_in_their_order_and_no_name_is_put_together() {
+        let device = DeviceId::Cpu.burn();
+        let parameter = |number: u64| {
+            let value = Tensor::<1>::full([2], number as f64, (&device, DType::F32));
+            (ParamId::from(number), value.into_dispatch())
+        };
+        let source = Source::given(&device, DType::F32, &Tuning::default(), vec![parameter(7), parameter(3)]);
+        let inner = source.within(Group::Block(5)).at("self_attn").at("q_proj");
+        assert_eq!(inner.module(), "q_proj");
+        assert!(matches!(inner.path, Cow::Borrowed(_)));
+        for number in [7, 3] {
+            let parameter = inner.parameter("weight", [2], Init::Constant(0.0));
+            assert_eq!(parameter.id, ParamId::from(number));
+            assert_eq!(parameter.val().into_data().try_to_vec::<f32>().unwrap(), [number as f32; 2]);
+        }
+        assert!(source.table().entries.is_empty());
     }
 }

@@ -30,7 +30,9 @@ pub fn elements(comparison: &Comparison) -> Vec<Element> {
         let Some(Asked { before, after }) = asked(line).into_iter().next() else { continue };
         for (when, answers) in [("before", before), ("after", after)] {
             for (right, what) in [(true, "a right answer"), (false, "a wrong answer")] {
-                let Some(sample) = answers.samples.iter().find(|sample| sample.right == right) else { continue };
+                let Some(sample) = answers.samples.iter().find(|sample| sample.right == right) else {
+                    continue;
+                };
                 let name = sentence(&comparison.name(line));
                 out.push(Element::paragraph(format!("{name}, {when} training: {what}.")));
                 out.push(Element::Code { text: written(sample) });

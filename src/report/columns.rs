@@ -2,9 +2,10 @@
 //! how it is computed from a row. Polars holds them (`frame`); tables, charts, sentences and `runner compare`
 //! read them by name.
 
+mod answers;
+
 use polars::prelude::{ChunkQuantile, Float64Chunked, QuantileMethod};
 
-use super::answers::asked;
 use super::learning::Learned;
 use super::offload::floor;
 use super::profile::PartTime;
@@ -12,8 +13,10 @@ use super::table::Line;
 use super::units::Unit::{self, *};
 use crate::device::trace::{KernelTime, Summary};
 use crate::measure::{
-    Answers, Crossing, Loading, Magnitudes, Measurement, SMALLEST, SMALLEST_NORMAL, Samples, ScalerRecord,
+    Crossing, Loading, Magnitudes, Measurement, SMALLEST, SMALLEST_NORMAL, Samples, ScalerRecord,
 };
+
+pub use answers::{ANSWERS, Asked};
 
 /// A quantity and how it is computed: `F` is a function of a cell, a crossing of the bus, a trace or a part of it to an
 /// `Option<f64>`, which is `None` where there is no such value.
@@ -35,13 +38,6 @@ type OfTrace = fn(&Summary) -> Option<f64>;
 type OfPart = fn(&PartTime) -> Option<f64>;
 type OfKernel = fn(&(KernelTime, f64)) -> Option<f64>;
 type OfGradients = fn(&(f64, &Magnitudes)) -> Option<f64>;
-type OfAnswers = fn(&Asked) -> Option<f64>;
-
-/// Answers to one test set, before training and after it.
-pub struct Asked<'a> {
-    pub before: &'a Answers,
-    pub after: &'a Answers,
-}
 
 /// What `table.csv` and `table.parquet` have of each cell. Times in seconds, memory in bytes, losses in nats
 /// a token.
@@ -75,12 +71,12 @@ pub const CELLS: &[Column<OfLine>] = &[
     column("eval_loss", "held-out loss", Nats, |l| Some(Learned::of(l)?.end()?.loss)),
     column("eval_perplexity", "perplexity", Perplexity, |l| Some(Learned::of(l)?.end()?.perplexity())),
     column("eval_accuracy", "accuracy", FineShare, |l| Some(Learned::of(l)?.end()?.accuracy)),
-    column("answers_right_before", "right before", FineShare, |l| Some(first_asked(l)?.before.accuracy())),
-    column("answers_right", "right answers", FineShare, |l| Some(first_asked(l)?.after.accuracy())),
-    column("answers_right_low", "at least", FineShare, |l| Some(first_asked(l)?.after.interval()[0])),
-    column("answers_right_high", "at most", FineShare, |l| Some(first_asked(l)?.after.interval()[1])),
+    column("answers_right_before", "right before", FineShare, |l| Some(answers::first(l)?.before.accuracy())),
+    column("answers_right", "right answers", FineShare, |l| Some(answers::first(l)?.after.accuracy())),
+    column("answers_right_low", "at least", FineShare, |l| Some(answers::first(l)?.after.interval()[0])),
+    column("answers_right_high", "at most", FineShare, |l| Some(answers::first(l)?.after.interval()[1])),
     column("answer_tokens_per_second", "generated tokens/s", PerSecond, |l| {
-        Some(first_asked(l)?.after.tokens_per_second())
+        Some(answers::first(l)?.after.tokens_per_second())
     }),
     column("skipped_steps", "skipped steps", Count, |l| Some(scaler(l)?.skipped as f64)),
     column("final_scale", "final scale", PowerOfTwo, |l| Some(scaler(l)?.final_scale)),
@@ -104,6 +100,7 @@ pub const CELLS: &[Column<OfLine>] = &[
     column("driver_peak_bytes", "by the driver", Bytes, |l| whole(l.measured()?.memory.driver_peak)),
     column("pinned_bytes", "page-locked", Bytes, |l| whole(l.measured()?.memory.pinned)),
     column("host_bytes", "ordinary memory", Bytes, |l| whole(l.measured()?.memory.host)),
+    column("resident_blocks", "resident blocks", Count, |l| Some(l.measured()?.resident_blocks? as f64)),
     column("process_rss_peak_bytes", "of the process", Bytes, |l| {
         whole(l.measured()?.memory.process_rss_peak)
     }),
@@ -239,23 +236,6 @@ pub const GRADIENTS: &[Column<OfGradients>] = &[
         Some(of.share_below(SMALLEST_NORMAL + scale.log2().round() as i32))
     }),
 ];
-
-/// The answers to one test set.
-pub const ANSWERS: &[Column<OfAnswers>] = &[
-    column("questions", "questions", Count, |a| Some(a.after.questions as f64)),
-    column("before", "right before", FineShare, |a| Some(a.before.accuracy())),
-    column("before_low", "from", FineShare, |a| Some(a.before.interval()[0])),
-    column("before_high", "to", FineShare, |a| Some(a.before.interval()[1])),
-    column("after", "right after", FineShare, |a| Some(a.after.accuracy())),
-    column("after_low", "from", FineShare, |a| Some(a.after.interval()[0])),
-    column("after_high", "to", FineShare, |a| Some(a.after.interval()[1])),
-    column("tokens_per_second", "tokens/s", PerSecond, |a| Some(a.after.tokens_per_second())),
-];
-
-/// The answers to the first test set of a cell.
-fn first_asked<'a>(line: &Line<'a>) -> Option<Asked<'a>> {
-    asked(line).into_iter().next()
-}
 
 /// Bytes, of which there are some.
 fn some(bytes: u64) -> Option<f64> {

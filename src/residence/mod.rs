@@ -11,6 +11,7 @@ mod layout;
 mod leaves;
 mod offloaded;
 mod resident;
+mod resident_blocks;
 mod store;
 mod strategy;
 
@@ -22,6 +23,7 @@ use burn::tensor::{DType, Gradients, Tensor, TensorData};
 pub use config::{Memory, Offload, Placement};
 pub use cost::Moved;
 pub use offloaded::{Compute, Offloaded};
+pub use resident_blocks::ResidentBlocks;
 pub use store::ParameterStore;
 pub use strategy::{Movement, Overlap, Strategy};
 

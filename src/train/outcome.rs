@@ -69,12 +69,19 @@ pub fn measurement(cell: &Cell, outcome: Outcome) -> Measurement {
         scaler: cell.precision.scaler.map(|config| ScalerRecord::new(config.first_scale(), &noted)),
         gradient_histogram,
         memory,
+        resident_blocks: resident_blocks(cell),
         crossings,
         paths: paths(cell),
         resumed,
         prepare_seconds,
         loading: loading.map(|(loading, _)| loading),
     }
+}
+
+/// Of a cell whose other blocks move.
+fn resident_blocks(cell: &Cell) -> Option<usize> {
+    let shape = cell.model.decoder().filter(|_| cell.offload.moves())?;
+    Some(cell.offload.resident_blocks.count(shape.layers))
 }
 
 /// Which way each part of the work took.

@@ -80,7 +80,10 @@ fn both_test_sets_are_answered_before_and_after() {
     place.runner(&["run", "recipe.toml"]).exits(0).says(&["1 measured"]);
     let row = place.rows().remove(0);
     let answers = row["measurement"]["answers"].as_array().expect("answers");
-    let sets: Vec<_> = answers.iter().map(|of| (of["step"].as_u64(), of["set"].as_str(), of["questions"].as_u64())).collect();
+    let sets: Vec<_> = answers
+        .iter()
+        .map(|of| (of["step"].as_u64(), of["set"].as_str(), of["questions"].as_u64()))
+        .collect();
     // A twentieth of 42 problems is two.
     let of = |step, set, questions| (Some(step), Some(set), Some(questions));
     assert_eq!(sets, [of(0, "test", 2), of(0, "test.jsonl", 3), of(3, "test", 2), of(3, "test.jsonl", 3)]);
@@ -95,7 +98,8 @@ fn both_test_sets_are_answered_before_and_after() {
     for file in &files {
         std::fs::copy(file, place.path().join("problems").join(file.file_name().unwrap())).unwrap();
     }
-    let text = std::fs::read_to_string(&files[0]).unwrap() + "{\"question\": \"How many?\", \"answer\": \"Four.\"}\n";
+    let text = std::fs::read_to_string(&files[0]).unwrap()
+        + "{\"question\": \"How many?\", \"answer\": \"Four.\"}\n";
     place.write("problems/train.jsonl", &text);
     place.write("recipe.toml", &GSM8K.replace("PATH", "problems"));
     place.runner(&["check", "recipe.toml"]).exits(2).says(&["problems/train.jsonl, line 43", "#### number"]);
@@ -110,7 +114,11 @@ fn what_cannot_be_asked_or_trained_on_is_refused() {
     };
     check("sampler = \"packed\"\n", "", &["has samples, each with its prompt"]);
     check("corpus = \"task\"", "corpus = \"generated\"", &["this cell has another corpus"]);
-    check("evaluate_generation = 3\n", "", &["task.max_new_tokens has no effect", "evaluate_generation = 100"]);
+    check(
+        "evaluate_generation = 3\n",
+        "",
+        &["task.max_new_tokens has no effect", "evaluate_generation = 100"],
+    );
     check("sampler = \"packed\"", "sampler = \"packed\"\nsamples = \"documents\"", &["no effect on a task"]);
     check("kind = \"gsm8k\"", "kind = \"sums\"", &["path"]);
     check("\npath = \"", "\npaths = \"", &["unknown key `paths`"]);

@@ -34,7 +34,9 @@ impl Number {
         let mut whole = rest[..count].to_string();
         rest = &rest[count..];
         // A comma stands between thousands where three digits follow, and no fourth.
-        while let Some(thousands) = rest.strip_prefix(',').filter(|after| !whole.is_empty() && digits(after) == 3) {
+        while let Some(thousands) =
+            rest.strip_prefix(',').filter(|after| !whole.is_empty() && digits(after) == 3)
+        {
             whole += &thousands[..3];
             rest = &thousands[3..];
         }
@@ -45,7 +47,8 @@ impl Number {
         if whole.is_empty() && fraction.is_empty() {
             return None;
         }
-        let (whole, fraction) = (whole.trim_start_matches('0').to_string(), fraction.trim_end_matches('0').to_string());
+        let (whole, fraction) =
+            (whole.trim_start_matches('0').to_string(), fraction.trim_end_matches('0').to_string());
         let negative = negative && !(whole.is_empty() && fraction.is_empty());
         Some((Self { negative, whole, fraction }, rest))
     }

@@ -65,7 +65,10 @@ impl Exam {
                 chosen.len()
             )));
         }
-        let before: String = chosen.iter().map(|Prompted { prompt, completion }| format!("{prompt}{completion}\n\n")).collect();
+        let before: String = chosen
+            .iter()
+            .map(|Prompted { prompt, completion }| format!("{prompt}{completion}\n\n"))
+            .collect();
         let question = |problem: &Prompted| {
             let prompt = tokenizer.encode(&format!("{before}{}", problem.prompt))?;
             if prompt.len() + max_new_tokens > context {
@@ -174,7 +177,11 @@ mod tests {
             let parts: Vec<&str> = text.split("\n\n").collect();
             assert_eq!((parts.len(), parts[3]), (4, question.text.as_str()));
             for part in &parts[..3] {
-                assert!(train.iter().any(|Prompted { prompt, completion }| format!("{prompt}{completion}") == *part));
+                assert!(
+                    train
+                        .iter()
+                        .any(|Prompted { prompt, completion }| format!("{prompt}{completion}") == *part)
+                );
             }
             examples.push(parts[..3].join("\n\n"));
         }
@@ -186,11 +193,9 @@ mod tests {
     fn an_answer_stops_at_its_number_or_at_the_next_prompt() {
         let exam = exam(0, 64).unwrap();
         let ids = |text: &str| exam.tokenizer.encode(text).unwrap();
-        for (text, cut) in [
-            ("7+8+0=15\n#### 85\n9+9=", "7+8+0=15\n#### 85"),
-            ("####\n 85\n", "####\n 85"),
-            ("1\n\n2", "1"),
-        ] {
+        for (text, cut) in
+            [("7+8+0=15\n#### 85\n9+9=", "7+8+0=15\n#### 85"), ("####\n 85\n", "####\n 85"), ("1\n\n2", "1")]
+        {
             assert!(exam.stops(&ids(text)), "{text}");
             assert_eq!(exam.text(&ids(text)), cut);
         }
@@ -199,14 +204,19 @@ mod tests {
             assert_eq!(exam.text(&[ids(text), vec![exam.end()]].concat()), text);
         }
         let question = &exam.sets[0].questions[0];
-        assert!(question.is_right(&question.answer) && !question.is_right("#### 5") && !question.is_right(""));
+        assert!(
+            question.is_right(&question.answer) && !question.is_right("#### 5") && !question.is_right("")
+        );
     }
 
     #[test]
     fn what_cannot_be_asked_is_said_before_training() {
         let message = |examples, context| exam(examples, context).err().expect("refused").to_string();
         let long = message(3, 100);
-        assert!(long.contains("the model has 100 positions") && long.contains("make task.examples or"), "{long}");
+        assert!(
+            long.contains("the model has 100 positions") && long.contains("make task.examples or"),
+            "{long}"
+        );
         assert!(message(100_000, 1 << 30).contains("asks for more than the"));
     }
 }

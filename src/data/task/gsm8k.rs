@@ -68,7 +68,10 @@ impl Method for Gsm8k {
 /// The problems of a file, one a line.
 fn read(path: &Path) -> Result<Vec<Prompted>, DataError> {
     let text = std::fs::read_to_string(path).map_err(|e| {
-        DataError::new(format!("cannot read {}: {e}; task.path names a folder with {TRAIN} and {TEST}", path.display()))
+        DataError::new(format!(
+            "cannot read {}: {e}; task.path names a folder with {TRAIN} and {TEST}",
+            path.display()
+        ))
     })?;
     let problem = |(number, line): (usize, &str)| {
         let wrong = |what: &str| DataError::new(format!("{}, line {}: {what}", path.display(), number + 1));
@@ -127,7 +130,10 @@ mod tests {
             assert!(message.contains("train.jsonl, line 21: ") && message.contains(part), "{message}");
         };
         at(line("{\"question\": \"2 + 2?\"}"), "missing field `answer`");
-        at(line("{\"question\": \"2 + 2?\", \"answer\": \"It is 4.\"}"), "does not end with a line \"#### number\"");
+        at(
+            line("{\"question\": \"2 + 2?\", \"answer\": \"It is 4.\"}"),
+            "does not end with a line \"#### number\"",
+        );
         at(line("2 + 2?"), "a problem is { \"question\"");
         assert!(message("").contains("has 0 problems; a split in 90/5/5 needs 20"));
         assert!(message(&good).contains("cannot read") && message(&good).contains("test.jsonl"));

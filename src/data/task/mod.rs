@@ -94,6 +94,9 @@ impl Task {
             return Ok(());
         }
         let help = "correct the line, or name another folder in task.path";
-        self.kind.problems(seed).map(|_| ()).map_err(|e| Rule::new(&["task.path", "task"], e.to_string(), help))
+        self.kind
+            .problems(seed)
+            .map(|_| ())
+            .map_err(|e| Rule::new(&["task.path", "task"], e.to_string(), help))
     }
 }

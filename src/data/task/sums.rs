@@ -127,14 +127,24 @@ mod tests {
     #[test]
     fn no_pair_of_the_test_is_trained_on_with_any_seed() {
         for digits in [1, 2, 3] {
-            let trained: HashSet<_> =
-                [1, 2].iter().flat_map(|seed| sums(digits).problems(*seed).unwrap().train).map(|p| pair(&p)).collect();
+            let trained: HashSet<_> = [1, 2]
+                .iter()
+                .flat_map(|seed| sums(digits).problems(*seed).unwrap().train)
+                .map(|p| pair(&p))
+                .collect();
             for seed in [1, 3] {
                 let Problems { train, valid, test, .. } = sums(digits).problems(seed).unwrap();
-                assert!(valid.iter().chain(&test).all(|problem| !trained.contains(&pair(problem))), "{digits}");
-                let share = |part: &[Prompted]| part.len() as f64 / (train.len() + valid.len() + test.len()) as f64;
+                assert!(
+                    valid.iter().chain(&test).all(|problem| !trained.contains(&pair(problem))),
+                    "{digits}"
+                );
+                let share =
+                    |part: &[Prompted]| part.len() as f64 / (train.len() + valid.len() + test.len()) as f64;
                 if digits > 1 {
-                    assert!([&valid, &test].iter().all(|part| (0.03..0.07).contains(&share(part))), "{digits}");
+                    assert!(
+                        [&valid, &test].iter().all(|part| (0.03..0.07).contains(&share(part))),
+                        "{digits}"
+                    );
                 }
                 assert!(!test.is_empty() && train.len() <= MOST);
             }

@@ -45,6 +45,7 @@ pub use ceilings::ceilings;
 use copies::{CopyStream, Slot};
 pub use driver::count;
 pub use events::Event;
+use events::Later;
 pub use matmul::{Gradient, Operand, Output, View, has_blas, matmul, matmul_bias, matmul_bias_gradient};
 pub use memory::{Ballast, PeakObservation, Usage};
 pub use meter::CudaMeter;

@@ -68,7 +68,13 @@ fn trained<F: Family>(
     let checkpoint = Checkpoint { blocks, ..Checkpoint::default() };
     let computation =
         Computation { arithmetic: Arithmetic::of(Compute::Fp32), ops: Ops::default(), checkpoint };
-    let placement = Placement { offload: Offload::of(strategy), device, accumulates: false };
+    let placement = Placement {
+        offload: Offload::of(strategy),
+        device,
+        accumulates: false,
+        updates: true,
+        recomputes: blocks > 0,
+    };
     let network = model.network(24, &source, computation, Some(placement));
     let parts = (network.parameters().clone(), network.offloaded().cloned());
     let sgd = OptimizerConfig::Sgd(Sgd { lr: 0.1, ..Sgd::default() });
