@@ -233,7 +233,7 @@ mod tests {
             "corpus = \"wiki\"\nsampler = \"packed\"\nlast_sample = \"drop\"\nprefetch_factor = 3",
             "corpus = \"wiki\"\nsampler = \"padded\"\ntokenize = \"every_step\"\npinned = false",
             "corpus = \"task\"\nsampler = \"standard\"\n[task]\nkind = \"sums\"\ndigits = 3",
-            "corpus = \"task\"\nsampler = \"packed\"\n[task]\nkind = \"gsm8k\"\npath = \"none\"\nexamples = 0",
+            "corpus = \"task\"\nsampler = \"packed\"\n[task]\nkind = \"gsm8k\"\npath = \"none\"\nevaluate_generation = 5",
             "corpus = \"wiki\"\ntokenizer = \"models/gpt2\"\ntrain_split = \"valid\"\neval_split = \"test\"",
         ] {
             let cell = cell(text).unwrap_or_else(|e| panic!("{e}"));

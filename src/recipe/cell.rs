@@ -63,7 +63,7 @@ impl Cell {
     /// recipe is.
     ///
     /// # Errors
-    /// When `value` is no cell of this version, or names weights that are not here.
+    /// When `value` is no cell of this version, or names weights that are not here without their sizes.
     pub fn from_json(value: &Value) -> Result<Self, RecipeError> {
         let mut source = Source { path: "a cell".into(), text: String::new() };
         let table = toml::Table::try_from(without_nulls(value))

@@ -65,6 +65,7 @@ pub(super) fn files(cell: &Cell) -> Checked {
     if let (Data::Text { tokenizer: TokenizerSource::Path(path), .. }, Some(folder)) =
         (&cell.data, cell.model.weights_folder())
         && path == folder
+        && folder.exists()
         && !folder.join("tokenizer.json").exists()
     {
         return Err(Rule::new(

@@ -34,24 +34,28 @@ pub fn tag<'i>(root: &mut Spanned<DeTable<'i>>, source: &Source) -> Result<(), R
             // A value of another type: serde says so, with its place.
             continue;
         };
-        let Some((_, kind)) = table.remove_entry(KIND) else {
-            return Err(source.at(
-                Some(span),
-                format!("the key `{KIND}` is missing in `{name}`"),
-                format!("add `{KIND} = \"...\"` to `{name}`"),
-            ));
-        };
+        let Some((_, kind)) = table.remove_entry(KIND) else { return Err(missing(KIND, name, span, source)) };
         *table = tagged(kind, std::mem::take(table), span, &format!("{name}.{KIND}"), source)?;
     }
     for (path, key) in GATHERED {
-        if let Some(DeValue::Table(section)) = root.get_mut().get_mut(path).map(Spanned::get_mut) {
-            gather(section, path, key, source)?;
+        let Some(section) = root.get_mut().get_mut(path) else { continue };
+        let span = section.span();
+        if let DeValue::Table(section) = section.get_mut() {
+            gather(section, path, key, span, source)?;
         }
     }
     match root.get_mut().get_mut(DATA).map(Spanned::get_mut) {
         Some(DeValue::Table(data)) => gather_sampler(data, source),
         _ => Ok(()),
     }
+}
+
+fn missing(key: &str, section: &str, span: std::ops::Range<usize>, source: &Source) -> RecipeError {
+    source.at(
+        Some(span),
+        format!("the key `{key}` is missing in `{section}`"),
+        format!("add `{key} = \"...\"` to `{section}`"),
+    )
 }
 
 /// `kind` and its keys in the externally tagged form.
@@ -72,8 +76,16 @@ fn tagged<'i>(
 }
 
 /// Moves the keys of a section that belong to a value of its `key` into that.
-fn gather<'i>(section: &mut DeTable<'i>, path: &str, key: &str, source: &Source) -> Result<(), RecipeError> {
-    let Some((name, chosen)) = section.remove_entry(key) else { return Ok(()) };
+fn gather<'i>(
+    section: &mut DeTable<'i>,
+    path: &str,
+    key: &str,
+    span: std::ops::Range<usize>,
+    source: &Source,
+) -> Result<(), RecipeError> {
+    let Some((name, chosen)) = section.remove_entry(key) else {
+        return Err(missing(key, path, span, source));
+    };
     let own = keys::chosen_by(path, key).filter_map(|(key, _)| section.remove_entry(key)).collect();
     let span = chosen.span();
     let chosen = tagged(chosen, own, span.clone(), &format!("{path}.{key}"), source)?;

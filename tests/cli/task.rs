@@ -4,7 +4,8 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::place::{Place, fixture};
+use crate::cuda::need_gpu;
+use crate::place::{Ended, Place, fixture};
 
 /// A recipe of the repository with other steps, and fewer questions.
 fn recipe(name: &str, steps: usize) -> String {
@@ -24,22 +25,36 @@ fn accuracy(row: &Value, answers: usize) -> f64 {
     answers["right"].as_f64().expect("a number") / answers["questions"].as_f64().expect("a number")
 }
 
+/// Trains a base model and fine-tunes it; gives the rows of both, which answer rightly after training alone.
+fn base_and_fine_tuned(place: &Place, run: impl Fn(&[&str]) -> Ended) -> [Value; 2] {
+    run(&["run", "recipe.toml"]).exits(0).says(&["1 measured"]);
+    let base = place.rows().remove(0);
+    std::fs::remove_dir_all(place.path().join("results")).unwrap();
+    place.write("recipe.toml", &recipe("lora_sums.toml", 200));
+    run(&["run", "recipe.toml"]).exits(0).says(&["1 measured"]);
+    let tuned = place.rows().remove(0);
+    for row in [&base, &tuned] {
+        assert!(accuracy(row, 0) < 0.1 && accuracy(row, 1) > 0.9, "{}", row["measurement"]["answers"]);
+    }
+    [base, tuned]
+}
+
 /// No pair of numbers of the test was trained on.
 #[test]
 fn fine_tuning_teaches_a_model_to_answer() {
     let place = Place::new(&recipe("sums_base.toml", 500));
-    place.runner(&["run", "recipe.toml"]).exits(0).says(&["1 measured"]);
-    let base = place.rows().remove(0);
-    assert!(accuracy(&base, 0) < 0.1 && accuracy(&base, 1) > 0.9, "{}", base["measurement"]["answers"]);
-    place.write("lora.toml", &recipe("lora_sums.toml", 200));
-    place.runner(&["run", "lora.toml"]).exits(0).says(&["1 measured"]);
-    let rows = Path::new("results/lora").join(place.results().file_name().expect("a device")).join("rows");
-    let row = std::fs::read_dir(place.path().join(rows)).unwrap().next().unwrap().unwrap().path();
-    let row: Value = serde_json::from_str(&std::fs::read_to_string(row).unwrap()).unwrap();
-    assert!(accuracy(&row, 0) < 0.1 && accuracy(&row, 1) > 0.9, "{}", row["measurement"]["answers"]);
-    let samples = row["measurement"]["answers"][0]["samples"].as_array().unwrap();
-    assert!(samples.iter().any(|sample| sample["right"] == false), "{samples:?}");
+    let [_, tuned] = base_and_fine_tuned(&place, |args| place.runner(args));
+    let samples = tuned["measurement"]["answers"][0]["samples"].as_array().unwrap();
+    assert!(samples.iter().all(|sample| sample["right"] == false), "{samples:?}");
     place.runner(&["generate", "out/sums", "--prompt", "12+34="]).exits(0).says(&["#### 46"]);
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn fine_tuning_teaches_a_model_to_answer_on_a_gpu() {
+    need_gpu();
+    let place = Place::new(&recipe("sums_base.toml", 500));
+    base_and_fine_tuned(&place, |args| place.runner_on_gpu(args));
 }
 
 /// A model of two layers that reads bytes; three worked examples are up to a thousand of them.

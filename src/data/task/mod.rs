@@ -25,7 +25,7 @@ section! {
     /// Questions with answers, on which `data.corpus = "task"` trains: a question is given, its answer learned.
     pub struct Task: Section::new("task") => {
         /// Which problems.
-        pub kind: TaskKind = Key::size(Values::Kinds).since(4),
+        pub kind: TaskKind = Key::size(Values::Kinds).called("task").since(4),
         /// Questions of each test set that are answered before training and after it; without it none.
         pub evaluate_generation: Option<usize> =
             Key::method(COUNT).default(Nothing).called("questions").since(4),
