@@ -32,6 +32,13 @@ pub struct Workload<'a> {
 }
 
 impl Workload<'_> {
+    /// Whether casts of weights are kept for a whole step. Those of a block that moves are freed with it; backward
+    /// holds on to those of one micro-batch by itself, but of recomputed blocks. On CUDA one launch makes all of them.
+    pub fn keeps_casts(&self) -> bool {
+        let all_at_once = self.device != DeviceId::Cpu && self.checkpoint.blocks == 0;
+        !self.offload.moves() && (self.accumulation_steps > 1 || all_at_once)
+    }
+
     /// Of one micro-batch.
     pub fn setting(&self) -> Setting {
         let (batch, sequence) = (self.batch_size as u64, self.seq_len as u64);
@@ -46,7 +53,7 @@ impl Workload<'_> {
             squares,
             compute: self.precision.compute,
             stored: self.precision.stored_bytes(),
-            keeps_casts: self.accumulation_steps > 1 && !self.offload.moves(),
+            keeps_casts: self.keeps_casts(),
             ops: self.ops,
             level: self.checkpoint.level,
         }
@@ -130,10 +137,10 @@ impl Operators {
         let batches = (workload.accumulation_steps + workload.eval_batches) as u64;
         let there = self.tables + batches * self.batch + offload.slot_bytes(&moved, device);
         let stored = precision.stored_bytes();
-        // A block is updated as a whole, in a copy of its slot; a parameter whose rows are padded is packed first.
+        // A block that moves is updated as a whole, in a copy of its slot.
         let (updated, in_place) = match offload.moves() {
             true => (moved.parameters, false),
-            false => (whole.largest, whole.weights == whole.parameters * stored),
+            false => (whole.largest, true),
         };
         let workspace = match offload.optimizer {
             Memory::Host => 0,

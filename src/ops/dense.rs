@@ -4,15 +4,21 @@
 //! region ([`autocast`](crate::ops::autocast())) W is rounded once, in forward, and dW comes out of
 //! the product in fp32.
 
+mod side_by_side;
+
 use burn::tensor::{DType, Tensor};
 
+pub use side_by_side::{LAYERS, dense_side_by_side, lies_side_by_side};
+
+use super::backend::{cube, on_cuda, uncube};
 use super::cost::{Cost, Flops, Moment, Setting};
-use super::function::{InputGradients, custom};
+use super::function::{Earlier, InputGradients, custom_adding};
+use super::gelu::gelu;
+use super::kernels::columns::column_sums;
+use super::kernels::gelu as kernels;
 use super::name::OperatorName;
-use super::narrow;
-use super::product::{
-    Factor, Fp32Math, Gradient, plain, product, product_bias, product_bias_gradient, transpose,
-};
+use super::product::{Factor, Fp32Math, cpu, plain, product, product_add, product_bias, transpose};
+use super::{Operator, rounded, wide};
 use crate::device::dtype;
 use crate::ops::autocast;
 use crate::words::Compute;
@@ -51,11 +57,11 @@ impl WeightLayout {
         }
     }
 
-    /// The factors of the weight's gradient, xᵀg as it lies in memory, and which of them g is.
-    pub fn gradient(self, x: Tensor<2>, g: Tensor<2>) -> (Factor<2>, Factor<2>, Gradient) {
+    /// The factors of the weight's gradient, xᵀg as it lies in memory.
+    pub fn gradient(self, x: Tensor<2>, g: Tensor<2>) -> (Factor<2>, Factor<2>) {
         match self {
-            Self::InOut => (transpose(x), plain(g), Gradient::Rhs),
-            Self::OutIn => (transpose(g), plain(x), Gradient::Lhs),
+            Self::InOut => (transpose(x), plain(g)),
+            Self::OutIn => (transpose(g), plain(x)),
         }
     }
 }
@@ -81,26 +87,26 @@ impl Arithmetic {
     }
 }
 
-/// A weight matrix.
+/// A weight matrix, or a bias.
 #[derive(Clone, Debug)]
-pub struct Weight {
-    pub stored: Tensor<2>,
+pub struct Weight<const D: usize = 2> {
+    pub stored: Tensor<D>,
     /// The same in the type it is multiplied in, outside of autodiff, where a cast is kept.
-    pub cast: Option<Tensor<2>>,
+    pub cast: Option<Tensor<D>>,
 }
 
-impl Weight {
-    /// As `dtype`, outside of autodiff's graph.
-    pub fn narrow(self, dtype: DType) -> Tensor<2> {
+impl<const D: usize> Weight<D> {
+    /// As `dtype`; what is stored must be outside of autodiff's graph.
+    pub fn narrow(self, dtype: DType) -> Tensor<D> {
         match self.cast {
             Some(cast) if cast.dtype() == dtype => cast,
-            _ => narrow(self.stored, dtype),
+            _ => rounded(self.stored, dtype),
         }
     }
 }
 
-impl From<Tensor<2>> for Weight {
-    fn from(stored: Tensor<2>) -> Self {
+impl<const D: usize> From<Tensor<D>> for Weight<D> {
+    fn from(stored: Tensor<D>) -> Self {
         Self { stored, cast: None }
     }
 }
@@ -110,7 +116,7 @@ impl From<Tensor<2>> for Weight {
 pub fn dense(
     x: Tensor<2>,
     weight: impl Into<Weight>,
-    bias: Option<Tensor<1>>,
+    bias: Option<Weight<1>>,
     layout: WeightLayout,
     arithmetic: Arithmetic,
 ) -> Tensor<2> {
@@ -121,23 +127,65 @@ pub fn dense(
         Kept::new(Tensor::from_dispatch(x), weight, layout, arithmetic)
     };
     match bias {
-        None => custom(OperatorName::Linear, [x.into_dispatch(), stored.into_dispatch()], |[x, stored]| {
-            let kept = keep(x, stored);
-            (kept.forward(None), move |g, [want_x, want_weight]: [bool; 2]| {
-                let [dx, dweight, _] = kept.backward(g, [want_x, want_weight, false], None);
-                [dx, dweight]
-            })
-        }),
-        Some(bias) => {
-            let inputs = [x.into_dispatch(), stored.into_dispatch(), bias.into_dispatch()];
-            custom(OperatorName::Linear, inputs, |[x, stored, bias]| {
+        None => custom_adding(
+            OperatorName::Linear,
+            [x.into_dispatch(), stored.into_dispatch()],
+            |[x, stored], _| {
                 let kept = keep(x, stored);
-                let bias = Tensor::<1>::from_dispatch(bias);
-                let dtype = bias.dtype();
-                (kept.forward(Some(bias)), move |g, wanted| kept.backward(g, wanted, Some(dtype)))
+                (kept.forward(None), move |g, [want_x, want_weight]: [bool; 2], earlier: &mut Earlier<'_>| {
+                    let [dx, dweight, _] = kept.backward(g, [want_x, want_weight, false], None, earlier);
+                    [dx, dweight]
+                })
+            },
+        ),
+        Some(bias) => {
+            let inputs = [x.into_dispatch(), stored.into_dispatch(), bias.stored.into_dispatch()];
+            custom_adding(OperatorName::Linear, inputs, |[x, stored, stored_bias], _| {
+                let kept = keep(x, stored);
+                let bias = Weight { stored: Tensor::from_dispatch(stored_bias), cast: bias.cast };
+                let dtype = bias.stored.dtype();
+                (kept.forward(Some(bias)), move |g, wanted, earlier: &mut Earlier<'_>| {
+                    kept.backward(g, wanted, Some(Bias { dtype, gradient: None }), earlier)
+                })
             })
         }
     }
+}
+
+/// GELU of [`dense`] with a bias. On CUDA one kernel makes the gradient of the layer's result and the bias's.
+pub fn dense_gelu(
+    x: Tensor<2>,
+    weight: impl Into<Weight>,
+    bias: Weight<1>,
+    layout: WeightLayout,
+    arithmetic: Arithmetic,
+) -> Tensor<2> {
+    if !on_cuda(&x) {
+        return gelu(dense(x, weight, Some(bias), layout, arithmetic), Operator::Custom);
+    }
+    let Weight { stored, cast } = weight.into();
+    let inputs = [x.into_dispatch(), stored.into_dispatch(), bias.stored.into_dispatch()];
+    custom_adding(OperatorName::Linear, inputs, |[x, stored, stored_bias], _| {
+        let weight = Weight { stored: Tensor::from_dispatch(stored), cast };
+        let kept = Kept::new(Tensor::from_dispatch(x), weight, layout, arithmetic.in_region());
+        let bias = Weight { stored: Tensor::from_dispatch(stored_bias), cast: bias.cast };
+        let dtype = bias.stored.dtype();
+        let u = cube(kept.forward(Some(bias)));
+        let y = uncube(kernels::gelu(u.clone()));
+        (y, move |g: Tensor<2>, wanted, earlier: &mut Earlier<'_>| {
+            let (du, gradient) = kernels::gelu_backward_and_sums(&u, cube(g));
+            drop(u);
+            let bias = Bias { dtype, gradient: Some(uncube(gradient)) };
+            kept.backward(uncube(du), wanted, Some(bias), earlier)
+        })
+    })
+}
+
+/// A layer's bias in backward.
+struct Bias {
+    dtype: DType,
+    /// In fp32, where it is known.
+    gradient: Option<Tensor<1>>,
 }
 
 /// What one call keeps for backward.
@@ -156,7 +204,7 @@ impl Kept {
     fn new(x: Tensor<2>, weight: Weight, layout: WeightLayout, arithmetic: Arithmetic) -> Self {
         let (x_dtype, weight_dtype) = (x.dtype(), weight.stored.dtype());
         Self {
-            x: narrow(x, arithmetic.dtype),
+            x: rounded(x, arithmetic.dtype),
             weight: weight.narrow(arithmetic.dtype),
             layout,
             arithmetic,
@@ -165,37 +213,53 @@ impl Kept {
         }
     }
 
-    fn forward(&self, bias: Option<Tensor<1>>) -> Tensor<2> {
+    fn forward(&self, bias: Option<Weight<1>>) -> Tensor<2> {
         let Arithmetic { dtype, math } = self.arithmetic;
         let (x, weight) = (plain(self.x.clone()), self.layout.weight(self.weight.clone()));
         match bias {
             None => product(x, weight, dtype, math),
-            Some(bias) => product_bias(x, weight, narrow(bias, dtype), dtype, math),
+            Some(bias) => product_bias(x, weight, bias.narrow(dtype), dtype, math),
         }
     }
 
-    /// dx, dW, and db where the layer has a bias.
+    /// dx, dW, and db where the layer has a bias. On CUDA the product that makes dx adds it to what x has `earlier`
+    /// from other layers.
     fn backward(
         self,
         g: Tensor<2>,
         [want_x, want_weight, want_bias]: [bool; 3],
-        bias: Option<DType>,
+        bias: Option<Bias>,
+        earlier: &mut Earlier<'_>,
     ) -> InputGradients<3> {
         let Arithmetic { dtype, math } = self.arithmetic;
         let Self { x, weight, layout, x_dtype, weight_dtype, .. } = self;
-        let g = narrow(g, dtype);
-        let dx = want_x
-            .then(|| narrow(product(plain(g.clone()), layout.transposed(weight), dtype, math), x_dtype));
-        let (lhs, rhs, of) = layout.gradient(x, g);
-        let (dweight, dbias) = match bias.filter(|_| want_bias) {
-            Some(dtype) => {
-                let (dweight, dbias) = product_bias_gradient(lhs, rhs, of, weight_dtype, math);
-                (want_weight.then_some(dweight), Some(narrow(dbias, dtype).into_dispatch()))
+        let g = rounded(g, dtype);
+        let dx = want_x.then(|| {
+            let weight = layout.transposed(weight);
+            let earlier = (x_dtype == dtype && on_cuda(&g)).then(|| earlier(0)).flatten();
+            match earlier.map(Tensor::from_dispatch) {
+                Some(sum) => product_add(sum, plain(g.clone()), weight, math),
+                None => rounded(product(plain(g.clone()), weight, dtype, math), x_dtype),
             }
-            None => (want_weight.then(|| product(lhs, rhs, weight_dtype, math)), None),
-        };
-        [dx.map(Tensor::into_dispatch), dweight.map(Tensor::into_dispatch), dbias]
+        });
+        let dbias = bias
+            .filter(|_| want_bias)
+            .map(|Bias { dtype, gradient }| rounded(gradient.unwrap_or_else(|| sums(&g)), dtype));
+        let dweight = want_weight.then(|| {
+            let (lhs, rhs) = layout.gradient(x, g);
+            product(lhs, rhs, weight_dtype, math)
+        });
+        [dx.map(Tensor::into_dispatch), dweight.map(Tensor::into_dispatch), dbias.map(Tensor::into_dispatch)]
     }
+}
+
+/// Σ over tokens of g [tokens, outputs], in fp32.
+fn sums(g: &Tensor<2>) -> Tensor<1> {
+    if on_cuda(g) {
+        return uncube(column_sums(&cube(g.clone())));
+    }
+    let g = wide(g.clone());
+    cpu::sums(g.clone()).unwrap_or_else(|| g.sum_dim(0).squeeze_dim(0))
 }
 
 /// x [tokens, inputs] is kept, and under autocast the weight in the compute type. Backward makes dx, frees the

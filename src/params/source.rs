@@ -157,7 +157,10 @@ impl Source {
                 Some(Tensor::full(shape, value, options))
             }
             (Origin::Files(_) | Origin::Random, Init::Normal(deviation)) => {
-                Some(Tensor::random(shape, Distribution::Normal(0.0, deviation), options))
+                // As a vector: Burn aligns the rows of what it makes on CUDA, and kernels would copy them.
+                let elements: usize = shape.iter().product();
+                let values = Tensor::<1>::random([elements], Distribution::Normal(0.0, deviation), options);
+                Some(values.reshape(shape))
             }
         };
         let entry = Entry { name, shape: shape.to_vec(), dtype: *dtype, trainable, group: self.group };

@@ -97,15 +97,14 @@ fn paths(cell: &Cell) -> BTreeMap<String, String> {
         paths.insert("batches".into(), way.into());
     }
     for (name, operator) in cell.chosen_operators() {
-        let way = match operator {
-            Operator::Custom => "hand-written backward, fused element-wise passes",
-            Operator::Plain => "composed of Burn's operators",
+        let way = match (name, operator, cell.model.decoder()) {
+            ("attention", _, Some(shape)) => {
+                attention::path(cell.device_id(), cell.precision.compute, &cell.ops, shape.head_dim)
+            }
+            (_, Operator::Custom, _) => "hand-written backward, fused element-wise passes".into(),
+            (_, Operator::Plain, _) => "composed of Burn's operators".into(),
         };
-        paths.insert(name.into(), way.into());
-    }
-    if let Some(shape) = cell.model.decoder() {
-        let way = attention::path(cell.device_id(), cell.precision.compute, &cell.ops, shape.head_dim);
-        paths.insert("attention".into(), way);
+        paths.insert(name.into(), way);
     }
     if cell.offload.moves() {
         let slots = match cell.train.optimizer {

@@ -34,6 +34,7 @@ pub struct Step<'a, N: Build> {
     device: DeviceId,
     pub stage: Stage<N>,
     scaler: Option<GradScaler>,
+    keeps_casts: bool,
     /// Updates so far, and all of them.
     pub updates: usize,
     total_updates: usize,
@@ -53,7 +54,8 @@ impl<'a, N: Build> Step<'a, N> {
         let residence = Residence::new(network, parts, optimizer, placement(cell), clips);
         residence.make_room(largest_input);
         let stage = Stage::new(residence, cell.precision.region());
-        Self { train: &cell.train, device, stage, scaler, updates: 0, total_updates }
+        let keeps_casts = cell.workload().keeps_casts();
+        Self { train: &cell.train, device, stage, scaler, keeps_casts, updates: 0, total_updates }
     }
 
     /// All that optimizer and scaler keep between steps.
@@ -82,7 +84,7 @@ impl<'a, N: Build> Step<'a, N> {
         mut look: Option<&mut Look<'_, N>>,
     ) -> Option<Tensor<1>> {
         let (mut losses, mut report) = (Vec::new(), None);
-        let mut casts = self.stage.residence.keep_casts(batches.len());
+        let mut casts = self.keeps_casts.then(|| self.stage.residence.keep_casts());
         for (i, action) in actions.iter().enumerate() {
             match *action {
                 Action::Forward { stage, micro_batch } => {

@@ -4,9 +4,11 @@ use burn::module::{Module, Param};
 use burn::tensor::Tensor;
 
 use super::Computation;
+use crate::ops::Operator;
 use crate::ops::autocast::weight;
-use crate::ops::dense::{WeightLayout, dense};
+use crate::ops::dense::{LAYERS, WeightLayout, dense, dense_gelu, dense_side_by_side};
 use crate::ops::embedding::{Ids, embedding};
+use crate::ops::gelu::gelu;
 use crate::ops::norm::norm;
 use crate::params::adapters::Adapter;
 use crate::params::source::{Init, Source};
@@ -42,11 +44,29 @@ impl Linear {
     }
 
     pub fn forward(&self, x: Tensor<2>, computation: &Computation) -> Tensor<2> {
-        let (bias, arithmetic) = (self.bias.as_ref().map(Param::val), computation.arithmetic);
-        let linear = |x| dense(x, weight(&self.weight), bias, self.layout, arithmetic);
+        let (bias, arithmetic) = (self.bias.as_ref().map(weight), computation.arithmetic);
+        let linear = |x| dense(x, weight(&self.weight), bias.clone(), self.layout, arithmetic);
         match &self.adapter {
             None => linear(x),
             Some(adapter) => adapter.forward(x.clone(), linear(x), arithmetic.in_region()),
+        }
+    }
+
+    /// Three layers without adapters, all with a bias or none, on CUDA: their results side by side.
+    pub fn side_by_side(layers: [&Self; LAYERS], x: Tensor<2>, computation: &Computation) -> Tensor<2> {
+        let layout = layers[0].layout;
+        let layers = layers.map(|layer| (weight(&layer.weight), layer.bias.as_ref().map(weight)));
+        dense_side_by_side(x, layers, layout, computation.arithmetic)
+    }
+
+    /// GELU of [`Linear::forward`].
+    pub fn forward_gelu(&self, x: Tensor<2>, computation: &Computation) -> Tensor<2> {
+        let operator = computation.ops.gelu;
+        match (&self.bias, &self.adapter, operator) {
+            (Some(bias), None, Operator::Custom) => {
+                dense_gelu(x, weight(&self.weight), weight(bias), self.layout, computation.arithmetic)
+            }
+            _ => gelu(self.forward(x, computation), operator),
         }
     }
 }

@@ -34,7 +34,7 @@ use super::dense::{Arithmetic, Weight, WeightLayout};
 use super::function::custom;
 use super::name::OperatorName;
 use super::product::composed_product;
-use super::{Level, Operator, narrow};
+use super::{Level, Operator, narrow, rounded};
 use formula::Call;
 
 /// y = (SiLU(xW) ⊙ xV)U in the compute type, that of the autocast region around the call or else that of
@@ -74,10 +74,11 @@ pub fn swiglu(
         let [x, w, v, u] = inputs.map(Tensor::<2>::from_dispatch);
         let (x_dtype, weight_dtype, dtype) = (x.dtype(), w.dtype(), arithmetic.dtype);
         let weights = [w, v, u].map(|stored| Weight { stored, cast: casts.next().flatten() }.narrow(dtype));
-        let (y, call) = Call::forward(narrow(x, dtype), weights, layout, level, arithmetic);
+        let (y, call) = Call::forward(rounded(x, dtype), weights, layout, level, arithmetic);
         (y, move |g: Tensor<2>, wanted| {
-            let [dx, dw, dv, du] = call.backward(narrow(g, dtype), wanted, weight_dtype);
-            [dx.map(|dx| narrow(dx, x_dtype)), dw, dv, du].map(|gradient| gradient.map(Tensor::into_dispatch))
+            let [dx, dw, dv, du] = call.backward(rounded(g, dtype), wanted, weight_dtype);
+            [dx.map(|dx| rounded(dx, x_dtype)), dw, dv, du]
+                .map(|gradient| gradient.map(Tensor::into_dispatch))
         })
     })
 }
