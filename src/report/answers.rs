@@ -42,8 +42,13 @@ pub fn elements(comparison: &Comparison) -> Vec<Element> {
     out
 }
 
+/// The question with its answer, and what was expected in place of a wrong one. No document can hold the control
+/// characters that an untrained model writes.
 fn written(Answer { question, expected, given, right }: &Answer) -> String {
-    let given = format!("{question}{given}");
+    let given: String = format!("{question}{given}")
+        .chars()
+        .map(|c| if c.is_control() && c != '\n' { char::REPLACEMENT_CHARACTER } else { c })
+        .collect();
     if *right { given } else { format!("{given}\n\nexpected: {}", expected.trim_start()) }
 }
 
@@ -90,7 +95,7 @@ mod tests {
             right,
         };
         // None was right before.
-        let samples = [sample(true, "so #### 4"), sample(false, "#### 5")];
+        let samples = [sample(true, "so #### 4"), sample(false, "\u{14}#### 5")];
         let samples = samples.into_iter().filter(|sample| step > 0 || !sample.right).collect();
         Answers { step, set: set.into(), questions: 100, right, tokens: 900, seconds: 3.0, samples }
     }
@@ -123,7 +128,7 @@ mod tests {
             .into_iter()
             .filter_map(|element| if let Element::Code { text } = element { Some(text) } else { None })
             .collect();
-        let wrong = "2+2=#### 5\n\nexpected: #### 4";
+        let wrong = "2+2=\u{fffd}#### 5\n\nexpected: #### 4";
         assert_eq!(codes, [wrong, "2+2=so #### 4", wrong]);
     }
 }

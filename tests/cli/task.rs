@@ -30,7 +30,7 @@ fn base_and_fine_tuned(place: &Place, run: impl Fn(&[&str]) -> Ended) -> [Value;
     run(&["run", "recipe.toml"]).exits(0).says(&["1 measured"]);
     let base = place.rows().remove(0);
     std::fs::remove_dir_all(place.path().join("results")).unwrap();
-    place.write("recipe.toml", &recipe("lora_sums.toml", 200));
+    place.write("recipe.toml", &recipe("lora_sums.toml", 350));
     run(&["run", "recipe.toml"]).exits(0).says(&["1 measured"]);
     let tuned = place.rows().remove(0);
     for row in [&base, &tuned] {
@@ -136,7 +136,8 @@ fn what_cannot_be_asked_or_trained_on_is_refused() {
     );
     check("sampler = \"packed\"", "sampler = \"packed\"\nsamples = \"documents\"", &["no effect on a task"]);
     check("kind = \"gsm8k\"", "kind = \"sums\"", &["path"]);
-    check("\npath = \"", "\npaths = \"", &["unknown key `paths`"]);
+    check("max_new_tokens = 5", "max_tokens = 5", &["unknown key `max_tokens`", "max_new_tokens"]);
+    check("kind = \"gsm8k\"\n", "", &["the key `kind` is missing in `task`"]);
     let run = |from: &str, to: &str, parts: &[&str]| {
         assert!(text.contains(from), "{from}");
         Place::new(&text.replace(from, to)).runner(&["run", "recipe.toml"]).exits(1).says(parts);
