@@ -26,7 +26,7 @@ impl Data {
         let Self::Text { corpus, train_split, eval_split, .. } = self else { return Ok(()) };
         let path = match corpus {
             TextSource::Path(path) if path.exists() => path,
-            TextSource::Path(_) | TextSource::Generated { .. } => return Ok(()),
+            TextSource::Path(_) | TextSource::Generated { .. } | TextSource::Task => return Ok(()),
         };
         let rule = |key, help| move |e: DataError| Rule::new(&[key, "data.corpus"], e.to_string(), help);
         let corpus = Corpus::open(path).map_err(rule("data.corpus", "name a file or a folder of text"))?;

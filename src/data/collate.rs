@@ -18,7 +18,7 @@ pub struct Collated {
     pub ids: Vec<i32>,
     /// Of each token within its sample.
     pub positions: Vec<i32>,
-    /// The token after each one in its sample; -100 where there is none.
+    /// The token after each one in its sample; -100 where there is none, or it is given.
     pub labels: Vec<i32>,
     /// Of packed samples; `None` where every row is one sample. Padding comes after its sample, where
     /// causal attention does not see it.
@@ -63,7 +63,7 @@ impl Collator {
     fn rows(&self, samples: &[Sample], width: usize) -> Collated {
         let mut batch = Collated { rows: samples.len(), width, ..Collated::default() };
         for sample in samples {
-            batch.append(&sample.tokens, sample.cut);
+            batch.append(&sample.tokens, sample.prompt, sample.cut);
             batch.pad(self.samples.padding(), sample.tokens.len()..width);
         }
         batch
@@ -80,7 +80,8 @@ impl Collator {
         for sample in samples {
             let start = batch.ids.len();
             let length = sample.tokens.len().min(width - start);
-            batch.append(&sample.tokens[..length], sample.cut + sample.tokens.len() - length);
+            let cut = sample.cut + sample.tokens.len() - length;
+            batch.append(&sample.tokens[..length], sample.prompt, cut);
             mark(length);
         }
         let start = batch.ids.len();
@@ -119,10 +120,12 @@ impl Collated {
         Self { rows: 1, width: self.ids.len(), segments, ..self }
     }
 
-    fn append(&mut self, tokens: &[u32], cut: usize) {
+    /// `prompt`: how many of the first tokens are given.
+    fn append(&mut self, tokens: &[u32], prompt: usize, cut: usize) {
         self.ids.extend(tokens.iter().map(|id| *id as i32));
         self.positions.extend(0..tokens.len() as i32);
-        self.labels.extend(tokens.iter().skip(1).map(|id| *id as i32));
+        let label = |(i, id): (usize, &u32)| if i < prompt { NO_LABEL } else { *id as i32 };
+        self.labels.extend(tokens.iter().enumerate().skip(1).map(label));
         self.labels.extend((!tokens.is_empty()).then_some(NO_LABEL));
         let length = tokens.len() as u64;
         self.counts.samples += 1;
@@ -161,9 +164,9 @@ impl Collated {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Tokenizer;
-    use super::super::sampler::{Packed, Padded, Sampler, Standard};
+    use super::super::sampler::{Balanced, Packed, Padded, Sampler, Standard};
     use super::super::samples::Tokenize;
+    use super::super::{Prompted, Tokenizer};
     use super::*;
 
     /// Samples of 2, 4 and 7 tokens, the last one cut to 5; every letter is a token.
@@ -197,6 +200,35 @@ mod tests {
         let cut = collator.collate(&[2]).unwrap();
         assert_eq!((cut.width, cut.counts.cut, cut.counted()), (5, 2, 4));
         assert_eq!(self::collator(Sampler::Padded(Padded {})).collate(&[0]).unwrap().width, 5);
+    }
+
+    /// Prompts of two, none and four tokens; three tokens to learn behind each, with the end.
+    #[test]
+    fn a_prompt_has_no_labels_however_samples_are_batched() {
+        let text = |prompt: &str| Prompted { prompt: prompt.into(), completion: "xy".into() };
+        let texts = ["ab", "", "abcd"].map(text).to_vec();
+        let tokenizer = Tokenizer::train(&[], 257).unwrap();
+        let collator = |sampler| Collator {
+            samples: Samples::prompted(texts.clone(), &tokenizer, 7, Tokenize::Once).unwrap(),
+            config: SamplerConfig::of(sampler),
+            batch_size: 2,
+            max_length: 7,
+        };
+        let [x, y] = ["x", "y"].map(|letter| tokenizer.encode(letter).unwrap()[0] as i32);
+        let (end, no) = (tokenizer.eos().unwrap() as i32, NO_LABEL);
+        let rows = collator(Sampler::Standard(Standard {})).collate(&[0, 1]).unwrap();
+        assert_eq!(rows.labels, [no, x, y, end, no, y, end, no, no, no]);
+        assert_eq!(
+            collator(Sampler::Padded(Padded {})).collate(&[0]).unwrap().labels,
+            [no, x, y, end, no, no, no]
+        );
+        let balanced = collator(Sampler::Balanced(Balanced { k: 4 })).collate(&[1]).unwrap();
+        assert_eq!(balanced.labels, [y, end, no]);
+        // The last sample's seven tokens are cut to six.
+        let packed = collator(Sampler::Packed(Packed::default())).collate(&[0, 1, 2]).unwrap();
+        assert_eq!(packed.labels, [no, x, y, end, no, y, end, no, no, no, no, x, y, no]);
+        assert_eq!((packed.counts.cut, packed.counted()), (1, 7));
+        assert_eq!(packed.seen()[8..], [true, true, true, true, true, false]);
     }
 
     #[test]

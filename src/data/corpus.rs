@@ -1,4 +1,4 @@
-//! [`Corpus`]: documents of text, in splits, from files or generated.
+//! [`Corpus`]: documents of text, in splits, from files, generated, or the problems of a task.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 use walkdir::WalkDir;
 
 use super::documents::{heading, read};
-use super::{DataError, generated};
+use super::task::Problems;
+use super::{DataError, Prompted, generated};
 
 /// Endings of the files that belong to a corpus.
 const EXTENSIONS: [&str; 4] = ["tokens", "raw", "txt", "jsonl"];
@@ -60,6 +61,7 @@ pub enum Corpus {
         /// Of the training split; the others have a tenth of it each.
         bytes: u64,
     },
+    Task(Box<Problems>),
 }
 
 impl Corpus {
@@ -97,7 +99,7 @@ impl Corpus {
     /// The files that hold these splits, in the order they are read; a generated corpus has none.
     pub fn files(&self, splits: &[Split]) -> Vec<PathBuf> {
         match self {
-            Self::Generated { .. } => Vec::new(),
+            Self::Generated { .. } | Self::Task(_) => Vec::new(),
             Self::Files { files, .. } => {
                 files.iter().filter(|(of, _)| splits.contains(of)).map(|(_, path)| path.clone()).collect()
             }
@@ -113,6 +115,10 @@ impl Corpus {
             Self::Generated { seed, bytes } => {
                 let bytes = if split == Split::Train { *bytes } else { bytes / 10 };
                 Ok(generated::stories(*seed, split, bytes))
+            }
+            Self::Task(problems) => {
+                let whole = |Prompted { prompt, completion }: &Prompted| format!("{prompt}{completion}");
+                Ok(problems.of(split).iter().map(whole).collect())
             }
             Self::Files { root, files } => {
                 let of_split = files.iter().filter(|(of, _)| *of == split);
@@ -131,7 +137,7 @@ impl Corpus {
             Self::Files { root, files } if !files.iter().any(|(of, _)| *of == split) => {
                 Err(no_text(root, files, split))
             }
-            Self::Files { .. } | Self::Generated { .. } => Ok(()),
+            Self::Files { .. } | Self::Generated { .. } | Self::Task(_) => Ok(()),
         }
     }
 
@@ -143,6 +149,7 @@ impl Corpus {
         let documents = self.documents(split)?;
         Ok(match self {
             Self::Generated { seed, .. } => generated::paragraphs(&documents, *seed, split),
+            Self::Task(_) => documents,
             Self::Files { .. } => documents
                 .iter()
                 .flat_map(|text| text.lines())

@@ -1,8 +1,8 @@
 //! Training data: text corpora, tokenizers, samples and their batches.
 //!
 //! A corpus gives documents, and a tokenizer turns each into tokens. Samples are blocks of one sequence each,
-//! cut from the tokens of all documents, or the documents or their paragraphs themselves. A sampler says which
-//! make up a batch, a collator makes it and a loader has it ready in time.
+//! cut from the tokens of all documents, or the documents or their paragraphs themselves, or the problems of a task.
+//! A sampler says which make up a batch, a collator makes it and a loader has it ready in time.
 
 mod check;
 pub mod collate;
@@ -13,6 +13,7 @@ pub mod loader;
 pub mod sampler;
 pub mod samples;
 pub mod section;
+pub mod task;
 pub mod tokenizer;
 mod words;
 
@@ -27,8 +28,9 @@ pub use sampler::{
     Balanced, Blocks, Draws, LastSample, Packed, Padded, Position, Rows, Sampler, SamplerConfig,
     SamplingPlan, Standard,
 };
-pub use samples::{SampleUnit, Samples, Tokenize};
+pub use samples::{Prompted, SampleUnit, Samples, Tokenize};
 pub use section::{Data, TextSource, TokenizerSource};
+pub use task::Task;
 pub use tokenizer::Tokenizer;
 
 /// Blocks of random tokens that are made before they repeat.
@@ -75,7 +77,10 @@ impl Dataset {
     ///
     /// # Errors
     /// Missing or damaged files, and a tokenizer with more tokens than the model has.
-    pub fn open(data: &Data, seed: u64, vocab_size: usize) -> Result<Self, DataError> {
+    ///
+    /// # Panics
+    /// When the corpus is the task's and there is no task.
+    pub fn open(data: &Data, task: Option<&Task>, seed: u64, vocab_size: usize) -> Result<Self, DataError> {
         let Data::Text { corpus, tokenizer: source, train_split, eval_split, .. } = data else {
             return Ok(Self::Random { seed, vocab_size });
         };
@@ -83,6 +88,10 @@ impl Dataset {
         let corpus = match corpus {
             TextSource::Generated { size } => Corpus::Generated { seed, bytes: size.0 },
             TextSource::Path(path) => Corpus::open(path)?,
+            TextSource::Task => {
+                let task = task.expect("checked: there is a task");
+                Corpus::Task(Box::new(task.kind.problems(seed)?))
+            }
         };
         let tokenizer = match source {
             TokenizerSource::Train { vocab_size } => {
@@ -125,6 +134,10 @@ impl Dataset {
             Part::Train => text.train_split,
             Part::HeldOut => text.eval_split,
         };
+        if let Corpus::Task(problems) = &text.corpus {
+            let problems = problems.of(split).to_vec();
+            return Samples::prompted(problems, &text.tokenizer, max_length, config.tokenize);
+        }
         if !config.sampler.keeps_samples() {
             let blocks = Samples::joined(&text.corpus.documents(split)?, &text.tokenizer, max_length);
             return blocks.map_err(|e| DataError::new(format!("the split \"{}\": {e}", split.into_str())));
@@ -167,21 +180,21 @@ mod tests {
             eval_split: Split::Valid,
             sampler: blocks(),
         };
-        let dataset = Dataset::open(&data, 42, 512).unwrap();
+        let dataset = Dataset::open(&data, None, 42, 512).unwrap();
         let [train, eval] =
             [Part::Train, Part::HeldOut].map(|part| dataset.samples(part, &blocks(), 64).unwrap());
         assert!(train.len() > 100 && eval.len() > 10, "{} and {}", train.len(), eval.len());
         let Dataset::Text(text) = &dataset else { panic!("not text") };
         let text = text.tokenizer.decode(&train.get(0).unwrap().tokens).unwrap();
         assert!(text.is_ascii() && text.contains(' '), "{text}");
-        let message = Dataset::open(&data, 42, 300).unwrap_err().to_string();
+        let message = Dataset::open(&data, None, 42, 300).unwrap_err().to_string();
         assert!(message.contains("the tokenizer has 512 tokens, but model.vocab_size is 300"), "{message}");
         assert!(message.contains("make data.vocab_size smaller"), "{message}");
     }
 
     #[test]
     fn random_tokens_cover_the_vocabulary_and_repeat() {
-        let dataset = Dataset::open(&Data::Random, 7, 50).unwrap();
+        let dataset = Dataset::open(&Data::Random, None, 7, 50).unwrap();
         let of = |part| tokens(&dataset.samples(part, &blocks(), 8).unwrap());
         let train = of(Part::Train);
         assert_eq!(train.len(), RANDOM_BLOCKS);

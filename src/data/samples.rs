@@ -1,11 +1,12 @@
-//! [`Samples`]: the documents or paragraphs of a corpus one by one, each cut to a largest length, or all of its
-//! text as blocks of that length.
+//! [`Samples`]: the documents or paragraphs of a corpus or the problems of a task one by one, each cut to a largest
+//! length, or all text as blocks of that length.
 
 use std::borrow::Cow;
 
+use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use super::{DataError, Tokenizer};
+use super::{DataError, Tokenizer, task};
 
 /// `data.samples`: what a sample of a corpus is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,27 +29,44 @@ pub enum Tokenize {
     EveryStep,
 }
 
+/// Text that follows a prompt and is learned; the prompt is given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Prompted {
+    pub prompt: String,
+    pub completion: String,
+}
+
 /// Texts of a split and what turns them into tokens.
 pub struct Samples {
     content: Content,
-    end_of_text: u32,
+    /// Behind every sample.
+    end: u32,
     max_length: usize,
 }
 
 enum Content {
-    /// The samples' tokens, uncut, one after the other, and where each one ends.
-    Tokens { tokens: Vec<u32>, ends: Vec<usize> },
+    /// The samples' tokens, uncut, one after the other.
+    Tokens { tokens: Vec<u32>, places: Vec<Place> },
     Texts {
-        texts: Vec<String>,
+        texts: Vec<Prompted>,
         /// Of each text in tokens, uncut.
         lengths: Vec<usize>,
         tokenizer: Box<Tokenizer>,
     },
 }
 
+/// Where a sample ends among the tokens of all, and how many of its own are its prompt.
+#[derive(Clone, Copy)]
+struct Place {
+    end: usize,
+    prompt: usize,
+}
+
 /// The tokens of a sample, at most `max_length`, and how many more it had.
 pub struct Sample<'a> {
     pub tokens: Cow<'a, [u32]>,
+    /// How many of them, or of all, are given: none of these is predicted.
+    pub prompt: usize,
     pub cut: usize,
 }
 
@@ -63,27 +81,60 @@ impl Samples {
         max_length: usize,
         tokenize: Tokenize,
     ) -> Result<Self, DataError> {
-        let end_of_text = tokenizer.end_of_text()?;
-        let encoded = tokenizer.encode_batch(&texts)?;
+        if texts.is_empty() {
+            return Err(DataError::new(
+                "the split has no samples: with samples = \"paragraphs\" a corpus needs lines of text",
+            ));
+        }
+        let alone = |completion| Prompted { prompt: String::new(), completion };
+        let texts = texts.into_iter().map(alone).collect();
+        Self::build(texts, tokenizer, tokenizer.end_of_text()?, max_length, tokenize)
+    }
+
+    /// Each completion is followed by the tokenizer's end token, and cut with its prompt to `max_length` tokens.
+    ///
+    /// # Errors
+    /// A tokenizer without an end token, a prompt that leaves nothing of its completion, and text that the
+    /// vocabulary cannot express.
+    pub fn prompted(
+        texts: Vec<Prompted>,
+        tokenizer: &Tokenizer,
+        max_length: usize,
+        tokenize: Tokenize,
+    ) -> Result<Self, DataError> {
+        Self::build(texts, tokenizer, tokenizer.require_eos()?, max_length, tokenize)
+    }
+
+    fn build(
+        texts: Vec<Prompted>,
+        tokenizer: &Tokenizer,
+        end: u32,
+        max_length: usize,
+        tokenize: Tokenize,
+    ) -> Result<Self, DataError> {
+        let encoded: Vec<(Vec<u32>, usize)> =
+            texts.par_iter().map(|text| encode(text, tokenizer)).collect::<Result<_, _>>()?;
+        if let Some(i) = encoded.iter().position(|(_, prompt)| *prompt >= max_length) {
+            return Err(DataError::new(format!(
+                "the prompt \"{}\" has {} tokens, and train.seq_len = {max_length} leaves nothing of its answer to \
+                 learn; make train.seq_len larger",
+                task::beginning(&texts[i].prompt),
+                encoded[i].1
+            )));
+        }
         let content = match tokenize {
             // The lengths alone are kept: how large a batch can be follows from them.
             Tokenize::EveryStep => Content::Texts {
-                lengths: encoded.iter().map(|text| text.len() + 1).collect(),
+                lengths: encoded.iter().map(|(text, _)| text.len() + 1).collect(),
                 texts,
                 tokenizer: Box::new(tokenizer.clone()),
             },
             Tokenize::Once => {
-                let (tokens, ends) = join(encoded, end_of_text);
-                Content::Tokens { tokens, ends }
+                let (tokens, places) = join(encoded, end);
+                Content::Tokens { tokens, places }
             }
         };
-        let samples = Self { content, end_of_text, max_length };
-        match samples.len() {
-            0 => Err(DataError::new(
-                "the split has no samples: with samples = \"paragraphs\" a corpus needs lines of text",
-            )),
-            _ => Ok(samples),
-        }
+        Ok(Self { content, end, max_length })
     }
 
     /// Texts joined, each followed by the end-of-text token, and cut into [`blocks`](Self::blocks).
@@ -91,8 +142,8 @@ impl Samples {
     /// # Errors
     /// As [`Samples::blocks`], and when the vocabulary cannot express a text.
     pub fn joined(texts: &[String], tokenizer: &Tokenizer, length: usize) -> Result<Self, DataError> {
-        let end_of_text = tokenizer.end_of_text()?;
-        Self::blocks(join(tokenizer.encode_batch(texts)?, end_of_text).0, length)
+        let encoded = tokenizer.encode_batch(texts)?.into_iter().map(|text| (text, 0)).collect();
+        Self::blocks(join(encoded, tokenizer.end_of_text()?).0, length)
     }
 
     /// Blocks of `length` tokens, one after the other. What is left over after the last whole block is
@@ -110,32 +161,32 @@ impl Samples {
         }
         let count = tokens.len() / length;
         tokens.truncate(count * length);
-        let ends = (1..=count).map(|block| block * length).collect();
+        let places = (1..=count).map(|block| Place { end: block * length, prompt: 0 }).collect();
         // No block is filled up.
-        Ok(Self { content: Content::Tokens { tokens, ends }, end_of_text: 0, max_length: length })
+        Ok(Self { content: Content::Tokens { tokens, places }, end: 0, max_length: length })
     }
 
     /// Number of samples.
     #[expect(clippy::len_without_is_empty, reason = "there is at least one sample")]
     pub fn len(&self) -> usize {
         match &self.content {
-            Content::Tokens { ends, .. } => ends.len(),
+            Content::Tokens { places, .. } => places.len(),
             Content::Texts { texts, .. } => texts.len(),
         }
     }
 
     /// The token that fills up a batch: nothing is predicted at it, and no other token sees it.
     pub fn padding(&self) -> u32 {
-        self.end_of_text
+        self.end
     }
 
     /// The length of every sample in tokens, cut.
     pub fn lengths(&self) -> Vec<u32> {
         let cut = |length: usize| length.min(self.max_length) as u32;
         match &self.content {
-            Content::Tokens { ends, .. } => {
-                let starts = std::iter::once(&0).chain(ends);
-                starts.zip(ends).map(|(start, end)| cut(end - start)).collect()
+            Content::Tokens { places, .. } => {
+                let ends = || places.iter().map(|place| place.end);
+                std::iter::once(0).chain(ends()).zip(ends()).map(|(start, end)| cut(end - start)).collect()
             }
             Content::Texts { lengths, .. } => lengths.iter().map(|length| cut(*length)).collect(),
         }
@@ -147,74 +198,47 @@ impl Samples {
     /// # Panics
     /// When there is no such sample.
     pub fn get(&self, index: usize) -> Result<Sample<'_>, DataError> {
-        let (tokens, length): (Cow<[u32]>, usize) = match &self.content {
-            Content::Tokens { tokens, ends } => {
-                let start = if index == 0 { 0 } else { ends[index - 1] };
-                let length = ends[index] - start;
-                (Cow::from(&tokens[start..][..length.min(self.max_length)]), length)
+        let (tokens, prompt, length): (Cow<[u32]>, usize, usize) = match &self.content {
+            Content::Tokens { tokens, places } => {
+                let Place { end, prompt } = places[index];
+                let start = if index == 0 { 0 } else { places[index - 1].end };
+                let length = end - start;
+                (Cow::from(&tokens[start..][..length.min(self.max_length)]), prompt, length)
             }
             Content::Texts { texts, tokenizer, .. } => {
-                let mut tokens = tokenizer.encode(&texts[index])?;
-                tokens.push(self.end_of_text);
+                let (mut tokens, prompt) = encode(&texts[index], tokenizer)?;
+                tokens.push(self.end);
                 let length = tokens.len();
                 tokens.truncate(self.max_length);
-                (tokens.into(), length)
+                (tokens.into(), prompt, length)
             }
         };
         let cut = length - tokens.len();
-        Ok(Sample { tokens, cut })
+        Ok(Sample { tokens, prompt, cut })
     }
 }
 
-/// The tokens of all texts, each followed by the end-of-text token, and where each one ends.
-fn join(texts: Vec<Vec<u32>>, end_of_text: u32) -> (Vec<u32>, Vec<usize>) {
-    let (mut tokens, mut ends) = (Vec::new(), Vec::new());
-    for text in texts {
+/// A text's tokens, and how many of them are its prompt. Prompt and completion are tokenised apart: generation reads
+/// the prompt alone.
+fn encode(text: &Prompted, tokenizer: &Tokenizer) -> Result<(Vec<u32>, usize), DataError> {
+    let mut tokens = tokenizer.encode(&text.prompt)?;
+    let prompt = tokens.len();
+    tokens.extend(tokenizer.encode(&text.completion)?);
+    Ok((tokens, prompt))
+}
+
+/// The tokens of all texts, each followed by `end`, and where each one ends. With each text comes the length of its
+/// prompt.
+fn join(texts: Vec<(Vec<u32>, usize)>, end: u32) -> (Vec<u32>, Vec<Place>) {
+    let (mut tokens, mut places) = (Vec::new(), Vec::new());
+    for (text, prompt) in texts {
         tokens.extend(text);
-        tokens.push(end_of_text);
-        ends.push(tokens.len());
+        tokens.push(end);
+        places.push(Place { end: tokens.len(), prompt });
     }
-    (tokens, ends)
+    (tokens, places)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn blocks_are_texts_joined_and_the_rest_is_dropped() {
-        let texts = ["abc", "", "de"].map(String::from);
-        let tokenizer = Tokenizer::train(&[], 257).unwrap();
-        let end = tokenizer.end_of_text().unwrap();
-        let id = |letter: &str| tokenizer.encode(letter).unwrap()[0];
-        let blocks = Samples::joined(&texts, &tokenizer, 4).unwrap();
-        assert_eq!(blocks.lengths(), [4, 4]);
-        assert_eq!(blocks.get(0).unwrap().tokens.as_ref(), [id("a"), id("b"), id("c"), end]);
-        assert_eq!(blocks.get(1).unwrap().tokens.as_ref(), [end, id("d"), id("e"), end]);
-        assert_eq!(Samples::joined(&texts, &tokenizer, 5).unwrap().lengths(), [5]);
-        let message = Samples::blocks(vec![1, 2, 3], 4).map(|_| ()).unwrap_err().to_string();
-        assert!(message.contains("has 3 tokens, less than one sequence of 4"), "{message}");
-    }
-
-    #[test]
-    fn samples_are_the_same_whenever_they_are_tokenised() {
-        let texts: Vec<String> = (1..30).map(|n| "a fox ".repeat(n)).collect();
-        let tokenizer = Tokenizer::train(&texts, 260).unwrap();
-        let samples = |tokenize| Samples::new(texts.clone(), &tokenizer, 12, tokenize).unwrap();
-        let (once, late) = (samples(Tokenize::Once), samples(Tokenize::EveryStep));
-        // What plans the batches, and with them their widths and their memory.
-        assert_eq!(once.lengths(), late.lengths());
-        let (mut longest, mut cut) = (0, 0);
-        for (i, length) in once.lengths().into_iter().enumerate() {
-            let (a, b) = (once.get(i).unwrap(), late.get(i).unwrap());
-            assert_eq!((a.tokens.as_ref(), a.cut), (b.tokens.as_ref(), b.cut));
-            assert_eq!(a.tokens.len(), length as usize);
-            let whole = tokenizer.encode(&texts[i]).unwrap();
-            assert_eq!(a.tokens.len() + a.cut, whole.len() + 1, "with its end-of-text token");
-            longest = longest.max(a.tokens.len());
-            cut += a.cut;
-        }
-        assert!(longest == 12 && cut > 0, "{longest} {cut}");
-        assert!(Samples::new(Vec::new(), &tokenizer, 12, Tokenize::Once).is_err());
-    }
-}
+#[path = "samples_tests.rs"]
+mod tests;

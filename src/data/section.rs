@@ -56,6 +56,8 @@ impl Data {
 pub enum TextSource {
     /// Stories drawn from the seed, this many bytes to train on.
     Generated { size: Bytes },
+    /// The problems of `[task]`.
+    Task,
     /// A file or folder, relative to the current directory.
     Path(PathBuf),
 }
@@ -74,9 +76,10 @@ section! {
     /// As written: `None` where a key is not, or has no meaning.
     #[derive(Default)]
     struct Written: Section::new("data") => {
-        /// Random tokens, for timing; stories that the runner writes; or a file or folder of text.
+        /// Random tokens, for timing; stories that the runner writes; the problems of `[task]`; or a file or folder of
+        /// text.
         corpus: Option<String> =
-            Key::size(Values::Path(&["random", "generated"])).default(Word("random")),
+            Key::size(Values::Path(&["random", "generated", "task"])).default(Word("random")),
         /// Text that is generated to train on.
         size: Option<Bytes> = Key::size(Values::Bytes)
             .default(Depends("4 MiB with corpus = \"generated\""))
@@ -133,9 +136,17 @@ impl TryFrom<Written> for Data {
             Some("generated") => TextSource::Generated { size: size.unwrap_or(GENERATED) },
             Some(_) if size.is_some() => {
                 return Err(
-                    "`size` is of corpus = \"generated\"; a corpus of files has its own; remove it".into()
+                    "`size` is of corpus = \"generated\"; another corpus has its own; remove it".into()
                 );
             }
+            Some("task") if sampler.is_none() => {
+                return Err(
+                    "corpus = \"task\" has samples, each with its prompt, which blocks would cut apart; set \
+                            data.sampler to \"padded\", \"standard\", \"balanced\" or \"packed\""
+                        .into(),
+                );
+            }
+            Some("task") => TextSource::Task,
             Some(path) => TextSource::Path(path.into()),
         };
         let tokenizer = match tokenizer.as_deref() {
@@ -162,6 +173,7 @@ impl From<Data> for Written {
         };
         let (corpus, size) = match corpus {
             TextSource::Generated { size } => ("generated".into(), Some(size)),
+            TextSource::Task => ("task".into(), None),
             TextSource::Path(path) => (path.display().to_string(), None),
         };
         let (tokenizer, vocab_size) = match tokenizer {
@@ -220,6 +232,8 @@ mod tests {
             "corpus = \"wiki\"\nsampler = \"balanced\"\nk = 0\nlongest_first = true\nnum_workers = 0",
             "corpus = \"wiki\"\nsampler = \"packed\"\nlast_sample = \"drop\"\nprefetch_factor = 3",
             "corpus = \"wiki\"\nsampler = \"padded\"\ntokenize = \"every_step\"\npinned = false",
+            "corpus = \"task\"\nsampler = \"standard\"\n[task]\nkind = \"sums\"\ndigits = 3",
+            "corpus = \"task\"\nsampler = \"packed\"\n[task]\nkind = \"gsm8k\"\npath = \"none\"\nevaluate_generation = 5",
             "corpus = \"wiki\"\ntokenizer = \"models/gpt2\"\ntrain_split = \"valid\"\neval_split = \"test\"",
         ] {
             let cell = cell(text).unwrap_or_else(|e| panic!("{e}"));

@@ -145,6 +145,19 @@ impl Tokenizer {
         self.eos
     }
 
+    /// The token that ends a text, which an answer needs.
+    ///
+    /// # Errors
+    /// When the tokenizer has none.
+    pub fn require_eos(&self) -> Result<u32, DataError> {
+        self.eos.ok_or_else(|| {
+            DataError::new(
+                "the tokenizer has no end token, and without one a model cannot learn where an answer ends; name \
+                 eos_token in tokenizer_config.json beside tokenizer.json",
+            )
+        })
+    }
+
     /// The token that stands between documents: `<|endoftext|>`, else the one that ends a text.
     ///
     /// # Errors

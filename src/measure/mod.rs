@@ -1,6 +1,7 @@
 //! Measurement: what a cell's steps cost in time and memory, and what was estimated.
 
 pub mod alloc;
+mod answers;
 mod cpu;
 mod crossing;
 mod estimate;
@@ -16,6 +17,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+pub use answers::{Answer, Answers};
 pub use cpu::{CpuMeter, process_peak_rss};
 pub use crossing::{Crossing, Direction};
 pub(crate) use estimate::check_elements;
@@ -56,6 +58,9 @@ pub struct Measurement {
     /// Quality on data that is not trained on, as often as the recipe asks.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub evaluations: Vec<Evaluation>,
+    /// Answers to each test set of the task before training, and then after it, where the recipe asks for them.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub answers: Vec<Answers>,
     /// Absent without a gradient scaler.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub scaler: Option<ScalerRecord>,

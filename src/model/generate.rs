@@ -40,12 +40,27 @@ pub fn generate<F: Family>(
     request: &Request,
     device: &Device,
 ) -> Vec<Vec<u32>> {
+    generate_until(network, prompts, request, &|_| false, device)
+}
+
+/// The same; a sequence also ends where its new tokens are such that it `stops`.
+///
+/// # Panics
+/// As [`generate`].
+pub fn generate_until<F: Family>(
+    network: &Decoder<F>,
+    prompts: &[Vec<u32>],
+    request: &Request,
+    stops: &dyn Fn(&[u32]) -> bool,
+    device: &Device,
+) -> Vec<Vec<u32>> {
     assert!(!prompts.is_empty() && prompts.iter().all(|p| !p.is_empty()), "a prompt needs a token");
     let batch = prompts.len();
     let longest = prompts.iter().map(Vec::len).max().unwrap_or(0);
     let padding: Vec<usize> = prompts.iter().map(|prompt| longest - prompt.len()).collect();
     let mut results = prompts.to_vec();
-    let mut ended = vec![false; batch];
+    // Of each sequence: its length, once it has ended.
+    let mut ends: Vec<Option<usize>> = vec![None; batch];
     let mut chooser = Chooser::new(request.choice);
     let mut cache = Cache::new(network.layers(), batch);
     // The columns that the network has not read yet.
@@ -61,22 +76,21 @@ pub fn generate<F: Family>(
             let next = chooser.choose(row);
             // An ended sequence goes on as padding of the others' batch: what follows is cut off.
             results[b].push(next);
-            ended[b] |= Some(next) == request.end;
+            let ended =
+                ends[b].is_none() && (Some(next) == request.end || stops(&results[b][prompts[b].len()..]));
+            if ended {
+                ends[b] = Some(results[b].len());
+            }
         }
         columns = columns.end..columns.end + 1;
-        if ended.iter().all(|ended| *ended) {
+        if ends.iter().all(Option::is_some) {
             break;
         }
     }
-    results.into_iter().zip(prompts).map(|(result, prompt)| cut(result, prompt.len(), request.end)).collect()
-}
-
-/// The sequence up to the first end after its prompt.
-fn cut(mut sequence: Vec<u32>, prompt: usize, end: Option<u32>) -> Vec<u32> {
-    if let Some(i) = sequence[prompt..].iter().position(|token| Some(*token) == end) {
-        sequence.truncate(prompt + i + 1);
+    for (result, end) in results.iter_mut().zip(ends) {
+        result.truncate(end.unwrap_or(result.len()));
     }
-    sequence
+    results
 }
 
 /// The given columns of the padded sequences, and a mask over all columns so far.
@@ -153,74 +167,5 @@ fn argmax(logits: &[f32]) -> u32 {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::path::Path;
-
-    use burn::tensor::DType;
-
-    use super::*;
-    use crate::device::DeviceId;
-    use crate::model::config::from_hugging_face;
-    use crate::model::families::Qwen2;
-    use crate::model::language::Computation;
-    use crate::ops::dense::Arithmetic;
-    use crate::ops::{Checkpoint, Ops};
-    use crate::params::table::Tuning;
-    use crate::words::Compute;
-
-    fn qwen2() -> Decoder<Qwen2> {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/qwen2");
-        let model = from_hugging_face(&folder).unwrap();
-        let model = model.language::<Qwen2>().expect("a qwen2");
-        let source = model.source(DeviceId::Cpu, DType::F32, &Tuning::default()).unwrap();
-        let arithmetic = Arithmetic::of(Compute::Fp32);
-        model.network(
-            64,
-            &source,
-            Computation { arithmetic, ops: Ops::default(), checkpoint: Checkpoint::default() },
-            None,
-        )
-    }
-
-    #[test]
-    fn prompts_of_different_lengths_continue_as_each_alone() {
-        let (network, device) = (qwen2(), Device::flex());
-        let prompts = [vec![5, 17, 300], vec![9], vec![4, 8, 15, 16, 23, 42]];
-        for choice in [Choice::Greedy, Choice::Sample { temperature: 1e-3, top_k: 3, seed: 1 }] {
-            let request = Request { tokens: 12, choice, end: None };
-            let together = generate(&network, &prompts, &request, &device);
-            for (prompt, together) in prompts.iter().zip(together) {
-                let alone = generate(&network, std::slice::from_ref(prompt), &request, &device).remove(0);
-                assert_eq!(together, alone);
-                assert_eq!(alone.len(), prompt.len() + 12);
-            }
-        }
-    }
-
-    /// The cache gives what reading everything again gives.
-    #[test]
-    fn each_token_is_the_most_probable_after_all_before_it() {
-        let (network, device) = (qwen2(), Device::flex());
-        let request = Request { tokens: 6, choice: Choice::Greedy, end: None };
-        let sequence = generate(&network, &[vec![7, 70, 170]], &request, &device).remove(0);
-        for known in 3..sequence.len() {
-            let tokens = Tokens::new(&sequence[..known], 1, &device);
-            let logits = network.logits(network.hidden(&tokens, None).inner().narrow(0, known - 1, 1));
-            let logits: Vec<f32> = logits.into_data().try_to_vec().unwrap();
-            assert_eq!(argmax(&logits), sequence[known]);
-        }
-    }
-
-    #[test]
-    fn a_seed_repeats_a_sample_and_an_end_cuts_it() {
-        let (network, device) = (qwen2(), Device::flex());
-        let sample = |seed, end| {
-            let choice = Choice::Sample { temperature: 1.0, top_k: 0, seed };
-            generate(&network, &[vec![7, 70]], &Request { tokens: 10, choice, end }, &device).remove(0)
-        };
-        assert_eq!(sample(3, None), sample(3, None));
-        assert_ne!(sample(3, None), sample(4, None));
-        let end = sample(3, None)[5];
-        assert_eq!(sample(3, Some(end)), sample(3, None)[..6]);
-    }
-}
+#[path = "generate_tests.rs"]
+mod tests;

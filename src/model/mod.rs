@@ -101,8 +101,8 @@ pub trait Network: Module + Sized {
         None
     }
 
-    /// Quality on a batch, of a network outside of autodiff.
-    fn evaluate(&self, batch: &Self::Batch) -> Evaluation;
+    /// Quality on a batch, of a network outside of autodiff, and the number of tokens that it is the mean over.
+    fn evaluate(&self, batch: &Self::Batch) -> (Evaluation, f64);
 }
 
 impl Model {

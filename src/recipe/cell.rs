@@ -10,7 +10,7 @@ use super::grid::Override;
 use super::save::Save;
 use super::sections::{Eval, Measure, Train};
 use super::{NOT_OF_CELLS, complete, rules, tagged};
-use crate::data::Data;
+use crate::data::{Data, Task};
 use crate::device::{DeviceId, Target};
 use crate::measure::Estimate;
 use crate::model::{Model, Operators, Workload};
@@ -36,6 +36,9 @@ pub struct Cell {
     pub ops: Ops,
     pub offload: Offload,
     pub data: Data,
+    /// Absent where the model answers no questions, as in rows from before there were tasks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub task: Option<Task>,
     pub train: Train,
     pub eval: Option<Eval>,
     pub measure: Measure,
@@ -60,7 +63,7 @@ impl Cell {
     /// recipe is.
     ///
     /// # Errors
-    /// When `value` is no cell of this version, or names weights that are not here.
+    /// When `value` is no cell of this version, or names weights that are not here without their sizes.
     pub fn from_json(value: &Value) -> Result<Self, RecipeError> {
         let mut source = Source { path: "a cell".into(), text: String::new() };
         let table = toml::Table::try_from(without_nulls(value))
@@ -95,6 +98,13 @@ impl Cell {
             live_graphs: (schedule::STEP.live_graphs)(self.train.accumulation_steps),
             eval_batches: self.eval.map_or(0, |eval| eval.batches),
         }
+    }
+
+    /// Tokens of a sequence that the network reads, at most: of a step, or of a prompt with its answer.
+    pub fn positions(&self) -> usize {
+        let asks = self.task.as_ref().is_some_and(|task| task.evaluate_generation.is_some());
+        let decoder = self.model.decoder().filter(|_| asks);
+        decoder.map_or(self.train.seq_len, |shape| shape.max_positions)
     }
 
     pub fn operators(&self) -> Operators {

@@ -12,7 +12,8 @@ use toml::de::DeValue;
 
 use super::save::Save;
 use super::sections::{Eval, Measure, TOP, Train};
-use crate::data::{Data, Sampler, SamplerConfig};
+use crate::data::task::TaskKind;
+use crate::data::{Data, Sampler, SamplerConfig, Task};
 use crate::model::Model;
 use crate::ops::{Checkpoint, Ops};
 use crate::optim::{OptimizerConfig, Schedule};
@@ -29,6 +30,8 @@ const SECTIONS: &[&[Section]] = &[
     Schedule::SECTIONS,
     &[Data::SECTION, SamplerConfig::KEY, SamplerConfig::SECTION],
     Sampler::SECTIONS,
+    &[Task::SECTION],
+    TaskKind::SECTIONS,
     Model::SECTIONS,
     &[Precision::SECTION],
     ScalerConfig::SECTIONS,

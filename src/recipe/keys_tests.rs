@@ -44,16 +44,28 @@ fn least(section: &Section) -> Settings {
     if section.path == "eval" {
         all.insert("eval.every".into(), json!(1));
     }
+    if section.path == "task" {
+        all.extend([
+            ("task.kind".into(), json!("sums")),
+            ("data.corpus".into(), json!("task")),
+            ("data.sampler".into(), json!("standard")),
+        ]);
+    }
     if let Some(kind) = section.kind {
         let value = kinds(section.path, kind.key).into_iter().find(|value| kind.has(value));
         all.insert(section.path_of(kind.key), value.into());
     }
     // What is required follows from the kinds that are chosen so far.
     for entry in super::all() {
-        let has =
-            !["eval", "precision.scaler"].contains(&entry.section.path) || entry.section.path == section.path;
+        let optional = ["eval", "precision.scaler", "task"].contains(&entry.section.path);
+        let has = !optional || entry.section.path == section.path;
         if has && entry.is_of(&all) && entry.key.default.is_required() && !all.contains_key(&entry.path) {
-            all.insert(entry.path.clone(), json!(if entry.path.ends_with("heads") { 2 } else { 16 }));
+            let value = match entry.key.values {
+                Values::Text => json!("text"),
+                _ if entry.path.ends_with("heads") => json!(2),
+                _ => json!(16),
+            };
+            all.insert(entry.path.clone(), value);
         }
     }
     all
@@ -72,6 +84,9 @@ fn every_key_of_the_table_is_read_and_has_its_default() {
                 // A section that nothing of is written is not there.
                 if entry.section.path == "eval" {
                     without.insert("eval.batches".into(), json!(1));
+                }
+                if entry.section.path == "task" {
+                    without.insert("task.examples".into(), json!(1));
                 }
                 let message = cell(&without).expect_err(&entry.path);
                 assert!(

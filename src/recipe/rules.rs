@@ -2,6 +2,7 @@
 //! Rules over one section stand with it.
 
 mod sizes;
+mod task;
 
 use super::cell::Cell;
 use crate::data::{Data, Rows, Split, TokenizerSource};
@@ -28,6 +29,7 @@ pub(super) fn check(cell: &Cell, written: impl Fn(&str) -> bool) -> Checked {
     cell.train.check()?;
     cell.measure.check()?;
     saving(cell)?;
+    task::check(cell, &written)?;
     Rule::refuse_if(
         sampler.num_workers == 0 && written("data.prefetch_factor"),
         &["data.prefetch_factor"],
@@ -63,6 +65,7 @@ pub(super) fn files(cell: &Cell) -> Checked {
     if let (Data::Text { tokenizer: TokenizerSource::Path(path), .. }, Some(folder)) =
         (&cell.data, cell.model.weights_folder())
         && path == folder
+        && folder.exists()
         && !folder.join("tokenizer.json").exists()
     {
         return Err(Rule::new(
@@ -79,6 +82,9 @@ pub(super) fn files(cell: &Cell) -> Checked {
             let help = "name another folder, or move away what is there";
             Rule::new(&["save.weights"], message, help)
         })?;
+    }
+    if let Some(task) = &cell.task {
+        task.check_files(u64::from(cell.seed))?;
     }
     cell.data.check_files(cell.eval.is_some())
 }
@@ -186,6 +192,7 @@ fn text(cell: &Cell) -> Checked {
     }
     let refused = [
         ("data", !cell.data.is_random()),
+        ("task", cell.task.is_some()),
         ("eval", cell.eval.is_some()),
         ("save", cell.save.is_some()),
         ("precision.autocast", cell.precision.autocast),

@@ -15,9 +15,9 @@ use super::keys;
 const TAGGED: [&str; 4] = ["model", "precision.scaler", "train.optimizer", "train.schedule"];
 pub const KIND: &str = "kind";
 
-/// The section with keys of its own also, where those of the strategy are serde's `offload.strategy`.
-const OFFLOAD: &str = "offload";
-const STRATEGY: &str = "strategy";
+/// Sections with keys of their own also, and the key that chooses the others, which are serde's `offload.strategy` and
+/// `task.kind`.
+const GATHERED: [(&str, &str); 2] = [("offload", "strategy"), ("task", KIND)];
 
 /// The section that has keys of its own and those of the sampler, which are serde's `data.sampler`.
 const DATA: &str = "data";
@@ -34,22 +34,28 @@ pub fn tag<'i>(root: &mut Spanned<DeTable<'i>>, source: &Source) -> Result<(), R
             // A value of another type: serde says so, with its place.
             continue;
         };
-        let Some((_, kind)) = table.remove_entry(KIND) else {
-            return Err(source.at(
-                Some(span),
-                format!("the key `{KIND}` is missing in `{name}`"),
-                format!("add `{KIND} = \"...\"` to `{name}`"),
-            ));
-        };
+        let Some((_, kind)) = table.remove_entry(KIND) else { return Err(missing(KIND, name, span, source)) };
         *table = tagged(kind, std::mem::take(table), span, &format!("{name}.{KIND}"), source)?;
     }
-    if let Some(DeValue::Table(offload)) = root.get_mut().get_mut(OFFLOAD).map(Spanned::get_mut) {
-        gather_strategy(offload, source)?;
+    for (path, key) in GATHERED {
+        let Some(section) = root.get_mut().get_mut(path) else { continue };
+        let span = section.span();
+        if let DeValue::Table(section) = section.get_mut() {
+            gather(section, path, key, span, source)?;
+        }
     }
     match root.get_mut().get_mut(DATA).map(Spanned::get_mut) {
         Some(DeValue::Table(data)) => gather_sampler(data, source),
         _ => Ok(()),
     }
+}
+
+fn missing(key: &str, section: &str, span: std::ops::Range<usize>, source: &Source) -> RecipeError {
+    source.at(
+        Some(span),
+        format!("the key `{key}` is missing in `{section}`"),
+        format!("add `{key} = \"...\"` to `{section}`"),
+    )
 }
 
 /// `kind` and its keys in the externally tagged form.
@@ -69,13 +75,21 @@ fn tagged<'i>(
     Ok(out)
 }
 
-/// Moves the keys of `[offload]` that belong to a strategy into `offload.strategy`.
-fn gather_strategy<'i>(offload: &mut DeTable<'i>, source: &Source) -> Result<(), RecipeError> {
-    let Some((name, strategy)) = offload.remove_entry(STRATEGY) else { return Ok(()) };
-    let own = keys::chosen_by(OFFLOAD, STRATEGY).filter_map(|(key, _)| offload.remove_entry(key)).collect();
-    let span = strategy.span();
-    let strategy = tagged(strategy, own, span.clone(), &format!("{OFFLOAD}.{STRATEGY}"), source)?;
-    offload.insert(name, Spanned::new(span, DeValue::Table(strategy)));
+/// Moves the keys of a section that belong to a value of its `key` into that.
+fn gather<'i>(
+    section: &mut DeTable<'i>,
+    path: &str,
+    key: &str,
+    span: std::ops::Range<usize>,
+    source: &Source,
+) -> Result<(), RecipeError> {
+    let Some((name, chosen)) = section.remove_entry(key) else {
+        return Err(missing(key, path, span, source));
+    };
+    let own = keys::chosen_by(path, key).filter_map(|(key, _)| section.remove_entry(key)).collect();
+    let span = chosen.span();
+    let chosen = tagged(chosen, own, span.clone(), &format!("{path}.{key}"), source)?;
+    section.insert(name, Spanned::new(span, DeValue::Table(chosen)));
     Ok(())
 }
 
@@ -133,10 +147,12 @@ pub fn flatten_tags(cell: &mut Value) {
             *section = untagged(std::mem::take(section), KIND);
         }
     }
-    if let Some(Value::Object(offload)) = cell.get_mut(OFFLOAD)
-        && let Some(Value::Object(strategy)) = offload.remove(STRATEGY)
-    {
-        offload.extend(untagged(strategy, STRATEGY));
+    for (path, key) in GATHERED {
+        if let Some(Value::Object(section)) = cell.get_mut(path)
+            && let Some(Value::Object(chosen)) = section.remove(key)
+        {
+            section.extend(untagged(chosen, key));
+        }
     }
     let Some(Value::Object(data)) = cell.get_mut(DATA) else { return };
     match data.get_mut(SAMPLER).map(Value::take) {

@@ -2,6 +2,8 @@
 //! how it is computed from a row. Polars holds them (`frame`); tables, charts, sentences and `runner compare`
 //! read them by name.
 
+mod answers;
+
 use polars::prelude::{ChunkQuantile, Float64Chunked, QuantileMethod};
 
 use super::learning::Learned;
@@ -13,6 +15,8 @@ use crate::device::trace::{KernelTime, Summary};
 use crate::measure::{
     Crossing, Loading, Magnitudes, Measurement, SMALLEST, SMALLEST_NORMAL, Samples, ScalerRecord,
 };
+
+pub use answers::{ANSWERS, Asked};
 
 /// A quantity and how it is computed: `F` is a function of a cell, a crossing of the bus, a trace or a part of it to an
 /// `Option<f64>`, which is `None` where there is no such value.
@@ -67,6 +71,13 @@ pub const CELLS: &[Column<OfLine>] = &[
     column("eval_loss", "held-out loss", Nats, |l| Some(Learned::of(l)?.end()?.loss)),
     column("eval_perplexity", "perplexity", Perplexity, |l| Some(Learned::of(l)?.end()?.perplexity())),
     column("eval_accuracy", "accuracy", FineShare, |l| Some(Learned::of(l)?.end()?.accuracy)),
+    column("answers_right_before", "right before", FineShare, |l| Some(answers::first(l)?.before.accuracy())),
+    column("answers_right", "right answers", FineShare, |l| Some(answers::first(l)?.after.accuracy())),
+    column("answers_right_low", "at least", FineShare, |l| Some(answers::first(l)?.after.interval()[0])),
+    column("answers_right_high", "at most", FineShare, |l| Some(answers::first(l)?.after.interval()[1])),
+    column("answer_tokens_per_second", "generated tokens/s", PerSecond, |l| {
+        Some(answers::first(l)?.after.tokens_per_second())
+    }),
     column("skipped_steps", "skipped steps", Count, |l| Some(scaler(l)?.skipped as f64)),
     column("final_scale", "final scale", PowerOfTwo, |l| Some(scaler(l)?.final_scale)),
     column("smallest_scale", "smallest scale", PowerOfTwo, |l| Some(scaler(l)?.smallest_scale)),

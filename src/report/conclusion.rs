@@ -6,7 +6,7 @@ use polars::prelude::ChunkAgg;
 
 use super::change::Change;
 use super::table::Comparison;
-use super::{ladder, loading, pareto, quality};
+use super::{answers, ladder, loading, pareto, quality};
 use crate::row::Status;
 use crate::words::text::{and, ratio, sentence};
 
@@ -26,6 +26,7 @@ pub fn sentences(comparison: &Comparison) -> Vec<String> {
     }
     out.extend(loading::sentences(comparison));
     out.extend(quality::sentences(comparison));
+    out.extend(answers::sentences(comparison));
     out.extend(fits(comparison));
     if comparison.methods.len() > 1 {
         out.extend(pareto::sentence(comparison));

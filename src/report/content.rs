@@ -5,7 +5,7 @@ use super::document::{Element, Table};
 use super::swiglu;
 use super::table::{CellShape, Comparison};
 use super::timelines::{self, Timelines};
-use super::{conclusion, environment, labels, ladder, offload, precision};
+use super::{answers, conclusion, environment, labels, ladder, offload, precision};
 use crate::words::text::sentence;
 
 pub fn elements(comparison: &Comparison, charts: Vec<Chart>, timelines: Timelines) -> Vec<Element> {
@@ -22,6 +22,7 @@ pub fn elements(comparison: &Comparison, charts: Vec<Chart>, timelines: Timeline
     out.extend(ladder::elements(comparison));
     out.extend(section("What loading cost", [comparison.table("loading")]));
     out.extend(section("What was learned", [comparison.table("learned")]));
+    out.extend(answers::elements(comparison));
     out.extend(section("Gradients in few bits", precision::tables(comparison)));
     if !charts.is_empty() {
         out.push(Element::heading("Charts"));

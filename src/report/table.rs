@@ -253,7 +253,9 @@ fn label_sizes(
     distinct: impl Fn(&[String]) -> usize,
 ) -> Vec<String> {
     if sizes.is_empty() {
-        let must = |entry: &&keys::Entry| entry.key.default.is_required() && entry.is_of(first);
+        let must = |entry: &&keys::Entry| {
+            entry.key.default.is_required() && entry.is_of(first) && first.contains_key(&entry.path)
+        };
         let usual = keys::all().iter().filter(|entry| is_size(&entry.path)).filter(must);
         return usual.take(3).map(|entry| entry.path.clone()).collect();
     }

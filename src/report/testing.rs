@@ -123,6 +123,7 @@ pub fn measurement(forward: f64, backward: f64, peak: u64) -> Measurement {
         paths: Default::default(),
         resumed: Vec::new(),
         evaluations: Vec::new(),
+        answers: Vec::new(),
         scaler: None,
         gradient_histogram: None,
         memory: MemoryUse {

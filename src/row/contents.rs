@@ -38,6 +38,8 @@ enum Reads {
     Weights(PathBuf),
     Corpus(PathBuf, Vec<Split>),
     Tokenizer(PathBuf),
+    /// Its folder and files.
+    Task(PathBuf, Vec<PathBuf>),
 }
 
 /// A checksum, and what the file was like when it was made.
@@ -165,13 +167,17 @@ fn reads(cell: &Cell) -> Vec<(&'static str, Reads)> {
             all.push(("data.tokenizer", Reads::Tokenizer(path.clone())));
         }
     }
+    let files = cell.task.as_ref().map_or(Vec::new(), |task| task.kind.files());
+    if let Some(folder) = files.first().and_then(|file| file.parent()) {
+        all.push(("task.path", Reads::Task(folder.to_path_buf(), files.clone())));
+    }
     all
 }
 
 impl Reads {
     fn root(&self) -> &Path {
         match self {
-            Self::Weights(path) | Self::Corpus(path, _) | Self::Tokenizer(path) => path,
+            Self::Weights(path) | Self::Corpus(path, _) | Self::Tokenizer(path) | Self::Task(path, _) => path,
         }
     }
 
@@ -181,6 +187,7 @@ impl Reads {
             Self::Weights(folder) => weights::files(folder).ok(),
             Self::Corpus(root, splits) => Some(Corpus::open(root).ok()?.files(splits)),
             Self::Tokenizer(path) => Some(Tokenizer::files(path)),
+            Self::Task(_, files) => Some(files.clone()),
         }
     }
 }

@@ -69,6 +69,7 @@ pub fn measurement(seconds: f64) -> Measurement {
         run_seconds: None,
         loss: vec![1.0],
         evaluations: Vec::new(),
+        answers: Vec::new(),
         scaler: None,
         gradient_histogram: None,
         memory: MemoryUse::default(),

@@ -1,7 +1,10 @@
 //! [`Build`]: from a cell's sections to its network and what feeds it.
 
+use burn::tensor::Device;
+
 use super::feed::{Feed, Problems, TokenFeed};
 use crate::model::families::Family;
+use crate::model::generate::{Request, generate_until};
 use crate::model::language::{Computation, Decoder};
 use crate::model::swiglu::SwigluStack;
 use crate::model::{Model, Network};
@@ -17,6 +20,17 @@ pub trait Build: Network {
 
     /// What its steps work on, from `cell.seed`. Files that cannot be used end the cell.
     fn feed(cell: &Cell) -> Box<dyn Feed<Self::Batch>>;
+
+    /// Every prompt with its continuation, as [`generate_until`], of a network outside of autodiff.
+    fn generate(
+        &self,
+        _prompts: &[Vec<u32>],
+        _request: &Request,
+        _stops: &dyn Fn(&[u32]) -> bool,
+        _device: &Device,
+    ) -> Vec<Vec<u32>> {
+        unreachable!("checked: a language model answers")
+    }
 }
 
 impl Build for SwigluStack {
@@ -39,11 +53,21 @@ impl<F: Family> Build for Decoder<F> {
         let arithmetic = cell.precision.arithmetic();
         let computation = Computation { arithmetic, ops: cell.ops, checkpoint: cell.checkpoint };
         let source = source.unwrap_or_else(|e| refuse(e));
-        model.network(cell.train.seq_len, &source, computation, Some(placement(cell)))
+        model.network(cell.positions(), &source, computation, Some(placement(cell)))
     }
 
     fn feed(cell: &Cell) -> Box<dyn Feed<Self::Batch>> {
         Box::new(TokenFeed::open(cell).unwrap_or_else(|e| refuse(e)))
+    }
+
+    fn generate(
+        &self,
+        prompts: &[Vec<u32>],
+        request: &Request,
+        stops: &dyn Fn(&[u32]) -> bool,
+        device: &Device,
+    ) -> Vec<Vec<u32>> {
+        generate_until(self, prompts, request, stops, device)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::device::DeviceId;
-use crate::measure::{Evaluation, Loading, Measured, Measurement, Samples};
+use crate::measure::{Answers, Evaluation, Loading, Measured, Measurement, Samples};
 use crate::measure::{GradientHistogram, ScalerRecord};
 use crate::ops::{Operator, attention};
 use crate::optim::OptimizerConfig;
@@ -13,6 +13,7 @@ use crate::recipe::Cell;
 pub struct Outcome {
     pub measured: Measured,
     pub evaluations: Vec<Evaluation>,
+    pub answers: Vec<Answers>,
     /// Seconds of the measured updates on the host.
     pub host_updates: Vec<f64>,
     /// Of all measured steps, by the host's clock.
@@ -25,8 +26,16 @@ pub struct Outcome {
 }
 
 pub fn measurement(cell: &Cell, outcome: Outcome) -> Measurement {
-    let Outcome { measured, evaluations, host_updates, run_seconds, loading, gradient_histogram, resumed } =
-        outcome;
+    let Outcome {
+        measured,
+        evaluations,
+        answers,
+        host_updates,
+        run_seconds,
+        loading,
+        gradient_histogram,
+        resumed,
+    } = outcome;
     let Measured { seconds, losses, memory, crossings, noted, prepare_seconds } = measured;
     let steps = seconds[0].len();
     let step = Samples::new((0..steps).map(|i| seconds.iter().map(|s| s[i]).sum()).collect());
@@ -56,6 +65,7 @@ pub fn measurement(cell: &Cell, outcome: Outcome) -> Measurement {
         step,
         loss: losses,
         evaluations,
+        answers,
         scaler: cell.precision.scaler.map(|config| ScalerRecord::new(config.first_scale(), &noted)),
         gradient_histogram,
         memory,
@@ -121,6 +131,7 @@ mod tests {
         Outcome {
             measured,
             evaluations: Vec::new(),
+            answers: Vec::new(),
             host_updates: Vec::new(),
             run_seconds: 5.0,
             loading: None,

@@ -92,12 +92,21 @@ fn run<K: Kind<Network: Build>>(
     let mut measured = meter.finish(&|| training.loss())?;
     measured.losses.drain(..apart);
     measured.noted.drain(..apart.min(measured.noted.len()));
-    let (evaluations, host_updates) = training.into_results();
+    let (evaluations, answers, host_updates) = training.into_results();
     if let Some(Err(e)) = states.map(|states| states.remove()) {
         eprintln!("the state of a finished cell cannot be removed: {e}");
     }
     let measured = Measured { crossings, ..measured };
-    Ok(Outcome { measured, evaluations, host_updates, run_seconds, loading, gradient_histogram, resumed })
+    Ok(Outcome {
+        measured,
+        evaluations,
+        answers,
+        host_updates,
+        run_seconds,
+        loading,
+        gradient_histogram,
+        resumed,
+    })
 }
 
 /// The steps of a cell that is prepared.
@@ -182,6 +191,9 @@ impl<N: Build> Run<'_, N> {
                 clock.start();
             }
             self.training.load();
+            if step == self.apart {
+                clock.without(|_| self.training.answer());
+            }
             if self.training.evaluation_is_due(step == self.apart) {
                 clock.without(|_| self.training.evaluate())?;
             }
@@ -196,6 +208,7 @@ impl<N: Build> Run<'_, N> {
         if self.training.evaluation_is_due(true) {
             self.training.evaluate()?;
         }
+        self.training.answer();
         Ok(clock.seconds)
     }
 

@@ -1,5 +1,6 @@
 //! [`Training`]: a cell's network and data, step by step.
 
+mod answering;
 mod observing;
 mod saved;
 
@@ -13,7 +14,7 @@ use super::build::Build;
 use super::change::{Damage, RefillsEarly};
 use super::feed::Feed;
 use super::step::{End, Look, Step};
-use crate::measure::{Evaluation, Meter};
+use crate::measure::{Answers, Evaluation, Meter};
 use crate::parallel::schedule;
 use crate::params::named::Named;
 use crate::recipe::Cell;
@@ -28,6 +29,7 @@ pub struct Training<'a, N: Build> {
     /// What evaluation reads.
     held_out: Vec<N::Batch>,
     evaluations: Vec<Evaluation>,
+    answers: Vec<Answers>,
     /// Seconds of the measured updates on the host.
     host_updates: Vec<f64>,
 }
@@ -42,6 +44,7 @@ impl<'a, N: Build> Training<'a, N> {
             batches: Vec::new(),
             held_out: Vec::new(),
             evaluations: Vec::new(),
+            answers: Vec::new(),
             host_updates: Vec::new(),
         };
         training.begin(total_updates);
@@ -128,8 +131,8 @@ impl<'a, N: Build> Training<'a, N> {
         self.host_updates.extend(seconds.filter(|_| measured));
     }
 
-    /// Evaluations, and seconds of the measured updates on the host.
-    pub fn into_results(self) -> (Vec<Evaluation>, Vec<f64>) {
-        (self.evaluations, self.host_updates)
+    /// Evaluations, answers, and seconds of the measured updates on the host.
+    pub fn into_results(self) -> (Vec<Evaluation>, Vec<Answers>, Vec<f64>) {
+        (self.evaluations, self.answers, self.host_updates)
     }
 }

@@ -44,7 +44,8 @@ pub const SECTION: Section = Section::of("model", "kind", Model::LANGUAGE).with(
         Key::method(Values::Path(&["random"]))
             .named(
                 "weights",
-                "Drawn from the seed, or a Hugging Face folder, whose config.json then gives the sizes.",
+                "Drawn from the seed, or a Hugging Face folder, whose config.json then gives the sizes; where it is not \
+                 there, a recipe that also writes them can be planned.",
             )
             .default(DefaultValue::Word("random"))
             .reads(&[("", "{} weights")]),
@@ -97,6 +98,12 @@ impl<F: Family> LanguageModel<F> {
                 let keys = keys.join(", ");
                 format!("model dimensions are missing: {keys}; write them or name a `preset`")
             })?,
+            // A recipe is also checked, and a row read, where its weights are not: the sizes that it writes count.
+            WeightsFrom::Folder(folder)
+                if !folder.exists() && complete::<F>(written.clone(), |_| String::new()).is_ok() =>
+            {
+                complete::<F>(written, |_| String::new())?
+            }
             WeightsFrom::Folder(folder) => {
                 let file = ConfigFile::read(folder)?;
                 let config = file.model::<F>(folder)?;

@@ -120,6 +120,16 @@ fn impossible_sections_say_what_to_change() {
     }
 }
 
+#[test]
+fn sizes_that_are_written_count_where_the_weights_are_not() {
+    let sizes = "vocab_size = 50\nhidden_size = 8\nnum_hidden_layers = 2\nnum_attention_heads = 2\n\
+                 max_position_embeddings = 16";
+    let [planned, drawn] =
+        ["[gpt2]\nweights = \"no/such\"", "[gpt2]"].map(|model| parse(&format!("{model}\n{sizes}")).unwrap());
+    assert_eq!(planned.parameters(), drawn.parameters());
+    assert_eq!(planned.weights_folder(), Some(std::path::Path::new("no/such")));
+}
+
 /// A folder as PEFT saves adapters.
 #[test]
 fn a_folder_of_an_adapter_alone_is_named_as_such() {

@@ -31,13 +31,13 @@ impl<F: Family> Network for Decoder<F> {
     }
 
     /// Mean loss and accuracy over the batch's counted tokens.
-    fn evaluate(&self, batch: &LmBatch) -> Evaluation {
+    fn evaluate(&self, batch: &LmBatch) -> (Evaluation, f64) {
         let (hidden, head) = self.with_head(self.hidden(&batch.tokens, None));
         let arithmetic = self.rest.computation.arithmetic;
         let sums = cross_entropy::evaluate(hidden.inner(), head.stored.inner(), &batch.labels, arithmetic);
         let [loss, right]: [f64; 2] =
             sums.into_data().iter::<f64>().collect::<Vec<_>>().try_into().expect("two sums");
         let total = batch.total.max(1.0);
-        Evaluation { loss: loss / total, accuracy: right / total, ..Evaluation::default() }
+        (Evaluation { loss: loss / total, accuracy: right / total, ..Evaluation::default() }, total)
     }
 }

@@ -8,6 +8,7 @@ pub use prepared::on_device;
 pub use problems::Problems;
 pub use tokens::TokenFeed;
 
+use crate::data::task::Exam;
 use crate::data::{Position, Tokenizer};
 use crate::measure::Load;
 
@@ -47,6 +48,11 @@ pub trait Feed<Batch> {
 
     /// What turned the text into tokens; `None` where there is no text.
     fn tokenizer(&self) -> Option<&Tokenizer> {
+        None
+    }
+
+    /// What the model is asked before training and after it; `None` where it is asked nothing.
+    fn exam(&self) -> Option<&Exam> {
         None
     }
 

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use super::Feed;
 use super::prepared::{Prepared, finish, on_device};
+use crate::data::corpus::Corpus;
+use crate::data::task::Exam;
 use crate::data::{
     Collator, DataError, Dataset, Draws, Loader, Packed, Part, Position, Sampler, SamplerConfig,
     SamplingPlan, Tokenize, Tokenizer,
@@ -26,6 +28,7 @@ pub struct TokenFeed {
     /// Behind the batches that were taken.
     position: Position,
     tokenizer: Option<Tokenizer>,
+    exam: Option<Exam>,
     /// `None` where nothing is evaluated.
     held_out: Option<(Batches, Draws)>,
     accumulation_steps: usize,
@@ -82,13 +85,14 @@ impl TokenFeed {
     pub fn open(cell: &Cell) -> Result<Self, DataError> {
         let (device, config) = (cell.device_id(), cell.data.sampler());
         let vocab = cell.model.vocab_size().expect("a language model");
-        let data = Dataset::open(&cell.data, u64::from(cell.seed), vocab)?;
+        let data = Dataset::open(&cell.data, cell.task.as_ref(), u64::from(cell.seed), vocab)?;
         let train = Batches::open(cell, &data, Part::Train, config)?;
         Ok(Self {
             loader: (!config.sampler.keeps_samples()).then(|| train.loader(Position::default(), device)),
             position: Position::default(),
             train,
             held_out: cell.eval.map(|_| Batches::held_out(cell, &data, config)).transpose()?,
+            exam: exam(cell, &data)?,
             tokenizer: match data {
                 Dataset::Random { .. } => None,
                 Dataset::Text(text) => Some(text.tokenizer),
@@ -99,6 +103,14 @@ impl TokenFeed {
             loads: Vec::new(),
         })
     }
+}
+
+/// What the recipe asks of the task.
+fn exam(cell: &Cell, data: &Dataset) -> Result<Option<Exam>, DataError> {
+    let task = cell.task.as_ref().filter(|task| task.evaluate_generation.is_some());
+    let (Some(task), Dataset::Text(text)) = (task, data) else { return Ok(None) };
+    let Corpus::Task(problems) = &text.corpus else { return Ok(None) };
+    Exam::new(task, problems, &text.tokenizer, u64::from(cell.seed), cell.positions()).map(Some)
 }
 
 /// The step's losses add up to the mean over its real tokens.
@@ -169,6 +181,10 @@ impl Feed<LmBatch> for TokenFeed {
 
     fn tokenizer(&self) -> Option<&Tokenizer> {
         self.tokenizer.as_ref()
+    }
+
+    fn exam(&self) -> Option<&Exam> {
+        self.exam.as_ref()
     }
 
     fn loads(&self) -> &[Load] {

@@ -33,7 +33,8 @@ impl<N: Build> Training<'_, N> {
             self.held_out = (0..eval.batches).map_while(|_| self.feed.held_out()).collect();
         }
         let _region = autocast(self.cell.precision.region());
-        let parts: Vec<Evaluation> = self.held_out.iter().map(|batch| network.evaluate(batch)).collect();
+        let parts: Vec<(Evaluation, f64)> =
+            self.held_out.iter().map(|batch| network.evaluate(batch)).collect();
         let mean = Evaluation::mean(self.current().updates, &parts);
         self.evaluations.push(mean);
         if mean.loss.is_finite() {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Training;
 use crate::data::{Data, Position, Tokenizer, TokenizerSource};
-use crate::measure::{Evaluation, Load};
+use crate::measure::{Answers, Evaluation, Load};
 use crate::optim::{Kept, Visit};
 use crate::params::save::{WEIGHTS, write_weights};
 use crate::train::build::Build;
@@ -20,6 +20,7 @@ pub struct Standing {
     pub position: Position,
     pub loads: Vec<Load>,
     evaluations: Vec<Evaluation>,
+    answers: Vec<Answers>,
     host_updates: Vec<f64>,
 }
 
@@ -30,6 +31,7 @@ impl<N: Build> Training<'_, N> {
             position: self.feed.position(),
             loads: self.feed.loads().to_vec(),
             evaluations: self.evaluations.clone(),
+            answers: self.answers.clone(),
             host_updates: self.host_updates.clone(),
         }
     }
@@ -41,6 +43,7 @@ impl<N: Build> Training<'_, N> {
         step.updates = standing.updates;
         step.visit(restore);
         self.evaluations = standing.evaluations.clone();
+        self.answers = standing.answers.clone();
         self.host_updates = standing.host_updates.clone();
     }
 

@@ -1,0 +1,222 @@
+//! [`Exam`]: the questions that a model answers before and after training: prompts with worked examples, the rule by
+//! which an answer stops, and whether it is right.
+
+use rand::SeedableRng;
+use rand::seq::IndexedRandom;
+use rand_chacha::ChaCha8Rng;
+
+use super::answer::{MARK, Number, answered, final_number};
+use super::{Problems, Task};
+use crate::data::{DataError, Prompted, Split, Tokenizer};
+
+/// Of the random numbers of a seed, those that choose examples.
+const EXAMPLES: u64 = 1 << 32;
+/// Tokens at the end of an answer in which its last word is looked for.
+const TAIL: usize = 32;
+
+/// See the module.
+pub struct Exam {
+    tokenizer: Tokenizer,
+    end: u32,
+    next: &'static str,
+    /// Tokens of an answer, at most.
+    pub max_new_tokens: usize,
+    /// Questions that are answered together.
+    pub batch_size: usize,
+    pub sets: Vec<Questions>,
+}
+
+/// The questions of a test set.
+pub struct Questions {
+    pub name: &'static str,
+    pub questions: Vec<Question>,
+}
+
+pub struct Question {
+    /// The question as the model reads it, without the examples.
+    pub text: String,
+    /// The worked answer.
+    pub answer: String,
+    /// With the examples, in tokens.
+    pub prompt: Vec<u32>,
+    number: Option<Number>,
+}
+
+impl Exam {
+    /// `context`: tokens of a prompt and its answer, at most.
+    ///
+    /// # Errors
+    /// A tokenizer without an end token, fewer problems than examples, and a prompt that with its answer is longer
+    /// than the context.
+    pub fn new(
+        task: &Task,
+        problems: &Problems,
+        tokenizer: &Tokenizer,
+        seed: u64,
+        context: usize,
+    ) -> Result<Self, DataError> {
+        let Task { examples, max_new_tokens, batch_size, .. } = *task;
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        rng.set_stream(EXAMPLES);
+        let chosen: Vec<&Prompted> = problems.train.choose_multiple(&mut rng, examples).collect();
+        if chosen.len() < examples {
+            return Err(DataError::new(format!(
+                "task.examples = {examples} asks for more than the {} problems of the training split; make it smaller",
+                chosen.len()
+            )));
+        }
+        let before: String = chosen
+            .iter()
+            .map(|Prompted { prompt, completion }| format!("{prompt}{completion}\n\n"))
+            .collect();
+        let question = |problem: &Prompted| {
+            let prompt = tokenizer.encode(&format!("{before}{}", problem.prompt))?;
+            if prompt.len() + max_new_tokens > context {
+                return Err(DataError::new(format!(
+                    "the prompt of \"{}\" has {} tokens with its {examples} examples, and the model has {context} \
+                     positions, less than it and task.max_new_tokens = {max_new_tokens}; make task.examples or \
+                     task.max_new_tokens smaller",
+                    beginning(&problem.prompt),
+                    prompt.len()
+                )));
+            }
+            Ok(Question {
+                text: problem.prompt.clone(),
+                answer: problem.completion.clone(),
+                prompt,
+                number: final_number(&problem.completion),
+            })
+        };
+        let asked = task.evaluate_generation.unwrap_or_default();
+        let set = |name, problems: &[Prompted]| {
+            let questions = problems.iter().take(asked).map(question).collect::<Result<_, _>>()?;
+            Ok(Questions { name, questions })
+        };
+        let own = (Split::Test.into_str(), &problems.test);
+        let published = problems.published.as_ref().map(|(name, problems)| (*name, problems));
+        let sets = std::iter::once(own).chain(published).map(|(name, problems)| set(name, problems));
+        Ok(Self {
+            tokenizer: tokenizer.clone(),
+            end: tokenizer.require_eos()?,
+            next: task.kind.next(),
+            max_new_tokens,
+            batch_size,
+            sets: sets.collect::<Result<_, DataError>>()?,
+        })
+    }
+
+    /// The token that ends an answer.
+    pub fn end(&self) -> u32 {
+        self.end
+    }
+
+    /// Whether an answer stops without its end token: a line with its number is whole, or the next prompt begins.
+    pub fn stops(&self, answer: &[u32]) -> bool {
+        let tail = &answer[answer.len().saturating_sub(TAIL)..];
+        self.tokenizer.decode(tail).is_ok_and(|text| self.length(&text) < text.len())
+    }
+
+    /// The text of an answer, up to where it stops.
+    pub fn text(&self, answer: &[u32]) -> String {
+        let answer = answer.strip_suffix(&[self.end]).unwrap_or(answer);
+        let mut text = self.tokenizer.decode(answer).unwrap_or_default();
+        text.truncate(self.length(&text));
+        text
+    }
+
+    /// Bytes up to where an answer stops.
+    fn length(&self, text: &str) -> usize {
+        let line = text.find(MARK).and_then(|mark| {
+            let number = mark + MARK.len();
+            let start = number + text[number..].len() - text[number..].trim_start().len();
+            Some(start + text[start..].find('\n')?)
+        });
+        let next = text.find(self.next);
+        line.into_iter().chain(next).min().unwrap_or(text.len())
+    }
+}
+
+impl Question {
+    /// Whether a text comes to the answer's number.
+    pub fn is_right(&self, text: &str) -> bool {
+        self.number.is_some() && answered(text) == self.number
+    }
+}
+
+/// The first words of a text, for an error.
+pub fn beginning(text: &str) -> String {
+    let short: String = text.chars().take(40).collect();
+    if short.len() < text.len() { format!("{short}…") } else { short }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{LastLine, Sums, TaskKind};
+    use super::*;
+
+    fn task(examples: usize) -> Task {
+        let kind = TaskKind::Sums(Sums { digits: 2, last_line: LastLine::Sum });
+        Task { kind, evaluate_generation: Some(5), examples, max_new_tokens: 30, batch_size: 4 }
+    }
+
+    fn exam(examples: usize, context: usize) -> Result<Exam, DataError> {
+        let task = task(examples);
+        let tokenizer = Tokenizer::train(&[], 257).unwrap();
+        Exam::new(&task, &task.kind.problems(7).unwrap(), &tokenizer, 7, context)
+    }
+
+    #[test]
+    fn prompts_have_examples_of_the_training_split() {
+        let exam = exam(3, 256).unwrap();
+        let [set] = exam.sets.as_slice() else { panic!("one set") };
+        assert_eq!((set.name, set.questions.len()), ("test", 5));
+        let train = task(3).kind.problems(7).unwrap().train;
+        let mut examples = Vec::new();
+        for question in &set.questions {
+            let text = exam.tokenizer.decode(&question.prompt).unwrap();
+            let parts: Vec<&str> = text.split("\n\n").collect();
+            assert_eq!((parts.len(), parts[3]), (4, question.text.as_str()));
+            for part in &parts[..3] {
+                assert!(
+                    train
+                        .iter()
+                        .any(|Prompted { prompt, completion }| format!("{prompt}{completion}") == *part)
+                );
+            }
+            examples.push(parts[..3].join("\n\n"));
+        }
+        assert!(examples.windows(2).all(|pair| pair[0] == pair[1]), "the same for every question");
+        assert_eq!(self::exam(0, 64).unwrap().sets[0].questions[0].prompt.len(), "27+58=".len());
+    }
+
+    #[test]
+    fn an_answer_stops_at_its_number_or_at_the_next_prompt() {
+        let exam = exam(0, 64).unwrap();
+        let ids = |text: &str| exam.tokenizer.encode(text).unwrap();
+        for (text, cut) in
+            [("7+8+0=15\n#### 85\n9+9=", "7+8+0=15\n#### 85"), ("####\n 85\n", "####\n 85"), ("1\n\n2", "1")]
+        {
+            assert!(exam.stops(&ids(text)), "{text}");
+            assert_eq!(exam.text(&ids(text)), cut);
+        }
+        for text in ["7+8+0=15\n#### 85", "####\n", "1\n2", ""] {
+            assert!(!exam.stops(&ids(text)), "{text}");
+            assert_eq!(exam.text(&[ids(text), vec![exam.end()]].concat()), text);
+        }
+        let question = &exam.sets[0].questions[0];
+        assert!(
+            question.is_right(&question.answer) && !question.is_right("#### 5") && !question.is_right("")
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_asked_is_said_before_training() {
+        let message = |examples, context| exam(examples, context).err().expect("refused").to_string();
+        let long = message(3, 100);
+        assert!(
+            long.contains("the model has 100 positions") && long.contains("make task.examples or"),
+            "{long}"
+        );
+        assert!(message(100_000, 1 << 30).contains("asks for more than the"));
+    }
+}

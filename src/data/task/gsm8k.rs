@@ -1,0 +1,141 @@
+//! [`Gsm8k`]: word problems of grade-school arithmetic in JSON lines (Cobbe et al. 2021, "Training Verifiers to Solve
+//! Math Word Problems").
+
+use std::path::{Path, PathBuf};
+
+use rand::SeedableRng;
+use rand::seq::SliceRandom;
+use rand_chacha::ChaCha8Rng;
+use serde::Deserialize;
+
+use super::answer::final_number;
+use super::{Method, Problems};
+use crate::data::{DataError, Prompted};
+use crate::words::section::section;
+use crate::words::values::Values;
+use crate::words::{Key, Section};
+
+/// The files of the data set.
+const TRAIN: &str = "train.jsonl";
+const TEST: &str = "test.jsonl";
+/// One in so many problems of the training file is for validation, and one for testing: 90/5/5.
+const PARTS: usize = 20;
+
+section! {
+    /// Word problems of grade-school arithmetic; the seed splits train.jsonl 90/5/5, and test.jsonl is a test set of
+    /// its own.
+    #[derive(Eq)]
+    pub struct Gsm8k: Section::of("task", "kind", &["gsm8k"]) => {
+        /// Folder with train.jsonl and test.jsonl.
+        pub path: PathBuf = Key::size(Values::Text).called("problems").since(4),
+    }
+}
+
+/// A line of a file.
+#[derive(Deserialize)]
+struct Line {
+    question: String,
+    answer: String,
+}
+
+impl Method for Gsm8k {
+    fn problems(&self, seed: u64) -> Result<Problems, DataError> {
+        let [file, published] = [TRAIN, TEST].map(|name| self.path.join(name));
+        let mut train = read(&file)?;
+        let part = train.len() / PARTS;
+        if part == 0 {
+            return Err(DataError::new(format!(
+                "{} has {} problems; a split in 90/5/5 needs {PARTS}",
+                file.display(),
+                train.len()
+            )));
+        }
+        train.shuffle(&mut ChaCha8Rng::seed_from_u64(seed));
+        let test = train.split_off(train.len() - part);
+        let valid = train.split_off(train.len() - part);
+        Ok(Problems { train, valid, test, published: Some((TEST, read(&published)?)) })
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        [TRAIN, TEST].map(|name| self.path.join(name)).to_vec()
+    }
+
+    fn next(&self) -> &'static str {
+        "\nQuestion:"
+    }
+}
+
+/// The problems of a file, one a line.
+fn read(path: &Path) -> Result<Vec<Prompted>, DataError> {
+    let text = std::fs::read_to_string(path).map_err(|e| {
+        DataError::new(format!(
+            "cannot read {}: {e}; task.path names a folder with {TRAIN} and {TEST}",
+            path.display()
+        ))
+    })?;
+    let problem = |(number, line): (usize, &str)| {
+        let wrong = |what: &str| DataError::new(format!("{}, line {}: {what}", path.display(), number + 1));
+        let Line { question, answer } = serde_json::from_str(line)
+            .map_err(|e| wrong(&format!("a problem is {{ \"question\": …, \"answer\": … }}: {e}")))?;
+        if final_number(&answer).is_none() {
+            return Err(wrong("the answer does not end with a line \"#### number\""));
+        }
+        Ok(Prompted {
+            prompt: format!("Question: {}\nAnswer:", question.trim()),
+            completion: format!(" {}", answer.trim()),
+        })
+    };
+    text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()).map(problem).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fixture() -> Gsm8k {
+        Gsm8k { path: Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/gsm8k") }
+    }
+
+    #[test]
+    fn a_seed_splits_the_training_file_and_leaves_the_test_file_alone() {
+        let problems = fixture().problems(1).unwrap();
+        assert_eq!((problems.train.len(), problems.valid.len(), problems.test.len()), (38, 2, 2));
+        let (name, published) = problems.published.clone().unwrap();
+        assert_eq!((name, published.len()), ("test.jsonl", 6));
+        let mut all = [&problems.train[..], &problems.valid, &problems.test].concat();
+        let mut other = fixture().problems(2).unwrap();
+        assert_ne!(other.train, problems.train);
+        assert_eq!(fixture().problems(1).unwrap(), problems);
+        other.train.extend(other.valid.into_iter().chain(other.test));
+        for problems in [&mut all, &mut other.train] {
+            problems.sort_by(|a, b| a.prompt.cmp(&b.prompt));
+        }
+        assert_eq!(all, other.train, "every problem is in one part");
+        let problem = &published[0];
+        assert!(problem.prompt.starts_with("Question: ") && problem.prompt.ends_with("?\nAnswer:"));
+        assert!(problem.completion.starts_with(' ') && final_number(&problem.completion).is_some());
+    }
+
+    #[test]
+    fn a_line_without_an_answer_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let gsm8k = Gsm8k { path: folder.path().into() };
+        let good = "{\"question\": \"1 + 1?\", \"answer\": \"2\\n#### 2\"}\n".repeat(20);
+        let message = |text: &str| {
+            std::fs::write(folder.path().join(TRAIN), text).unwrap();
+            gsm8k.problems(1).unwrap_err().to_string()
+        };
+        let line = |text: &str| message(&format!("{good}{text}\n"));
+        let at = |message: String, part: &str| {
+            assert!(message.contains("train.jsonl, line 21: ") && message.contains(part), "{message}");
+        };
+        at(line("{\"question\": \"2 + 2?\"}"), "missing field `answer`");
+        at(
+            line("{\"question\": \"2 + 2?\", \"answer\": \"It is 4.\"}"),
+            "does not end with a line \"#### number\"",
+        );
+        at(line("2 + 2?"), "a problem is { \"question\"");
+        assert!(message("").contains("has 0 problems; a split in 90/5/5 needs 20"));
+        assert!(message(&good).contains("cannot read") && message(&good).contains("test.jsonl"));
+    }
+}

@@ -1,0 +1,102 @@
+//! [`Task`]: the recipe's `[task]` section: questions that a language model is trained to answer, and how its answers
+//! are measured. A kind of task makes the problems; what follows from them is the same for all.
+
+mod answer;
+mod exam;
+mod gsm8k;
+mod sums;
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+pub use answer::Number;
+pub use exam::{Exam, Question, Questions, beginning};
+pub use gsm8k::Gsm8k;
+pub use sums::{LastLine, Sums};
+
+use super::{DataError, Prompted, Split};
+use crate::words::key::DefaultValue::{Nothing, Whole};
+use crate::words::section::{kinds, section};
+use crate::words::values::{COUNT, COUNT_OR_ZERO, Values};
+use crate::words::{Key, Rule, Section};
+
+section! {
+    /// Questions with answers, on which `data.corpus = "task"` trains: a question is given, its answer learned.
+    pub struct Task: Section::new("task") => {
+        /// Which problems.
+        pub kind: TaskKind = Key::size(Values::Kinds).called("task").since(4),
+        /// Questions of each test set that are answered before training and after it; without it none.
+        pub evaluate_generation: Option<usize> =
+            Key::method(COUNT).default(Nothing).called("questions").since(4),
+        /// Worked examples before each of these questions, from the training split.
+        pub examples: usize = Key::size(COUNT_OR_ZERO).default(Whole(3)).since(4),
+        /// Tokens of an answer, at most.
+        pub max_new_tokens: usize = Key::size(COUNT).default(Whole(256)).called("answer tokens").since(4),
+        /// Questions that are answered together.
+        pub batch_size: usize =
+            Key::method(COUNT).default(Whole(16)).called("questions at once").since(4),
+    }
+}
+
+kinds! {
+    /// What the problems are.
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum TaskKind: Method {
+        Gsm8k(Gsm8k),
+        Sums(Sums),
+    }
+}
+
+/// What sets one kind of task apart from the others.
+pub trait Method {
+    /// All problems. The seed decides their order, and their parts where the problems do not.
+    ///
+    /// # Errors
+    /// Files that cannot be read, or have something else in them.
+    fn problems(&self, seed: u64) -> Result<Problems, DataError>;
+
+    /// The files that [`problems`](Self::problems) reads, in its order.
+    fn files(&self) -> Vec<PathBuf> {
+        Vec::new()
+    }
+
+    /// What a model that goes on behind its answer begins the next prompt with.
+    fn next(&self) -> &'static str;
+}
+
+/// The problems of a task in their parts. An answer ends with a line `#### n`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Problems {
+    pub train: Vec<Prompted>,
+    pub valid: Vec<Prompted>,
+    pub test: Vec<Prompted>,
+    /// Of a test set that comes with the task, with its name.
+    pub published: Option<(&'static str, Vec<Prompted>)>,
+}
+
+impl Problems {
+    pub fn of(&self, split: Split) -> &[Prompted] {
+        match split {
+            Split::Train => &self.train,
+            Split::Valid => &self.valid,
+            Split::Test => &self.test,
+        }
+    }
+}
+
+impl Task {
+    /// What the files that are here cannot give. They need not be here: a recipe is also checked where it does not
+    /// run.
+    pub(crate) fn check_files(&self, seed: u64) -> Result<(), Rule> {
+        if self.kind.files().iter().any(|file| !file.exists()) {
+            return Ok(());
+        }
+        let help = "correct the line, or name another folder in task.path";
+        self.kind
+            .problems(seed)
+            .map(|_| ())
+            .map_err(|e| Rule::new(&["task.path", "task"], e.to_string(), help))
+    }
+}

@@ -1,0 +1,81 @@
+//! [`Answers`]: what a model answered to the questions of a test set, at one moment of training.
+
+use serde::{Deserialize, Serialize};
+
+/// The normal distribution has 95 % within so many standard deviations of its mean.
+const DEVIATIONS: f64 = 1.959_963_984_540_054;
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Answers {
+    /// Steps taken so far.
+    pub step: usize,
+    /// The name of the test set.
+    pub set: String,
+    pub questions: usize,
+    pub right: usize,
+    /// Generated tokens, and the seconds that generation took, prompts included.
+    pub tokens: u64,
+    pub seconds: f64,
+    /// The first right ones and the first wrong ones.
+    pub samples: Vec<Answer>,
+}
+
+/// One answer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Answer {
+    pub question: String,
+    /// The worked answer that comes with the question.
+    pub expected: String,
+    pub given: String,
+    pub right: bool,
+}
+
+impl Answers {
+    /// The share of right answers.
+    pub fn accuracy(&self) -> f64 {
+        self.right as f64 / self.questions.max(1) as f64
+    }
+
+    /// Its 95 % interval (Wilson 1927, "Probable Inference, the Law of Succession, and Statistical Inference"):
+    /// (p + z²/2n ± z √(p(1 − p)/n + z²/4n²)) / (1 + z²/n).
+    pub fn interval(&self) -> [f64; 2] {
+        let (n, p) = (self.questions.max(1) as f64, self.accuracy());
+        let square = DEVIATIONS * DEVIATIONS / n;
+        let half = DEVIATIONS * (p * (1.0 - p) / n + square / (4.0 * n)).sqrt();
+        let [low, high] = [-half, half].map(|half| (p + square / 2.0 + half) / (1.0 + square));
+        // Rounding leaves something below 0 and 1.
+        [if self.right == 0 { 0.0 } else { low }, if self.right == self.questions { 1.0 } else { high }]
+    }
+
+    pub fn tokens_per_second(&self) -> f64 {
+        self.tokens as f64 / self.seconds
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// By the formula, in Python.
+    #[test]
+    fn the_interval_is_wilsons() {
+        for (right, questions, [low, high]) in [
+            (0, 10, [0.0, 0.277_532_799_863]),
+            (81, 263, [0.255_288_519_878, 0.366_209_576_976]),
+            (10, 10, [0.722_467_200_137, 1.0]),
+        ] {
+            let answers = Answers {
+                step: 0,
+                set: "test".into(),
+                questions,
+                right,
+                tokens: 0,
+                seconds: 1.0,
+                samples: Vec::new(),
+            };
+            let found = answers.interval();
+            assert!((found[0] - low).abs() < 1e-9 && (found[1] - high).abs() < 1e-9, "{right}: {found:?}");
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Generation, against the network read anew for each token, for every family.
+
+use burn::tensor::DType;
+
+use super::*;
+use crate::device::DeviceId;
+use crate::model::Model;
+use crate::model::families::{Gpt2, Llama, Qwen2};
+use crate::model::language::Computation;
+use crate::ops::dense::Arithmetic;
+use crate::ops::{Checkpoint, Ops};
+use crate::params::table::Tuning;
+use crate::recipe::{Recipe, Source};
+use crate::words::Compute;
+
+/// Learned positions; rotary ones with a key head for each query head; and grouped queries with biases. Nothing is a
+/// power of two.
+const GPT2: &str = "kind = \"gpt2\"\nhidden_size = 30\nnum_attention_heads = 5\n";
+const LLAMA: &str = "kind = \"llama\"\nhidden_size = 18\nintermediate_size = 26\nnum_attention_heads = 3\n\
+                     num_key_value_heads = 3\n";
+const QWEN2: &str = "kind = \"qwen2\"\nhidden_size = 36\nintermediate_size = 50\nnum_attention_heads = 6\n\
+                     num_key_value_heads = 2\n";
+
+/// Of 3 layers and a vocabulary of 101, with weights drawn at random.
+fn network<F: Family>(model: &str) -> Decoder<F> {
+    let text = format!(
+        "title = \"t\"\ndevice = \"cpu\"\n[model]\n{model}vocab_size = 101\nnum_hidden_layers = 3\n\
+         max_position_embeddings = 40\n[train]\nbatch_size = 1\nseq_len = 8\n"
+    );
+    let model: Model =
+        Recipe::parse(&Source { path: "r.toml".into(), text }).expect("a recipe").cells.remove(0).model;
+    let model = model.language::<F>().expect("of its kind");
+    let source = model.source(DeviceId::Cpu, DType::F32, &Tuning::default()).unwrap();
+    let computation = Computation {
+        arithmetic: Arithmetic::of(Compute::Fp32),
+        ops: Ops::default(),
+        checkpoint: Checkpoint::default(),
+    };
+    model.network(40, &source, computation, None)
+}
+
+fn prompts() -> Vec<Vec<u32>> {
+    vec![vec![5, 17, 100], vec![9], vec![4, 8, 15, 16, 23, 42, 0], vec![77, 1]]
+}
+
+/// The logits of each prompt's last token.
+fn last_logits<F: Family>(network: &Decoder<F>, tokens: &Tokens, cache: Option<&mut Cache>) -> Vec<f32> {
+    let last: Vec<i32> = (1..=tokens.batch).map(|b| (b * tokens.sequence - 1) as i32).collect();
+    let hidden = network.hidden(tokens, cache).inner();
+    let logits = network.logits(hidden.select(0, integers(last, &Device::flex())));
+    logits.into_data().try_to_vec().unwrap()
+}
+
+/// Logits of a padded batch with a cache are those of each sequence alone without one, token after token.
+fn cached_logits_are_those_of_whole_sequences<F: Family>(model: &str) {
+    let (network, device) = (network::<F>(model), Device::flex());
+    let mut sequences = prompts();
+    let longest = sequences.iter().map(Vec::len).max().unwrap();
+    let padding: Vec<usize> = sequences.iter().map(|sequence| longest - sequence.len()).collect();
+    let mut cache = Cache::new(network.layers(), sequences.len());
+    let mut columns = 0..longest;
+    for step in 0..6 {
+        let together = tokens(&sequences, &padding, columns.clone(), &device);
+        let together = last_logits(&network, &together, Some(&mut cache));
+        for (b, sequence) in sequences.iter_mut().enumerate() {
+            let alone = last_logits(&network, &Tokens::new(sequence, 1, &device), None);
+            for (a, t) in alone.iter().zip(&together[b * 101..][..101]) {
+                assert!((a - t).abs() < 1e-5, "{model}: sequence {b}, token {step}: {a} {t}");
+            }
+            sequence.push((7 * step + 31 * b as u32) % 101);
+        }
+        columns = columns.end..columns.end + 1;
+    }
+}
+
+#[test]
+fn a_cache_and_padding_change_no_logit() {
+    cached_logits_are_those_of_whole_sequences::<Gpt2>(GPT2);
+    cached_logits_are_those_of_whole_sequences::<Llama>(LLAMA);
+    cached_logits_are_those_of_whole_sequences::<Qwen2>(QWEN2);
+}
+
+fn prompts_continue_as_each_alone<F: Family>(model: &str) {
+    let (network, device) = (network::<F>(model), Device::flex());
+    for choice in [Choice::Greedy, Choice::Sample { temperature: 1e-7, top_k: 3, seed: 1 }] {
+        let request = Request { tokens: 12, choice, end: None };
+        let together = generate(&network, &prompts(), &request, &device);
+        for (prompt, together) in prompts().iter().zip(together) {
+            let alone = generate(&network, std::slice::from_ref(prompt), &request, &device).remove(0);
+            assert_eq!(together, alone);
+            assert_eq!(alone.len(), prompt.len() + 12);
+        }
+    }
+}
+
+#[test]
+fn prompts_of_different_lengths_continue_as_each_alone() {
+    prompts_continue_as_each_alone::<Gpt2>(GPT2);
+    prompts_continue_as_each_alone::<Llama>(LLAMA);
+    prompts_continue_as_each_alone::<Qwen2>(QWEN2);
+}
+
+#[test]
+fn each_token_is_the_most_probable_after_all_before_it() {
+    let (network, device) = (network::<Qwen2>(QWEN2), Device::flex());
+    let request = Request { tokens: 6, choice: Choice::Greedy, end: None };
+    let sequence = generate(&network, &[vec![7, 70, 17]], &request, &device).remove(0);
+    for known in 3..sequence.len() {
+        let logits = last_logits(&network, &Tokens::new(&sequence[..known], 1, &device), None);
+        assert_eq!(argmax(&logits), sequence[known]);
+    }
+}
+
+#[test]
+fn a_seed_repeats_a_sample_and_an_end_cuts_it() {
+    let (network, device) = (network::<Qwen2>(QWEN2), Device::flex());
+    let sample = |seed, end| {
+        let choice = Choice::Sample { temperature: 1.0, top_k: 0, seed };
+        generate(&network, &[vec![7, 70]], &Request { tokens: 10, choice, end }, &device).remove(0)
+    };
+    assert_eq!(sample(3, None), sample(3, None));
+    assert_ne!(sample(3, None), sample(4, None));
+    let end = sample(3, None)[5];
+    let first = sample(3, None)[2..].iter().position(|token| *token == end).unwrap();
+    assert_eq!(sample(3, Some(end)), sample(3, None)[..2 + first + 1]);
+}
+
+/// Each sequence ends by its own rule, and the others go on as before.
+#[test]
+fn a_rule_stops_a_sequence_and_leaves_the_others_alone() {
+    let (network, device) = (network::<Llama>(LLAMA), Device::flex());
+    let request = Request { tokens: 9, choice: Choice::Greedy, end: None };
+    let whole = generate(&network, &prompts(), &request, &device);
+    // A sum of new tokens that one sequence reaches before another.
+    let stops = |new: &[u32]| new.iter().sum::<u32>() >= 200;
+    let stopped = generate_until(&network, &prompts(), &request, &stops, &device);
+    let mut lengths = Vec::new();
+    for ((stopped, whole), prompt) in stopped.iter().zip(&whole).zip(prompts()) {
+        let new = &whole[prompt.len()..];
+        let length = (1..=new.len()).find(|n| stops(&new[..*n])).unwrap_or(new.len());
+        assert_eq!(stopped, &whole[..prompt.len() + length]);
+        lengths.push(length);
+    }
+    assert!(
+        lengths.iter().any(|length| *length < 9) && lengths.iter().any(|length| *length != lengths[0]),
+        "{lengths:?}"
+    );
+}

@@ -1,0 +1,60 @@
+//! Questions that the model answers before the first step and after the last.
+
+use std::time::Instant;
+
+use super::Training;
+use crate::data::task::{Exam, Questions};
+use crate::measure::{Answer, Answers};
+use crate::model::generate::{Choice, Request};
+use crate::ops::autocast::autocast;
+use crate::train::build::Build;
+
+/// Right answers and wrong ones that are kept to be read, of each test set.
+const KEPT: usize = 3;
+
+impl<N: Build> Training<'_, N> {
+    /// Answers the questions of every test set; none where the recipe asks none.
+    pub fn answer(&mut self) {
+        let Some(exam) = self.feed.exam() else { return };
+        let answers: Vec<Answers> = exam.sets.iter().map(|set| self.answers(exam, set)).collect();
+        self.answers.extend(answers);
+    }
+
+    fn answers(&self, exam: &Exam, set: &Questions) -> Answers {
+        let network = self.network().valid();
+        let _region = autocast(self.cell.precision.region());
+        let request = Request { tokens: exam.max_new_tokens, choice: Choice::Greedy, end: Some(exam.end()) };
+        let mut all = Answers {
+            step: self.current().updates,
+            set: set.name.into(),
+            questions: set.questions.len(),
+            right: 0,
+            tokens: 0,
+            seconds: 0.0,
+            samples: Vec::new(),
+        };
+        let mut kept = [0; 2];
+        for questions in set.questions.chunks(exam.batch_size) {
+            let prompts: Vec<Vec<u32>> = questions.iter().map(|question| question.prompt.clone()).collect();
+            let start = Instant::now();
+            let results =
+                network.generate(&prompts, &request, &|new| exam.stops(new), &self.cell.device_id().burn());
+            // Each token is on the host before the next is computed.
+            all.seconds += start.elapsed().as_secs_f64();
+            for (question, result) in questions.iter().zip(results) {
+                let new = &result[question.prompt.len()..];
+                let given = exam.text(new);
+                let right = question.is_right(&given);
+                all.tokens += new.len() as u64;
+                all.right += usize::from(right);
+                let kept = &mut kept[usize::from(right)];
+                if *kept < KEPT {
+                    *kept += 1;
+                    let (question, expected) = (question.text.clone(), question.answer.clone());
+                    all.samples.push(Answer { question, expected, given, right });
+                }
+            }
+        }
+        all
+    }
+}
