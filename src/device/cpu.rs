@@ -6,7 +6,7 @@ use burn::tensor::{Device, Distribution, Tensor};
 use cpu_kernels::{Matrix, Target};
 use sysinfo::System;
 
-use super::{Ceilings, DeviceInfo, dtype};
+use super::{Ceilings, DeviceInfo, drawing, dtype};
 use crate::words::Compute;
 
 pub fn info() -> DeviceInfo {
@@ -66,6 +66,7 @@ fn multiply_fp32() -> impl FnMut() {
 /// Two random square matrices of [`MATMUL_SIZE`].
 fn matrices(compute: Compute) -> [Tensor<2>; 2] {
     let shape = [MATMUL_SIZE, MATMUL_SIZE];
+    let _drawing = drawing();
     [(); 2].map(|()| Tensor::random(shape, Distribution::Normal(0.0, 1.0), (&Device::flex(), dtype(compute))))
 }
 

@@ -15,6 +15,7 @@ pub mod trace;
 
 use std::collections::BTreeMap;
 use std::ffi::CStr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use burn::tensor::{DType, Device};
 use serde::{Deserialize, Serialize};
@@ -29,6 +30,13 @@ pub use target::Target;
 use crate::measure::{CpuMeter, Meter, alloc};
 pub use crate::words::DeviceId;
 use crate::words::{Compute, Rule};
+
+/// Burn has one generator of random numbers a process. While this is held nobody else seeds it or draws from it, so what
+/// is drawn follows from the seed, also where tests run side by side.
+pub fn drawing() -> MutexGuard<'static, ()> {
+    static DRAWING: Mutex<()> = Mutex::new(());
+    DRAWING.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// What a device is, as rows and `runner devices` show it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

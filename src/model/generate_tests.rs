@@ -3,7 +3,7 @@
 use burn::tensor::DType;
 
 use super::*;
-use crate::device::DeviceId;
+use crate::device::{DeviceId, drawing};
 use crate::model::Model;
 use crate::model::families::{Gpt2, Llama, Qwen2};
 use crate::model::language::Computation;
@@ -30,6 +30,7 @@ fn network<F: Family>(model: &str) -> Decoder<F> {
     let model: Model =
         Recipe::parse(&Source { path: "r.toml".into(), text }).expect("a recipe").cells.remove(0).model;
     let model = model.language::<F>().expect("of its kind");
+    let _drawing = drawing();
     let source = model.source(DeviceId::Cpu, DType::F32, &Tuning::default()).unwrap();
     let computation = Computation {
         arithmetic: Arithmetic::of(Compute::Fp32),

@@ -3,7 +3,7 @@
 use burn::tensor::{Gradients, Tensor};
 
 use super::build::{Build, placement};
-use crate::device::DeviceId;
+use crate::device::{DeviceId, drawing};
 use crate::measure::Phase;
 use crate::ops::name::OperatorName;
 use crate::optim::{StepSize, Visit, clip_factor};
@@ -47,8 +47,10 @@ impl<'a, N: Build> Step<'a, N> {
         let device = cell.device_id();
         let plain = device.burn();
         let scaler = cell.precision.scaler.map(|config| GradScaler::new(config, &plain));
+        let drawing = drawing();
         plain.seed(u64::from(cell.seed));
         let network = N::build(cell);
+        drop(drawing);
         let parts = (network.parameters().clone(), network.offloaded().cloned());
         let (optimizer, clips) = (&cell.train.optimizer, cell.train.clip_norm.is_some());
         let residence = Residence::new(network, parts, optimizer, placement(cell), clips);

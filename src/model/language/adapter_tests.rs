@@ -7,7 +7,7 @@ use burn::tensor::{DType, Tensor};
 
 use super::Computation;
 use crate::data::Collated;
-use crate::device::DeviceId;
+use crate::device::{DeviceId, drawing};
 use crate::model::Network;
 use crate::model::config::from_hugging_face;
 use crate::model::families::{Family, Gpt2, Qwen2};
@@ -64,6 +64,7 @@ fn trained<F: Family>(
     let is_trained = if adapter.is_some() { |group| group == Group::Adapter } else { |_| true };
     let tuning = Tuning { trainable: Arc::new(move |_, group| is_trained(group)), adapter };
     let device = DeviceId::Cpu;
+    let _drawing = drawing();
     let source = model.source(device, DType::F32, &tuning).unwrap();
     let checkpoint = Checkpoint { blocks, ..Checkpoint::default() };
     let computation =

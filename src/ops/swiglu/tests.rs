@@ -3,6 +3,7 @@
 use burn::tensor::{DType, Device, Distribution, Tensor};
 
 use super::*;
+use crate::device::drawing;
 use crate::ops::product::Fp32Math;
 use crate::verify::Kind;
 use crate::verify::{Check, Tolerance, tolerance};
@@ -31,6 +32,7 @@ impl Case {
     /// Tokens, hidden and intermediate size; values drawn in `dtype`.
     fn random([n, h, i]: [usize; 3], dtype: DType) -> Self {
         let device = Device::flex();
+        let _drawing = drawing();
         let draw = |rows: usize, columns: usize, deviation: f64| {
             Tensor::<2>::random([rows, columns], Distribution::Normal(0.0, deviation), (&device, dtype))
         };

@@ -1,6 +1,7 @@
 //! The arithmetic against the device's optimizer, and its own speed.
 
 use super::*;
+use crate::device::drawing;
 use crate::optim::host::state::{HostParameters, Work};
 use crate::optim::{Pending, Rule, StepSize};
 use burn::tensor::{Device, Distribution, Tensor};
@@ -22,6 +23,7 @@ const ELEMENTS: usize = CHUNK + 1500;
 #[test]
 fn fifty_steps_equal_the_device_optimizer() {
     let device = Device::flex();
+    let _drawing = drawing();
     device.seed(7);
     let random = |deviation| Tensor::<1>::random([ELEMENTS], Distribution::Normal(0.0, deviation), &device);
     let rule = AdamW { lr: 1e-2, weight_decay: 0.1, ..AdamW::default() };

@@ -8,7 +8,7 @@ use super::on_device;
 use crate::data::{
     Collated, Collator, Packed, Sampler, SamplerConfig, Samples, Standard, Tokenize, Tokenizer,
 };
-use crate::device::DeviceId;
+use crate::device::{DeviceId, drawing};
 use crate::model::Network;
 use crate::model::config::{LanguageModel, from_hugging_face};
 use crate::model::families::{Family, Gpt2, Qwen2};
@@ -117,6 +117,7 @@ fn computation(attention: Operator) -> Computation {
 }
 
 fn network<F: Family>(model: &LanguageModel<F>, attention: Operator) -> Decoder<F> {
+    let _drawing = drawing();
     let source = model.source(DeviceId::Cpu, DType::F32, &Tuning::default()).unwrap();
     model.network(MAX_LENGTH, &source, computation(attention), None)
 }

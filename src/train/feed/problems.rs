@@ -3,7 +3,7 @@
 use burn::tensor::{DType, Device, Distribution, Tensor};
 
 use super::Feed;
-use crate::device::dtype;
+use crate::device::{drawing, dtype};
 use crate::model::swiglu::{Regression, SwigluConfig};
 use crate::recipe::Cell;
 
@@ -33,6 +33,7 @@ impl Problems {
 impl Feed<Regression> for Problems {
     fn next(&mut self) -> Vec<Regression> {
         let Self { shape, count, dtype, device, drawn } = self;
+        let _drawing = drawing();
         let random = || Tensor::random(*shape, Distribution::Normal(0.0, 1.0), (&*device, *dtype));
         let part = 1.0 / *count as f64;
         drawn.resize_with(*count, || Regression { x: random(), target: random(), part });

@@ -31,7 +31,9 @@ fn cell() -> Cell {
 #[test]
 fn micro_batches_equal_one_batch() {
     let cell = cell();
+    let drawing = drawing();
     let network = SwigluStack::build(&cell);
+    drop(drawing);
     let parts = SwigluStack::feed(&cell).next();
     assert_eq!(parts.len(), 4);
     let join = |of: fn(&Regression) -> &Tensor<2>| Tensor::cat(parts.iter().map(of).cloned().collect(), 0);
