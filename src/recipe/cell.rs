@@ -123,9 +123,9 @@ impl Cell {
         match self.offload.resident_blocks {
             ResidentBlocks::Count(_) => self.clone(),
             ResidentBlocks::Auto => {
-                let cells = (1..=self.operators().blocks).rev().map(with);
+                let mut cells = (1..=self.operators().blocks).rev().map(with);
                 let fits = |cell: &Self| cell.estimate().total() <= limit - limit / ROOM;
-                cells.filter(fits).next().unwrap_or_else(|| with(0))
+                cells.find(fits).unwrap_or_else(|| with(0))
             }
         }
     }

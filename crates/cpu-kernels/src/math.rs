@@ -20,7 +20,7 @@ pub fn exp<const FMA: bool>(x: f32) -> f32 {
     let r = multiply_add::<FMA>(n, -0.693_359_4, bounded);
     let r = multiply_add::<FMA>(n, 2.121_944_4e-4, r);
     let mut y = 1.987_569_1e-4;
-    for coefficient in [1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 5.000_000_1e-1] {
+    for coefficient in [1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5] {
         y = multiply_add::<FMA>(y, r, coefficient);
     }
     let y = multiply_add::<FMA>(y, r * r, r) + 1.0;

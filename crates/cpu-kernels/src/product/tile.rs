@@ -106,6 +106,7 @@ pub struct Left {
 /// The processor must have the vector's instructions; `left` must be readable for `inner` columns, `packed` for
 /// `inner · WIDTH` vectors, and `out` writable for `left.rows` rows of `WIDTH` vectors, `out_row` numbers apart.
 #[inline(always)]
+#[expect(clippy::needless_range_loop, reason = "arrays at constant places become registers")]
 pub unsafe fn tile<V: Vector, const WIDTH: usize>(
     left: Left,
     packed: *const f32,
