@@ -1,14 +1,14 @@
 """The runner and the strongest PyTorch by turns on one GPU.
 
-    python3 tests/peers/strong.py OUT --only qwen05,gpt2_small [--rounds 2] [--seconds 480] [--runner target/release/runner]
+    python3 tests/peers/strong.py OUT --only qwen05,gpt2_small [--rounds 2] [--seconds 480] [--runner RUNNER]
     python3 tests/peers/strong.py OUT --recipe recipes/gpt2_large.toml --setups eager "compile compile+graph"
     python3 tests/peers/strong.py OUT --table RAW.jsonl...
 
 For each group of cells, and in each round: the runner measures the cells, each in a process, and then PyTorch its
 set-ups (torch_strong.py), a process for each line of SETUPS. Later rounds repeat of PyTorch what came within 15 % of its
 fastest, or of the fastest that holds no more memory than a cell of the runner's. OUT/raw.jsonl has a line for each
-measurement with every step; OUT/PEERS.md the table; --table makes that of the lines of several calls. Nothing starts after --seconds;
-what was left out is said at the end.
+measurement, with every step, and OUT/PEERS.md the table; --table makes that of the lines of several calls. Nothing
+starts after --seconds; what was left out is said at the end.
 """
 import argparse
 import json
@@ -28,11 +28,11 @@ HERE = pathlib.Path(__file__).parent
 ROOT = HERE.parent.parent
 
 # A group's recipe, which of its grids it is (None: all), and PyTorch's set-ups, most important first, a process a line.
-LANGUAGE = ["compile compile+graph", "liger liger+graph", "eager eager+graph", "compile+checkpoint", "checkpoint checkpoint+graph",
-            "compile+liger_loss", "compile+chunks", "compile+linear_cross_entropy"]
+LANGUAGE = ["compile compile+graph", "liger liger+graph", "eager eager+graph", "compile+checkpoint",
+            "checkpoint checkpoint+graph", "compile+liger_loss", "compile+chunks", "compile+linear_cross_entropy"]
 WHOLE = ["compile+liger_loss", "compile", "compile+checkpoint+liger_loss", "compile+chunks"]
-SWIGLU = ["compile compile+graph", "level0 level0+graph level1 level1+graph", "eager eager+graph checkpoint checkpoint+graph",
-          "compile+checkpoint compile+checkpoint+graph"]
+SWIGLU = ["compile compile+graph", "level0 level0+graph level1 level1+graph",
+          "eager eager+graph checkpoint checkpoint+graph", "compile+checkpoint compile+checkpoint+graph"]
 GPT2 = [line for line in LANGUAGE if line != "liger liger+graph"]
 GROUPS = {
     "qwen05": ("strong", 0, LANGUAGE),
@@ -136,7 +136,7 @@ def main():
     parser.add_argument("out")
     parser.add_argument("--only", default=",".join(GROUPS), help="groups, the most important first")
     parser.add_argument("--recipe", help="instead of groups: the cells of this recipe")
-    parser.add_argument("--setups", nargs="+", default=["eager", "compile"], help="with it: PyTorch's, a process for each word")
+    parser.add_argument("--setups", nargs="+", default=["eager", "compile"], help="PyTorch's, a process for each")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=480.0)
     parser.add_argument("--runner", default=str(ROOT / "target/release/runner"))

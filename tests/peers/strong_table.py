@@ -17,7 +17,8 @@ def work(cell):
         name = model.get("preset") or f"{model['kind']} {model['num_hidden_layers']} x {model['hidden_size']}"
     types = f"autocast {precision['compute']}" if precision.get("autocast") else precision["compute"]
     micro_batches = train.get("accumulation_steps", 1)
-    size = f"{train['batch_size']} x {train['seq_len']}" + (f", {micro_batches} micro-batches" if micro_batches > 1 else "")
+    size = f"{train['batch_size']} x {train['seq_len']}"
+    size += f", {micro_batches} micro-batches" if micro_batches > 1 else ""
     kind = train["optimizer"]["kind"]
     return f"{name}, {types}, {'forward and backward' if kind == 'none' else f'step with {kind}'}, {size}"
 
@@ -129,7 +130,8 @@ def table(lines):
         "medians. The runner's leaves out what lies between two steps, PyTorch's does not; the whole run over its steps, in",
         "brackets where it is a ratio, has all of it on both sides. The peak is that of live tensors. `raw.jsonl` has every",
         "step. A ratio is the runner's time over PyTorch's.", "",
-        "| work | runner | ms | GiB | PyTorch's fastest | ms | GiB | ratio | fastest that holds no more | ms | GiB | ratio |",
+        "| work | runner | ms | GiB | PyTorch's fastest | ms | GiB | ratio "
+        "| fastest that holds no more | ms | GiB | ratio |",
         "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for work, setups in works.items():
@@ -137,7 +139,8 @@ def table(lines):
         for own in ours:
             row = [work, own.setup, f"{own.ms:.2f}", gib(own.peak)]
             for other in (theirs[:1], within(theirs, own.peak)[:1]):
-                row += [other[0].setup, f"{other[0].ms:.2f}", gib(other[0].peak), ratio(own, other[0])] if other else ["none", "", "", ""]
+                found = [[o.setup, f"{o.ms:.2f}", gib(o.peak), ratio(own, o)] for o in other]
+                row += found[0] if found else ["none", "", "", ""]
             text.append(f"| {' | '.join(row)} |")
     for work, setups in works.items():
         text += ["", f"## {work}", "", "| | set-up | ms | processes: from, to (number) | whole run, ms a step | GiB |",
