@@ -174,12 +174,7 @@ mod tests {
         let model = model.language::<Qwen2>().expect("a qwen2");
         let source = model.source(DeviceId::Cpu, DType::F32, &Tuning::default()).unwrap();
         let arithmetic = Arithmetic::of(Compute::Fp32);
-        model.network(
-            64,
-            &source,
-            Computation { arithmetic, ops: Ops::default(), checkpoint: Checkpoint::default() },
-            None,
-        )
+        model.network(64, &source, Computation::new(arithmetic, Ops::default(), Checkpoint::default()), None)
     }
 
     #[test]

@@ -3,16 +3,18 @@
 //! It multiplies in the compute type whatever its inputs are stored in: with fp32 weights in a bf16
 //! region ([`autocast`](crate::ops::autocast())) W is rounded once, in forward, and dW comes out of
 //! the product in fp32.
+//!
+//! Kept for backward: W, and x where W is trained.
 
 use burn::tensor::{DType, Tensor};
 
-use super::cost::{Cost, Flops, Moment, Setting};
-use super::function::{InputGradients, custom};
+use super::cost::{Cost, Flops, Moment, Setting, Trained};
+use super::function::{InputGradients, custom, is_tracked};
 use super::name::OperatorName;
-use super::narrow;
 use super::product::{
     Factor, Fp32Math, Gradient, plain, product, product_bias, product_bias_gradient, transpose,
 };
+use super::{narrow, wide};
 use crate::device::dtype;
 use crate::ops::autocast;
 use crate::words::Compute;
@@ -97,11 +99,33 @@ impl Weight {
             _ => narrow(self.stored, dtype),
         }
     }
+
+    /// Outside of the graph: a constant.
+    #[must_use]
+    pub fn outside(self) -> Self {
+        Self { stored: self.stored.inner(), ..self }
+    }
 }
 
 impl From<Tensor<2>> for Weight {
     fn from(stored: Tensor<2>) -> Self {
         Self { stored, cast: None }
+    }
+}
+
+/// A linear layer.
+pub struct Layer {
+    pub weight: Weight,
+    /// [outputs]
+    pub bias: Option<Tensor<1>>,
+    pub layout: WeightLayout,
+    pub arithmetic: Arithmetic,
+}
+
+impl Layer {
+    /// As [`dense`].
+    pub fn forward(self, x: Tensor<2>) -> Tensor<2> {
+        dense(x, self.weight, self.bias, self.layout, self.arithmetic)
     }
 }
 
@@ -115,15 +139,15 @@ pub fn dense(
     arithmetic: Arithmetic,
 ) -> Tensor<2> {
     let Weight { stored, cast } = weight.into();
-    let arithmetic = arithmetic.in_region();
-    let keep = |x, stored| {
+    let (arithmetic, trained) = (arithmetic.in_region(), is_tracked(&stored));
+    let call = |x, stored, bias| {
         let weight = Weight { stored: Tensor::from_dispatch(stored), cast };
-        Kept::new(Tensor::from_dispatch(x), weight, layout, arithmetic)
+        Kept::forward(Tensor::from_dispatch(x), weight, bias, layout, arithmetic, trained)
     };
     match bias {
         None => custom(OperatorName::Linear, [x.into_dispatch(), stored.into_dispatch()], |[x, stored]| {
-            let kept = keep(x, stored);
-            (kept.forward(None), move |g, [want_x, want_weight]: [bool; 2]| {
+            let (y, kept) = call(x, stored, None);
+            (y, move |g, [want_x, want_weight]: [bool; 2]| {
                 let [dx, dweight, _] = kept.backward(g, [want_x, want_weight, false], None);
                 [dx, dweight]
             })
@@ -131,10 +155,10 @@ pub fn dense(
         Some(bias) => {
             let inputs = [x.into_dispatch(), stored.into_dispatch(), bias.into_dispatch()];
             custom(OperatorName::Linear, inputs, |[x, stored, bias]| {
-                let kept = keep(x, stored);
                 let bias = Tensor::<1>::from_dispatch(bias);
                 let dtype = bias.dtype();
-                (kept.forward(Some(bias)), move |g, wanted| kept.backward(g, wanted, Some(dtype)))
+                let (y, kept) = call(x, stored, Some(bias));
+                (y, move |g, wanted| kept.backward(g, wanted, Some(dtype)))
             })
         }
     }
@@ -142,8 +166,8 @@ pub fn dense(
 
 /// What one call keeps for backward.
 struct Kept {
-    /// In the compute type, as multiplied.
-    x: Tensor<2>,
+    /// In the compute type, as multiplied; `None` where the weight is frozen.
+    x: Option<Tensor<2>>,
     weight: Tensor<2>,
     layout: WeightLayout,
     arithmetic: Arithmetic,
@@ -153,25 +177,24 @@ struct Kept {
 }
 
 impl Kept {
-    fn new(x: Tensor<2>, weight: Weight, layout: WeightLayout, arithmetic: Arithmetic) -> Self {
+    /// y, and what is kept. `trained`: whether the weight is.
+    fn forward(
+        x: Tensor<2>,
+        weight: Weight,
+        bias: Option<Tensor<1>>,
+        layout: WeightLayout,
+        arithmetic: Arithmetic,
+        trained: bool,
+    ) -> (Tensor<2>, Self) {
+        let Arithmetic { dtype, math } = arithmetic;
         let (x_dtype, weight_dtype) = (x.dtype(), weight.stored.dtype());
-        Self {
-            x: narrow(x, arithmetic.dtype),
-            weight: weight.narrow(arithmetic.dtype),
-            layout,
-            arithmetic,
-            x_dtype,
-            weight_dtype,
-        }
-    }
-
-    fn forward(&self, bias: Option<Tensor<1>>) -> Tensor<2> {
-        let Arithmetic { dtype, math } = self.arithmetic;
-        let (x, weight) = (plain(self.x.clone()), self.layout.weight(self.weight.clone()));
-        match bias {
-            None => product(x, weight, dtype, math),
-            Some(bias) => product_bias(x, weight, narrow(bias, dtype), dtype, math),
-        }
+        let (x, weight) = (narrow(x, dtype), weight.narrow(dtype));
+        let (lhs, rhs) = (plain(x.clone()), layout.weight(weight.clone()));
+        let y = match bias {
+            None => product(lhs, rhs, dtype, math),
+            Some(bias) => product_bias(lhs, rhs, narrow(bias, dtype), dtype, math),
+        };
+        (y, Self { x: trained.then_some(x), weight, layout, arithmetic, x_dtype, weight_dtype })
     }
 
     /// dx, dW, and db where the layer has a bias.
@@ -186,45 +209,59 @@ impl Kept {
         let g = narrow(g, dtype);
         let dx = want_x
             .then(|| narrow(product(plain(g.clone()), layout.transposed(weight), dtype, math), x_dtype));
-        let (lhs, rhs, of) = layout.gradient(x, g);
-        let (dweight, dbias) = match bias.filter(|_| want_bias) {
-            Some(dtype) => {
-                let (dweight, dbias) = product_bias_gradient(lhs, rhs, of, weight_dtype, math);
-                (want_weight.then_some(dweight), Some(narrow(dbias, dtype).into_dispatch()))
+        let bias = bias.filter(|_| want_bias);
+        let (dweight, dbias) = match x.filter(|_| want_weight) {
+            None => (None, bias.map(|_| wide(g).sum_dim(0).squeeze_dim(0))),
+            Some(x) => {
+                let (lhs, rhs, of) = layout.gradient(x, g);
+                match bias {
+                    None => (Some(product(lhs, rhs, weight_dtype, math)), None),
+                    Some(_) => {
+                        let (dweight, dbias) = product_bias_gradient(lhs, rhs, of, weight_dtype, math);
+                        (Some(dweight), Some(dbias))
+                    }
+                }
             }
-            None => (want_weight.then(|| product(lhs, rhs, weight_dtype, math)), None),
         };
+        let dbias = dbias.zip(bias).map(|(dbias, dtype)| narrow(dbias, dtype).into_dispatch());
         [dx.map(Tensor::into_dispatch), dweight.map(Tensor::into_dispatch), dbias]
     }
 }
 
-/// x [tokens, inputs] is kept, and under autocast the weight in the compute type. Backward makes dx, frees the
-/// cast, and makes dW.
+/// Where the weight is trained x [tokens, inputs] is kept, and under autocast the weight in the compute type. Backward
+/// makes dx, frees the cast, and makes dW.
 pub fn cost(setting: &Setting, [inputs, outputs]: [u64; 2], bias: bool, layout: WeightLayout) -> Cost {
     let weight = setting.weight(layout.shape(inputs, outputs));
     let bias = if bias { outputs } else { 0 };
+    let Trained { weights, biases } = setting.trained;
+    let trained_bias = if biases { bias } else { 0 };
+    let trained_weight = if weights { weight.elements } else { 0 };
     let tokens = setting.tokens();
     let (x, y) = (tokens * inputs, tokens * outputs);
     let [x_bytes, y_bytes] = [inputs, outputs].map(|columns| setting.activation(columns));
-    let gradients = weight.gradient + bias * setting.stored;
+    let gradients = if weights { weight.gradient } else { 0 } + trained_bias * setting.stored;
     let wide = setting.stored > setting.element();
-    // The CPU adds up a bias's gradient in an fp32 copy of g.
-    let sums = if bias > 0 && !setting.on_cuda() && setting.element() < 4 { 4 * y } else { 0 };
+    // A bias's gradient is added up in an fp32 copy of g, but by a GPU's product that makes the weight's too.
+    let copies = trained_bias > 0 && setting.element() < 4 && !(setting.on_cuda() && weights);
+    let sums = if copies { 4 * y } else { 0 };
     let forward = Moment::workspace(weight.cast + y_bytes + setting.product(x, weight.elements, y, false));
     let dx = Moment::workspace(x_bytes + weight.cast + setting.product(y, weight.elements, x, false));
-    let dweight = x_bytes + setting.product(x, y, weight.elements, wide).max(sums);
-    let dweight = Moment::gradients(gradients) + Moment::workspace(dweight);
+    let to_weight = if weights { setting.product(x, y, weight.elements, wide) } else { 0 };
+    let dweight = Moment::gradients(gradients) + Moment::workspace(x_bytes + to_weight.max(sums));
+    let products = 2.0 * tokens as f64 * weight.elements as f64;
+    let flops = if weights { Flops::of_products(products) } else { Flops::of_frozen(products) };
     Cost {
         input: x_bytes,
         output: y_bytes,
-        holds_input: true,
+        holds_input: weights,
         kept: weight.cast,
         parameters: weight.elements + bias,
-        largest: weight.elements,
+        trained: trained_weight + trained_bias,
+        largest: trained_weight.max(trained_bias),
         weights: weight.bytes + bias * setting.stored,
         gradients,
         casts: weight.kept_cast,
-        flops: Flops::of_products(2.0 * tokens as f64 * weight.elements as f64),
+        flops,
         ..Cost::new(forward, Moment::highest([dx, dweight]))
     }
     .named(OperatorName::Linear, setting)

@@ -111,6 +111,19 @@ where
     Tensor::<D, Float>::from_primitive::<Autodiff<B>>(output)
 }
 
+/// Whether backward reaches a tensor: it is a parameter that is trained, or was computed from one.
+pub fn is_tracked<const D: usize>(tensor: &Tensor<D>) -> bool {
+    let tensor = tensor.clone().into_dispatch();
+    let DispatchTensorKind::Autodiff(kind) = &tensor.kind else { return false };
+    if tensor.autodiff == DispatchAutodiffContext::Disabled {
+        return false;
+    }
+    match **kind {
+        DispatchTensorKind::Cube(_) => primitive::<Autodiff<Cube>>(tensor).is_tracked(),
+        _ => primitive::<Autodiff<Flex>>(tensor).is_tracked(),
+    }
+}
+
 type Seen = Box<dyn FnMut(DispatchTensor)>;
 
 thread_local! {
@@ -217,6 +230,14 @@ mod tests {
         let mut gradients = y.sum().backward();
         assert_eq!(list(a.grad_remove(&mut gradients).unwrap()), [20.0, 42.0]);
         assert_eq!(list(b.grad_remove(&mut gradients).unwrap()), [4.0, 9.0]);
+    }
+
+    #[test]
+    fn what_is_computed_from_a_parameter_is_tracked() {
+        let (a, b) = (vector([2.0, 3.0]).autodiff().require_grad(), vector([5.0, 7.0]));
+        let constant = b.clone().autodiff();
+        assert!(is_tracked(&a) && is_tracked(&product(a, b.clone())));
+        assert!(!is_tracked(&b) && !is_tracked(&constant) && !is_tracked(&product(constant, b)));
     }
 
     #[test]

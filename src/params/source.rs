@@ -2,16 +2,21 @@
 //! there already, or their shapes alone.
 
 use std::cell::RefCell;
+use std::f64::consts::TAU;
 use std::ops::Range;
 use std::rc::Rc;
 
 use burn::backend::DispatchTensor;
 use burn::module::Param;
-use burn::tensor::{DType, Device, Distribution, Shape, Tensor};
+use burn::tensor::{DType, Device, Distribution, Shape, Tensor, TensorData};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
 
 use super::WeightsFrom;
-use super::table::{Entry, Group, Table, Tuning, id};
+use super::peft::AdapterFile;
+use super::table::{Entry, Group, Table, Tuning, hash, id};
 use crate::device::{DeviceId, Filler};
+use crate::ops::dropout::mix;
 use crate::params::weights::{Weights, write_elements};
 
 /// The values of a parameter before training.
@@ -20,6 +25,8 @@ pub enum Init {
     Constant(f64),
     /// Normal with this standard deviation.
     Normal(f64),
+    /// Uniform from minus to plus this.
+    Uniform(f64),
 }
 
 /// Makes parameters by their Hugging Face names, on a device and in the type they are stored in, and records
@@ -38,6 +45,8 @@ struct Shared {
     dtype: DType,
     tuning: Tuning,
     origin: Origin,
+    /// The first values of adapters, where a file has them.
+    adapter: Option<AdapterFile>,
     table: RefCell<Table>,
 }
 
@@ -58,7 +67,7 @@ impl Source {
     /// `expected`: the parameters that will be asked for.
     ///
     /// # Errors
-    /// When the folder's weights are damaged or not those of the model.
+    /// When the folder's weights, or those of the tuning's adapter, are damaged or not those of the model.
     pub fn open(
         from: &WeightsFrom,
         expected: &Table,
@@ -74,17 +83,19 @@ impl Source {
                 Origin::Files(Box::new(Files { weights, filler: RefCell::new(device.filler()) }))
             }
         };
-        Ok(Self::new(device.burn(), dtype, tuning, origin))
+        let adapter =
+            tuning.folder.as_deref().map(|folder| AdapterFile::open(folder, expected)).transpose()?;
+        Ok(Self::with_adapter(&device.burn(), dtype, tuning, origin, adapter))
     }
 
     /// Every parameter is random, and trained.
     pub fn random(device: &Device, dtype: DType) -> Self {
-        Self::new(device.clone(), dtype, &Tuning::default(), Origin::Random)
+        Self::new(device, dtype, &Tuning::default(), Origin::Random)
     }
 
     /// Parameters that have shapes and no values.
     pub fn shapes(dtype: DType, tuning: &Tuning) -> Self {
-        Self::new(DeviceId::Cpu.burn(), dtype, tuning, Origin::Shapes)
+        Self::new(&DeviceId::Cpu.burn(), dtype, tuning, Origin::Shapes)
     }
 
     /// Hands out the tensors that `give` has, as they are: tracked by autodiff or not.
@@ -94,12 +105,22 @@ impl Source {
         tuning: &Tuning,
         give: impl Fn(&str) -> DispatchTensor + 'static,
     ) -> Self {
-        Self::new(device.clone(), dtype, tuning, Origin::Given(Box::new(give)))
+        Self::new(device, dtype, tuning, Origin::Given(Box::new(give)))
     }
 
-    fn new(device: Device, dtype: DType, tuning: &Tuning, origin: Origin) -> Self {
-        let (device, tuning) = (device.autodiff(), tuning.clone());
-        let shared = Shared { device, dtype, tuning, origin, table: RefCell::default() };
+    fn new(device: &Device, dtype: DType, tuning: &Tuning, origin: Origin) -> Self {
+        Self::with_adapter(device, dtype, tuning, origin, None)
+    }
+
+    fn with_adapter(
+        device: &Device,
+        dtype: DType,
+        tuning: &Tuning,
+        origin: Origin,
+        adapter: Option<AdapterFile>,
+    ) -> Self {
+        let (device, tuning) = (device.clone().autodiff(), tuning.clone());
+        let shared = Shared { device, dtype, tuning, origin, adapter, table: RefCell::default() };
         Self { shared: Rc::new(shared), path: String::new(), group: Group::Embedding }
     }
 
@@ -118,31 +139,43 @@ impl Source {
 
     /// The parameter of this name within the module; `init` where it is not loaded.
     pub fn parameter<const D: usize>(&self, name: &str, shape: [usize; D], init: Init) -> Param<Tensor<D>> {
-        let Shared { device, dtype, tuning, origin, table } = &*self.shared;
+        let Shared { device, dtype, tuning, origin, adapter, table } = &*self.shared;
         let name = self.at(name).path;
         let (id, trainable) = (id(&name), (tuning.trainable)(&name, self.group));
-        let options = (device, *dtype);
-        let tensor = match (origin, init) {
-            (Origin::Given(give), _) => {
+        let loaded = match origin {
+            Origin::Given(give) => {
                 let tensor = Tensor::<D>::from_dispatch(give(&name));
                 debug_assert_eq!(tensor.dims(), shape, "{name}");
                 return Param::initialized(id, tensor);
             }
-            (Origin::Shapes, _) => None,
-            (Origin::Files(files), _) if self.group != Group::Adapter => {
+            Origin::Files(files) => {
                 let Files { weights, filler } = &**files;
-                let tensor = weights.get(&name).expect("checked when opened");
-                let fill = |elements: Range<usize>, out: &mut [u8]| {
-                    write_elements(&tensor, elements, out, *dtype);
-                };
-                Some(filler.borrow_mut().tensor(shape, *dtype, &fill).autodiff())
+                weights.get(&name).map(|tensor| {
+                    let fill = |elements: Range<usize>, out: &mut [u8]| {
+                        write_elements(&tensor, elements, out, *dtype);
+                    };
+                    filler.borrow_mut().tensor(shape, *dtype, &fill)
+                })
             }
-            (Origin::Files(_) | Origin::Random, Init::Constant(value)) => {
-                Some(Tensor::full(shape, value, options))
+            Origin::Shapes | Origin::Random => None,
+        };
+        let tensor = match (origin, self.group) {
+            (Origin::Shapes, _) => None,
+            _ if loaded.is_some() => loaded.map(Tensor::autodiff),
+            (_, Group::Adapter) => {
+                let first = adapter.as_ref().and_then(|adapter| adapter.get(&name));
+                let values = first.map_or_else(
+                    || drawn(&name, tuning.seed, shape, init),
+                    |tensor| {
+                        let mut bytes = vec![0; shape.iter().product::<usize>() * dtype.size()];
+                        write_elements(&tensor, 0..bytes.len() / dtype.size(), &mut bytes, *dtype);
+                        TensorData::from_bytes_vec(bytes, shape, *dtype)
+                    },
+                );
+                Some(Tensor::from_data(values, (&device.clone().inner(), *dtype)).autodiff())
             }
-            (Origin::Files(_) | Origin::Random, Init::Normal(deviation)) => {
-                Some(Tensor::random(shape, Distribution::Normal(0.0, deviation), options))
-            }
+            (Origin::Files(_), _) => unreachable!("{name} was there when the files were checked"),
+            _ => Some(random(init, shape, (device, *dtype))),
         };
         let entry = Entry { name, shape: shape.to_vec(), dtype: *dtype, trainable, group: self.group };
         table.borrow_mut().entries.push(entry);
@@ -169,7 +202,12 @@ impl Source {
         self.group
     }
 
-    /// The last part of the module's path: `q_proj`.
+    /// The module's path: `model.layers.0.self_attn.q_proj`.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Its last part: `q_proj`.
     pub fn module(&self) -> &str {
         self.path.rsplit('.').next().unwrap_or(&self.path)
     }
@@ -183,4 +221,31 @@ impl Source {
     pub fn dtype(&self) -> DType {
         self.shared.dtype
     }
+}
+
+/// First values of the model's own parameters, from the device's stream.
+fn random<const D: usize>(init: Init, shape: [usize; D], options: (&Device, DType)) -> Tensor<D> {
+    let distribution = match init {
+        Init::Constant(value) => return Tensor::full(shape, value, options),
+        Init::Normal(deviation) => Distribution::Normal(0.0, deviation),
+        Init::Uniform(bound) => Distribution::Uniform(-bound, bound),
+    };
+    Tensor::random(shape, distribution, options)
+}
+
+/// First values of an adapter's parameter, which its name and the seed alone decide.
+fn drawn<const D: usize>(name: &str, seed: u32, shape: [usize; D], init: Init) -> TensorData {
+    let mut random = ChaCha8Rng::seed_from_u64(mix(hash(name) ^ u64::from(seed)));
+    let mut uniform = || random.random::<f64>();
+    let mut value = || match init {
+        Init::Constant(value) => value,
+        Init::Uniform(bound) => (2.0 * uniform() - 1.0) * bound,
+        // Box and Muller 1958.
+        Init::Normal(deviation) => {
+            let radius = (-2.0 * (1.0 - uniform()).ln()).sqrt();
+            deviation * radius * (TAU * uniform()).cos()
+        }
+    };
+    let values: Vec<f32> = (0..shape.iter().product()).map(|_| value() as f32).collect();
+    TensorData::new(values, shape)
 }

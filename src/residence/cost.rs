@@ -10,8 +10,9 @@ use crate::words::DeviceId;
 #[derive(Clone, Copy, Debug)]
 pub struct Moved {
     pub blocks: u64,
-    /// Numbers in the parameters of one block, and in those outside of blocks.
+    /// Numbers in the parameters of one block, those of them that are trained, and in the trained ones outside of blocks.
     pub parameters: u64,
+    pub trained: u64,
     pub others: u64,
     /// Bytes of a block's input.
     pub input: u64,
@@ -49,24 +50,26 @@ impl Offload {
             // One is read; where blocks are copied ahead the next is there too.
             (Memory::Host, DeviceId::Cpu) => 1 + u64::from(movement.ahead(ACTIVATION_SLOTS).is_some()),
         };
-        let slots = match device {
-            DeviceId::Cpu => movement.buffers(),
-            DeviceId::Cuda(_) => movement.buffers() + GRADIENT_SLOTS,
+        let gradient_slots = match device {
+            DeviceId::Cpu => 0,
+            DeviceId::Cuda(_) => GRADIENT_SLOTS,
         };
-        slots as u64 * moved.parameters * moved.stored + inputs * moved.input
+        let slots = movement.buffers() as u64 * moved.parameters + gradient_slots as u64 * moved.trained;
+        slots * moved.stored + inputs * moved.input
     }
 
     /// Bytes on the host: the buffers of blocks and of their inputs, and what an optimizer has there.
     pub fn host_bytes(&self, moved: &Moved) -> u64 {
-        let &Moved { blocks, parameters, others, input, stored, accumulates } = moved;
-        let moving = if self.moves() { blocks * parameters } else { 0 };
-        let buffers = moving * stored * (1 + u64::from(self.separate_gradients(accumulates)));
+        let &Moved { blocks, parameters, trained, others, input, stored, accumulates } = moved;
+        let (moving, gradients) = if self.moves() { (blocks * parameters, blocks * trained) } else { (0, 0) };
+        let separate = u64::from(self.separate_gradients(accumulates));
+        let buffers = (moving + gradients * separate) * stored;
         let inputs = if self.activations == Memory::Host { blocks * input } else { 0 };
-        let all = blocks * parameters + others;
+        let all = blocks * trained + others;
         let optimizer = match self.optimizer {
             Memory::Device => 0,
             // fp32 master weights and moments; what is not in blocks crosses in buffers of its own.
-            Memory::Host => all * 3 * 4 + (all - moving) * stored,
+            Memory::Host => all * 3 * 4 + (all - gradients) * stored,
         };
         buffers + inputs + optimizer
     }

@@ -17,3 +17,4 @@ mod profile;
 mod provenance;
 mod rows;
 mod run;
+mod tuning;

@@ -16,6 +16,8 @@ pub fn cost(setting: &Setting, [vocab, hidden]: [u64; 2], tied: bool) -> Cost {
     let weight = setting.weight([vocab, hidden]);
     let (tokens, h) = (setting.tokens(), setting.activation(hidden));
     let (parameters, weights) = if tied { (0, 0) } else { (weight.elements, weight.bytes) };
+    let is_trained = setting.trained.weights;
+    let (trained, gradient) = if is_trained { (parameters, weight.gradient) } else { (0, 0) };
     let forward_flops = 2.0 * tokens as f64 * weight.elements as f64;
     let weight_cast = Moment::workspace(weight.cast);
     let [kept, forward, backward] = match (setting.ops.loss, setting.on_cuda()) {
@@ -24,20 +26,22 @@ pub fn cost(setting: &Setting, [vocab, hidden]: [u64; 2], tied: bool) -> Cost {
             let logits = setting.device.padded([tokens, vocab], 4);
             [logits, 2 * logits, 3 * logits].map(Moment::workspace)
         }
-        (Operator::Custom, true) => on_cuda(setting, [vocab, hidden], weight.gradient),
-        (Operator::Custom, false) => on_cpu(setting, [vocab, hidden], weight.gradient),
+        (Operator::Custom, true) => on_cuda(setting, [vocab, hidden], gradient),
+        (Operator::Custom, false) => on_cpu(setting, [vocab, hidden], gradient),
     };
     let recompute = if setting.ops.loss == Operator::Custom { forward_flops } else { 0.0 };
+    let flops = if is_trained { Flops::of_products(forward_flops) } else { Flops::of_frozen(forward_flops) };
     Cost {
         input: h,
         holds_input: true,
         kept: weight.cast + kept.workspace,
         parameters,
-        largest: parameters,
+        trained,
+        largest: trained,
         weights,
-        gradients: weight.gradient,
+        gradients: gradient,
         casts: weight.kept_cast,
-        flops: Flops { recompute, ..Flops::of_products(forward_flops) },
+        flops: Flops { recompute, ..flops },
         ..Cost::new(weight_cast + forward, weight_cast + backward)
     }
     .named(OperatorName::Loss, setting)
@@ -53,7 +57,7 @@ fn on_cuda(setting: &Setting, [vocab, hidden]: [u64; 2], dweight: u64) -> [Momen
         _ => (dlogits, setting.activation(hidden)),
     };
     // dW is made with padded rows, and packed when the first chunk's part is written into it.
-    let made = setting.device.padded([vocab, hidden], setting.stored);
+    let made = if dweight > 0 { setting.device.padded([vocab, hidden], setting.stored) } else { 0 };
     let padded = if made == dweight { 0 } else { made };
     let backward = [
         Moment::gradients(made) + Moment::workspace(4 * logits + narrow_dlogits + dh_so_far),
@@ -73,6 +77,8 @@ fn on_cpu(setting: &Setting, [vocab, hidden]: [u64; 2], dweight: u64) -> [Moment
     // dlogits and their product with h, made and moved, that becomes a part of dW; in bf16 dlogits are also copied in
     // the order of their transpose, and both operands are in fp32.
     let product = match (setting.compute, setting.stored > setting.element()) {
+        // Their product with the chunk of the weight alone.
+        _ if dweight == 0 => 4 * logits + widened,
         (Compute::Bf16, false) => 8 * logits + 4 * h + 8 * chunk,
         (Compute::Fp16, false) => 2 * logits + 4 * chunk,
         _ => 4 * logits + 8 * chunk,
