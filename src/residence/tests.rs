@@ -39,8 +39,8 @@ enum Act {
     GiveBack(usize),
 }
 
-/// Writes down what is asked of it.
-struct Recorder(Arc<Mutex<Vec<Act>>>);
+/// Writes down what is asked of it, and counts the elements that come to the device and leave it.
+struct Recorder(Arc<Mutex<Vec<Act>>>, Arc<Mutex<[usize; 2]>>);
 
 impl Recorder {
     fn note(&self, act: Act) {
@@ -63,7 +63,8 @@ impl BlockStore for Recorder {
         self.note(Act::GiveBack(block));
     }
 
-    fn fill(&mut self, slot: usize, _: Side, block: usize, _: usize) {
+    fn fill(&mut self, slot: usize, _: Side, block: usize, elements: usize) {
+        self.1.lock().unwrap()[0] += elements;
         self.note(Act::Fill { slot, block });
     }
 
@@ -81,7 +82,8 @@ impl BlockStore for Recorder {
 
     fn write(&mut self, _: usize, _: usize, _: DispatchTensor) {}
 
-    fn send(&mut self, _: usize, side: Side, block: usize, _: usize) {
+    fn send(&mut self, _: usize, side: Side, block: usize, elements: usize) {
+        self.1.lock().unwrap()[1] += elements;
         self.note(Act::Send { side, block });
     }
 
@@ -119,7 +121,7 @@ fn engine_with(
         gradients,
     };
     Engine::new(
-        Box::new(Recorder(acts.clone())),
+        Box::new(Recorder(acts.clone(), Arc::default())),
         vec![layout; blocks],
         size,
         movement,
@@ -314,4 +316,49 @@ fn without_overlap_a_block_is_in_its_slot_during_its_turn_alone() {
         let expected: Vec<Act> = (0..3).chain((0..3).rev()).flat_map(turn).collect();
         assert_eq!(acts, expected);
     }
+}
+
+/// Elements that forward and backward of six blocks bring to the device and take from it, of which each has a weight
+/// of 1000 elements, trained or frozen, and a trained bias.
+fn crossed(trained: bool) -> [usize; 2] {
+    let entry = |name: &str, elements, trainable| Entry {
+        name: format!("blocks.0.{name}"),
+        shape: vec![elements],
+        dtype: DType::F32,
+        trainable,
+        group: Group::Block(0),
+    };
+    let layout = Layout::of(&[entry("weight", 1000, trained), entry("bias", 3, true)], "blocks.0.");
+    let size = StoreSize {
+        blocks: 6,
+        elements: layout.elements,
+        trainable: layout.trainable_elements(),
+        dtype: DType::F32,
+        slots: 3,
+        gradient_slots: GRADIENT_SLOTS,
+        gradients: true,
+    };
+    let counted = Arc::new(Mutex::new([0; 2]));
+    let store = Box::new(Recorder(Arc::default(), counted.clone()));
+    let gradients: Vec<usize> =
+        layout.parts[..layout.trainable].iter().map(super::layout::Part::elements).collect();
+    let movement = Arc::new(Overlap::default());
+    let mut engine = Engine::new(store, vec![layout; 6], size, movement, Device::flex(), "blocks");
+    forward(&mut engine, 6);
+    for block in (0..6).rev() {
+        engine.enter(block, Pass::Backward);
+        let of = |elements: &usize| Tensor::<1>::ones([*elements], &Device::flex()).into_dispatch();
+        engine.take_gradients(block, gradients.iter().map(of).collect());
+        engine.leave(block);
+    }
+    *counted.lock().unwrap()
+}
+
+/// Frozen weights are copied in and never out.
+#[test]
+fn frozen_blocks_are_only_copied_in() {
+    let ([full_in, full_out], [frozen_in, frozen_out]) = (crossed(true), crossed(false));
+    // Six blocks in forward, and in backward the three that left their slots; parameters begin at 128 elements.
+    assert_eq!((full_in, frozen_in), (9 * (1024 + 3), 9 * (128 + 1000)));
+    assert_eq!((full_out, frozen_out), (6 * (1024 + 3), 6 * 3));
 }

@@ -10,6 +10,7 @@ mod host_optimizer;
 mod kernels;
 mod limits;
 mod loading;
+mod lora;
 mod loss;
 mod offload;
 mod operator;

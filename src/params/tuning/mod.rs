@@ -3,6 +3,7 @@
 
 mod adapter;
 mod bitfit;
+mod bottleneck;
 mod full;
 mod lora;
 
@@ -15,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 pub use adapter::{Adapter, Masks, Matrix, Method};
 pub use bitfit::BitFit;
+pub use bottleneck::Bottleneck;
 pub use full::Full;
 pub use lora::Lora;
 
@@ -35,6 +37,7 @@ kinds! {
         Full(Full),
         Lora(Lora),
         BitFit(BitFit),
+        Adapter(Bottleneck),
     }
 }
 
@@ -117,7 +120,12 @@ impl TuningConfig {
         &[Key::method(Values::Kinds)
             .named("method", "Every parameter, or a method that trains few.")
             .default(Word("full"))
-            .reads(&[("full", "full tuning"), ("lora", "LoRA"), ("bitfit", "BitFit")])
+            .reads(&[
+                ("full", "full tuning"),
+                ("lora", "LoRA"),
+                ("bitfit", "BitFit"),
+                ("adapter", "bottleneck adapters"),
+            ])
             .since(4)],
     );
 
@@ -138,3 +146,6 @@ impl TuningConfig {
         matches!(self, Self::Full(_))
     }
 }
+
+#[cfg(test)]
+mod tests;
