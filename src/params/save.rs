@@ -74,11 +74,12 @@ impl<V: FnMut(&str) -> TensorData> View for Parameter<'_, V> {
     }
 }
 
-/// Whether a folder of weights may be written here: nothing is, or what an earlier run has written.
+/// Whether a folder of weights or of an adapter may be written here: nothing is, or what an earlier run has written, or
+/// with `overwrite` what others have written of that kind.
 ///
 /// # Errors
 /// What is there.
-pub fn check_free(folder: &Path) -> Result<(), String> {
+pub fn check_free(folder: &Path, overwrite: bool) -> Result<(), String> {
     let taken = |what: &str| Err(format!("{} {what}: it is not written over", folder.display()));
     let Ok(metadata) = fs::metadata(folder) else { return Ok(()) };
     if !metadata.is_dir() {
@@ -93,7 +94,7 @@ pub fn check_free(folder: &Path) -> Result<(), String> {
     let config = fs::read(folder.join("config.json")).unwrap_or_default();
     let config: serde_json::Value = serde_json::from_slice(&config).unwrap_or_default();
     let of_adapter = || TensorFile::open(&folder.join(peft::TENSORS)).ok()?.note(MARK);
-    if names.is_empty() || config[MARK] == RUNNER || of_adapter().as_deref() == Some(RUNNER) {
+    if overwrite || names.is_empty() || config[MARK] == RUNNER || of_adapter().as_deref() == Some(RUNNER) {
         return Ok(());
     }
     taken("holds weights that the runner has not written")

@@ -74,10 +74,14 @@ pub(super) fn files(cell: &Cell) -> Checked {
         ));
     }
     cell.tuning.check_files()?;
-    let Folders { weights, adapter, .. } = Folders::of(cell)?;
+    let Folders { weights, adapter, overwrite, .. } = Folders::of(cell)?;
     for (key, folder) in [("save.weights", weights), ("save.adapter", adapter)] {
-        folder.map_or(Ok(()), |folder| check_free(&folder)).map_err(|message| {
-            Rule::new(&[key], message, "name another folder, or move away what is there")
+        folder.map_or(Ok(()), |folder| check_free(&folder, overwrite)).map_err(|message| {
+            Rule::new(
+                &[key],
+                message,
+                "name another folder, move away what is there, or set save.overwrite to true",
+            )
         })?;
     }
     cell.data.check_files(cell.eval.is_some())

@@ -21,6 +21,9 @@ section! {
         /// Folder for what LoRA has trained, as PEFT stores an adapter; `{seed}` as above. With it save.weights are the
         /// model's with the adapter merged into them.
         adapter: Option<String> = Key::method(Values::Text).default(Nothing).called("saved adapter").since(4),
+        /// Whether a model or an adapter that others have written is written over; what the runner has written is in any
+        /// case.
+        pub overwrite: Option<bool> = Key::method(Values::Bool).default(Nothing).called("overwriting").since(4),
         /// Folder for the state of training, from which an interrupted cell goes on; `{seed}` as above.
         state: Option<String> = Key::method(Values::Text).default(Nothing).called("saved state"),
         /// Steps between states.
@@ -58,6 +61,7 @@ impl Save {
 pub struct Folders {
     pub weights: Option<PathBuf>,
     pub adapter: Option<PathBuf>,
+    pub overwrite: bool,
     /// With the steps between states.
     pub state: Option<(PathBuf, usize)>,
 }
@@ -73,6 +77,7 @@ impl Folders {
         Ok(Self {
             weights: named("save.weights", &save.weights)?,
             adapter: named("save.adapter", &save.adapter)?,
+            overwrite: save.overwrite.unwrap_or(false),
             state: state.zip(save.every),
         })
     }

@@ -52,7 +52,7 @@ fn run<K: Kind<Network: Build>>(
     let mut feed = K::Network::feed(cell);
     let folders = Folders::of(cell).expect("checked with the cell");
     let written = || folders.weights.iter().chain(&folders.adapter);
-    written().for_each(|folder| check_free(folder).unwrap_or_else(|e| refuse(e)));
+    written().for_each(|folder| check_free(folder, folders.overwrite).unwrap_or_else(|e| refuse(e)));
     let states = folders.state.map(|state| States::of(cell, state));
     let state = states.as_ref().and_then(|states| states.last().unwrap_or_else(|e| refuse(e)));
     if let Some(state) = &state {
@@ -147,7 +147,8 @@ impl<'r, N: Build> Run<'r, N> {
 
     /// Weights of the last measured step: steps that are recorded later change them too.
     fn save(&mut self, folder: &Path, write: fn(&mut Training<'r, N>, &Path) -> std::io::Result<()>) {
-        let free = check_free(folder).map_err(std::io::Error::other);
+        let overwrite = Folders::of(self.cell).is_ok_and(|folders| folders.overwrite);
+        let free = check_free(folder, overwrite).map_err(std::io::Error::other);
         let written = free.and_then(|()| write_folder(folder, |folder| write(&mut self.training, folder)));
         let failed = |e| format!("the weights cannot be written to {}: {e}", folder.display());
         written.map_err(failed).unwrap_or_else(|e| refuse(e));

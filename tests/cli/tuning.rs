@@ -128,6 +128,13 @@ fn an_adapter_is_saved_merged_and_read_again() {
     place.runner(&["run", "tuned.toml", "--force"]).exits(0);
     place.write("other.toml", &format!("{tuned}[save]\nadapter = \"{adapter}\"\n"));
     place.runner(&["run", "other.toml"]).exits(2).says(&["it is not written over", "name another folder"]);
+    let own = place.path().join("own");
+    std::fs::create_dir(&own).unwrap();
+    for file in ["adapter_config.json", "adapter_model.safetensors"] {
+        std::fs::copy(Path::new(&adapter).join(file), own.join(file)).unwrap();
+    }
+    place.write("told.toml", &format!("{tuned}[save]\nadapter = \"own\"\noverwrite = true\n"));
+    place.runner(&["run", "told.toml"]).exits(0).says(&["1 measured"]);
     place.write("again.toml", &tuned.replace(&adapter, "out/adapter"));
     place.runner(&["run", "again.toml"]).exits(0).says(&["1 measured"]);
 }
