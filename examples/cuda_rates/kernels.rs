@@ -8,7 +8,7 @@ use burn_cubecl::ops::numeric::ones_client;
 use burn_cubecl::tensor::CubeTensor;
 use runner::device::cuda::{Event, Gpu};
 use runner::ops::attention::Heads;
-use runner::ops::kernels::adamw::adamw;
+use runner::ops::kernels::adamw::Pending;
 use runner::ops::kernels::cross_entropy::{LossState, chunk_gradient, observe_chunk, token_losses};
 use runner::ops::kernels::elementwise::{add, cast};
 use runner::ops::kernels::embedding::{DevicePlan, ScatterPlan, gather, scatter};
@@ -74,7 +74,7 @@ fn norms(bench: &mut Bench) {
             });
             let bytes = elements * (2 * x_type.size() + g_type.size());
             bench.rate(&format!("rms_norm_backward [{tokens}, {width}] {name}"), bytes, || {
-                drop(rms_norm_backward(&x, &weight, &rstd, &g));
+                drop(rms_norm_backward(&x, &weight, &rstd, &g, None));
             });
             let (_, mean, rstd) = layer_norm(&x, &weight, &weight, 1e-5, g_type);
             let bytes = elements * (x_type.size() + g_type.size());
@@ -83,7 +83,7 @@ fn norms(bench: &mut Bench) {
             });
             let bytes = elements * (2 * x_type.size() + g_type.size());
             bench.rate(&format!("layer_norm_backward [{tokens}, {width}] {name}"), bytes, || {
-                drop(layer_norm_backward(&x, &weight, &mean, &rstd, &g));
+                drop(layer_norm_backward(&x, &weight, &mean, &rstd, &g, None));
             });
         }
     }
@@ -97,7 +97,7 @@ fn attention(bench: &mut Bench) {
     let positions = integers(&positions, &[tokens]);
     let bytes = 2 * 2 * tokens * heads * d;
     bench.rate("rope [65536, 32*128] bf16", bytes, || {
-        drop(rope(x.clone(), &cos, &sin, &positions, false));
+        drop(rope(x.clone(), heads * d, &cos, &sin, &positions, false));
     });
     let dims = Heads { batch: 16, sequence: 4096, kv_heads: 8, group: 4, head_dim: d };
     bench.rate("split_heads [16*4096, 32*128] bf16", bytes, || drop(split_heads(&x, 0, dims, None)));
@@ -191,11 +191,11 @@ fn updates(bench: &mut Bench) {
     for dtype in [DType::F32, DType::BF16] {
         let new = |dtype: DType| -> CubeTensor { large(&[n], dtype) };
         let g = new(dtype);
-        let mut held = Some((new(dtype), new(DType::F32), new(DType::F32)));
+        let mut held = Some([new(dtype), new(DType::F32), new(DType::F32)]);
         let bytes = n * (16 + 3 * dtype.size());
         bench.rate(&format!("adamw 67 M {dtype:?}"), bytes, || {
-            let (p, m, v) = held.take().expect("put back");
-            held = Some(adamw(p, &g, m, v, None, None, step));
+            let [p, m, v] = held.take().expect("put back");
+            held = Some(Pending::default().adamw([p, g.clone(), m, v], None, None, step));
         });
         let mut held = Some((new(dtype), Some(new(DType::F32))));
         let plain = SgdStep { lr: 0.1, momentum: 0.9, weight_decay: 0.0 };

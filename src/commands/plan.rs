@@ -24,8 +24,9 @@ pub fn plan(recipe: &Recipe, target: &Target) -> String {
     let (mut too_large, mut unknown) = (0, 0);
     let mut lines = Vec::new();
     for (index, cell) in recipe.cells.iter().enumerate() {
-        let estimate = cell.estimate();
-        let limit = Some(memory_limit(cell, &devices[&cell.device_id()])).filter(|limit| *limit < u64::MAX);
+        let limit = memory_limit(cell, &devices[&cell.device_id()]);
+        let estimate = cell.within(limit).estimate();
+        let limit = Some(limit).filter(|limit| *limit < u64::MAX);
         let fits = limit.map(|limit| estimate.total() <= limit);
         too_large += usize::from(fits == Some(false));
         unknown += usize::from(fits.is_none());

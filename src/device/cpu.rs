@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use burn::tensor::{Device, Distribution, Tensor};
+use cpu_kernels::{Matrix, Target};
 use sysinfo::System;
 
 use super::{Ceilings, DeviceInfo, dtype};
@@ -52,6 +53,16 @@ const COPY_ELEMENTS: usize = 16 << 20;
 /// The fastest of this many is the ceiling: noise only ever slows.
 const REPEATS: usize = 4;
 
+/// Runs an fp32 product of [`MATMUL_SIZE`].
+fn multiply_fp32() -> impl FnMut() {
+    let [a, b] = [0.5, 0.25].map(|x| vec![x; MATMUL_SIZE * MATMUL_SIZE]);
+    let mut c = vec![0.0; MATMUL_SIZE * MATMUL_SIZE];
+    move || {
+        let [a, b] = [&a, &b].map(|x| Matrix::new(x, MATMUL_SIZE, MATMUL_SIZE));
+        cpu_kernels::product(a, b, Target::over(&mut c, MATMUL_SIZE));
+    }
+}
+
 /// Two random square matrices of [`MATMUL_SIZE`].
 fn matrices(compute: Compute) -> [Tensor<2>; 2] {
     let shape = [MATMUL_SIZE, MATMUL_SIZE];
@@ -61,6 +72,10 @@ fn matrices(compute: Compute) -> [Tensor<2>; 2] {
 /// One product large enough that every thread allocates its packing buffers, and one small enough
 /// to stay on this thread, which allocates its own.
 pub fn warm_up(compute: Compute) {
+    multiply_fp32()();
+    if matches!(compute, Compute::Fp32 | Compute::Tf32) {
+        return;
+    }
     let [a, b] = matrices(compute);
     drop(a.clone().matmul(b.clone()));
     drop(a.slice([0..SMALL, 0..MATMUL_SIZE]).matmul(b.slice([0..MATMUL_SIZE, 0..SMALL])));
@@ -68,16 +83,18 @@ pub fn warm_up(compute: Compute) {
 
 pub fn ceilings(types: &[Compute]) -> Ceilings {
     let mut ceilings = Ceilings::default();
+    let rate = |seconds: f64| Some(2.0 * (MATMUL_SIZE as f64).powi(3) / seconds);
+    let of_few_bits = |compute| {
+        let [a, b] = matrices(compute);
+        rate(fastest(|| drop(a.clone().matmul(b.clone()))))
+    };
     for compute in types {
-        let [a, b] = matrices(*compute);
-        let seconds = fastest(|| drop(a.clone().matmul(b.clone())));
-        let rate = Some(2.0 * (MATMUL_SIZE as f64).powi(3) / seconds);
         match compute {
-            Compute::Fp32 => ceilings.matmul_fp32 = rate,
+            Compute::Fp32 => ceilings.matmul_fp32 = rate(fastest(multiply_fp32())),
             // The CPU has none; no cell asks for it.
             Compute::Tf32 => {}
-            Compute::Bf16 => ceilings.matmul_bf16 = rate,
-            Compute::Fp16 => ceilings.matmul_fp16 = rate,
+            Compute::Bf16 => ceilings.matmul_bf16 = of_few_bits(Compute::Bf16),
+            Compute::Fp16 => ceilings.matmul_fp16 = of_few_bits(Compute::Fp16),
         }
     }
     let from = vec![1.0f32; COPY_ELEMENTS];

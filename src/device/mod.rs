@@ -23,7 +23,7 @@ pub use filler::Filler;
 pub use host::{HostMemory, Loan, require_host_memory};
 pub use mirror::Mirror;
 pub use staging::{Staging, integers};
-pub use store::{BlockStore, Side, StoreSize};
+pub use store::{BlockStore, Buffers, Side, StoreSize};
 pub use target::Target;
 
 use crate::measure::{CpuMeter, Meter, alloc};
@@ -204,7 +204,11 @@ impl DeviceId {
     /// Which way each part of the work takes on this device.
     pub fn paths(self) -> BTreeMap<String, String> {
         let paths = match self {
-            Self::Cpu => vec![("matmul", "gemm (burn-flex)".to_string()), ("time", "host clock".into())],
+            Self::Cpu => vec![
+                ("fp32", format!("cpu-kernels, {}", cpu_kernels::vectors())),
+                ("matmul of fewer bits", "gemm (burn-flex)".into()),
+                ("time", "host clock".into()),
+            ],
             Self::Cuda(ordinal) => cuda::Gpu::open(ordinal).paths(),
         };
         paths.into_iter().map(|(part, path)| (part.to_string(), path)).collect()

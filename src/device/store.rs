@@ -2,7 +2,7 @@
 //! through which they pass.
 //!
 //! A block has two buffers on the host, its weights and its gradients, or one for both, in which its
-//! gradients take the place of its weights until these are written anew. Copies are issued and not
+//! gradients take the place of its weights until these are written anew, or none. Copies are issued and not
 //! waited for; a store keeps each of them behind what it depends on: a slot is refilled after the
 //! computations that [`used`](BlockStore::used) has marked and after its own content was sent, and a
 //! buffer is read after what is still on its way to it.
@@ -22,10 +22,22 @@ pub enum Side {
     Gradients,
 }
 
+/// The buffers of a block on the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Buffers {
+    /// The block stays on the device.
+    None,
+    /// Gradients take the place of the weights.
+    One,
+    /// Gradients have one of their own.
+    Two,
+}
+
 /// What a store holds.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct StoreSize {
-    pub blocks: usize,
+    /// By block.
+    pub buffers: Vec<Buffers>,
     /// Elements of a buffer of weights and of a slot for them.
     pub elements: usize,
     /// The same of gradients: those of at most as many of a block's first weights, the others being frozen.
@@ -34,8 +46,6 @@ pub struct StoreSize {
     /// Slots on the device for weights, and after them those for gradients.
     pub slots: usize,
     pub gradient_slots: usize,
-    /// Whether gradients have buffers of their own.
-    pub gradients: bool,
 }
 
 impl StoreSize {
@@ -44,13 +54,41 @@ impl StoreSize {
         if slot < self.slots { self.elements } else { self.trainable }
     }
 
-    /// Of a buffer.
-    pub fn bytes(&self, side: Side) -> usize {
-        let elements = match side {
-            Side::Gradients if self.gradients => self.trainable,
-            Side::Weights | Side::Gradients => self.elements,
+    /// Of a block's buffer; `None` where it has none.
+    pub fn bytes(&self, side: Side, block: usize) -> Option<usize> {
+        let elements = match (side, self.buffers[block]) {
+            (_, Buffers::None) => return None,
+            (Side::Gradients, Buffers::Two) => self.trainable,
+            (Side::Weights | Side::Gradients, _) => self.elements,
         };
-        elements * self.dtype.size()
+        Some(elements * self.dtype.size())
+    }
+
+    /// By block: its buffers for weights, and those that gradients have of their own, as `make` makes one of so
+    /// many bytes.
+    ///
+    /// # Errors
+    /// Those of `make`.
+    pub fn make<B>(&self, make: impl Fn(usize) -> Result<B, String>) -> Result<[Vec<Option<B>>; 2], String> {
+        let of = |side: Side, block: usize| {
+            let own = side == Side::Weights || self.buffers[block] == Buffers::Two;
+            self.bytes(side, block).filter(|_| own).map(&make).transpose()
+        };
+        let all = |side| (0..self.buffers.len()).map(|block| of(side, block)).collect::<Result<_, _>>();
+        Ok([all(Side::Weights)?, all(Side::Gradients)?])
+    }
+
+    /// Where a block's weights or gradients lie.
+    pub fn buffer<'a, B>(
+        &self,
+        [weights, gradients]: [&'a mut [B]; 2],
+        side: Side,
+        block: usize,
+    ) -> &'a mut B {
+        match (side, self.buffers[block]) {
+            (Side::Gradients, Buffers::Two) => &mut gradients[block],
+            _ => &mut weights[block],
+        }
     }
 }
 
@@ -78,8 +116,8 @@ pub trait BlockStore: Send {
     /// Elements of a slot as a row-major tensor outside of autodiff: what it holds when it is read.
     fn view(&self, slot: usize, first: usize, shape: &[usize]) -> DispatchTensor;
 
-    /// Writes computed values to the elements of a slot from `first` on.
-    fn write(&mut self, slot: usize, first: usize, values: DispatchTensor);
+    /// Writes computed values to a slot, each to its elements from the number before it on.
+    fn write(&mut self, slot: usize, parts: Vec<(usize, DispatchTensor)>);
 
     /// Copies the first elements of a slot into a buffer; the slot's content is lost where memory is scarce.
     fn send(&mut self, slot: usize, side: Side, block: usize, elements: usize);
@@ -115,7 +153,7 @@ impl DeviceId {
 struct CpuStore {
     size: StoreSize,
     device: burn::tensor::Device,
-    /// `None` while they are lent.
+    /// By block; `None` while they are lent and where it has none.
     weights: Vec<Option<Box<dyn HostMemory>>>,
     gradients: Vec<Option<Box<dyn HostMemory>>>,
     slots: Vec<Option<Tensor<1>>>,
@@ -123,36 +161,24 @@ struct CpuStore {
 
 impl CpuStore {
     fn new(size: StoreSize) -> Result<Self, String> {
-        let buffer = |side| {
-            let memory = Uncounted::new(size.bytes(side))?;
-            Ok::<_, String>(Some(Box::new(memory) as Box<dyn HostMemory>))
-        };
-        let buffers = |count, side| (0..count).map(|_| buffer(side)).collect::<Result<_, _>>();
-        Ok(Self {
-            size,
-            device: DeviceId::Cpu.burn(),
-            weights: buffers(size.blocks, Side::Weights)?,
-            gradients: buffers(if size.gradients { size.blocks } else { 0 }, Side::Gradients)?,
-            slots: vec![None; size.slots + size.gradient_slots],
-        })
+        let [weights, gradients] =
+            size.make(|bytes| Ok(Box::new(Uncounted::new(bytes)?) as Box<dyn HostMemory>))?;
+        let slots = vec![None; size.slots + size.gradient_slots];
+        Ok(Self { size, device: DeviceId::Cpu.burn(), weights, gradients, slots })
     }
 
     fn buffer(&mut self, side: Side, block: usize) -> &mut Option<Box<dyn HostMemory>> {
-        match side {
-            Side::Gradients if self.size.gradients => &mut self.gradients[block],
-            Side::Weights | Side::Gradients => &mut self.weights[block],
-        }
+        self.size.buffer([&mut self.weights, &mut self.gradients], side, block)
     }
 }
 
 impl BlockStore for CpuStore {
     fn host(&mut self, side: Side, block: usize) -> &mut [u8] {
-        let bytes = self.size.bytes(side);
-        &mut self.buffer(side, block).as_mut().expect("the buffer is not lent").bytes_mut()[..bytes]
+        self.buffer(side, block).as_mut().expect("the buffer is here").bytes_mut()
     }
 
     fn lend(&mut self, side: Side, block: usize) -> Loan {
-        let memory = self.buffer(side, block).take().expect("the buffer is not lent");
+        let memory = self.buffer(side, block).take().expect("the buffer is here");
         Loan { memory, arrival: Box::new(|| Ok(())) }
     }
 
@@ -193,14 +219,16 @@ impl BlockStore for CpuStore {
         }
     }
 
-    fn write(&mut self, slot: usize, first: usize, values: DispatchTensor) {
+    fn write(&mut self, slot: usize, parts: Vec<(usize, DispatchTensor)>) {
         let (elements, dtype) = (self.size.slot_elements(slot), self.size.dtype);
-        let content =
-            self.slots[slot].take().unwrap_or_else(|| Tensor::zeros([elements], (&self.device, dtype)));
-        let values = Tensor::<1>::from_dispatch(values);
-        let count = values.shape().num_elements();
-        let values = values.reshape([count]);
-        self.slots[slot] = Some(content.slice_assign(first..first + count, values));
+        let before = self.slots[slot].take();
+        let before = before.unwrap_or_else(|| Tensor::zeros([elements], (&self.device, dtype)));
+        let content = parts.into_iter().fold(before, |content, (first, values)| {
+            let values = Tensor::<1>::from_dispatch(values);
+            let count = values.shape().num_elements();
+            content.slice_assign(first..first + count, values.reshape([count]))
+        });
+        self.slots[slot] = Some(content);
     }
 
     fn send(&mut self, slot: usize, side: Side, block: usize, elements: usize) {
@@ -222,17 +250,16 @@ impl BlockStore for CpuStore {
 mod tests {
     use super::*;
 
-    fn one_block(elements: usize, gradients: bool) -> StoreSize {
-        let (dtype, slots) = (DType::F32, 1);
-        StoreSize { blocks: 1, elements, trainable: elements, dtype, slots, gradient_slots: 0, gradients }
+    fn size(buffers: Vec<Buffers>, elements: usize) -> StoreSize {
+        let slots = buffers.len();
+        StoreSize { buffers, elements, trainable: elements, dtype: DType::F32, slots, gradient_slots: 0 }
     }
 
     #[test]
     fn what_is_written_to_a_slot_arrives_on_the_host_and_comes_back() {
-        let size = StoreSize { blocks: 2, slots: 2, ..one_block(6, true) };
-        let mut store = DeviceId::Cpu.block_store(size).unwrap();
+        let mut store = DeviceId::Cpu.block_store(size(vec![Buffers::Two; 2], 6)).unwrap();
         let values = Tensor::<1>::from_floats([1.0, 2.0, 3.0, 4.0], &DeviceId::Cpu.burn());
-        store.write(0, 2, values.into_dispatch());
+        store.write(0, vec![(2, values.into_dispatch())]);
         store.send(0, Side::Gradients, 1, 6);
         let host: &[f32] = bytemuck::cast_slice(store.host(Side::Gradients, 1));
         assert_eq!(host, [0.0, 0.0, 1.0, 2.0, 3.0, 4.0]);
@@ -243,9 +270,8 @@ mod tests {
 
     #[test]
     fn a_buffer_of_gradients_comes_back_as_the_weights() {
-        for gradients in [true, false] {
-            let size = one_block(2, gradients);
-            let mut store = DeviceId::Cpu.block_store(size).unwrap();
+        for buffers in [Buffers::Two, Buffers::One] {
+            let mut store = DeviceId::Cpu.block_store(size(vec![buffers], 2)).unwrap();
             let mut weights = || store.host(Side::Weights, 0).as_ptr();
             let first = weights();
             let mut loan = store.lend(Side::Gradients, 0);
@@ -254,7 +280,7 @@ mod tests {
             assert_eq!(store.host(Side::Weights, 0)[..], [1; 8]);
             // The next gradients get what held the weights: the other buffer, or the only one.
             assert_eq!(store.host(Side::Gradients, 0).as_ptr(), first);
-            assert_eq!(store.host(Side::Weights, 0).as_ptr() == first, !gradients);
+            assert_eq!(store.host(Side::Weights, 0).as_ptr() == first, buffers == Buffers::One);
         }
     }
 }

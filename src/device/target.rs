@@ -111,7 +111,7 @@ impl Target {
             return Ok(());
         }
         let capability = match self {
-            Self::Here => Some(cuda::capability(ordinal)),
+            Self::Here => Some(cuda::compute_capability(ordinal)),
             Self::Described(described) => described.capability,
         };
         match capability.filter(|capability| *capability < AMPERE) {

@@ -63,6 +63,9 @@ pub struct Measurement {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub gradient_histogram: Option<GradientHistogram>,
     pub memory: MemoryUse,
+    /// Blocks that stayed on the device, of a cell whose others move.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub resident_blocks: Option<usize>,
     /// What crossed the bus in one step more, which was recorded; of cells with offload on a GPU.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub crossings: Vec<Crossing>,

@@ -34,6 +34,13 @@ pub struct Workload<'a> {
 }
 
 impl Workload<'_> {
+    /// Whether casts of weights are kept for a whole step. Those of a block that moves are freed with it; backward
+    /// holds on to those of one micro-batch by itself, but of recomputed blocks. On CUDA one launch makes all of them.
+    pub fn keeps_casts(&self) -> bool {
+        let all_at_once = self.device != DeviceId::Cpu && self.checkpoint.blocks == 0;
+        !self.offload.moves() && (self.accumulation_steps > 1 || all_at_once)
+    }
+
     /// Of one micro-batch.
     pub fn setting(&self) -> Setting {
         let (batch, sequence) = (self.batch_size as u64, self.seq_len as u64);
@@ -48,7 +55,7 @@ impl Workload<'_> {
             squares,
             compute: self.precision.compute,
             stored: self.precision.stored_bytes(),
-            keeps_casts: self.accumulation_steps > 1 && !self.offload.moves(),
+            keeps_casts: self.keeps_casts(),
             ops: self.ops,
             level: self.checkpoint.level,
             trained: self.trained,
@@ -100,7 +107,13 @@ impl Operators {
         let block = Cost::sequence(&self.block);
         let mut parts = self.first.clone();
         if workload.offload.moves() {
-            parts.extend(vec![workload.offload.block(block.recomputed(), workload.device); self.blocks]);
+            let Workload { offload, device, .. } = *workload;
+            let moved = self.moved(workload);
+            let moving = offload.moving_block(block.recomputed(), device);
+            let resident = if moved.recomputes { block.recomputed() } else { block };
+            let resident = offload.resident_block(resident, &moved, device);
+            let places = offload.resident_blocks.places(self.blocks);
+            parts.extend(places.into_iter().map(|stays| if stays { resident } else { moving }));
         } else if workload.checkpoint.blocks > 0 {
             let all = vec![block; self.blocks];
             parts.extend(
@@ -118,12 +131,15 @@ impl Operators {
         let blocks = self.blocks as u64;
         Moved {
             blocks,
+            resident: workload.offload.resident_blocks.count(self.blocks) as u64,
             parameters: self.block_parameters(),
             trained: self.block_trained(),
             others: self.trained() - self.block_trained() * blocks,
             input: self.block.first().map_or(0, |cost| cost.input),
             stored: workload.precision.stored_bytes(),
             accumulates: workload.accumulation_steps > 1,
+            updates: workload.optimizer.rule().is_some(),
+            recomputes: workload.checkpoint.blocks > 0,
         }
     }
 
@@ -135,10 +151,10 @@ impl Operators {
         let batches = (workload.accumulation_steps + workload.eval_batches) as u64;
         let there = self.tables + batches * self.batch + offload.slot_bytes(&moved, device);
         let stored = precision.stored_bytes();
-        // A block is updated as a whole, in a copy of its slot; a parameter whose rows are padded is packed first.
+        // A block that moves is updated as a whole, in a copy of its slot.
         let (updated, in_place) = match offload.moves() {
             true => (moved.trained, false),
-            false => (whole.largest, whole.weights == whole.parameters * stored),
+            false => (whole.largest, true),
         };
         let workspace = match offload.optimizer {
             Memory::Host => 0,
@@ -147,9 +163,10 @@ impl Operators {
         // Of earlier micro-batches, to which more are added.
         let earlier = if moved.accumulates { whole.gradients } else { 0 };
         let graphs = whole.kept * (workload.live_graphs as u64 - 1);
+        let kept = Moment::gradients(offload.kept_gradients(&moved, device));
         (
-            Moment { kept: graphs, gradients: earlier, workspace: there },
-            Moment::workspace(there + workspace) + Moment::gradients(whole.gradients),
+            Moment { kept: graphs, gradients: earlier, workspace: there } + kept,
+            Moment::workspace(there + workspace) + Moment::gradients(whole.gradients) + kept,
         )
     }
 

@@ -123,7 +123,7 @@ impl SwigluStack {
         let source = Source::random(device, dtype(compute));
         let (h, i) = (config.hidden_size, config.intermediate_size);
         let layer = |number: usize| {
-            let source = source.at("layers").at(&number.to_string()).within(Group::Block(number));
+            let source = source.at("layers").at(number.to_string()).within(Group::Block(number));
             // N(0, 1/rows) keeps the size of the activations through the product.
             let matrix = |name, rows: usize, columns: usize| {
                 source.parameter(name, [rows, columns], Init::Normal(1.0 / (rows as f64).sqrt()))

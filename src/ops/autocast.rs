@@ -12,19 +12,28 @@
 //! ```
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::marker::PhantomData;
 
-use burn::module::{Param, ParamId};
+use burn::backend::DispatchTensor;
+use burn::module::{Module, ModuleVisitor, Param, ParamId};
 use burn::tensor::{DType, Tensor};
+use burn_cubecl::tensor::CubeTensor;
 
+use crate::ops::backend::{cube, on_cuda, uncube};
 use crate::ops::dense::Weight;
+use crate::ops::kernels::elementwise::cast_all;
 use crate::ops::name::OperatorName;
-use crate::ops::narrow;
+use crate::ops::rounded;
+
+/// A weight in a type.
+type Cast = (ParamId, DType);
 
 thread_local! {
     static REGION: Cell<Option<DType>> = const { Cell::new(None) };
-    static CASTS: RefCell<Option<HashMap<(ParamId, DType), Tensor<2>>>> = const { RefCell::new(None) };
+    static CASTS: RefCell<Option<HashMap<Cast, DispatchTensor>>> = const { RefCell::new(None) };
+    /// Casts that were used while casts were kept: the next ones that are kept begin with them.
+    static USED: RefCell<HashSet<Cast>> = RefCell::default();
 }
 
 /// A region of this thread. It lasts until this is dropped; then the region around it is in force again.
@@ -51,17 +60,44 @@ pub fn region() -> Option<DType> {
     REGION.get()
 }
 
-/// Keeps every cast of a weight until this is dropped, for the micro-batches of one step. Drop it before the
-/// weights change.
+/// Keeps every cast of a weight until this is dropped, for one step. Drop it before the weights change.
 #[must_use = "casts are kept until this is dropped"]
 pub struct KeptCasts {
     thread: PhantomData<*const ()>,
 }
 
-/// Keeps casts from here on: a weight is cast once in a region's type, however often it is used.
-pub fn keep_casts() -> KeptCasts {
-    CASTS.set(Some(HashMap::new()));
+/// Keeps casts from here on: a weight is cast once in a region's type, however often it is used. On CUDA those that
+/// steps before this one used are made at once.
+pub fn keep_casts<M: Module>(module: &M) -> KeptCasts {
+    let mut casts = HashMap::new();
+    let _scope = OperatorName::WeightCasts.scope();
+    USED.with_borrow(|used| {
+        for dtype in used.iter().map(|(_, dtype)| *dtype).collect::<HashSet<_>>() {
+            let mut find = Find { used, dtype, found: Vec::new() };
+            module.visit(&mut find);
+            let (ids, stored): (Vec<_>, Vec<_>) = find.found.into_iter().unzip();
+            let made = cast_all(&stored, dtype).into_iter().map(|cast| uncube::<1>(cast).into_dispatch());
+            casts.extend(ids.into_iter().map(|id| (id, dtype)).zip(made));
+        }
+    });
+    CASTS.set(Some(casts));
     KeptCasts { thread: PhantomData }
+}
+
+/// Finds the weights on CUDA that were used in a type.
+struct Find<'a> {
+    used: &'a HashSet<Cast>,
+    dtype: DType,
+    found: Vec<(ParamId, CubeTensor)>,
+}
+
+impl ModuleVisitor for Find<'_> {
+    fn visit_float<const D: usize>(&mut self, parameter: &Param<Tensor<D>>) {
+        if self.used.contains(&(parameter.id, self.dtype)) {
+            let stored = parameter.val().inner();
+            self.found.extend(on_cuda(&stored).then(|| (parameter.id, cube(stored))));
+        }
+    }
 }
 
 impl Drop for KeptCasts {
@@ -71,16 +107,18 @@ impl Drop for KeptCasts {
 }
 
 /// A weight as linear layers take it: with its kept cast where casts are kept.
-pub fn weight(parameter: &Param<Tensor<2>>) -> Weight {
+pub fn weight<const D: usize>(parameter: &Param<Tensor<D>>) -> Weight<D> {
     let stored = parameter.val();
     let dtype = region().filter(|dtype| *dtype != stored.dtype());
     let cast = dtype.and_then(|dtype| {
         CASTS.with_borrow_mut(|casts| {
+            let which = (parameter.id, dtype);
             let cast = || {
                 let _scope = OperatorName::WeightCasts.scope();
-                narrow(stored.clone().inner(), dtype)
+                USED.with_borrow_mut(|used| used.insert(which));
+                rounded(stored.clone().inner(), dtype).into_dispatch()
             };
-            Some(casts.as_mut()?.entry((parameter.id, dtype)).or_insert_with(cast).clone())
+            Some(Tensor::from_dispatch(casts.as_mut()?.entry(which).or_insert_with(cast).clone()))
         })
     });
     Weight { stored, cast }
@@ -91,6 +129,7 @@ mod tests {
     use super::*;
     use crate::ops::checkpoint::checkpoint;
     use crate::ops::dense::{Arithmetic, WeightLayout, dense};
+    use crate::ops::narrow;
     use crate::ops::product::Fp32Math;
     use crate::ops::testing::random;
 
@@ -177,6 +216,11 @@ mod tests {
         assert_eq!(gradient(true), gradient(false));
     }
 
+    #[derive(Module, Debug)]
+    struct One {
+        weight: Param<Tensor<2>>,
+    }
+
     #[test]
     fn a_kept_cast_is_made_once_and_its_gradient_is_the_weights() {
         let w = random::<2>([8, 5], 2).require_grad();
@@ -184,7 +228,7 @@ mod tests {
         let x = random::<2>([3, 8], 1);
         let _region = autocast(Some(DType::F16));
         assert!(weight(&parameter).cast.is_none(), "outside of a step nothing is kept");
-        let kept = keep_casts();
+        let kept = keep_casts(&One { weight: parameter.clone() });
         let (first, second) = (product(&x, weight(&parameter)), product(&x, weight(&parameter)));
         assert_eq!(CASTS.with_borrow(|casts| casts.as_ref().map(HashMap::len)), Some(1));
         let plain = product(&x, w.clone());

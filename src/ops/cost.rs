@@ -11,6 +11,7 @@
 //! after                 x where it is held, kept, y       dx, and the gradients of its parameters
 //! ```
 
+mod by_field;
 mod moment;
 mod setting;
 #[cfg(test)]

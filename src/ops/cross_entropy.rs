@@ -1,7 +1,8 @@
 //! The language-model head and its loss in one operator: logits = hWᵀ and the cross-entropy of each
 //! token's label, without the logits ever existing whole.
 //!
-//! The vocabulary is walked in chunks. Forward keeps each token's running maximum and sum of
+//! On CUDA, products in types of two bytes take the tokens in chunks where their sizes allow it ([`tokens`]).
+//! Otherwise the vocabulary is walked in chunks. Forward keeps each token's running maximum and sum of
 //! exponentials (Milakov and Gimelshein 2018), which give log Σ exp; backward computes the chunk's
 //! logits again, and from them dlogits = (softmax − onehot) / total, dW of exactly this chunk and its part of
 //! dh. A chunk's dW is one product over all tokens, so nothing is rounded between chunks; dh is summed
@@ -15,22 +16,24 @@
 //! A negative label (PyTorch's -100) marks a token that is not counted.
 
 mod cost;
+mod tokens;
+mod vocabulary;
 
-use std::ops::Range;
-
-use burn::tensor::{DType, IndexingUpdateOp, Int, Tensor, activation};
+use burn::tensor::{DType, Int, Tensor, activation};
+use burn_cubecl::tensor::CubeTensor;
 
 pub use cost::cost;
 
 use super::backend::{cube, cube_int, on_cuda, uncube};
 use super::dense::{Arithmetic, Weight};
-use super::function::custom;
-use super::kernels::cross_entropy as kernels;
+use super::function::{Earlier, custom_adding};
+use super::kernels::elementwise::scaled;
 use super::kernels::sum::sum as kernel_sum;
 use super::name::OperatorName;
-use super::product::Fp32Math;
-use super::product::{composed_product, plain, product, product_add, product_into, transpose};
-use super::{Operator, narrow, wide};
+use super::product::{Fp32Math, composed_product};
+use super::{Operator, narrow, rounded, wide};
+use crate::device::cuda::has_blas;
+use vocabulary::{Found, Head};
 
 /// Bytes of one chunk's fp32 logits. Their gradient in bf16 is half of it again.
 pub const CHUNK_BYTES: usize = 192 << 20;
@@ -81,7 +84,7 @@ pub fn evaluate(
     let arithmetic = arithmetic.in_region();
     let dtype = arithmetic.dtype;
     let chunk = chunk(h.dims()[0], weight.dims()[0]);
-    let (h, weight) = (narrow(h, dtype), narrow(weight, dtype));
+    let (h, weight) = (rounded(h, dtype), rounded(weight, dtype));
     let found = Head { h, weight, labels: labels.clone(), arithmetic, chunk, longest_sum: chunk }.look();
     let right = found.target.greater_equal(found.largest).float() * counted(labels);
     Tensor::cat(vec![sum(found.losses), sum(right)], 0)
@@ -100,17 +103,59 @@ fn chunked(
 ) -> Tensor<1> {
     let dtype = arithmetic.dtype;
     let Weight { stored, cast } = weight;
-    custom(OperatorName::Loss, [h.into_dispatch(), stored.into_dispatch()], |[h, stored]| {
+    let inputs = [h.into_dispatch(), stored.into_dispatch()];
+    custom_adding(OperatorName::Loss, inputs, |[h, stored], wanted| {
         let (h, stored) = (Tensor::<2>::from_dispatch(h), Tensor::<2>::from_dispatch(stored));
-        let (h_dtype, weight_dtype) = (h.dtype(), stored.dtype());
+        let types = [h.dtype(), stored.dtype()];
         let weight = Weight { stored, cast }.narrow(dtype);
-        let head = Head { h: narrow(h, dtype), weight, labels, arithmetic, chunk, longest_sum };
-        let Found { losses, lse, .. } = head.look();
-        (sum(losses) / total, move |g: Tensor<1>, wanted| {
-            let (dh, dweight) = head.backward(lse, wide(g) / total, weight_dtype, wanted);
-            [dh.map(|dh| narrow(dh, h_dtype).into_dispatch()), dweight.map(Tensor::into_dispatch)]
-        })
+        let head = Head { h: rounded(h, dtype), weight, labels, arithmetic, chunk, longest_sum };
+        let (differentiated, vocab) = (wanted.contains(&true), head.weight.dims()[0]);
+        let (losses, kept) = match chunks_of_tokens(&head).filter(|_| differentiated) {
+            Some(chunks) => {
+                let [h, weight] = [head.h, head.weight].map(cube);
+                let made = tokens::forward(&h, &weight, &cube_int(&head.labels), chunks, wanted);
+                let dweight = made.dweight.map(|dweight| tokens::unpadded(dweight, vocab));
+                (uncube(made.losses), Kept::Gradients([made.dh, dweight], tokens::gain(dtype)))
+            }
+            None => {
+                let Found { losses, lse, logits, .. } = head.look();
+                (losses, Kept::Head(Box::new(head), lse, logits))
+            }
+        };
+        let backward = move |g: Tensor<1>, wanted, _: &mut Earlier<'_>| {
+            let gradients = kept.gradients(wide(g) / total, types, wanted);
+            gradients.map(|gradient| gradient.map(Tensor::into_dispatch))
+        };
+        (sum(losses) / total, backward)
     })
+}
+
+/// What forward leaves for backward.
+enum Kept {
+    /// The operands, log Σ exp(logits) of each token, and the logits where they were kept.
+    Head(Box<Head>, Tensor<1>, Option<Tensor<2>>),
+    /// dh and dW in fp32, times this.
+    Gradients([Option<CubeTensor>; 2], f32),
+}
+
+impl Kept {
+    /// dh and dW as `types`, for the factor [1] of every token's loss.
+    fn gradients(self, factor: Tensor<1>, types: [DType; 2], wanted: [bool; 2]) -> [Option<Tensor<2>>; 2] {
+        match self {
+            Self::Head(head, lse, logits) => {
+                let [h_dtype, weight_dtype] = types;
+                let (dh, dweight) = head.backward(logits, lse, factor, weight_dtype, wanted);
+                [dh.map(|dh| rounded(dh, h_dtype)), dweight]
+            }
+            Self::Gradients([dh, dweight], gain) => {
+                let factor = cube(factor / gain);
+                let of = |gradient: Option<CubeTensor>, dtype| {
+                    gradient.map(|gradient| uncube(scaled(gradient, &factor, dtype)))
+                };
+                [of(dh, types[0]), of(dweight, types[1])]
+            }
+        }
+    }
 }
 
 /// The same by Burn's operators, with the logits whole.
@@ -129,132 +174,11 @@ fn composed(
     picked.sum() * (-1.0 / total)
 }
 
-/// The operands in the compute type.
-struct Head {
-    h: Tensor<2>,
-    weight: Tensor<2>,
-    labels: Tensor<1, Int>,
-    arithmetic: Arithmetic,
-    /// Entries of the vocabulary at a time.
-    chunk: usize,
-    /// Entries that one product adds up to dh.
-    longest_sum: usize,
-}
-
-/// What is known of each token after all chunks, [tokens] each, in fp32.
-struct Found {
-    /// 0 for tokens not counted.
-    losses: Tensor<1>,
-    /// log Σ exp(logits)
-    lse: Tensor<1>,
-    largest: Tensor<1>,
-    /// The label's logit.
-    target: Tensor<1>,
-}
-
-impl Head {
-    fn chunks(&self) -> impl Iterator<Item = Range<usize>> + use<> {
-        let (vocab, size) = (self.weight.dims()[0], self.chunk);
-        (0..vocab).step_by(size).map(move |first| first..vocab.min(first + size))
-    }
-
-    /// The parts of a chunk that are added up by a product each.
-    fn sums(&self, chunk: &Range<usize>) -> impl Iterator<Item = Range<usize>> + use<> {
-        let (end, longest) = (chunk.end, self.longest_sum);
-        chunk.clone().step_by(longest).map(move |first| first..end.min(first.saturating_add(longest)))
-    }
-
-    /// [tokens, chunk] in fp32.
-    fn logits(&self, chunk: &Range<usize>) -> Tensor<2> {
-        let rows = transpose(self.weight.clone()).rows(chunk.clone());
-        product(plain(self.h.clone()), rows, DType::F32, self.arithmetic.math)
-    }
-
-    /// Walks over the vocabulary.
-    fn look(&self) -> Found {
-        let [tokens, _] = self.h.dims();
-        if on_cuda(&self.h) {
-            let labels = cube_int(&self.labels);
-            let mut state = kernels::LossState::new(&cube(self.h.clone()), tokens);
-            for chunk in self.chunks() {
-                kernels::observe_chunk(&cube(self.logits(&chunk)), &labels, chunk.start, &mut state);
-            }
-            let (losses, lse) = kernels::token_losses(&state, &labels);
-            let kernels::LossState { maximum, target, .. } = state;
-            let [losses, lse, largest, target] = [losses, lse, maximum, target].map(uncube);
-            return Found { losses, lse, largest, target };
-        }
-        let full = |value: f32| Tensor::full([tokens], value, (&self.h.device(), DType::F32));
-        // Of the chunks so far: the largest logit, Σ exp(logit − largest), and the label's logit.
-        let (mut largest, mut sum, mut target) = (full(f32::MIN), full(0.0), full(0.0));
-        for chunk in self.chunks() {
-            let logits = self.logits(&chunk);
-            let before = largest.clone();
-            largest = largest.max_pair(logits.clone().max_dim(1).squeeze_dim(1));
-            let more = (logits.clone() - largest.clone().unsqueeze_dim(1)).exp().sum_dim(1).squeeze_dim(1);
-            sum = sum * (before - largest.clone()).exp() + more;
-            let (index, inside) = within(&self.labels, chunk.start, chunk.len());
-            let picked = logits.gather(1, index.unsqueeze_dim(1)).squeeze_dim::<1>(1);
-            target = target + picked * inside;
-        }
-        let lse = sum.log() + largest.clone();
-        let losses = (lse.clone() - target.clone()) * counted(&self.labels);
-        Found { losses, lse, largest, target }
-    }
-
-    /// dh in fp32 and dW, from each token's log Σ exp and the factor [1] of every token's loss.
-    fn backward(
-        self,
-        lse: Tensor<1>,
-        factor: Tensor<1>,
-        weight_dtype: DType,
-        [want_h, want_weight]: [bool; 2],
-    ) -> (Option<Tensor<2>>, Option<Tensor<2>>) {
-        let Arithmetic { dtype, math } = self.arithmetic;
-        let device = self.h.device();
-        let mut dh: Option<Tensor<2>> = None;
-        let mut dweight = want_weight.then(|| Tensor::empty(self.weight.dims(), (&device, weight_dtype)));
-        for chunk in self.chunks() {
-            let dlogits =
-                chunk_gradient(self.logits(&chunk), &lse, &self.labels, chunk.start, &factor, dtype);
-            let parts = want_h.then(|| self.sums(&chunk));
-            for entries in parts.into_iter().flatten() {
-                let columns = entries.start - chunk.start..entries.end - chunk.start;
-                let (lhs, rhs) =
-                    (plain(dlogits.clone()).columns(columns), plain(self.weight.clone()).rows(entries));
-                dh = Some(match dh {
-                    None => product(lhs, rhs, DType::F32, math),
-                    Some(sum) => product_add(sum, lhs, rhs, math),
-                });
-            }
-            dweight = dweight.map(|dweight| {
-                let (lhs, rhs) = (transpose(dlogits), plain(self.h.clone()));
-                product_into(dweight, chunk, false, lhs, rhs, math)
-            });
-        }
-        (dh, dweight)
-    }
-}
-
-/// (exp(logits − lse) − onehot) · factor, 0 for tokens not counted, as `dtype`.
-fn chunk_gradient(
-    logits: Tensor<2>,
-    lse: &Tensor<1>,
-    labels: &Tensor<1, Int>,
-    first: usize,
-    factor: &Tensor<1>,
-    dtype: DType,
-) -> Tensor<2> {
-    if on_cuda(&logits) {
-        let (lse, labels, factor) = (cube(lse.clone()), cube_int(labels), cube(factor.clone()));
-        return uncube(kernels::chunk_gradient(cube(logits), &lse, &labels, first, &factor, dtype));
-    }
-    let [_, columns] = logits.dims();
-    let factor = counted(labels) * factor.clone();
-    let softmax = (logits - lse.clone().unsqueeze_dim(1)).exp() * factor.clone().unsqueeze_dim(1);
-    let (index, inside) = within(labels, first, columns);
-    let onehot = (inside * factor * -1.0).unsqueeze_dim(1);
-    narrow(softmax.scatter(1, index.unsqueeze_dim(1), onehot, IndexingUpdateOp::Add), dtype)
+/// How the tokens divide where they are taken in chunks.
+fn chunks_of_tokens(head: &Head) -> Option<tokens::Chunks> {
+    let multiplied = on_cuda(&head.h) && has_blas(&cube(head.h.clone()));
+    let sizes = || tokens::Chunks::of(head.h.dims()[0], head.weight.dims()[0]);
+    (multiplied && head.arithmetic.dtype.size() == 2).then(sizes)?
 }
 
 /// Σ x as [1]; Burn's own sum tries variants for seconds on CUDA.
@@ -265,14 +189,6 @@ fn sum(x: Tensor<1>) -> Tensor<1> {
 /// 1 for tokens that count, 0 for the others.
 fn counted(labels: &Tensor<1, Int>) -> Tensor<1> {
     labels.clone().greater_equal_elem(0).float()
-}
-
-/// Each label's column in a chunk (0 where it lies outside), and 1 where it lies inside.
-fn within(labels: &Tensor<1, Int>, first: usize, columns: usize) -> (Tensor<1, Int>, Tensor<1>) {
-    let (first, columns) = (first as i64, columns as i64);
-    let column = labels.clone() - first;
-    let outside = column.clone().lower_elem(0).bool_or(column.clone().greater_equal_elem(columns));
-    (column.mask_fill(outside.clone(), 0), outside.bool_not().float())
 }
 
 #[cfg(test)]

@@ -6,15 +6,21 @@
 //!
 //! Kept for backward: W, and x where W is trained.
 
+mod side_by_side;
+
 use burn::tensor::{DType, Tensor};
 
+pub use side_by_side::{LAYERS, dense_side_by_side, lies_side_by_side};
+
+use super::backend::{cube, on_cuda, uncube};
 use super::cost::{Cost, Flops, Moment, Setting, Trained};
-use super::function::{InputGradients, custom, is_tracked};
+use super::function::{Earlier, InputGradients, custom_adding};
+use super::gelu::gelu;
+use super::kernels::columns::column_sums;
+use super::kernels::gelu as kernels;
 use super::name::OperatorName;
-use super::product::{
-    Factor, Fp32Math, Gradient, plain, product, product_bias, product_bias_gradient, transpose,
-};
-use super::{narrow, wide};
+use super::product::{Factor, Fp32Math, cpu, plain, product, product_add, product_bias, transpose};
+use super::{Operator, rounded, wide};
 use crate::device::dtype;
 use crate::ops::autocast;
 use crate::words::Compute;
@@ -53,11 +59,11 @@ impl WeightLayout {
         }
     }
 
-    /// The factors of the weight's gradient, xᵀg as it lies in memory, and which of them g is.
-    pub fn gradient(self, x: Tensor<2>, g: Tensor<2>) -> (Factor<2>, Factor<2>, Gradient) {
+    /// The factors of the weight's gradient, xᵀg as it lies in memory.
+    pub fn gradient(self, x: Tensor<2>, g: Tensor<2>) -> (Factor<2>, Factor<2>) {
         match self {
-            Self::InOut => (transpose(x), plain(g), Gradient::Rhs),
-            Self::OutIn => (transpose(g), plain(x), Gradient::Lhs),
+            Self::InOut => (transpose(x), plain(g)),
+            Self::OutIn => (transpose(g), plain(x)),
         }
     }
 }
@@ -83,20 +89,20 @@ impl Arithmetic {
     }
 }
 
-/// A weight matrix.
+/// A weight matrix, or a bias.
 #[derive(Clone, Debug)]
-pub struct Weight {
-    pub stored: Tensor<2>,
+pub struct Weight<const D: usize = 2> {
+    pub stored: Tensor<D>,
     /// The same in the type it is multiplied in, outside of autodiff, where a cast is kept.
-    pub cast: Option<Tensor<2>>,
+    pub cast: Option<Tensor<D>>,
 }
 
-impl Weight {
-    /// As `dtype`, outside of autodiff's graph.
-    pub fn narrow(self, dtype: DType) -> Tensor<2> {
+impl<const D: usize> Weight<D> {
+    /// As `dtype`; what is stored must be outside of autodiff's graph.
+    pub fn narrow(self, dtype: DType) -> Tensor<D> {
         match self.cast {
             Some(cast) if cast.dtype() == dtype => cast,
-            _ => narrow(self.stored, dtype),
+            _ => rounded(self.stored, dtype),
         }
     }
 
@@ -107,8 +113,8 @@ impl Weight {
     }
 }
 
-impl From<Tensor<2>> for Weight {
-    fn from(stored: Tensor<2>) -> Self {
+impl<const D: usize> From<Tensor<D>> for Weight<D> {
+    fn from(stored: Tensor<D>) -> Self {
         Self { stored, cast: None }
     }
 }
@@ -117,7 +123,7 @@ impl From<Tensor<2>> for Weight {
 pub struct Layer {
     pub weight: Weight,
     /// [outputs]
-    pub bias: Option<Tensor<1>>,
+    pub bias: Option<Weight<1>>,
     pub layout: WeightLayout,
     pub arithmetic: Arithmetic,
 }
@@ -134,34 +140,78 @@ impl Layer {
 pub fn dense(
     x: Tensor<2>,
     weight: impl Into<Weight>,
-    bias: Option<Tensor<1>>,
+    bias: Option<Weight<1>>,
     layout: WeightLayout,
     arithmetic: Arithmetic,
 ) -> Tensor<2> {
     let Weight { stored, cast } = weight.into();
-    let (arithmetic, trained) = (arithmetic.in_region(), is_tracked(&stored));
-    let call = |x, stored, bias| {
+    let arithmetic = arithmetic.in_region();
+    let keep = |x, stored| {
         let weight = Weight { stored: Tensor::from_dispatch(stored), cast };
-        Kept::forward(Tensor::from_dispatch(x), weight, bias, layout, arithmetic, trained)
+        Kept::new(Tensor::from_dispatch(x), weight, layout, arithmetic)
     };
     match bias {
-        None => custom(OperatorName::Linear, [x.into_dispatch(), stored.into_dispatch()], |[x, stored]| {
-            let (y, kept) = call(x, stored, None);
-            (y, move |g, [want_x, want_weight]: [bool; 2]| {
-                let [dx, dweight, _] = kept.backward(g, [want_x, want_weight, false], None);
-                [dx, dweight]
-            })
-        }),
+        None => custom_adding(
+            OperatorName::Linear,
+            [x.into_dispatch(), stored.into_dispatch()],
+            |[x, stored], tracked| {
+                let kept = keep(x, stored);
+                let (y, kept) = (kept.forward(None), kept.for_backward(tracked));
+                (y, move |g, [want_x, want_weight]: [bool; 2], earlier: &mut Earlier<'_>| {
+                    let [dx, dweight, _] = kept.backward(g, [want_x, want_weight, false], None, earlier);
+                    [dx, dweight]
+                })
+            },
+        ),
         Some(bias) => {
-            let inputs = [x.into_dispatch(), stored.into_dispatch(), bias.into_dispatch()];
-            custom(OperatorName::Linear, inputs, |[x, stored, bias]| {
-                let bias = Tensor::<1>::from_dispatch(bias);
-                let dtype = bias.dtype();
-                let (y, kept) = call(x, stored, Some(bias));
-                (y, move |g, wanted| kept.backward(g, wanted, Some(dtype)))
+            let inputs = [x.into_dispatch(), stored.into_dispatch(), bias.stored.into_dispatch()];
+            custom_adding(OperatorName::Linear, inputs, |[x, stored, stored_bias], tracked| {
+                let kept = keep(x, stored);
+                let bias = Weight { stored: Tensor::from_dispatch(stored_bias), cast: bias.cast };
+                let dtype = bias.stored.dtype();
+                let (y, kept) = (kept.forward(Some(bias)), kept.for_backward(tracked));
+                (y, move |g, wanted, earlier: &mut Earlier<'_>| {
+                    kept.backward(g, wanted, Some(Bias { dtype, gradient: None }), earlier)
+                })
             })
         }
     }
+}
+
+/// GELU of [`dense`] with a bias. On CUDA one kernel makes the gradient of the layer's result and the bias's.
+pub fn dense_gelu(
+    x: Tensor<2>,
+    weight: impl Into<Weight>,
+    bias: Weight<1>,
+    layout: WeightLayout,
+    arithmetic: Arithmetic,
+) -> Tensor<2> {
+    if !on_cuda(&x) {
+        return gelu(dense(x, weight, Some(bias), layout, arithmetic), Operator::Custom);
+    }
+    let Weight { stored, cast } = weight.into();
+    let inputs = [x.into_dispatch(), stored.into_dispatch(), bias.stored.into_dispatch()];
+    custom_adding(OperatorName::Linear, inputs, |[x, stored, stored_bias], tracked| {
+        let weight = Weight { stored: Tensor::from_dispatch(stored), cast };
+        let kept = Kept::new(Tensor::from_dispatch(x), weight, layout, arithmetic.in_region());
+        let bias = Weight { stored: Tensor::from_dispatch(stored_bias), cast: bias.cast };
+        let dtype = bias.stored.dtype();
+        let u = cube(kept.forward(Some(bias)));
+        let (y, kept) = (uncube(kernels::gelu(u.clone())), kept.for_backward(tracked));
+        (y, move |g: Tensor<2>, wanted, earlier: &mut Earlier<'_>| {
+            let (du, gradient) = kernels::gelu_backward_and_sums(&u, cube(g));
+            drop(u);
+            let bias = Bias { dtype, gradient: Some(uncube(gradient)) };
+            kept.backward(uncube(du), wanted, Some(bias), earlier)
+        })
+    })
+}
+
+/// A layer's bias in backward.
+struct Bias {
+    dtype: DType,
+    /// In fp32, where it is known.
+    gradient: Option<Tensor<1>>,
 }
 
 /// What one call keeps for backward.
@@ -177,55 +227,71 @@ struct Kept {
 }
 
 impl Kept {
-    /// y, and what is kept. `trained`: whether the weight is.
-    fn forward(
-        x: Tensor<2>,
-        weight: Weight,
-        bias: Option<Tensor<1>>,
-        layout: WeightLayout,
-        arithmetic: Arithmetic,
-        trained: bool,
-    ) -> (Tensor<2>, Self) {
-        let Arithmetic { dtype, math } = arithmetic;
+    fn new(x: Tensor<2>, weight: Weight, layout: WeightLayout, arithmetic: Arithmetic) -> Self {
         let (x_dtype, weight_dtype) = (x.dtype(), weight.stored.dtype());
-        let (x, weight) = (narrow(x, dtype), weight.narrow(dtype));
-        let (lhs, rhs) = (plain(x.clone()), layout.weight(weight.clone()));
-        let y = match bias {
-            None => product(lhs, rhs, dtype, math),
-            Some(bias) => product_bias(lhs, rhs, narrow(bias, dtype), dtype, math),
-        };
-        (y, Self { x: trained.then_some(x), weight, layout, arithmetic, x_dtype, weight_dtype })
+        Self {
+            x: Some(rounded(x, arithmetic.dtype)),
+            weight: weight.narrow(arithmetic.dtype),
+            layout,
+            arithmetic,
+            x_dtype,
+            weight_dtype,
+        }
     }
 
-    /// dx, dW, and db where the layer has a bias.
+    fn forward(&self, bias: Option<Weight<1>>) -> Tensor<2> {
+        let Arithmetic { dtype, math } = self.arithmetic;
+        let x = plain(self.x.clone().expect("there in forward"));
+        let weight = self.layout.weight(self.weight.clone());
+        match bias {
+            None => product(x, weight, dtype, math),
+            Some(bias) => product_bias(x, weight, bias.narrow(dtype), dtype, math),
+        }
+    }
+
+    /// Without x where the weight, the second of the inputs, has no gradient.
+    fn for_backward<const N: usize>(self, tracked: [bool; N]) -> Self {
+        Self { x: self.x.filter(|_| tracked[1]), ..self }
+    }
+
+    /// dx, dW, and db where the layer has a bias. On CUDA the product that makes dx adds it to what x has `earlier`
+    /// from other layers.
     fn backward(
         self,
         g: Tensor<2>,
         [want_x, want_weight, want_bias]: [bool; 3],
-        bias: Option<DType>,
+        bias: Option<Bias>,
+        earlier: &mut Earlier<'_>,
     ) -> InputGradients<3> {
         let Arithmetic { dtype, math } = self.arithmetic;
         let Self { x, weight, layout, x_dtype, weight_dtype, .. } = self;
-        let g = narrow(g, dtype);
-        let dx = want_x
-            .then(|| narrow(product(plain(g.clone()), layout.transposed(weight), dtype, math), x_dtype));
-        let bias = bias.filter(|_| want_bias);
-        let (dweight, dbias) = match x.filter(|_| want_weight) {
-            None => (None, bias.map(|_| wide(g).sum_dim(0).squeeze_dim(0))),
-            Some(x) => {
-                let (lhs, rhs, of) = layout.gradient(x, g);
-                match bias {
-                    None => (Some(product(lhs, rhs, weight_dtype, math)), None),
-                    Some(_) => {
-                        let (dweight, dbias) = product_bias_gradient(lhs, rhs, of, weight_dtype, math);
-                        (Some(dweight), Some(dbias))
-                    }
-                }
+        let g = rounded(g, dtype);
+        let dx = want_x.then(|| {
+            let weight = layout.transposed(weight);
+            let earlier = (x_dtype == dtype && on_cuda(&g)).then(|| earlier(0)).flatten();
+            match earlier.map(Tensor::from_dispatch) {
+                Some(sum) => product_add(sum, plain(g.clone()), weight, math),
+                None => rounded(product(plain(g.clone()), weight, dtype, math), x_dtype),
             }
-        };
-        let dbias = dbias.zip(bias).map(|(dbias, dtype)| narrow(dbias, dtype).into_dispatch());
-        [dx.map(Tensor::into_dispatch), dweight.map(Tensor::into_dispatch), dbias]
+        });
+        let dbias = bias
+            .filter(|_| want_bias)
+            .map(|Bias { dtype, gradient }| rounded(gradient.unwrap_or_else(|| sums(&g)), dtype));
+        let dweight = x.filter(|_| want_weight).map(|x| {
+            let (lhs, rhs) = layout.gradient(x, g);
+            product(lhs, rhs, weight_dtype, math)
+        });
+        [dx.map(Tensor::into_dispatch), dweight.map(Tensor::into_dispatch), dbias.map(Tensor::into_dispatch)]
     }
+}
+
+/// Σ over tokens of g [tokens, outputs], in fp32.
+fn sums(g: &Tensor<2>) -> Tensor<1> {
+    if on_cuda(g) {
+        return uncube(column_sums(&cube(g.clone())));
+    }
+    let g = wide(g.clone());
+    cpu::sums(g.clone()).unwrap_or_else(|| g.sum_dim(0).squeeze_dim(0))
 }
 
 /// Where the weight is trained x [tokens, inputs] is kept, and under autocast the weight in the compute type. Backward
@@ -241,9 +307,8 @@ pub fn cost(setting: &Setting, [inputs, outputs]: [u64; 2], bias: bool, layout: 
     let [x_bytes, y_bytes] = [inputs, outputs].map(|columns| setting.activation(columns));
     let gradients = if weights { weight.gradient } else { 0 } + trained_bias * setting.stored;
     let wide = setting.stored > setting.element();
-    // A bias's gradient is added up in an fp32 copy of g, but by a GPU's product that makes the weight's too.
-    let copies = trained_bias > 0 && setting.element() < 4 && !(setting.on_cuda() && weights);
-    let sums = if copies { 4 * y } else { 0 };
+    // The CPU adds up a bias's gradient in an fp32 copy of g.
+    let sums = if trained_bias > 0 && !setting.on_cuda() && setting.element() < 4 { 4 * y } else { 0 };
     let forward = Moment::workspace(weight.cast + y_bytes + setting.product(x, weight.elements, y, false));
     let dx = Moment::workspace(x_bytes + weight.cast + setting.product(y, weight.elements, x, false));
     let to_weight = if weights { setting.product(x, y, weight.elements, wide) } else { 0 };

@@ -5,6 +5,7 @@ use burn::tensor::{DType, Device, IndexingUpdateOp, Int, Tensor};
 
 use super::backend::{cube, cube_int, on_cuda, uncube};
 use super::cost::{Cost, Moment, Setting};
+use super::cpu;
 use super::function::custom;
 pub use super::kernels::embedding::ScatterPlan;
 use super::kernels::embedding::{DevicePlan, gather, scatter};
@@ -85,6 +86,9 @@ fn sums(g: Tensor<2>, ids: &Ids, vocab: usize, dtype: DType) -> Tensor<2> {
         return uncube(scatter(&cube(g), &DevicePlan { order, unique, starts }, vocab, dtype));
     }
     let g = wide(g);
+    if cpu::takes(&g) {
+        return narrow(cpu::elementwise::scatter(g, &ids.ids, vocab), dtype);
+    }
     let zeros = Tensor::zeros([vocab, g.dims()[1]], (&g.device(), g.dtype()));
     narrow(zeros.select_assign(0, ids.ids.clone(), g, IndexingUpdateOp::Add), dtype)
 }
@@ -94,14 +98,12 @@ fn sums(g: Tensor<2>, ids: &Ids, vocab: usize, dtype: DType) -> Tensor<2> {
 pub fn cost(setting: &Setting, [rows, columns]: [u64; 2], tied: bool) -> Cost {
     let table = setting.weight([rows, columns]);
     let y = setting.tokens() * columns * setting.stored;
-    // The kernel reads packed rows.
-    let packed = if table.bytes == table.gradient { 0 } else { table.gradient };
-    // The CPU adds rows to a copy of zeros, in fp32.
-    let added = match setting.on_cuda() {
+    // The CPU adds in fp32.
+    let added = match setting.on_cuda() || setting.stored == 4 {
         true => 0,
-        false => 8 * table.elements + if setting.stored < 4 { setting.wide(columns) } else { 0 },
+        false => 4 * table.elements + setting.wide(columns),
     };
-    let sums = table.gradient.max(added);
+    let sums = table.gradient + added;
     let (backward, gradients) = match tied {
         _ if !setting.trained.weights => (Moment::default(), 0),
         true => (Moment::workspace(sums), 0),
@@ -117,7 +119,7 @@ pub fn cost(setting: &Setting, [rows, columns]: [u64; 2], tied: bool) -> Cost {
         largest: if setting.trained.weights { table.elements } else { 0 },
         weights: table.bytes,
         gradients,
-        ..Cost::new(Moment::workspace(y + packed), backward)
+        ..Cost::new(Moment::workspace(y), backward)
     }
     .named(OperatorName::Embedding, setting)
 }

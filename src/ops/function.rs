@@ -5,9 +5,11 @@
 //! captures is what the operator keeps from forward to backward.
 
 use std::cell::RefCell;
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
+use burn::backend::autodiff::NodeId;
 use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::NoCheckpointing;
 use burn::backend::autodiff::grads::Gradients;
@@ -37,6 +39,26 @@ pub fn custom<const N: usize, const D: usize, F>(
 where
     F: FnOnce(Tensor<D>, [bool; N]) -> InputGradients<N> + Send + 'static,
 {
+    custom_adding(name, inputs, |inputs, _| {
+        let (output, backward) = forward(inputs);
+        (output, move |gradient, wanted, _: &mut Earlier<'_>| backward(gradient, wanted))
+    })
+}
+
+/// What other operators have added up so far of an input's gradient, by the input's number; `None` where there is
+/// nothing, or where it cannot be taken. What is taken must be in the gradient that backward returns.
+pub type Earlier<'a> = dyn FnMut(usize) -> Option<DispatchTensor> + 'a;
+
+/// As [`custom`], of an operator whose forward also gets which inputs want a gradient, and whose backward may add
+/// to the gradient that an input has already, in the kernel that makes its own part.
+pub fn custom_adding<const N: usize, const D: usize, F>(
+    name: OperatorName,
+    inputs: [DispatchTensor; N],
+    forward: impl FnOnce([DispatchTensor; N], [bool; N]) -> (Tensor<D>, F),
+) -> Tensor<D>
+where
+    F: FnOnce(Tensor<D>, [bool; N], &mut Earlier<'_>) -> InputGradients<N> + Send + 'static,
+{
     operator(Some(name), inputs, forward)
 }
 
@@ -49,20 +71,23 @@ pub fn relay<const N: usize, const D: usize, F>(
 where
     F: FnOnce(Tensor<D>, [bool; N]) -> InputGradients<N> + Send + 'static,
 {
-    operator(None, inputs, forward)
+    operator(None, inputs, |inputs, _| {
+        let (output, backward) = forward(inputs);
+        (output, move |gradient, wanted, _: &mut Earlier<'_>| backward(gradient, wanted))
+    })
 }
 
 fn operator<const N: usize, const D: usize, F>(
     name: Option<OperatorName>,
     inputs: [DispatchTensor; N],
-    forward: impl FnOnce([DispatchTensor; N]) -> (Tensor<D>, F),
+    forward: impl FnOnce([DispatchTensor; N], [bool; N]) -> (Tensor<D>, F),
 ) -> Tensor<D>
 where
-    F: FnOnce(Tensor<D>, [bool; N]) -> InputGradients<N> + Send + 'static,
+    F: FnOnce(Tensor<D>, [bool; N], &mut Earlier<'_>) -> InputGradients<N> + Send + 'static,
 {
     let Some(tracked) = inputs.iter().find(|t| t.autodiff != DispatchAutodiffContext::Disabled) else {
         let _scope = name.and_then(OperatorName::scope);
-        return forward(inputs).0;
+        return forward(inputs, [false; N]).0;
     };
     let DispatchTensorKind::Autodiff(kind) = &tracked.kind else {
         unreachable!("a float tensor with an autodiff context is an autodiff tensor")
@@ -78,12 +103,12 @@ where
 fn on<B, const N: usize, const D: usize, F>(
     name: Option<OperatorName>,
     inputs: [DispatchTensor; N],
-    forward: impl FnOnce([DispatchTensor; N]) -> (Tensor<D>, F),
+    forward: impl FnOnce([DispatchTensor; N], [bool; N]) -> (Tensor<D>, F),
 ) -> Tensor<D>
 where
     B: Backend,
     DispatchTensor: DispatchKindConversion<B> + DispatchKindConversion<Autodiff<B>>,
-    F: FnOnce(Tensor<D>, [bool; N]) -> InputGradients<N> + Send + 'static,
+    F: FnOnce(Tensor<D>, [bool; N], &mut Earlier<'_>) -> InputGradients<N> + Send + 'static,
 {
     let inputs = inputs.map(|input| match input.autodiff {
         // A constant: it takes part without a gradient.
@@ -91,17 +116,18 @@ where
         DispatchAutodiffContext::Enabled(_) => primitive::<Autodiff<B>>(input),
     });
     let guards = inputs.each_ref().map(|input| input.node());
+    let wanted = inputs.each_ref().map(|input| input.is_tracked());
     let inner = inputs.map(|input| erase::<B>(input.into_primitive()));
     let scope = name.and_then(OperatorName::scope);
-    let (output, backward) = forward(inner);
+    let (output, backward) = forward(inner, wanted);
     drop(scope);
     let output = primitive::<B>(output.into_dispatch());
     let output =
         match Backward::<B, N>::prepare::<NoCheckpointing>(Node::<D>, guards).compute_bound().stateful() {
             OpsKind::Tracked(prep) => {
-                let erased = move |gradient: DispatchTensor, wanted: &[bool]| {
+                let erased = move |gradient: DispatchTensor, wanted: &[bool], earlier: &mut Earlier<'_>| {
                     let wanted = std::array::from_fn(|i| wanted[i]);
-                    backward(Tensor::from_dispatch(gradient), wanted).into()
+                    backward(Tensor::from_dispatch(gradient), wanted, earlier).into()
                 };
                 let backward: ErasedBackward = Box::new(erased);
                 prep.finish(State { backward: Arc::new(Mutex::new(Some(backward))), name }, output)
@@ -109,19 +135,6 @@ where
             OpsKind::UnTracked(prep) => prep.finish(output),
         };
     Tensor::<D, Float>::from_primitive::<Autodiff<B>>(output)
-}
-
-/// Whether backward reaches a tensor: it is a parameter that is trained, or was computed from one.
-pub fn is_tracked<const D: usize>(tensor: &Tensor<D>) -> bool {
-    let tensor = tensor.clone().into_dispatch();
-    let DispatchTensorKind::Autodiff(kind) = &tensor.kind else { return false };
-    if tensor.autodiff == DispatchAutodiffContext::Disabled {
-        return false;
-    }
-    match **kind {
-        DispatchTensorKind::Cube(_) => primitive::<Autodiff<Cube>>(tensor).is_tracked(),
-        _ => primitive::<Autodiff<Flex>>(tensor).is_tracked(),
-    }
 }
 
 type Seen = Box<dyn FnMut(DispatchTensor)>;
@@ -139,7 +152,17 @@ pub fn observe_gradients<R>(seen: impl FnMut(DispatchTensor) + 'static, work: im
     result
 }
 
-type ErasedBackward = Box<dyn FnOnce(DispatchTensor, &[bool]) -> Vec<Option<DispatchTensor>> + Send>;
+type ErasedBackward =
+    Box<dyn FnOnce(DispatchTensor, &[bool], &mut Earlier<'_>) -> Vec<Option<DispatchTensor>> + Send>;
+
+/// Most nodes that [`ADDED`] remembers.
+const MOST_ADDED: usize = 1 << 16;
+
+thread_local! {
+    /// Results of operators that custom operators have given a gradient, and whose own backward is still to come:
+    /// Burn does not say whether a node has a gradient yet. What is forgotten is added by Burn.
+    static ADDED: RefCell<HashSet<NodeId>> = RefCell::default();
+}
 
 /// The backward of one call, taken when it runs.
 #[derive(Clone)]
@@ -168,6 +191,7 @@ where
 
     fn backward(self, ops: Ops<State, N>, grads: &mut Gradients, _: &mut Checkpointer) {
         let gradient = erase::<B>(grads.consume::<B>(&ops.node));
+        ADDED.with_borrow_mut(|added| added.remove(&ops.node.id));
         OBSERVER.with_borrow_mut(|observer| {
             if let Some(seen) = observer.as_mut().filter(|_| ops.state.name.is_some()) {
                 seen(gradient.clone());
@@ -176,17 +200,38 @@ where
         let backward = ops.state.backward.lock().expect("no backward panicked").take();
         let backward = backward.expect("a graph is differentiated once");
         let wanted = ops.parents.each_ref().map(Option::is_some);
+        let parents = &ops.parents;
+        let mut earlier = |input: usize| {
+            let parent = parents[input].as_ref()?;
+            let added = ADDED.with_borrow_mut(|added| added.remove(&parent.id));
+            added.then(|| erase::<B>(grads.consume::<B>(parent)))
+        };
         let scope = ops.state.name.and_then(OperatorName::scope);
-        let gradients = backward(gradient, &wanted);
+        let gradients = backward(gradient, &wanted, &mut earlier);
         drop(scope);
         // Where there is one already, the two are added.
         let _scope = OperatorName::GradientSums.scope();
         for (parent, gradient) in ops.parents.into_iter().zip(gradients) {
             if let (Some(parent), Some(gradient)) = (parent, gradient) {
+                // A leaf keeps its gradient: it cannot be taken.
+                if !parent.parents.is_empty() {
+                    remember(parent.id);
+                }
                 grads.register::<B>(parent.id, primitive::<B>(gradient));
             }
         }
     }
+}
+
+/// That this node has a gradient.
+fn remember(id: NodeId) {
+    ADDED.with_borrow_mut(|added| {
+        // Nodes of Burn's operators stay, since nothing says when their backward has run.
+        if added.len() == MOST_ADDED {
+            added.clear();
+        }
+        added.insert(id);
+    });
 }
 
 /// A tensor of any rank, without its backend's type.
@@ -232,12 +277,36 @@ mod tests {
         assert_eq!(list(b.grad_remove(&mut gradients).unwrap()), [4.0, 9.0]);
     }
 
+    /// y = a · b, whose backward adds to what a has already.
+    fn adding_product(a: Tensor<1>, b: Tensor<1>, found: Arc<Mutex<Vec<bool>>>) -> Tensor<1> {
+        custom_adding(OperatorName::Linear, [a.into_dispatch(), b.into_dispatch()], |[a, b], tracked| {
+            assert_eq!(tracked, [true, false]);
+            let (a, b) = (Tensor::<1>::from_dispatch(a), Tensor::<1>::from_dispatch(b));
+            (a * b.clone(), move |g: Tensor<1>, _, earlier: &mut Earlier<'_>| {
+                let before = earlier(0).map(Tensor::<1>::from_dispatch);
+                found.lock().unwrap().push(before.is_some());
+                let own = g * b;
+                [Some(before.map_or(own.clone(), |before| before + own).into_dispatch()), None]
+            })
+        })
+    }
+
     #[test]
-    fn what_is_computed_from_a_parameter_is_tracked() {
-        let (a, b) = (vector([2.0, 3.0]).autodiff().require_grad(), vector([5.0, 7.0]));
-        let constant = b.clone().autodiff();
-        assert!(is_tracked(&a) && is_tracked(&product(a, b.clone())));
-        assert!(!is_tracked(&b) && !is_tracked(&constant) && !is_tracked(&product(constant, b)));
+    fn an_operator_adds_to_the_gradient_that_its_input_has() {
+        let leaf = vector([2.0, 3.0]).autodiff().require_grad();
+        let found = Arc::new(Mutex::new(Vec::new()));
+        let times = |x: Tensor<1>, by| adding_product(x, vector([by, by]), found.clone());
+        // Three results of a, which is no leaf; the last one's backward comes first.
+        let a = product(leaf.clone(), vector([1.0, 10.0]));
+        let y = times(a.clone(), 1.0) + times(a.clone(), 2.0) + a.clone() * 4.0 + times(a, 8.0);
+        let mut gradients = y.sum().backward();
+        assert_eq!(list(leaf.grad_remove(&mut gradients).unwrap()), [15.0, 150.0]);
+        assert_eq!(found.lock().unwrap().iter().filter(|found| **found).count(), 2);
+        // A leaf's gradient stays where it is.
+        found.lock().unwrap().clear();
+        let y = times(leaf.clone(), 1.0) + times(leaf.clone(), 2.0);
+        assert_eq!(list(leaf.grad(&y.sum().backward()).unwrap()), [3.0, 3.0]);
+        assert_eq!(*found.lock().unwrap(), [false, false]);
     }
 
     #[test]

@@ -12,6 +12,7 @@ use burn::tensor::Tensor;
 
 use super::backend::{cube, on_cuda, uncube};
 use super::cost::{Cost, Moment, Setting};
+use super::cpu;
 use super::function::custom;
 use super::kernels::gelu as kernels;
 use super::name::OperatorName;
@@ -33,7 +34,11 @@ pub fn gelu(x: Tensor<2>, operator: Operator) -> Tensor<2> {
 }
 
 fn forward(x: Tensor<2>) -> Tensor<2> {
-    if on_cuda(&x) { uncube(kernels::gelu(cube(x))) } else { formula(x) }
+    match on_cuda(&x) {
+        true => uncube(kernels::gelu(cube(x))),
+        false if cpu::takes(&x) => cpu::elementwise::gelu(x),
+        false => formula(x),
+    }
 }
 
 fn formula(x: Tensor<2>) -> Tensor<2> {
@@ -52,6 +57,9 @@ fn backward(x: Tensor<2>, g: Tensor<2>) -> Tensor<2> {
     if on_cuda(&x) {
         return uncube(kernels::gelu_backward(&cube(x), cube(g)));
     }
+    if cpu::takes(&x) && cpu::takes(&g) {
+        return cpu::elementwise::gelu_backward(x, g);
+    }
     let dtype = x.dtype();
     let x = wide(x);
     let tanh = inner(x.clone()).tanh();
@@ -60,12 +68,12 @@ fn backward(x: Tensor<2>, g: Tensor<2>) -> Tensor<2> {
     narrow((tanh + 1.0 + rest) * wide(g) * 0.5, dtype)
 }
 
-/// x [tokens, columns] is kept; on CUDA dx takes the place of g. The CPU computes in fp32: tanh, in backward also the
-/// slope and a square. Burn's autodiff keeps x, x², tanh and tanh + 1 in fp32.
+/// x [tokens, columns] is kept, and dx takes the place of g. In fewer bits the CPU computes in fp32: tanh, in backward
+/// also the slope and a square. Burn's autodiff keeps x, x², tanh and tanh + 1 in fp32.
 pub fn cost(setting: &Setting, columns: u64) -> Cost {
     let (x, wide) = (setting.activation(columns), setting.wide(columns));
     let widened = if setting.element() < 4 { wide } else { 0 };
-    let (forward, kept, backward) = match (setting.ops.gelu, setting.on_cuda()) {
+    let (forward, kept, backward) = match (setting.ops.gelu, setting.has_kernels()) {
         (Operator::Custom, true) => (x, 0, 0),
         // Where x is widened it is free before the highest moment.
         (Operator::Custom, false) => (wide + widened, 0, if widened > 0 { 4 * wide - x } else { 3 * wide }),

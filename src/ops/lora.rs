@@ -20,13 +20,14 @@
 
 use burn::tensor::{DType, Tensor};
 
+use super::backend::on_cuda;
 use super::cost::{Cost, Flops, Moment, Setting};
 use super::dense::{Arithmetic, Layer, Weight, WeightLayout};
 use super::dropout::Dropout;
-use super::function::custom;
+use super::function::{Earlier, custom_adding};
 use super::name::OperatorName;
-use super::narrow;
 use super::product::{plain, product, product_add, product_bias, transpose};
+use super::rounded;
 
 /// What is added to a linear layer.
 pub struct LowRank {
@@ -47,13 +48,13 @@ pub fn lora(x: Tensor<2>, layer: Layer, low_rank: LowRank) -> Tensor<2> {
     let arithmetic = arithmetic.in_region();
     let Arithmetic { dtype, math } = arithmetic;
     let weight = weight.outside().narrow(dtype);
-    let bias = bias.map(|bias| narrow(bias.inner(), dtype));
+    let bias = bias.map(|bias| bias.outside().narrow(dtype));
     let inputs = [x, a.stored, b.stored].map(Tensor::into_dispatch);
-    custom(OperatorName::Linear, inputs, |inputs| {
+    custom_adding(OperatorName::Linear, inputs, |inputs, _| {
         let inputs = inputs.map(Tensor::<2>::from_dispatch);
         let types = inputs.each_ref().map(Tensor::dtype);
         let [x, stored_a, stored_b] = inputs;
-        let x = narrow(x, dtype);
+        let x = rounded(x, dtype);
         let [a, b] = [(stored_a, a.cast), (stored_b, b.cast)]
             .map(|(stored, cast)| Weight { stored, cast }.narrow(dtype));
         let h = product(plain(dropped(x.clone(), dropout)), transpose(a.clone()), dtype, math) * scale;
@@ -64,8 +65,8 @@ pub fn lora(x: Tensor<2>, layer: Layer, low_rank: LowRank) -> Tensor<2> {
         };
         let y = product_add(y, plain(h.clone()), transpose(b.clone()), math);
         let kept = Kept { x, h, weight, a, b, scale, dropout, layout, arithmetic };
-        (y, move |g: Tensor<2>, wanted| {
-            kept.backward(narrow(g, dtype), wanted, types).map(|g| g.map(Tensor::into_dispatch))
+        (y, move |g: Tensor<2>, wanted, earlier: &mut Earlier<'_>| {
+            kept.backward(rounded(g, dtype), wanted, types, earlier).map(|g| g.map(Tensor::into_dispatch))
         })
     })
 }
@@ -99,6 +100,7 @@ impl Kept {
         g: Tensor<2>,
         [want_x, want_a, want_b]: [bool; 3],
         [x_dtype, a_dtype, b_dtype]: [DType; 3],
+        earlier: &mut Earlier<'_>,
     ) -> [Option<Tensor<2>>; 3] {
         let Self { x, h, weight, a, b, scale, dropout, layout, arithmetic: Arithmetic { dtype, math } } =
             self;
@@ -106,12 +108,18 @@ impl Kept {
         let dh = product(plain(g.clone()), plain(b), dtype, math) * scale;
         let da = want_a.then(|| product(transpose(dh.clone()), plain(dropped(x, dropout)), a_dtype, math));
         let dx = want_x.then(|| {
-            let dx = product(plain(g), layout.transposed(weight), dtype, math);
+            // Of layers that read the same x.
+            let earlier = (x_dtype == dtype && on_cuda(&g)).then(|| earlier(0)).flatten();
+            let (lhs, rhs) = (plain(g), layout.transposed(weight));
+            let dx = match earlier.map(Tensor::from_dispatch) {
+                None => product(lhs, rhs, dtype, math),
+                Some(sum) => product_add(sum, lhs, rhs, math),
+            };
             let dx = match dropout {
                 None => product_add(dx, plain(dh), plain(a), math),
                 Some(dropout) => dx + dropout.apply(product(plain(dh), plain(a), dtype, math)),
             };
-            narrow(dx, x_dtype)
+            rounded(dx, x_dtype)
         });
         [dx, da, db]
     }
@@ -178,6 +186,7 @@ pub fn cost(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ops::narrow;
     use crate::ops::product::Fp32Math;
     use crate::ops::testing::{assert_close, random};
 
@@ -215,7 +224,8 @@ mod tests {
                 x.clone().matmul(w) + bias.unsqueeze() + low * 2.5
             } else {
                 let arithmetic = Arithmetic { dtype, math: Fp32Math::Exact };
-                let layer = Layer { weight: Weight::from(weight), bias: Some(bias), layout, arithmetic };
+                let layer =
+                    Layer { weight: Weight::from(weight), bias: Some(bias.into()), layout, arithmetic };
                 let low_rank = LowRank { a: a.clone().into(), b: b.clone().into(), scale: 2.5, dropout };
                 lora(x.clone(), layer, low_rank)
             };
@@ -251,7 +261,7 @@ mod tests {
         let arithmetic = Arithmetic { dtype: DType::F32, math: Fp32Math::Exact };
         let layer = Layer {
             weight: weight.clone().into(),
-            bias: Some(bias.clone()),
+            bias: Some(bias.clone().into()),
             layout: WeightLayout::OutIn,
             arithmetic,
         };

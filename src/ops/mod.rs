@@ -6,6 +6,7 @@ pub mod autocast;
 pub mod backend;
 pub mod checkpoint;
 pub mod cost;
+pub mod cpu;
 pub mod cross_entropy;
 pub mod dense;
 pub mod dropout;
@@ -199,6 +200,15 @@ pub fn wide<const D: usize>(tensor: Tensor<D>) -> Tensor<D> {
 /// The tensor as `dtype`.
 pub fn narrow<const D: usize>(tensor: Tensor<D>, dtype: DType) -> Tensor<D> {
     if tensor.dtype() == dtype { tensor } else { tensor.cast(FloatDType::from(dtype)) }
+}
+
+/// As [`narrow`], of a tensor outside of autodiff's graph: Burn aligns the rows of what it makes on CUDA, which our
+/// kernel does not.
+pub fn rounded<const D: usize>(tensor: Tensor<D>, dtype: DType) -> Tensor<D> {
+    match backend::on_cuda(&tensor) {
+        true => backend::uncube(kernels::elementwise::cast(backend::cube(tensor), dtype)),
+        false => narrow(tensor, dtype),
+    }
 }
 
 #[cfg(test)]

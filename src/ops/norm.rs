@@ -8,16 +8,18 @@
 //! LayerNorm  dx = r (ĝ − mean(ĝ) − x̂ · mean(ĝ ⊙ x̂))      dw as above, db = Σ_rows g
 //! ```
 //!
-//! Statistics are fp32 whatever the tensors' type. Kept for backward: x and one or two numbers a row.
+//! Statistics are fp32 whatever the tensors' type. On CUDA the kernel that makes dx adds it to the gradient that x,
+//! the residual stream, has from the sum behind the norm. Kept for backward: x and one or two numbers a row.
 
 use burn::tensor::{DType, Tensor};
 
 use super::backend::{cube, on_cuda, uncube};
 use super::cost::{Cost, Moment, Setting, Trained};
-use super::function::{InputGradients, custom};
+use super::cpu;
+use super::function::{Earlier, InputGradients, custom_adding};
 use super::kernels::norm as kernels;
 use super::name::OperatorName;
-use super::{Operator, narrow, wide};
+use super::{Operator, narrow, rounded, wide};
 
 /// y [tokens, hidden] of dtype `out` from x [tokens, hidden], weight and bias [hidden]: LayerNorm, or RMSNorm where
 /// there is no bias.
@@ -38,17 +40,19 @@ pub fn norm(
         Kept::forward(Tensor::from_dispatch(x), Tensor::from_dispatch(weight), bias, epsilon, out)
     };
     match bias {
-        None => custom(OperatorName::Norm, [x, weight], |[x, weight]| {
+        None => custom_adding(OperatorName::Norm, [x, weight], |[x, weight], _| {
             let (y, kept) = forward(x, weight, None);
-            (y, move |g: Tensor<2>, _| {
-                let [dx, dweight, _] = kept.backward(g);
+            (y, move |g: Tensor<2>, _, earlier: &mut Earlier<'_>| {
+                let [dx, dweight, _] = kept.backward(g, earlier);
                 [dx, dweight]
             })
         }),
-        Some(bias) => custom(OperatorName::Norm, [x, weight, bias.into_dispatch()], |[x, weight, bias]| {
-            let (y, kept) = forward(x, weight, Some(Tensor::from_dispatch(bias)));
-            (y, move |g: Tensor<2>, _| kept.backward(g))
-        }),
+        Some(bias) => {
+            custom_adding(OperatorName::Norm, [x, weight, bias.into_dispatch()], |[x, weight, bias], _| {
+                let (y, kept) = forward(x, weight, Some(Tensor::from_dispatch(bias)));
+                (y, move |g: Tensor<2>, _, earlier: &mut Earlier<'_>| kept.backward(g, earlier))
+            })
+        }
     }
 }
 
@@ -111,6 +115,8 @@ impl Kept {
                     (uncube(y), Some(uncube(mean)), uncube(rstd))
                 }
             }
+        } else if out == DType::F32 && cpu::takes(&x) && cpu::takes(&weight) && bias.iter().all(cpu::takes) {
+            cpu::norm::forward(&x, &weight, bias, epsilon as f32)
         } else {
             let (y, mean, rstd) = formula(x.clone(), weight.clone(), bias, epsilon, out);
             (y, mean.map(|mean| mean.squeeze_dim(1)), rstd.squeeze_dim(1))
@@ -118,25 +124,35 @@ impl Kept {
         (y, Self { x, weight, mean, rstd, bias: bias_dtype })
     }
 
-    /// dx, dw and db in their types.
-    fn backward(self, g: Tensor<2>) -> InputGradients<3> {
+    /// dx, dw and db in their types; on CUDA dx plus what x has `earlier`.
+    fn backward(self, g: Tensor<2>, earlier: &mut Earlier<'_>) -> InputGradients<3> {
         let (weight, bias) = (self.weight.dtype(), self.bias);
-        let (dx, dweight, dbias) = self.gradients(g);
-        let dbias = dbias.zip(bias).map(|(dbias, dtype)| narrow(dbias, dtype).into_dispatch());
-        [Some(dx.into_dispatch()), Some(narrow(dweight, weight).into_dispatch()), dbias]
+        let earlier = on_cuda(&g).then(|| earlier(0)).flatten().map(Tensor::from_dispatch);
+        let (dx, dweight, dbias) = self.gradients(g, earlier);
+        let dbias = dbias.zip(bias).map(|(dbias, dtype)| rounded(dbias, dtype).into_dispatch());
+        [Some(dx.into_dispatch()), Some(rounded(dweight, weight).into_dispatch()), dbias]
     }
 
-    /// dx, and dw and db in fp32.
-    fn gradients(self, g: Tensor<2>) -> (Tensor<2>, Tensor<1>, Option<Tensor<1>>) {
+    /// dx plus what is `earlier`, on CUDA alone, and dw and db in fp32.
+    fn gradients(
+        self,
+        g: Tensor<2>,
+        earlier: Option<Tensor<2>>,
+    ) -> (Tensor<2>, Tensor<1>, Option<Tensor<1>>) {
         let Self { x, weight, mean, rstd, .. } = self;
         if on_cuda(&x) {
             let (x, weight, rstd, g) = (cube(x), cube(weight), cube(rstd), cube(g));
+            let earlier = earlier.map(cube);
             let Some(mean) = mean else {
-                let (dx, dweight) = kernels::rms_norm_backward(&x, &weight, &rstd, &g);
+                let (dx, dweight) = kernels::rms_norm_backward(&x, &weight, &rstd, &g, earlier.as_ref());
                 return (uncube(dx), uncube(dweight), None);
             };
-            let (dx, dweight, dbias) = kernels::layer_norm_backward(&x, &weight, &cube(mean), &rstd, &g);
+            let (dx, dweight, dbias) =
+                kernels::layer_norm_backward(&x, &weight, &cube(mean), &rstd, &g, earlier.as_ref());
             return (uncube(dx), uncube(dweight), Some(uncube(dbias)));
+        }
+        if cpu::takes(&x) && cpu::takes(&weight) && cpu::takes(&g) {
+            return cpu::norm::backward(x, weight, mean, rstd, g);
         }
         let (dtype, g, rstd) = (x.dtype(), wide(g), rstd.unsqueeze_dim::<2>(1));
         let mean = mean.map(|mean| mean.unsqueeze_dim::<2>(1));
@@ -169,6 +185,7 @@ pub fn cost(setting: &Setting, columns: u64, numbers: u64) -> Cost {
     let keeps_x = !plain || (numbers == 1 && stored == 4);
     let (forward, kept, backward) = match (plain, setting.on_cuda()) {
         (false, true) => (y + statistics, statistics, x + statistics),
+        (false, false) if setting.has_kernels() => (y + statistics, statistics, statistics),
         (false, false) => (2 * wide + y, statistics, 4 * wide + x),
         (true, _) => {
             let kept = if keeps_x { wide } else { 3 * wide } + 3 * statistics;

@@ -1,22 +1,21 @@
 //! Matrix products of tensors outside of autodiff's graph, accumulated in fp32. On CUDA they are cuBLASLt's on Burn's
-//! own buffers and stream; without that library they are Burn's own, and the row says so.
+//! own buffers and stream; without that library they are Burn's own, and the row says so. On the CPU those whose result is
+//! fp32 are our own kernel's, of operands widened to it, and the others Burn's.
 
-mod cpu;
+pub mod cpu;
 #[cfg(test)]
 mod tests;
 
 use std::ops::Range;
 
-use burn::backend::Flex;
-use burn::backend::ops::FloatTensorOps;
 use burn::tensor::{DType, Tensor};
 
-use super::backend::{cube, flex, on_cuda, uncube, unflex};
+use super::backend::{cube, on_cuda, uncube};
 use super::function::custom;
 use super::name::OperatorName;
 use super::narrow;
+pub use crate::device::cuda::Fp32Math;
 use crate::device::cuda::{self, Output};
-pub use crate::device::cuda::{Fp32Math, Gradient};
 
 /// One operand of a product, or its transpose, which is read in place: a matrix [rows, columns], or a batch of
 /// them [batch, rows, columns].
@@ -50,6 +49,11 @@ impl<const D: usize> Factor<D> {
     #[must_use]
     pub fn columns(self, columns: Range<usize>) -> Self {
         Self { columns: Some(columns), ..self }
+    }
+
+    /// Whether the CPU's kernel multiplies it for a result of this type.
+    fn is_for_kernel(&self, dtype: DType) -> bool {
+        dtype == DType::F32 && !on_cuda(&self.tensor)
     }
 
     /// As cuBLASLt reads it.
@@ -124,6 +128,11 @@ pub fn product_add<const D: usize>(
     if has_blas(&lhs, math) {
         return uncube(cuda::matmul(lhs.view(), rhs.view(), Output::AddTo(cube(sum)), math));
     }
+    if lhs.is_for_kernel(sum.dtype()) {
+        let [lhs, rhs] = operands(lhs, rhs, DType::F32);
+        let rows = 0..sum.dims()[D - 2];
+        return cpu::product_into(sum, rows, true, lhs, rhs);
+    }
     let product = composed(lhs, rhs, sum.dtype());
     sum + product
 }
@@ -139,8 +148,12 @@ pub fn product_into<const D: usize>(
     math: Fp32Math,
 ) -> Tensor<D> {
     if has_blas(&lhs, math) {
-        let output = Output::Into { tensor: cube(target), rows, accumulate };
+        let output = Output::Into { tensor: cube(target), rows, columns: None, accumulate };
         return uncube(cuda::matmul(lhs.view(), rhs.view(), output, math));
+    }
+    if lhs.is_for_kernel(target.dtype()) {
+        let [lhs, rhs] = operands(lhs, rhs, DType::F32);
+        return cpu::product_into(target, rows, accumulate, lhs, rhs);
     }
     let mut product = composed(lhs, rhs, target.dtype());
     let part = part(target.dims(), Some(rows), None);
@@ -161,52 +174,37 @@ pub fn product_bias(
     if has_blas(&lhs, math) {
         return uncube(cuda::matmul_bias(lhs.view(), rhs.view(), cube(bias), Output::New(dtype), math));
     }
+    if lhs.is_for_kernel(dtype) {
+        let [lhs, rhs] = operands(lhs, rhs, dtype);
+        return cpu::product(lhs, rhs, Some(bias));
+    }
     composed(lhs, rhs, dtype) + bias.unsqueeze()
 }
 
-/// A weight's gradient lhs · rhs as `dtype`, and its bias's in fp32: the sums over the inner dimension of the operand
-/// `of`, which is the output's gradient. [m] for the left-hand side (dW [out, in] = gᵀ · x), [n] for the right-hand
-/// side (dW [in, out] = xᵀ · g).
-pub fn product_bias_gradient(
-    lhs: Factor<2>,
-    rhs: Factor<2>,
-    of: Gradient,
-    dtype: DType,
-    math: Fp32Math,
-) -> (Tensor<2>, Tensor<1>) {
-    if has_blas(&lhs, math) {
-        let (weight, bias) = cuda::matmul_bias_gradient(lhs.view(), rhs.view(), of, Output::New(dtype), math);
-        return (uncube(weight), uncube(bias));
-    }
-    let (g, inner) = match of {
-        Gradient::Lhs => (lhs.clone(), 1),
-        Gradient::Rhs => (rhs.clone(), 0),
-    };
-    let sums = g.operand(DType::F32).sum_dim(inner).squeeze_dim(inner);
-    (composed(lhs, rhs, dtype), sums)
-}
-
-/// lhs · rhs by Burn's operators, and on the CPU by [`cpu::product`] where that rounds less.
-fn composed<const D: usize>(lhs: Factor<D>, rhs: Factor<D>, dtype: DType) -> Tensor<D> {
+/// The operands widened to `dtype`.
+fn operands<const D: usize>(lhs: Factor<D>, rhs: Factor<D>, dtype: DType) -> [Tensor<D>; 2] {
     assert_eq!(lhs.tensor.dtype(), rhs.tensor.dtype(), "matmul: both operands must have one dtype");
-    let (lhs, rhs) = (lhs.operand(dtype), rhs.operand(dtype));
+    let [lhs, rhs] = [lhs, rhs].map(|factor| factor.operand(dtype));
     assert_eq!(lhs.dims()[..D - 2], rhs.dims()[..D - 2], "matmul: the batches");
-    if on_cuda(&lhs) {
-        return lhs.matmul(rhs);
-    }
-    let (lhs, rhs) = (flex(lhs), flex(rhs));
-    unflex(cpu::product(&lhs, &rhs).unwrap_or_else(|| Flex::float_matmul(lhs, rhs)))
+    [lhs, rhs]
 }
 
-/// lhs · rhs inside of the graph, for the operator `name` composed of Burn's own: on CUDA a node of its own, with
-/// the same products as the operators with hand-written backward take; the CPU's is Burn's.
+/// lhs · rhs without cuBLASLt.
+fn composed<const D: usize>(lhs: Factor<D>, rhs: Factor<D>, dtype: DType) -> Tensor<D> {
+    let has_kernel = lhs.is_for_kernel(dtype);
+    let [lhs, rhs] = operands(lhs, rhs, dtype);
+    if has_kernel { cpu::product(lhs, rhs, None) } else { lhs.matmul(rhs) }
+}
+
+/// lhs · rhs inside of the graph, for the operator `name` composed of Burn's own: a node of its own, with the same
+/// products as the operators with hand-written backward take. The CPU's in other types than fp32 is Burn's.
 pub fn composed_product<const D: usize>(
     name: OperatorName,
     lhs: Tensor<D>,
     rhs: Tensor<D>,
     math: Fp32Math,
 ) -> Tensor<D> {
-    if !on_cuda(&lhs) {
+    if !on_cuda(&lhs) && lhs.dtype() != DType::F32 {
         return lhs.matmul(rhs);
     }
     custom(name, [lhs.into_dispatch(), rhs.into_dispatch()], |inputs| {

@@ -7,6 +7,7 @@ use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 
 use super::backend::{cube, cube_int, on_cuda, uncube};
 use super::cost::{Cost, Moment, Setting};
+use super::cpu;
 use super::embedding::Ids;
 use super::function::custom;
 use super::kernels::rope as kernels;
@@ -54,10 +55,38 @@ pub fn rope(x: Tensor<2>, rotation: &Rotation, positions: &Ids, operator: Operat
     })
 }
 
+/// The same of the first `columns` of x on CUDA, the heads of queries and keys, with the others as they are.
+///
+/// # Panics
+/// As [`rope`], and when x is not on CUDA.
+pub fn rope_first(x: Tensor<2>, columns: usize, rotation: &Rotation, positions: &Ids) -> Tensor<2> {
+    positions.expect_rows(rotation.cosine.dims()[0], "positions");
+    let (rotation, positions) = (rotation.clone(), positions.ids.clone());
+    custom(OperatorName::Rope, [x.into_dispatch()], |[x]| {
+        let y = on_device(Tensor::from_dispatch(x), columns, &rotation, &positions, false);
+        (y, move |g: Tensor<2>, _| [Some(on_device(g, columns, &rotation, &positions, true).into_dispatch())])
+    })
+}
+
+fn on_device(
+    x: Tensor<2>,
+    columns: usize,
+    rotation: &Rotation,
+    positions: &Tensor<1, Int>,
+    inverse: bool,
+) -> Tensor<2> {
+    let [cosine, sine] = [&rotation.cosine, &rotation.sine].map(|table| cube(table.clone()));
+    uncube(kernels::rope(cube(x), columns, &cosine, &sine, &cube_int(positions), inverse))
+}
+
 fn fused(x: Tensor<2>, rotation: &Rotation, positions: &Tensor<1, Int>, inverse: bool) -> Tensor<2> {
     if on_cuda(&x) {
-        let [cosine, sine] = [&rotation.cosine, &rotation.sine].map(|table| cube(table.clone()));
-        return uncube(kernels::rope(cube(x), &cosine, &sine, &cube_int(positions), inverse));
+        let columns = x.dims()[1];
+        return on_device(x, columns, rotation, positions, inverse);
+    }
+    if cpu::takes(&x) {
+        let tables = [&rotation.cosine, &rotation.sine].map(Clone::clone);
+        return cpu::elementwise::rope(x, tables, positions, inverse);
     }
     turn(x, rotation, positions, inverse)
 }
@@ -85,14 +114,14 @@ fn turn(x: Tensor<2>, rotation: &Rotation, positions: &Tensor<1, Int>, inverse: 
     narrow(turned.reshape([tokens, columns]), dtype)
 }
 
-/// Of x [tokens, heads · head_dim]. On CUDA the result takes the place of x, and dx that of g. Composed of Burn's
+/// Of x [tokens, heads · head_dim]. The result takes the place of x, and dx that of g, but on the CPU in fewer bits. Composed of Burn's
 /// operators it keeps cosines and sines for each token.
 pub fn cost(setting: &Setting, heads: u64, head_dim: u64) -> Cost {
     let columns = heads * head_dim;
     let (x, wide, angles) = (setting.activation(columns), setting.wide(columns), setting.wide(head_dim));
     let plain = setting.ops.rope == Operator::Plain;
     let kept = if plain { angles } else { 0 };
-    let moment = if setting.on_cuda() && !plain { 0 } else { 2 * wide + angles + x };
+    let moment = if setting.has_kernels() && !plain { 0 } else { 2 * wide + angles + x };
     let moment = Moment::workspace(moment);
     Cost { input: x, output: x, kept, ..Cost::new(moment, moment) }.named(OperatorName::Rope, setting)
 }

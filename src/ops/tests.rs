@@ -89,7 +89,8 @@ fn dense_layers_in_both_layouts() {
     for layout in [WeightLayout::InOut, WeightLayout::OutIn] {
         let weight = if layout == WeightLayout::InOut { [12, 7] } else { [7, 12] };
         let inputs = || [random([5, 12], 1), random(weight, 2), random([1, 7], 3)];
-        let ours = gradients(inputs(), |[x, w, b]| dense(x, w, Some(b.squeeze_dim(0)), layout, EXACT));
+        let ours =
+            gradients(inputs(), |[x, w, b]| dense(x, w, Some(b.squeeze_dim::<1>(0).into()), layout, EXACT));
         let plain = gradients(inputs(), |[x, w, b]| {
             x.matmul(if layout == WeightLayout::InOut { w } else { w.transpose() }) + b
         });

@@ -4,9 +4,10 @@
 use burn::tensor::{Device, Tensor};
 
 use super::host::{AdamWOnHost, HostRule};
-use super::{Kept, Rule, State, StepSize, Visit, clipped, zeros};
+use super::{Kept, Pending, Rule, State, StepSize, Visit, clipped, zeros};
 use crate::ops::backend::{cube, on_cuda, uncube};
-use crate::ops::kernels::adamw::{AdamWStep, adamw};
+use crate::ops::cpu;
+use crate::ops::kernels::adamw::AdamWStep;
 use crate::ops::{narrow, wide};
 use crate::words::key::DefaultValue::Number;
 use crate::words::section::section;
@@ -115,7 +116,7 @@ impl Rule for AdamW {
 }
 
 impl State for Moments {
-    fn update(&mut self, p: Tensor<1>, g: Tensor<1>, size: &StepSize) -> Tensor<1> {
+    fn update(&mut self, p: Tensor<1>, g: Tensor<1>, size: &StepSize, pending: &mut Pending) -> Tensor<1> {
         self.steps += 1;
         let Self { rule, moments, steps } = self;
         let (m, v) = moments.take().expect("between updates");
@@ -123,9 +124,15 @@ impl State for Moments {
             let step = rule.step(size.applied.is_none().then_some(*steps), size.rate);
             let clip = size.clip.clone().map(cube);
             let shared = size.applied.clone().map(cube);
-            let (p, m, v) = adamw(cube(p), &cube(g), cube(m), cube(v), clip.as_ref(), shared.as_ref(), step);
+            let [p, m, v] = pending.adamw([p, g, m, v].map(cube), clip.as_ref(), shared.as_ref(), step);
             *moments = Some((uncube(m), uncube(v)));
             return uncube(p);
+        }
+        if cpu::takes(&p) && cpu::takes(&g) {
+            let clip = size.clip.clone().map_or(1.0, |clip| clip.into_scalar());
+            let [p, m, v] = cpu::update::adamw([p, g, m, v], rule.step(Some(*steps), size.rate), clip);
+            *moments = Some((m, v));
+            return p;
         }
         let lr = rule.lr * size.rate;
         let (correction_1, correction_2) = rule.corrections(Some(*steps));
@@ -164,7 +171,8 @@ mod tests {
             m = 0.9 * m + 0.1 * g;
             v = 0.999 * v + 0.001 * g * g;
             p -= 0.01 * (m / (1.0 - 0.9f64.powi(t))) / ((v / (1.0 - 0.999f64.powi(t))).sqrt() + 1e-8);
-            tensor = state.update(tensor, Tensor::full([1], g, &device), &StepSize::FULL);
+            tensor =
+                state.update(tensor, Tensor::full([1], g, &device), &StepSize::FULL, &mut Pending::default());
             let got: f32 = tensor.clone().into_scalar();
             assert!((f64::from(got) - p).abs() < 1e-6, "step {t}: {got} is not {p}");
         }

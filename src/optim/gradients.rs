@@ -7,6 +7,7 @@ use burn::module::{Module, ParamId};
 use burn::tensor::{Gradients, Tensor};
 
 use crate::ops::backend::{cube, on_cuda, uncube};
+use crate::ops::cpu;
 use crate::ops::kernels::sum::sum_of_squares;
 use crate::ops::parameters::{each_parameter, flat};
 use crate::ops::wide;
@@ -72,7 +73,13 @@ pub fn squares(gradients: Vec<DispatchTensor>) -> Tensor<1> {
         let cube = |gradient| cube(Tensor::<1>::from_dispatch(gradient));
         return uncube(sum_of_squares(&gradients.into_iter().map(cube).collect::<Vec<_>>()));
     }
-    let of_one = |gradient| wide(flat(gradient)).square().sum();
+    let of_one = |gradient| {
+        let gradient = flat(gradient);
+        if cpu::takes(&gradient) {
+            return cpu::update::sum_of_squares(gradient);
+        }
+        wide(gradient).square().sum()
+    };
     gradients.into_iter().map(of_one).reduce(|a, b| a + b).expect("a gradient")
 }
 

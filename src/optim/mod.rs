@@ -21,6 +21,7 @@ pub use schedule::Schedule;
 pub use sgd::Sgd;
 
 use crate::device::DeviceId;
+pub use crate::ops::kernels::adamw::Pending;
 use crate::ops::wide;
 use crate::words::key::DefaultValue::Word;
 use crate::words::section::{kinds, section};
@@ -139,8 +140,14 @@ pub trait Rule: Send {
 
 /// What a rule keeps of one parameter.
 pub trait State: Send {
-    /// The flat parameter after a step along its gradient.
-    fn update(&mut self, parameter: Tensor<1>, gradient: Tensor<1>, size: &StepSize) -> Tensor<1>;
+    /// The flat parameter after a step along its gradient. It has its new value once what is `pending` is dropped.
+    fn update(
+        &mut self,
+        parameter: Tensor<1>,
+        gradient: Tensor<1>,
+        size: &StepSize,
+        pending: &mut Pending,
+    ) -> Tensor<1>;
 
     /// All that it keeps between steps.
     fn visit(&mut self, visit: &mut Visit);

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use burn::module::{Module, ParamId};
 use burn::tensor::{Device, Tensor};
 
-use super::{GradientSet, Kept, Rule, State, StepSize, Visit, zeros};
+use super::{GradientSet, Kept, Pending, Rule, State, StepSize, Visit, zeros};
 use crate::ops::backend::on_cuda;
 use crate::ops::parameters::{each_parameter, flat, update_each};
 
@@ -59,8 +59,10 @@ impl DeviceOptimizer {
                 return module;
             }
         }
+        let mut pending = Pending::default();
         update_each(module, gradients.into_map(), |id, parameter, gradient| {
-            self.update(id, parameter, flat(gradient), &size)
+            let state = self.state(id, parameter.dims()[0], &parameter.device());
+            state.update(parameter, flat(gradient), &size, &mut pending)
         })
     }
 
@@ -72,6 +74,7 @@ impl DeviceOptimizer {
         gradient: Tensor<1>,
         size: &StepSize,
     ) -> Tensor<1> {
-        self.state(id, flat.dims()[0], &flat.device()).update(flat, gradient, size)
+        let state = self.state(id, flat.dims()[0], &flat.device());
+        state.update(flat, gradient, size, &mut Pending::default())
     }
 }

@@ -2,8 +2,9 @@
 
 use burn::tensor::{Device, Tensor};
 
-use super::{Kept, Rule, State, StepSize, Visit, clipped, zeros};
+use super::{Kept, Pending, Rule, State, StepSize, Visit, clipped, zeros};
 use crate::ops::backend::{cube, on_cuda, uncube};
+use crate::ops::cpu;
 use crate::ops::kernels::sgd::{SgdStep, sgd};
 use crate::ops::{narrow, wide};
 use crate::words::key::DefaultValue::Number;
@@ -62,7 +63,7 @@ impl Rule for Sgd {
 }
 
 impl State for Momentum {
-    fn update(&mut self, p: Tensor<1>, g: Tensor<1>, size: &StepSize) -> Tensor<1> {
+    fn update(&mut self, p: Tensor<1>, g: Tensor<1>, size: &StepSize, _: &mut Pending) -> Tensor<1> {
         let Self { rule: Sgd { lr, momentum, weight_decay }, m } = self;
         let lr = *lr * size.rate;
         if on_cuda(&p) {
@@ -73,6 +74,14 @@ impl State for Momentum {
             let (p, after) = sgd(cube(p), &cube(g), before, clip.as_ref(), applied.as_ref(), step);
             *m = after.map(uncube);
             return uncube(p);
+        }
+        if cpu::takes(&p) && cpu::takes(&g) {
+            let [lr, momentum, weight_decay] = [lr, *momentum, *weight_decay].map(|x| x as f32);
+            let clip = size.clip.clone().map_or(1.0, |clip| clip.into_scalar());
+            let step = cpu_kernels::sgd::SgdStep { lr, momentum, weight_decay, clip };
+            let (p, after) = cpu::update::sgd(p, g, m.take(), step);
+            *m = after;
+            return p;
         }
         let (dtype, p, g) = (p.dtype(), wide(p), clipped(g, size));
         let g = if *weight_decay > 0.0 { g + p.clone() * *weight_decay } else { g };
@@ -101,7 +110,7 @@ mod tests {
         let mut state = sgd.state(1, &device);
         let mut p = Tensor::<1>::ones([1], &device);
         for expected in [0.94, 0.8266] {
-            p = state.update(p, Tensor::full([1], 0.5, &device), &StepSize::FULL);
+            p = state.update(p, Tensor::full([1], 0.5, &device), &StepSize::FULL, &mut Pending::default());
             let value: f32 = p.clone().into_scalar();
             assert!((value - expected).abs() < 1e-6, "{value} is not {expected}");
         }

@@ -1,13 +1,15 @@
 //! [`Source`]: where a network's parameters come from: random numbers, a folder of weights, tensors that are
 //! there already, or their shapes alone.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::f64::consts::TAU;
 use std::ops::Range;
 use std::rc::Rc;
+use std::vec;
 
 use burn::backend::DispatchTensor;
-use burn::module::Param;
+use burn::module::{Param, ParamId};
 use burn::tensor::{DType, Device, Distribution, Shape, Tensor, TensorData};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -34,8 +36,9 @@ pub enum Init {
 #[derive(Clone)]
 pub struct Source {
     shared: Rc<Shared>,
-    /// Of the module whose parameters are made: `model.layers.0.self_attn.q_proj`.
-    path: String,
+    /// Of the module whose parameters are made: `model.layers.0.self_attn.q_proj`; its last part alone where they
+    /// are given.
+    path: Cow<'static, str>,
     group: Group,
 }
 
@@ -54,9 +57,11 @@ enum Origin {
     Shapes,
     Random,
     Files(Box<Files>),
-    /// By a parameter's name.
-    Given(Box<dyn Fn(&str) -> DispatchTensor>),
+    Given(RefCell<vec::IntoIter<Given>>),
 }
+
+/// A parameter that is there already, tracked by autodiff or not.
+pub type Given = (ParamId, DispatchTensor);
 
 struct Files {
     weights: Weights,
@@ -98,14 +103,10 @@ impl Source {
         Self::new(&DeviceId::Cpu.burn(), dtype, tuning, Origin::Shapes)
     }
 
-    /// Hands out the tensors that `give` has, as they are: tracked by autodiff or not.
-    pub fn given(
-        device: &Device,
-        dtype: DType,
-        tuning: &Tuning,
-        give: impl Fn(&str) -> DispatchTensor + 'static,
-    ) -> Self {
-        Self::new(device, dtype, tuning, Origin::Given(Box::new(give)))
+    /// Hands out parameters in the order in which they are asked for, that of the [`Table`]. A block that moves is
+    /// made of one at each of its turns: no name is put together or looked up.
+    pub fn given(device: &Device, dtype: DType, tuning: &Tuning, parameters: Vec<Given>) -> Self {
+        Self::new(device, dtype, tuning, Origin::Given(RefCell::new(parameters.into_iter())))
     }
 
     fn new(device: &Device, dtype: DType, tuning: &Tuning, origin: Origin) -> Self {
@@ -121,14 +122,18 @@ impl Source {
     ) -> Self {
         let (device, tuning) = (device.clone().autodiff(), tuning.clone());
         let shared = Shared { device, dtype, tuning, origin, adapter, table: RefCell::default() };
-        Self { shared: Rc::new(shared), path: String::new(), group: Group::Embedding }
+        Self { shared: Rc::new(shared), path: "".into(), group: Group::Embedding }
     }
 
     /// The source of a module inside of this one.
     #[must_use]
-    pub fn at(&self, module: &str) -> Self {
-        let path = if self.path.is_empty() { module.to_string() } else { format!("{}.{module}", self.path) };
-        Self { path, ..self.clone() }
+    pub fn at(&self, module: impl Into<Cow<'static, str>>) -> Self {
+        Self { path: self.path_of(module.into()), ..self.clone() }
+    }
+
+    fn path_of(&self, part: Cow<'static, str>) -> Cow<'static, str> {
+        let is_given = matches!(self.shared.origin, Origin::Given(_));
+        if is_given || self.path.is_empty() { part } else { format!("{}.{part}", self.path).into() }
     }
 
     /// The source of parameters of this group.
@@ -138,16 +143,27 @@ impl Source {
     }
 
     /// The parameter of this name within the module; `init` where it is not loaded.
-    pub fn parameter<const D: usize>(&self, name: &str, shape: [usize; D], init: Init) -> Param<Tensor<D>> {
+    ///
+    /// # Panics
+    /// When more are asked for than are given.
+    pub fn parameter<const D: usize>(
+        &self,
+        name: &'static str,
+        shape: [usize; D],
+        init: Init,
+    ) -> Param<Tensor<D>> {
         let Shared { device, dtype, tuning, origin, adapter, table } = &*self.shared;
-        let name = self.at(name).path;
+        if let Origin::Given(given) = origin {
+            let next = given.borrow_mut().next();
+            let (id, tensor) = next.unwrap_or_else(|| panic!("the {name} of {} is not given", self.path));
+            let tensor = Tensor::<D>::from_dispatch(tensor);
+            debug_assert_eq!(tensor.dims(), shape, "{name} of {}", self.path);
+            return Param::initialized(id, tensor);
+        }
+        let name = self.path_of(name.into()).into_owned();
         let (id, trainable) = (id(&name), (tuning.trainable)(&name, self.group));
         let loaded = match origin {
-            Origin::Given(give) => {
-                let tensor = Tensor::<D>::from_dispatch(give(&name));
-                debug_assert_eq!(tensor.dims(), shape, "{name}");
-                return Param::initialized(id, tensor);
-            }
+            Origin::Given(_) => unreachable!("handed out above"),
             Origin::Files(files) => {
                 let Files { weights, filler } = &**files;
                 weights.get(&name).map(|tensor| {
@@ -202,12 +218,7 @@ impl Source {
         self.group
     }
 
-    /// The module's path: `model.layers.0.self_attn.q_proj`.
-    pub fn path(&self) -> &str {
-        &self.path
-    }
-
-    /// Its last part: `q_proj`.
+    /// The last part of the module's path: `q_proj`.
     pub fn module(&self) -> &str {
         self.path.rsplit('.').next().unwrap_or(&self.path)
     }
@@ -230,7 +241,9 @@ fn random<const D: usize>(init: Init, shape: [usize; D], options: (&Device, DTyp
         Init::Normal(deviation) => Distribution::Normal(0.0, deviation),
         Init::Uniform(bound) => Distribution::Uniform(-bound, bound),
     };
-    Tensor::random(shape, distribution, options)
+    // As a vector: Burn aligns the rows of what it makes on CUDA, and kernels would copy them.
+    let elements: usize = shape.iter().product();
+    Tensor::<1>::random([elements], distribution, options).reshape(shape)
 }
 
 /// First values of an adapter's parameter, which its name and the seed alone decide.
@@ -248,4 +261,29 @@ fn drawn<const D: usize>(name: &str, seed: u32, shape: [usize; D], init: Init) -
     };
     let values: Vec<f32> = (0..shape.iter().product()).map(|_| value() as f32).collect();
     TensorData::new(values, shape)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A block that moves is made of such a source at each of its turns.
+    #[test]
+    fn given_parameters_come_in_their_order_and_no_name_is_put_together() {
+        let device = DeviceId::Cpu.burn();
+        let parameter = |number: u64| {
+            let value = Tensor::<1>::full([2], number as f64, (&device, DType::F32));
+            (ParamId::from(number), value.into_dispatch())
+        };
+        let source = Source::given(&device, DType::F32, &Tuning::default(), vec![parameter(7), parameter(3)]);
+        let inner = source.within(Group::Block(5)).at("self_attn").at("q_proj");
+        assert_eq!(inner.module(), "q_proj");
+        assert!(matches!(inner.path, Cow::Borrowed(_)));
+        for number in [7, 3] {
+            let parameter = inner.parameter("weight", [2], Init::Constant(0.0));
+            assert_eq!(parameter.id, ParamId::from(number));
+            assert_eq!(parameter.val().into_data().try_to_vec::<f32>().unwrap(), [number as f32; 2]);
+        }
+        assert!(source.table().entries.is_empty());
+    }
 }

@@ -20,7 +20,7 @@ use crate::parallel::schedule;
 use crate::params::table::Tuning;
 use crate::params::tuning::TuningConfig;
 use crate::precision::Precision;
-use crate::residence::Offload;
+use crate::residence::{Offload, ResidentBlocks};
 use crate::words::{Rule, Settings, settings};
 
 /// Everything that decides what is computed and how it is measured. It serialises whole: a key that is not
@@ -46,6 +46,10 @@ pub struct Cell {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub save: Option<Save>,
 }
+
+/// One part in so many of a limit is left free by what fills it: a GPU's context takes 0.65 GB, and CubeCL's pools
+/// hold up to 9 % more than is in use.
+const ROOM: u64 = 10;
 
 impl Cell {
     /// The cell in the recipe's spelling, as nested JSON.
@@ -104,6 +108,25 @@ impl Cell {
     /// Which parameters are trained, and what is added to the network.
     pub fn tuning(&self) -> Tuning {
         self.tuning.tuning(self.seed)
+    }
+
+    /// The cell with as many resident blocks as its estimate has room for in `limit` bytes of its device, where the
+    /// recipe leaves their number open.
+    #[must_use]
+    pub fn within(&self, limit: u64) -> Self {
+        let with = |count: usize| {
+            let mut cell = self.clone();
+            cell.offload.resident_blocks = ResidentBlocks::Count(count);
+            cell
+        };
+        match self.offload.resident_blocks {
+            ResidentBlocks::Count(_) => self.clone(),
+            ResidentBlocks::Auto => {
+                let cells = (1..=self.operators().blocks).rev().map(with);
+                let fits = |cell: &Self| cell.estimate().total() <= limit - limit / ROOM;
+                cells.filter(fits).next().unwrap_or_else(|| with(0))
+            }
+        }
     }
 
     /// Bytes the cell needs at its highest moment, from its settings alone.

@@ -123,10 +123,11 @@ fn values_are_refused_where_the_table_ends() {
             _ => Vec::new(),
         };
         match entry.key.values {
-            Values::Whole { least, most } => {
+            Values::Whole { least, most } | Values::WholeOr { least, most, .. } => {
                 refused((least - 1).into());
                 refused((most + 1).into());
                 refused(1.5.into());
+                refused("nothing of the kind".into());
             }
             Values::Number(range) => {
                 for number in [-1.0, 0.0, 1.0] {

@@ -71,6 +71,9 @@ fn values(section: &Section, key: &Key) -> String {
         Values::Kinds => or(&quoted(&keys::kinds(section.path, key.name))),
         Values::Whole { least, most } if most < 1000 => format!("a whole number from {least} to {most}"),
         Values::Whole { least, .. } => format!("a whole number from {least} on"),
+        Values::WholeOr { least, words, .. } => {
+            format!("a whole number from {least} on, or {}", or(&quoted(words)))
+        }
         Values::Number(range) => range.describe().into(),
         Values::Scale => "a number above 0".into(),
         Values::Numbers(numbers) => or(&numbers.iter().map(f64::to_string).collect::<Vec<_>>()),

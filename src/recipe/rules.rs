@@ -1,16 +1,17 @@
 //! Every rule over more than one section: what cannot go together, and what has no effect with something else.
 //! Rules over one section stand with it.
 
+mod sizes;
+
 use super::cell::Cell;
 use crate::data::{Data, Rows, Split, TokenizerSource};
 use crate::device::{DeviceId, Target};
-use crate::measure::{check_elements, elements};
 use crate::model::Model;
 use crate::model::language::DecoderSizes;
 use crate::ops::{Level, Operator};
 use crate::params::save::check_free;
-use crate::recipe::{Folders, Train};
-use crate::residence::Memory;
+use crate::recipe::Folders;
+use crate::residence::{Memory, ResidentBlocks};
 use crate::words::{Compute, Rule};
 
 type Checked = Result<(), Rule>;
@@ -22,7 +23,7 @@ pub(super) fn check(cell: &Cell, written: impl Fn(&str) -> bool) -> Checked {
     let sampler = cell.data.sampler();
     sampler.check()?;
     let rules: [fn(&Cell) -> Checked; 10] =
-        [operators, scaler, histogram, offload, text, tuning, epochs, evaluation, sequences, sizes];
+        [operators, scaler, histogram, offload, text, tuning, epochs, evaluation, sequences, sizes::check];
     rules.into_iter().try_for_each(|rule| rule(cell))?;
     cell.train.check()?;
     cell.measure.check()?;
@@ -165,6 +166,15 @@ fn offload(cell: &Cell) -> Checked {
         ),
         "remove checkpoint.blocks, or use offload.strategy = \"none\"",
     )?;
+    let layers = cell.model.decoder().map_or(0, |shape| shape.layers);
+    if let ResidentBlocks::Count(count) = cell.offload.resident_blocks {
+        Rule::refuse_if(
+            count > layers,
+            &["offload.resident_blocks"],
+            format!("offload.resident_blocks = {count}, and the network has {layers} blocks"),
+            format!("use {layers} or fewer, or \"auto\" for as many as the device has room for"),
+        )?;
+    }
     let on_host = || cell.train.optimizer.rule().is_some_and(|rule| rule.on_host().is_some());
     Rule::refuse_if(
         cell.offload.optimizer == Memory::Host && !on_host(),
@@ -283,58 +293,4 @@ fn sequences(cell: &Cell) -> Checked {
         format!("this sampler makes rows of train.seq_len = {seq_len} tokens, not a multiple of {multiple}"),
         format!("make train.seq_len a multiple of {multiple}, or remove data.pad_to_multiple_of"),
     )
-}
-
-/// Sizes that are too large for the arithmetic of estimates.
-fn sizes(cell: &Cell) -> Checked {
-    let Train { batch_size, seq_len, accumulation_steps, .. } = cell.train;
-    let train = [
-        ("train.batch_size", batch_size),
-        ("train.seq_len", seq_len),
-        ("train.accumulation_steps", accumulation_steps),
-    ];
-    let (tensors, model) = match (&cell.model, cell.model.decoder()) {
-        (Model::Swiglu(network), _) => {
-            let (hidden, inner, layers) =
-                (network.hidden_size, network.intermediate_size, network.num_hidden_layers);
-            let tensors = elements(&[
-                &[layers, hidden, inner],
-                &[batch_size, seq_len, accumulation_steps, hidden],
-                &[batch_size, seq_len, layers, hidden],
-                &[batch_size, seq_len, layers, inner],
-            ]);
-            let sizes = [
-                ("model.hidden_size", hidden),
-                ("model.intermediate_size", inner),
-                ("model.num_hidden_layers", layers),
-            ];
-            (tensors, sizes.to_vec())
-        }
-        (_, Some(shape)) => {
-            let packed = cell.data.is_packed();
-            // Only composed attention holds the scores of all tokens.
-            let squares = if cell.ops.attention == Operator::Plain { shape.layers } else { 0 };
-            let rows = if packed { batch_size } else { 1 };
-            let tensors = elements(&[
-                &[shape.parameters as usize],
-                &[batch_size, seq_len, accumulation_steps],
-                &[batch_size, seq_len, shape.vocab_size],
-                &[batch_size, seq_len, shape.layers, shape.hidden_size],
-                &[batch_size, seq_len, shape.layers, shape.intermediate_size],
-                &[batch_size, seq_len, shape.layers, shape.heads, shape.head_dim],
-                &[batch_size, seq_len, squares, shape.heads, rows, seq_len],
-            ]);
-            let sizes = [
-                ("model.vocab_size", shape.vocab_size),
-                ("model.hidden_size", shape.hidden_size),
-                ("model.intermediate_size", shape.intermediate_size),
-                ("model.num_hidden_layers", shape.layers),
-                ("model.num_attention_heads", shape.heads),
-                ("model.head_dim", shape.head_dim),
-            ];
-            (tensors, sizes.to_vec())
-        }
-        (_, None) => unreachable!("every other model is a decoder"),
-    };
-    check_elements(tensors, &[model, train.to_vec()].concat())
 }

@@ -188,6 +188,9 @@ fn of_kind(entry: &Entry) -> Value {
         Values::Words(words) => json!({ "enum": words }),
         Values::Kinds => json!({ "enum": keys::kinds(entry.section.path, entry.key.name) }),
         Values::Whole { least, most } => json!({ "type": "integer", "minimum": least, "maximum": most }),
+        Values::WholeOr { least, most, words } => json!({
+            "anyOf": [{ "type": "integer", "minimum": least, "maximum": most }, { "enum": words }],
+        }),
         Values::Number(range) => range.schema(),
         Values::Scale => json!({ "type": "number", "exclusiveMinimum": 0 }),
         Values::Numbers(numbers) => json!({ "enum": numbers }),

@@ -89,6 +89,7 @@ pub const CELLS: &[Column<OfLine>] = &[
     column("driver_peak_bytes", "by the driver", Bytes, |l| whole(l.measured()?.memory.driver_peak)),
     column("pinned_bytes", "page-locked", Bytes, |l| whole(l.measured()?.memory.pinned)),
     column("host_bytes", "ordinary memory", Bytes, |l| whole(l.measured()?.memory.host)),
+    column("resident_blocks", "resident blocks", Count, |l| Some(l.measured()?.resident_blocks? as f64)),
     column("process_rss_peak_bytes", "of the process", Bytes, |l| {
         whole(l.measured()?.memory.process_rss_peak)
     }),

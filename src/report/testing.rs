@@ -139,6 +139,7 @@ pub fn measurement(forward: f64, backward: f64, peak: u64) -> Measurement {
         },
         flops_per_second: 50e9,
         prepare_seconds: None,
+        resident_blocks: None,
         crossings: Vec::new(),
         loading: None,
     }

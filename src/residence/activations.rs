@@ -10,7 +10,7 @@ use burn::tensor::{DType, Tensor};
 
 use super::Movement;
 use super::config::Placement;
-use crate::device::{BlockStore, Side, StoreSize};
+use crate::device::{BlockStore, Buffers, Side, StoreSize};
 
 /// Slots for inputs on their way in each direction.
 pub const SLOTS: usize = 2;
@@ -28,7 +28,8 @@ pub struct Ticket(u64);
 pub struct Activations {
     placement: Placement,
     movement: Arc<dyn Movement>,
-    count: usize,
+    /// Those whose inputs wait, in their order.
+    blocks: Vec<usize>,
     /// Made for the largest input so far.
     store: Option<Kept>,
     /// Given so far.
@@ -40,16 +41,22 @@ struct Kept {
     store: Box<dyn BlockStore>,
     elements: usize,
     dtype: DType,
-    /// By block: the input that its buffer holds, and its shape.
+    /// By place of a block: the input that its buffer holds, and its shape.
     inputs: Vec<Option<(Ticket, [usize; 2])>>,
     sent: usize,
-    /// By slot for inputs that come: the block it holds or is being filled with.
+    /// By slot for inputs that come: the place of the block whose input it holds or is being filled with.
     coming: [Option<usize>; SLOTS],
 }
 
 impl Activations {
-    pub fn new(placement: Placement, movement: Arc<dyn Movement>, count: usize) -> Self {
-        Self { placement, movement, count, store: None, tickets: 0 }
+    /// `blocks`: those whose inputs wait, in their order.
+    pub fn new(placement: Placement, movement: Arc<dyn Movement>, blocks: Vec<usize>) -> Self {
+        Self { placement, movement, blocks, store: None, tickets: 0 }
+    }
+
+    /// A block's place among those whose inputs wait.
+    fn place(&self, block: usize) -> usize {
+        self.blocks.binary_search(&block).expect("the block's input waits here")
     }
 
     /// Makes buffers for inputs of up to `elements` elements, unless there are such: between steps, since
@@ -61,7 +68,7 @@ impl Activations {
         if self.store.as_ref().is_none_or(|kept| kept.dtype != dtype || kept.elements < elements) {
             // The memory of the old ones is free first.
             self.store = None;
-            self.store = Some(Kept::new(self.placement, self.count, elements, dtype));
+            self.store = Some(Kept::new(self.placement, self.blocks.len(), elements, dtype));
         }
     }
 
@@ -73,12 +80,12 @@ impl Activations {
         self.make_room(x.shape().num_elements(), x.dtype());
         self.tickets += 1;
         let ticket = Ticket(self.tickets);
-        let overlaps = self.overlaps();
+        let (place, overlaps) = (self.place(block), self.overlaps());
         let kept = self.store.as_mut().expect("there is room");
-        kept.keep(block, x, ticket);
-        if block + 1 == self.count && overlaps {
+        kept.keep(place, x, ticket);
+        if place + 1 == self.blocks.len() && overlaps {
             // Backward begins with it.
-            kept.fill(block);
+            kept.fill(place);
         }
         self.wait();
         ticket
@@ -89,22 +96,23 @@ impl Activations {
     /// # Panics
     /// When a later forward has replaced it.
     pub fn restore(&mut self, block: usize, ticket: Ticket) -> Tensor<2> {
-        let overlap = self.overlaps();
+        let (place, overlap) = (self.place(block), self.overlaps());
         let kept = self.store.as_mut().expect("inputs were kept");
-        let current = kept.inputs[block].map(|(ticket, _)| ticket);
+        let current = kept.inputs[place].map(|(ticket, _)| ticket);
         assert_eq!(current, Some(ticket), "a forward is followed by its backward");
-        kept.fill(block);
-        if overlap && let Some(next) = block.checked_sub(1) {
+        kept.fill(place);
+        if overlap && let Some(next) = place.checked_sub(1) {
             kept.fill(next);
         }
-        let view = kept.view(block);
+        let view = kept.view(place);
         self.wait();
         view
     }
 
     /// A block's input is no longer read.
     pub fn release(&mut self, block: usize) {
-        self.store.as_mut().expect("inputs were kept").release(block);
+        let place = self.place(block);
+        self.store.as_mut().expect("inputs were kept").release(place);
     }
 
     /// What is computed from now on comes after all copies issued so far.
@@ -128,60 +136,59 @@ impl Activations {
 
 impl Kept {
     fn new(placement: Placement, count: usize, elements: usize, dtype: DType) -> Self {
-        let (slots, gradients) = (2 * SLOTS, false);
-        let size =
-            StoreSize { blocks: count, elements, trainable: 0, dtype, slots, gradient_slots: 0, gradients };
+        let (buffers, slots) = (vec![Buffers::One; count], 2 * SLOTS);
+        let size = StoreSize { buffers, elements, trainable: 0, dtype, slots, gradient_slots: 0 };
         let store = placement.device.block_store(size).unwrap_or_else(|e| panic!("{e}"));
         Self { store, elements, dtype, inputs: vec![None; count], sent: 0, coming: [None; SLOTS] }
     }
 
-    fn keep(&mut self, block: usize, x: Tensor<2>, ticket: Ticket) {
+    fn keep(&mut self, place: usize, x: Tensor<2>, ticket: Ticket) {
         // What an earlier forward without a backward left there is stale.
-        self.forget(block);
+        self.forget(place);
         self.sent += 1;
         let slot = SLOTS + self.sent % SLOTS;
         let shape = x.dims();
-        self.store.write(slot, 0, x.into_dispatch());
-        self.store.send(slot, Side::Weights, block, shape.iter().product());
-        self.inputs[block] = Some((ticket, shape));
+        self.store.write(slot, vec![(0, x.into_dispatch())]);
+        self.store.send(slot, Side::Weights, place, shape.iter().product());
+        self.inputs[place] = Some((ticket, shape));
     }
 
-    /// Begins to bring a block's input in, unless it is there or on its way.
-    fn fill(&mut self, block: usize) {
-        if self.slot(block).is_some() {
+    /// Begins to bring an input in, unless it is there or on its way.
+    fn fill(&mut self, place: usize) {
+        if self.slot(place).is_some() {
             return;
         }
         let free = self.slot_with(None).expect("one input is read and one comes");
-        let elements = self.shape(block).iter().product();
-        self.store.fill(free, Side::Weights, block, elements);
-        self.coming[free] = Some(block);
+        let elements = self.shape(place).iter().product();
+        self.store.fill(free, Side::Weights, place, elements);
+        self.coming[free] = Some(place);
     }
 
-    fn view(&mut self, block: usize) -> Tensor<2> {
-        let slot = self.slot(block).expect("it was filled");
+    fn view(&mut self, place: usize) -> Tensor<2> {
+        let slot = self.slot(place).expect("it was filled");
         self.store.filled(slot);
-        Tensor::from_dispatch(self.store.view(slot, 0, &self.shape(block)))
+        Tensor::from_dispatch(self.store.view(slot, 0, &self.shape(place)))
     }
 
-    fn shape(&self, block: usize) -> [usize; 2] {
-        self.inputs[block].expect("its input was kept").1
+    fn shape(&self, place: usize) -> [usize; 2] {
+        self.inputs[place].expect("its input was kept").1
     }
 
-    fn release(&mut self, block: usize) {
-        self.inputs[block] = None;
-        self.forget(block);
+    fn release(&mut self, place: usize) {
+        self.inputs[place] = None;
+        self.forget(place);
     }
 
-    fn forget(&mut self, block: usize) {
-        if let Some(slot) = self.slot(block) {
+    fn forget(&mut self, place: usize) {
+        if let Some(slot) = self.slot(place) {
             self.coming[slot] = None;
             self.store.used(slot);
             self.store.clear(slot);
         }
     }
 
-    fn slot(&self, block: usize) -> Option<usize> {
-        self.slot_with(Some(block))
+    fn slot(&self, place: usize) -> Option<usize> {
+        self.slot_with(Some(place))
     }
 
     fn slot_with(&self, held: Option<usize>) -> Option<usize> {
@@ -202,8 +209,9 @@ mod tests {
 
     fn activations(strategy: Strategy) -> Activations {
         let offload = Offload { activations: Memory::Host, ..Offload::of(strategy) };
-        let placement = Placement { offload, device: DeviceId::Cpu, accumulates: true };
-        Activations::new(placement, strategy.movement().expect("blocks move"), 4)
+        let placement =
+            Placement { offload, device: DeviceId::Cpu, accumulates: true, updates: true, recomputes: false };
+        Activations::new(placement, strategy.movement().expect("blocks move"), (0..4).collect())
     }
 
     fn input(block: usize, graph: usize) -> Tensor<2> {

@@ -2,9 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::resident_blocks::ResidentBlocks;
 use super::strategy::Strategy;
-use crate::device::DeviceId;
-use crate::words::key::DefaultValue::Word;
+use crate::device::{Buffers, DeviceId};
+use crate::words::key::DefaultValue::{Whole, Word};
 use crate::words::section::section;
 use crate::words::values::Values;
 use crate::words::{Key, Rule, Section};
@@ -16,6 +17,18 @@ section! {
         /// How blocks come to the device and leave it.
         pub strategy: Strategy =
             Key::method(Values::Kinds).default(Word("none")).reads(&[("none", "no offload")]),
+        /// Blocks that stay on the device; "auto": as many as `measure.memory_limit`, or the free memory, has room for.
+        pub resident_blocks: ResidentBlocks = Key::method(ResidentBlocks::VALUES)
+            .default(Whole(0))
+            .reads(&[
+                ("0", "no resident block"),
+                ("1", "1 resident block"),
+                ("auto", "resident blocks that fit"),
+                ("", "{} resident blocks"),
+            ])
+            .tacit()
+            .moot("offload.strategy", "none")
+            .since(3),
         /// Where each block's input waits for backward.
         pub activations: Memory = MEMORY.reads(&[("", "activations on {}")]),
         /// Where AdamW runs, with its fp32 master weights and moments.
@@ -30,6 +43,22 @@ pub struct Placement {
     pub device: DeviceId,
     /// Whether gradients of several micro-batches are added up.
     pub accumulates: bool,
+    /// Whether weights are updated.
+    pub updates: bool,
+    /// Whether backward computes resident blocks again; it does so with those that move.
+    pub recomputes: bool,
+}
+
+impl Placement {
+    /// What a block has on the host.
+    pub fn buffers(&self, resident: bool, trains: bool) -> Buffers {
+        let Self { offload, accumulates, updates, .. } = *self;
+        match resident {
+            true if !trains || !offload.resident_buffers(accumulates, updates) => Buffers::None,
+            false if trains && offload.separate_gradients(accumulates) => Buffers::Two,
+            true | false => Buffers::One,
+        }
+    }
 }
 
 /// Which memory.
@@ -48,7 +77,7 @@ impl Offload {
         Self { strategy, ..Self::default() }
     }
 
-    /// Slots on the device for the weights of blocks.
+    /// Slots on the device for the weights of blocks that move.
     pub fn buffers(&self) -> usize {
         self.strategy.movement().map_or(0, |movement| movement.buffers())
     }
@@ -58,14 +87,31 @@ impl Offload {
         self.strategy.movement().is_some()
     }
 
-    /// Whether gradients have buffers of their own on the host. What updates on the host has the weights
-    /// in its masters: gradients may take their place, once the last backward that reads them has.
+    /// Whether gradients of blocks that move have buffers of their own on the host. What updates on the host has the
+    /// weights in its masters: gradients may take their place, once the last backward that reads them has.
     pub fn separate_gradients(&self, accumulates: bool) -> bool {
         accumulates || self.optimizer == Memory::Device
     }
 
+    /// Whether gradients of resident blocks stay on the device: they are added up there, or used. Else they leave
+    /// as they come, and as many more blocks have room.
+    pub fn keeps_gradients(&self, accumulates: bool, updates: bool) -> bool {
+        accumulates || (updates && self.optimizer == Memory::Device)
+    }
+
+    /// Whether resident blocks have buffers on the host, which gradients and updated weights cross in.
+    pub fn resident_buffers(&self, accumulates: bool, updates: bool) -> bool {
+        !self.keeps_gradients(accumulates, updates) || self.optimizer == Memory::Host
+    }
+
     /// What cannot be within the section.
     pub(crate) fn check(&self) -> Result<(), Rule> {
+        Rule::refuse_if(
+            !self.moves() && self.resident_blocks != ResidentBlocks::default(),
+            &["offload.resident_blocks", "offload.strategy"],
+            "offload.resident_blocks has no effect with offload.strategy = \"none\": all blocks stay on the device",
+            "remove offload.resident_blocks, or use offload.strategy = \"overlap\"",
+        )?;
         let reason = match self.strategy.movement() {
             None => Some("blocks that stay on the device keep more than their input"),
             Some(movement) => movement.input_stays(),

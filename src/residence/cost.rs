@@ -9,7 +9,9 @@ use crate::words::DeviceId;
 /// The sizes that decide it.
 #[derive(Clone, Copy, Debug)]
 pub struct Moved {
+    /// All blocks, and those of them that are resident.
     pub blocks: u64,
+    pub resident: u64,
     /// Numbers in the parameters of one block, those of them that are trained, and in the trained ones outside of blocks.
     pub parameters: u64,
     pub trained: u64,
@@ -20,57 +22,119 @@ pub struct Moved {
     pub stored: u64,
     /// Whether gradients of several micro-batches are added up.
     pub accumulates: bool,
+    /// Whether weights are updated.
+    pub updates: bool,
+    /// Whether backward computes resident blocks again.
+    pub recomputes: bool,
+}
+
+impl Moved {
+    fn moving(&self) -> u64 {
+        self.blocks - self.resident
+    }
+
+    /// Bytes of a block's weights, and of its gradients.
+    fn block(&self) -> u64 {
+        self.parameters * self.stored
+    }
+
+    fn gradients(&self) -> u64 {
+        self.trained * self.stored
+    }
+
+    /// Blocks whose inputs wait for backward by themselves.
+    fn inputs(&self) -> u64 {
+        if self.recomputes { self.blocks } else { self.moving() }
+    }
 }
 
 impl Offload {
-    /// One of the blocks: its weights and gradients are in slots or on the host.
-    pub fn block(&self, block: Cost, device: DeviceId) -> Cost {
-        // On the CPU a slot takes memory while it holds something: the block's gradients, and the slot's once
-        // more as each parameter's is put into it.
-        let slots = Moment::workspace(match device {
-            DeviceId::Cpu => 2 * block.gradients,
-            DeviceId::Cuda(_) => 0,
-        });
-        let leaving = Moment::gradients(block.gradients) + slots;
+    /// One of the blocks that move: its weights and gradients are in slots or on the host.
+    pub fn moving_block(&self, block: Cost, device: DeviceId) -> Cost {
         Cost {
             weights: 0,
             gradients: 0,
             holds_input: self.activations == Memory::Device,
-            backward: Moment::highest([block.backward, leaving]),
+            backward: leaving(&block, 2, device),
             ..block
         }
     }
 
-    /// Bytes of slots that hold memory all the time: of weights, of gradients, and of the inputs of blocks.
+    /// One of the resident blocks, as backward finds it: its weights are in a slot of its own.
+    pub fn resident_block(&self, block: Cost, moved: &Moved, device: DeviceId) -> Cost {
+        let on_host = self.activations == Memory::Host;
+        // Where their slots hold memory all the time, that is counted as such.
+        let counted = self.kept_gradients(moved, device) > 0;
+        let stay = self.keeps_gradients(moved.accumulates, moved.updates) && !counted;
+        Cost {
+            weights: moved.block(),
+            gradients: if stay { block.gradients } else { 0 },
+            holds_input: !moved.recomputes || !on_host,
+            // Its graph holds the result too, which else is the next block's input on the device.
+            kept: block.kept + if !moved.recomputes && on_host { block.output } else { 0 },
+            backward: leaving(&block, if counted { 1 } else { 2 }, device),
+            ..block
+        }
+    }
+
+    /// Bytes in the slots of resident blocks' gradients all the time, also before their backward.
+    pub fn kept_gradients(&self, moved: &Moved, device: DeviceId) -> u64 {
+        let stay = self.moves() && self.keeps_gradients(moved.accumulates, moved.updates);
+        // On the CPU a slot takes memory while it holds something: from the first micro-batch on.
+        let always = moved.accumulates || device != DeviceId::Cpu;
+        if stay && always { moved.resident * moved.gradients() } else { 0 }
+    }
+
+    /// Bytes of slots that hold memory all the time: of weights and gradients that move, and of the inputs of
+    /// blocks.
     pub fn slot_bytes(&self, moved: &Moved, device: DeviceId) -> u64 {
         let Some(movement) = self.strategy.movement() else { return 0 };
         let inputs = match (self.activations, device) {
+            _ if moved.inputs() == 0 => 0,
             (Memory::Device, _) => 0,
             (Memory::Host, DeviceId::Cuda(_)) => 2 * ACTIVATION_SLOTS as u64,
             // One is read; where blocks are copied ahead the next is there too.
             (Memory::Host, DeviceId::Cpu) => 1 + u64::from(movement.ahead(ACTIVATION_SLOTS).is_some()),
         };
-        let gradient_slots = match device {
-            DeviceId::Cpu => 0,
-            DeviceId::Cuda(_) => GRADIENT_SLOTS,
+        let leave = moved.moving() > 0 || !self.keeps_gradients(moved.accumulates, moved.updates);
+        let gradients = match device {
+            DeviceId::Cuda(_) if leave => GRADIENT_SLOTS as u64,
+            DeviceId::Cpu | DeviceId::Cuda(_) => 0,
         };
-        let slots = movement.buffers() as u64 * moved.parameters + gradient_slots as u64 * moved.trained;
-        slots * moved.stored + inputs * moved.input
+        let weights = moved.moving().min(movement.buffers() as u64);
+        weights * moved.block() + gradients * moved.gradients() + inputs * moved.input
     }
 
     /// Bytes on the host: the buffers of blocks and of their inputs, and what an optimizer has there.
     pub fn host_bytes(&self, moved: &Moved) -> u64 {
-        let &Moved { blocks, parameters, trained, others, input, stored, accumulates } = moved;
-        let (moving, gradients) = if self.moves() { (blocks * parameters, blocks * trained) } else { (0, 0) };
-        let separate = u64::from(self.separate_gradients(accumulates));
-        let buffers = (moving + gradients * separate) * stored;
-        let inputs = if self.activations == Memory::Host { blocks * input } else { 0 };
+        let &Moved { blocks, resident, trained, others, input, stored, accumulates, updates, .. } = moved;
+        let in_blocks = if self.moves() { blocks * trained } else { 0 };
+        let buffers = match self.moves() {
+            true => {
+                let own =
+                    if trained > 0 && self.resident_buffers(accumulates, updates) { resident } else { 0 };
+                let separate = u64::from(self.separate_gradients(accumulates));
+                (moved.moving() + own) * moved.block() + moved.moving() * separate * moved.gradients()
+            }
+            false => 0,
+        };
+        let inputs = if self.activations == Memory::Host { moved.inputs() * input } else { 0 };
         let all = blocks * trained + others;
         let optimizer = match self.optimizer {
             Memory::Device => 0,
             // fp32 master weights and moments; what is not in blocks crosses in buffers of its own.
-            Memory::Host => all * 3 * 4 + (all - gradients) * stored,
+            Memory::Host => all * 3 * 4 + (all - in_blocks) * stored,
         };
         buffers + inputs + optimizer
     }
+}
+
+/// The highest moment of a block's backward, or of its gradients' way to a slot. On the CPU that takes memory while
+/// it holds something: the gradients, and the slot's once more as each parameter's is put into it, `times` in all.
+fn leaving(block: &Cost, times: u64, device: DeviceId) -> Moment {
+    let slots = Moment::workspace(match device {
+        DeviceId::Cpu => times * block.gradients,
+        DeviceId::Cuda(_) => 0,
+    });
+    Moment::highest([block.backward, Moment::gradients(block.gradients) + slots])
 }

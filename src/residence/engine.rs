@@ -1,9 +1,11 @@
 //! [`Engine`]: which block is in which slot, and when it is copied.
 //!
 //! One block has its turn at a time, between [`enter`](Engine::enter) and [`leave`](Engine::leave).
-//! Weights pass through as many slots as the strategy has buffers, gradients through two more.
+//! Weights move through as many slots as the strategy has buffers, gradients through two more. A resident block
+//! has a slot of its own, which is filled again only where its update is on the host.
 
 mod host_updates;
+mod slots;
 mod updates;
 
 use std::sync::Arc;
@@ -18,10 +20,8 @@ use super::layout::Layout;
 use crate::device::trace::Mark;
 use crate::device::{BlockStore, Side, StoreSize};
 use crate::optim::squares;
+pub use slots::{GRADIENT_SLOTS, Slots};
 use updates::Updates;
-
-/// Slots for gradients: one is computed while the other is sent.
-pub const GRADIENT_SLOTS: usize = 2;
 
 /// The direction in which blocks take their turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ impl Pass {
 pub struct Engine {
     store: Box<dyn BlockStore>,
     /// By block.
-    layouts: Vec<Layout>,
+    layouts: Vec<Arc<Layout>>,
     size: StoreSize,
     pub movement: Arc<dyn Movement>,
     /// Of the slots, on autodiff or not.
@@ -52,11 +52,8 @@ pub struct Engine {
     prefix: &'static str,
     /// Of inputs that wait on the host for backward.
     pub activations: Option<Activations>,
-    /// By slot for weights: the block it holds or is being filled with.
-    holds: Vec<Option<usize>>,
+    slots: Slots,
     turn: Option<(usize, usize)>,
-    /// Gradient slots taken so far.
-    gradients_sent: usize,
     /// By block: whether its gradients are those of this step, to which more are added.
     summed: Vec<bool>,
     /// By block, the sum of its squared gradients; empty unless they are wanted.
@@ -70,12 +67,13 @@ pub struct Engine {
 impl Engine {
     pub fn new(
         store: Box<dyn BlockStore>,
-        layouts: Vec<Layout>,
-        size: StoreSize,
+        layouts: Vec<Arc<Layout>>,
+        (size, slots): (StoreSize, Slots),
         movement: Arc<dyn Movement>,
         device: Device,
         prefix: &'static str,
     ) -> Self {
+        let count = layouts.len();
         Self {
             store,
             layouts,
@@ -83,13 +81,12 @@ impl Engine {
             device,
             prefix,
             activations: None,
-            holds: vec![None; size.slots],
+            slots,
             turn: None,
-            gradients_sent: 0,
-            summed: vec![false; size.blocks],
-            squares: vec![None; size.blocks],
+            summed: vec![false; count],
+            squares: vec![None; count],
             wants_squares: false,
-            ids: (0..size.blocks).map(|_| ParamId::new()).collect(),
+            ids: (0..count).map(|_| ParamId::new()).collect(),
             updates: Updates::Nobody,
             size,
         }
@@ -103,12 +100,10 @@ impl Engine {
             // What came before, a head or an embedding, hides no copy either.
             self.store.wait();
         }
-        let slot = self.slot_of(block).unwrap_or_else(|| self.load(block, block, pass));
+        let slot = self.slots.of(block).unwrap_or_else(|| self.load(block, block, pass));
         self.turn = Some((block, slot));
-        let count = self.size.blocks;
-        let ahead = self.movement.ahead(self.holds.len()).unwrap_or(0);
-        for next in (1..=ahead).filter_map(|k| pass.next(block, k, count)) {
-            if self.slot_of(next).is_none() {
+        if let Some(ahead) = self.movement.ahead(self.slots.moving()) {
+            for next in self.slots.missing(block, pass, ahead) {
                 self.load(next, block, pass);
             }
         }
@@ -120,7 +115,7 @@ impl Engine {
         self.layouts[block].parts.iter().map(|part| self.store.view(slot, part.first, &part.shape)).collect()
     }
 
-    /// Ends a block's turn. Where none is copied ahead, it is on the host alone again.
+    /// Ends a block's turn. Where none is copied ahead, one that moves is on the host alone again.
     pub fn leave(&mut self, block: usize) {
         let (turn, slot) = self.turn.take().expect("a block that leaves has entered");
         assert_eq!(turn, block, "the block whose turn it is leaves");
@@ -129,22 +124,27 @@ impl Engine {
         if self.movement.host_waits() {
             self.store.wait();
         }
-        if self.movement.ahead(self.holds.len()).is_none() {
-            self.release(slot);
-            assert!(self.holds.iter().all(Option::is_none), "all blocks are on the host");
+        if self.movement.ahead(self.slots.moving()).is_none() {
+            if !self.slots.is_resident(block) {
+                self.release(slot);
+            }
+            assert!(self.slots.are_empty(), "all blocks that move are on the host");
         }
     }
 
-    /// Takes the gradients of the block whose turn it is, of its trainable parameters in the layout's order, and
-    /// sends them to the host, added to those of earlier micro-batches.
+    /// Takes the gradients of the block whose turn it is, of its trainable parameters in the layout's order, added
+    /// to those of earlier micro-batches, and sends them to the host. Where they stay with a resident block, they
+    /// are sent once, for an update on the host.
     pub fn take_gradients(&mut self, block: usize, mut gradients: Vec<DispatchTensor>) {
         assert_eq!(self.turn.map(|(turn, _)| turn), Some(block), "gradients come during a block's turn");
         if gradients.is_empty() {
             return;
         }
-        let slot = self.gradient_slot();
+        let (slot, stay) = (self.slots.for_gradients(block), self.slots.kept_gradients(block).is_some());
         if std::mem::replace(&mut self.summed[block], true) {
-            self.fill(slot, Side::Gradients, block);
+            if !stay {
+                self.fill(slot, Side::Gradients, block);
+            }
             self.store.filled(slot);
             let sums = self.layouts[block].parts.iter().zip(gradients).map(|(part, gradient)| {
                 let before = Tensor::<1>::from_dispatch(self.store.view(slot, part.first, &part.shape));
@@ -155,10 +155,11 @@ impl Engine {
         if self.wants_squares {
             self.squares[block] = Some(squares(gradients.to_vec()));
         }
-        for (part, gradient) in self.layouts[block].parts.iter().zip(gradients) {
-            self.store.write(slot, part.first, gradient);
+        let parts = self.layouts[block].parts.iter();
+        self.store.write(slot, parts.map(|part| part.first).zip(gradients).collect());
+        if !stay || self.updates_on_arrival() {
+            self.send(slot, Side::Gradients, block);
         }
-        self.send(slot, Side::Gradients, block);
         if self.movement.host_waits() {
             self.store.wait();
         }
@@ -167,7 +168,7 @@ impl Engine {
         }
     }
 
-    pub fn layout(&self, block: usize) -> &Layout {
+    pub fn layout(&self, block: usize) -> &Arc<Layout> {
         &self.layouts[block]
     }
 
@@ -202,37 +203,16 @@ impl Engine {
         }
     }
 
-    fn slot_of(&self, block: usize) -> Option<usize> {
-        self.holds.iter().position(|held| *held == Some(block))
-    }
-
-    /// Fills the slot that is wanted again last, of those that hold none of the blocks from `current`
-    /// up to `block`.
+    /// Fills the slot that a block takes while `current` has its turn.
     fn load(&mut self, block: usize, current: usize, pass: Pass) -> usize {
-        let turns = |held: usize| match pass {
-            Pass::Forward => held.checked_sub(current),
-            Pass::Backward => current.checked_sub(held),
-        };
-        let wanted = turns(block).expect("blocks are loaded ahead");
-        let free = |held: usize| turns(held).is_none_or(|turns| turns >= wanted);
-        let rank = |slot: &usize| match self.holds[*slot] {
-            None => (true, usize::MAX),
-            Some(held) => (free(held), held.abs_diff(block)),
-        };
-        let slot = (0..self.holds.len()).max_by_key(rank).expect("there is a slot");
+        let slot = self.slots.take(block, current, pass);
         self.fill(slot, Side::Weights, block);
-        self.holds[slot] = Some(block);
         slot
     }
 
     fn release(&mut self, slot: usize) {
-        self.holds[slot] = None;
+        self.slots.empty(slot);
         self.store.clear(slot);
-    }
-
-    fn gradient_slot(&mut self) -> usize {
-        self.gradients_sent += 1;
-        self.holds.len() + self.gradients_sent % GRADIENT_SLOTS
     }
 
     fn fill(&mut self, slot: usize, side: Side, block: usize) {

@@ -1,6 +1,6 @@
 //! The fewest copies that any order of the blocks' turns must make.
 
-use super::Offload;
+use super::{Memory, Offload};
 
 /// Copies of one block's weights in forward and backward of a step, and of its gradients in backward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,21 +14,29 @@ pub struct Copies {
 impl Offload {
     /// Of a step over `layers` blocks in `micro_batches`. Where a pass turns round, as many blocks as
     /// there are slots are there already; after an update (`updates`) what they held is stale. Sums of
-    /// gradients come back for each micro-batch but the first.
+    /// gradients come back for each micro-batch but the first. Resident blocks cross once for an update on the
+    /// host, and their gradients also where nothing keeps them.
     pub fn fewest_copies(&self, layers: usize, micro_batches: usize, updates: bool) -> Copies {
-        let kept = self.buffers().min(layers);
+        let resident = self.resident_blocks.count(layers);
+        let moving = layers - resident;
+        let kept = self.buffers().min(moving);
+        let on_host = updates && self.optimizer == Memory::Host;
+        let leave = on_host || !self.keeps_gradients(micro_batches > 1, updates);
+        let crossing = |crosses: bool, blocks: usize| if crosses { blocks } else { 0 };
         Copies {
-            forward_to_device: micro_batches * (layers - kept) + if updates { kept } else { 0 },
-            backward_to_device: micro_batches * (layers - kept),
-            gradients_to_device: (micro_batches - 1) * layers,
-            gradients_to_host: micro_batches * layers,
+            forward_to_device: micro_batches * (moving - kept)
+                + crossing(updates, kept)
+                + crossing(on_host, resident),
+            backward_to_device: micro_batches * (moving - kept),
+            gradients_to_device: (micro_batches - 1) * moving,
+            gradients_to_host: micro_batches * moving + crossing(leave, resident),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Overlap, Strategy};
+    use super::super::{Overlap, ResidentBlocks, Strategy};
     use super::*;
 
     #[test]
@@ -42,5 +50,25 @@ mod tests {
         assert_eq!(copies(1, false), [25, 25, 0, 28]);
         assert_eq!(copies(1, true), [28, 25, 0, 28]);
         assert_eq!(copies(2, false), [50, 50, 28, 56]);
+    }
+
+    /// Of 28 blocks 24 move.
+    #[test]
+    fn copies_of_four_resident_blocks_by_hand() {
+        let copies = |optimizer, micro_batches, updates| {
+            let resident_blocks = ResidentBlocks::Count(4);
+            let offload =
+                Offload { resident_blocks, optimizer, ..Offload::of(Strategy::Overlap(Overlap::default())) };
+            let Copies { forward_to_device, backward_to_device, gradients_to_device, gradients_to_host } =
+                offload.fewest_copies(28, micro_batches, updates);
+            [forward_to_device, backward_to_device + gradients_to_device, gradients_to_host]
+        };
+        // Without an update gradients go to the host, unless they are added up.
+        assert_eq!(copies(Memory::Device, 1, false), [21, 21, 28]);
+        assert_eq!(copies(Memory::Device, 2, false), [42, 66, 48]);
+        // With one on the device they stay; for one on the host they cross once, and the weights with them.
+        assert_eq!(copies(Memory::Device, 1, true), [24, 21, 24]);
+        assert_eq!(copies(Memory::Host, 1, true), [28, 21, 28]);
+        assert_eq!(copies(Memory::Host, 2, true), [49, 66, 52]);
     }
 }

@@ -15,6 +15,7 @@ const ALIGNMENT: usize = 512;
 pub struct Part {
     /// Within the block: `self_attn.q_proj.weight`.
     pub name: String,
+    pub id: ParamId,
     pub shape: Vec<usize>,
     /// Its first element in the buffer.
     pub first: usize,
@@ -35,25 +36,27 @@ pub struct Layout {
     pub trainable: usize,
     /// Of the whole buffer; what lies between the parameters is zero.
     pub elements: usize,
-    by_name: HashMap<String, usize>,
+    /// The parts' numbers in the order of the table.
+    pub made: Vec<usize>,
 }
 
 impl Layout {
     /// Of the entries whose names begin with a block's: `model.layers.0.`
     pub fn of(entries: &[Entry], block: &str) -> Self {
-        let (mut parts, mut trainable, mut elements) = (Vec::new(), 0, 0usize);
-        for is_trainable in [true, false] {
-            for entry in entries.iter().filter(|entry| entry.trainable == is_trainable) {
-                let Some(name) = entry.name.strip_prefix(block) else { continue };
-                let first = elements.next_multiple_of(ALIGNMENT / entry.dtype.size());
-                let part = Part { name: name.to_string(), shape: entry.shape.clone(), first };
-                elements = first + part.elements();
-                parts.push(part);
-            }
-            trainable = if is_trainable { parts.len() } else { trainable };
+        let own = entries.iter().filter_map(|entry| Some((entry, entry.name.strip_prefix(block)?)));
+        let mut own: Vec<_> = own.enumerate().collect();
+        own.sort_by_key(|(_, (entry, _))| !entry.trainable);
+        let trainable = own.iter().filter(|(_, (entry, _))| entry.trainable).count();
+        let (mut parts, mut elements, mut made) = (Vec::new(), 0usize, vec![0; own.len()]);
+        for (place, (entry, name)) in own {
+            let first = elements.next_multiple_of(ALIGNMENT / entry.dtype.size());
+            let (name, id, shape) = (name.to_string(), id(&entry.name), entry.shape.clone());
+            let part = Part { name, id, shape, first };
+            elements = first + part.elements();
+            made[place] = parts.len();
+            parts.push(part);
         }
-        let by_name = parts.iter().enumerate().map(|(i, part)| (part.name.clone(), i)).collect();
-        Self { parts, trainable, elements, by_name }
+        Self { parts, trainable, elements, made }
     }
 
     /// Elements from the buffer's beginning to the end of its last trainable parameter.
@@ -63,12 +66,12 @@ impl Layout {
 
     /// The number of the part of this name.
     pub fn find(&self, name: &str) -> Option<usize> {
-        self.by_name.get(name).copied()
+        self.parts.iter().position(|part| part.name == name)
     }
 
-    /// The parameters of a block whose names begin with `prefix`, flat and outside of autodiff, each with its part.
-    pub fn values<M: Module>(&self, block: &M, prefix: &str) -> Vec<(&Part, Tensor<1>)> {
-        let parts = self.parts.iter().map(|part| (id(&format!("{prefix}{}", part.name)), part)).collect();
+    /// The parameters of its block, flat and outside of autodiff, each with its part.
+    pub fn values<M: Module>(&self, block: &M) -> Vec<(&Part, Tensor<1>)> {
+        let parts = self.parts.iter().map(|part| (part.id, part)).collect();
         let mut visitor = Values { parts, found: Vec::new() };
         block.visit(&mut visitor);
         visitor.found

@@ -1,7 +1,7 @@
 //! [`Leaves`]: a block's parameters in a graph of its own.
 //!
-//! Backward is differentiated on leaves made of the views of the slot, so that no node that outlives the turn
-//! refers to it.
+//! Backward is differentiated on leaves made of the views of the slot, so that no node that outlives the turn of a
+//! block that moves refers to it.
 
 use burn::backend::DispatchTensor;
 use burn::tensor::{Gradients, Tensor};
@@ -19,9 +19,9 @@ pub struct Leaves {
 }
 
 impl Leaves {
-    /// Brings a block in for its backward.
-    pub fn new(blocks: &Offloaded, block: usize) -> Self {
-        let parameters = blocks.engine().enter(block, Pass::Backward);
+    /// Brings a block in.
+    pub fn new(blocks: &Offloaded, block: usize, pass: Pass) -> Self {
+        let parameters = blocks.engine().enter(block, pass);
         let trainable = blocks.engine().layout(block).trainable;
         // The rank of a tensor is a mark on its type alone.
         let leaf = |(part, tensor)| match Tensor::<1>::from_dispatch(tensor).autodiff() {
@@ -33,8 +33,20 @@ impl Leaves {
     }
 
     pub fn source(&self) -> Source {
-        let tensors = self.tensors.iter().map(|leaf| leaf.clone().into_dispatch());
-        self.blocks.source(self.block, tensors.collect())
+        let tensors: Vec<_> = self.tensors.iter().map(|leaf| leaf.clone().into_dispatch()).collect();
+        self.blocks.source(self.block, &tensors)
+    }
+
+    /// Hands the gradients over, and ends the block's turn.
+    ///
+    /// # Panics
+    /// As [`gradients`](Self::gradients).
+    pub fn end(self, found: &mut Gradients) {
+        let (blocks, block) = (self.blocks.clone(), self.block);
+        let gradients = self.gradients(found);
+        let mut engine = blocks.engine();
+        engine.take_gradients(block, gradients);
+        engine.leave(block);
     }
 
     /// Of the trainable parameters, in the layout's order.

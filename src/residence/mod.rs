@@ -11,6 +11,7 @@ mod layout;
 mod leaves;
 mod offloaded;
 mod resident;
+mod resident_blocks;
 mod store;
 mod strategy;
 
@@ -22,6 +23,7 @@ use burn::tensor::{DType, Gradients, Tensor, TensorData};
 pub use config::{Memory, Offload, Placement};
 pub use cost::Moved;
 pub use offloaded::{Compute, Offloaded};
+pub use resident_blocks::ResidentBlocks;
 pub use store::ParameterStore;
 pub use strategy::{Movement, Overlap, Strategy};
 
@@ -81,10 +83,9 @@ impl<M: Module> Residence<M> {
         self.each(|store| store.make_states());
     }
 
-    /// Keeps the casts of weights that stay on the device over so many micro-batches. Backward holds on to those
-    /// of one micro-batch by itself; those of a block that moves are freed with it.
-    pub fn keep_casts(&self, micro_batches: usize) -> Option<KeptCasts> {
-        (micro_batches > 1 && self.offloaded.is_none()).then(keep_casts)
+    /// Keeps the casts of weights that stay on the device.
+    pub fn keep_casts(&self) -> KeptCasts {
+        keep_casts(self.network())
     }
 
     /// The backward that comes is the last of a step whose gradients are neither clipped nor looked at: updates

@@ -9,25 +9,25 @@ use burn::tensor::{DType, Device, Tensor};
 
 use super::activations::Activations;
 use super::config::{Memory, Offload, Placement};
-use super::engine::{Engine, GRADIENT_SLOTS, Pass};
+use super::engine::{Engine, Pass, Slots};
 use super::layout::Layout;
-use crate::device::{Side, StoreSize};
+use super::strategy::resident;
+use crate::device::{Buffers, Side, StoreSize};
 use crate::params::source::Source;
 use crate::params::table::{Table, Tuning};
 
 /// A block's computation: its number, the source of its parameters, and its input.
 pub type Compute = Arc<dyn Fn(usize, &Source, Tensor<2>) -> Tensor<2> + Send + Sync>;
 
-/// Blocks of equal layout on the host, in their order.
+/// Blocks of equal layout in their order, on the host or, where they are resident, on the device.
 #[derive(Clone)]
 pub struct Offloaded(Arc<Shared>);
 
 struct Shared {
     engine: Mutex<Engine>,
     offload: Offload,
-    count: usize,
-    /// What a parameter's name begins with, before the block's number: `model.layers`.
-    prefix: &'static str,
+    /// By block, whether it keeps what its backward needs.
+    keeps: Vec<bool>,
     device: Device,
     dtype: DType,
     tuning: Tuning,
@@ -35,13 +35,13 @@ struct Shared {
 
 impl fmt::Debug for Offloaded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Offloaded({:?} x {})", self.0.offload, self.0.count)
+        write!(f, "Offloaded({:?} x {})", self.0.offload, self.0.keeps.len())
     }
 }
 
 impl Offloaded {
-    /// Takes `count` blocks one by one, each made by `make` on the device, to the host; `None` where blocks stay
-    /// on the device. `table`: the network's parameters.
+    /// Takes `count` blocks one by one, each made by `make` on the device, to the host or to slots of their own;
+    /// `None` where none moves. `table`: the network's parameters.
     ///
     /// # Panics
     /// When the host or the device has not enough memory.
@@ -56,42 +56,56 @@ impl Offloaded {
         let Placement { offload, device, .. } = placement;
         let movement = offload.strategy.movement()?;
         let name = |i: usize| format!("{prefix}.{i}.");
-        let layouts: Vec<Layout> = (0..count).map(|i| Layout::of(&table.entries, &name(i))).collect();
-        let most = |elements: fn(&Layout) -> usize| layouts.iter().map(elements).max().unwrap_or(0);
+        let layouts: Vec<Arc<Layout>> =
+            (0..count).map(|i| Arc::new(Layout::of(&table.entries, &name(i)))).collect();
+        let most =
+            |elements: fn(&Layout) -> usize| layouts.iter().map(|layout| elements(layout)).max().unwrap_or(0);
         let (dtype, trainable) = (source.dtype(), most(Layout::trainable_elements));
+        let resident = offload.resident_blocks.places(count);
+        let keeps = offload.keeps_gradients(placement.accumulates, placement.updates);
+        let mut slots = Slots::new(&resident, movement.buffers(), keeps, trainable > 0);
+        let buffers = layouts.iter().zip(&resident);
         let size = StoreSize {
-            blocks: count,
+            buffers: buffers.map(|(layout, stays)| placement.buffers(*stays, layout.trainable > 0)).collect(),
             elements: most(|layout| layout.elements),
             trainable,
             dtype,
-            slots: movement.buffers(),
-            gradient_slots: if trainable > 0 { GRADIENT_SLOTS } else { 0 },
-            gradients: trainable > 0 && placement.offload.separate_gradients(placement.accumulates),
+            slots: slots.weights(),
+            gradient_slots: slots.gradients(),
         };
         let mut store = None;
         for (i, layout) in layouts.iter().enumerate() {
             let block = make(i);
-            let store =
-                store.get_or_insert_with(|| device.block_store(size).unwrap_or_else(|e| panic!("{e}")));
-            for (part, values) in layout.values(&block, &name(i)) {
-                store.write(0, part.first, values.into_dispatch());
+            let store = store
+                .get_or_insert_with(|| device.block_store(size.clone()).unwrap_or_else(|e| panic!("{e}")));
+            let slot = slots.take(i, i, Pass::Forward);
+            let values = layout.values(&block).into_iter();
+            store.write(slot, values.map(|(part, values)| (part.first, values.into_dispatch())).collect());
+            if size.buffers[i] != Buffers::None {
+                store.send(slot, Side::Weights, i, size.elements);
+                slots.empty(slot);
             }
-            store.send(0, Side::Weights, i, size.elements);
         }
         let store = store.expect("a network has a block");
         let (device, tuning) = (source.device().clone().inner(), source.tuning().clone());
+        let waits = |block: &usize| placement.recomputes || !resident[*block];
         let activations = (offload.activations == Memory::Host)
-            .then(|| Activations::new(placement, movement.clone(), count));
-        let mut engine = Engine::new(store, layouts, size, movement, device.clone(), prefix);
+            .then(|| Activations::new(placement, movement.clone(), (0..count).filter(waits).collect()));
+        let mut engine = Engine::new(store, layouts, (size, slots), movement, device.clone(), prefix);
         engine.activations = activations;
+        let keeps = resident.iter().map(|stays| *stays && !placement.recomputes).collect();
         let engine = Mutex::new(engine);
-        Some(Self(Arc::new(Shared { engine, offload, count, prefix, device, dtype, tuning })))
+        Some(Self(Arc::new(Shared { engine, offload, keeps, device, dtype, tuning })))
     }
 
-    /// [tokens, hidden_size] through all blocks. What backward needs is kept: each block's input.
+    /// [tokens, hidden_size] through all blocks. What backward needs is kept: the input of each block that moves, and
+    /// of resident ones what `recomputes` says.
     pub fn run(&self, x: Tensor<2>, compute: &Compute) -> Tensor<2> {
         let movement = self.engine().movement.clone();
-        (0..self.0.count).fold(x, |x, i| movement.forward(self, i, x, compute.clone()))
+        self.0.keeps.iter().enumerate().fold(x, |x, (i, keeps)| match keeps {
+            true => resident(self, i, x, compute),
+            false => movement.forward(self, i, x, compute.clone()),
+        })
     }
 
     /// The same without a backward.
@@ -100,22 +114,27 @@ impl Offloaded {
         x: Tensor<2>,
         mut compute: impl FnMut(usize, &Source, Tensor<2>) -> Tensor<2>,
     ) -> Tensor<2> {
-        (0..self.0.count).fold(x.inner(), |x, i| {
-            let parameters = self.engine().enter(i, Pass::Forward);
-            let y = compute(i, &self.source(i, parameters), x);
-            self.engine().leave(i);
-            y
-        })
+        (0..self.0.keeps.len()).fold(x.inner(), |x, i| self.pass(i, x, &mut compute))
     }
 
-    /// A source of these parameters under their full names.
-    pub(super) fn source(&self, block: usize, parameters: Vec<DispatchTensor>) -> Source {
-        let prefix = format!("{}.{block}.", self.0.prefix);
+    /// x outside of autodiff through one block.
+    pub(super) fn pass(
+        &self,
+        block: usize,
+        x: Tensor<2>,
+        mut compute: impl FnMut(usize, &Source, Tensor<2>) -> Tensor<2>,
+    ) -> Tensor<2> {
+        let parameters = self.engine().enter(block, Pass::Forward);
+        let y = compute(block, &self.source(block, &parameters), x);
+        self.engine().leave(block);
+        y
+    }
+
+    /// A source of a block's parameters, given in the layout's order.
+    pub(super) fn source(&self, block: usize, parameters: &[DispatchTensor]) -> Source {
         let layout = self.engine().layout(block).clone();
-        Source::given(&self.0.device, self.0.dtype, &self.0.tuning, move |name| {
-            let part = name.strip_prefix(&prefix).and_then(|name| layout.find(name));
-            parameters[part.unwrap_or_else(|| panic!("{name} is no parameter of {prefix}"))].clone()
-        })
+        let given = layout.made.iter().map(|part| (layout.parts[*part].id, parameters[*part].clone()));
+        Source::given(&self.0.device, self.0.dtype, &self.0.tuning, given.collect())
     }
 
     pub(super) fn engine(&self) -> MutexGuard<'_, Engine> {

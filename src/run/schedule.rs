@@ -209,9 +209,11 @@ impl<'a> Run<'a> {
             Outcome::Cancelled => return Ok(Step::Cancelled),
         };
         let environment = Environment { date: now(), ..environment.clone() };
+        let ran = cell.within(limit);
         let row = Row::new(cell, &environment, status, reason).of_inputs(inputs);
+        let row = Row { estimate: ran.estimate(), ..row };
         let row = match measurement {
-            Some(measurement) => row.measured(cell, measurement),
+            Some(measurement) => row.measured(&ran, measurement),
             None => row,
         };
         self.save(&row)?;

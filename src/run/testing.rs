@@ -76,6 +76,7 @@ pub fn measurement(seconds: f64) -> Measurement {
         resumed: Vec::new(),
         flops_per_second: 1.0,
         prepare_seconds: None,
+        resident_blocks: None,
         crossings: Vec::new(),
         loading: None,
     }

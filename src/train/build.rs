@@ -52,5 +52,7 @@ pub fn placement(cell: &Cell) -> Placement {
         offload: cell.offload,
         device: cell.device_id(),
         accumulates: cell.train.accumulation_steps > 1,
+        updates: cell.train.optimizer.rule().is_some(),
+        recomputes: cell.checkpoint.blocks > 0,
     }
 }

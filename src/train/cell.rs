@@ -12,6 +12,9 @@ use crate::recipe::Cell;
 use crate::train::protocol::{Event, Request};
 use crate::words::refusal::Refusal;
 
+/// Of a Linux program's main thread.
+const STACK_BYTES: usize = 8 << 20;
+
 /// `runner cell`: serves the one request on standard input.
 pub fn serve() -> ExitCode {
     let mut line = String::new();
@@ -24,7 +27,12 @@ pub fn serve() -> ExitCode {
         }
     };
     end_with_the_runner();
-    let event = answer(request);
+    // The pool's threads also run the cell, so they get a main thread's stack.
+    let pool =
+        rayon::ThreadPoolBuilder::new().stack_size(STACK_BYTES).build().expect("the system has threads");
+    // On a thread of the pool that operators on a CPU divide their work over: it takes its part of each. A thread outside
+    // would sleep through every operator and be woken after it, which takes some 20 µs.
+    let event = pool.install(|| answer(request));
     let ended_well = matches!(event, Event::Done { .. } | Event::Diverged { .. });
     send(&event);
     if ended_well { ExitCode::SUCCESS } else { ExitCode::FAILURE }

@@ -59,12 +59,19 @@ pub fn measurement(cell: &Cell, outcome: Outcome) -> Measurement {
         scaler: cell.precision.scaler.map(|config| ScalerRecord::new(config.first_scale(), &noted)),
         gradient_histogram,
         memory,
+        resident_blocks: resident_blocks(cell),
         crossings,
         paths: paths(cell),
         resumed,
         prepare_seconds,
         loading: loading.map(|(loading, _)| loading),
     }
+}
+
+/// Of a cell whose other blocks move.
+fn resident_blocks(cell: &Cell) -> Option<usize> {
+    let shape = cell.model.decoder().filter(|_| cell.offload.moves())?;
+    Some(cell.offload.resident_blocks.count(shape.layers))
 }
 
 /// Which way each part of the work took.
@@ -80,15 +87,14 @@ fn paths(cell: &Cell) -> BTreeMap<String, String> {
         paths.insert("batches".into(), way.into());
     }
     for (name, operator) in cell.chosen_operators() {
-        let way = match operator {
-            Operator::Custom => "hand-written backward, fused element-wise passes",
-            Operator::Plain => "composed of Burn's operators",
+        let way = match (name, operator, cell.model.decoder()) {
+            ("attention", _, Some(shape)) => {
+                attention::path(cell.device_id(), cell.precision.compute, &cell.ops, shape.head_dim)
+            }
+            (_, Operator::Custom, _) => "hand-written backward, fused element-wise passes".into(),
+            (_, Operator::Plain, _) => "composed of Burn's operators".into(),
         };
-        paths.insert(name.into(), way.into());
-    }
-    if let Some(shape) = cell.model.decoder() {
-        let way = attention::path(cell.device_id(), cell.precision.compute, &cell.ops, shape.head_dim);
-        paths.insert("attention".into(), way);
+        paths.insert(name.into(), way);
     }
     if cell.offload.moves() {
         let slots = match cell.train.optimizer {

@@ -31,7 +31,7 @@ pub fn train(
     on_step: &mut dyn FnMut(usize, usize),
 ) -> Result<Measurement, Stop> {
     let outcome = on_model!(&cell.model, model => run(model, cell, memory_limit, trace, on_tuned, on_step)?);
-    let measurement = measurement(cell, outcome);
+    let measurement = measurement(&cell.within(memory_limit), outcome);
     match measurement.not_finite() {
         None => Ok(measurement),
         Some(key) => Err(diverged(&format!("{key} of the measurement is not finite"))),
@@ -46,8 +46,8 @@ fn run<K: Kind<Network: Build>>(
     on_tuned: fn(usize),
     on_step: &mut dyn FnMut(usize, usize),
 ) -> Result<Outcome, Stop> {
-    let id = cell.device_id();
-    device::require_host_memory(cell.estimate().host).map_err(|reason| Stop::OutOfMemory { reason })?;
+    let (id, placed) = (cell.device_id(), cell.within(memory_limit));
+    device::require_host_memory(placed.estimate().host).map_err(|reason| Stop::OutOfMemory { reason })?;
     // Before memory is counted: a corpus is not the cell's.
     let mut feed = K::Network::feed(cell);
     let folders = Folders::of(cell).expect("checked with the cell");
@@ -58,7 +58,7 @@ fn run<K: Kind<Network: Build>>(
     if let Some(state) = &state {
         state.resume_feed(&mut *feed);
     }
-    let start = state.as_ref().map_or(Cow::Borrowed(cell), |state| Cow::Owned(state.cell(cell)));
+    let start = state.as_ref().map_or(Cow::Borrowed(&placed), |state| Cow::Owned(state.cell(&placed)));
     let mut meter = id.meter();
     let limit =
         || id.limit_memory(memory_limit).unwrap_or_else(|e| panic!("the memory limit cannot be set: {e}"));

@@ -79,6 +79,7 @@ fn adamw_resumes_on_the_host_and_between_slots() {
     for optimizer in ["host", "device"] {
         let offload = format!("[offload]\nstrategy = \"overlap\"\noptimizer = \"{optimizer}\"\n");
         resumes(QWEN2, ADAMW, &format!("{offload}[precision]\ncompute = \"bf16\"\n"));
+        resumes(QWEN2, ADAMW, &format!("{offload}resident_blocks = 1\n"));
     }
 }
 

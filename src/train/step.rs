@@ -37,6 +37,7 @@ pub struct Step<'a, N: Build> {
     device: DeviceId,
     pub stage: Stage<N>,
     scaler: Option<GradScaler>,
+    keeps_casts: bool,
     /// Updates so far, and all of them.
     pub updates: usize,
     total_updates: usize,
@@ -56,7 +57,8 @@ impl<'a, N: Build> Step<'a, N> {
         let residence = Residence::new(network, parts, optimizer, placement(cell), clips);
         residence.make_room(largest_input);
         let stage = Stage::new(residence, cell.precision.region());
-        Self { train: &cell.train, seed: cell.seed, device, stage, scaler, updates: 0, total_updates }
+        let (seed, keeps_casts) = (cell.seed, cell.workload().keeps_casts());
+        Self { train: &cell.train, seed, device, stage, scaler, keeps_casts, updates: 0, total_updates }
     }
 
     /// All that optimizer and scaler keep between steps.
@@ -91,7 +93,7 @@ impl<'a, N: Build> Step<'a, N> {
         mut look: Option<&mut Look<'_, N>>,
     ) -> Option<Tensor<1>> {
         let (mut losses, mut report) = (Vec::new(), None);
-        let mut casts = self.stage.residence.keep_casts(batches.len());
+        let mut casts = self.keeps_casts.then(|| self.stage.residence.keep_casts());
         for (i, action) in actions.iter().enumerate() {
             match *action {
                 Action::Forward { stage, micro_batch } => {

@@ -50,6 +50,8 @@ fn settings_that_change_no_value_are_compared_in_full() {
         &["offload.strategy=overlap", "train.accumulation_steps=3"],
         &["offload.strategy=overlap", "offload.buffers=2", "offload.activations=host"],
         &["offload={strategy=\"overlap\", optimizer=\"host\", activations=\"host\"}"],
+        &["offload.strategy=overlap", "offload.resident_blocks=1", "train.accumulation_steps=2"],
+        &["offload={strategy=\"function\", resident_blocks=2, optimizer=\"host\"}", "checkpoint.blocks=1"],
         &["offload.optimizer=host", "train.accumulation_steps=2"],
         &["train.accumulation_steps=4", "ops.loss=plain", "ops.norm=plain"],
         // Larger than the gradients' norm of either.

@@ -22,6 +22,12 @@ pub enum Values {
         least: i64,
         most: i64,
     },
+    /// A whole number, or one of these words; refused where it gets its type.
+    WholeOr {
+        least: i64,
+        most: i64,
+        words: &'static [&'static str],
+    },
     Number(Range),
     /// A number above 0 that reads as a power of two.
     Scale,

@@ -152,6 +152,58 @@ batches = 2
     equal_on_the_host(&on_the_host(&[], grid), 1e-4);
 }
 
+/// Of five blocks two, those that fit, and all: with inputs on the host, computed again or not, updated here or there.
+#[test]
+fn resident_blocks_train_alike() {
+    let grid = r#"[[grid]]
+"offload.strategy" = "none"
+[[grid]]
+"offload.strategy" = ["naive", "overlap"]
+"offload.resident_blocks" = [2, "auto"]
+"offload.optimizer" = ["device", "host"]
+"checkpoint.blocks" = [0, 1]
+[[grid]]
+"offload.strategy" = "overlap"
+"offload.resident_blocks" = 2
+"offload.activations" = "host"
+"checkpoint.blocks" = [0, 1]
+"#;
+    equal_on_the_host(&on_the_host(&[], grid), 1e-4);
+    equal_on_the_host(
+        &on_the_host(&[("accumulation_steps = 2\n", ""), ("clip_norm = 0.5\n", "")], grid),
+        1e-4,
+    );
+}
+
+/// As many blocks as the limit has room for by the estimate; the row says how many.
+#[test]
+fn resident_blocks_are_as_many_as_fit() {
+    let grid = "[measure]\nwarmup = 1\nsteps = 2\nmemory_limit = \"LIMIT\"\n[offload]\nstrategy = \"overlap\"\n\
+                resident_blocks = \"auto\"\n[grid]\n\"checkpoint.blocks\" = [0, 1]\n";
+    let measure = "[measure]\nwarmup = 1\nsteps = 4\n";
+    let sizes =
+        [("hidden_size = 32", "hidden_size = 128"), ("intermediate_size = 64", "intermediate_size = 512")];
+    let counts = |limit: &str| -> Vec<u64> {
+        let place =
+            Place::new(&on_the_host(&[sizes[0], sizes[1], (measure, "")], &grid.replace("LIMIT", limit)));
+        place.runner(&["run", "recipe.toml"]).exits(0);
+        let rows = place.rows();
+        for row in &rows {
+            let sum = |parts: &[&str]| {
+                parts.iter().map(|part| row["estimate"][part].as_f64().unwrap()).sum::<f64>()
+            };
+            let estimate = sum(&["weights", "gradients", "optimizer", "activations", "workspace"]);
+            let measured = row["measurement"]["memory"]["live_peak"].as_f64().expect("bytes");
+            assert!((0.75..1.25).contains(&(estimate / measured)), "{estimate} {measured} {}", row["cell"]);
+            assert_eq!(row["cell"]["offload"]["resident_blocks"], "auto");
+        }
+        rows.iter().map(|row| row["measurement"]["resident_blocks"].as_u64().expect("a number")).collect()
+    };
+    assert_eq!(counts("1 GiB"), [5, 5]);
+    let few = counts("22 MiB");
+    assert!(few.iter().all(|count| (1..5).contains(count)), "{few:?}");
+}
+
 #[test]
 fn what_has_no_effect_is_refused() {
     let grid = RECIPE.find("[grid]").expect("a grid");
@@ -160,6 +212,9 @@ fn what_has_no_effect_is_refused() {
         ("strategy = \"function\"\nbuffers = 2", "`buffers` goes with offload.strategy"),
         ("strategy = \"overlap\"\nbuffers = 5", "must be at most 4, not 5"),
         ("strategy = \"overlapped\"", "overlap"),
+        ("resident_blocks = 1", "has no effect with offload.strategy"),
+        ("strategy = \"naive\"\nresident_blocks = 6", "resident_blocks = 6, and the network has 5 blocks"),
+        ("strategy = \"naive\"\nresident_blocks = \"all\"", "auto"),
         ("strategy = \"overlap\"\nbufers = 3", "buffers"),
         ("activations = \"host\"", "keep more than their input"),
         ("strategy = \"checkpointed\"\nactivations = \"host\"", "the general checkpoint operator keeps"),
@@ -197,6 +252,7 @@ fn the_host_holds_what_was_estimated() {
 "offload.optimizer" = ["device", "host"]
 "offload.activations" = ["device", "host"]
 "train.accumulation_steps" = [1, 2]
+"offload.resident_blocks" = [0, 3]
 "#;
     let place = Place::new(&on_the_host(&[sizes[0], sizes[1], ("accumulation_steps = 2\n", "")], grid));
     place.runner(&["run", "recipe.toml"]).exits(0);

@@ -34,7 +34,7 @@ impl Combination {
 
     /// The same work without anything that only moves data or computes a block again as it was.
     pub fn at_rest(&self) -> Self {
-        self.plain(&["blocks", "strategy", "activations", "loader", "waiting"])
+        self.plain(&["blocks", "strategy", "resident blocks", "activations", "loader", "waiting"])
     }
 
     /// The same work by operators composed of Burn's, nothing recomputed, nothing moved. The optimizer runs on

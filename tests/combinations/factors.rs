@@ -84,6 +84,14 @@ pub const FACTORS: &[Factor] = &[
         ["overlap 3", "offload.strategy" = "'overlap'"],
         ["overlap 4", "offload.strategy" = "'overlap'", "offload.buffers" = "4"],
     ),
+    factor!(
+        "resident blocks",
+        ["0"],
+        ["1", "offload.resident_blocks" = "1"],
+        ["2", "offload.resident_blocks" = "2"],
+        ["3", "offload.resident_blocks" = "3"],
+        ["auto", "offload.resident_blocks" = "'auto'"],
+    ),
     factor!("optimizer's place", ["device"], ["host", "offload.optimizer" = "'host'"]),
     factor!("activations", ["device"], ["host", "offload.activations" = "'host'"]),
     factor!(

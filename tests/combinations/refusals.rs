@@ -103,6 +103,16 @@ pub const REFUSALS: &[Refusal] = &[
         "offload moves the transformer blocks of a language model",
     ),
     refusal(
+        "resident blocks",
+        |c| !c.is("resident blocks", "0") && !moves(c),
+        "offload.resident_blocks has no effect",
+    ),
+    refusal(
+        "resident blocks",
+        |c| c.is("resident blocks", "3") && c.is("layers", "2"),
+        "offload.resident_blocks = 3, and the network has 2 blocks",
+    ),
+    refusal(
         "blocks",
         |c| moves(c) && matches!(c.choice("blocks"), "2" | "3"),
         "offload computes each block again by itself",

@@ -85,6 +85,10 @@ fn against_references() {
             "strategy=\"naive\", activations=\"host\"",
             "strategy=\"overlap\", optimizer=\"host\"",
             "strategy=\"overlap\", optimizer=\"host\", activations=\"host\"",
+            "strategy=\"overlap\", resident_blocks=2",
+            "strategy=\"overlap\", resident_blocks=1, optimizer=\"host\"",
+            "strategy=\"function\", resident_blocks=1, optimizer=\"host\", activations=\"host\"",
+            "strategy=\"naive\", resident_blocks=\"auto\", optimizer=\"host\"",
         ] {
             for model in ["qwen2", "gpt2"] {
                 let settings = ["device=cuda:0".to_string(), format!("offload={{{offload}}}")];

@@ -67,9 +67,9 @@ fn outcome(device: &Device, layout: WeightLayout, rate: f64, dtype: DType) -> Ve
     let [x, a, b] = [(1, [37, 70]), (2, [5, 70]), (3, [45, 5])]
         .map(|(seed, shape)| tensor(device, seed, shape, dtype).autodiff().require_grad());
     let weight = Weight::from(tensor(device, 4, layout.shape(70, 45), dtype).autodiff());
-    let bias = Some(tensor(device, 5, [1, 45], dtype).squeeze_dim(0).autodiff());
+    let bias = tensor(device, 5, [1, 45], dtype).squeeze_dim::<1>(0).autodiff();
     let arithmetic = Arithmetic { dtype, ..Arithmetic::of(Compute::Fp32) };
-    let layer = Layer { weight, bias, layout, arithmetic };
+    let layer = Layer { weight, bias: Some(bias.into()), layout, arithmetic };
     let dropout = Dropout::new(rate, Some(5), 9);
     let y = lora(x.clone(), layer, LowRank { a: a.clone().into(), b: b.clone().into(), scale: 2.0, dropout });
     let mut out = vec![list(y.clone().inner())];

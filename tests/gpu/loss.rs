@@ -2,19 +2,21 @@
 //! gradients against float64.
 
 use burn::tensor::{DType, Device, FloatDType, Int, Tensor, TensorData};
-use runner::device::cuda::{Event, PeakObservation, Usage};
+use runner::device::cuda::{Event, Gpu, PeakObservation, Usage};
 use runner::ops::Operator;
 use runner::ops::cross_entropy::linear_cross_entropy;
 use runner::ops::dense::Arithmetic;
 use runner::words::Compute;
 
-use crate::on_gpu;
 use crate::reference::{median, random};
+use crate::{Checks, on_gpu};
 
 /// Tokens, vocabulary, hidden size; the values of Qwen2.5-0.5B.
 const LARGE: [usize; 3] = [4096, 151_936, 896];
 /// Small enough for float64 on the host, with chunks of unequal width on the way.
 const SMALL: [usize; 3] = [512, 20_000, 896];
+/// More tokens than a chunk of tokens has, of a vocabulary whose rows are padded.
+const LONG: [usize; 3] = [3000, 5003, 64];
 
 fn labels(tokens: usize, vocab: usize, device: &Device) -> Tensor<1, Int> {
     // Every ninth token is not counted.
@@ -85,36 +87,43 @@ fn memory_and_time() {
 #[ignore = "needs an NVIDIA GPU"]
 fn gradients_against_f64() {
     on_gpu(|gpu, checks| {
-        let [tokens, vocab, _] = SMALL;
-        let run = |device: Device, compute: Compute, dtype: DType, operator: Operator| {
-            let (h, w) = inputs(SMALL, &device.clone().autodiff(), dtype);
-            let (h, w) = (h.require_grad(), w.require_grad());
-            let labels = labels(tokens, vocab, &device);
-            let arithmetic = Arithmetic { dtype, ..Arithmetic::of(compute) };
-            let loss =
-                linear_cross_entropy(h.clone(), w.clone(), &labels, tokens as f64, arithmetic, operator);
-            let value: Vec<f64> = loss.clone().inner().into_data().iter::<f64>().collect();
-            let gradients = loss.backward();
-            let of = |t: &Tensor<2>| -> Vec<f64> {
-                t.grad(&gradients).expect("a gradient").into_data().iter::<f64>().collect()
-            };
-            [value, of(&h), of(&w)]
-        };
-        let expected = run(Device::flex(), Compute::Fp32, DType::F64, Operator::Custom);
-        let norm = |x: &[f64]| x.iter().map(|x| x * x).sum::<f64>().sqrt();
-        for (name, compute, dtype, operator, limits) in [
-            ("fp32", Compute::Fp32, DType::F32, Operator::Custom, [1e-6, 1e-5, 1e-5]),
-            ("bf16", Compute::Bf16, DType::BF16, Operator::Custom, [1e-5, 5e-3, 5e-3]),
-            ("bf16, whole logits by Burn", Compute::Bf16, DType::BF16, Operator::Plain, [1e-2, 2e-2, 2e-2]),
-        ] {
-            let got = run(gpu.burn(), compute, dtype, operator);
-            for ((what, limit), (got, expected)) in
-                ["loss", "dh", "dW"].into_iter().zip(limits).zip(got.iter().zip(&expected))
-            {
-                let difference: Vec<f64> = got.iter().zip(expected).map(|(a, b)| a - b).collect();
-                let error = norm(&difference) / norm(expected);
-                checks.below(&format!("loss {name}: {what} against float64"), error, limit);
-            }
+        for size in [SMALL, LONG] {
+            against_f64(gpu, size, checks);
         }
     });
+}
+
+fn against_f64(gpu: &Gpu, size: [usize; 3], checks: &mut Checks) {
+    let [tokens, vocab, _] = size;
+    let run = |device: Device, arithmetic: Arithmetic, dtype: DType, operator: Operator| {
+        let (h, w) = inputs(size, &device.clone().autodiff(), dtype);
+        let (h, w) = (h.require_grad(), w.require_grad());
+        let labels = labels(tokens, vocab, &device);
+        let loss = linear_cross_entropy(h.clone(), w.clone(), &labels, tokens as f64, arithmetic, operator);
+        let value: Vec<f64> = loss.clone().inner().into_data().iter::<f64>().collect();
+        let gradients = loss.backward();
+        let of = |t: &Tensor<2>| -> Vec<f64> {
+            t.grad(&gradients).expect("a gradient").into_data().iter::<f64>().collect()
+        };
+        [value, of(&h), of(&w)]
+    };
+    let exact = Arithmetic { dtype: DType::F64, ..Arithmetic::of(Compute::Fp32) };
+    let expected = run(Device::flex(), exact, DType::F64, Operator::Custom);
+    let norm = |x: &[f64]| x.iter().map(|x| x * x).sum::<f64>().sqrt();
+    for (name, compute, dtype, operator, limits) in [
+        ("fp32", Compute::Fp32, DType::F32, Operator::Custom, [1e-6, 1e-5, 1e-5]),
+        ("bf16", Compute::Bf16, DType::BF16, Operator::Custom, [1e-5, 5e-3, 5e-3]),
+        // Gradients in fp16 would vanish without a scale.
+        ("fp16 of fp32", Compute::Fp16, DType::F32, Operator::Custom, [1e-4, 1e-3, 1e-3]),
+        ("bf16, whole logits by Burn", Compute::Bf16, DType::BF16, Operator::Plain, [1e-2, 2e-2, 2e-2]),
+    ] {
+        let got = run(gpu.burn(), Arithmetic::of(compute), dtype, operator);
+        for ((what, limit), (got, expected)) in
+            ["loss", "dh", "dW"].into_iter().zip(limits).zip(got.iter().zip(&expected))
+        {
+            let difference: Vec<f64> = got.iter().zip(expected).map(|(a, b)| a - b).collect();
+            let error = norm(&difference) / norm(expected);
+            checks.below(&format!("loss of {size:?} {name}: {what} against float64"), error, limit);
+        }
+    }
 }

@@ -8,6 +8,7 @@
 mod attention;
 mod host_optimizer;
 mod kernels;
+mod layers;
 mod limits;
 mod loading;
 mod lora;

@@ -13,7 +13,7 @@ use runner::ops::dense::Arithmetic;
 use runner::ops::{Checkpoint, Ops};
 use runner::optim::OptimizerConfig;
 use runner::params::table::Tuning;
-use runner::residence::{Offload, Overlap, Placement, Residence, Strategy};
+use runner::residence::{Offload, Overlap, Placement, Residence, ResidentBlocks, Strategy};
 use runner::train::RefillsEarly;
 use runner::words::Compute;
 
@@ -37,7 +37,8 @@ fn order_of_slots() {
             let source = model.source(DEVICE, dtype, &Tuning::default()).expect("the fixture's weights");
             let arithmetic = Arithmetic::of(Compute::Fp32);
             let computation = Computation::new(arithmetic, Ops::default(), Checkpoint::default());
-            let placement = Placement { offload, device: DEVICE, accumulates: false };
+            let placement =
+                Placement { offload, device: DEVICE, accumulates: false, updates: false, recomputes: false };
             let network = model.network(64, &source, computation, Some(placement));
             let parts = (network.parameters().clone(), network.offloaded().cloned());
             let residence = Residence::new(network, parts, &OptimizerConfig::default(), placement, false);
@@ -59,6 +60,15 @@ fn order_of_slots() {
         for strategy in Strategy::all() {
             let difference = largest(&logits(Offload::of(strategy), false));
             checks.below(&format!("logits with offload {}", strategy.into_str()), difference, 1e-5);
+        }
+        for strategy in Strategy::all().filter(|strategy| *strategy != Strategy::default()) {
+            for count in 1..=2 {
+                let resident_blocks = ResidentBlocks::Count(count);
+                let difference =
+                    largest(&logits(Offload { resident_blocks, ..Offload::of(strategy) }, false));
+                let name = format!("logits with offload {}, {count} resident", strategy.into_str());
+                checks.below(&name, difference, 1e-5);
+            }
         }
         let wrong = largest(&logits(Offload::of(Strategy::Overlap(Overlap { buffers: 2 })), true));
         let noticed = wrong.is_nan() || wrong > 1e-3;

@@ -7,7 +7,7 @@ use burn::tensor::{DType, Tensor};
 use burn_cubecl::tensor::CubeTensor;
 use rayon::prelude::*;
 use runner::device::cuda::{CudaStore, Fp32Math, Gpu, Hold, Operand, Output, StreamPath, matmul};
-use runner::device::{BlockStore, Side, StoreSize};
+use runner::device::{BlockStore, Buffers, Side, StoreSize};
 
 use crate::on_gpu;
 use crate::reference::{host, primitive};
@@ -42,13 +42,12 @@ impl Rig {
         assert_eq!(*path, StreamPath::Shared, "without the stream's handle the host waits for all copies");
         let (blocks, slots) = (BLOCKS + 1, SLOTS + 1);
         let size = StoreSize {
-            blocks,
+            buffers: vec![Buffers::One; blocks],
             elements: ELEMENTS,
             trainable: ELEMENTS,
             dtype: DType::F32,
             slots,
             gradient_slots: 0,
-            gradients: false,
         };
         let store = CudaStore::new(gpu, size).unwrap_or_else(|e| panic!("{e}"));
         let store = if let Some(hold) = left_out { store.without(hold) } else { store };
@@ -153,14 +152,14 @@ const USES: [(Hold, Use); 8] = [
         rig.gpu.synchronize();
         rig.delay_sends();
         rig.send(0, 3);
-        rig.store.write(0, 0, ones.into_dispatch());
+        rig.store.write(0, vec![(0, ones.into_dispatch())]);
         rig.holds_on_host(3, 0)
     }),
     (Hold::SendForKernels, |rig| {
         let other = Tensor::<1>::from_dispatch(rig.store.view(1, 0, &[ELEMENTS])) * 1.0;
         rig.gpu.synchronize();
         rig.delay_kernels();
-        rig.store.write(0, 0, other.into_dispatch());
+        rig.store.write(0, vec![(0, other.into_dispatch())]);
         rig.send(0, 3);
         rig.holds_on_host(3, 1)
     }),

@@ -10,7 +10,7 @@ use cudarc::driver::sys;
 use super::Fp32Math;
 use super::block::Block;
 use super::{CudaStore, Event, Gpu, Operand, Output, PinnedArena, buffer, matmul};
-use crate::device::{BlockStore, Ceilings, Side, StoreSize, dtype};
+use crate::device::{BlockStore, Buffers, Ceilings, Side, StoreSize, dtype};
 use crate::words::Compute;
 
 /// Side of the square matrices whose product is timed: 2·8192³ = 1.1 TFLOP, milliseconds on the
@@ -84,13 +84,12 @@ fn both_ways(gpu: &'static Gpu) -> Option<f64> {
     let dtype = DType::F32;
     let elements = COPY_BYTES / dtype.size();
     let size = StoreSize {
-        blocks: 2,
+        buffers: vec![Buffers::One; 2],
         elements,
         trainable: elements,
         dtype,
         slots: 2,
         gradient_slots: 0,
-        gradients: false,
     };
     let mut store = CudaStore::new(gpu, size).ok()?;
     let mut best = f64::INFINITY;

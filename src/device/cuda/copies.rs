@@ -8,7 +8,6 @@ use burn::tensor::{DType, Shape};
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::server::{BufferBinding, Handle};
 use cudarc::driver::result::stream;
-use cudarc::driver::sys::CUstream;
 
 use super::stream::Raw;
 use super::{Gpu, address};
@@ -75,8 +74,9 @@ impl CopyStream {
         Ok(Self { gpu, raw: Raw(raw) })
     }
 
-    pub fn stream(&self) -> CUstream {
-        self.raw.stream()
+    /// For any thread, as long as this lives.
+    pub fn raw(&self) -> Raw {
+        self.raw
     }
 }
 

@@ -1,5 +1,6 @@
 //! Events in the device's stream: times without the host waiting inside what is timed.
 
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use cudarc::driver::DriverError;
@@ -90,6 +91,29 @@ impl Event {
             .result()
             .expect("both events were reached");
         f64::from(milliseconds) / 1e3
+    }
+}
+
+/// An event that CubeCL's thread records when it comes to it. Whoever asked for that goes on at once; what the thread
+/// is asked for later finds the event recorded.
+#[derive(Clone, Default)]
+pub(super) struct Later(Arc<OnceLock<Event>>);
+
+impl Later {
+    /// As [`Event::record_on`], once, on CubeCL's thread.
+    pub fn record_on(&self, stream: CUstream) {
+        self.0.get_or_init(|| Event::record_on(stream));
+    }
+
+    /// The event; `None` where the thread has not come to it, or failed before.
+    pub fn event(&self) -> Option<&Event> {
+        self.0.get()
+    }
+}
+
+impl From<Event> for Later {
+    fn from(event: Event) -> Self {
+        Self(Arc::new(event.into()))
     }
 }
 

@@ -4,17 +4,15 @@
 //! in the same way. Results are the same from run to run.
 
 mod kernels;
-mod launch;
 
 use burn::tensor::{DType, Shape};
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
 use burn_cubecl::tensor::CubeTensor;
 
-use super::{Gpu, memory};
+use super::launch::{Pointer, launch};
 pub use kernels::{Kernels, fits};
 use kernels::{OWN, Part};
-use launch::{Pointer, launch};
 
 /// What is attended.
 #[derive(Clone, Copy, Debug)]
@@ -104,7 +102,7 @@ impl Inputs {
     }
 
     fn starts(&self) -> Option<Pointer> {
-        self.starts.as_ref().map(whole)
+        self.starts.as_ref().map(Pointer::whole)
     }
 }
 
@@ -130,7 +128,7 @@ pub struct Output {
 }
 
 /// softmax(QKᵀ / √d) V over the keys that each query sees.
-pub fn attend(kernels: &'static Kernels, inputs: &Inputs, of: Attended) -> Output {
+pub fn attend(kernels: &Kernels, inputs: &Inputs, of: Attended) -> Output {
     inputs.check(kernels, &of);
     let q = &inputs.qkv[0].tensor;
     let columns = of.heads * of.head_dim;
@@ -141,21 +139,21 @@ pub fn attend(kernels: &'static Kernels, inputs: &Inputs, of: Attended) -> Outpu
         Some(q.pointer()),
         Some(k.pointer()),
         Some(v.pointer()),
-        Some(whole(&o)),
-        Some(whole(&lse)),
+        Some(Pointer::whole(&o)),
+        Some(Pointer::whole(&lse)),
         inputs.starts(),
     ];
     let strides = [q.stride(), k.stride(), v.stride(), columns as i32];
     let sizes = [of.sequence, of.heads, of.kv_heads].map(|size| size as i32);
     let integers = [&strides[..], &sizes].concat();
     let forward = kernels.launch(Part::Forward, [of.batch * of.heads, of.blocks()]);
-    launch(gpu(&o), &o, pointers, integers, scale(&of), [forward]);
+    launch(&o, pointers, integers, scale(&of), [forward]);
     Output { o, lse }
 }
 
 /// Writes the gradients of q, k and v into `gradients`, in the type of the inputs, from `g`, that of the result.
 pub fn attend_backward(
-    kernels: &'static Kernels,
+    kernels: &Kernels,
     inputs: &Inputs,
     output: &Output,
     g: CubeTensor,
@@ -175,14 +173,14 @@ pub fn attend_backward(
         Some(q.pointer()),
         Some(k.pointer()),
         Some(v.pointer()),
-        Some(whole(&output.o)),
-        Some(whole(&g)),
+        Some(Pointer::whole(&output.o)),
+        Some(Pointer::whole(&g)),
         Some(dq.pointer()),
         Some(dk.pointer()),
         Some(dv.pointer()),
-        Some(whole(&output.lse)),
-        Some(whole(&delta)),
-        sums.as_ref().map(whole),
+        Some(Pointer::whole(&output.lse)),
+        Some(Pointer::whole(&delta)),
+        sums.as_ref().map(Pointer::whole),
         inputs.starts(),
     ];
     let columns = (of.heads * of.head_dim) as i32;
@@ -197,22 +195,11 @@ pub fn attend_backward(
         kernels.launch(Part::Sum, [vectors.div_ceil(kernels::THREADS), 2])
     }));
     let integers = [&strides[..], &sizes].concat();
-    launch(gpu(&g), &dq.tensor, pointers, integers, scale(&of), launches);
+    launch(&dq.tensor, pointers, integers, scale(&of), launches);
 }
 
 fn scale(of: &Attended) -> f32 {
     (1.0 / (of.head_dim as f64).sqrt()) as f32
-}
-
-fn gpu(tensor: &CubeTensor) -> &'static Gpu {
-    let gpu = Gpu::of(tensor).expect("a CUDA tensor");
-    memory::observe(gpu);
-    gpu
-}
-
-/// All of a contiguous tensor.
-fn whole(tensor: &CubeTensor) -> Pointer {
-    Pointer { buffer: tensor.handle.clone().binding(), offset: 0 }
 }
 
 fn empty(like: &CubeTensor, shape: impl Into<Shape>, dtype: DType) -> CubeTensor {

@@ -17,7 +17,7 @@ use super::blas::{Addresses, Blas, Epilogue, Fp32Math, Problem};
 use super::stream::Buffers;
 use super::{Gpu, memory, writable};
 
-pub use bias::{Gradient, matmul_bias, matmul_bias_gradient};
+pub use bias::matmul_bias;
 use view::{Matrix, Place};
 pub use view::{Operand, View};
 
@@ -27,9 +27,9 @@ pub enum Output {
     New(DType),
     /// Added to this tensor, whose buffer is used again when nobody else holds it.
     AddTo(CubeTensor),
-    /// Written into these rows of every matrix of this tensor, or added to them; its buffer is used
-    /// again when nobody else holds it.
-    Into { tensor: CubeTensor, rows: Range<usize>, accumulate: bool },
+    /// Written into these rows and columns (`None`: all of them) of every matrix of this tensor, or added to them;
+    /// its buffer is used again when nobody else holds it.
+    Into { tensor: CubeTensor, rows: Range<usize>, columns: Option<Range<usize>>, accumulate: bool },
 }
 
 /// Whether products with this tensor can go to cuBLASLt.
@@ -74,21 +74,23 @@ impl Product {
         assert_eq!(inner, other, "matmul: [{rows}, {inner}] times [{other}, {columns}]");
         assert!(batch * rows * columns * inner > 0, "matmul: an empty matrix");
 
-        let (out, part, accumulate) = match output {
+        let (out, (out_rows, out_columns), accumulate) = match output {
             Output::New(dtype) => {
                 let (client, device) = (lhs.tensor.client.clone(), lhs.tensor.device.clone());
                 let shape = match rank {
                     2 => Shape::from([rows, columns]),
                     _ => Shape::from([batch, rows, columns]),
                 };
-                (empty_device_contiguous_dtype(client, device, shape, dtype), None, false)
+                (empty_device_contiguous_dtype(client, device, shape, dtype), (None, None), false)
             }
-            Output::AddTo(tensor) => (writable(tensor), None, true),
-            Output::Into { tensor, rows, accumulate } => (writable(tensor), Some(rows), accumulate),
+            Output::AddTo(tensor) => (writable(tensor), (None, None), true),
+            Output::Into { tensor, rows, columns, accumulate } => {
+                (writable(tensor), (Some(rows), columns), accumulate)
+            }
         };
         assert_eq!(out.rank(), rank, "matmul: the rank of the tensor that is written into");
         let whole = View::from(Operand { tensor: out, transposed: false });
-        let out = Matrix::new(View { rows: part, ..whole });
+        let out = Matrix::new(View { rows: out_rows, columns: out_columns, ..whole });
         assert_eq!(
             (out.place.batch, out.shape()),
             (batch, [rows, columns]),

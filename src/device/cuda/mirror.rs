@@ -1,15 +1,13 @@
 //! [`CudaMirror`]: a tensor's page-locked buffer. Its copies run on the stream of the kernels: no computation
 //! is left to hide them behind, and on that stream they are in order without events.
 
-use std::sync::Arc;
-
 use burn::backend::DispatchTensor;
 use burn::tensor::Tensor;
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use cudarc::driver::result::{memcpy_dtoh_async, memcpy_htod_async};
 
-use super::{Event, Gpu, PinnedArena, address, buffer};
+use super::{Event, Gpu, Later, PinnedArena, address, buffer};
 use crate::device::host::{Arrival, HostMemory, Loan};
 use crate::device::mirror::Mirror;
 
@@ -18,7 +16,7 @@ pub struct CudaMirror {
     /// `None` while it is lent.
     memory: Option<Box<dyn HostMemory>>,
     /// The last copy to or from it.
-    copied: Option<Arc<Event>>,
+    copied: Option<Later>,
 }
 
 impl CudaMirror {
@@ -31,7 +29,7 @@ impl CudaMirror {
 
     /// Before the host reads or writes the buffer, or gives it back to the system.
     fn wait(&mut self) {
-        if let Some(event) = self.copied.take() {
+        if let Some(event) = self.copied.take().as_ref().and_then(Later::event) {
             // A device that no longer answers no longer copies either.
             let _ = event.try_wait();
         }
@@ -54,7 +52,7 @@ impl Mirror for CudaMirror {
             unsafe { memcpy_dtoh_async(memory, from.pointer, stream) }.map_err(|e| e.to_string())?;
             Ok::<_, String>(Event::record_on(stream))
         });
-        self.copied = Some(Arc::new(copied.unwrap_or_else(|e| panic!("{e}"))));
+        self.copied = Some(copied.unwrap_or_else(|e| panic!("{e}")).into());
     }
 
     fn lend(&mut self) -> Loan {
@@ -82,7 +80,7 @@ impl Mirror for CudaMirror {
             unsafe { memcpy_htod_async(to.pointer, memory, stream) }.map_err(|e| e.to_string())?;
             Ok::<_, String>(Event::record_on(stream))
         });
-        self.copied = Some(Arc::new(copied.unwrap_or_else(|e| panic!("{e}"))));
+        self.copied = Some(copied.unwrap_or_else(|e| panic!("{e}")).into());
         // The rank of a tensor is a mark on its type alone.
         super::tensor::<1>(tensor).into_dispatch()
     }
@@ -98,11 +96,12 @@ fn primitive(tensor: DispatchTensor) -> CubeTensor {
     buffer(Tensor::<1>::from_dispatch(tensor))
 }
 
-/// Waits for these events, on whichever thread.
-pub(super) fn arrival(gpu: &'static Gpu, events: impl IntoIterator<Item = Arc<Event>>) -> Arrival {
-    let events: Vec<Arc<Event>> = events.into_iter().collect();
+/// Waits for these events, on whichever thread; CubeCL's has come to them.
+pub(super) fn arrival(gpu: &'static Gpu, events: impl IntoIterator<Item = Later>) -> Arrival {
+    let events: Vec<Later> = events.into_iter().collect();
     Box::new(move || {
         gpu.context.bind();
-        events.iter().try_for_each(|event| event.arrived())
+        let arrived = |later: &Later| later.event().ok_or("a copy was not issued")?.arrived();
+        events.iter().try_for_each(arrived)
     })
 }

@@ -11,11 +11,15 @@ mod copies;
 mod driver;
 mod events;
 pub mod flash;
+mod launch;
+mod loss;
+mod many;
 mod matmul;
 mod memory;
 mod meter;
 mod mirror;
 mod pinned;
+mod program;
 mod ranges;
 mod scopes;
 mod staging;
@@ -43,9 +47,12 @@ pub use activity::Recording;
 pub use blas::{Fp32Math, TuningAllowed};
 pub use ceilings::ceilings;
 use copies::{CopyStream, Slot};
-pub use driver::count;
+pub use driver::{compute_capability, count};
 pub use events::Event;
-pub use matmul::{Gradient, Operand, Output, View, has_blas, matmul, matmul_bias, matmul_bias_gradient};
+use events::Later;
+pub use loss::{Part, losses_and_gradients};
+pub use many::{adamw, cast};
+pub use matmul::{Operand, Output, View, has_blas, matmul, matmul_bias};
 pub use memory::{Ballast, PeakObservation, Usage};
 pub use meter::CudaMeter;
 pub use mirror::CudaMirror;
@@ -63,6 +70,7 @@ pub struct Gpu {
     device: CubeDevice,
     context: driver::Context,
     blas: Result<blas::Blas, String>,
+    programs: program::Programs,
     /// By CubeCL's stream: each thread has one.
     lanes: Mutex<HashMap<StreamId, &'static Lane>>,
 }
@@ -93,9 +101,10 @@ impl Gpu {
         context.bind();
         let device = CubeDevice::cuda(ordinal).unwrap_or_else(|e| panic!("cuda:{ordinal}: {e:?}"));
         let blas = blas::Blas::new(ordinal);
+        let programs = program::Programs::default();
         // A device stays open for the life of the process: streams and contexts refer to it.
         let gpu: &'static Self =
-            Box::leak(Box::new(Self { ordinal, device, context, blas, lanes: Mutex::default() }));
+            Box::leak(Box::new(Self { ordinal, device, context, blas, programs, lanes: Mutex::default() }));
         gpu.lane();
         open.push(gpu);
         gpu
@@ -233,14 +242,6 @@ fn located(answer: Result<Located, ServerError>) -> Result<Address<Located>, Str
 }
 
 /// Name, memory and versions of a device, without opening it.
-/// Major and minor compute capability of a device.
-///
-/// # Panics
-/// When `ordinal` is not below [`count`].
-pub fn capability(ordinal: usize) -> (i32, i32) {
-    driver::compute_capability(ordinal)
-}
-
 pub fn info(ordinal: usize) -> DeviceInfo {
     static DRIVER: OnceLock<String> = OnceLock::new();
     let properties = driver::properties(ordinal);

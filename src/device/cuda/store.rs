@@ -1,36 +1,43 @@
 //! [`CudaStore`]: buffers in page-locked memory, slots on the GPU, and two streams of copies, in and
 //! out, ordered with the kernels by events.
+//!
+//! CubeCL's thread issues the copies and records the events in its turn, between the kernels: the thread that computes
+//! waits for it only before it reads a buffer. It would wait for all kernels that are queued, and leave CubeCL's thread
+//! without any while it prepares the next.
 
-use std::sync::Arc;
+use std::slice;
 
 use burn::backend::DispatchTensor;
 use burn::tensor::{Shape, Tensor};
 use burn_cubecl::kernel::into_contiguous;
+use cudarc::driver::DriverError;
 use cudarc::driver::result::{memcpy_dtod_async, memcpy_dtoh_async, memcpy_htod_async, memset_d8_async};
 use cudarc::driver::sys::CUstream;
 
 use super::mirror::arrival;
-use super::{CopyStream, Event, Gpu, PinnedArena, Slot, buffer as memory, tensor};
+use super::stream::Raw;
+use super::{CopyStream, Event, Gpu, Later, PinnedArena, Slot, buffer, tensor};
 use crate::device::trace::Mark;
 use crate::device::{BlockStore, HostMemory, Loan, Side, StoreSize};
 
 /// A buffer on the host and its last copies in each direction.
+#[derive(Default)]
 struct Buffer {
-    /// `None` while it is lent.
+    /// `None` while it is lent, and of a block that has none.
     memory: Option<Box<dyn HostMemory>>,
     /// The copy that last read it.
-    read: Option<Arc<Event>>,
+    read: Option<Later>,
     /// The copy that last wrote it.
-    written: Option<Arc<Event>>,
+    written: Option<Later>,
 }
 
 /// A slot and what last touched it.
 struct Place {
     slot: Slot,
-    filled: Option<Arc<Event>>,
+    filled: Option<Later>,
     /// Kernels that read or wrote it.
-    used: Option<Arc<Event>>,
-    sent: Option<Arc<Event>>,
+    used: Option<Later>,
+    sent: Option<Later>,
 }
 
 /// What a copy or a kernel waits for on the device. A store keeps all of these holds; a test leaves one out and
@@ -75,10 +82,11 @@ impl CudaStore {
         // A block of its own for each buffer, of exactly its size.
         let buffer = |bytes| {
             let memory = PinnedArena::new(gpu, bytes)?.take(bytes).expect("an arena of one buffer");
-            Ok(Buffer { memory: Some(Box::new(memory)), read: None, written: None })
+            Ok(Buffer { memory: Some(Box::new(memory)), ..Buffer::default() })
         };
-        let buffers =
-            |count, side| (0..count).map(|_| buffer(size.bytes(side))).collect::<Result<Vec<_>, String>>();
+        let filled =
+            |buffers: Vec<Option<Buffer>>| buffers.into_iter().map(Option::unwrap_or_default).collect();
+        let [weights, gradients] = size.make(buffer)?.map(filled);
         let place = |slot| {
             let slot = Slot::new(gpu, size.slot_elements(slot) * size.dtype.size())?;
             let (start, length) = (slot.pointer, slot.bytes);
@@ -87,11 +95,11 @@ impl CudaStore {
             gpu.stream()
                 .submit(move |stream| unsafe { memset_d8_async(start, 0, length, stream) })
                 .map_err(|e| format!("the device refused to clear a slot: {e}"))?;
-            Ok(Place { slot, filled: None, used: Some(Arc::new(Event::record(gpu))), sent: None })
+            Ok(Place { slot, filled: None, used: Some(Event::record(gpu).into()), sent: None })
         };
         Ok(Self {
-            weights: buffers(size.blocks, Side::Weights)?,
-            gradients: buffers(if size.gradients { size.blocks } else { 0 }, Side::Gradients)?,
+            weights,
+            gradients,
             places: (0..size.slots + size.gradient_slots).map(place).collect::<Result<Vec<_>, String>>()?,
             fills: CopyStream::new(gpu)?,
             sends: CopyStream::new(gpu)?,
@@ -110,47 +118,53 @@ impl CudaStore {
     }
 
     fn buffer(&mut self, side: Side, block: usize) -> &mut Buffer {
-        buffer(self.size, &mut self.weights, &mut self.gradients, side, block)
+        self.size.buffer([&mut self.weights, &mut self.gradients], side, block)
     }
 
     /// Kernels issued from here on run after the event.
-    fn hold_compute(&self, event: Option<Arc<Event>>) {
-        if let Some(event) = event {
+    fn hold_compute(&self, later: Option<Later>) {
+        if let Some(later) = later {
             self.gpu.stream().enqueue(None, move |_, stream| {
-                event.hold(stream);
+                hold(stream, &later);
                 Ok(())
             });
         }
     }
-}
 
-const HERE: &str = "the buffer is not lent";
-
-/// Where a block's weights or gradients lie.
-fn buffer<'a>(
-    size: StoreSize,
-    weights: &'a mut [Buffer],
-    gradients: &'a mut [Buffer],
-    side: Side,
-    block: usize,
-) -> &'a mut Buffer {
-    match side {
-        Side::Gradients if size.gradients => &mut gradients[block],
-        Side::Weights | Side::Gradients => &mut weights[block],
+    /// Issues a copy of so many bytes on a stream of copies, behind those of the events whose holds are not left out.
+    fn copy<F>(&self, copies: Raw, events: [(Hold, &Option<Later>); 3], bytes: usize, issue: F) -> Later
+    where
+        F: FnOnce(CUstream) -> Result<(), DriverError> + Send + 'static,
+    {
+        let kept = events.into_iter().filter(|(hold, _)| Some(*hold) != self.left_out);
+        let holds: Vec<Later> = kept.filter_map(|(_, event)| event.clone()).collect();
+        let done = Later::default();
+        let recorded = done.clone();
+        self.gpu.stream().enqueue(None, move |_, _| {
+            holds.iter().for_each(|later| hold(copies.stream(), later));
+            issue(copies.stream()).map_err(|e| format!("the device refused a copy of {bytes} bytes: {e}"))?;
+            recorded.record_on(copies.stream());
+            Ok(())
+        });
+        done
     }
 }
 
-/// Copies issued to a stream from here on run after these events.
-fn hold(stream: CUstream, left_out: Option<Hold>, events: [(Hold, &Option<Arc<Event>>); 3]) {
-    let kept = events.into_iter().filter(|(hold, _)| Some(*hold) != left_out);
-    kept.filter_map(|(_, event)| event.as_ref()).for_each(|event| event.hold(stream));
+const HERE: &str = "the buffer is here";
+
+/// What a stream gets from here on runs after the event; on CubeCL's thread.
+fn hold(stream: CUstream, later: &Later) {
+    later.event().into_iter().for_each(|event| event.hold(stream));
 }
 
 impl BlockStore for CudaStore {
     fn host(&mut self, side: Side, block: usize) -> &mut [u8] {
+        let gpu = self.gpu;
         let buffer = self.buffer(side, block);
-        for event in [buffer.read.take(), buffer.written.take()].into_iter().flatten() {
-            event.wait();
+        let copies: Vec<Later> = [buffer.read.take(), buffer.written.take()].into_iter().flatten().collect();
+        if !copies.is_empty() {
+            gpu.stream().submit(|_| ());
+            copies.iter().filter_map(Later::event).for_each(Event::wait);
         }
         buffer.memory.as_mut().expect(HERE).bytes_mut()
     }
@@ -159,14 +173,13 @@ impl BlockStore for CudaStore {
         let gpu = self.gpu;
         let buffer = self.buffer(side, block);
         let memory = buffer.memory.take().expect(HERE);
-        Loan {
-            memory,
-            arrival: arrival(gpu, [buffer.read.take(), buffer.written.take()].into_iter().flatten()),
-        }
+        let copies = [buffer.read.take(), buffer.written.take()].into_iter().flatten();
+        gpu.stream().flush();
+        Loan { memory, arrival: arrival(gpu, copies) }
     }
 
     fn give_back(&mut self, block: usize, memory: Box<dyn HostMemory>, elements: usize) {
-        let lent = Buffer { memory: Some(memory), read: None, written: None };
+        let lent = Buffer { memory: Some(memory), ..Buffer::default() };
         if elements < self.size.elements && self.weights[block].memory.is_some() {
             let bytes = elements * self.size.dtype.size();
             let from = lent.memory.as_ref().expect(HERE).bytes();
@@ -181,25 +194,25 @@ impl BlockStore for CudaStore {
     }
 
     fn fill(&mut self, slot: usize, side: Side, block: usize, elements: usize) {
-        self.gpu.context.bind();
-        let Self { size, left_out, weights, gradients, places, fills, .. } = self;
-        let buffer = buffer(*size, weights, gradients, side, block);
-        let memory = &buffer.memory.as_ref().expect(HERE).bytes()[..elements * size.dtype.size()];
-        let place = &mut places[slot];
-        let stream = fills.stream();
+        let bytes = elements * self.size.dtype.size();
+        let Buffer { memory, written, .. } = self.buffer(side, block);
+        // As a number, since the copy is issued by CubeCL's thread.
+        let from = memory.as_ref().expect(HERE).bytes()[..bytes].as_ptr() as usize;
+        let written = written.clone();
+        let place = &self.places[slot];
         let events = [
             (Hold::FillForKernels, &place.used),
             (Hold::FillForSend, &place.sent),
-            (Hold::FillForBuffer, &buffer.written),
+            (Hold::FillForBuffer, &written),
         ];
-        hold(stream, *left_out, events);
-        // SAFETY: the slot holds no fewer bytes, and both sides live as long as the store, which waits
-        // for its copies before it ends; `host` waits for this copy before anyone changes the buffer.
-        unsafe { memcpy_htod_async(place.slot.pointer, memory, stream) }
-            .unwrap_or_else(|e| panic!("the device refused a copy of {} bytes: {e}", memory.len()));
-        let done = Arc::new(Event::record_on(stream));
-        buffer.read = Some(done.clone());
-        place.filled = Some(done);
+        let to = place.slot.pointer;
+        let done = self.copy(self.fills.raw(), events, bytes, move |stream| {
+            // SAFETY: slot and buffer hold no fewer bytes, and live as long as the store, which waits for its copies
+            // before it ends; `host` waits for this copy before anyone changes the buffer.
+            unsafe { memcpy_htod_async(to, slice::from_raw_parts(from as *const u8, bytes), stream) }
+        });
+        self.buffer(side, block).read = Some(done.clone());
+        self.places[slot].filled = Some(done);
     }
 
     fn filled(&mut self, slot: usize) {
@@ -208,7 +221,12 @@ impl BlockStore for CudaStore {
     }
 
     fn used(&mut self, slot: usize) {
-        self.places[slot].used = Some(Arc::new(Event::record(self.gpu)));
+        let used = Later::default();
+        self.places[slot].used = Some(used.clone());
+        self.gpu.stream().enqueue(None, move |_, stream| {
+            used.record_on(stream);
+            Ok(())
+        });
     }
 
     fn view(&self, slot: usize, first: usize, shape: &[usize]) -> DispatchTensor {
@@ -218,53 +236,60 @@ impl BlockStore for CudaStore {
         tensor::<1>(part).into_dispatch()
     }
 
-    fn write(&mut self, slot: usize, first: usize, values: DispatchTensor) {
-        let sent = self.places[slot].sent.take();
-        self.hold_compute(sent.filter(|_| self.left_out != Some(Hold::KernelsForSend)));
-        let values = into_contiguous(memory(Tensor::<1>::from_dispatch(values)));
-        let bytes = values.meta.shape().num_elements() * self.size.dtype.size();
-        assert!(
-            values.dtype == self.size.dtype
-                && first * self.size.dtype.size() + bytes <= self.places[slot].slot.bytes
-        );
-        let to = self.places[slot].slot.pointer + (first * self.size.dtype.size()) as u64;
-        let (from, slot) = (values.handle.binding(), self.places[slot].slot.binding());
+    fn write(&mut self, slot: usize, parts: Vec<(usize, DispatchTensor)>) {
+        let sent = self.places[slot].sent.take().filter(|_| self.left_out != Some(Hold::KernelsForSend));
+        let (slot, dtype) = (&self.places[slot].slot, self.size.dtype);
+        let copy = |(first, values)| {
+            let values = into_contiguous(buffer(Tensor::<1>::from_dispatch(values)));
+            let (start, bytes) = (first * dtype.size(), values.meta.shape().num_elements() * dtype.size());
+            assert!(values.dtype == dtype && start + bytes <= slot.bytes);
+            (slot.pointer + start as u64, values.handle.binding(), bytes)
+        };
+        let copies: Vec<_> = parts.into_iter().map(copy).collect();
+        let slot = slot.binding();
+        // One call for all of them: each is a message to CubeCL's thread.
         self.gpu.stream().enqueue(Some(slot.clone()), move |buffers, stream| {
-            let (from, _to) = (buffers.locate(from)?, buffers.locate(slot)?);
-            // SAFETY: both sides hold `bytes` bytes, checked above; memory that either gives back is used
-            // again only behind this copy, on the same stream.
-            unsafe { memcpy_dtod_async(to, from.pointer, bytes, stream) }.map_err(|e| e.to_string())
+            sent.iter().for_each(|later| hold(stream, later));
+            let _to = buffers.locate(slot)?;
+            for (to, from, bytes) in copies {
+                let from = buffers.locate(from)?;
+                // SAFETY: both sides hold `bytes` bytes, checked above; memory that either gives back is used
+                // again only behind this copy, on the same stream.
+                unsafe { memcpy_dtod_async(to, from.pointer, bytes, stream) }.map_err(|e| e.to_string())?;
+            }
+            Ok(())
         });
     }
 
     fn send(&mut self, slot: usize, side: Side, block: usize, elements: usize) {
         self.used(slot);
-        self.gpu.context.bind();
-        let Self { size, left_out, weights, gradients, places, sends, .. } = self;
-        let buffer = buffer(*size, weights, gradients, side, block);
-        let memory = &mut buffer.memory.as_mut().expect(HERE).bytes_mut()[..elements * size.dtype.size()];
-        let place = &mut places[slot];
-        let stream = sends.stream();
+        let bytes = elements * self.size.dtype.size();
+        let Buffer { memory, read, .. } = self.buffer(side, block);
+        let to = memory.as_mut().expect(HERE).bytes_mut()[..bytes].as_mut_ptr() as usize;
+        let read = read.clone();
+        let place = &self.places[slot];
         let events = [
             (Hold::SendForKernels, &place.used),
             (Hold::SendForFill, &place.filled),
-            (Hold::SendForBuffer, &buffer.read),
+            (Hold::SendForBuffer, &read),
         ];
-        hold(stream, *left_out, events);
-        // SAFETY: as in `fill`; `host` waits for this copy before anyone reads the buffer.
-        unsafe { memcpy_dtoh_async(memory, place.slot.pointer, stream) }
-            .unwrap_or_else(|e| panic!("the device refused a copy of {} bytes: {e}", memory.len()));
-        let done = Arc::new(Event::record_on(stream));
-        buffer.written = Some(done.clone());
-        place.sent = Some(done);
+        let from = place.slot.pointer;
+        let done = self.copy(self.sends.raw(), events, bytes, move |stream| {
+            // SAFETY: as in `fill`; `host` waits for this copy before anyone reads the buffer.
+            unsafe { memcpy_dtoh_async(slice::from_raw_parts_mut(to as *mut u8, bytes), from, stream) }
+        });
+        self.buffer(side, block).written = Some(done.clone());
+        self.places[slot].sent = Some(done);
     }
 
     fn clear(&mut self, _slot: usize) {}
 
     fn settle(&mut self) {
-        self.gpu.context.bind();
-        for stream in [&self.fills, &self.sends] {
-            self.hold_compute(Some(Arc::new(Event::record_on(stream.stream()))));
+        for copies in [self.fills.raw(), self.sends.raw()] {
+            self.gpu.stream().enqueue(None, move |_, stream| {
+                Event::record_on(copies.stream()).hold(stream);
+                Ok(())
+            });
         }
     }
 
@@ -274,17 +299,20 @@ impl BlockStore for CudaStore {
 
     fn wait(&mut self) {
         self.gpu.synchronize();
-        for stream in [&self.fills, &self.sends] {
-            self.gpu.context.bind();
-            Event::record_on(stream.stream()).wait();
+        self.gpu.context.bind();
+        for copies in [self.fills.raw(), self.sends.raw()] {
+            Event::record_on(copies.stream()).wait();
         }
     }
 }
 
 impl Drop for CudaStore {
     fn drop(&mut self) {
+        // No call that is queued reads a buffer that is gone.
+        self.gpu.stream().flush();
         let buffers = self.weights.iter().chain(&self.gradients);
-        for event in buffers.flat_map(|buffer| [&buffer.read, &buffer.written]).flatten() {
+        let copies = buffers.flat_map(|buffer| [&buffer.read, &buffer.written]).flatten();
+        for event in copies.filter_map(Later::event) {
             // A device that no longer answers no longer copies either.
             let _ = event.try_wait();
         }

@@ -212,6 +212,12 @@ impl Stream {
         self.check();
     }
 
+    /// Waits until CubeCL's thread has made every call so far, also one that failed.
+    pub fn flush(&self) {
+        // A thread that has ended makes no calls.
+        let _ = self.client.exclusive(|| ());
+    }
+
     fn check(&self) {
         let failed = self.failed.lock().ok().and_then(|mut failed| failed.take());
         if let Some(e) = failed {

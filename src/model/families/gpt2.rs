@@ -16,7 +16,7 @@ use crate::model::language::{
 use crate::ops::attention::{self, HeadSizes, attention_packed};
 use crate::ops::cost::{Cost, Setting};
 use crate::ops::dense::WeightLayout;
-use crate::ops::gelu::{self, gelu};
+use crate::ops::gelu;
 use crate::ops::residual::residual;
 use crate::ops::{cross_entropy, embedding, norm};
 use crate::params::source::Source;
@@ -246,7 +246,7 @@ impl Block for Layer {
             attend([0, 1, 2].map(|part| qkv.clone().narrow(1, part * hidden, hidden)), context, cache)
         };
         let x = residual(x, self.attn.c_proj.forward(o, computation));
-        let inner = self.mlp.c_fc.forward(self.ln_2.forward(x.clone(), computation), computation);
-        residual(x, self.mlp.c_proj.forward(gelu(inner, computation.ops.gelu), computation))
+        let inner = self.mlp.c_fc.forward_gelu(self.ln_2.forward(x.clone(), computation), computation);
+        residual(x, self.mlp.c_proj.forward(inner, computation))
     }
 }

@@ -12,14 +12,14 @@ use crate::model::language::parts::{Linear, Norm, NormKind, linear_cost};
 use crate::model::language::{
     Block, Context, DecoderSizes, LayerCache, Outline, Positions, attend, batch_bytes,
 };
-use crate::ops::attention::{self, HeadSizes};
+use crate::ops::attention::{self, HeadSizes, attention_packed};
 use crate::ops::autocast::weight;
 use crate::ops::cost::{Cost, Setting};
-use crate::ops::dense::WeightLayout;
+use crate::ops::dense::{WeightLayout, lies_side_by_side};
 use crate::ops::residual::residual;
-use crate::ops::rope::{self, rope};
+use crate::ops::rope::{self, rope, rope_first};
 use crate::ops::swiglu::{self, gated, gated_cost, swiglu};
-use crate::ops::{cross_entropy, embedding, norm};
+use crate::ops::{Operator, cross_entropy, embedding, norm};
 use crate::params::source::Source;
 use crate::params::table::Tuning;
 use crate::words::Section;
@@ -288,17 +288,34 @@ impl Block for Layer {
     }
 
     fn forward(&self, x: Tensor<2>, context: &Context, cache: Option<LayerCache<'_>>) -> Tensor<2> {
-        let Context { computation, positions, rotation, .. } = context;
-        let rotation = rotation.as_ref().expect("given by the network");
+        let computation = &context.computation;
         let normal = self.input_layernorm.forward(x.clone(), computation);
-        let Attention { q_proj, k_proj, v_proj, o_proj } = &self.self_attn;
-        let turn = |x| rope(x, rotation, positions, computation.ops.rope);
-        let q = turn(q_proj.forward(normal.clone(), computation));
-        let k = turn(k_proj.forward(normal.clone(), computation));
-        let v = v_proj.forward(normal, computation);
-        let x = residual(x, o_proj.forward(attend([q, k, v], context, cache), computation));
+        let o = self.self_attn.attend(normal, context, cache);
+        let x = residual(x, self.self_attn.o_proj.forward(o, computation));
         let normal = self.post_attention_layernorm.forward(x.clone(), computation);
         residual(x, self.mlp.forward(normal, context))
+    }
+}
+
+impl Attention {
+    /// What `o_proj` reads.
+    fn attend(&self, x: Tensor<2>, context: &Context, cache: Option<LayerCache<'_>>) -> Tensor<2> {
+        let Context { computation, heads, mask, positions, rotation } = context;
+        let rotation = rotation.as_ref().expect("given by the network");
+        let layers = [&self.q_proj, &self.k_proj, &self.v_proj];
+        let (ops, arithmetic) = (computation.ops, computation.arithmetic);
+        let custom = [ops.rope, ops.attention].iter().all(|way| *way == Operator::Custom);
+        let adapted = layers.iter().any(|layer| layer.adapter.is_some());
+        if cache.is_none() && custom && !adapted && lies_side_by_side(&x) {
+            let qkv = Linear::side_by_side(layers, x, computation);
+            let turned = heads.columns() + heads.of_keys().columns();
+            let qkv = rope_first(qkv, turned, rotation, positions);
+            return attention_packed(qkv, *heads, mask, arithmetic, (&ops).into());
+        }
+        let turn = |x| rope(x, rotation, positions, ops.rope);
+        let q = turn(self.q_proj.forward(x.clone(), computation));
+        let k = turn(self.k_proj.forward(x.clone(), computation));
+        attend([q, k, self.v_proj.forward(x, computation)], context, cache)
     }
 }
 

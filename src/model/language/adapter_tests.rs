@@ -73,7 +73,13 @@ fn trained<F: Family>(
     let source = model.source(device, DType::F32, &tuning).unwrap();
     let checkpoint = Checkpoint { blocks, ..Checkpoint::default() };
     let computation = Computation::new(Arithmetic::of(Compute::Fp32), Ops::default(), checkpoint);
-    let placement = Placement { offload: Offload::of(strategy), device, accumulates: false };
+    let placement = Placement {
+        offload: Offload::of(strategy),
+        device,
+        accumulates: false,
+        updates: true,
+        recomputes: blocks > 0,
+    };
     let network = model.network(24, &source, computation, Some(placement));
     let parts = (network.parameters().clone(), network.offloaded().cloned());
     let sgd = OptimizerConfig::Sgd(Sgd { lr: 0.1, ..Sgd::default() });

@@ -95,7 +95,7 @@ pub(super) struct Rest {
     pub(super) table: Arc<Table>,
 }
 
-/// The forward of the block of this number, made anew from its source.
+/// The forward of the block of this number, made anew from a source of its parameters alone.
 #[derive(Clone)]
 struct MadeAnew(Arc<Forward>);
 
@@ -139,9 +139,9 @@ impl<F: Family> Decoder<F> {
                 sinusoids = Some(PositionalEncoding::new(positions, outline.shape.hidden_size, &device));
             }
         }
-        let (config, surrounding) = (config.clone(), outline.clone());
+        let config = config.clone();
         let made_anew = MadeAnew(Arc::new(move |i, source, x, context, cache| {
-            block::<F>(&config, &surrounding, i, source).forward(x, context, cache)
+            F::Block::new(&config, &source.within(Group::Block(i))).forward(x, context, cache)
         }));
         let rest = Rest { made_anew, outline, computation, rotation, sinusoids, offloaded, table };
         Self { modules, family: PhantomData, rest }
@@ -269,5 +269,5 @@ impl<B: Block> Modules<B> {
 }
 
 fn block<F: Family>(config: &F::Config, outline: &Outline, i: usize, source: &Source) -> F::Block {
-    F::Block::new(config, &source.at(&format!("{}.{i}", outline.blocks)).within(Group::Block(i)))
+    F::Block::new(config, &source.at(format!("{}.{i}", outline.blocks)).within(Group::Block(i)))
 }

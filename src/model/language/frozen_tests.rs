@@ -17,7 +17,7 @@ use crate::ops::{Checkpoint, Ops};
 use crate::optim::{AdamW, OptimizerConfig, StepSize, clip_factor};
 use crate::params::named::Named;
 use crate::params::table::{Group, Table, Tuning, id};
-use crate::residence::{Memory, Offload, Overlap, Placement, Residence, Strategy};
+use crate::residence::{Memory, Offload, Overlap, Placement, Residence, ResidentBlocks, Strategy};
 use crate::train::on_device;
 use crate::words::Compute;
 
@@ -71,7 +71,8 @@ fn in_segments<F: Family>(
     let source = model.source(DEVICE, DType::F32, &used).unwrap();
     let checkpoint = Checkpoint { blocks, ..Checkpoint::default() };
     let computation = Computation::new(Arithmetic::of(Compute::Fp32), Ops::default(), checkpoint);
-    let placement = Placement { offload, device: DEVICE, accumulates: true };
+    let placement =
+        Placement { offload, device: DEVICE, accumulates: true, updates: true, recomputes: blocks > 0 };
     let network: Decoder<F> = model.network(24, &source, computation, Some(placement));
     let parts = (network.parameters().clone(), network.offloaded().cloned());
     let config = OptimizerConfig::AdamW(AdamW { lr: 1e-2, ..AdamW::default() });
@@ -118,6 +119,21 @@ fn check<F: Family>() {
                 for (ours, theirs) in found.iter().flatten().zip(expected.iter().flatten()) {
                     assert_eq!(ours, theirs, "{name}");
                 }
+            }
+            // Of three blocks, which keep what backward needs or are computed again.
+            let moving = Strategy::all().filter(|strategy| strategy.movement().is_some());
+            let overlap = (Strategy::Overlap(Overlap::default()), (1, 1));
+            for (strategy, (count, blocks)) in moving.zip([(1, 0), (1, 1), (3, 0), (2, 0)]).chain([overlap]) {
+                let resident_blocks = ResidentBlocks::Count(count);
+                let found = in_segments::<F>(
+                    rule,
+                    Offload { resident_blocks, ..offload(strategy) },
+                    None,
+                    false,
+                    blocks,
+                );
+                let name = format!("rule {number} {optimizer:?} {strategy:?} {count} resident {blocks}");
+                assert_eq!(found, expected, "{} {name}", F::KIND);
             }
         }
     }

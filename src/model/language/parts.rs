@@ -4,10 +4,12 @@ use burn::module::{Module, Param};
 use burn::tensor::Tensor;
 
 use super::Computation;
+use crate::ops::Operator;
 use crate::ops::autocast::weight;
 use crate::ops::cost::{Cost, Setting};
-use crate::ops::dense::{self, Layer, WeightLayout};
+use crate::ops::dense::{self, LAYERS, Layer, WeightLayout, dense_gelu, dense_side_by_side};
 use crate::ops::embedding::{Ids, embedding};
+use crate::ops::gelu::gelu;
 use crate::ops::norm::norm;
 use crate::params::source::{Init, Source};
 use crate::params::table::Tuning;
@@ -44,11 +46,29 @@ impl Linear {
     }
 
     pub fn forward(&self, x: Tensor<2>, computation: &Computation) -> Tensor<2> {
-        let (bias, arithmetic) = (self.bias.as_ref().map(Param::val), computation.arithmetic);
+        let (bias, arithmetic) = (self.bias.as_ref().map(weight), computation.arithmetic);
         let layer = Layer { weight: weight(&self.weight), bias, layout: self.layout, arithmetic };
         match &self.adapter {
             None => layer.forward(x),
             Some(adapter) => adapter.forward(x, layer, computation.masks),
+        }
+    }
+
+    /// Three layers without adapters, all with a bias or none, on CUDA: their results side by side.
+    pub fn side_by_side(layers: [&Self; LAYERS], x: Tensor<2>, computation: &Computation) -> Tensor<2> {
+        let layout = layers[0].layout;
+        let layers = layers.map(|layer| (weight(&layer.weight), layer.bias.as_ref().map(weight)));
+        dense_side_by_side(x, layers, layout, computation.arithmetic)
+    }
+
+    /// GELU of [`Linear::forward`].
+    pub fn forward_gelu(&self, x: Tensor<2>, computation: &Computation) -> Tensor<2> {
+        let operator = computation.ops.gelu;
+        match (&self.bias, &self.adapter, operator) {
+            (Some(bias), None, Operator::Custom) => {
+                dense_gelu(x, weight(&self.weight), weight(bias), self.layout, computation.arithmetic)
+            }
+            _ => gelu(self.forward(x, computation), operator),
         }
     }
 }

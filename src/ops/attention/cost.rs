@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | fused | Q, K and V as they come, O, which the layer after it holds too, and a number for each row in fp32 | tokens (2 heads + 2 kv_heads) head_dim, and tokens heads |
 //! | in blocks | Q, K and V, split into heads | tokens (heads + 2 kv_heads) head_dim |
+//! | CPU in fp32 | Q, K and V as they come, and a number for each query of a head | tokens (heads + 2 kv_heads) head_dim, and tokens heads |
 //! | plain | the same; the scores twice and the probabilities, in fp32, and these in the compute type | + 3 or 4 batch heads sequence² |
 
 use super::Way;
@@ -26,9 +27,26 @@ pub fn cost(setting: &Setting, sizes: HeadSizes) -> Cost {
     let fits = || flash::fits(dtype(setting.compute), sizes.head_dim as usize).is_ok();
     match Way::from(&setting.ops) {
         Way::Fused if setting.on_cuda() && fits() => fused(setting, sizes),
+        Way::Fused | Way::Blocks if !setting.on_cuda() && setting.element() == 4 => in_place(setting, sizes),
         Way::Fused | Way::Blocks => with_scores(setting, sizes, in_blocks(setting, sizes), 1.0),
         Way::Plain => with_scores(setting, sizes, whole(setting, sizes), 0.0),
     }
+}
+
+/// The CPU's kernel reads and writes heads where they lie; log Σ exp of each query's scores is kept.
+fn in_place(setting: &Setting, HeadSizes { heads, kv_heads, head_dim }: HeadSizes) -> Cost {
+    let queries = heads * head_dim;
+    let [o, qkv] = [queries, queries + 2 * kv_heads * head_dim].map(|columns| setting.activation(columns));
+    let (kept, product) = (setting.wide(heads), setting.squares * queries as f64);
+    Cost {
+        input: qkv,
+        output: o,
+        holds_input: true,
+        kept,
+        flops: Flops { recompute: product, ..Flops::of_products(2.0 * product) },
+        ..Cost::new(Moment::workspace(o + kept), Moment::workspace(qkv + kept))
+    }
+    .named(OperatorName::Attention, setting)
 }
 
 /// The inputs stay where they are.
@@ -105,8 +123,7 @@ fn in_blocks(setting: &Setting, HeadSizes { heads, kv_heads, head_dim }: HeadSiz
     let scores = setting.batch * heads * block;
     if !setting.on_cuda() {
         // Z and P in fp32 with the mask, in backward also dP; Q and K in fp32.
-        let widened = if setting.element() < 4 { setting.wide((heads + kv_heads) * head_dim) } else { 0 };
-        let rest = block + widened;
+        let rest = block + setting.wide((heads + kv_heads) * head_dim);
         return Scores { kept: 0, forward: 8 * scores + rest, backward: 12 * scores + rest };
     }
     let narrow = if setting.element() < 4 { setting.element() } else { 0 };

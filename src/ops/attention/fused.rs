@@ -16,7 +16,7 @@ impl From<Heads> for Attended {
 }
 
 /// The kernels for tensors like `x`; `None` where there are none.
-pub fn kernels(x: &Tensor<2>, heads: Heads) -> Option<&'static Kernels> {
+pub fn kernels(x: &Tensor<2>, heads: Heads) -> Option<Kernels> {
     if !on_cuda(x) || flash::fits(x.dtype(), heads.head_dim).is_err() {
         return None;
     }
@@ -26,7 +26,7 @@ pub fn kernels(x: &Tensor<2>, heads: Heads) -> Option<&'static Kernels> {
 
 /// What is kept for backward: the inputs in the compute type, o and lse.
 pub struct Fused {
-    kernels: &'static Kernels,
+    kernels: Kernels,
     heads: Heads,
     columns: Columns,
     inputs: Inputs,
@@ -36,7 +36,7 @@ pub struct Fused {
 impl Fused {
     /// With the result.
     pub fn attend(
-        kernels: &'static Kernels,
+        kernels: Kernels,
         inputs: &[Tensor<2>],
         columns: Columns,
         heads: Heads,
@@ -45,7 +45,7 @@ impl Fused {
         let starts = mask.starts.as_ref().map(cube_int);
         let inputs =
             Inputs::new(columns.map(|(tensor, column)| (cube(inputs[tensor].clone()), column)), starts);
-        let output = flash::attend(kernels, &inputs, heads.into());
+        let output = flash::attend(&kernels, &inputs, heads.into());
         let o = uncube(output.o.clone());
         (Self { kernels, heads, columns, inputs, output }, o)
     }
@@ -59,7 +59,7 @@ impl Fused {
         });
         let parts =
             columns.map(|(tensor, first)| flash::ColumnSlice { tensor: gradients[tensor].clone(), first });
-        flash::attend_backward(kernels, &inputs, &output, cube(g), &parts, heads.into());
+        flash::attend_backward(&kernels, &inputs, &output, cube(g), &parts, heads.into());
         let mut gradients = gradients.into_iter().map(uncube);
         dtypes.map(|dtype| narrow(gradients.next().expect("one for each input"), dtype))
     }

@@ -30,6 +30,7 @@ mod softmax;
 use burn::tensor::{DType, Int, Tensor};
 
 use super::backend::on_cuda;
+use super::cpu;
 use super::dense::Arithmetic;
 use super::function::custom;
 use super::name::OperatorName;
@@ -127,7 +128,7 @@ pub fn attention_packed(
 }
 
 /// Where q, k and v are: in which tensor, and from which column on.
-type Columns = [(usize, usize); 3];
+pub type Columns = [(usize, usize); 3];
 
 /// What is kept for backward.
 enum Kept {
@@ -145,6 +146,9 @@ fn with_backward<const N: usize>(
     arithmetic: Arithmetic,
     way: Way,
 ) -> Tensor<2> {
+    if arithmetic.dtype == DType::F32 && inputs.iter().all(cpu::takes) {
+        return cpu::attention::attention(inputs, columns, heads, mask);
+    }
     let mask = mask.clone();
     custom(OperatorName::Attention, inputs.map(Tensor::into_dispatch), |inputs| {
         let inputs = inputs.map(Tensor::<2>::from_dispatch);
@@ -225,6 +229,9 @@ pub fn attend_cached(
     arithmetic: Arithmetic,
 ) -> Tensor<2> {
     let arithmetic = arithmetic.in_region();
+    if arithmetic.dtype == DType::F32 && [&q, &k, &v].into_iter().all(cpu::takes) {
+        return cpu::attention::attend_cached([q, k, v].map(Tensor::inner), heads, keys, mask);
+    }
     let past = keys - heads.sequence;
     let all = Heads { sequence: keys, ..heads.of_keys() };
     let of = |heads: Heads, x: Tensor<2>| heads.split(narrow(x, arithmetic.dtype), 0, None);

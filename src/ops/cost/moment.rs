@@ -1,8 +1,8 @@
 //! [`Moment`] and [`Flops`]: bytes and operations, to be added up.
 
-use std::ops::{Add, Mul};
-
 use serde::{Deserialize, Serialize};
+
+use super::by_field::by_field;
 
 /// Bytes at a moment, by what holds them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,17 +42,7 @@ impl Moment {
     }
 }
 
-impl Add for Moment {
-    type Output = Self;
-
-    fn add(self, other: Self) -> Self {
-        Self {
-            kept: self.kept + other.kept,
-            gradients: self.gradients + other.gradients,
-            workspace: self.workspace + other.workspace,
-        }
-    }
-}
+by_field!(Add for Moment { kept, gradients, workspace });
 
 /// Floating-point operations, a multiply-add counted as two.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -76,23 +66,5 @@ impl Flops {
     }
 }
 
-impl Add for Flops {
-    type Output = Self;
-
-    fn add(self, other: Self) -> Self {
-        Self {
-            forward: self.forward + other.forward,
-            backward: self.backward + other.backward,
-            recompute: self.recompute + other.recompute,
-        }
-    }
-}
-
-impl Mul<f64> for Flops {
-    type Output = Self;
-
-    fn mul(self, times: f64) -> Self {
-        let Self { forward, backward, recompute } = self;
-        Self { forward: forward * times, backward: backward * times, recompute: recompute * times }
-    }
-}
+by_field!(Add for Flops { forward, backward, recompute });
+by_field!(Mul for Flops { forward, backward, recompute });

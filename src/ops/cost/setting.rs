@@ -46,6 +46,11 @@ impl Setting {
         self.compute.bytes()
     }
 
+    /// Whether kernels compute whole operators in place: those of CUDA, and the CPU's in fp32.
+    pub fn has_kernels(&self) -> bool {
+        self.on_cuda() || (self.element() == 4 && self.stored == 4)
+    }
+
     pub fn on_cuda(&self) -> bool {
         self.device != DeviceId::Cpu
     }
@@ -62,23 +67,23 @@ impl Setting {
 
     /// A weight matrix of this shape.
     pub fn weight(&self, shape: [u64; 2]) -> WeightCost {
-        let cast = if self.stored == self.element() { 0 } else { self.device.padded(shape, self.element()) };
-        let (kept_cast, cast) = if self.keeps_casts { (cast, 0) } else { (0, cast) };
         let elements = shape[0] * shape[1];
-        let gradient = elements * self.stored;
-        WeightCost { elements, bytes: self.device.padded(shape, self.stored), gradient, cast, kept_cast }
+        let cast = if self.stored == self.element() { 0 } else { elements * self.element() };
+        let (kept_cast, cast) = if self.keeps_casts { (cast, 0) } else { (0, cast) };
+        let bytes = elements * self.stored;
+        WeightCost { elements, bytes, gradient: bytes, cast, kept_cast }
     }
 
     /// What a product of operands of `lhs` and `rhs` elements in the compute type takes for a moment besides its
     /// result of `out` elements, in that type or `wide`, in fp32.
     ///
-    /// The CPU zeroes a result in one buffer and moves it to an aligned one. It widens operands to the result's
-    /// type, and multiplies bf16 in fp32 copies of all three.
+    /// The CPU widens operands to a result's type. Burn's products of fewer bits zero a result in one buffer and move it
+    /// to an aligned one, and multiply bf16 in fp32 copies of all three.
     pub fn product(&self, lhs: u64, rhs: u64, out: u64, wide: bool) -> u64 {
         match (self.device, self.compute) {
             (DeviceId::Cuda(_), _) => 0,
-            (DeviceId::Cpu, Compute::Fp32 | Compute::Tf32) => 4 * out,
-            (DeviceId::Cpu, _) if wide => 4 * (lhs + rhs + out),
+            (DeviceId::Cpu, Compute::Fp32 | Compute::Tf32) => 0,
+            (DeviceId::Cpu, _) if wide => 4 * (lhs + rhs),
             (DeviceId::Cpu, Compute::Bf16) => 4 * (lhs + rhs) + 6 * out,
             (DeviceId::Cpu, Compute::Fp16) => 2 * out,
         }

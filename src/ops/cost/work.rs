@@ -4,6 +4,7 @@ use std::ops::{Add, Index, IndexMut, Mul};
 
 use strum::EnumCount;
 
+use super::by_field::by_field;
 use super::{Cost, Setting};
 use crate::measure::Phase;
 use crate::ops::name::OperatorName;
@@ -99,44 +100,10 @@ impl IndexMut<OperatorName> for Works {
     }
 }
 
-impl Add for Work {
-    type Output = Self;
-
-    fn add(self, other: Self) -> Self {
-        Self { operations: self.operations + other.operations, bytes: self.bytes + other.bytes }
-    }
-}
-
-impl Mul<f64> for Work {
-    type Output = Self;
-
-    fn mul(self, times: f64) -> Self {
-        Self { operations: self.operations * times, bytes: self.bytes * times }
-    }
-}
-
-impl Add for Passes {
-    type Output = Self;
-
-    fn add(self, other: Self) -> Self {
-        Self {
-            forward: self.forward + other.forward,
-            passing: self.passing + other.passing,
-            backward: self.backward + other.backward,
-            optimizer: self.optimizer + other.optimizer,
-        }
-    }
-}
-
-impl Mul<f64> for Passes {
-    type Output = Self;
-
-    fn mul(self, times: f64) -> Self {
-        let [forward, passing, backward, optimizer] =
-            [self.forward, self.passing, self.backward, self.optimizer].map(|work| work * times);
-        Self { forward, passing, backward, optimizer }
-    }
-}
+by_field!(Add for Work { operations, bytes });
+by_field!(Mul for Work { operations, bytes });
+by_field!(Add for Passes { forward, passing, backward, optimizer });
+by_field!(Mul for Passes { forward, passing, backward, optimizer });
 
 impl Add for Works {
     type Output = Self;

@@ -1,11 +1,13 @@
 //! What the language-model head with its loss costs.
 //!
-//! | | kept narrow_dlogitss h and the weight's cast |
+//! | | kept besides h and the weight's cast |
 //! |---|---|
-//! | custom | log Σ exp of each token |
+//! | custom, in chunks of tokens | dh and dW in fp32, and not the cast |
+//! | custom, in chunks of the vocabulary | log Σ exp of each token; on the CPU also the logits, where one chunk has them all: tokens vocab |
 //! | plain | the logarithm of the softmax, in fp32: tokens vocab |
 
 use super::chunk;
+use super::tokens::Chunks;
 use crate::ops::Operator;
 use crate::ops::cost::{Cost, Flops, Moment, Setting};
 use crate::ops::name::OperatorName;
@@ -14,27 +16,36 @@ use crate::words::Compute;
 /// From h [tokens, hidden] by a weight [vocab, hidden], which is the embedding's where it is `tied`, to the loss.
 pub fn cost(setting: &Setting, [vocab, hidden]: [u64; 2], tied: bool) -> Cost {
     let weight = setting.weight([vocab, hidden]);
+    let custom = setting.ops.loss == Operator::Custom;
+    let chunks = (custom && setting.on_cuda() && setting.element() == 2)
+        .then(|| Chunks::of(setting.tokens() as usize, vocab as usize))
+        .flatten();
     let (tokens, h) = (setting.tokens(), setting.activation(hidden));
     let (parameters, weights) = if tied { (0, 0) } else { (weight.elements, weight.bytes) };
     let is_trained = setting.trained.weights;
     let (trained, gradient) = if is_trained { (parameters, weight.gradient) } else { (0, 0) };
     let forward_flops = 2.0 * tokens as f64 * weight.elements as f64;
-    let weight_cast = Moment::workspace(weight.cast);
+    // Of a chunk of the vocabulary, backward computes logits again from the cast.
+    let cast_stays = if chunks.is_some() { 0 } else { weight.cast };
     let [kept, forward, backward] = match (setting.ops.loss, setting.on_cuda()) {
         (Operator::Plain, _) => {
             // The logits and the logarithm of their softmax, in backward with their gradients.
             let logits = setting.device.padded([tokens, vocab], 4);
             [logits, 2 * logits, 3 * logits].map(Moment::workspace)
         }
-        (Operator::Custom, true) => on_cuda(setting, [vocab, hidden], gradient),
+        (Operator::Custom, true) => match chunks {
+            Some(chunks) => of_tokens(setting, [vocab, hidden], chunks),
+            None => on_cuda(setting, [vocab, hidden], gradient),
+        },
         (Operator::Custom, false) => on_cpu(setting, [vocab, hidden], gradient),
     };
-    let recompute = if setting.ops.loss == Operator::Custom { forward_flops } else { 0.0 };
+    let keeps_logits = !setting.on_cuda() && chunk(tokens as usize, vocab as usize) as u64 >= vocab;
+    let recompute = if custom && chunks.is_none() && !keeps_logits { forward_flops } else { 0.0 };
     let flops = if is_trained { Flops::of_products(forward_flops) } else { Flops::of_frozen(forward_flops) };
     Cost {
         input: h,
         holds_input: true,
-        kept: weight.cast + kept.workspace,
+        kept: cast_stays + kept.workspace + kept.gradients,
         parameters,
         trained,
         largest: trained,
@@ -42,7 +53,7 @@ pub fn cost(setting: &Setting, [vocab, hidden]: [u64; 2], tied: bool) -> Cost {
         gradients: gradient,
         casts: weight.kept_cast,
         flops: Flops { recompute, ..flops },
-        ..Cost::new(weight_cast + forward, weight_cast + backward)
+        ..Cost::new(Moment::workspace(weight.cast) + forward, Moment::workspace(cast_stays) + backward)
     }
     .named(OperatorName::Loss, setting)
 }
@@ -56,43 +67,60 @@ fn on_cuda(setting: &Setting, [vocab, hidden]: [u64; 2], dweight: u64) -> [Momen
         4 => (0, 0),
         _ => (dlogits, setting.activation(hidden)),
     };
-    // dW is made with padded rows, and packed when the first chunk's part is written into it.
-    let made = if dweight > 0 { setting.device.padded([vocab, hidden], setting.stored) } else { 0 };
-    let padded = if made == dweight { 0 } else { made };
     let backward = [
-        Moment::gradients(made) + Moment::workspace(4 * logits + narrow_dlogits + dh_so_far),
-        Moment::gradients(dweight) + Moment::workspace(padded + dlogits + dh),
+        Moment::gradients(dweight) + Moment::workspace(4 * logits + narrow_dlogits + dh_so_far),
+        Moment::gradients(dweight) + Moment::workspace(dlogits + dh),
         Moment::gradients(dweight) + Moment::workspace(dh + narrow_dh),
     ];
     let kept = Moment::workspace(statistics);
     [kept, Moment::workspace(3 * statistics + 4 * logits), kept + Moment::highest(backward)]
 }
 
-/// The same on the CPU, where logits exist twice: as they are made and moved, and then with their exponentials. Operands
-/// of fewer bits are widened.
+/// The same in chunks of tokens. Forward has the losses, dh and dW in fp32, and a chunk; backward makes dh and then
+/// dW in their types.
+fn of_tokens(setting: &Setting, [vocab, hidden]: [u64; 2], chunks: Chunks) -> [Moment; 3] {
+    let (dh, dweight) = (Moment::workspace(setting.wide(hidden)), Moment::gradients(4 * vocab * hidden));
+    let chunk = chunks.bytes(vocab as usize, hidden as usize, setting.element() as usize) as u64;
+    // In place in fp32.
+    let stored = if setting.stored == 4 { 0 } else { vocab * hidden * setting.stored };
+    let narrow_dh = Moment::workspace(setting.activation(hidden));
+    let backward = [dh + narrow_dh + dweight, narrow_dh + dweight + Moment::gradients(stored)];
+    [dh + dweight, dh + dweight + Moment::workspace(setting.wide(1) + chunk), Moment::highest(backward)]
+}
+
+/// The same on the CPU, which keeps the logits for backward where one chunk has them all. Operands of fewer bits are
+/// widened.
 fn on_cpu(setting: &Setting, [vocab, hidden]: [u64; 2], dweight: u64) -> [Moment; 3] {
     let Sizes { columns, logits, dh, dh_so_far, statistics } = Sizes::new(setting, [vocab, hidden]);
     let (h, chunk) = (setting.tokens() * hidden, columns * hidden);
-    let widened = if setting.element() < 4 { 4 * (h + chunk) } else { 0 };
-    // dlogits and their product with h, made and moved, that becomes a part of dW; in bf16 dlogits are also copied in
-    // the order of their transpose, and both operands are in fp32.
+    let (of_tokens, gradients) = (Moment::workspace(statistics), Moment::gradients(dweight));
+    let all = if columns < vocab { 0 } else { 4 * logits };
+    // What is known of each token so far, the labels, and the results.
+    let forward = 9 * statistics + 4 * logits;
+    if setting.element() == 4 {
+        let backward = of_tokens + gradients + Moment::workspace(4 * logits + dh);
+        return [Moment::workspace(statistics + all), Moment::workspace(forward), backward];
+    }
+    let widened = 4 * (h + chunk);
+    // dlogits and their product with h that becomes a part of dW. In bf16 dlogits are also copied in the order of their
+    // transpose, both operands are in fp32, and the part is made and moved.
     let product = match (setting.compute, setting.stored > setting.element()) {
         // Their product with the chunk of the weight alone.
         _ if dweight == 0 => 4 * logits + widened,
         (Compute::Bf16, false) => 8 * logits + 4 * h + 8 * chunk,
         (Compute::Fp16, false) => 2 * logits + 4 * chunk,
-        _ => 4 * logits + 8 * chunk,
+        _ => 6 * logits + 4 * h,
     };
     let backward = [
-        // dW as it is made and moved.
-        dweight,
-        8 * logits + dh_so_far + widened,
+        4 * logits + dh_so_far + if columns < vocab { widened } else { 0 },
+        // dlogits in two types, and then the weight in fp32.
+        6 * logits + dh_so_far,
+        6 * logits + 4 * chunk + dh,
         product + dh,
     ];
     let highest = backward.into_iter().max().unwrap_or(0);
-    let kept = Moment::workspace(statistics);
-    let forward = Moment::workspace(3 * statistics + 8 * logits + widened);
-    [kept, forward, kept + Moment::gradients(dweight) + Moment::workspace(highest)]
+    let forward = Moment::workspace(forward + widened);
+    [Moment::workspace(statistics + all), forward, of_tokens + gradients + Moment::workspace(highest)]
 }
 
 /// Of the chunks of the vocabulary.

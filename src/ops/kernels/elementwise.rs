@@ -4,7 +4,7 @@ use burn::tensor::DType;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::launch::{Grid, buffer, contiguous, expect, float, like, over, vector, wider};
+use super::launch::{Grid, buffer, contiguous, empty, expect, float, like, over, sizes, vector, wider};
 
 #[cube(launch_unchecked)]
 fn convert<A: Float, B: Float, N: Size>(
@@ -31,6 +31,78 @@ fn sum_of_two<A: Float, B: Float, N: Size>(
     }
 }
 
+/// As [`convert`], and zeros behind the end of a.
+#[cube(launch_unchecked)]
+fn copy_padded<A: Float, N: Size>(a: &[Vector<A, N>], b: &mut [Vector<A, N>], #[define(A)] _type: ElemType) {
+    if ABSOLUTE_POS < b.len() {
+        let mut value = Vector::<A, N>::cast_from(Vector::<f32, N>::new(0.0f32));
+        if ABSOLUTE_POS < a.len() {
+            value = a[ABSOLUTE_POS];
+        }
+        b[ABSOLUTE_POS] = value;
+    }
+}
+
+#[cube(launch_unchecked)]
+fn multiply<A: Float, B: Float, N: Size>(
+    a: &[Vector<A, N>],
+    factor: &[f32],
+    b: &mut [Vector<B, N>],
+    #[define(A, B)] _types: [ElemType; 2],
+) {
+    if ABSOLUTE_POS < b.len() {
+        let product = Vector::<f32, N>::cast_from(a[ABSOLUTE_POS]) * Vector::new(factor[0]);
+        b[ABSOLUTE_POS] = Vector::cast_from(product);
+    }
+}
+
+/// x [R, C] with rows of zeros behind it, [rows, C].
+pub fn padded_rows(x: &CubeTensor, rows: usize) -> CubeTensor {
+    let x = contiguous(x);
+    let [before, columns] = sizes(&x, "x");
+    assert!(rows >= before, "{rows} rows hold {before}");
+    let out = empty(&x, [rows, columns], x.dtype);
+    let vector = vector(x.dtype, &[columns]);
+    let grid = Grid::of(rows * columns / vector);
+    // SAFETY: the kernel checks the ends of both buffers.
+    unsafe {
+        copy_padded::launch_unchecked(
+            &x.client,
+            grid.count,
+            grid.dim,
+            vector,
+            buffer(&x),
+            buffer(&out),
+            float(x.dtype),
+        );
+    }
+    out
+}
+
+/// x times `factor` [1] f32, as `dtype`; in x's memory where that is x's type and nobody else holds it.
+pub fn scaled(x: CubeTensor, factor: &CubeTensor, dtype: DType) -> CubeTensor {
+    let x = burn_cubecl::kernel::into_contiguous(x);
+    expect(factor, DType::F32, 1, "factor");
+    let elements = x.meta.num_elements();
+    let vector = vector(wider(x.dtype, dtype), &[elements]);
+    let grid = Grid::of(elements / vector);
+    let (out, out_argument) = over(&x, 0, dtype);
+    // SAFETY: the buffers hold `elements` elements and the kernel checks their end.
+    unsafe {
+        multiply::launch_unchecked(
+            &x.client,
+            grid.count,
+            grid.dim,
+            vector,
+            buffer(&x),
+            buffer(factor),
+            out_argument,
+            [float(x.dtype), float(dtype)],
+        );
+    }
+    out
+}
+
 /// `x` as `dtype`; `x` itself when it is that already.
 pub fn cast(x: CubeTensor, dtype: DType) -> CubeTensor {
     if x.dtype == dtype {
@@ -54,6 +126,13 @@ pub fn cast(x: CubeTensor, dtype: DType) -> CubeTensor {
         );
     }
     out
+}
+
+/// All of them, of one type, as another, in one launch.
+pub fn cast_all(tensors: &[CubeTensor], dtype: DType) -> Vec<CubeTensor> {
+    let pairs: Vec<_> = tensors.iter().map(|x| [contiguous(x), like(x, dtype)]).collect();
+    crate::device::cuda::cast(&pairs);
+    pairs.into_iter().map(|[_, cast]| cast).collect()
 }
 
 /// a + b of one shape, in a's type; in a's memory where nobody else holds it.

@@ -3,7 +3,8 @@
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::launch::{Grid, buffer, contiguous, expect, float, over, vector, wider};
+use super::columns::{Cover, add_planes, sum_partial};
+use super::launch::{Grid, buffer, contiguous, expect, float, over, sizes, vector, wider};
 
 /// 2 √(2/π)
 const SLOPE: f32 = 1.595_769_2;
@@ -25,7 +26,15 @@ fn forward<F: Float, N: Size>(x: &[Vector<F, N>], y: &mut [Vector<F, N>], #[defi
     }
 }
 
-/// dx = g · (s + x · s (1 − s) · 2u′) with s = (1 + tanh u) / 2
+/// g · (s + x · s (1 − s) · 2u′) with s = (1 + tanh u) / 2
+#[cube]
+fn gradient<N: Size>(x: Vector<f32, N>, g: Vector<f32, N>) -> Vector<f32, N> {
+    let one = Vector::new(1.0f32);
+    let s = gate::<N>(x);
+    let inner = Vector::new(SLOPE) * (one + Vector::new(comptime!(3.0 * CUBIC)) * x * x);
+    g * (s + x * s * (one - s) * inner)
+}
+
 #[cube(launch_unchecked)]
 fn backward<F: Float, G: Float, N: Size>(
     g: &[Vector<G, N>],
@@ -35,12 +44,37 @@ fn backward<F: Float, G: Float, N: Size>(
 ) {
     if ABSOLUTE_POS < dx.len() {
         let value = Vector::<f32, N>::cast_from(x[ABSOLUTE_POS]);
-        let gradient = Vector::<f32, N>::cast_from(g[ABSOLUTE_POS]);
-        let one = Vector::new(1.0f32);
-        let s = gate::<N>(value);
-        let inner = Vector::new(SLOPE) * (one + Vector::new(comptime!(3.0 * CUBIC)) * value * value);
-        dx[ABSOLUTE_POS] = Vector::cast_from(gradient * (s + value * s * (one - s) * inner));
+        let upstream = Vector::<f32, N>::cast_from(g[ABSOLUTE_POS]);
+        dx[ABSOLUTE_POS] = Vector::cast_from(gradient::<N>(value, upstream));
     }
+}
+
+/// As [`backward`], and the sums of dx over the block's rows. What is added is rounded as dx is.
+#[cube(launch_unchecked)]
+fn backward_and_sums<F: Float, G: Float, N: Size>(
+    g: &[Vector<G, N>],
+    x: &[Vector<F, N>],
+    dx: &mut [Vector<F, N>],
+    partial: &mut [Vector<f32, N>],
+    rows: usize,
+    columns: usize,
+    #[define(F, G)] _types: [ElemType; 2],
+) {
+    let column = (CUBE_POS_X * CUBE_DIM_X + UNIT_POS_X) as usize;
+    let mut sum = Vector::<f32, N>::new(0.0f32);
+    if column < columns {
+        let mut row = (CUBE_POS_Y * CUBE_DIM_Y + UNIT_POS_Y) as usize;
+        while row < rows {
+            let place = row * columns + column;
+            let value = Vector::<f32, N>::cast_from(x[place]);
+            let upstream = Vector::<f32, N>::cast_from(g[place]);
+            let result = Vector::<F, N>::cast_from(gradient::<N>(value, upstream));
+            dx[place] = result;
+            sum += Vector::cast_from(result);
+            row += (CUBE_COUNT_Y * CUBE_DIM_Y) as usize;
+        }
+    }
+    add_planes::<N>(sum, partial, columns);
 }
 
 /// y of x's shape and type, in x's memory where nobody else holds it.
@@ -88,4 +122,32 @@ pub fn gelu_backward(x: &CubeTensor, g: CubeTensor) -> CubeTensor {
         );
     }
     dx
+}
+
+/// dx as [`gelu_backward`] of x [R, C], and its sums over the rows, \[C\] f32.
+pub fn gelu_backward_and_sums(x: &CubeTensor, g: CubeTensor) -> (CubeTensor, CubeTensor) {
+    let (x, g) = (contiguous(x), burn_cubecl::kernel::into_contiguous(g));
+    let [rows, width] = sizes(&x, "x");
+    expect(&g, g.dtype, rows * width, "g");
+    let cover = Cover::of(rows, width, wider(x.dtype, g.dtype));
+    let partial = cover.partial(&x);
+    let (dx, dx_argument) = over(&g, 0, x.dtype);
+    // SAFETY: the kernel stays within `rows` rows of `columns` vectors and writes one row of sums for each row of
+    // blocks.
+    unsafe {
+        backward_and_sums::launch_unchecked(
+            &x.client,
+            cover.count(),
+            Cover::dim(),
+            cover.vector,
+            buffer(&g),
+            buffer(&x),
+            dx_argument,
+            buffer(&partial),
+            rows,
+            cover.columns,
+            [float(x.dtype), float(g.dtype)],
+        );
+    }
+    (dx, sum_partial(&partial, None).0)
 }

@@ -5,6 +5,7 @@
 //! which blocks run. Index tensors are i32.
 
 pub mod adamw;
+pub mod columns;
 pub mod cross_entropy;
 pub mod dropout;
 pub mod elementwise;

@@ -4,9 +4,10 @@ use burn::tensor::DType;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
+use super::columns::sum_partial;
 use super::launch::{buffer, contiguous, empty, expect, float, like, sizes, vector, wider};
-use super::norm_kernels::{COLUMN_PLANES, column_sum, normalize, normalize_backward};
-use super::row::{PLANE, Rows};
+use super::norm_kernels::{normalize, normalize_backward};
+use super::row::Rows;
 
 /// Vectors of a row that a thread of the forward pass holds.
 const FORWARD_VECTORS: usize = 4;
@@ -22,6 +23,8 @@ struct Occupancy {
 
 // Measured on an H200.
 const RMS_BACKWARD: Occupancy = Occupancy { elements: 8, threads: 1024 };
+/// With what is added to dx in registers too.
+const RMS_BACKWARD_ADDING: Occupancy = Occupancy { elements: 8, threads: 768 };
 const LAYER_BACKWARD: Occupancy = Occupancy { elements: 16, threads: 512 };
 /// Multiprocessors where the driver does not say.
 const MULTIPROCESSORS: u32 = 128;
@@ -34,14 +37,16 @@ pub fn rms_norm(x: &CubeTensor, weight: &CubeTensor, eps: f32, out: DType) -> (C
     (y, rstd)
 }
 
-/// x, weight, rstd as in [`rms_norm`], g [T, H] → dx [T, H] of x's type, dweight [H] f32.
+/// x, weight, rstd as in [`rms_norm`], g [T, H], earlier [T, H] of x's type → dx + earlier [T, H] of x's type,
+/// dweight [H] f32.
 pub fn rms_norm_backward(
     x: &CubeTensor,
     weight: &CubeTensor,
     rstd: &CubeTensor,
     g: &CubeTensor,
+    earlier: Option<&CubeTensor>,
 ) -> (CubeTensor, CubeTensor) {
-    let (dx, dweight, _) = backward(x, weight, None, rstd, g);
+    let (dx, dweight, _) = backward(x, weight, None, rstd, g, earlier);
     (dx, dweight)
 }
 
@@ -60,16 +65,17 @@ pub fn layer_norm(
     (y, mean.expect("a bias has a mean"), rstd)
 }
 
-/// x, weight, mean, rstd as in [`layer_norm`], g [T, H] → dx [T, H] of x's type, dweight [H] f32,
-/// dbias [H] f32.
+/// x, weight, mean, rstd as in [`layer_norm`], g [T, H], earlier [T, H] of x's type → dx + earlier [T, H] of x's
+/// type, dweight [H] f32, dbias [H] f32.
 pub fn layer_norm_backward(
     x: &CubeTensor,
     weight: &CubeTensor,
     mean: &CubeTensor,
     rstd: &CubeTensor,
     g: &CubeTensor,
+    earlier: Option<&CubeTensor>,
 ) -> (CubeTensor, CubeTensor, CubeTensor) {
-    let (dx, dweight, dbias) = backward(x, weight, Some(mean), rstd, g);
+    let (dx, dweight, dbias) = backward(x, weight, Some(mean), rstd, g, earlier);
     (dx, dweight, dbias.expect("a mean has a bias"))
 }
 
@@ -124,8 +130,9 @@ fn backward(
     mean: Option<&CubeTensor>,
     rstd: &CubeTensor,
     g: &CubeTensor,
+    earlier: Option<&CubeTensor>,
 ) -> (CubeTensor, CubeTensor, Option<CubeTensor>) {
-    let (x, weight, g) = (contiguous(x), contiguous(weight), contiguous(g));
+    let (x, weight, g, earlier) = (contiguous(x), contiguous(weight), contiguous(g), earlier.map(contiguous));
     let [tokens, width] = sizes(&x, "x");
     expect(&weight, weight.dtype, width, "weight");
     expect(&g, g.dtype, tokens * width, "g");
@@ -133,9 +140,16 @@ fn backward(
     if let Some(mean) = mean {
         expect(mean, DType::F32, tokens, "mean");
     }
+    if let Some(earlier) = &earlier {
+        expect(earlier, x.dtype, tokens * width, "earlier");
+    }
     let vector = vector(wider(x.dtype, wider(weight.dtype, g.dtype)), &[width]);
     let columns = width / vector;
-    let Occupancy { elements, threads } = if mean.is_some() { LAYER_BACKWARD } else { RMS_BACKWARD };
+    let Occupancy { elements, threads } = match (mean, &earlier) {
+        (Some(_), _) => LAYER_BACKWARD,
+        (None, None) => RMS_BACKWARD,
+        (None, Some(_)) => RMS_BACKWARD_ADDING,
+    };
     let rows = Rows::of(columns, elements / vector);
     let hardware = &x.client.properties().hardware;
     let multiprocessors = hardware.num_streaming_multiprocessors.unwrap_or(MULTIPROCESSORS) as usize;
@@ -157,6 +171,7 @@ fn backward(
             mean.map(buffer).into(),
             buffer(rstd),
             buffer(&g),
+            earlier.as_ref().map(buffer).into(),
             buffer(&dx),
             buffer(&partial_weight),
             partial_bias.as_ref().map(buffer).into(),
@@ -169,22 +184,6 @@ fn backward(
             [float(x.dtype), float(weight.dtype), float(g.dtype)],
         );
     }
-    (dx, sum_rows(&partial_weight), partial_bias.as_ref().map(sum_rows))
-}
-
-/// [R, H] f32 → [H]
-fn sum_rows(partial: &CubeTensor) -> CubeTensor {
-    let [_, width] = sizes(partial, "the partial sums");
-    let out = empty(partial, [width], DType::F32);
-    // SAFETY: the kernel checks the column and counts the rows from the buffers' lengths.
-    unsafe {
-        column_sum::launch_unchecked(
-            &partial.client,
-            CubeCount::Static(width.div_ceil(PLANE) as u32, 1, 1),
-            CubeDim::new_2d(PLANE as u32, COLUMN_PLANES as u32),
-            buffer(partial),
-            buffer(&out),
-        );
-    }
-    out
+    let (dweight, dbias) = sum_partial(&partial_weight, partial_bias.as_ref());
+    (dx, dweight, dbias)
 }

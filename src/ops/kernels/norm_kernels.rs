@@ -3,7 +3,7 @@
 
 use cubecl::prelude::*;
 
-use super::row::{PLANE, own_lane, own_row, row_sum, row_sums, scratch};
+use super::row::{own_lane, own_row, row_sum, row_sums, scratch};
 
 /// y = (x − mean) · rstd ⊙ weight + bias, or y = x · rstd ⊙ weight when there is no bias.
 /// A row has `columns` vectors, a thread at most `items` of them.
@@ -103,7 +103,7 @@ fn load_row<F: Float, N: Size>(
 }
 
 /// dx of [`normalize`], and the sums over this block's rows of dweight and dbias, one row of
-/// `partial_weight` and `partial_bias` for each block. With x̂ = (x − mean) · rstd and
+/// `partial_weight` and `partial_bias` for each block; `earlier` is added to dx. With x̂ = (x − mean) · rstd and
 /// h = g ⊙ weight: dx = rstd · (h − mean(h) − x̂ · mean(h ⊙ x̂)), dweight = Σ g ⊙ x̂, dbias = Σ g;
 /// without a mean x̂ = x · rstd and the term mean(h) is absent.
 #[cube(launch_unchecked)]
@@ -114,6 +114,7 @@ pub fn normalize_backward<X: Float, W: Float, G: Float, N: Size>(
     mean: ComptimeOption<&[f32]>,
     rstd: &[f32],
     g: &[Vector<G, N>],
+    earlier: ComptimeOption<&[Vector<X, N>]>,
     dx: &mut [Vector<X, N>],
     partial_weight: &mut [Vector<f32, N>],
     partial_bias: ComptimeOption<&mut [Vector<f32, N>]>,
@@ -171,6 +172,17 @@ pub fn normalize_backward<X: Float, W: Float, G: Float, N: Size>(
             normal[item] = value;
             upstream[item] = weighted;
         }
+        let mut before = Array::<Vector<X, N>>::new(items);
+        #[comptime]
+        if let ComptimeOption::Some(earlier) = &earlier {
+            #[unroll]
+            for item in 0..items {
+                let column = lane + item * threads;
+                if column < columns {
+                    before[item] = earlier[base + column];
+                }
+            }
+        }
         // The next row is loaded while this one waits for its sums.
         row += CUBE_COUNT_X as usize * per_block;
         load_row::<X, N>(x, &mut next_x, row, rstd.len(), columns, items, threads);
@@ -190,7 +202,12 @@ pub fn normalize_backward<X: Float, W: Float, G: Float, N: Size>(
             let column = lane + item * threads;
             if column < columns {
                 let inner = upstream[item] - Vector::new(offset) - normal[item] * Vector::new(slope);
-                dx[base + column] = Vector::cast_from(inner * Vector::new(scale));
+                #[comptime]
+                let added = match &earlier {
+                    ComptimeOption::Some(_) => Vector::<f32, N>::cast_from(before[item]),
+                    ComptimeOption::None => Vector::<f32, N>::new(0.0f32),
+                };
+                dx[base + column] = Vector::cast_from(added + inner * Vector::new(scale));
             }
         }
     }
@@ -241,35 +258,5 @@ fn combine<N: Size>(
             partial[base + column] = total;
             column += comptime!(threads * per_block);
         }
-    }
-}
-
-/// Planes that share a column of [`column_sum`].
-pub const COLUMN_PLANES: usize = 16;
-
-/// out[h] = Σ_r partial[r, h], always in the same order.
-#[cube(launch_unchecked)]
-pub fn column_sum(partial: &[f32], out: &mut [f32]) {
-    let columns = out.len();
-    let rows = partial.len() / columns;
-    let column = (CUBE_POS_X * CUBE_DIM_X + UNIT_POS_X) as usize;
-    let mut shared = Shared::<[f32]>::new_slice(comptime!(PLANE * COLUMN_PLANES));
-    let mut sum = 0.0f32;
-    if column < columns {
-        let mut row = UNIT_POS_Y as usize;
-        while row < rows {
-            sum += partial[row * columns + column];
-            row += comptime!(COLUMN_PLANES);
-        }
-    }
-    shared[UNIT_POS as usize] = sum;
-    sync_cube();
-    if UNIT_POS_Y == 0 && column < columns {
-        let mut total = shared[UNIT_POS_X as usize];
-        #[unroll]
-        for plane in 1..COLUMN_PLANES {
-            total += shared[plane * PLANE + UNIT_POS_X as usize];
-        }
-        out[column] = total;
     }
 }

@@ -1,65 +1,110 @@
-//! The CPU's product of fp32 matrices, in sums that round less than one long sum.
-//!
-//! A sum of n products rounds by about √n/2 units in the last place. Burn's product adds 512 and more of them
-//! in one register. This one adds [`BLOCK`] in a register and the blocks to the output. That halves the error of
-//! a product over 576 and more, which is then as small as PyTorch's.
+//! Products of fp32 matrices on the CPU, by the kernel of the crate `cpu-kernels`, which reads both operands and writes
+//! the result where they lie.
+
+use std::ops::Range;
 
 use burn::backend::TensorMetadata;
-use burn::tensor::{DType, Shape};
+use burn::tensor::Tensor;
 use burn_flex::FlexTensor;
-use gemm::{Parallelism, gemm};
+use cpu_kernels::product::product_here;
+use cpu_kernels::{Matrix, Target, reduce};
+use rayon::prelude::*;
 
-/// Products that are added in one register.
-const BLOCK: usize = 192;
-/// From this many multiplications on all cores take part: for fewer, waking them takes longer than it saves.
-const PARALLEL: usize = 192 * 192 * 192;
+use crate::ops::backend::{flex, unflex};
+use crate::ops::cpu::{buffer, numbers, tensor};
 
-/// lhs [m, k] · rhs [k, n] of fp32 tensors of any strides; `None` for operands that Burn's own product serves as
-/// well: other types, batches of matrices, and sums of at most [`BLOCK`].
-pub fn product(lhs: &FlexTensor, rhs: &FlexTensor) -> Option<FlexTensor> {
-    let (left, right) = (lhs.layout(), rhs.layout());
-    let is_matrix = [lhs, rhs].iter().all(|tensor| tensor.dtype() == DType::F32 && tensor.rank() == 2);
-    if !is_matrix || left.shape()[1] <= BLOCK {
-        return None;
+/// lhs · rhs of two matrices or of two batches of them, with `bias` in every row.
+pub fn product<const D: usize>(lhs: Tensor<D>, rhs: Tensor<D>, bias: Option<Tensor<1>>) -> Tensor<D> {
+    let shape = result(&lhs, &rhs);
+    let (lhs, rhs, bias) = (flex(lhs), flex(rhs), bias.map(buffer));
+    let (size, columns) = (shape[D - 2] * shape[D - 1], shape[D - 1]);
+    // SAFETY: a product writes all of its result, and each matrix of a batch is one.
+    let product = unsafe {
+        cpu_kernels::filled(shape.iter().product(), |memory| {
+            each(&lhs, &rhs, memory, size, |memory| {
+                bias.iter().fold(Target::new(memory, columns), |target, bias| target.bias(numbers(bias)))
+            });
+        })
+    };
+    tensor(product, shape)
+}
+
+/// Writes lhs · rhs into these rows of every matrix of `target`, or adds it to them, in its memory where nobody else
+/// holds it.
+pub fn product_into<const D: usize>(
+    target: Tensor<D>,
+    rows: Range<usize>,
+    accumulate: bool,
+    lhs: Tensor<D>,
+    rhs: Tensor<D>,
+) -> Tensor<D> {
+    let (mut shape, dims) = (result(&lhs, &rhs), target.dims());
+    assert!(rows.len() == shape[D - 2] && rows.end <= dims[D - 2], "matmul: {rows:?} of {dims:?}");
+    shape[D - 2] = dims[D - 2];
+    assert_eq!(dims, shape, "matmul: the tensor that is written into");
+    let (lhs, rhs, mut target) = (flex(lhs), flex(rhs), buffer(target));
+    let columns = shape[D - 1];
+    each(&lhs, &rhs, target.storage_mut(), shape[D - 2] * columns, |memory| {
+        let memory = &mut memory[rows.start * columns..rows.end * columns];
+        if accumulate { Target::add_to(memory, columns) } else { Target::over(memory, columns) }
+    });
+    unflex(target)
+}
+
+/// Σ over the rows of x, [columns]; `None` where its numbers do not lie side by side.
+pub fn sums(x: Tensor<2>) -> Option<Tensor<1>> {
+    let x = flex(x);
+    let rows = matrix(&x, 0);
+    let is_whole = rows.column == 1 && rows.row == rows.columns;
+    is_whole.then(|| {
+        let sums = reduce::column_sums(&rows.data[..rows.rows * rows.columns], rows.columns);
+        tensor(sums, [rows.columns])
+    })
+}
+
+/// The shape of a product.
+fn result<const D: usize>(lhs: &Tensor<D>, rhs: &Tensor<D>) -> [usize; D] {
+    let (mut shape, other) = (lhs.dims(), rhs.dims());
+    assert_eq!(shape[..D - 2], other[..D - 2], "matmul: the batches");
+    shape[D - 1] = other[D - 1];
+    shape
+}
+
+/// The products of a batch, into parts of `memory` of so many numbers. Many matrices take a thread each, few take all.
+fn each<'a, T: Send>(
+    lhs: &FlexTensor,
+    rhs: &FlexTensor,
+    memory: &'a mut [T],
+    size: usize,
+    target: impl Fn(&'a mut [T]) -> Target<'a> + Sync,
+) {
+    if memory.is_empty() {
+        return;
     }
-    let ([m, k], [rows, n]) = ([left.shape()[0], left.shape()[1]], [right.shape()[0], right.shape()[1]]);
-    assert_eq!(k, rows, "matmul: [{m}, {k}] times [{rows}, {n}]");
-    let mut out = FlexTensor::empty(Shape::from([m, n]), DType::F32);
-    let parallel = m.saturating_mul(n).saturating_mul(k) >= PARALLEL;
-    let parallelism = if parallel { Parallelism::Rayon(0) } else { Parallelism::None };
-    let a = lhs.storage::<f32>()[left.start_offset()..].as_ptr();
-    let b = rhs.storage::<f32>()[right.start_offset()..].as_ptr();
-    let c = out.storage_mut::<f32>().as_mut_ptr();
-    let ([a_down, a_right], [b_down, b_right]) =
-        ([left.strides()[0], left.strides()[1]], [right.strides()[0], right.strides()[1]]);
-    for first in (0..k).step_by(BLOCK) {
-        let (inner, add) = (BLOCK.min(k - first), first > 0);
-        // SAFETY: a layout's strides stay within its tensor's storage for every index below its shape, which
-        // `first + inner` ≤ k does; the output is a contiguous [m, n] of its own.
-        unsafe {
-            let (a, b) = (a.offset(first as isize * a_right), b.offset(first as isize * b_down));
-            gemm(
-                m,
-                n,
-                inner,
-                c,
-                1,
-                n as isize,
-                add,
-                a,
-                a_right,
-                a_down,
-                b,
-                b_right,
-                b_down,
-                1.0,
-                1.0,
-                false,
-                false,
-                false,
-                parallelism,
-            );
+    if memory.len() / size < rayon::current_num_threads() {
+        for (i, memory) in memory.chunks_mut(size).enumerate() {
+            cpu_kernels::product(matrix(lhs, i), matrix(rhs, i), target(memory));
         }
+    } else {
+        memory.par_chunks_mut(size).enumerate().for_each(|(i, memory)| {
+            product_here(matrix(lhs, i), matrix(rhs, i), target(memory));
+        });
     }
-    Some(out)
+}
+
+/// One matrix of a batch, where it lies.
+fn matrix(tensor: &FlexTensor, i: usize) -> Matrix<'_> {
+    let layout = tensor.layout();
+    let stride =
+        |place: usize| usize::try_from(layout.strides()[place]).expect("tensors are not read backwards");
+    let rank = tensor.rank();
+    assert!(rank == 2 || rank == 3, "matmul: matrices, or a batch of them");
+    let of_batch = if rank == 3 { i * stride(0) } else { 0 };
+    Matrix {
+        data: &tensor.storage::<f32>()[layout.start_offset() + of_batch..],
+        rows: layout.shape()[rank - 2],
+        columns: layout.shape()[rank - 1],
+        row: stride(rank - 2),
+        column: stride(rank - 1),
+    }
 }

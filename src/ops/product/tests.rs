@@ -162,25 +162,6 @@ fn a_bias_is_added_to_every_row() {
 }
 
 #[test]
-fn the_gradient_of_a_bias_is_the_sum_of_the_gradients_rows() {
-    let (g, x) = (Matrices::new([1, 7, 4], 1), Matrices::new([1, 7, 3], 2));
-    let sums: Vec<f64> = (0..4).map(|j| (0..7).map(|t| g.at(0, t, j)).sum()).collect();
-    for (dtype, out) in TYPES {
-        let (given, input) = (g.tensor(dtype), x.tensor(dtype));
-        for (lhs, rhs, of, expected) in [
-            (&given, &input, Gradient::Lhs, g.transpose().times(&x)),
-            (&input, &given, Gradient::Rhs, x.transpose().times(&g)),
-        ] {
-            let (lhs, rhs) = (transpose(lhs.clone()), plain(rhs.clone()));
-            let (dw, db) = product_bias_gradient(lhs, rhs, of, out, Fp32Math::Exact);
-            assert_eq!((db.dtype(), db.dims()), (DType::F32, [4]));
-            assert_eq!(values(db), sums);
-            assert_eq!(values(dw), rounded(&expected.values, out));
-        }
-    }
-}
-
-#[test]
 #[should_panic(expected = "matmul: 4..9 of 8 rows or columns")]
 fn a_part_must_lie_in_the_matrix() {
     let a = Matrices::new([1, 8, 5], 1).tensor::<2>(DType::F32);

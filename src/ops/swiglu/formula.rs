@@ -78,7 +78,7 @@ impl Call {
         let [da, db, h] = gate_backward(a, b, dh);
 
         let of_weight = |x, g| {
-            let (lhs, rhs, _) = layout.gradient(x, g);
+            let (lhs, rhs) = layout.gradient(x, g);
             product(lhs, rhs, weight_dtype, math)
         };
         let du = want_u.then(|| of_weight(h, g));

@@ -20,8 +20,8 @@ pub fn silu_and_gate(a: Tensor<2>, b: Tensor<2>) -> (Tensor<2>, Tensor<2>) {
         let (s, h) = gate_cuda::forward_with_silu(&cube(a), &cube(b));
         return (uncube(s), uncube(h));
     }
-    let s: Tensor<2> = unflex(gate_cpu::silu(flex(a)));
-    (s.clone(), s * b)
+    let [s, h] = gate_cpu::forward_with_silu(flex(a), flex(b)).map(unflex);
+    (s, h)
 }
 
 /// da, db and h from dh. Making s again from a, which is read anyway, is cheaper than reading it.

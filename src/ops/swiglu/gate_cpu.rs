@@ -1,11 +1,17 @@
-//! The element-wise parts of SwiGLU on the CPU: one pass over memory on all cores, in place.
+//! The element-wise parts of SwiGLU on the CPU: one pass over memory on all cores, in place; in fp32 by the kernels of the
+//! crate `cpu-kernels`.
 //!
 //! Composed of single operators, backward makes eleven passes and several temporaries.
 
+use burn::backend::ops::FloatTensorOps;
+use burn::backend::{Flex, TensorMetadata};
 use burn::tensor::{DType, Element, bf16, f16};
 use burn_flex::FlexTensor;
+use cpu_kernels::{elementwise, filled};
 use num_traits::{Float, One};
 use rayon::prelude::*;
+
+use crate::ops::cpu::{contiguous, from_numbers, numbers};
 
 /// Elements that a thread takes at a time: three arrays of 16 KiB, which its L1 cache about holds.
 const CHUNK: usize = 4096;
@@ -30,16 +36,14 @@ macro_rules! stored {
         }
     };
 }
-stored!(f32, f32, |x| x, |x| x);
 stored!(f64, f64, |x| x, |x| x);
 stored!(f16, f32, f16::to_f32, f16::from_f32);
 stored!(bf16, f32, bf16::to_f32, bf16::from_f32);
 
-/// Calls a generic function with the tensor's element type.
+/// Calls a generic function with the tensor's element type, which is not fp32.
 macro_rules! by_dtype {
     ($dtype:expr, $function:ident($($argument:expr),*)) => {
         match $dtype {
-            DType::F32 => $function::<f32>($($argument),*),
             DType::F64 => $function::<f64>($($argument),*),
             DType::F16 => $function::<f16>($($argument),*),
             DType::BF16 => $function::<bf16>($($argument),*),
@@ -48,27 +52,41 @@ macro_rules! by_dtype {
     };
 }
 
-/// s = SiLU(a), in place where `a` is not shared.
-pub fn silu(a: FlexTensor) -> FlexTensor {
-    by_dtype!(a.dtype(), silu_of(a))
+/// s = SiLU(a) and h = s ⊙ b.
+pub fn forward_with_silu(a: FlexTensor, b: FlexTensor) -> [FlexTensor; 2] {
+    if a.dtype() == DType::F32 {
+        let (shape, a, b) = (a.shape(), contiguous(a), contiguous(b));
+        let (length, mut h) = (shape.num_elements(), Vec::new());
+        // SAFETY: the kernel writes every element of both.
+        let s = unsafe {
+            filled(length, |s| {
+                h = filled(length, |h| elementwise::silu_and_gate(numbers(&a), numbers(&b), s, h))
+            })
+        };
+        return [s, h].map(|numbers| from_numbers(numbers, shape.clone()));
+    }
+    let s = by_dtype!(a.dtype(), silu_of(a));
+    [s.clone(), Flex::float_mul(s, b)]
 }
 
 /// h in the place of a, where `a` is not shared.
 pub fn forward(a: FlexTensor, b: FlexTensor) -> FlexTensor {
+    if a.dtype() == DType::F32 {
+        let (mut a, b) = (contiguous(a), contiguous(b));
+        elementwise::gate(a.storage_mut(), numbers(&b));
+        return a;
+    }
     by_dtype!(a.dtype(), gate(a, b))
 }
 
 /// da in the place of a, db in that of b, h in that of dh.
 pub fn backward(a: FlexTensor, b: FlexTensor, dh: FlexTensor) -> [FlexTensor; 3] {
-    by_dtype!(a.dtype(), gate_backward(a, b, dh))
-}
-
-/// The tensor itself wherever possible: a second handle would make the write a copy.
-fn contiguous(tensor: FlexTensor) -> FlexTensor {
-    match tensor.layout().contiguous_offsets() {
-        Some((0, _)) => tensor,
-        _ => tensor.to_contiguous(),
+    if a.dtype() == DType::F32 {
+        let (mut a, mut b, mut dh) = (contiguous(a), contiguous(b), contiguous(dh));
+        elementwise::gate_backward(a.storage_mut(), b.storage_mut(), dh.storage_mut());
+        return [a, b, dh];
     }
+    by_dtype!(a.dtype(), gate_backward(a, b, dh))
 }
 
 fn sigmoid<F: Float>(a: F) -> F {

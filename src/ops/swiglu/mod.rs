@@ -35,10 +35,10 @@ pub use cost::cost;
 pub use gated::{gated, gated_cost};
 
 use super::dense::{Arithmetic, Weight, WeightLayout};
-use super::function::{custom, is_tracked};
+use super::function::{Earlier, custom_adding};
 use super::name::OperatorName;
 use super::product::composed_product;
-use super::{Level, Operator, narrow};
+use super::{Level, Operator, narrow, rounded};
 use formula::Call;
 
 /// y = (SiLU(xW) ⊙ xV)U in the compute type, that of the autocast region around the call or else that of
@@ -73,17 +73,18 @@ pub fn swiglu(
         let gate = activation::silu(product(x.clone(), weight(w)));
         return product(gate * product(x, weight(v)), weight(u));
     }
-    let frozen = !is_tracked(&w.stored) && !is_tracked(&v.stored);
     let mut casts = [w.cast, v.cast, u.cast].into_iter();
-    custom(OperatorName::Swiglu, [x, w.stored, v.stored, u.stored].map(Tensor::into_dispatch), |inputs| {
+    let inputs = [x, w.stored, v.stored, u.stored].map(Tensor::into_dispatch);
+    custom_adding(OperatorName::Swiglu, inputs, |inputs, tracked| {
         let [x, w, v, u] = inputs.map(Tensor::<2>::from_dispatch);
         let (x_dtype, weight_dtype, dtype) = (x.dtype(), w.dtype(), arithmetic.dtype);
         let weights = [w, v, u].map(|stored| Weight { stored, cast: casts.next().flatten() }.narrow(dtype));
-        let (y, call) = Call::forward(narrow(x, dtype), weights, layout, level, arithmetic);
-        let call = if frozen { call.without_x() } else { call };
-        (y, move |g: Tensor<2>, wanted| {
-            let [dx, dw, dv, du] = call.backward(narrow(g, dtype), wanted, weight_dtype);
-            [dx.map(|dx| narrow(dx, x_dtype)), dw, dv, du].map(|gradient| gradient.map(Tensor::into_dispatch))
+        let (y, call) = Call::forward(rounded(x, dtype), weights, layout, level, arithmetic);
+        let call = if tracked[1] || tracked[2] { call } else { call.without_x() };
+        (y, move |g: Tensor<2>, wanted, _: &mut Earlier<'_>| {
+            let [dx, dw, dv, du] = call.backward(rounded(g, dtype), wanted, weight_dtype);
+            [dx.map(|dx| rounded(dx, x_dtype)), dw, dv, du]
+                .map(|gradient| gradient.map(Tensor::into_dispatch))
         })
     })
 }

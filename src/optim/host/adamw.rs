@@ -6,12 +6,12 @@
 //! an AMD EPYC: 35 and 48 GB/s (`cargo test --release rate_of_updates -- --ignored --nocapture`).
 
 use burn::tensor::DType;
+use cpu_kernels::adamw::{AdamWStep, update};
 use rayon::prelude::*;
 
 use super::state::{CHUNK, HostState};
 use crate::device::elements::{round, widen};
 use crate::measure::alloc::Uncounted;
-use crate::ops::kernels::adamw::AdamWStep;
 use crate::optim::{AdamW, Kept, Visit};
 
 /// Elements converted at a time: their fp32 copies stay in the first-level cache.
@@ -79,19 +79,6 @@ fn pass(dtype: DType, buffer: &mut [u8], [p, m, v]: [&mut [f32]; 3], step: AdamW
         widen(dtype, buffer, g);
         update(g, p, m, v, step, clip);
         round(dtype, p, buffer);
-    }
-}
-
-/// The formula of [`AdamWStep`], with one division and one root an element.
-#[inline(always)]
-fn update(g: &[f32], p: &mut [f32], m: &mut [f32], v: &mut [f32], step: AdamWStep, clip: f32) {
-    let AdamWStep { decay, beta1, beta2, rest1, rest2, eps, rate, correction } = step;
-    let scale = 1.0 / correction;
-    for (((g, p), m), v) in g.iter().zip(p).zip(m).zip(v) {
-        let g = g * clip;
-        *m = beta1 * *m + rest1 * g;
-        *v = beta2 * *v + rest2 * g * g;
-        *p = *p * decay - rate * *m / (v.sqrt() * scale + eps);
     }
 }
 

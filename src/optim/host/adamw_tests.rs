@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::optim::host::state::{HostParameters, Work};
-use crate::optim::{Rule, StepSize};
+use crate::optim::{Pending, Rule, StepSize};
 use burn::tensor::{Device, Distribution, Tensor};
 
 fn buffer(bytes: &[u8]) -> Uncounted {
@@ -38,7 +38,7 @@ fn fifty_steps_equal_the_device_optimizer() {
         let size = StepSize { rate, clip: (step % 2 == 0).then_some(clip), applied: None };
         ours.copy_from_slice(bytemuck::cast_slice(&list(&g)));
         host.apply(Work::step(&size), &mut ours);
-        p = theirs.update(p, g, &size);
+        p = theirs.update(p, g, &size, &mut Pending::default());
     }
     let ours: &[f32] = bytemuck::cast_slice(&ours);
     let largest = |a: &[f32], b: &[f32]| a.iter().zip(b).fold(0.0f32, |m, (a, b)| m.max((a - b).abs()));

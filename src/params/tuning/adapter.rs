@@ -10,7 +10,7 @@ use crate::ops::autocast::weight;
 use crate::ops::cost::{Cost, Setting};
 use crate::ops::dense::{Layer, Weight, WeightLayout};
 use crate::params::source::{Init, Source};
-use crate::params::table::{Group, hash};
+use crate::params::table::Group;
 
 /// A matrix of an adapter: its name within the linear layer, its shape, and what it is before training.
 pub type Matrix = (&'static str, [usize; 2], Init);
@@ -46,7 +46,7 @@ pub struct Adapter {
     matrices: Vec<Param<Tensor<2>>>,
     #[module(skip)]
     method: Arc<dyn Method>,
-    /// A number that follows from its name.
+    /// A number that follows from the name of its first matrix.
     #[module(skip)]
     layer: u64,
 }
@@ -60,8 +60,9 @@ impl Adapter {
         let method = source.tuning().adapter.clone().filter(|method| method.adapts(source.module()))?;
         let source = source.within(Group::Adapter);
         let matrix = |(name, shape, init): Matrix| source.parameter(name, shape, init);
-        let matrices = method.matrices(inputs, outputs).into_iter().map(matrix).collect();
-        Some(Self { matrices, method, layer: hash(source.path()) })
+        let matrices: Vec<_> = method.matrices(inputs, outputs).into_iter().map(matrix).collect();
+        let layer = matrices.first()?.id.val();
+        Some(Self { matrices, method, layer })
     }
 
     /// As [`Method::forward`]. `seed`: of the forward's dropout.

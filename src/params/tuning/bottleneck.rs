@@ -78,8 +78,8 @@ impl Method for Bottleneck {
         let [down, down_bias, up, up_bias] = matrices.try_into().expect("two layers");
         let arithmetic = layer.arithmetic;
         let through = |x, weight, bias: Weight| {
-            let bias = Some(bias.stored.squeeze_dim(0));
-            dense(x, weight, bias, WeightLayout::OutIn, arithmetic)
+            let bias: Tensor<1> = bias.stored.squeeze_dim(0);
+            dense(x, weight, Some(bias.into()), WeightLayout::OutIn, arithmetic)
         };
         let y = layer.forward(x);
         let inside = gelu(through(y.clone(), down, down_bias), Operator::Custom);

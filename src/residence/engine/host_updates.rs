@@ -5,7 +5,7 @@ use burn::tensor::DType;
 
 use super::Engine;
 use super::updates::Updates;
-use crate::device::{BlockStore, Side};
+use crate::device::{BlockStore, Buffers, Side};
 use crate::optim::host::{Pending, Work, Worker};
 
 impl Engine {
@@ -14,6 +14,18 @@ impl Engine {
     pub fn update_on_arrival(&mut self, work: Work) {
         if let Updates::OnHost(updates) = &mut self.updates {
             updates.on_arrival = Some(work);
+        }
+    }
+
+    pub(super) fn updates_on_arrival(&self) -> bool {
+        matches!(&self.updates, Updates::OnHost(updates) if updates.on_arrival.is_some())
+    }
+
+    /// All updates of the step have begun.
+    pub(super) fn end_updates(&mut self) {
+        if let Updates::OnHost(updates) = &mut self.updates {
+            updates.begun.fill(false);
+            updates.on_arrival = None;
         }
     }
 
@@ -27,7 +39,8 @@ impl Engine {
     /// Before a buffer is read.
     pub(super) fn expect(&mut self, side: Side, block: usize) {
         self.collect(block);
-        let overwritten = side == Side::Weights && self.summed[block] && !self.size.gradients;
+        let one = self.size.buffers[block] == Buffers::One;
+        let overwritten = side == Side::Weights && self.summed[block] && one;
         assert!(!overwritten, "the gradients of block {block} are in the place of its weights");
     }
 }
@@ -68,17 +81,16 @@ impl HostUpdates {
         }
     }
 
+    /// Whether the block's update of this step has begun.
+    pub fn has_begun(&self, block: usize) -> bool {
+        self.begun[block]
+    }
+
     /// Begins a block's update, unless its gradients have.
     pub fn update(&mut self, store: &mut dyn BlockStore, block: usize, id: ParamId, work: Work) {
         if !self.begun[block] {
             self.begin(store, block, id, work);
         }
-    }
-
-    /// All updates of the step have begun.
-    pub fn end_step(&mut self) {
-        self.begun.fill(false);
-        self.on_arrival = None;
     }
 
     /// Writes a block's weights over gradients that are not wanted.

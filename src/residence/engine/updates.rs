@@ -2,9 +2,9 @@
 
 use burn::tensor::{Tensor, TensorData};
 
+use super::Engine;
 use super::host_updates::HostUpdates;
-use super::{Engine, Layout};
-use crate::device::Side;
+use crate::device::{Buffers, Side};
 use crate::optim::host::Work;
 use crate::optim::{DeviceOptimizer, Kept, Optimizer, OptimizerConfig, StepSize, Visit};
 use crate::params::named::{Named, wide};
@@ -25,7 +25,7 @@ impl Engine {
         self.wants_squares = wants_squares;
         self.updates = match (optimizer, config.rule()) {
             (Optimizer::OnHost(host), _) => {
-                let trainable = self.layouts.iter().map(Layout::trainable_elements).collect();
+                let trainable = self.layouts.iter().map(|layout| layout.trainable_elements()).collect();
                 let mut updates = HostUpdates::new(host.worker().clone(), trainable);
                 for block in self.trained() {
                     updates.adopt(&mut *self.store, self.size.dtype, block, self.ids[block]);
@@ -45,34 +45,54 @@ impl Engine {
 
     /// Forgets the gradients so far.
     pub fn discard(&mut self) {
-        let summed = std::mem::replace(&mut self.summed, vec![false; self.size.blocks]);
-        self.squares.fill(None);
-        if let (Updates::OnHost(updates), false) = (&mut self.updates, self.size.gradients) {
-            // Its masters have the weights that the gradients took the place of.
-            for block in (0..self.size.blocks).filter(|block| summed[*block]) {
+        let blocks = self.take_summed();
+        if let Updates::OnHost(updates) = &mut self.updates {
+            // Its masters have the weights that the gradients took the place of; a resident block has its own.
+            let lost =
+                |block: &usize| self.size.buffers[*block] == Buffers::One && !self.slots.is_resident(*block);
+            for block in blocks.into_iter().filter(lost) {
                 updates.restore(&mut *self.store, block, self.ids[block]);
             }
         }
     }
 
+    /// The blocks with gradients of this step, which ends.
+    fn take_summed(&mut self) -> Vec<usize> {
+        self.squares.fill(None);
+        let summed = self.summed.iter_mut().enumerate();
+        summed.filter_map(|(block, summed)| std::mem::take(summed).then_some(block)).collect()
+    }
+
     /// The blocks with trainable parameters.
     fn trained(&self) -> Vec<usize> {
-        (0..self.size.blocks).filter(|block| self.layouts[*block].trainable > 0).collect()
+        (0..self.layouts.len()).filter(|block| self.layouts[*block].trainable > 0).collect()
     }
 
     /// One of a block's parameters, or its gradient.
     fn part(&mut self, side: Side, block: usize, i: usize) -> TensorData {
         let (dtype, part) = (self.size.dtype, self.layouts[block].parts[i].clone());
+        let slot = match side {
+            Side::Weights => self.slots.of(block).filter(|_| self.slots.is_resident(block)),
+            Side::Gradients => self.slots.kept_gradients(block),
+        };
+        if let Some(slot) = slot {
+            self.store.filled(slot);
+            // The rank of a tensor is a mark on its type alone.
+            return Tensor::<1>::from_dispatch(self.store.view(slot, part.first, &part.shape)).into_data();
+        }
         let bytes = part.first * dtype.size()..(part.first + part.elements()) * dtype.size();
         let values = self.host(side, block)[bytes].to_vec();
         TensorData::from_bytes_vec(values, part.shape, dtype)
     }
 
     fn update_on_device(&mut self, block: usize, size: &StepSize) {
-        let (slot, elements) = (block % self.holds.len(), self.layouts[block].trainable_elements());
-        let from = self.gradient_slot();
-        self.fill(slot, Side::Weights, block);
-        self.fill(from, Side::Gradients, block);
+        let (resident, elements) = (self.slots.of(block), self.layouts[block].trainable_elements());
+        let slot = resident.unwrap_or_else(|| block % self.slots.moving());
+        let from = self.slots.for_gradients(block);
+        if resident.is_none() {
+            self.fill(slot, Side::Weights, block);
+            self.fill(from, Side::Gradients, block);
+        }
         self.store.filled(slot);
         self.store.filled(from);
         let [weights, gradients] =
@@ -81,11 +101,26 @@ impl Engine {
         let updated = optimizer.update(self.ids[block], weights, gradients, size);
         self.store.used(from);
         self.store.clear(from);
-        self.store.write(slot, 0, updated.into_dispatch());
-        self.send(slot, Side::Weights, block);
+        self.store.write(slot, vec![(0, updated.into_dispatch())]);
+        if resident.is_none() {
+            self.send(slot, Side::Weights, block);
+        }
         if self.movement.host_waits() {
             self.store.wait();
         }
+    }
+
+    /// Begins a block's update, unless its gradients have. What a resident block's slot holds is stale then.
+    fn update_on_host(&mut self, block: usize, work: Work) {
+        let Updates::OnHost(updates) = &self.updates else { unreachable!("asked by the caller") };
+        if let Some(slot) = self.slots.kept_gradients(block).filter(|_| !updates.has_begun(block)) {
+            self.send(slot, Side::Gradients, block);
+        }
+        if let Some(slot) = self.slots.of(block) {
+            self.release(slot);
+        }
+        let Updates::OnHost(updates) = &mut self.updates else { unreachable!("as above") };
+        updates.update(&mut *self.store, block, self.ids[block], work);
     }
 }
 
@@ -103,31 +138,30 @@ impl ParameterStore for Engine {
         self.squares.iter().flatten().cloned().reduce(|sum, more| sum + more)
     }
 
-    /// On the device or on the host. The slots are empty after an update: what they held is stale.
+    /// On the device or on the host. The slots through which blocks move are empty after an update: what they
+    /// held is stale.
     fn update(&mut self, size: &StepSize) {
-        let summed = std::mem::replace(&mut self.summed, vec![false; self.size.blocks]);
-        self.squares.fill(None);
-        let blocks = (0..self.size.blocks).filter(|block| summed[*block]);
+        let blocks = self.take_summed();
         if !matches!(self.updates, Updates::Nobody) {
-            (0..self.holds.len()).for_each(|slot| self.release(slot));
+            (0..self.slots.moving()).for_each(|slot| self.release(slot));
         }
         match &mut self.updates {
             Updates::Nobody => {}
-            Updates::OnHost(updates) => {
+            Updates::OnHost(_) => {
                 // Reads the norm where gradients are clipped: no update begins before it is known.
                 let work = Work::step(size);
                 // The gradients of the last block were here first.
-                blocks.rev().for_each(|block| updates.update(&mut *self.store, block, self.ids[block], work));
-                updates.end_step();
+                blocks.into_iter().rev().for_each(|block| self.update_on_host(block, work));
+                self.end_updates();
             }
-            Updates::OnDevice(_) => blocks.for_each(|block| self.update_on_device(block, size)),
+            Updates::OnDevice(_) => blocks.into_iter().for_each(|block| self.update_on_device(block, size)),
         }
         self.settle();
     }
 
     /// Waits until the weights of all blocks that are updated on the host are there.
     fn finish(&mut self) {
-        (0..self.size.blocks).for_each(|block| self.collect(block));
+        (0..self.layouts.len()).for_each(|block| self.collect(block));
     }
 
     fn settle(&mut self) {
@@ -136,9 +170,9 @@ impl ParameterStore for Engine {
     }
 
     fn value(&mut self, name: &str) -> Option<TensorData> {
-        let parts = |block: usize| (0..self.layouts[block].parts.len()).map(move |i| (block, i));
-        let (block, i) =
-            (0..self.size.blocks).flat_map(parts).find(|(block, i)| self.name(*block, *i) == name)?;
+        let (block, part) = name.strip_prefix(self.prefix)?.strip_prefix('.')?.split_once('.')?;
+        let block = block.parse::<usize>().ok().filter(|block| *block < self.layouts.len())?;
+        let i = self.layouts[block].find(part)?;
         Some(self.part(Side::Weights, block, i))
     }
 
@@ -158,7 +192,7 @@ impl ParameterStore for Engine {
 
     fn gradients(&mut self) -> Named {
         let mut found = Named::new();
-        for block in (0..self.size.blocks).filter(|block| self.summed[*block]).collect::<Vec<_>>() {
+        for block in (0..self.layouts.len()).filter(|block| self.summed[*block]).collect::<Vec<_>>() {
             for i in 0..self.layouts[block].trainable {
                 found.push((self.name(block, i), wide(self.part(Side::Gradients, block, i))));
             }

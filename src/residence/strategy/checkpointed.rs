@@ -52,7 +52,7 @@ impl Movement for Checkpointed {
         let (again, inside, outer) = (compute.clone(), leaves.clone(), blocks.clone());
         let y = checkpoint(
             x,
-            move |x| compute(block, &outer.source(block, take(&parameters)), x),
+            move |x| compute(block, &outer.source(block, &take(&parameters)), x),
             move |x| {
                 let leaves = take(&inside).expect("the block has come in");
                 (again(block, &leaves.source(), x), leaves)
@@ -60,7 +60,7 @@ impl Movement for Checkpointed {
             move |leaves, found| put(&gradients, leaves.gradients(found)),
         );
         let outer = blocks.clone();
-        let enter = move || put(&leaves, Some(Leaves::new(&outer, block)));
+        let enter = move || put(&leaves, Some(Leaves::new(&outer, block, Pass::Backward)));
         moving(y, || blocks.engine().leave(block), enter)
     }
 }

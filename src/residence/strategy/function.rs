@@ -25,26 +25,21 @@ impl Movement for Function {}
 /// In, compute, out; in backward in, compute again, differentiate, gradients out, out. It keeps the block's
 /// input and nothing else.
 pub fn offloaded(blocks: &Offloaded, block: usize, x: Tensor<2>, compute: Compute) -> Tensor<2> {
-    let blocks = blocks.clone();
     let x = x.into_dispatch();
     let has_backward = x.autodiff != DispatchAutodiffContext::Disabled;
     custom(OperatorName::Offload, [x], move |[x]| {
         let x = Tensor::<2>::from_dispatch(x);
-        let parameters = blocks.engine().enter(block, Pass::Forward);
-        let y = compute(block, &blocks.source(block, parameters), x.clone());
-        blocks.engine().leave(block);
+        let y = blocks.pass(block, x.clone(), &*compute);
         let input = if has_backward { blocks.engine().keep(block, x) } else { Input::OnDevice(Box::new(x)) };
+        let blocks = blocks.clone();
         let backward = move |gradient: Tensor<2>, _: [bool; 1]| {
-            let leaves = Leaves::new(&blocks, block);
+            let leaves = Leaves::new(&blocks, block, Pass::Backward);
             let x = blocks.engine().restore(block, input).autodiff().require_grad();
             let y = compute(block, &leaves.source(), x.clone());
             let mut found = differentiate(y, gradient);
             let dx = x.grad_remove(&mut found);
-            let gradients = leaves.gradients(&mut found);
-            let mut engine = blocks.engine();
-            engine.take_gradients(block, gradients);
-            engine.activations.iter_mut().for_each(|activations| activations.release(block));
-            engine.leave(block);
+            leaves.end(&mut found);
+            blocks.engine().activations.iter_mut().for_each(|activations| activations.release(block));
             [dx.map(Tensor::into_dispatch)]
         };
         (y, backward)

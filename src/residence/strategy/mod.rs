@@ -4,6 +4,7 @@ mod checkpointed;
 mod function;
 mod naive;
 mod overlap;
+mod resident;
 
 use std::sync::Arc;
 
@@ -15,6 +16,7 @@ pub use checkpointed::Checkpointed;
 pub use function::Function;
 pub use naive::Naive;
 pub use overlap::Overlap;
+pub use resident::resident;
 
 use super::Offloaded;
 use super::offloaded::Compute;
@@ -84,7 +86,7 @@ impl Strategy {
 
 /// How the blocks of one strategy move.
 pub trait Movement: Send + Sync {
-    /// Slots on the device for the weights of blocks.
+    /// Slots on the device for the weights of blocks that move.
     fn buffers(&self) -> usize {
         1
     }
@@ -94,8 +96,8 @@ pub trait Movement: Send + Sync {
         false
     }
 
-    /// Blocks that are copied before their turn, with so many slots; `None`: a block is in its slot during its
-    /// turn alone, and else until another needs the slot.
+    /// Blocks that are copied before their turn, with so many slots; `None`: a block that moves is in its slot
+    /// during its turn alone, and else until another needs the slot.
     fn ahead(&self, _slots: usize) -> Option<usize> {
         None
     }

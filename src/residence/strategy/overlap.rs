@@ -28,8 +28,8 @@ impl Movement for Overlap {
         self.buffers
     }
 
-    /// All slots but the one that is computed from.
+    /// All slots but the one that is computed from, where there are any.
     fn ahead(&self, slots: usize) -> Option<usize> {
-        Some(slots - 1)
+        Some(slots.saturating_sub(1))
     }
 }

@@ -13,8 +13,12 @@ use super::data::{integers, known, normal};
 #[ignore = "needs an NVIDIA GPU"]
 fn rope_values() {
     bench(|bench| {
-        for (tokens, heads, d) in [(1, 1, 2), (7, 3, 6), (5, 2, 64), (33, 4, 128)] {
-            let (half, table) = (d / 2, tokens + 3);
+        // With columns behind the heads that stay as they are.
+        for (tokens, heads, d, rest) in
+            [(1, 1, 2, 0), (7, 3, 6, 0), (5, 2, 64, 64), (33, 4, 128, 0), (9, 16, 64, 128), (4, 3, 8, 5)]
+        {
+            let (half, table, columns) = (d / 2, tokens + 3, heads * d);
+            let width = columns + rest;
             let angles: Vec<f64> = (0..table * half).map(|i| (i * 7 % 100) as f64 * 0.063).collect();
             let cosines: Vec<f64> = angles.iter().map(|a| a.cos()).collect();
             let sines: Vec<f64> = angles.iter().map(|a| a.sin()).collect();
@@ -23,11 +27,11 @@ fn rope_values() {
             let positions: Vec<i32> = (0..tokens).map(|t| ((t * 5) % table) as i32).collect();
             for dtype in [DType::F32, DType::BF16, DType::F16] {
                 for inverse in [false, true] {
-                    let x = normal(&[tokens, heads * d], dtype, 5);
+                    let x = normal(&[tokens, width], dtype, 5);
                     let mut expected = x.values.clone();
                     for (t, position) in positions.iter().enumerate() {
                         for pair in 0..heads * half {
-                            let first = t * heads * d + pair / half * d + pair % half;
+                            let first = t * width + pair / half * d + pair % half;
                             let at = *position as usize * half + pair % half;
                             let s = sin.values[at] * if inverse { -1.0 } else { 1.0 };
                             let (x1, x2, c) = (x.values[first], x.values[first + half], cos.values[at]);
@@ -35,14 +39,14 @@ fn rope_values() {
                             expected[first + half] = x2 * c + x1 * s;
                         }
                     }
-                    let name = format!("rope [{tokens}, {heads}*{d}] {dtype:?} inverse {inverse}");
+                    let name = format!("rope [{tokens}, {heads}*{d}+{rest}] {dtype:?} inverse {inverse}");
                     let places = integers(&positions, &[tokens]);
                     let shared = x.tensor.clone();
-                    let got = rope(x.tensor.clone(), &cos.tensor, &sin.tensor, &places, inverse);
+                    let got = rope(x.tensor.clone(), columns, &cos.tensor, &sin.tensor, &places, inverse);
                     bench.compare(&format!("{name}, input kept"), &got, &expected);
                     bench.compare_within(&format!("{name}, the input"), &shared, &x.values, 0.0);
                     drop((shared, got));
-                    let got = rope(x.tensor, &cos.tensor, &sin.tensor, &places, inverse);
+                    let got = rope(x.tensor, columns, &cos.tensor, &sin.tensor, &places, inverse);
                     bench.compare(&format!("{name}, in place"), &got, &expected);
                 }
             }

@@ -1,6 +1,7 @@
 //! Cross entropy in chunks, sums, and the mean square difference.
 
 use burn::tensor::DType;
+use runner::device::cuda::{Part, losses_and_gradients};
 use runner::ops::kernels::cross_entropy::{LossState, chunk_gradient, observe_chunk, token_losses};
 use runner::ops::kernels::sum::{
     mean_square_difference, mean_square_difference_backward, sum, sum_of_squares,
@@ -63,6 +64,50 @@ fn mean_square() {
                 let expected: Vec<f64> = differences.iter().map(|d| 2.0 * d / n as f64 * 3.0).collect();
                 let got = mean_square_difference_backward(&y.tensor, &target.tensor, &scalar(3.0));
                 bench.compare(&format!("{name} backward"), &got, &expected);
+            }
+        }
+    });
+}
+
+/// Rows that one block holds, that 4 and 8 share, and that none holds; padded, and with a second part of the tokens.
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn losses_and_their_gradients() {
+    bench(|bench| {
+        for (vocab, tokens) in [(1, 3), (70, 9), (5003, 40), (50_257, 7), (151_936, 5), (500_003, 3)] {
+            let row = usize::next_multiple_of(vocab, 64);
+            let logits = normal(&[tokens, row], DType::F32, 14);
+            let values: Vec<f64> = logits.values.iter().map(|x| f64::from((x * 4.0 - 20.0) as f32)).collect();
+            let logits = known(&values, &[tokens, row], DType::F32);
+            // The last tokens of a batch, of which one does not count.
+            let (before, all) = (2, tokens + 2);
+            let labels: Vec<i32> =
+                (0..all).map(|t| if t == 3 { -100 } else { (t * 7919 % vocab) as i32 }).collect();
+            let on_device = integers(&labels, &[all]);
+            for dtype in [DType::BF16, DType::F16, DType::F32] {
+                let losses = known(&vec![-1.0; all], &[all], DType::F32).tensor;
+                let dlogits = known(&vec![-1.0; (tokens + 1) * row], &[tokens + 1, row], dtype).tensor;
+                let part = Part { tokens, first_token: before, first_row: 1, gain: 4.0 };
+                losses_and_gradients(&logits.tensor, &on_device, &losses, &dlogits, vocab, part);
+                let (mut expected_losses, mut expected) = (vec![-1.0; before], vec![-1.0; row]);
+                for (values, label) in values.chunks(row).zip(&labels[before..]) {
+                    let top = values[..vocab].iter().copied().fold(f64::NEG_INFINITY, f64::max);
+                    let lse = top + values[..vocab].iter().map(|x| (x - top).exp()).sum::<f64>().ln();
+                    expected_losses.push(if *label < 0 { 0.0 } else { lse - values[*label as usize] });
+                    for (entry, x) in values.iter().enumerate() {
+                        let hit = f64::from(u8::from(*label == entry as i32));
+                        let counts = *label >= 0 && entry < vocab;
+                        expected.push(if counts { 4.0 * ((x - lse).exp() - hit) } else { 0.0 });
+                    }
+                }
+                let name = format!("{vocab} entries as {dtype:?}");
+                bench.compare_within(&format!("losses of {name}"), &losses, &expected_losses, 1e-5);
+                bench.compare_within(
+                    &format!("gradients of {name}"),
+                    &dlogits,
+                    &expected,
+                    super::tolerance(dtype).max(2e-5),
+                );
             }
         }
     });

@@ -1,6 +1,7 @@
 //! RMSNorm and LayerNorm.
 
 use burn::tensor::DType;
+use burn_cubecl::tensor::CubeTensor;
 use runner::ops::kernels::norm::{layer_norm, layer_norm_backward, rms_norm, rms_norm_backward};
 
 use super::bench;
@@ -23,7 +24,15 @@ struct Case {
     x: Known,
     weight: Known,
     g: Known,
+    /// What dx is added to, in every second case.
+    earlier: Option<Known>,
     out: DType,
+}
+
+impl Case {
+    fn earlier(&self) -> Option<&CubeTensor> {
+        self.earlier.as_ref().map(|earlier| &earlier.tensor)
+    }
 }
 
 fn cases(kind: &str) -> Vec<Case> {
@@ -38,6 +47,7 @@ fn cases(kind: &str) -> Vec<Case> {
                 x: known(&values, &[tokens, width], x),
                 weight: normal(&[width], weight, 2),
                 g: normal(&[tokens, width], g, 3),
+                earlier: (cases.len() % 2 == 1).then(|| normal(&[tokens, width], x, 5)),
                 out,
             });
         }
@@ -69,6 +79,9 @@ fn reference(case: &Case, bias: Option<&[f64]>) -> [Vec<f64>; 6] {
         means.push(mean);
         rstds.push(rstd);
     }
+    if let Some(earlier) = &case.earlier {
+        dx.iter_mut().zip(&earlier.values).for_each(|(dx, earlier)| *dx += earlier);
+    }
     [y, dx, dweight, dbias, means, rstds]
 }
 
@@ -84,8 +97,13 @@ fn rms() {
             let (got, got_rstd) = rms_norm(&case.x.tensor, &case.weight.tensor, EPS as f32, case.out);
             bench.compare(&format!("{} y", case.name), &got, &y);
             bench.compare(&format!("{} rstd", case.name), &got_rstd, &rstd);
-            let (got, got_weight) =
-                rms_norm_backward(&case.x.tensor, &case.weight.tensor, &got_rstd, &case.g.tensor);
+            let (got, got_weight) = rms_norm_backward(
+                &case.x.tensor,
+                &case.weight.tensor,
+                &got_rstd,
+                &case.g.tensor,
+                case.earlier(),
+            );
             let allowed = super::tolerance(got.dtype).max(GRADIENT);
             if case.weight.values.len() > 1 {
                 bench.compare_within(&format!("{} dx", case.name), &got, &dx, allowed);
@@ -115,6 +133,7 @@ fn layer() {
                 &got_mean,
                 &got_rstd,
                 &case.g.tensor,
+                case.earlier(),
             );
             let allowed = super::tolerance(got.dtype).max(GRADIENT);
             if width > 1 {

@@ -1,12 +1,13 @@
 //! Conversions and sums, GELU, and the embedding.
 
 use burn::tensor::DType;
+use runner::ops::kernels::columns::column_sums;
 use runner::ops::kernels::elementwise::{add, cast};
 use runner::ops::kernels::embedding::{DevicePlan, ScatterPlan, gather, scatter};
 use runner::ops::kernels::gelu as kernel;
 
 use super::bench;
-use super::data::{integers, normal};
+use super::data::{download, integers, normal};
 
 const FLOATS: [DType; 3] = [DType::F32, DType::BF16, DType::F16];
 const SIZES: [usize; 5] = [1, 7, 4096, 5000, 100_003];
@@ -62,6 +63,35 @@ fn gelu() {
                 drop(got);
                 let got = kernel::gelu_backward(&x.tensor, g.tensor);
                 bench.compare(&format!("{name} backward in place"), &got, &expected);
+            }
+        }
+    });
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn sums_of_columns() {
+    bench(|bench| {
+        for [rows, width] in [[1, 1], [7, 33], [300, 128], [513, 2304], [9000, 96], [40, 1152]] {
+            for (x, g) in [
+                (DType::F32, DType::F32),
+                (DType::BF16, DType::BF16),
+                (DType::BF16, DType::F32),
+                (DType::F16, DType::F16),
+            ] {
+                let name = format!("[{rows}, {width}] {x:?} {g:?}");
+                let (x, g) = (normal(&[rows, width], x, 19), normal(&[rows, width], g, 20));
+                let sums = |values: &[f64]| -> Vec<f64> {
+                    (0..width).map(|column| values.iter().skip(column).step_by(width).sum()).collect()
+                };
+                let got = column_sums(&x.tensor);
+                bench.compare_within(&format!("sums of columns {name}"), &got, &sums(&x.values), 1e-5);
+                let expected: Vec<f64> =
+                    x.values.iter().zip(&g.values).map(|(x, g)| g * gelu_at(*x).1).collect();
+                let (dx, got) = kernel::gelu_backward_and_sums(&x.tensor, g.tensor);
+                bench.compare(&format!("gelu backward with sums {name}"), &dx, &expected);
+                let expected = sums(&download(&dx));
+                bench.compare_within(&format!("its sums {name}"), &got, &expected, 1e-5);
             }
         }
     });

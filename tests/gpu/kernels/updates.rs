@@ -2,7 +2,8 @@
 
 use burn::tensor::DType;
 use burn_cubecl::tensor::CubeTensor;
-use runner::ops::kernels::adamw::adamw;
+use runner::ops::kernels::adamw::{AdamWStep, Pending};
+use runner::ops::kernels::elementwise::{cast_all, scaled};
 use runner::ops::kernels::sgd::{SgdStep, sgd};
 use runner::optim::AdamW;
 
@@ -19,6 +20,16 @@ const TYPES: [(DType, DType); 4] = [
 ];
 /// A factor of the gradient that f32 holds exactly.
 const CLIP: f64 = 0.625;
+
+/// One parameter's step by itself.
+fn adamw(
+    tensors: [CubeTensor; 4],
+    clip: Option<&CubeTensor>,
+    shared: Option<&CubeTensor>,
+    step: AdamWStep,
+) -> [CubeTensor; 3] {
+    Pending::default().adamw(tensors, clip, shared, step)
+}
 
 fn widen(x: f32) -> f64 {
     f64::from(x)
@@ -49,16 +60,65 @@ fn adamw_steps() {
                 }
                 let clip = scalar(CLIP);
                 let kept = p.tensor.clone();
-                let (got_p, got_m, got_v) =
-                    adamw(p.tensor, &g.tensor, m.tensor.clone(), v.tensor.clone(), Some(&clip), None, step);
+                let tensors = [p.tensor, g.tensor.clone(), m.tensor.clone(), v.tensor.clone()];
+                let [got_p, got_m, got_v] = adamw(tensors, Some(&clip), None, step);
                 bench.compare(&format!("{name} p"), &got_p, &new_p);
                 bench.compare(&format!("{name} m"), &got_m, &new_m);
                 bench.compare(&format!("{name} v"), &got_v, &new_v);
                 bench.compare_within(&format!("{name}, the old p is kept"), &kept, &p.values, 0.0);
                 drop(got_p);
-                let (got_p, ..) = adamw(kept, &g.tensor, m.tensor, v.tensor, Some(&clip), None, step);
+                let tensors = [kept, g.tensor, m.tensor, v.tensor];
+                let [got_p, ..] = adamw(tensors, Some(&clip), None, step);
                 bench.compare(&format!("{name} in place"), &got_p, &new_p);
             }
+        }
+    });
+}
+
+/// Parameters of two types, more than one launch takes, some of them not aligned to vectors.
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn many_adamw_steps_in_few_launches() {
+    bench(|bench| {
+        let step = AdamW { lr: 0.01, ..AdamW::default() }.step(Some(2), 1.0);
+        let parameter = |i: usize| {
+            let (p_type, g_type) = TYPES[i % 2];
+            let n = [3, 20_000, 768, 8192][i % 4] + i;
+            let v = known(&vec![0.5; n], &[n], DType::F32);
+            [normal(&[n], p_type, 31), normal(&[n], g_type, 32), normal(&[n], DType::F32, 33), v]
+        };
+        let all: Vec<_> = (0..250).map(parameter).collect();
+        let tensors = |parameter: &[Known; 4]| parameter.each_ref().map(|known| known.tensor.copy());
+        let mut pending = Pending::default();
+        let together: Vec<_> =
+            all.iter().map(|parameter| pending.adamw(tensors(parameter), None, None, step)).collect();
+        drop(pending);
+        for (i, (together, parameter)) in together.iter().zip(&all).enumerate() {
+            let alone = adamw(tensors(parameter), None, None, step);
+            for ((together, alone), name) in together.iter().zip(&alone).zip(["p", "m", "v"]) {
+                let name = format!("parameter {i} of many, {name}");
+                bench.compare_within(&name, together, &download(alone), 0.0);
+            }
+        }
+    });
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn many_casts_in_few_launches() {
+    bench(|bench| {
+        for dtype in [DType::BF16, DType::F16] {
+            let all: Vec<_> = (0..150).map(|i| normal(&[i * 97 % 9000 + 1], DType::F32, 34)).collect();
+            let casts = cast_all(&all.iter().map(|known| known.tensor.clone()).collect::<Vec<_>>(), dtype);
+            for (i, (cast, known)) in casts.iter().zip(&all).enumerate() {
+                bench.compare(&format!("cast {i} of many to {dtype:?}"), cast, &known.values);
+            }
+        }
+        let x = normal(&[5001], DType::F32, 35);
+        let expected: Vec<f64> = x.values.iter().map(|x| x * 0.375).collect();
+        for dtype in [DType::F32, DType::BF16] {
+            let got = scaled(x.tensor.clone(), &scalar(0.375), dtype);
+            bench.compare(&format!("scaled as {dtype:?}"), &got, &expected);
         }
     });
 }
@@ -83,18 +143,19 @@ fn guarded_steps() {
                 let fresh = || [&p.tensor, &m.tensor, &v.tensor].map(CubeTensor::copy);
 
                 let [a, b, c] = fresh();
-                let plain = adamw(a, &g.tensor, b, c, Some(&clip), None, host_knows);
+                let plain = adamw([a, g.tensor.clone(), b, c], Some(&clip), None, host_knows);
                 let [a, b, c] = fresh();
                 let shared = known(&[1.0, c1, c2], &[3], DType::F32).tensor;
-                let same = adamw(a, &g.tensor, b, c, Some(&clip), Some(&shared), device_knows);
+                let same = adamw([a, g.tensor.clone(), b, c], Some(&clip), Some(&shared), device_knows);
                 for (part, got, expected) in
-                    [("p", same.0, plain.0), ("m", same.1, plain.1), ("v", same.2, plain.2)]
+                    ["p", "m", "v"].into_iter().zip(same).zip(plain).map(|((part, a), b)| (part, a, b))
                 {
                     bench.compare(&format!("{name} adamw applied {part}"), &got, &download(&expected));
                 }
                 let [a, b, c] = fresh();
                 let shared = known(&[0.0, 0.0, 0.0], &[3], DType::F32).tensor;
-                let (a, b, c) = adamw(a, &lost.tensor, b, c, Some(&clip), Some(&shared), device_knows);
+                let [a, b, c] =
+                    adamw([a, lost.tensor.clone(), b, c], Some(&clip), Some(&shared), device_knows);
                 for (part, got, before) in [("p", a, &p), ("m", b, &m), ("v", c, &v)] {
                     bench.compare_within(&format!("{name} adamw skipped {part}"), &got, &before.values, 0.0);
                 }

@@ -4,8 +4,7 @@
 //! [columns, rows] matrix of its transpose, so the row-major product C = A B is computed as
 //! Cᵀ = Bᵀ Aᵀ: the operands change places and every transposition flag stays as it is. What
 //! cuBLASLt calls A is our right-hand side, and a row of our output is one of its columns: a bias that
-//! it adds to every column is added to every row, and the sums it takes of A and B are those of our
-//! right-hand and left-hand side.
+//! it adds to every column is added to every row.
 
 use std::ffi::c_void;
 use std::sync::Mutex;
@@ -56,17 +55,9 @@ impl Descriptors {
         let flag = |layout: &Layout| if layout.transposed { OP_T } else { OP_N };
         description.set(Desc::CUBLASLT_MATMUL_DESC_TRANSA, flag(&problem.rhs))?;
         description.set(Desc::CUBLASLT_MATMUL_DESC_TRANSB, flag(&problem.lhs))?;
-        if let Some((epilogue, dtype)) = match problem.epilogue {
-            Epilogue::None => None,
-            Epilogue::Bias => Some((sys::cublasLtEpilogue_t::CUBLASLT_EPILOGUE_BIAS, problem.out.dtype)),
-            Epilogue::LhsSums => Some((sys::cublasLtEpilogue_t::CUBLASLT_EPILOGUE_BGRADB, DType::F32)),
-            Epilogue::RhsSums => Some((sys::cublasLtEpilogue_t::CUBLASLT_EPILOGUE_BGRADA, DType::F32)),
-        } {
+        if problem.epilogue == Epilogue::Bias {
+            let epilogue = sys::cublasLtEpilogue_t::CUBLASLT_EPILOGUE_BIAS;
             description.set(Desc::CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue as i32)?;
-            // Without it the vector has the output's type.
-            if dtype != problem.out.dtype {
-                description.set(Desc::CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, data_type(dtype) as i32)?;
-            }
             description.set_vector(vector)?;
         }
         let matrix = |layout: &Layout| Matrix::new(layout, problem.batch);

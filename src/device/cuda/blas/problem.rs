@@ -42,10 +42,6 @@ pub enum Epilogue {
     None,
     /// Added to every row of the product; of the output's type, as long as a row.
     Bias,
-    /// Written: the sums of the left-hand side's rows, in fp32, as long as a column of the product.
-    LhsSums,
-    /// Written: the sums of the right-hand side's columns, in fp32, as long as a row of the product.
-    RhsSums,
 }
 
 /// What decides the algorithm.

@@ -1,18 +1,12 @@
-//! [`Kernels`]: the attention kernels of one type and head size, compiled by NVRTC once in a process.
-
-use std::collections::BTreeMap;
-use std::ffi::{CStr, CString, c_char};
-use std::sync::Mutex;
+//! [`Kernels`]: the attention kernels of one type and head size.
 
 use burn::tensor::DType;
-use cudarc::driver::result::{function, module};
-use cudarc::driver::sys::{CUfunction, CUfunction_attribute as Attribute};
-use cudarc::nvrtc::{result as nvrtc, sys};
 
-use super::launch::Launch;
-use crate::device::cuda::{Gpu, driver};
+use crate::device::cuda::launch::Launch;
+use crate::device::cuda::program::{Function, Source};
+use crate::device::cuda::{Gpu, compute_capability};
 
-const SOURCE: &str = concat!(
+const TEXT: &str = concat!(
     include_str!("tile.cuh"),
     include_str!("product.cuh"),
     include_str!("forward.cu"),
@@ -34,16 +28,16 @@ pub enum Part {
 }
 
 impl Part {
-    const ALL: [(Self, &'static CStr); 4] = [
-        (Self::Forward, c"attend"),
-        (Self::Queries, c"attend_backward_queries"),
-        (Self::Keys, c"attend_backward_keys"),
-        (Self::Sum, c"attend_backward_sum"),
+    const ALL: [(Self, &'static str); 4] = [
+        (Self::Forward, "attend"),
+        (Self::Queries, "attend_backward_queries"),
+        (Self::Keys, "attend_backward_keys"),
+        (Self::Sum, "attend_backward_sum"),
     ];
 }
 
 /// What the source is compiled for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy)]
 struct Variant {
     bfloat16: bool,
     head_dim: usize,
@@ -52,17 +46,11 @@ struct Variant {
 }
 
 /// The kernels of one variant, loaded on a device.
+#[derive(Clone, Copy)]
 pub struct Kernels {
     variant: Variant,
-    functions: [CUfunction; 4],
+    functions: [Function; 4],
 }
-
-type Loaded = Result<&'static Kernels, String>;
-
-// SAFETY: a loaded kernel may be launched from any thread, and is never unloaded.
-unsafe impl Send for Kernels {}
-// SAFETY: as above.
-unsafe impl Sync for Kernels {}
 
 /// Whether there are kernels for a type and head size.
 ///
@@ -83,18 +71,16 @@ impl Kernels {
     ///
     /// # Errors
     /// Why there are none; the answer stays the same in a process.
-    pub fn of(gpu: &'static Gpu, dtype: DType, head_dim: usize) -> Result<&'static Self, String> {
-        static LOADED: Mutex<BTreeMap<(usize, Variant), Loaded>> = Mutex::new(BTreeMap::new());
+    pub fn of(gpu: &Gpu, dtype: DType, head_dim: usize) -> Result<Self, String> {
         fits(dtype, head_dim)?;
-        let capability = driver::compute_capability(gpu.ordinal);
-        let wgmma = capability == (9, 0) && head_dim.is_multiple_of(64);
+        let (major, minor) = compute_capability(gpu.ordinal);
+        if major < 8 {
+            return Err(format!("fused attention needs compute capability 8.0, not {major}.{minor}"));
+        }
+        let wgmma = (major, minor) == (9, 0) && head_dim.is_multiple_of(64);
         let variant = Variant { bfloat16: dtype == DType::BF16, head_dim, wgmma };
-        let mut loaded = LOADED.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let kernels = loaded.entry((gpu.ordinal, variant)).or_insert_with(|| {
-            gpu.context.bind();
-            variant.load(capability).map(|kernels| &*Box::leak(Box::new(kernels)))
-        });
-        kernels.clone()
+        let parts = Part::ALL.map(|(part, name)| (name, variant.shared(part)));
+        Ok(Self { variant, functions: gpu.functions(&variant.source(), parts)? })
     }
 
     /// The instruction that multiplies.
@@ -111,12 +97,8 @@ impl Kernels {
     }
 
     pub fn launch(&self, part: Part, [x, y]: [usize; 2]) -> Launch {
-        Launch {
-            function: self.functions[part as usize],
-            grid: [x as u32, y as u32],
-            threads: THREADS as u32,
-            shared: self.variant.shared(part) as u32,
-        }
+        let function = self.functions[part as usize];
+        Launch { function, grid: [x as u32, y as u32], threads: THREADS as u32 }
     }
 }
 
@@ -139,64 +121,15 @@ impl Variant {
         }
     }
 
-    /// With the device's context current.
-    fn load(self, (major, minor): (i32, i32)) -> Result<Kernels, String> {
-        if major < 8 {
-            return Err(format!("fused attention needs compute capability 8.0, not {major}.{minor}"));
-        }
-        let cubin = self.compile(&format!("sm_{major}{minor}{}", if self.wgmma { "a" } else { "" }))?;
-        let failed =
-            |e: cudarc::driver::DriverError| format!("the driver refuses the attention kernels: {e}");
-        // SAFETY: the image is a whole cubin, and the driver copies it.
-        let module = unsafe { module::load_data(cubin.as_ptr().cast()) }.map_err(failed)?;
-        let mut functions = [std::ptr::null_mut(); 4];
-        for (part, name) in Part::ALL {
-            // SAFETY: the module was loaded and is never unloaded; the function is of it.
-            functions[part as usize] = unsafe {
-                let function = module::get_function(module, name.to_owned()).map_err(failed)?;
-                let shared = Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-                function::set_function_attribute(function, shared, self.shared(part) as i32)
-                    .map_err(failed)?;
-                function
-            };
-        }
-        Ok(Kernels { variant: self, functions })
-    }
-
-    fn compile(self, architecture: &str) -> Result<Vec<c_char>, String> {
-        // SAFETY: only tries to load the library; cudarc panics at the first call without it.
-        if !unsafe { sys::is_culib_present() } {
-            return Err("NVRTC (libnvrtc.so) was not found".into());
-        }
+    fn source(self) -> Source {
         let Self { bfloat16, head_dim, wgmma } = self;
-        let options = [
-            format!("--gpu-architecture={architecture}"),
-            "--std=c++17".into(),
-            format!("-DBFLOAT16={}", u8::from(bfloat16)),
-            format!("-DHEAD_DIM={head_dim}"),
-            format!("-DWGMMA={}", u8::from(wgmma)),
-            format!("-DQUERIES={}", self.queries()),
+        let macros = vec![
+            format!("BFLOAT16={}", u8::from(bfloat16)),
+            format!("HEAD_DIM={head_dim}"),
+            format!("WGMMA={}", u8::from(wgmma)),
+            format!("QUERIES={}", self.queries()),
         ];
-        let source = CString::new(SOURCE).expect("a source without a zero");
-        let program = nvrtc::create_program(&source, Some(c"flash.cu")).map_err(|e| format!("NVRTC: {e}"))?;
-        // SAFETY: the program was created above, is destroyed here alone, and both buffers have the size that NVRTC
-        // asks for.
-        unsafe {
-            let compiled = nvrtc::compile_program(program, &options).and_then(|()| {
-                let mut bytes = 0;
-                sys::nvrtcGetCUBINSize(program, &mut bytes).result()?;
-                let mut cubin = vec![0; bytes];
-                sys::nvrtcGetCUBIN(program, cubin.as_mut_ptr()).result().map(|()| cubin)
-            });
-            let compiled = compiled.map_err(|e| {
-                let log = nvrtc::get_program_log(program).unwrap_or_default();
-                let log: Vec<u8> = log.iter().map(|c| *c as u8).take_while(|byte| *byte != 0).collect();
-                let log = String::from_utf8_lossy(&log);
-                format!("NVRTC does not compile the attention kernels for {architecture}: {e} {}", log.trim())
-            });
-            let _ = nvrtc::destroy_program(program);
-            compiled
-        }
+        Source { name: "flash.cu", text: TEXT, macros, generation_only: wgmma }
     }
 }
 

@@ -1,0 +1,73 @@
+//! [`Panels`]: the right side of a product, copied in the order in which tiles read it.
+
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use super::Matrix;
+use super::transpose::transpose;
+use super::walk::{lanes, width};
+use crate::room::Room;
+
+/// Columns of a matrix: for each `width` of them, one row after the other; the last panel is as wide as its columns
+/// need, in whole vectors, with 0 beyond them.
+pub struct Panels {
+    room: Room,
+    pub(super) rows: usize,
+    pub(super) columns: usize,
+}
+
+/// Numbers from which on several threads copy.
+const PARALLEL: usize = 1 << 14;
+
+impl Panels {
+    pub const EMPTY: Self = Self { room: Room::EMPTY, rows: 0, columns: 0 };
+
+    /// Takes these columns of a matrix in the place of what was there.
+    pub fn fill(&mut self, matrix: &Matrix<'_>, columns: Range<usize>, parallel: bool) {
+        matrix.check();
+        (self.rows, self.columns) = (matrix.rows, columns.len());
+        let length = self.rows * self.columns.next_multiple_of(lanes());
+        let fill = |(i, to): (usize, &mut [f32])| {
+            let first = columns.start + i * width();
+            panel(matrix, first..columns.end.min(first + width()), to);
+        };
+        let panels = self.room.numbers(length);
+        if parallel && length >= PARALLEL {
+            panels.par_chunks_mut(width() * self.rows).enumerate().for_each(fill);
+        } else {
+            panels.chunks_mut(width() * self.rows).enumerate().for_each(fill);
+        }
+    }
+
+    /// With `width` numbers a row, the last perhaps with fewer.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &[f32]> {
+        let length = self.rows * self.columns.next_multiple_of(lanes());
+        self.room.written(length).chunks(width() * self.rows)
+    }
+}
+
+/// The panel of these columns; `to` has as many numbers for each row as fit.
+fn panel(matrix: &Matrix<'_>, columns: Range<usize>, to: &mut [f32]) {
+    let (rows, count) = (matrix.rows, columns.len());
+    let width = to.len() / rows;
+    if count < width {
+        to.chunks_exact_mut(width).for_each(|to| to[count..].fill(0.0));
+    }
+    if matrix.column == 1 {
+        for (p, to) in to.chunks_exact_mut(width).enumerate() {
+            let from = p * matrix.row + columns.start;
+            to[..count].copy_from_slice(&matrix.data[from..from + count]);
+        }
+    } else if matrix.row == 1 {
+        let from = matrix.data[columns.start * matrix.column..].as_ptr();
+        // SAFETY: the matrix was checked; its columns lie side by side, and the panel has room for `rows` rows.
+        unsafe { transpose(from, matrix.column, count, rows, to.as_mut_ptr(), width) };
+    } else {
+        for (p, to) in to.chunks_exact_mut(width).enumerate() {
+            for (j, to) in to[..count].iter_mut().enumerate() {
+                *to = matrix.data[p * matrix.row + (columns.start + j) * matrix.column];
+            }
+        }
+    }
+}

@@ -1,0 +1,36 @@
+// Numbers as tensors store them. Arithmetic is fp32 in the registers.
+
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef unsigned short u16;
+
+enum { FLOAT, BFLOAT16, HALF };
+
+template <int TYPE> struct Stored { typedef u16 type; };
+template <> struct Stored<FLOAT> { typedef float type; };
+
+template <int TYPE> __device__ __forceinline__ float widen(typename Stored<TYPE>::type x) {
+    if constexpr (TYPE == FLOAT) {
+        return x;
+    } else if constexpr (TYPE == BFLOAT16) {
+        return __uint_as_float(static_cast<u32>(x) << 16);
+    } else {
+        float y;
+        asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x));
+        return y;
+    }
+}
+
+template <int TYPE> __device__ __forceinline__ typename Stored<TYPE>::type narrow(float x) {
+    if constexpr (TYPE == FLOAT) {
+        return x;
+    } else {
+        u16 y;
+        if constexpr (TYPE == BFLOAT16) {
+            asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y) : "f"(x));
+        } else {
+            asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y) : "f"(x));
+        }
+        return y;
+    }
+}

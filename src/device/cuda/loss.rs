@@ -1,0 +1,135 @@
+//! The cross-entropy of tokens whose logits exist whole, and its gradient at once.
+
+use burn::backend::TensorMetadata;
+use burn::tensor::DType;
+use burn_cubecl::tensor::CubeTensor;
+
+use super::launch::{Launch, Pointer, launch};
+use super::program::{Source, type_name};
+use super::{Gpu, compute_capability};
+
+const THREADS: u32 = 512;
+/// Elements that a thread takes at once.
+const WIDTH: usize = 8;
+/// Bytes of a row that a block holds in shared memory: two or three blocks fit on a multiprocessor, so that one reads
+/// while another writes. Longer rows take more where they must.
+const HELD: usize = 80 << 10;
+const MOST_HELD: usize = 224 << 10;
+/// Without blocks that exchange values: what every device has.
+const HELD_ALONE: usize = 48 << 10;
+/// Blocks that can share a token.
+const CLUSTERS: [usize; 4] = [1, 2, 4, 8];
+
+/// Which tokens a call is of.
+#[derive(Clone, Copy, Debug)]
+pub struct Part {
+    pub tokens: usize,
+    /// The first one, of all that have labels and losses.
+    pub first_token: usize,
+    /// Its row of the gradient.
+    pub first_row: usize,
+    /// What its gradient is multiplied by.
+    pub gain: f32,
+}
+
+/// For each token of the part its loss log Σ exp(logits) − logits\[label\], and the loss's gradient by its logits,
+/// (softmax − onehot) · gain; both are 0 for a token whose label is negative.
+///
+/// logits [at least the part's tokens, row] f32, of which the first `vocab` columns count; labels [T] i32 →
+/// losses [T] f32 and dlogits [R, row], 0 behind the vocabulary, in their memory. A row has a multiple of 8 columns.
+///
+/// # Panics
+/// When sizes or types do not fit, or the kernel cannot be compiled.
+pub fn losses_and_gradients(
+    logits: &CubeTensor,
+    labels: &CubeTensor,
+    losses: &CubeTensor,
+    dlogits: &CubeTensor,
+    vocab: usize,
+    part: Part,
+) {
+    let gpu = Gpu::of(logits).expect("a CUDA tensor");
+    let [rows, row] = matrix(logits);
+    let [places, columns] = matrix(dlogits);
+    let all = labels.meta.num_elements();
+    let types = [logits, labels, losses].map(|tensor| tensor.dtype);
+    assert_eq!(types, [DType::F32, DType::I32, DType::F32], "the types of logits, labels and losses");
+    assert!([logits, labels, losses, dlogits].iter().all(|tensor| tensor.is_contiguous()));
+    let Part { tokens, first_token, first_row, .. } = part;
+    assert!(
+        row == columns
+            && row.is_multiple_of(WIDTH)
+            && vocab <= row
+            && tokens <= rows
+            && first_token + tokens <= all
+            && losses.meta.num_elements() == all
+            && first_row + tokens <= places
+            && u32::try_from(places * row).is_ok(),
+        "{part:?} of [{rows}, {row}] logits of {vocab} entries, {all} tokens and [{places}, {columns}] gradients"
+    );
+    let Cover { cluster, share, held } = Cover::of(row, compute_capability(gpu.ordinal).0 >= 9);
+    let source = Source {
+        name: "loss.cu",
+        text: concat!(include_str!("kernels/numbers.cuh"), include_str!("kernels/loss.cu")),
+        macros: vec![
+            format!("CLUSTER={cluster}"),
+            format!("HELD={}", u8::from(held)),
+            format!("A={}", type_name(dlogits.dtype)),
+        ],
+        generation_only: false,
+    };
+    let shared = if held { 4 * share } else { 0 };
+    let [function] = gpu.functions(&source, [("lose", shared)]).unwrap_or_else(|e| panic!("{e}"));
+    let pointers = [logits, dlogits, labels, losses].map(|tensor| Some(Pointer::whole(tensor)));
+    let sizes = [first_token, first_row, vocab, row, share].map(|size| size as i32);
+    let blocks = Launch { function, grid: [(tokens * cluster) as u32, 1], threads: THREADS };
+    launch(dlogits, pointers, sizes.to_vec(), part.gain, [blocks]);
+}
+
+fn matrix(tensor: &CubeTensor) -> [usize; 2] {
+    assert_eq!(tensor.rank(), 2, "logits and their gradient are matrices");
+    [tensor.meta.shape()[0], tensor.meta.shape()[1]]
+}
+
+/// How blocks have a row.
+#[derive(Debug, PartialEq, Eq)]
+struct Cover {
+    cluster: usize,
+    /// Columns of one block.
+    share: usize,
+    /// Whether they stay in its shared memory.
+    held: bool,
+}
+
+impl Cover {
+    fn of(row: usize, clusters: bool) -> Self {
+        let share = |cluster: usize| row.div_ceil(cluster).next_multiple_of(WIDTH);
+        let fits = |most: usize| {
+            let cluster = CLUSTERS.into_iter().find(|cluster| 4 * share(*cluster) <= most)?;
+            Some(Self { cluster, share: share(cluster), held: true })
+        };
+        let held = match clusters {
+            true => fits(HELD).or_else(|| fits(MOST_HELD)),
+            false => fits(HELD_ALONE).filter(|cover| cover.cluster == 1),
+        };
+        held.unwrap_or(Self { cluster: 1, share: row, held: false })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_shared_until_they_fit() {
+        let held = |cluster, share| Cover { cluster, share, held: true };
+        // 20, 201, 608 and 1024 KB, and 2 MB.
+        assert_eq!(Cover::of(5056, true), held(1, 5056));
+        assert_eq!(Cover::of(50_304, true), held(4, 12_576));
+        assert_eq!(Cover::of(151_936, true), held(8, 18_992));
+        assert_eq!(Cover::of(256_000, true), held(8, 32_000));
+        assert_eq!(Cover::of(500_032, true), Cover { cluster: 1, share: 500_032, held: false });
+        assert_eq!(Cover::of(5056, false), held(1, 5056));
+        assert_eq!(Cover::of(50_304, false), Cover { cluster: 1, share: 50_304, held: false });
+    }
+}

@@ -1,0 +1,174 @@
+//! CUDA C++ that NVRTC compiles for a device when it is first needed: [`Source`] and its [`Function`]s.
+
+use std::collections::HashMap;
+use std::ffi::{CString, c_char, c_void};
+use std::sync::{Mutex, PoisonError};
+
+use burn::tensor::DType;
+use cudarc::driver::result::function::set_function_attribute;
+use cudarc::driver::result::{launch_kernel, module};
+use cudarc::driver::sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES as SHARED;
+use cudarc::driver::sys::{CUfunction, CUmodule, CUstream};
+use cudarc::nvrtc::{result as nvrtc, sys};
+
+use super::{Gpu, compute_capability};
+
+/// What NVRTC compiles.
+#[derive(Clone, Debug)]
+pub struct Source {
+    /// No other source has it.
+    pub name: &'static str,
+    pub text: &'static str,
+    /// `NAME=VALUE` for each macro.
+    pub macros: Vec<String>,
+    /// Whether it has instructions of this generation that later ones lack.
+    pub generation_only: bool,
+}
+
+/// The name of a type in numbers.cuh.
+///
+/// # Panics
+/// For any type but f32, bf16 and f16.
+pub fn type_name(dtype: DType) -> &'static str {
+    match dtype {
+        DType::F32 => "FLOAT",
+        DType::BF16 => "BFLOAT16",
+        DType::F16 => "HALF",
+        other => panic!("the kernels compute on f32, bf16 and f16, not {other:?}"),
+    }
+}
+
+/// The programs that a device has loaded, or why it has not, by the names and macros of their sources.
+pub type Programs = Mutex<HashMap<(&'static str, Vec<String>), Result<Program, String>>>;
+
+/// A loaded source.
+pub struct Program {
+    module: CUmodule,
+    /// By name and bytes of shared memory.
+    functions: HashMap<(&'static str, usize), Function>,
+}
+
+// SAFETY: modules may be used by any thread, and are never unloaded.
+unsafe impl Send for Program {}
+
+/// A kernel on a device, with the bytes of shared memory that a launch gives each block.
+#[derive(Clone, Copy)]
+pub struct Function {
+    function: CUfunction,
+    shared: u32,
+}
+
+// SAFETY: a function of a loaded module may be launched by any thread, and modules are never unloaded.
+unsafe impl Send for Function {}
+
+impl Gpu {
+    /// Kernels of a source, by name and bytes of shared memory for each block. The source is compiled and loaded at
+    /// the first call, which may take seconds.
+    ///
+    /// # Errors
+    /// What the compiler or the driver says, which stays the same in a process.
+    pub fn functions<const N: usize>(
+        &self,
+        source: &Source,
+        kernels: [(&'static str, usize); N],
+    ) -> Result<[Function; N], String> {
+        self.context.bind();
+        let mut programs = self.programs.lock().unwrap_or_else(PoisonError::into_inner);
+        let program = programs
+            .entry((source.name, source.macros.clone()))
+            .or_insert_with(|| source.load(compute_capability(self.ordinal)));
+        let program = program.as_mut().map_err(|reason| reason.clone())?;
+        let functions: Result<Vec<_>, _> =
+            kernels.into_iter().map(|(kernel, shared)| program.function(kernel, shared)).collect();
+        Ok(functions?.try_into().unwrap_or_else(|_| unreachable!("one for each kernel")))
+    }
+}
+
+impl Source {
+    fn load(&self, capability: (i32, i32)) -> Result<Program, String> {
+        let cubin = self.compile(capability)?;
+        // SAFETY: the image is a whole cubin, which the driver copies.
+        let module = unsafe { module::load_data(cubin.as_ptr().cast()) }
+            .map_err(|e| format!("the driver refuses {}: {e}", self.name))?;
+        Ok(Program { module, functions: HashMap::new() })
+    }
+
+    fn compile(&self, (major, minor): (i32, i32)) -> Result<Vec<c_char>, String> {
+        // SAFETY: only tries to load the library; cudarc panics at the first call without it.
+        if !unsafe { sys::is_culib_present() } {
+            return Err("NVRTC (libnvrtc.so) was not found".into());
+        }
+        let architecture = format!("sm_{major}{minor}{}", if self.generation_only { "a" } else { "" });
+        // Without the third option NVRTC before 13.5 takes a lambda for a function of the host.
+        let mut options = vec![
+            format!("--gpu-architecture={architecture}"),
+            "--std=c++17".into(),
+            "-default-device".into(),
+        ];
+        options.extend(self.macros.iter().map(|name| format!("-D{name}")));
+        let text = CString::new(self.text).expect("a source without a zero");
+        let name = CString::new(self.name).expect("a name without a zero");
+        let program = nvrtc::create_program(&text, Some(&name)).map_err(|e| format!("NVRTC: {e}"))?;
+        // SAFETY: the program was created above, is destroyed here alone, and the buffer has the size that NVRTC asks
+        // for.
+        unsafe {
+            let compiled = nvrtc::compile_program(program, &options).and_then(|()| {
+                let mut bytes = 0;
+                sys::nvrtcGetCUBINSize(program, &mut bytes).result()?;
+                let mut cubin = vec![0; bytes];
+                sys::nvrtcGetCUBIN(program, cubin.as_mut_ptr()).result().map(|()| cubin)
+            });
+            let compiled = compiled.map_err(|e| {
+                let log = nvrtc::get_program_log(program).unwrap_or_default();
+                let log: Vec<u8> = log.iter().map(|c| *c as u8).take_while(|byte| *byte != 0).collect();
+                let log = String::from_utf8_lossy(&log);
+                format!("NVRTC does not compile {} for {architecture}: {e} {}", self.name, log.trim())
+            });
+            let _ = nvrtc::destroy_program(program);
+            compiled
+        }
+    }
+}
+
+impl Program {
+    fn function(&mut self, kernel: &'static str, shared: usize) -> Result<Function, String> {
+        if let Some(function) = self.functions.get(&(kernel, shared)) {
+            return Ok(*function);
+        }
+        let failed = |e: cudarc::driver::DriverError| format!("the driver refuses the kernel {kernel}: {e}");
+        let name = CString::new(kernel).expect("a name without a zero");
+        // SAFETY: the module was loaded and is never unloaded; the function is of it.
+        let function = unsafe {
+            let function = module::get_function(self.module, name).map_err(failed)?;
+            // Beyond 48 KB a kernel must ask.
+            set_function_attribute(function, SHARED, shared as i32).map_err(failed)?;
+            Function { function, shared: shared as u32 }
+        };
+        self.functions.insert((kernel, shared), function);
+        Ok(function)
+    }
+}
+
+impl Function {
+    /// Launches `grid` blocks of so many threads on `stream`. Needs the device's context to be current.
+    ///
+    /// # Safety
+    /// `parameters` is the kernel's only parameter as C++ lays it out, and the memory that it points to is allocated
+    /// until the stream has run the kernel.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub unsafe fn launch<P: ?Sized>(
+        self,
+        [x, y]: [u32; 2],
+        threads: u32,
+        parameters: &mut P,
+        stream: CUstream,
+    ) -> Result<(), String> {
+        let mut pointers = [(&raw mut *parameters).cast::<c_void>()];
+        let Self { function, shared } = self;
+        // SAFETY: as the caller says; the driver copies the parameter before it returns.
+        unsafe { launch_kernel(function, (x, y, 1), (threads, 1, 1), shared, stream, &mut pointers) }
+            .map_err(|e| format!("a kernel cannot be launched: {e}"))
+    }
+}

@@ -1,0 +1,24 @@
+//! [`by_field!`]: sums and multiples of structs, field by field.
+
+/// `by_field!(Add for S { a, b })` is S + S, and with `Mul` S · f64.
+macro_rules! by_field {
+    (Add for $of:ident { $($field:ident),+ }) => {
+        impl std::ops::Add for $of {
+            type Output = Self;
+
+            fn add(self, other: Self) -> Self {
+                Self { $($field: self.$field + other.$field),+ }
+            }
+        }
+    };
+    (Mul for $of:ident { $($field:ident),+ }) => {
+        impl std::ops::Mul<f64> for $of {
+            type Output = Self;
+
+            fn mul(self, times: f64) -> Self {
+                Self { $($field: self.$field * times),+ }
+            }
+        }
+    };
+}
+pub(super) use by_field;

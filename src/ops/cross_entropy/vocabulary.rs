@@ -1,0 +1,146 @@
+//! The loss in chunks of the vocabulary, whose logits are computed again in backward.
+
+use std::ops::Range;
+
+use burn::tensor::{DType, Int, Tensor};
+
+use crate::ops::backend::{cube, cube_int, on_cuda, uncube};
+use crate::ops::cpu::{cross_entropy as cpu, integers};
+use crate::ops::dense::Arithmetic;
+use crate::ops::kernels::cross_entropy as kernels;
+use crate::ops::kernels::launch::empty;
+use crate::ops::narrow;
+use crate::ops::product::{plain, product, product_add, product_into, transpose};
+
+/// The operands in the compute type.
+pub struct Head {
+    pub h: Tensor<2>,
+    pub weight: Tensor<2>,
+    pub labels: Tensor<1, Int>,
+    pub arithmetic: Arithmetic,
+    /// Entries of the vocabulary at a time.
+    pub chunk: usize,
+    /// Entries that one product adds up to dh.
+    pub longest_sum: usize,
+}
+
+/// What is known of each token after all chunks, [tokens] each, in fp32.
+pub struct Found {
+    /// 0 for tokens not counted.
+    pub losses: Tensor<1>,
+    /// log Σ exp(logits)
+    pub lse: Tensor<1>,
+    pub largest: Tensor<1>,
+    /// The label's logit.
+    pub target: Tensor<1>,
+    /// On the CPU, where one chunk has them all: backward, which comes next, takes their place.
+    pub logits: Option<Tensor<2>>,
+}
+
+impl Head {
+    fn chunks(&self) -> impl Iterator<Item = Range<usize>> + use<> {
+        let (vocab, size) = (self.weight.dims()[0], self.chunk);
+        (0..vocab).step_by(size).map(move |first| first..vocab.min(first + size))
+    }
+
+    /// The parts of a chunk that are added up by a product each.
+    fn sums(&self, chunk: &Range<usize>) -> impl Iterator<Item = Range<usize>> + use<> {
+        let (end, longest) = (chunk.end, self.longest_sum);
+        chunk.clone().step_by(longest).map(move |first| first..end.min(first.saturating_add(longest)))
+    }
+
+    /// [tokens, chunk] in fp32.
+    fn logits(&self, chunk: &Range<usize>) -> Tensor<2> {
+        let rows = transpose(self.weight.clone()).rows(chunk.clone());
+        product(plain(self.h.clone()), rows, DType::F32, self.arithmetic.math)
+    }
+
+    /// Walks over the vocabulary.
+    pub fn look(&self) -> Found {
+        let [tokens, _] = self.h.dims();
+        if on_cuda(&self.h) {
+            let labels = cube_int(&self.labels);
+            let mut state = kernels::LossState::new(&cube(self.h.clone()), tokens);
+            for chunk in self.chunks() {
+                kernels::observe_chunk(&cube(self.logits(&chunk)), &labels, chunk.start, &mut state);
+            }
+            let (losses, lse) = kernels::token_losses(&state, &labels);
+            let kernels::LossState { maximum, target, .. } = state;
+            let [losses, lse, largest, target] = [losses, lse, maximum, target].map(uncube);
+            return Found { losses, lse, largest, target, logits: None };
+        }
+        let mut state = cpu::State::new(integers(&self.labels));
+        let mut kept = None;
+        for chunk in self.chunks() {
+            let logits = self.logits(&chunk);
+            state.observe(logits.clone(), chunk.start);
+            kept = Some(logits).filter(|_| self.chunk >= self.weight.dims()[0]);
+        }
+        let [losses, lse, largest, target] = state.finish();
+        Found { losses, lse, largest, target, logits: kept }
+    }
+
+    /// dh in fp32 and dW, from the logits where they were kept, each token's log Σ exp and the factor [1] of every
+    /// token's loss.
+    pub fn backward(
+        self,
+        mut logits: Option<Tensor<2>>,
+        lse: Tensor<1>,
+        factor: Tensor<1>,
+        weight_dtype: DType,
+        [want_h, want_weight]: [bool; 2],
+    ) -> (Option<Tensor<2>>, Option<Tensor<2>>) {
+        let Arithmetic { dtype, math } = self.arithmetic;
+        let mut dh: Option<Tensor<2>> = None;
+        let is_whole = logits.is_some();
+        let mut dweight =
+            (want_weight && !is_whole).then(|| unwritten(self.weight.dims(), weight_dtype, &self.h));
+        for chunk in self.chunks() {
+            let logits = logits.take().unwrap_or_else(|| self.logits(&chunk));
+            let dlogits = chunk_gradient(logits, &lse, &self.labels, chunk.start, &factor, dtype);
+            let parts = want_h.then(|| self.sums(&chunk));
+            for entries in parts.into_iter().flatten() {
+                let columns = entries.start - chunk.start..entries.end - chunk.start;
+                let (lhs, rhs) =
+                    (plain(dlogits.clone()).columns(columns), plain(self.weight.clone()).rows(entries));
+                dh = Some(match dh {
+                    None => product(lhs, rhs, DType::F32, math),
+                    Some(sum) => product_add(sum, lhs, rhs, math),
+                });
+            }
+            if want_weight && is_whole {
+                dweight = Some(product(transpose(dlogits), plain(self.h.clone()), weight_dtype, math));
+                break;
+            }
+            dweight = dweight.map(|dweight| {
+                let (lhs, rhs) = (transpose(dlogits), plain(self.h.clone()));
+                product_into(dweight, chunk, false, lhs, rhs, math)
+            });
+        }
+        (dh, dweight)
+    }
+}
+
+/// (exp(logits − lse) − onehot) · factor, 0 for tokens not counted, as `dtype`.
+fn chunk_gradient(
+    logits: Tensor<2>,
+    lse: &Tensor<1>,
+    labels: &Tensor<1, Int>,
+    first: usize,
+    factor: &Tensor<1>,
+    dtype: DType,
+) -> Tensor<2> {
+    if on_cuda(&logits) {
+        let (lse, labels, factor) = (cube(lse.clone()), cube_int(labels), cube(factor.clone()));
+        return uncube(kernels::chunk_gradient(cube(logits), &lse, &labels, first, &factor, dtype));
+    }
+    narrow(cpu::gradient(logits, lse, &integers(labels), first, factor.clone().into_scalar()), dtype)
+}
+
+/// A matrix on the device of `like`. Burn would align its rows on CUDA, and products would pack them.
+fn unwritten(dims: [usize; 2], dtype: DType, like: &Tensor<2>) -> Tensor<2> {
+    match on_cuda(like) {
+        true => uncube(empty(&cube(like.clone()), dims, dtype)),
+        false => Tensor::empty(dims, (&like.device(), dtype)),
+    }
+}

@@ -1,0 +1,75 @@
+//! The order of copies where the optimizer runs on the host.
+
+use super::*;
+
+/// What a step with AdamW on the host and the forward after it ask of the store.
+fn recorded_on_the_host(count: usize, update_on_arrival: bool, separate_gradients: bool) -> Vec<Act> {
+    let acts = Arc::new(Mutex::new(Vec::new()));
+    let offload = Offload { optimizer: Memory::Host, ..overlap() };
+    let placement = Placement { accumulates: separate_gradients, ..placed(offload) };
+    let mut engine = engine(&acts, placement, count);
+    let config = OptimizerConfig::AdamW(AdamW::default());
+    engine.begin(&config, &Optimizer::new(&config, Some(DeviceId::Cpu)), false);
+    forward(&mut engine, count);
+    if update_on_arrival {
+        engine.update_on_arrival(Work::Step { rate: 1.0, clip: 1.0 });
+    }
+    for block in (0..count).rev() {
+        engine.enter(block, Pass::Backward);
+        let gradient = || Tensor::<1>::ones([3], &Device::flex()).into_dispatch();
+        engine.take_gradients(block, vec![gradient(), gradient()]);
+        engine.leave(block);
+    }
+    engine.update(&StepSize::FULL);
+    forward(&mut engine, count);
+    let acts = acts.lock().unwrap();
+    acts.clone()
+}
+
+/// A buffer that the optimizer on the host has is neither filled from nor sent to, every block is
+/// updated once, and the weights of the next forward come after their update.
+#[test]
+fn a_buffer_is_copied_only_while_the_optimizer_does_not_have_it() {
+    let count = 6;
+    for (on_arrival, separate) in [(true, true), (true, false), (false, true), (false, false)] {
+        let acts = recorded_on_the_host(count, on_arrival, separate);
+        let mut lent = vec![false; count];
+        let mut updates = vec![0; count];
+        for act in &acts {
+            match *act {
+                Act::Lend { side, block } => {
+                    assert!(!std::mem::replace(&mut lent[block], true));
+                    updates[block] += usize::from(side == Side::Gradients);
+                }
+                Act::GiveBack(block) => lent[block] = false,
+                Act::Send { block, .. } => assert!(!lent[block], "{acts:?}"),
+                // Slots for gradients are filled for sums alone, which there are none of.
+                Act::Fill { block, .. } => assert!(!lent[block], "{acts:?}"),
+                Act::Read(_) | Act::Used(_) | Act::Clear(_) | Act::Wait => {}
+            }
+        }
+        assert_eq!(updates, vec![1; count]);
+        // All slots are stale after an update: every block is copied for the next forward.
+        let updated = place(&acts, &Act::Lend { side: Side::Gradients, block: 0 });
+        let fills = acts[updated..].iter().filter(|act| matches!(act, Act::Fill { .. })).count();
+        assert_eq!(fills, count, "{acts:?}");
+    }
+}
+
+/// Behind backward a block's update begins with its gradients' arrival; with a norm that is not known
+/// before the last of them, after all.
+#[test]
+fn updates_begin_as_early_as_they_may() {
+    let count = 4;
+    for on_arrival in [true, false] {
+        let acts = recorded_on_the_host(count, on_arrival, true);
+        let sent = |block| place(&acts, &Act::Send { side: Side::Gradients, block });
+        let begun = |block| place(&acts, &Act::Lend { side: Side::Gradients, block });
+        for block in 0..count {
+            // The last block of backward is 0.
+            let since = if on_arrival { sent(block) } else { sent(0) };
+            assert!(begun(block) > since, "{acts:?}");
+            assert!(!on_arrival || begun(block) == since + 1, "{acts:?}");
+        }
+    }
+}

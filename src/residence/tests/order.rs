@@ -1,0 +1,128 @@
+//! The order of copies in forward and backward, by strategy.
+
+use super::*;
+
+/// What forward and backward over `count` blocks ask of the store.
+fn recorded(strategy: Strategy, count: usize) -> Vec<Act> {
+    let acts = Arc::new(Mutex::new(Vec::new()));
+    let mut engine = engine(&acts, placed(Offload::of(strategy)), count);
+    forward(&mut engine, count);
+    for block in (0..count).rev() {
+        engine.enter(block, Pass::Backward);
+        engine.leave(block);
+    }
+    let acts = acts.lock().unwrap();
+    acts.clone()
+}
+
+/// Whenever a block is read, the last fill of its slot was its own, and no slot is refilled between the
+/// moment a block's copy was issued and the end of the block's turn.
+#[test]
+fn a_slot_is_never_refilled_before_its_block_was_computed() {
+    for buffers in 1..=4 {
+        let count = 6;
+        let acts = recorded(Strategy::Overlap(Overlap { buffers }), count);
+        let mut holds = vec![None; buffers];
+        let mut turns = (0..count).chain((0..count).rev());
+        let mut waiting = vec![false; buffers];
+        for act in &acts {
+            match *act {
+                Act::Fill { slot, block } => {
+                    assert!(!waiting[slot], "{buffers} buffers: slot {slot} is refilled too early: {acts:?}");
+                    (holds[slot], waiting[slot]) = (Some(block), true);
+                }
+                Act::Read(slot) => assert_eq!(holds[slot], turns.next(), "{buffers} buffers: {acts:?}"),
+                Act::Used(slot) => waiting[slot] = false,
+                ref other => panic!("overlap does no {other:?} here: {acts:?}"),
+            }
+        }
+        // Blocks that forward left in the slots are not copied again.
+        let fills = acts.iter().filter(|act| matches!(act, Act::Fill { .. })).count();
+        assert_eq!(fills, 2 * count - buffers, "{buffers} buffers");
+    }
+}
+
+/// Three buffers: two copies are under way or done when a block is computed.
+#[test]
+fn blocks_are_copied_ahead_of_their_turn() {
+    let acts = recorded(Strategy::Overlap(Overlap { buffers: 3 }), 5);
+    let filled_when_read: Vec<usize> = acts
+        .iter()
+        .scan(0, |fills, act| {
+            *fills += usize::from(matches!(act, Act::Fill { .. }));
+            Some((act, *fills))
+        })
+        .filter(|(act, _)| matches!(act, Act::Read(_)))
+        .map(|(_, fills)| fills)
+        .collect();
+    assert_eq!(filled_when_read, [3, 4, 5, 5, 5, 5, 6, 7, 7, 7]);
+}
+
+#[test]
+fn without_overlap_a_block_is_in_its_slot_during_its_turn_alone() {
+    for (acts, waits) in [
+        (recorded(Strategy::Naive(Naive {}), 3), true),
+        (recorded(Strategy::Checkpointed(Checkpointed {}), 3), true),
+        (recorded(Strategy::Function(Function {}), 3), false),
+    ] {
+        let acts: Vec<Act> = acts.into_iter().filter(|act| waits || *act != Act::Wait).collect();
+        let turn = |block| {
+            let mut turn = vec![Act::Fill { slot: 0, block }, Act::Read(0), Act::Used(0), Act::Clear(0)];
+            if waits {
+                for place in [0, 2, 5] {
+                    turn.insert(place, Act::Wait);
+                }
+            }
+            turn
+        };
+        let expected: Vec<Act> = (0..3).chain((0..3).rev()).flat_map(turn).collect();
+        assert_eq!(acts, expected);
+    }
+}
+
+/// Elements that forward and backward of six blocks bring to the device and take from it, of which each has a weight
+/// of 1000 elements, trained or frozen, and a trained bias.
+fn crossed(trained: bool) -> [usize; 2] {
+    let entry = |name: &str, elements, trainable| Entry {
+        name: format!("blocks.0.{name}"),
+        shape: vec![elements],
+        dtype: DType::F32,
+        trainable,
+        group: Group::Block(0),
+    };
+    let layout = Layout::of(&[entry("weight", 1000, trained), entry("bias", 3, true)], "blocks.0.");
+    let (offload, placement) = (overlap(), placed(overlap()));
+    let resident = offload.resident_blocks.places(6);
+    let slots = Slots::new(&resident, offload.buffers(), false, true);
+    let size = StoreSize {
+        buffers: resident.iter().map(|stays| placement.buffers(*stays, true)).collect(),
+        elements: layout.elements,
+        trainable: layout.trainable_elements(),
+        dtype: DType::F32,
+        slots: slots.weights(),
+        gradient_slots: slots.gradients(),
+    };
+    let counted = Arc::new(Mutex::new([0; 2]));
+    let store = Box::new(Recorder(Arc::default(), counted.clone()));
+    let gradients: Vec<usize> = layout.parts[..layout.trainable].iter().map(|part| part.elements()).collect();
+    let movement = offload.strategy.movement().expect("blocks move");
+    let mut engine =
+        Engine::new(store, vec![layout.into(); 6], (size, slots), movement, Device::flex(), "blocks");
+    forward(&mut engine, 6);
+    for block in (0..6).rev() {
+        engine.enter(block, Pass::Backward);
+        let of = |elements: &usize| Tensor::<1>::ones([*elements], &Device::flex()).into_dispatch();
+        engine.take_gradients(block, gradients.iter().map(of).collect());
+        engine.leave(block);
+    }
+    *counted.lock().unwrap()
+}
+
+/// Frozen weights are copied in and never out.
+#[test]
+fn frozen_blocks_are_only_copied_in() {
+    let ([full_in, full_out], [frozen_in, frozen_out]) = (crossed(true), crossed(false));
+    // Six blocks in forward, and in backward the three that left their slots; parameters begin at 128 elements.
+    assert_eq!((full_in, frozen_in), (9 * (1024 + 3), 9 * (128 + 1000)));
+    assert_eq!((full_out, frozen_out), (6 * (1024 + 3), 6 * 3));
+}
