@@ -147,8 +147,8 @@ pub fn cost(
     // What is drawn and dropped on the CPU is in fp32 first.
     let widened = if !setting.on_cuda() && setting.element() < 4 { setting.wide(inputs) } else { 0 };
     let masked = if dropout { x_bytes + widened } else { 0 };
-    // The CPU adds a product that it has made; a GPU's product adds.
-    let added = |bytes: u64| if setting.on_cuda() { 0 } else { bytes };
+    // The CPU's products of few bits are made and then added; others add.
+    let added = |bytes: u64| if setting.on_cuda() || setting.element() == 4 { 0 } else { bytes };
     let forward = [
         casts + masked + h_bytes + product(x, a.elements, h),
         casts + h_bytes + y_bytes + product(x, weight.elements, y),

@@ -113,18 +113,19 @@ fn filled(cell: &Cell, key: &'static str, name: &str) -> Result<PathBuf, Rule> {
 
 /// Refuses one folder for two things. `swept`: the keys in which cells differ.
 pub(super) fn check_apart(cells: &[Cell], swept: &[String]) -> Result<(), Rule> {
-    let mut taken: Vec<(PathBuf, usize)> = Vec::new();
+    let what = |key: &'static str| key.trim_start_matches("save.");
+    let mut taken: Vec<(PathBuf, &'static str, usize)> = Vec::new();
     for (i, cell) in cells.iter().enumerate() {
         for (key, folder) in Folders::of(cell)?.all() {
-            let Some((_, other)) = taken.iter().find(|(other, _)| other == folder) else {
-                taken.push((folder.to_path_buf(), i));
+            let Some((_, first, other)) = taken.iter().find(|(other, ..)| other == folder) else {
+                taken.push((folder.to_path_buf(), key, i));
                 continue;
             };
             let folder = folder.display();
             Rule::refuse_if(
                 *other == i,
                 &[key],
-                format!("\"{folder}\" is to hold two of the weights, the adapter and the state"),
+                format!("\"{folder}\" is to hold the {} and the {}", what(first), what(key)),
                 "name another folder for one of them",
             )?;
             let braces: Vec<String> = swept.iter().map(|key| format!("{{{key}}}")).collect();

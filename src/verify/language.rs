@@ -6,6 +6,7 @@ use std::path::Path;
 use burn::tensor::{DType, Tensor};
 use miette::{Result, miette};
 
+use super::adapter;
 use super::changes::{Changes, find};
 use super::check::Comparison;
 use super::reference::{CONTINUATION, Reference};
@@ -49,9 +50,6 @@ const OF_PARAMETERS: [&str; 3] = ["grad", "step3_grad", "step3"];
 /// The same of parameters before the first step, which the folder's files hold too.
 const FIRST: &str = "init";
 
-/// The folder of an adapter, in that of its model.
-const ADAPTER: &str = "adapter";
-
 /// Whether there is a quantity of this name.
 pub fn knows(golden: &Golden, name: &str) -> bool {
     let of_parameter = |prefix: &&str| name.strip_prefix(*prefix).is_some_and(|rest| rest.starts_with('.'));
@@ -72,7 +70,7 @@ pub fn verify(folder: &Path, golden: &Golden, options: &Options) -> Result<Vec<C
     let checked = |weights: Weights| weights.check(&table.expect("a language model"));
     Weights::open(folder).and_then(checked).map_err(|e| miette!("{e}"))?;
     let reference = Reference::read(golden, vocab, positions)?;
-    let adapter = folder.join(ADAPTER);
+    let adapter = folder.join(adapter::FOLDER);
     let tuning = match adapter.join(peft::CONFIG).exists() {
         false => String::new(),
         true => tuning(&peft::read(&adapter).map_err(|e| miette!("{e}"))?),
@@ -144,7 +142,7 @@ fn compare<F: Family>(
         let ours = logits(training.network(), cell, reference);
         checks.push(comparison.check("logits", Kind::Logits, &ours, expected));
     }
-    checks.extend(first_values(&training.parameters(), golden));
+    checks.extend(first_values(&training.parameters(), cell, golden));
     let continuation = continuation(training.network(), cell, reference);
     // Steps after the first are for values after updates alone, and of a large model they take long.
     let updated = golden.has(&["losses"]) || OF_PARAMETERS[1..].iter().any(|p| !golden.under(p).is_empty());
@@ -191,13 +189,19 @@ fn logits<F: Family>(network: &Decoder<F>, cell: &Cell, reference: &Reference) -
     wide(logits.into_data())
 }
 
-/// Parameters that the reference holds from before the first step, which must be equal.
-fn first_values(ours: &Named, golden: &Golden) -> Vec<Check> {
-    let none = Tolerance { absolute: 0.0, of_largest: 0.0, relative: 0.0 };
+/// Parameters that the reference holds from before the first step, which must be equal as they are stored.
+fn first_values(ours: &Named, cell: &Cell, golden: &Golden) -> Vec<Check> {
+    // Half of the last bit.
+    let relative = match cell.precision.stored() {
+        DType::BF16 => 2f64.powi(-8),
+        DType::F16 => 2f64.powi(-11),
+        _ => 0.0,
+    };
+    let rounded = Tolerance { absolute: 0.0, of_largest: 0.0, relative };
     let compare = |(parameter, reference): (&str, &ReferenceTensor)| {
         let name = format!("{FIRST}.{parameter}");
         match find(ours, parameter) {
-            Some(ours) => Check::new(name, ours, &reference.data, none),
+            Some(ours) => Check::new(name, ours, &reference.data, rounded),
             None => Check::failed(name, "the model has no parameter of this name"),
         }
     };

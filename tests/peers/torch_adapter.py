@@ -6,12 +6,13 @@
 
 `make`: a small Qwen2 of odd sizes in Hugging Face's layout, its adapter in FOLDER/adapter, and golden.safetensors with
 what PEFT computes in fp32 on a CPU: logits, loss, gradients of A and B, and three AdamW steps (lr 1e-3, betas 0.9 and
-0.999, eps 1e-8, weight decay 0.01). B is not zero: that would hide mistakes in A's gradient.
+0.999, eps 1e-8, weight decay 0.01). B is not zero: that would hide mistakes in A's gradient. golden.json has the numbers of parameters.
 
 `check`: PEFT loads ADAPTER onto BASE; its logits must be those of the merged model in MERGED, to 1e-5 of the largest.
 Prints both largest differences, and those of the model without the adapter, which must be larger.
 """
 
+import json
 import sys
 
 import torch
@@ -76,6 +77,15 @@ def make(folder):
     out |= {f"step3.{name}": clone(parameter) for name, parameter in trained}
     out["losses"] = torch.tensor(losses)
     save_file(out, folder + "/golden.safetensors")
+    parameters = list(model.parameters())
+    counts = {
+        "r": lora.r,
+        "alpha": lora.lora_alpha,
+        "trainable": sum(p.numel() for p in parameters if p.requires_grad),
+        "total": sum(p.numel() for p in parameters),
+    }
+    with open(folder + "/golden.json", "w") as file:
+        json.dump(counts, file)
 
 
 def check(base, adapter, merged):

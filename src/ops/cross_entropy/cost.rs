@@ -79,10 +79,11 @@ fn on_cuda(setting: &Setting, [vocab, hidden]: [u64; 2], dweight: u64) -> [Momen
 /// The same in chunks of tokens. Forward has the losses, dh and dW in fp32, and a chunk; backward makes dh and then
 /// dW in their types.
 fn of_tokens(setting: &Setting, [vocab, hidden]: [u64; 2], chunks: Chunks) -> [Moment; 3] {
-    let (dh, dweight) = (Moment::workspace(setting.wide(hidden)), Moment::gradients(4 * vocab * hidden));
+    let weight = if setting.trained.weights { vocab * hidden } else { 0 };
+    let (dh, dweight) = (Moment::workspace(setting.wide(hidden)), Moment::gradients(4 * weight));
     let chunk = chunks.bytes(vocab as usize, hidden as usize, setting.element() as usize) as u64;
     // In place in fp32.
-    let stored = if setting.stored == 4 { 0 } else { vocab * hidden * setting.stored };
+    let stored = if setting.stored == 4 { 0 } else { weight * setting.stored };
     let narrow_dh = Moment::workspace(setting.activation(hidden));
     let backward = [dh + narrow_dh + dweight, narrow_dh + dweight + Moment::gradients(stored)];
     [dh + dweight, dh + dweight + Moment::workspace(setting.wide(1) + chunk), Moment::highest(backward)]
