@@ -2,25 +2,26 @@
 //! SwiGLU; Qwen2 has biases on q, k and v.
 
 use burn::module::Module;
-use burn::tensor::{Tensor, activation};
+use burn::tensor::Tensor;
 use serde_json::{Map, Value, json};
 
 use super::Family;
 use crate::model::Operators;
 use crate::model::config::{ConfigFile, dimensions, head_dim, size, tied};
-use crate::model::language::parts::{Linear, Norm, NormKind};
+use crate::model::language::parts::{Linear, Norm, NormKind, linear_cost};
 use crate::model::language::{
     Block, Context, DecoderSizes, LayerCache, Outline, Positions, attend, batch_bytes,
 };
 use crate::ops::attention::{self, HeadSizes, attention_packed};
 use crate::ops::autocast::weight;
 use crate::ops::cost::{Cost, Setting};
-use crate::ops::dense::{self, WeightLayout, lies_side_by_side};
+use crate::ops::dense::{WeightLayout, lies_side_by_side};
 use crate::ops::residual::residual;
 use crate::ops::rope::{self, rope, rope_first};
-use crate::ops::swiglu::{self, swiglu};
+use crate::ops::swiglu::{self, gated, gated_cost, swiglu};
 use crate::ops::{Operator, cross_entropy, embedding, norm};
 use crate::params::source::Source;
+use crate::params::table::Tuning;
 use crate::words::Section;
 use crate::words::key::DefaultValue::{Depends, Number};
 use crate::words::values::{COUNT, LAYERS, POSITIVE, Values};
@@ -88,6 +89,8 @@ impl<const BIASES: bool> Family for LlamaLike<BIASES> {
     const IN_FILE: &'static [&'static str] = LlamaKeys::IN_FILE;
 
     const OPERATORS: &'static [&'static str] = &["swiglu", "attention", "loss", "norm", "rope"];
+
+    const LAYOUT: WeightLayout = WeightLayout::OutIn;
 
     type Config = LlamaConfig;
     type Keys = LlamaKeys;
@@ -177,7 +180,7 @@ impl<const BIASES: bool> Family for LlamaLike<BIASES> {
         }
     }
 
-    fn operators(config: &LlamaConfig, setting: &Setting) -> Operators {
+    fn operators(config: &LlamaConfig, setting: &Setting, tuning: &Tuning) -> Operators {
         let [vocab, hidden, inner, heads, kv_heads, head_dim] = [
             config.vocab_size,
             config.hidden_size,
@@ -188,23 +191,40 @@ impl<const BIASES: bool> Family for LlamaLike<BIASES> {
         ]
         .map(|size| size as u64);
         let (queries, keys) = (heads * head_dim, kv_heads * head_dim);
-        let linear =
-            |inputs, outputs, bias| dense::cost(setting, [inputs, outputs], bias, WeightLayout::OutIn);
-        let projection = |columns| linear(hidden, columns, config.attention_bias);
-        let turned =
-            |heads| Cost::sequence(&[projection(heads * head_dim), rope::cost(setting, heads, head_dim)]);
+        let linear = |name, inputs, outputs, bias| {
+            linear_cost(setting, tuning, name, [inputs, outputs], bias, Self::LAYOUT)
+        };
+        let projection = |name, columns| linear(name, hidden, columns, config.attention_bias);
+        let turned = |name, heads| {
+            Cost::sequence(&[projection(name, heads * head_dim), rope::cost(setting, heads, head_dim)])
+        };
         let norm = || norm::cost(setting, hidden, 1);
+        let mlp = match MLP.iter().any(|name| tuning.adapts(name)) {
+            false => swiglu::cost(setting, [hidden, inner], Self::LAYOUT),
+            true => {
+                let [gate, up, down] = MLP;
+                Cost::sequence(&[
+                    Cost::fan(&[linear(gate, hidden, inner, false), linear(up, hidden, inner, false)]),
+                    gated_cost(setting, inner),
+                    linear(down, inner, hidden, false),
+                ])
+            }
+        };
         let tied = config.tie_word_embeddings;
         Operators {
             first: vec![embedding::cost(setting, [vocab, hidden], tied)],
             block: vec![
                 Cost::residual(&[
                     norm(),
-                    Cost::fan(&[turned(heads), turned(kv_heads), projection(keys)]),
+                    Cost::fan(&[
+                        turned("q_proj", heads),
+                        turned("k_proj", kv_heads),
+                        projection("v_proj", keys),
+                    ]),
                     attention::cost(setting, HeadSizes { heads, kv_heads, head_dim }),
-                    linear(queries, hidden, false),
+                    linear("o_proj", queries, hidden, false),
                 ]),
-                Cost::residual(&[norm(), swiglu::cost(setting, [hidden, inner], WeightLayout::OutIn)]),
+                Cost::residual(&[norm(), mlp]),
             ],
             blocks: config.num_hidden_layers,
             last: vec![norm(), cross_entropy::cost(setting, [vocab, hidden], tied)],
@@ -230,6 +250,9 @@ struct Attention {
     v_proj: Linear,
     o_proj: Linear,
 }
+
+/// The linear layers of the MLP.
+const MLP: [&str; 3] = ["gate_proj", "up_proj", "down_proj"];
 
 #[derive(Module, Debug)]
 struct Mlp {
@@ -301,10 +324,10 @@ impl Mlp {
         let linears = [&self.gate_proj, &self.up_proj, &self.down_proj];
         if linears.iter().any(|linear| linear.adapter.is_some()) {
             let [gate, up] = [linears[0], linears[1]].map(|linear| linear.forward(x.clone(), computation));
-            return self.down_proj.forward(activation::silu(gate) * up, computation);
+            return self.down_proj.forward(gated(gate, up), computation);
         }
         let [gate, up, down] = linears.map(|linear| weight(&linear.weight));
         let (ops, level) = (computation.ops, computation.checkpoint.level);
-        swiglu(x, gate, up, down, WeightLayout::OutIn, level, ops.swiglu, computation.arithmetic)
+        swiglu(x, gate, up, down, Qwen2::LAYOUT, level, ops.swiglu, computation.arithmetic)
     }
 }
