@@ -197,7 +197,7 @@ fn first_values(ours: &Named, cell: &Cell, golden: &Golden) -> Vec<Check> {
         DType::F16 => 2f64.powi(-11),
         _ => 0.0,
     };
-    let rounded = Tolerance { absolute: 0.0, of_largest: 0.0, relative };
+    let rounded = Tolerance { absolute: 0.0, of_largest: relative, relative };
     let compare = |(parameter, reference): (&str, &ReferenceTensor)| {
         let name = format!("{FIRST}.{parameter}");
         match find(ours, parameter) {

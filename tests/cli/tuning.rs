@@ -43,8 +43,13 @@ fn peft_agrees_with_every_way_to_hold_blocks() {
     for setting in ["checkpoint.blocks=2", "offload.strategy=overlap", "offload.strategy=checkpointed"] {
         place.runner(&["verify", &folder, "--set", setting]).exits(0).says(&["quantities pass"]);
     }
-    let bf16 = ["--set", "precision.compute=bf16", "--set", "precision.autocast=true"];
-    place.runner(&[&["verify", &folder], &bf16[..]].concat()).exits(0).says(&["quantities pass"]);
+    for compute in ["bf16", "fp16"] {
+        for autocast in [true, false] {
+            let settings = [format!("precision.compute={compute}"), format!("precision.autocast={autocast}")];
+            let set = ["--set", &settings[0], "--set", &settings[1]];
+            place.runner(&[&["verify", &folder], &set[..]].concat()).exits(0).says(&["quantities pass"]);
+        }
+    }
 }
 
 fn number(row: &Value, path: &str) -> f64 {
