@@ -1,0 +1,120 @@
+"""The networks of cells in PyTorch, for torch_strong.py: each as a function from a batch to its loss."""
+import math
+
+import torch
+import torch.nn.functional as F
+from torch.utils.checkpoint import checkpoint
+from transformers import GPT2Config, GPT2LMHeadModel, Qwen2Config, Qwen2ForCausalLM
+
+from torch_peers import Swiglu, plain
+
+TYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+CHUNK = 2048
+# Words of a set-up, besides those for every network.
+WORDS = {"swiglu": {"level0", "level1"}, "gpt2": {"liger_loss", "chunks", "linear_cross_entropy"},
+         "qwen2": {"liger", "liger_loss", "chunks", "linear_cross_entropy"}}
+
+
+def network(cell, words, device):
+    """Of a cell: the loss of a batch, the trainable tensors, and a batch."""
+    model, train, precision = cell["model"], cell["train"], cell["precision"]
+    if model["kind"] not in WORDS:
+        raise ValueError(f"there is no peer of {model['kind']}")
+    unknown = set(words) - WORDS[model["kind"]] - {"eager", "compile", "checkpoint"}
+    if unknown:
+        raise ValueError(f"{model['kind']} has no {', '.join(unknown)}")
+    if precision.get("scaler"):
+        raise ValueError("no peer scales gradients")
+    stored = torch.float32 if precision.get("autocast") else TYPES[precision["compute"]]
+    shape = (train["batch_size"], train["seq_len"])
+    if model["kind"] == "swiglu":
+        return swiglu(model, shape, words, stored, device)
+    return language_model(model, shape, words, stored, device)
+
+
+def swiglu(model, shape, words, dtype, device):
+    hidden, intermediate = model["hidden_size"], model["intermediate_size"]
+
+    def matrix(rows, columns, spread):
+        return (torch.randn(rows, columns, device=device, dtype=dtype) * spread).requires_grad_()
+
+    inwards = lambda: matrix(hidden, intermediate, 1 / math.sqrt(hidden))
+    layers = [(inwards(), inwards(), matrix(intermediate, hidden, 1 / math.sqrt(intermediate)))
+              for _ in range(model["num_hidden_layers"])]
+    x, target = (matrix(math.prod(shape), hidden, 1.0) for _ in range(2))
+    target = target.detach()
+
+    def layer(x, weights):
+        if "checkpoint" in words:
+            return checkpoint(plain, x, *weights, use_reentrant=False, preserve_rng_state=False)
+        for level in (0, 1):
+            if f"level{level}" in words:
+                return Swiglu.apply(x, *weights, level)
+        return plain(x, *weights)
+
+    def loss(x):
+        for weights in layers:
+            x = layer(x, weights)
+        return F.mse_loss(x.float(), target.float())
+
+    return loss, [x, *(tensor for weights in layers for tensor in weights)], x
+
+
+def language_model(model, shape, words, dtype, device):
+    if "liger" in words:
+        from liger_kernel.transformers import apply_liger_kernel_to_qwen2
+        apply_liger_kernel_to_qwen2()
+    new, config = configured(model)
+    with device:
+        default = torch.get_default_dtype()
+        torch.set_default_dtype(dtype)
+        net = new(config)
+        torch.set_default_dtype(default)
+    net.train()
+    if "checkpoint" in words:
+        # Without dropout there is no state of random numbers to keep, which a graph could not.
+        net.gradient_checkpointing_enable({"use_reentrant": False, "preserve_rng_state": False})
+    ids = torch.randint(0, config.vocab_size, shape, device=device)
+    return with_head(net, words), net.parameters(), ids
+
+
+def configured(model):
+    sizes = {"vocab_size": model["vocab_size"], "tie_word_embeddings": model["tie_word_embeddings"],
+             "attn_implementation": "sdpa", "use_cache": False}
+    if model["kind"] == "gpt2":
+        # The same function as gelu_new, in one kernel.
+        return GPT2LMHeadModel, GPT2Config(
+            n_embd=model["hidden_size"], n_inner=model["intermediate_size"], n_layer=model["num_hidden_layers"],
+            n_head=model["num_attention_heads"], n_positions=model["max_position_embeddings"],
+            layer_norm_epsilon=model["layer_norm_eps"], activation_function="gelu_pytorch_tanh", resid_pdrop=0.0,
+            embd_pdrop=0.0, attn_pdrop=0.0, **sizes)
+    same = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
+            "max_position_embeddings", "rms_norm_eps", "rope_theta")
+    return Qwen2ForCausalLM, Qwen2Config(**{key: model[key] for key in same}, **sizes)
+
+
+def with_head(net, words):
+    if not {"chunks", "linear_cross_entropy", "liger_loss"} & set(words):
+        return lambda ids: net(input_ids=ids, labels=ids, use_cache=False).loss
+    weight = net.lm_head.weight
+    if "liger_loss" in words:
+        from liger_kernel.transformers import LigerFusedLinearCrossEntropyLoss
+        fused = LigerFusedLinearCrossEntropyLoss()
+
+    def chunk(h, labels):
+        return F.cross_entropy(F.linear(h, weight).float(), labels, reduction="sum")
+
+    def loss(ids):
+        h = net.base_model(input_ids=ids, use_cache=False).last_hidden_state[:, :-1].flatten(0, 1)
+        labels = ids[:, 1:].flatten()
+        kind = h.device.type
+        dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else h.dtype
+        if "liger_loss" in words:
+            return fused(weight.to(dtype), h.to(dtype), labels)
+        if "linear_cross_entropy" in words:
+            return F.linear_cross_entropy(h.to(dtype), weight.to(dtype), labels)
+        parts = [checkpoint(chunk, *part, use_reentrant=False, preserve_rng_state=False)
+                 for part in zip(h.split(CHUNK), labels.split(CHUNK))]
+        return torch.stack(parts).sum() / labels.numel()
+
+    return loss
