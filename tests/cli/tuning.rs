@@ -165,6 +165,14 @@ fn what_does_not_fit_is_refused_with_what_to_write() {
         &["names c_attn", "down_proj, gate_proj, k_proj, o_proj, q_proj, up_proj, v_proj"],
     );
     refused(&format!("{LORA}size = 3\n"), &["unknown"]);
+    refused(
+        &format!("{LORA}target_modules = \"down_proj\"\n[checkpoint]\nlevel = 1\n"),
+        &["choices of the SwiGLU operator", "checkpoint.blocks works with both"],
+    );
+    refused(
+        &LORA.replace("\"qwen2\"", "\"llama\"").replace("rank = 5\n", "").replace("\"lora\"", "\"bitfit\""),
+        &["trains no parameter of this model"],
+    );
     refused(&LORA.replace("method = \"lora\"\n", ""), &["the key `method` is missing in `tuning`"]);
     refused(
         &LORA
