@@ -213,13 +213,21 @@ fn text(cell: &Cell) -> Checked {
     }
 }
 
-/// `[tuning]` with `[model]` and `train.optimizer`.
+/// `[tuning]` with `[model]`, `[checkpoint]` and `[ops]`.
 fn tuning(cell: &Cell) -> Checked {
     if cell.tuning.is_full() {
         return Ok(());
     }
     cell.tuning.check(&cell.model.linear_layers())?;
-    let method: &str = (&cell.tuning).into();
+    let (method, tuning): (&str, _) = ((&cell.tuning).into(), cell.tuning());
+    let in_mlp = ["gate_proj", "up_proj", "down_proj"].iter().any(|layer| tuning.adapts(layer));
+    Rule::refuse_if(
+        in_mlp && (cell.checkpoint.level != Level::Keep || cell.ops.swiglu == Operator::Plain),
+        &["checkpoint.level", "ops.swiglu"],
+        "checkpoint.level and ops.swiglu are choices of the SwiGLU operator, in whose place an MLP with adapters has \
+         its linear layers and their gate",
+        "remove them, or leave gate_proj, up_proj and down_proj without adapters; checkpoint.blocks works with both",
+    )?;
     Rule::refuse_if(
         cell.operators().trained() == 0,
         &["tuning.method"],

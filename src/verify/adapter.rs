@@ -1,5 +1,5 @@
-//! What `golden.json` says of an adapter whose values are in `golden.safetensors`: its rank, and how many parameters there
-//! are.
+//! A reference with an adapter beside its model: the recipe's section for it, its first values, and what `golden.json` says
+//! of it.
 
 use std::fs;
 use std::path::Path;
@@ -7,15 +7,57 @@ use std::path::Path;
 use burn::tensor::DType;
 use serde::Deserialize;
 
+use super::changes::find;
 use super::grad_scaler::FILE;
-use super::{Check, Tolerance};
+use super::settings::quoted;
+use super::{Check, Golden, ReferenceTensor, Tolerance};
 use crate::model::config::from_hugging_face;
 use crate::model::on_language;
+use crate::params::named::Named;
 use crate::params::peft;
-use crate::params::tuning::TuningConfig;
+use crate::params::tuning::{Lora, TuningConfig};
+use crate::recipe::Cell;
 
 /// The folder of an adapter, in that of its model.
 pub const FOLDER: &str = "adapter";
+
+/// What names of parameters before the first step begin with, which the folder's files hold too.
+pub const FIRST: &str = "init";
+
+/// The recipe's section of the adapter in this folder, which drops nothing; empty where there is none.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn section(folder: &Path) -> Result<String, String> {
+    let folder = folder.join(FOLDER);
+    if !folder.join(peft::CONFIG).exists() {
+        return Ok(String::new());
+    }
+    let Lora { rank, alpha, target_modules, .. } = peft::read(&folder)?;
+    let [targets, folder] = [target_modules, folder.display().to_string()].map(|text| quoted(&text));
+    Ok(format!(
+        "[tuning]\nmethod = \"lora\"\nrank = {rank}\nalpha = {alpha:?}\ntarget_modules = {targets}\nadapter = {folder}\n"
+    ))
+}
+
+/// Parameters that the reference holds from before the first step, which must be equal as they are stored.
+pub fn first_values(ours: &Named, cell: &Cell, golden: &Golden) -> Vec<Check> {
+    // Half of the last bit.
+    let relative = match cell.precision.stored() {
+        DType::BF16 => 2f64.powi(-8),
+        DType::F16 => 2f64.powi(-11),
+        _ => 0.0,
+    };
+    let rounded = Tolerance { absolute: 0.0, of_largest: relative, relative };
+    let compare = |(parameter, reference): (&str, &ReferenceTensor)| {
+        let name = format!("{FIRST}.{parameter}");
+        match find(ours, parameter) {
+            Some(ours) => Check::new(name, ours, &reference.data, rounded),
+            None => Check::failed(name, "the model has no parameter of this name"),
+        }
+    };
+    golden.under(FIRST).into_iter().map(compare).collect()
+}
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -26,7 +68,7 @@ struct Counts {
     total: u64,
 }
 
-/// Each number against ours; `None` where the file says something else.
+/// Each number of `golden.json` against ours; `None` where the file says something else.
 pub fn checks(folder: &Path) -> Option<Vec<Check>> {
     let counts: Counts = serde_json::from_slice(&fs::read(folder.join(FILE)).ok()?).ok()?;
     let lora = peft::read(&folder.join(FOLDER)).ok()?;

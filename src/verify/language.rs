@@ -20,9 +20,7 @@ use crate::model::language::{Decoder, DecoderSizes, LmBatch};
 use crate::model::on_language;
 use crate::ops::autocast::autocast;
 use crate::params::named::{Named, wide};
-use crate::params::peft;
 use crate::params::table::Tuning;
-use crate::params::tuning::{Lora, Tunes};
 use crate::params::weights::Weights;
 use crate::recipe::Cell;
 use crate::train::{Feed, Training};
@@ -47,14 +45,11 @@ const VERIFIED: [&str; 11] = [
 /// after that step.
 const OF_PARAMETERS: [&str; 3] = ["grad", "step3_grad", "step3"];
 
-/// The same of parameters before the first step, which the folder's files hold too.
-const FIRST: &str = "init";
-
 /// Whether there is a quantity of this name.
 pub fn knows(golden: &Golden, name: &str) -> bool {
     let of_parameter = |prefix: &&str| name.strip_prefix(*prefix).is_some_and(|rest| rest.starts_with('.'));
     ["input_ids", "labels", "logits", "loss", "losses"].contains(&name)
-        || OF_PARAMETERS.iter().chain(&[FIRST]).any(of_parameter)
+        || OF_PARAMETERS.iter().chain(&[adapter::FIRST]).any(of_parameter)
         || (CONTINUATION.contains(&name) && golden.has(&CONTINUATION))
 }
 
@@ -70,11 +65,7 @@ pub fn verify(folder: &Path, golden: &Golden, options: &Options) -> Result<Vec<C
     let checked = |weights: Weights| weights.check(&table.expect("a language model"));
     Weights::open(folder).and_then(checked).map_err(|e| miette!("{e}"))?;
     let reference = Reference::read(golden, vocab, positions)?;
-    let adapter = folder.join(adapter::FOLDER);
-    let tuning = match adapter.join(peft::CONFIG).exists() {
-        false => String::new(),
-        true => tuning(&peft::read(&adapter).map_err(|e| miette!("{e}"))?),
-    };
+    let tuning = adapter::section(folder).map_err(|e| miette!("{e}"))?;
     // A folder may be called `random`, which as weights means others.
     let weights = quoted(&Path::new(".").join(folder).display().to_string());
     let mut recipe = format!(
@@ -101,16 +92,6 @@ pub fn verify(folder: &Path, golden: &Golden, options: &Options) -> Result<Vec<C
         checks.extend(compared.into_iter().map(|check| check.labelled(&label)));
     }
     Ok(checks)
-}
-
-/// The section of a reference's adapter, which drops nothing.
-fn tuning(lora: &Lora) -> String {
-    let Lora { rank, alpha, target_modules, .. } = lora;
-    let folder = lora.folder().map_or(String::new(), |folder| quoted(&folder.display().to_string()));
-    let targets = quoted(target_modules);
-    format!(
-        "[tuning]\nmethod = \"lora\"\nrank = {rank}\nalpha = {alpha:?}\ntarget_modules = {targets}\nadapter = {folder}\n"
-    )
 }
 
 /// Of a cell's model, before its first step.
@@ -142,7 +123,7 @@ fn compare<F: Family>(
         let ours = logits(training.network(), cell, reference);
         checks.push(comparison.check("logits", Kind::Logits, &ours, expected));
     }
-    checks.extend(first_values(&training.parameters(), cell, golden));
+    checks.extend(adapter::first_values(&training.parameters(), cell, golden));
     let continuation = continuation(training.network(), cell, reference);
     // Steps after the first are for values after updates alone, and of a large model they take long.
     let updated = golden.has(&["losses"]) || OF_PARAMETERS[1..].iter().any(|p| !golden.under(p).is_empty());
@@ -187,25 +168,6 @@ fn logits<F: Family>(network: &Decoder<F>, cell: &Cell, reference: &Reference) -
     let hidden = network.hidden(&reference.batch(cell).tokens, None).inner();
     let logits: Tensor<2> = network.logits(hidden);
     wide(logits.into_data())
-}
-
-/// Parameters that the reference holds from before the first step, which must be equal as they are stored.
-fn first_values(ours: &Named, cell: &Cell, golden: &Golden) -> Vec<Check> {
-    // Half of the last bit.
-    let relative = match cell.precision.stored() {
-        DType::BF16 => 2f64.powi(-8),
-        DType::F16 => 2f64.powi(-11),
-        _ => 0.0,
-    };
-    let rounded = Tolerance { absolute: 0.0, of_largest: 0.0, relative };
-    let compare = |(parameter, reference): (&str, &ReferenceTensor)| {
-        let name = format!("{FIRST}.{parameter}");
-        match find(ours, parameter) {
-            Some(ours) => Check::new(name, ours, &reference.data, rounded),
-            None => Check::failed(name, "the model has no parameter of this name"),
-        }
-    };
-    golden.under(FIRST).into_iter().map(compare).collect()
 }
 
 /// Every gradient that the reference holds under `prefix`; one that we do not have fails.

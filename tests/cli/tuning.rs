@@ -43,8 +43,13 @@ fn peft_agrees_with_every_way_to_hold_blocks() {
     for setting in ["checkpoint.blocks=2", "offload.strategy=overlap", "offload.strategy=checkpointed"] {
         place.runner(&["verify", &folder, "--set", setting]).exits(0).says(&["quantities pass"]);
     }
-    let bf16 = ["--set", "precision.compute=bf16", "--set", "precision.autocast=true"];
-    place.runner(&[&["verify", &folder], &bf16[..]].concat()).exits(0).says(&["quantities pass"]);
+    for compute in ["bf16", "fp16"] {
+        for autocast in [true, false] {
+            let settings = [format!("precision.compute={compute}"), format!("precision.autocast={autocast}")];
+            let set = ["--set", &settings[0], "--set", &settings[1]];
+            place.runner(&[&["verify", &folder], &set[..]].concat()).exits(0).says(&["quantities pass"]);
+        }
+    }
 }
 
 fn number(row: &Value, path: &str) -> f64 {
@@ -160,6 +165,14 @@ fn what_does_not_fit_is_refused_with_what_to_write() {
         &["names c_attn", "down_proj, gate_proj, k_proj, o_proj, q_proj, up_proj, v_proj"],
     );
     refused(&format!("{LORA}size = 3\n"), &["unknown"]);
+    refused(
+        &format!("{LORA}target_modules = \"down_proj\"\n[checkpoint]\nlevel = 1\n"),
+        &["choices of the SwiGLU operator", "checkpoint.blocks works with both"],
+    );
+    refused(
+        &LORA.replace("\"qwen2\"", "\"llama\"").replace("rank = 5\n", "").replace("\"lora\"", "\"bitfit\""),
+        &["trains no parameter of this model"],
+    );
     refused(&LORA.replace("method = \"lora\"\n", ""), &["the key `method` is missing in `tuning`"]);
     refused(
         &LORA

@@ -1,9 +1,13 @@
 //! Llama (Touvron et al. 2023) and Qwen2 (Yang et al. 2024): RMSNorm, rotary positions, grouped queries and
 //! SwiGLU; Qwen2 has biases on q, k and v.
 
+mod mlp;
+
 use burn::module::Module;
 use burn::tensor::Tensor;
 use serde_json::{Map, Value, json};
+
+use mlp::Mlp;
 
 use super::Family;
 use crate::model::Operators;
@@ -13,12 +17,10 @@ use crate::model::language::{
     Block, Context, DecoderSizes, LayerCache, Outline, Positions, attend, batch_bytes,
 };
 use crate::ops::attention::{self, HeadSizes, attention_packed};
-use crate::ops::autocast::weight;
 use crate::ops::cost::{Cost, Setting};
 use crate::ops::dense::{WeightLayout, lies_side_by_side};
 use crate::ops::residual::residual;
 use crate::ops::rope::{self, rope, rope_first};
-use crate::ops::swiglu::{self, gated, gated_cost, swiglu};
 use crate::ops::{Operator, cross_entropy, embedding, norm};
 use crate::params::source::Source;
 use crate::params::table::Tuning;
@@ -199,17 +201,6 @@ impl<const BIASES: bool> Family for LlamaLike<BIASES> {
             Cost::sequence(&[projection(name, heads * head_dim), rope::cost(setting, heads, head_dim)])
         };
         let norm = || norm::cost(setting, hidden, 1);
-        let mlp = match MLP.iter().any(|name| tuning.adapts(name)) {
-            false => swiglu::cost(setting, [hidden, inner], Self::LAYOUT),
-            true => {
-                let [gate, up, down] = MLP;
-                Cost::sequence(&[
-                    Cost::fan(&[linear(gate, hidden, inner, false), linear(up, hidden, inner, false)]),
-                    gated_cost(setting, inner),
-                    linear(down, inner, hidden, false),
-                ])
-            }
-        };
         let tied = config.tie_word_embeddings;
         Operators {
             first: vec![embedding::cost(setting, [vocab, hidden], tied)],
@@ -224,7 +215,7 @@ impl<const BIASES: bool> Family for LlamaLike<BIASES> {
                     attention::cost(setting, HeadSizes { heads, kv_heads, head_dim }),
                     linear("o_proj", queries, hidden, false),
                 ]),
-                Cost::residual(&[norm(), mlp]),
+                Cost::residual(&[norm(), mlp::cost(setting, tuning, [hidden, inner])]),
             ],
             blocks: config.num_hidden_layers,
             last: vec![norm(), cross_entropy::cost(setting, [vocab, hidden], tied)],
@@ -251,16 +242,6 @@ struct Attention {
     o_proj: Linear,
 }
 
-/// The linear layers of the MLP.
-const MLP: [&str; 3] = ["gate_proj", "up_proj", "down_proj"];
-
-#[derive(Module, Debug)]
-struct Mlp {
-    gate_proj: Linear,
-    up_proj: Linear,
-    down_proj: Linear,
-}
-
 impl Block for Layer {
     type Config = LlamaConfig;
 
@@ -269,7 +250,7 @@ impl Block for Layer {
         let queries = config.num_attention_heads * config.head_dim;
         let keys = config.num_key_value_heads * config.head_dim;
         let norm = |name| Norm::new(&source.at(name), hidden, NormKind::Rms(config.rms_norm_eps));
-        let (attention, mlp) = (source.at("self_attn"), source.at("mlp"));
+        let attention = source.at("self_attn");
         Self {
             input_layernorm: norm("input_layernorm"),
             self_attn: Attention {
@@ -279,11 +260,7 @@ impl Block for Layer {
                 o_proj: Linear::new(&attention.at("o_proj"), queries, hidden, false),
             },
             post_attention_layernorm: norm("post_attention_layernorm"),
-            mlp: Mlp {
-                gate_proj: Linear::new(&mlp.at("gate_proj"), hidden, inner, false),
-                up_proj: Linear::new(&mlp.at("up_proj"), hidden, inner, false),
-                down_proj: Linear::new(&mlp.at("down_proj"), inner, hidden, false),
-            },
+            mlp: Mlp::new(&source.at("mlp"), hidden, inner),
         }
     }
 
@@ -316,18 +293,5 @@ impl Attention {
         let q = turn(self.q_proj.forward(x.clone(), computation));
         let k = turn(self.k_proj.forward(x.clone(), computation));
         attend([q, k, self.v_proj.forward(x, computation)], context, cache)
-    }
-}
-
-impl Mlp {
-    fn forward(&self, x: Tensor<2>, Context { computation, .. }: &Context) -> Tensor<2> {
-        let linears = [&self.gate_proj, &self.up_proj, &self.down_proj];
-        if linears.iter().any(|linear| linear.adapter.is_some()) {
-            let [gate, up] = [linears[0], linears[1]].map(|linear| linear.forward(x.clone(), computation));
-            return self.down_proj.forward(gated(gate, up), computation);
-        }
-        let [gate, up, down] = linears.map(|linear| weight(&linear.weight));
-        let (ops, level) = (computation.ops, computation.checkpoint.level);
-        swiglu(x, gate, up, down, Qwen2::LAYOUT, level, ops.swiglu, computation.arithmetic)
     }
 }
