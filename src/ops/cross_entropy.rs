@@ -115,11 +115,11 @@ fn chunked(
                 let [h, weight] = [head.h, head.weight].map(cube);
                 let made = tokens::forward(&h, &weight, &cube_int(&head.labels), chunks, wanted);
                 let dweight = made.dweight.map(|dweight| tokens::unpadded(dweight, vocab));
-                (uncube(made.losses), Kept::Gradients([made.dh, dweight], tokens::gain(dtype)))
+                (uncube(made.losses), Kept::Gradients(Box::new([made.dh, dweight]), tokens::gain(dtype)))
             }
             None => {
                 let Found { losses, lse, logits, .. } = head.look();
-                (losses, Kept::Head(Box::new(head), lse, logits))
+                (losses, Kept::Head(Box::new((head, lse, logits))))
             }
         };
         let backward = move |g: Tensor<1>, wanted, _: &mut Earlier<'_>| {
@@ -133,21 +133,23 @@ fn chunked(
 /// What forward leaves for backward.
 enum Kept {
     /// The operands, log Σ exp(logits) of each token, and the logits where they were kept.
-    Head(Box<Head>, Tensor<1>, Option<Tensor<2>>),
+    Head(Box<(Head, Tensor<1>, Option<Tensor<2>>)>),
     /// dh and dW in fp32, times this.
-    Gradients([Option<CubeTensor>; 2], f32),
+    Gradients(Box<[Option<CubeTensor>; 2]>, f32),
 }
 
 impl Kept {
     /// dh and dW as `types`, for the factor [1] of every token's loss.
     fn gradients(self, factor: Tensor<1>, types: [DType; 2], wanted: [bool; 2]) -> [Option<Tensor<2>>; 2] {
         match self {
-            Self::Head(head, lse, logits) => {
+            Self::Head(kept) => {
+                let (head, lse, logits) = *kept;
                 let [h_dtype, weight_dtype] = types;
                 let (dh, dweight) = head.backward(logits, lse, factor, weight_dtype, wanted);
                 [dh.map(|dh| rounded(dh, h_dtype)), dweight]
             }
-            Self::Gradients([dh, dweight], gain) => {
+            Self::Gradients(gradients, gain) => {
+                let [dh, dweight] = *gradients;
                 let factor = cube(factor / gain);
                 let of = |gradient: Option<CubeTensor>, dtype| {
                     gradient.map(|gradient| uncube(scaled(gradient, &factor, dtype)))

@@ -114,12 +114,12 @@ mod tests {
     /// All tests of this crate again, in a process for each limit.
     #[test]
     fn every_test_passes_at_every_level() {
-        for number in 0..LIMITS.len() {
+        for (number, limit) in LIMITS.iter().enumerate() {
             let mut tests = Command::new(std::env::current_exe().expect("the tests"));
             let tests = tests.env(LIMIT, number.to_string()).args(["--skip", "every_test_passes"]);
             let output = tests.output().expect("the tests start");
             let text = String::from_utf8_lossy(&output.stdout);
-            assert!(output.status.success(), "{:?}: {text}", LIMITS[number]);
+            assert!(output.status.success(), "{limit:?}: {text}");
             assert!(text.contains("no_level_is_above_its_limit ... ok"), "{text}");
         }
     }

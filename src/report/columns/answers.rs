@@ -12,8 +12,11 @@ pub struct Asked<'a> {
     pub after: &'a Answers,
 }
 
+/// What a column takes of a test set.
+type Take = fn(&Asked) -> Option<f64>;
+
 /// The answers to one test set.
-pub const ANSWERS: &[Column<fn(&Asked) -> Option<f64>>] = &[
+pub const ANSWERS: &[Column<Take>] = &[
     column("questions", "questions", Count, |a| Some(a.after.questions as f64)),
     column("before", "right before", FineShare, |a| Some(a.before.accuracy())),
     column("before_low", "from", FineShare, |a| Some(a.before.interval()[0])),
