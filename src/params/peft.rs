@@ -10,7 +10,7 @@ use burn::tensor::TensorData;
 use safetensors::tensor::TensorView;
 use serde_json::{Map, Value, json};
 
-use super::save::write_weights;
+use super::save::{MARK, RUNNER, write_weights};
 use super::table::{Entry, Group, Table};
 use super::tuning::{Lora, Tunes};
 use super::weights::{TensorFile, float};
@@ -190,5 +190,6 @@ pub fn write(
     let wrapped = |entry: &Entry| Entry { name: format!("{WRAPPED}{}", entry.name), ..entry.clone() };
     let entries = adapters.map(wrapped).collect();
     let unwrapped = |name: &str| value(name.strip_prefix(WRAPPED).expect("wrapped"));
-    write_weights(&folder.join(TENSORS), &Table { entries }, unwrapped).map_err(io::Error::other)
+    write_weights(&folder.join(TENSORS), &Table { entries }, (MARK, RUNNER), unwrapped)
+        .map_err(io::Error::other)
 }

@@ -15,6 +15,8 @@ use super::weights::{TensorFile, stored};
 
 /// The file of parameters in a folder.
 pub const WEIGHTS: &str = "model.safetensors";
+/// In the metadata of a model's weights: without it transformers does not know whose layout the tensors have.
+pub const LAYOUT: (&str, &str) = ("format", "pt");
 /// What a folder of weights, or of an adapter, may hold that is written anew.
 const OURS: [&str; 7] = [
     WEIGHTS,
@@ -30,21 +32,19 @@ pub const MARK: &str = "written_by";
 pub const RUNNER: &str = "runner";
 
 /// Writes the parameters of the table, one after the other; `value` has them by name, in the type that the table
-/// says.
+/// says. `note`: a key with its value in the file's metadata. Of two, the order would differ from file to file.
 ///
 /// # Errors
 /// When the file cannot be written.
 pub fn write_weights(
     path: &Path,
     table: &Table,
+    (key, note): (&str, &str),
     value: impl FnMut(&str) -> TensorData,
 ) -> Result<(), SafeTensorError> {
     let value = RefCell::new(value);
     let parameters = table.entries.iter().map(|entry| (&entry.name, Parameter { entry, value: &value }));
-    // Without it transformers does not know whose layout the tensors have.
-    let metadata =
-        [("format", "pt"), (MARK, RUNNER)].map(|(key, value)| (key.to_string(), value.to_string()));
-    let metadata = HashMap::from(metadata);
+    let metadata = HashMap::from([(key.to_string(), note.to_string())]);
     serialize_to_file(parameters, Some(metadata), path)
 }
 

@@ -10,7 +10,7 @@ use super::Training;
 use crate::data::{Data, Position, Tokenizer, TokenizerSource};
 use crate::measure::{Answers, Evaluation, Load};
 use crate::optim::{Kept, Visit};
-use crate::params::save::{WEIGHTS, write_weights};
+use crate::params::save::{LAYOUT, WEIGHTS, write_weights};
 use crate::params::table::Group;
 use crate::train::build::Build;
 
@@ -57,7 +57,8 @@ impl<N: Build> Training<'_, N> {
     pub fn write_weights(&mut self, folder: &Path) -> io::Result<()> {
         let residence = &mut self.step.as_mut().expect("begun").stage.residence;
         let table = residence.table().clone();
-        write_weights(&folder.join(WEIGHTS), &table, |name| residence.value(name)).map_err(io::Error::other)
+        write_weights(&folder.join(WEIGHTS), &table, LAYOUT, |name| residence.value(name))
+            .map_err(io::Error::other)
     }
 
     /// Writes what is added to the model, in PEFT's layout.
@@ -78,7 +79,7 @@ impl<N: Build> Training<'_, N> {
         let mut table = (**residence.table()).clone();
         table.entries.retain(|entry| entry.group != Group::Adapter);
         let merged = |name: &str| tuning.merged(name, layout, &mut |name| residence.value(name));
-        write_weights(&folder.join(WEIGHTS), &table, merged).map_err(io::Error::other)?;
+        write_weights(&folder.join(WEIGHTS), &table, LAYOUT, merged).map_err(io::Error::other)?;
         let end = self.feed.tokenizer().and_then(Tokenizer::eos);
         let config = self.cell.model.config_file(self.cell.precision.stored(), end);
         let config = serde_json::to_vec_pretty(&config.expect("checked: a language model"))?;
