@@ -11,16 +11,21 @@ use crate::device::{DeviceId, dtype};
 use crate::model::config::from_hugging_face;
 use crate::model::generate::{Choice, Request, generate};
 use crate::model::language::{Computation, DecoderSizes};
-use crate::model::on_language;
+use crate::model::{Model, on_language};
 use crate::ops::dense::Arithmetic;
 use crate::ops::{Checkpoint, Ops};
+use crate::params::peft;
 use crate::params::table::Tuning;
-use crate::words::Compute;
+use crate::params::tuning::{Tunes, TuningConfig};
+use crate::words::{Compute, Rule};
 
 #[derive(Debug, Args)]
 pub struct GenerateArgs {
     /// Folder with config.json, safetensors and tokenizer.json
     pub folder: PathBuf,
+    /// Folder of a LoRA adapter of this model, as PEFT stores it
+    #[arg(long, value_name = "FOLDER")]
+    pub adapter: Option<PathBuf>,
     /// Text to continue; may be repeated, and is then continued as one batch
     #[arg(long, required_unless_present = "ids")]
     pub prompt: Vec<String>,
@@ -76,15 +81,27 @@ pub fn run(args: &GenerateArgs) -> Result<String> {
     }
     let request = Request { tokens: args.tokens, choice, end: text.end };
     let arithmetic = Arithmetic::of(args.compute);
-    let computation = Computation { arithmetic, ops: Ops::default(), checkpoint: Checkpoint::default() };
+    let computation = Computation::new(arithmetic, Ops::default(), Checkpoint::default());
+    let tuning = match &args.adapter {
+        None => Tuning::default(),
+        Some(folder) => adapted(&model, folder)?,
+    };
     let results = on_language!(&model, model => {
-        let source = model.source(device, dtype(args.compute), &Tuning::default());
+        let source = model.source(device, dtype(args.compute), &tuning);
         let network = model.network(longest, &source.map_err(|e| miette!("{e}"))?, computation, None);
         generate(&network, &text.prompts, &request, &device.burn())
     })
     .expect("a language model");
     let lines: Result<Vec<String>> = results.iter().map(|ids| text.show(ids)).collect();
     Ok(lines?.join("\n"))
+}
+
+/// The network with the adapter in this folder.
+fn adapted(model: &Model, folder: &Path) -> Result<Tuning> {
+    let lora = peft::read(folder).map_err(|e| miette!("{e}"))?;
+    let other = |rule: Rule| miette!("{} does not go with this model: {}", folder.display(), rule.message);
+    lora.check(&model.linear_layers()).map_err(other)?;
+    Ok(TuningConfig::Lora(lora).tuning(0))
 }
 
 /// Prompts as token ids, and the way back.

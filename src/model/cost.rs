@@ -3,7 +3,7 @@
 mod work;
 
 use crate::measure::Estimate;
-use crate::ops::cost::{Cost, Flops, Moment, Setting};
+use crate::ops::cost::{Cost, Flops, Moment, Setting, Trained};
 use crate::ops::{Checkpoint, Operator, Ops};
 use crate::optim::OptimizerConfig;
 use crate::precision::Precision;
@@ -29,6 +29,8 @@ pub struct Workload<'a> {
     pub live_graphs: usize,
     /// Batches that evaluation reads.
     pub eval_batches: usize,
+    /// Which of the model's own parameters are trained.
+    pub trained: Trained,
 }
 
 impl Workload<'_> {
@@ -56,6 +58,7 @@ impl Workload<'_> {
             keeps_casts: self.keeps_casts(),
             ops: self.ops,
             level: self.checkpoint.level,
+            trained: self.trained,
         }
     }
 }
@@ -82,6 +85,16 @@ impl Operators {
 
     pub fn block_parameters(&self) -> u64 {
         self.block.iter().map(|cost| cost.parameters).sum()
+    }
+
+    /// Parameters that are trained, with those of adapters: of all, and of one block.
+    pub fn trained(&self) -> u64 {
+        self.block_trained() * self.blocks as u64
+            + self.first.iter().chain(&self.last).map(|cost| cost.trained).sum::<u64>()
+    }
+
+    pub fn block_trained(&self) -> u64 {
+        self.block.iter().map(|cost| cost.trained).sum()
     }
 
     /// Of one micro-batch.
@@ -120,7 +133,8 @@ impl Operators {
             blocks,
             resident: workload.offload.resident_blocks.count(self.blocks) as u64,
             parameters: self.block_parameters(),
-            others: self.parameters() - self.block_parameters() * blocks,
+            trained: self.block_trained(),
+            others: self.trained() - self.block_trained() * blocks,
             input: self.block.first().map_or(0, |cost| cost.input),
             stored: workload.precision.stored_bytes(),
             accumulates: workload.accumulation_steps > 1,
@@ -139,7 +153,7 @@ impl Operators {
         let stored = precision.stored_bytes();
         // A block that moves is updated as a whole, in a copy of its slot.
         let (updated, in_place) = match offload.moves() {
-            true => (moved.parameters, false),
+            true => (moved.trained, false),
             false => (whole.largest, true),
         };
         let workspace = match offload.optimizer {
@@ -167,7 +181,7 @@ impl Operators {
             gradients: highest.gradients,
             optimizer: match offload.optimizer {
                 Memory::Host => 0,
-                Memory::Device => optimizer.state_bytes(self.parameters()),
+                Memory::Device => optimizer.state_bytes(self.trained()),
             },
             activations: highest.kept,
             workspace: highest.workspace,
@@ -200,6 +214,7 @@ mod tests {
             accumulation_steps: live_graphs,
             live_graphs,
             eval_batches: 0,
+            trained: Trained::ALL,
         };
         f(&operators, &workload)
     }

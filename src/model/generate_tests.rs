@@ -32,11 +32,7 @@ fn network<F: Family>(model: &str) -> Decoder<F> {
     let model = model.language::<F>().expect("of its kind");
     let _drawing = drawing();
     let source = model.source(DeviceId::Cpu, DType::F32, &Tuning::default()).unwrap();
-    let computation = Computation {
-        arithmetic: Arithmetic::of(Compute::Fp32),
-        ops: Ops::default(),
-        checkpoint: Checkpoint::default(),
-    };
+    let computation = Computation::new(Arithmetic::of(Compute::Fp32), Ops::default(), Checkpoint::default());
     model.network(40, &source, computation, None)
 }
 

@@ -18,8 +18,10 @@ use serde_json::Value;
 
 use crate::measure::Evaluation;
 use crate::ops::cost::Setting;
+use crate::ops::dense::WeightLayout;
 use crate::params::WeightsFrom;
-use crate::params::table::Table;
+use crate::params::table::{Table, Tuning};
+use crate::params::tuning::LinearLayer;
 use crate::residence::Offloaded;
 use crate::words::values::Values;
 use crate::words::{Key, Section};
@@ -113,9 +115,9 @@ impl Model {
         }
     }
 
-    /// The operators that it is made of.
-    pub fn operators(&self, setting: &Setting) -> Operators {
-        on_model!(self, model => model.operators(setting))
+    /// The operators that it is made of, with the adapters of `tuning`.
+    pub fn operators(&self, setting: &Setting, tuning: &Tuning) -> Operators {
+        on_model!(self, model => model.operators(setting, tuning))
     }
 
     /// Where a language model's weights come from.
@@ -165,6 +167,19 @@ impl Model {
     /// The model of a family, where it is of that.
     pub fn language<F: Family>(&self) -> Option<&LanguageModel<F>> {
         on_language!(self, model => (model as &dyn Any).downcast_ref())?
+    }
+
+    /// How the weights of a language model's linear layers lie.
+    pub fn layout(&self) -> Option<WeightLayout> {
+        fn of<F: Family>(_: &LanguageModel<F>) -> WeightLayout {
+            F::LAYOUT
+        }
+        on_language!(self, model => of(model))
+    }
+
+    /// The linear layers of a language model's block.
+    pub fn linear_layers(&self) -> Vec<LinearLayer> {
+        on_language!(self, model => model.linear_layers()).unwrap_or_default()
     }
 
     /// The operators that it has, by their names in `[ops]`.

@@ -16,6 +16,7 @@ use crate::ops::segment::in_segments;
 use crate::ops::swiglu::{self, swiglu};
 use crate::ops::{Checkpoint, Operator};
 use crate::params::source::{Init, Source};
+use crate::params::table::Tuning;
 use crate::params::table::{Group, Table};
 use crate::words::section::section;
 use crate::words::values::{COUNT, LAYERS};
@@ -73,7 +74,7 @@ impl SwigluConfig {
     }
 
     /// x ← FFN(x) in each block, and the distance to the target.
-    pub fn operators(&self, setting: &Setting) -> Operators {
+    pub fn operators(&self, setting: &Setting, _: &Tuning) -> Operators {
         let sizes = [self.hidden_size, self.intermediate_size].map(|size| size as u64);
         Operators {
             block: vec![swiglu::cost(setting, sizes, WeightLayout::InOut)],

@@ -19,7 +19,7 @@ mod tests;
 mod work;
 
 pub use moment::{Flops, Moment};
-pub use setting::{Setting, WeightCost};
+pub use setting::{Setting, Trained, WeightCost};
 pub use work::{Passes, Work, Works};
 
 use super::name::OperatorName;
@@ -42,7 +42,8 @@ pub struct Cost {
     pub backward: Moment,
     /// Numbers in parameters; their bytes as stored, of their gradients, and of casts that serve all micro-batches.
     pub parameters: u64,
-    /// Of those in the largest one.
+    /// Of those that are trained, and in the largest trained one.
+    pub trained: u64,
     pub largest: u64,
     pub weights: u64,
     pub gradients: u64,
@@ -102,6 +103,7 @@ impl Cost {
     fn total_of(mut self, parts: &[Self]) -> Self {
         for part in parts {
             self.parameters += part.parameters;
+            self.trained += part.trained;
             self.largest = self.largest.max(part.largest);
             self.weights += part.weights;
             self.gradients += part.gradients;

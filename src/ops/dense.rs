@@ -3,15 +3,18 @@
 //! It multiplies in the compute type whatever its inputs are stored in: with fp32 weights in a bf16
 //! region ([`autocast`](crate::ops::autocast())) W is rounded once, in forward, and dW comes out of
 //! the product in fp32.
+//!
+//! Kept for backward: W, and x where W is trained.
 
+mod cost;
 mod side_by_side;
 
 use burn::tensor::{DType, Tensor};
 
+pub use cost::cost;
 pub use side_by_side::{LAYERS, dense_side_by_side, lies_side_by_side};
 
 use super::backend::{cube, on_cuda, uncube};
-use super::cost::{Cost, Flops, Moment, Setting};
 use super::function::{Earlier, InputGradients, custom_adding};
 use super::gelu::gelu;
 use super::kernels::columns::column_sums;
@@ -103,11 +106,33 @@ impl<const D: usize> Weight<D> {
             _ => rounded(self.stored, dtype),
         }
     }
+
+    /// Outside of the graph: a constant.
+    #[must_use]
+    pub fn outside(self) -> Self {
+        Self { stored: self.stored.inner(), ..self }
+    }
 }
 
 impl<const D: usize> From<Tensor<D>> for Weight<D> {
     fn from(stored: Tensor<D>) -> Self {
         Self { stored, cast: None }
+    }
+}
+
+/// A linear layer.
+pub struct Layer {
+    pub weight: Weight,
+    /// [outputs]
+    pub bias: Option<Weight<1>>,
+    pub layout: WeightLayout,
+    pub arithmetic: Arithmetic,
+}
+
+impl Layer {
+    /// As [`dense`].
+    pub fn forward(self, x: Tensor<2>) -> Tensor<2> {
+        dense(x, self.weight, self.bias, self.layout, self.arithmetic)
     }
 }
 
@@ -130,9 +155,10 @@ pub fn dense(
         None => custom_adding(
             OperatorName::Linear,
             [x.into_dispatch(), stored.into_dispatch()],
-            |[x, stored], _| {
+            |[x, stored], tracked| {
                 let kept = keep(x, stored);
-                (kept.forward(None), move |g, [want_x, want_weight]: [bool; 2], earlier: &mut Earlier<'_>| {
+                let (y, kept) = (kept.forward(None), kept.for_backward(tracked));
+                (y, move |g, [want_x, want_weight]: [bool; 2], earlier: &mut Earlier<'_>| {
                     let [dx, dweight, _] = kept.backward(g, [want_x, want_weight, false], None, earlier);
                     [dx, dweight]
                 })
@@ -140,11 +166,12 @@ pub fn dense(
         ),
         Some(bias) => {
             let inputs = [x.into_dispatch(), stored.into_dispatch(), bias.stored.into_dispatch()];
-            custom_adding(OperatorName::Linear, inputs, |[x, stored, stored_bias], _| {
+            custom_adding(OperatorName::Linear, inputs, |[x, stored, stored_bias], tracked| {
                 let kept = keep(x, stored);
                 let bias = Weight { stored: Tensor::from_dispatch(stored_bias), cast: bias.cast };
                 let dtype = bias.stored.dtype();
-                (kept.forward(Some(bias)), move |g, wanted, earlier: &mut Earlier<'_>| {
+                let (y, kept) = (kept.forward(Some(bias)), kept.for_backward(tracked));
+                (y, move |g, wanted, earlier: &mut Earlier<'_>| {
                     kept.backward(g, wanted, Some(Bias { dtype, gradient: None }), earlier)
                 })
             })
@@ -165,13 +192,13 @@ pub fn dense_gelu(
     }
     let Weight { stored, cast } = weight.into();
     let inputs = [x.into_dispatch(), stored.into_dispatch(), bias.stored.into_dispatch()];
-    custom_adding(OperatorName::Linear, inputs, |[x, stored, stored_bias], _| {
+    custom_adding(OperatorName::Linear, inputs, |[x, stored, stored_bias], tracked| {
         let weight = Weight { stored: Tensor::from_dispatch(stored), cast };
         let kept = Kept::new(Tensor::from_dispatch(x), weight, layout, arithmetic.in_region());
         let bias = Weight { stored: Tensor::from_dispatch(stored_bias), cast: bias.cast };
         let dtype = bias.stored.dtype();
         let u = cube(kept.forward(Some(bias)));
-        let y = uncube(kernels::gelu(u.clone()));
+        let (y, kept) = (uncube(kernels::gelu(u.clone())), kept.for_backward(tracked));
         (y, move |g: Tensor<2>, wanted, earlier: &mut Earlier<'_>| {
             let (du, gradient) = kernels::gelu_backward_and_sums(&u, cube(g));
             drop(u);
@@ -190,8 +217,8 @@ struct Bias {
 
 /// What one call keeps for backward.
 struct Kept {
-    /// In the compute type, as multiplied.
-    x: Tensor<2>,
+    /// In the compute type, as multiplied; `None` where the weight is frozen.
+    x: Option<Tensor<2>>,
     weight: Tensor<2>,
     layout: WeightLayout,
     arithmetic: Arithmetic,
@@ -204,7 +231,7 @@ impl Kept {
     fn new(x: Tensor<2>, weight: Weight, layout: WeightLayout, arithmetic: Arithmetic) -> Self {
         let (x_dtype, weight_dtype) = (x.dtype(), weight.stored.dtype());
         Self {
-            x: rounded(x, arithmetic.dtype),
+            x: Some(rounded(x, arithmetic.dtype)),
             weight: weight.narrow(arithmetic.dtype),
             layout,
             arithmetic,
@@ -215,11 +242,17 @@ impl Kept {
 
     fn forward(&self, bias: Option<Weight<1>>) -> Tensor<2> {
         let Arithmetic { dtype, math } = self.arithmetic;
-        let (x, weight) = (plain(self.x.clone()), self.layout.weight(self.weight.clone()));
+        let x = plain(self.x.clone().expect("there in forward"));
+        let weight = self.layout.weight(self.weight.clone());
         match bias {
             None => product(x, weight, dtype, math),
             Some(bias) => product_bias(x, weight, bias.narrow(dtype), dtype, math),
         }
+    }
+
+    /// Without x where the weight, the second of the inputs, has no gradient.
+    fn for_backward<const N: usize>(self, tracked: [bool; N]) -> Self {
+        Self { x: self.x.filter(|_| tracked[1]), ..self }
     }
 
     /// dx, dW, and db where the layer has a bias. On CUDA the product that makes dx adds it to what x has `earlier`
@@ -245,7 +278,7 @@ impl Kept {
         let dbias = bias
             .filter(|_| want_bias)
             .map(|Bias { dtype, gradient }| rounded(gradient.unwrap_or_else(|| sums(&g)), dtype));
-        let dweight = want_weight.then(|| {
+        let dweight = x.filter(|_| want_weight).map(|x| {
             let (lhs, rhs) = layout.gradient(x, g);
             product(lhs, rhs, weight_dtype, math)
         });
@@ -260,36 +293,4 @@ fn sums(g: &Tensor<2>) -> Tensor<1> {
     }
     let g = wide(g.clone());
     cpu::sums(g.clone()).unwrap_or_else(|| g.sum_dim(0).squeeze_dim(0))
-}
-
-/// x [tokens, inputs] is kept, and under autocast the weight in the compute type. Backward makes dx, frees the
-/// cast, and makes dW.
-pub fn cost(setting: &Setting, [inputs, outputs]: [u64; 2], bias: bool, layout: WeightLayout) -> Cost {
-    let weight = setting.weight(layout.shape(inputs, outputs));
-    let bias = if bias { outputs } else { 0 };
-    let tokens = setting.tokens();
-    let (x, y) = (tokens * inputs, tokens * outputs);
-    let [x_bytes, y_bytes] = [inputs, outputs].map(|columns| setting.activation(columns));
-    let gradients = weight.gradient + bias * setting.stored;
-    let wide = setting.stored > setting.element();
-    // The CPU adds up a bias's gradient in an fp32 copy of g.
-    let sums = if bias > 0 && !setting.on_cuda() && setting.element() < 4 { 4 * y } else { 0 };
-    let forward = Moment::workspace(weight.cast + y_bytes + setting.product(x, weight.elements, y, false));
-    let dx = Moment::workspace(x_bytes + weight.cast + setting.product(y, weight.elements, x, false));
-    let dweight = x_bytes + setting.product(x, y, weight.elements, wide).max(sums);
-    let dweight = Moment::gradients(gradients) + Moment::workspace(dweight);
-    Cost {
-        input: x_bytes,
-        output: y_bytes,
-        holds_input: true,
-        kept: weight.cast,
-        parameters: weight.elements + bias,
-        largest: weight.elements,
-        weights: weight.bytes + bias * setting.stored,
-        gradients,
-        casts: weight.kept_cast,
-        flops: Flops::of_products(2.0 * tokens as f64 * weight.elements as f64),
-        ..Cost::new(forward, Moment::highest([dx, dweight]))
-    }
-    .named(OperatorName::Linear, setting)
 }

@@ -105,6 +105,7 @@ pub fn cost(setting: &Setting, [rows, columns]: [u64; 2], tied: bool) -> Cost {
     };
     let sums = table.gradient + added;
     let (backward, gradients) = match tied {
+        _ if !setting.trained.weights => (Moment::default(), 0),
         true => (Moment::workspace(sums), 0),
         false => {
             let besides = Moment::workspace(sums - table.gradient);
@@ -114,7 +115,8 @@ pub fn cost(setting: &Setting, [rows, columns]: [u64; 2], tied: bool) -> Cost {
     Cost {
         output: y,
         parameters: table.elements,
-        largest: table.elements,
+        trained: if setting.trained.weights { table.elements } else { 0 },
+        largest: if setting.trained.weights { table.elements } else { 0 },
         weights: table.bytes,
         gradients,
         ..Cost::new(Moment::workspace(y), backward)

@@ -14,7 +14,7 @@
 use burn::tensor::{DType, Tensor};
 
 use super::backend::{cube, on_cuda, uncube};
-use super::cost::{Cost, Moment, Setting};
+use super::cost::{Cost, Moment, Setting, Trained};
 use super::cpu;
 use super::function::{Earlier, InputGradients, custom_adding};
 use super::kernels::norm as kernels;
@@ -177,6 +177,9 @@ pub fn cost(setting: &Setting, columns: u64, numbers: u64) -> Cost {
     let y = if plain { padded(setting.element()) } else { setting.activation(columns) };
     let statistics = setting.wide(numbers);
     let parameters = numbers * columns;
+    // LayerNorm has a bias.
+    let Trained { weights, biases } = setting.trained;
+    let trained = u64::from(weights) * columns + u64::from(biases) * (numbers - 1) * columns;
     // Burn's autodiff keeps x in fp32 as it is squared and as it is scaled, or less its mean both times, and
     // what the weight multiplies. RMSNorm of an fp32 x keeps x itself.
     let keeps_x = !plain || (numbers == 1 && stored == 4);
@@ -195,9 +198,10 @@ pub fn cost(setting: &Setting, columns: u64, numbers: u64) -> Cost {
         holds_input: keeps_x,
         kept,
         parameters,
-        largest: columns,
+        trained,
+        largest: trained.min(columns),
         weights: parameters * stored,
-        gradients: parameters * stored,
+        gradients: trained * stored,
         ..Cost::new(Moment::workspace(forward), Moment::workspace(backward))
     }
     .named(OperatorName::Norm, setting)

@@ -1,10 +1,11 @@
-//! Parameters: which there are, where they come from, adapters of linear layers, and files of weights.
+//! Parameters: which there are, where they come from, which of them are trained, and files of weights and adapters.
 
-pub mod adapters;
 pub mod named;
+pub mod peft;
 pub mod save;
 pub mod source;
 pub mod table;
+pub mod tuning;
 pub mod weights;
 
 use std::path::PathBuf;

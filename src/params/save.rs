@@ -9,32 +9,42 @@ use std::path::Path;
 use burn::tensor::TensorData;
 use safetensors::{Dtype, SafeTensorError, View, serialize_to_file};
 
+use super::peft;
 use super::table::{Entry, Table};
-use super::weights::stored;
+use super::weights::{TensorFile, stored};
 
 /// The file of parameters in a folder.
 pub const WEIGHTS: &str = "model.safetensors";
-/// What a folder of weights may hold that is written anew.
-const OURS: [&str; 5] =
-    [WEIGHTS, "config.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json"];
-/// The key of `config.json` that marks a folder of the runner's.
+/// In the metadata of a model's weights: without it transformers does not know whose layout the tensors have.
+pub const LAYOUT: (&str, &str) = ("format", "pt");
+/// What a folder of weights, or of an adapter, may hold that is written anew.
+const OURS: [&str; 7] = [
+    WEIGHTS,
+    "config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "generation_config.json",
+    peft::CONFIG,
+    peft::TENSORS,
+];
+/// The key of `config.json`, and of an adapter's tensors, that marks a folder of the runner's.
 pub const MARK: &str = "written_by";
 pub const RUNNER: &str = "runner";
 
 /// Writes the parameters of the table, one after the other; `value` has them by name, in the type that the table
-/// says.
+/// says. `note`: a key with its value in the file's metadata. Of two, the order would differ from file to file.
 ///
 /// # Errors
 /// When the file cannot be written.
 pub fn write_weights(
     path: &Path,
     table: &Table,
+    (key, note): (&str, &str),
     value: impl FnMut(&str) -> TensorData,
 ) -> Result<(), SafeTensorError> {
     let value = RefCell::new(value);
     let parameters = table.entries.iter().map(|entry| (&entry.name, Parameter { entry, value: &value }));
-    // Without it transformers does not know whose layout the tensors have.
-    let metadata = HashMap::from([("format".to_string(), "pt".to_string())]);
+    let metadata = HashMap::from([(key.to_string(), note.to_string())]);
     serialize_to_file(parameters, Some(metadata), path)
 }
 
@@ -64,11 +74,12 @@ impl<V: FnMut(&str) -> TensorData> View for Parameter<'_, V> {
     }
 }
 
-/// Whether a folder of weights may be written here: nothing is, or what an earlier run has written.
+/// Whether a folder of weights or of an adapter may be written here: nothing is, or what an earlier run has written, or
+/// with `overwrite` what others have written of that kind.
 ///
 /// # Errors
 /// What is there.
-pub fn check_free(folder: &Path) -> Result<(), String> {
+pub fn check_free(folder: &Path, overwrite: bool) -> Result<(), String> {
     let taken = |what: &str| Err(format!("{} {what}: it is not written over", folder.display()));
     let Ok(metadata) = fs::metadata(folder) else { return Ok(()) };
     if !metadata.is_dir() {
@@ -82,7 +93,8 @@ pub fn check_free(folder: &Path) -> Result<(), String> {
     }
     let config = fs::read(folder.join("config.json")).unwrap_or_default();
     let config: serde_json::Value = serde_json::from_slice(&config).unwrap_or_default();
-    if names.is_empty() || config[MARK] == RUNNER {
+    let of_adapter = || TensorFile::open(&folder.join(peft::TENSORS)).ok()?.note(MARK);
+    if overwrite || names.is_empty() || config[MARK] == RUNNER || of_adapter().as_deref() == Some(RUNNER) {
         return Ok(());
     }
     taken("holds weights that the runner has not written")

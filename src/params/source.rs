@@ -3,17 +3,22 @@
 
 use std::borrow::Cow;
 use std::cell::RefCell;
+use std::f64::consts::TAU;
 use std::ops::Range;
 use std::rc::Rc;
 use std::vec;
 
 use burn::backend::DispatchTensor;
 use burn::module::{Param, ParamId};
-use burn::tensor::{DType, Device, Distribution, Shape, Tensor};
+use burn::tensor::{DType, Device, Distribution, Shape, Tensor, TensorData};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
 
 use super::WeightsFrom;
-use super::table::{Entry, Group, Table, Tuning, id};
+use super::peft::AdapterFile;
+use super::table::{Entry, Group, Table, Tuning, hash, id};
 use crate::device::{DeviceId, Filler};
+use crate::ops::dropout::mix;
 use crate::params::weights::{Weights, write_elements};
 
 /// The values of a parameter before training.
@@ -22,6 +27,8 @@ pub enum Init {
     Constant(f64),
     /// Normal with this standard deviation.
     Normal(f64),
+    /// Uniform from minus to plus this.
+    Uniform(f64),
 }
 
 /// Makes parameters by their Hugging Face names, on a device and in the type they are stored in, and records
@@ -41,6 +48,8 @@ struct Shared {
     dtype: DType,
     tuning: Tuning,
     origin: Origin,
+    /// The first values of adapters, where a file has them.
+    adapter: Option<AdapterFile>,
     table: RefCell<Table>,
 }
 
@@ -63,7 +72,7 @@ impl Source {
     /// `expected`: the parameters that will be asked for.
     ///
     /// # Errors
-    /// When the folder's weights are damaged or not those of the model.
+    /// When the folder's weights, or those of the tuning's adapter, are damaged or not those of the model.
     pub fn open(
         from: &WeightsFrom,
         expected: &Table,
@@ -79,28 +88,40 @@ impl Source {
                 Origin::Files(Box::new(Files { weights, filler: RefCell::new(device.filler()) }))
             }
         };
-        Ok(Self::new(device.burn(), dtype, tuning, origin))
+        let adapter =
+            tuning.folder.as_deref().map(|folder| AdapterFile::open(folder, expected)).transpose()?;
+        Ok(Self::with_adapter(&device.burn(), dtype, tuning, origin, adapter))
     }
 
     /// Every parameter is random, and trained.
     pub fn random(device: &Device, dtype: DType) -> Self {
-        Self::new(device.clone(), dtype, &Tuning::default(), Origin::Random)
+        Self::new(device, dtype, &Tuning::default(), Origin::Random)
     }
 
     /// Parameters that have shapes and no values.
     pub fn shapes(dtype: DType, tuning: &Tuning) -> Self {
-        Self::new(DeviceId::Cpu.burn(), dtype, tuning, Origin::Shapes)
+        Self::new(&DeviceId::Cpu.burn(), dtype, tuning, Origin::Shapes)
     }
 
     /// Hands out parameters in the order in which they are asked for, that of the [`Table`]. A block that moves is
     /// made of one at each of its turns: no name is put together or looked up.
     pub fn given(device: &Device, dtype: DType, tuning: &Tuning, parameters: Vec<Given>) -> Self {
-        Self::new(device.clone(), dtype, tuning, Origin::Given(RefCell::new(parameters.into_iter())))
+        Self::new(device, dtype, tuning, Origin::Given(RefCell::new(parameters.into_iter())))
     }
 
-    fn new(device: Device, dtype: DType, tuning: &Tuning, origin: Origin) -> Self {
-        let (device, tuning) = (device.autodiff(), tuning.clone());
-        let shared = Shared { device, dtype, tuning, origin, table: RefCell::default() };
+    fn new(device: &Device, dtype: DType, tuning: &Tuning, origin: Origin) -> Self {
+        Self::with_adapter(device, dtype, tuning, origin, None)
+    }
+
+    fn with_adapter(
+        device: &Device,
+        dtype: DType,
+        tuning: &Tuning,
+        origin: Origin,
+        adapter: Option<AdapterFile>,
+    ) -> Self {
+        let (device, tuning) = (device.clone().autodiff(), tuning.clone());
+        let shared = Shared { device, dtype, tuning, origin, adapter, table: RefCell::default() };
         Self { shared: Rc::new(shared), path: "".into(), group: Group::Embedding }
     }
 
@@ -131,7 +152,7 @@ impl Source {
         shape: [usize; D],
         init: Init,
     ) -> Param<Tensor<D>> {
-        let Shared { device, dtype, tuning, origin, table } = &*self.shared;
+        let Shared { device, dtype, tuning, origin, adapter, table } = &*self.shared;
         if let Origin::Given(given) = origin {
             let next = given.borrow_mut().next();
             let (id, tensor) = next.unwrap_or_else(|| panic!("the {name} of {} is not given", self.path));
@@ -141,27 +162,36 @@ impl Source {
         }
         let name = self.path_of(name.into()).into_owned();
         let (id, trainable) = (id(&name), (tuning.trainable)(&name, self.group));
-        let options = (device, *dtype);
-        let tensor = match (origin, init) {
-            (Origin::Given(_), _) => unreachable!("handed out above"),
-            (Origin::Shapes, _) => None,
-            (Origin::Files(files), _) if self.group != Group::Adapter => {
+        let loaded = match origin {
+            Origin::Given(_) => unreachable!("handed out above"),
+            Origin::Files(files) => {
                 let Files { weights, filler } = &**files;
-                let tensor = weights.get(&name).expect("checked when opened");
-                let fill = |elements: Range<usize>, out: &mut [u8]| {
-                    write_elements(&tensor, elements, out, *dtype);
-                };
-                Some(filler.borrow_mut().tensor(shape, *dtype, &fill).autodiff())
+                weights.get(&name).map(|tensor| {
+                    let fill = |elements: Range<usize>, out: &mut [u8]| {
+                        write_elements(&tensor, elements, out, *dtype);
+                    };
+                    filler.borrow_mut().tensor(shape, *dtype, &fill)
+                })
             }
-            (Origin::Files(_) | Origin::Random, Init::Constant(value)) => {
-                Some(Tensor::full(shape, value, options))
+            Origin::Shapes | Origin::Random => None,
+        };
+        let tensor = match (origin, self.group) {
+            (Origin::Shapes, _) => None,
+            _ if loaded.is_some() => loaded.map(Tensor::autodiff),
+            (_, Group::Adapter) => {
+                let first = adapter.as_ref().and_then(|adapter| adapter.get(&name));
+                let values = first.map_or_else(
+                    || drawn(&name, tuning.seed, shape, init),
+                    |tensor| {
+                        let mut bytes = vec![0; shape.iter().product::<usize>() * dtype.size()];
+                        write_elements(&tensor, 0..bytes.len() / dtype.size(), &mut bytes, *dtype);
+                        TensorData::from_bytes_vec(bytes, shape, *dtype)
+                    },
+                );
+                Some(Tensor::from_data(values, (&device.clone().inner(), *dtype)).autodiff())
             }
-            (Origin::Files(_) | Origin::Random, Init::Normal(deviation)) => {
-                // As a vector: Burn aligns the rows of what it makes on CUDA, and kernels would copy them.
-                let elements: usize = shape.iter().product();
-                let values = Tensor::<1>::random([elements], Distribution::Normal(0.0, deviation), options);
-                Some(values.reshape(shape))
-            }
+            (Origin::Files(_), _) => unreachable!("{name} was there when the files were checked"),
+            _ => Some(random(init, shape, (device, *dtype))),
         };
         let entry = Entry { name, shape: shape.to_vec(), dtype: *dtype, trainable, group: self.group };
         table.borrow_mut().entries.push(entry);
@@ -202,6 +232,35 @@ impl Source {
     pub fn dtype(&self) -> DType {
         self.shared.dtype
     }
+}
+
+/// First values of the model's own parameters, from the device's stream.
+fn random<const D: usize>(init: Init, shape: [usize; D], options: (&Device, DType)) -> Tensor<D> {
+    let distribution = match init {
+        Init::Constant(value) => return Tensor::full(shape, value, options),
+        Init::Normal(deviation) => Distribution::Normal(0.0, deviation),
+        Init::Uniform(bound) => Distribution::Uniform(-bound, bound),
+    };
+    // As a vector: Burn aligns the rows of what it makes on CUDA, and kernels would copy them.
+    let elements: usize = shape.iter().product();
+    Tensor::<1>::random([elements], distribution, options).reshape(shape)
+}
+
+/// First values of an adapter's parameter, which its name and the seed alone decide.
+fn drawn<const D: usize>(name: &str, seed: u32, shape: [usize; D], init: Init) -> TensorData {
+    let mut random = ChaCha8Rng::seed_from_u64(mix(hash(name) ^ u64::from(seed)));
+    let mut uniform = || random.random::<f64>();
+    let mut value = || match init {
+        Init::Constant(value) => value,
+        Init::Uniform(bound) => (2.0 * uniform() - 1.0) * bound,
+        // Box and Muller 1958.
+        Init::Normal(deviation) => {
+            let radius = (-2.0 * (1.0 - uniform()).ln()).sqrt();
+            deviation * radius * (TAU * uniform()).cos()
+        }
+    };
+    let values: Vec<f32> = (0..shape.iter().product()).map(|_| value() as f32).collect();
+    TensorData::new(values, shape)
 }
 
 #[cfg(test)]

@@ -3,14 +3,14 @@
 //! Building the network on a [`Source`] records them; one of shapes takes no memory for that.
 
 use std::collections::HashMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use burn::module::ParamId;
 use burn::tensor::DType;
 
-use super::adapters::Method;
 use super::source::Source;
+use super::tuning::Method;
 
 /// What a parameter belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,12 +54,23 @@ pub struct Tuning {
     pub trainable: Arc<Trains>,
     /// What linear layers of blocks have in addition.
     pub adapter: Option<Arc<dyn Method>>,
+    /// Of the first values of adapters, which are drawn apart from the model's: that is the same with and without them.
+    pub seed: u32,
+    /// A folder of PEFT's with these values.
+    pub folder: Option<PathBuf>,
 }
 
 impl Default for Tuning {
     /// Every parameter is trained.
     fn default() -> Self {
-        Self { trainable: Arc::new(|_, _| true), adapter: None }
+        Self { trainable: Arc::new(|_, _| true), adapter: None, seed: 0, folder: None }
+    }
+}
+
+impl Tuning {
+    /// Whether linear layers of this name have an adapter in a block.
+    pub fn adapts(&self, layer: &str) -> bool {
+        self.adapter.as_ref().is_some_and(|method| method.adapts(layer))
     }
 }
 
@@ -91,7 +102,11 @@ impl Table {
 
 /// The id of a parameter, which follows from its name: that of a block which is made anew is the same.
 pub fn id(name: &str) -> ParamId {
-    let mut hasher = DefaultHasher::new();
-    name.hash(&mut hasher);
-    ParamId::from(hasher.finish())
+    ParamId::from(hash(name))
+}
+
+/// A number that follows from a name: FNV-1a.
+pub fn hash(name: &str) -> u64 {
+    let add = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    name.bytes().fold(0xcbf2_9ce4_8422_2325, add)
 }

@@ -17,6 +17,8 @@ use crate::model::{Model, Operators, Workload};
 use crate::ops::cost::{Flops, Setting, Works};
 use crate::ops::{Checkpoint, Operator, Ops};
 use crate::parallel::schedule;
+use crate::params::table::Tuning;
+use crate::params::tuning::TuningConfig;
 use crate::precision::Precision;
 use crate::residence::{Offload, ResidentBlocks};
 use crate::words::{Rule, Settings, settings};
@@ -35,6 +37,7 @@ pub struct Cell {
     pub checkpoint: Checkpoint,
     pub ops: Ops,
     pub offload: Offload,
+    pub tuning: TuningConfig,
     pub data: Data,
     /// Absent where the model answers no questions, as in rows from before there were tasks.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -97,6 +100,7 @@ impl Cell {
             accumulation_steps: self.train.accumulation_steps,
             live_graphs: (schedule::STEP.live_graphs)(self.train.accumulation_steps),
             eval_batches: self.eval.map_or(0, |eval| eval.batches),
+            trained: self.tuning.trained(),
         }
     }
 
@@ -108,7 +112,12 @@ impl Cell {
     }
 
     pub fn operators(&self) -> Operators {
-        self.model.operators(&self.workload().setting())
+        self.model.operators(&self.workload().setting(), &self.tuning())
+    }
+
+    /// Which parameters are trained, and what is added to the network.
+    pub fn tuning(&self) -> Tuning {
+        self.tuning.tuning(self.seed)
     }
 
     /// The cell with as many resident blocks as its estimate has room for in `limit` bytes of its device, where the
@@ -149,7 +158,7 @@ impl Cell {
     pub fn flops_of(&self, tokens: u64, squares: f64) -> Flops {
         let workload = self.workload();
         let setting = Setting { batch: 1, sequence: tokens, squares, ..workload.setting() };
-        self.model.operators(&setting).flops(&workload)
+        self.model.operators(&setting, &self.tuning()).flops(&workload)
     }
 
     /// The operators that the network has, by their names in the recipe, and which implementations run.

@@ -5,7 +5,7 @@ use toml::de::{DeTable, DeValue, ValueDeserializer};
 
 use super::diagnostic::{RecipeError, Source};
 use super::keys::{self, Entry};
-use super::tagged::{KIND, find, find_mut};
+use super::tagged::{find, find_mut, is_tag};
 use crate::words::Section;
 
 /// Checks every value where it is written, and adds the defaults of the keys that are not.
@@ -22,7 +22,7 @@ pub fn complete(root: &mut DeTable<'_>, source: &Source) -> Result<(), RecipeErr
             checked.map_err(|e| source.toml_error(&e, &[]).or_help(key.doc))?;
         } else if let Some(default) = default
             // A model has its sizes from a preset or a folder; a table that is written names its kind.
-            && !(decided || section.path == "model" || key.name == KIND && !added)
+            && !(decided || section.path == "model" || is_tag(section.path, key.name) && !added)
         {
             table.insert(Spanned::new(0..0, key.name.into()), default.clone());
         }

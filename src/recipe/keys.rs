@@ -17,6 +17,7 @@ use crate::data::{Data, Sampler, SamplerConfig, Task};
 use crate::model::Model;
 use crate::ops::{Checkpoint, Ops};
 use crate::optim::{OptimizerConfig, Schedule};
+use crate::params::tuning::TuningConfig;
 use crate::precision::{Precision, ScalerConfig};
 use crate::residence::{Offload, Strategy};
 use crate::words::key::Role;
@@ -38,6 +39,8 @@ const SECTIONS: &[&[Section]] = &[
     &[Checkpoint::SECTION, Ops::SECTION],
     &[Offload::SECTION],
     Strategy::SECTIONS,
+    &[TuningConfig::KEY],
+    TuningConfig::SECTIONS,
     &[Eval::SECTION, Measure::SECTION, Save::SECTION, TOP],
 ];
 

@@ -23,8 +23,8 @@ pub(super) fn check(cell: &Cell, written: impl Fn(&str) -> bool) -> Checked {
     cell.offload.check()?;
     let sampler = cell.data.sampler();
     sampler.check()?;
-    let rules: [fn(&Cell) -> Checked; 9] =
-        [operators, scaler, histogram, offload, text, epochs, evaluation, sequences, sizes::check];
+    let rules: [fn(&Cell) -> Checked; 10] =
+        [operators, scaler, histogram, offload, text, tuning, epochs, evaluation, sequences, sizes::check];
     rules.into_iter().try_for_each(|rule| rule(cell))?;
     cell.train.check()?;
     cell.measure.check()?;
@@ -77,10 +77,15 @@ pub(super) fn files(cell: &Cell) -> Checked {
             "name the tokenizer.json that belongs to them in data.tokenizer",
         ));
     }
-    if let Some(folder) = Folders::of(cell)?.weights {
-        check_free(&folder).map_err(|message| {
-            let help = "name another folder, or move away what is there";
-            Rule::new(&["save.weights"], message, help)
+    cell.tuning.check_files()?;
+    let Folders { weights, adapter, overwrite, .. } = Folders::of(cell)?;
+    for (key, folder) in [("save.weights", weights), ("save.adapter", adapter)] {
+        folder.map_or(Ok(()), |folder| check_free(&folder, overwrite)).map_err(|message| {
+            Rule::new(
+                &[key],
+                message,
+                "name another folder, move away what is there, or set save.overwrite to true",
+            )
         })?;
     }
     if let Some(task) = &cell.task {
@@ -195,6 +200,7 @@ fn text(cell: &Cell) -> Checked {
         ("task", cell.task.is_some()),
         ("eval", cell.eval.is_some()),
         ("save", cell.save.is_some()),
+        ("tuning", !cell.tuning.is_full()),
         ("precision.autocast", cell.precision.autocast),
     ];
     match refused.into_iter().find(|(_, written)| *written) {
@@ -207,13 +213,49 @@ fn text(cell: &Cell) -> Checked {
     }
 }
 
-/// `[save]` with `[model]` and the keys that its folders are named by.
+/// `[tuning]` with `[model]`, `[checkpoint]` and `[ops]`.
+fn tuning(cell: &Cell) -> Checked {
+    if cell.tuning.is_full() {
+        return Ok(());
+    }
+    cell.tuning.check(&cell.model.linear_layers())?;
+    let (method, tuning): (&str, _) = ((&cell.tuning).into(), cell.tuning());
+    let in_mlp = ["gate_proj", "up_proj", "down_proj"].iter().any(|layer| tuning.adapts(layer));
+    Rule::refuse_if(
+        in_mlp && (cell.checkpoint.level != Level::Keep || cell.ops.swiglu == Operator::Plain),
+        &["checkpoint.level", "ops.swiglu"],
+        "checkpoint.level and ops.swiglu are choices of the SwiGLU operator, in whose place an MLP with adapters has \
+         its linear layers and their gate",
+        "remove them, or leave gate_proj, up_proj and down_proj without adapters; checkpoint.blocks works with both",
+    )?;
+    Rule::refuse_if(
+        cell.operators().trained() == 0,
+        &["tuning.method"],
+        format!("tuning.method = \"{method}\" trains no parameter of this model"),
+        "use another method, or a model with biases",
+    )
+}
+
+/// `[save]` with `[model]`, `[tuning]` and the keys that its folders are named by.
 fn saving(cell: &Cell) -> Checked {
     let Some(save) = &cell.save else { return Ok(()) };
     save.check()?;
+    let (folders, method) = (Folders::of(cell)?, <&str>::from(&cell.tuning));
+    Rule::refuse_if(
+        folders.adapter.is_some() && !cell.tuning.has_peft_folder(),
+        &["save.adapter"],
+        format!("tuning.method = \"{method}\" has no adapter that PEFT could read"),
+        "remove save.adapter, or use tuning.method = \"lora\"",
+    )?;
+    Rule::refuse_if(
+        folders.weights.is_some() && !cell.tuning.merges(),
+        &["save.weights"],
+        format!("what tuning.method = \"{method}\" adds cannot be merged into the model's own weights"),
+        "remove save.weights; save.state keeps all parameters",
+    )?;
     let of_hugging_face = cell.model.decoder().is_none_or(|shape| shape.portable);
     Rule::refuse_if(
-        Folders::of(cell)?.weights.is_some() && !of_hugging_face,
+        folders.weights.is_some() && !of_hugging_face,
         &["save.weights", "model.positions"],
         "Hugging Face's GPT-2 has learned positions, and this model sinusoidal ones: no other program could \
          read its weights",

@@ -18,6 +18,12 @@ section! {
         /// Folder for the weights after the last step, as Hugging Face stores them; `{seed}` in it is the
         /// cell's seed, and so on.
         weights: Option<String> = Key::method(Values::Text).default(Nothing).called("saved weights"),
+        /// Folder for what LoRA has trained, as PEFT stores an adapter; `{seed}` as above. With it save.weights are the
+        /// model's with the adapter merged into them.
+        adapter: Option<String> = Key::method(Values::Text).default(Nothing).called("saved adapter").since(4),
+        /// Whether a model or an adapter that others have written is written over; what the runner has written is in any
+        /// case.
+        pub overwrite: Option<bool> = Key::method(Values::Bool).default(Nothing).called("overwriting").since(4),
         /// Folder for the state of training, from which an interrupted cell goes on; `{seed}` as above.
         state: Option<String> = Key::method(Values::Text).default(Nothing).called("saved state"),
         /// Steps between states.
@@ -29,7 +35,7 @@ impl Save {
     /// Refuses keys without an effect.
     pub(super) fn check(&self) -> Result<(), Rule> {
         let rule = |key, message: &str, help: &str| Err(Rule::new(&[key], message, help));
-        match (&self.weights, &self.state, self.every) {
+        match (self.weights.as_ref().or(self.adapter.as_ref()), &self.state, self.every) {
             (None, None, None) => rule(
                 "save",
                 "[save] says nothing to save",
@@ -54,6 +60,8 @@ impl Save {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Folders {
     pub weights: Option<PathBuf>,
+    pub adapter: Option<PathBuf>,
+    pub overwrite: bool,
     /// With the steps between states.
     pub state: Option<(PathBuf, usize)>,
 }
@@ -66,12 +74,18 @@ impl Folders {
         let named =
             |key, name: &Option<String>| name.as_ref().map(|name| filled(cell, key, name)).transpose();
         let state = named("save.state", &save.state)?;
-        Ok(Self { weights: named("save.weights", &save.weights)?, state: state.zip(save.every) })
+        Ok(Self {
+            weights: named("save.weights", &save.weights)?,
+            adapter: named("save.adapter", &save.adapter)?,
+            overwrite: save.overwrite.unwrap_or(false),
+            state: state.zip(save.every),
+        })
     }
 
     fn all(&self) -> impl Iterator<Item = (&'static str, &Path)> {
         let weights = self.weights.iter().map(|folder| ("save.weights", folder.as_path()));
-        weights.chain(self.state.iter().map(|(folder, _)| ("save.state", folder.as_path())))
+        let adapter = self.adapter.iter().map(|folder| ("save.adapter", folder.as_path()));
+        weights.chain(adapter).chain(self.state.iter().map(|(folder, _)| ("save.state", folder.as_path())))
     }
 }
 
@@ -99,18 +113,19 @@ fn filled(cell: &Cell, key: &'static str, name: &str) -> Result<PathBuf, Rule> {
 
 /// Refuses one folder for two things. `swept`: the keys in which cells differ.
 pub(super) fn check_apart(cells: &[Cell], swept: &[String]) -> Result<(), Rule> {
-    let mut taken: Vec<(PathBuf, usize)> = Vec::new();
+    let what = |key: &'static str| key.trim_start_matches("save.");
+    let mut taken: Vec<(PathBuf, &'static str, usize)> = Vec::new();
     for (i, cell) in cells.iter().enumerate() {
         for (key, folder) in Folders::of(cell)?.all() {
-            let Some((_, other)) = taken.iter().find(|(other, _)| other == folder) else {
-                taken.push((folder.to_path_buf(), i));
+            let Some((_, first, other)) = taken.iter().find(|(other, ..)| other == folder) else {
+                taken.push((folder.to_path_buf(), key, i));
                 continue;
             };
             let folder = folder.display();
             Rule::refuse_if(
                 *other == i,
                 &[key],
-                format!("\"{folder}\" is to hold the weights and the state"),
+                format!("\"{folder}\" is to hold the {} and the {}", what(first), what(key)),
                 "name another folder for one of them",
             )?;
             let braces: Vec<String> = swept.iter().map(|key| format!("{{{key}}}")).collect();

@@ -11,9 +11,15 @@ use toml::de::{DeTable, DeValue};
 use super::diagnostic::{RecipeError, Source};
 use super::keys;
 
-/// Sections that are their kind and its keys alone.
-const TAGGED: [&str; 4] = ["model", "precision.scaler", "train.optimizer", "train.schedule"];
-pub const KIND: &str = "kind";
+/// Sections that are their kind and its keys alone, with the name of the key that is the kind.
+const TAGGED: [(&str, &str); 5] = [
+    ("model", KIND),
+    ("precision.scaler", KIND),
+    ("train.optimizer", KIND),
+    ("train.schedule", KIND),
+    ("tuning", "method"),
+];
+const KIND: &str = "kind";
 
 /// Sections with keys of their own also, and the key that chooses the others, which are serde's `offload.strategy` and
 /// `task.kind`.
@@ -27,15 +33,15 @@ const BLOCKS: &str = "blocks";
 
 /// Rewrites every such section of a recipe, keeping the places in the file.
 pub fn tag<'i>(root: &mut Spanned<DeTable<'i>>, source: &Source) -> Result<(), RecipeError> {
-    for name in TAGGED {
+    for (name, tag) in TAGGED {
         let Some(section) = find_mut(root.get_mut(), name) else { continue };
         let span = section.span();
         let DeValue::Table(table) = section.get_mut() else {
             // A value of another type: serde says so, with its place.
             continue;
         };
-        let Some((_, kind)) = table.remove_entry(KIND) else { return Err(missing(KIND, name, span, source)) };
-        *table = tagged(kind, std::mem::take(table), span, &format!("{name}.{KIND}"), source)?;
+        let Some((_, kind)) = table.remove_entry(tag) else { return Err(missing(tag, name, span, source)) };
+        *table = tagged(kind, std::mem::take(table), span, &format!("{name}.{tag}"), source)?;
     }
     for (path, key) in GATHERED {
         let Some(section) = root.get_mut().get_mut(path) else { continue };
@@ -48,6 +54,11 @@ pub fn tag<'i>(root: &mut Spanned<DeTable<'i>>, source: &Source) -> Result<(), R
         Some(DeValue::Table(data)) => gather_sampler(data, source),
         _ => Ok(()),
     }
+}
+
+/// Whether a section's key is what such a section begins with.
+pub fn is_tag(section: &str, key: &str) -> bool {
+    TAGGED.contains(&(section, key))
 }
 
 fn missing(key: &str, section: &str, span: std::ops::Range<usize>, source: &Source) -> RecipeError {
@@ -141,10 +152,10 @@ pub fn find_mut<'a, 'i>(table: &'a mut DeTable<'i>, path: &str) -> Option<&'a mu
 
 /// The inverse of [`tag`] in a serialised cell.
 pub fn flatten_tags(cell: &mut Value) {
-    for path in TAGGED {
+    for (path, tag) in TAGGED {
         let pointer = format!("/{}", path.replace('.', "/"));
         if let Some(Value::Object(section)) = cell.pointer_mut(&pointer) {
-            *section = untagged(std::mem::take(section), KIND);
+            *section = untagged(std::mem::take(section), tag);
         }
     }
     for (path, key) in GATHERED {

@@ -115,6 +115,11 @@ pub const CELLS: &[Column<OfLine>] = &[
 
 /// What documents and charts show, but the files do not have.
 pub const MORE: &[Column<OfLine>] = &[
+    column("trained_parameters", "trained parameters", Count, |l| Some(trained(l)?[0] as f64)),
+    column("trained_share", "of all parameters", FineShare, |l| {
+        let [trained, all] = trained(l)?;
+        Some(trained as f64 / all as f64)
+    }),
     column("steps", "steps", Count, |l| {
         let losses = l.measured()?.loss.len();
         Some(loading(l).map_or(losses, |loading| loading.step_tokens.len()) as f64)
@@ -236,6 +241,12 @@ pub const GRADIENTS: &[Column<OfGradients>] = &[
         Some(of.share_below(SMALLEST_NORMAL + scale.log2().round() as i32))
     }),
 ];
+
+/// Parameters that are trained, and all with those that tuning adds; `None` where all are trained.
+fn trained(line: &Line) -> Option<[u64; 2]> {
+    let operators = (!line.cell.tuning.is_full()).then(|| line.cell.operators())?;
+    Some([operators.trained(), operators.parameters()])
+}
 
 /// Bytes, of which there are some.
 fn some(bytes: u64) -> Option<f64> {

@@ -22,6 +22,7 @@ pub fn elements(comparison: &Comparison, charts: Vec<Chart>, timelines: Timeline
     out.extend(ladder::elements(comparison));
     out.extend(section("What loading cost", [comparison.table("loading")]));
     out.extend(section("What was learned", [comparison.table("learned")]));
+    out.extend(section("What was trained", [comparison.table("tuning")]));
     out.extend(answers::elements(comparison));
     out.extend(section("Gradients in few bits", precision::tables(comparison)));
     if !charts.is_empty() {

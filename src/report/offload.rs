@@ -54,10 +54,13 @@ pub fn floor(line: &Line) -> Option<[f64; 2]> {
     let shape = cell.model.decoder().filter(|_| cell.offload.moves())?;
     let updates = cell.train.optimizer.rule().is_some();
     let copies = cell.offload.fewest_copies(shape.layers, cell.train.accumulation_steps, updates);
-    let bytes = (cell.operators().block_parameters() * cell.precision.stored_bytes()) as f64;
-    let time = |copies: usize, rate: Option<f64>| Some(copies as f64 * bytes / rate?);
-    let most = copies.backward_to_device.max(copies.backward_to_host);
-    Some([time(copies.forward_to_device, ceilings.host_to_device)?, time(most, ceilings.both_ways)?])
+    let (operators, stored) = (cell.operators(), cell.precision.stored_bytes());
+    let weights = |copies: usize| copies as f64 * (operators.block_parameters() * stored) as f64;
+    let gradients = |copies: usize| copies as f64 * (operators.block_trained() * stored) as f64;
+    let to_device = weights(copies.backward_to_device) + gradients(copies.gradients_to_device);
+    let most = to_device.max(gradients(copies.gradients_to_host));
+    let forward = weights(copies.forward_to_device) / ceilings.host_to_device?;
+    Some([forward, most / ceilings.both_ways?])
 }
 
 fn against_floor(comparison: &Comparison) -> Option<Table> {
@@ -72,8 +75,8 @@ fn needed(comparison: &Comparison) -> String {
     let bytes = |i: usize| {
         let cell = comparison.lines[i].cell;
         let operators = cell.operators();
-        let blocks = operators.blocks as u64 * operators.block_parameters();
-        (blocks > 0).then(|| 2 * blocks * cell.precision.stored_bytes())
+        let blocks = operators.blocks as u64 * (operators.block_parameters() + operators.block_trained());
+        (blocks > 0).then(|| blocks * cell.precision.stored_bytes())
     };
     let sizes: BTreeSet<u64> = moved(comparison).filter_map(bytes).collect();
     and(sizes.into_iter().map(Bytes))

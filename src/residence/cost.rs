@@ -12,8 +12,9 @@ pub struct Moved {
     /// All blocks, and those of them that are resident.
     pub blocks: u64,
     pub resident: u64,
-    /// Numbers in the parameters of one block, and in those outside of blocks.
+    /// Numbers in the parameters of one block, those of them that are trained, and in the trained ones outside of blocks.
     pub parameters: u64,
+    pub trained: u64,
     pub others: u64,
     /// Bytes of a block's input.
     pub input: u64,
@@ -32,9 +33,13 @@ impl Moved {
         self.blocks - self.resident
     }
 
-    /// Bytes of a block's weights, or of its gradients.
+    /// Bytes of a block's weights, and of its gradients.
     fn block(&self) -> u64 {
         self.parameters * self.stored
+    }
+
+    fn gradients(&self) -> u64 {
+        self.trained * self.stored
     }
 
     /// Blocks whose inputs wait for backward by themselves.
@@ -77,7 +82,7 @@ impl Offload {
         let stay = self.moves() && self.keeps_gradients(moved.accumulates, moved.updates);
         // On the CPU a slot takes memory while it holds something: from the first micro-batch on.
         let always = moved.accumulates || device != DeviceId::Cpu;
-        if stay && always { moved.resident * moved.block() } else { 0 }
+        if stay && always { moved.resident * moved.gradients() } else { 0 }
     }
 
     /// Bytes of slots that hold memory all the time: of weights and gradients that move, and of the inputs of
@@ -97,22 +102,24 @@ impl Offload {
             DeviceId::Cpu | DeviceId::Cuda(_) => 0,
         };
         let weights = moved.moving().min(movement.buffers() as u64);
-        (weights + gradients) * moved.block() + inputs * moved.input
+        weights * moved.block() + gradients * moved.gradients() + inputs * moved.input
     }
 
     /// Bytes on the host: the buffers of blocks and of their inputs, and what an optimizer has there.
     pub fn host_bytes(&self, moved: &Moved) -> u64 {
-        let &Moved { blocks, resident, parameters, others, input, stored, accumulates, updates, .. } = moved;
-        let in_blocks = if self.moves() { blocks * parameters } else { 0 };
+        let &Moved { blocks, resident, trained, others, input, stored, accumulates, updates, .. } = moved;
+        let in_blocks = if self.moves() { blocks * trained } else { 0 };
         let buffers = match self.moves() {
             true => {
-                let own = if self.resident_buffers(accumulates, updates) { resident } else { 0 };
-                (moved.moving() * (1 + u64::from(self.separate_gradients(accumulates))) + own) * moved.block()
+                let own =
+                    if trained > 0 && self.resident_buffers(accumulates, updates) { resident } else { 0 };
+                let separate = u64::from(self.separate_gradients(accumulates));
+                (moved.moving() + own) * moved.block() + moved.moving() * separate * moved.gradients()
             }
             false => 0,
         };
         let inputs = if self.activations == Memory::Host { moved.inputs() * input } else { 0 };
-        let all = blocks * parameters + others;
+        let all = blocks * trained + others;
         let optimizer = match self.optimizer {
             Memory::Device => 0,
             // fp32 master weights and moments; what is not in blocks crosses in buffers of its own.

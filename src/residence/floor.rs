@@ -2,12 +2,13 @@
 
 use super::{Memory, Offload};
 
-/// Copies of one block's weights or gradients in forward and backward of a step.
+/// Copies of one block's weights in forward and backward of a step, and of its gradients in backward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Copies {
     pub forward_to_device: usize,
     pub backward_to_device: usize,
-    pub backward_to_host: usize,
+    pub gradients_to_device: usize,
+    pub gradients_to_host: usize,
 }
 
 impl Offload {
@@ -26,8 +27,9 @@ impl Offload {
             forward_to_device: micro_batches * (moving - kept)
                 + crossing(updates, kept)
                 + crossing(on_host, resident),
-            backward_to_device: micro_batches * (moving - kept) + (micro_batches - 1) * moving,
-            backward_to_host: micro_batches * moving + crossing(leave, resident),
+            backward_to_device: micro_batches * (moving - kept),
+            gradients_to_device: (micro_batches - 1) * moving,
+            gradients_to_host: micro_batches * moving + crossing(leave, resident),
         }
     }
 }
@@ -41,13 +43,13 @@ mod tests {
     fn copies_of_three_slots_by_hand() {
         let offload = Offload::of(Strategy::Overlap(Overlap::default()));
         let copies = |micro_batches, updates| {
-            let Copies { forward_to_device, backward_to_device, backward_to_host } =
+            let Copies { forward_to_device, backward_to_device, gradients_to_device, gradients_to_host } =
                 offload.fewest_copies(28, micro_batches, updates);
-            [forward_to_device, backward_to_device, backward_to_host]
+            [forward_to_device, backward_to_device, gradients_to_device, gradients_to_host]
         };
-        assert_eq!(copies(1, false), [25, 25, 28]);
-        assert_eq!(copies(1, true), [28, 25, 28]);
-        assert_eq!(copies(2, false), [50, 78, 56]);
+        assert_eq!(copies(1, false), [25, 25, 0, 28]);
+        assert_eq!(copies(1, true), [28, 25, 0, 28]);
+        assert_eq!(copies(2, false), [50, 50, 28, 56]);
     }
 
     /// Of 28 blocks 24 move.
@@ -57,9 +59,9 @@ mod tests {
             let resident_blocks = ResidentBlocks::Count(4);
             let offload =
                 Offload { resident_blocks, optimizer, ..Offload::of(Strategy::Overlap(Overlap::default())) };
-            let Copies { forward_to_device, backward_to_device, backward_to_host } =
+            let Copies { forward_to_device, backward_to_device, gradients_to_device, gradients_to_host } =
                 offload.fewest_copies(28, micro_batches, updates);
-            [forward_to_device, backward_to_device, backward_to_host]
+            [forward_to_device, backward_to_device + gradients_to_device, gradients_to_host]
         };
         // Without an update gradients go to the host, unless they are added up.
         assert_eq!(copies(Memory::Device, 1, false), [21, 21, 28]);

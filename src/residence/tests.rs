@@ -46,8 +46,8 @@ enum Act {
     GiveBack(usize),
 }
 
-/// Writes down what is asked of it.
-struct Recorder(Arc<Mutex<Vec<Act>>>);
+/// Writes down what is asked of it, and counts the elements that come to the device and leave it.
+struct Recorder(Arc<Mutex<Vec<Act>>>, Arc<Mutex<[usize; 2]>>);
 
 impl Recorder {
     fn note(&self, act: Act) {
@@ -70,7 +70,8 @@ impl BlockStore for Recorder {
         self.note(Act::GiveBack(block));
     }
 
-    fn fill(&mut self, slot: usize, _: Side, block: usize, _: usize) {
+    fn fill(&mut self, slot: usize, _: Side, block: usize, elements: usize) {
+        self.1.lock().unwrap()[0] += elements;
         self.note(Act::Fill { slot, block });
     }
 
@@ -88,7 +89,8 @@ impl BlockStore for Recorder {
 
     fn write(&mut self, _: usize, _: Vec<(usize, DispatchTensor)>) {}
 
-    fn send(&mut self, _: usize, side: Side, block: usize, _: usize) {
+    fn send(&mut self, _: usize, side: Side, block: usize, elements: usize) {
+        self.1.lock().unwrap()[1] += elements;
         self.note(Act::Send { side, block });
     }
 
@@ -124,8 +126,8 @@ fn engine(acts: &Arc<Mutex<Vec<Act>>>, placement: Placement, blocks: usize) -> E
         gradient_slots: slots.gradients(),
     };
     let movement = offload.strategy.movement().expect("blocks move");
-    let (store, layouts) = (Box::new(Recorder(acts.clone())), vec![layout.into(); blocks]);
-    Engine::new(store, layouts, (size, slots), movement, Device::flex(), "blocks")
+    let store = Box::new(Recorder(acts.clone(), Arc::default()));
+    Engine::new(store, vec![layout.into(); blocks], (size, slots), movement, Device::flex(), "blocks")
 }
 
 /// With three slots.

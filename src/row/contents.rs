@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 
 use crate::data::{Corpus, Data, Split, TextSource, Tokenizer, TokenizerSource};
 use crate::params::WeightsFrom;
-use crate::params::weights;
+use crate::params::{peft, weights};
 use crate::recipe::Cell;
 use crate::row::Inputs;
 use crate::words::Bytes;
@@ -38,6 +38,7 @@ enum Reads {
     Weights(PathBuf),
     Corpus(PathBuf, Vec<Split>),
     Tokenizer(PathBuf),
+    Adapter(PathBuf),
     /// Its folder and files.
     Task(PathBuf, Vec<PathBuf>),
 }
@@ -157,6 +158,9 @@ fn reads(cell: &Cell) -> Vec<(&'static str, Reads)> {
     if let Some(WeightsFrom::Folder(folder)) = cell.model.weights() {
         all.push(("model.weights", Reads::Weights(folder.clone())));
     }
+    if let Some(folder) = cell.tuning.folder() {
+        all.push(("tuning.adapter", Reads::Adapter(folder.to_path_buf())));
+    }
     if let Data::Text { corpus, tokenizer, train_split, eval_split, .. } = &cell.data {
         if let TextSource::Path(path) = corpus {
             let evaluated = cell.eval.map(|_| *eval_split);
@@ -177,7 +181,11 @@ fn reads(cell: &Cell) -> Vec<(&'static str, Reads)> {
 impl Reads {
     fn root(&self) -> &Path {
         match self {
-            Self::Weights(path) | Self::Corpus(path, _) | Self::Tokenizer(path) | Self::Task(path, _) => path,
+            Self::Weights(path)
+            | Self::Corpus(path, _)
+            | Self::Tokenizer(path)
+            | Self::Adapter(path)
+            | Self::Task(path, _) => path,
         }
     }
 
@@ -187,6 +195,7 @@ impl Reads {
             Self::Weights(folder) => weights::files(folder).ok(),
             Self::Corpus(root, splits) => Some(Corpus::open(root).ok()?.files(splits)),
             Self::Tokenizer(path) => Some(Tokenizer::files(path)),
+            Self::Adapter(folder) => Some([peft::CONFIG, peft::TENSORS].map(|file| folder.join(file)).into()),
             Self::Task(_, files) => Some(files.clone()),
         }
     }

@@ -8,7 +8,6 @@ use crate::model::generate::{Request, generate_until};
 use crate::model::language::{Computation, Decoder};
 use crate::model::swiglu::SwigluStack;
 use crate::model::{Model, Network};
-use crate::params::table::Tuning;
 use crate::recipe::Cell;
 use crate::residence::Placement;
 use crate::words::refusal::refuse;
@@ -49,9 +48,9 @@ impl Build for SwigluStack {
 impl<F: Family> Build for Decoder<F> {
     fn build(cell: &Cell) -> Self {
         let model = cell.model.language::<F>().expect("checked by kind");
-        let source = model.source(cell.device_id(), cell.precision.stored(), &Tuning::default());
+        let source = model.source(cell.device_id(), cell.precision.stored(), &cell.tuning());
         let arithmetic = cell.precision.arithmetic();
-        let computation = Computation { arithmetic, ops: cell.ops, checkpoint: cell.checkpoint };
+        let computation = Computation::new(arithmetic, cell.ops, cell.checkpoint);
         let source = source.unwrap_or_else(|e| refuse(e));
         model.network(cell.positions(), &source, computation, Some(placement(cell)))
     }

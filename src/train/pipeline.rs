@@ -51,7 +51,8 @@ fn run<K: Kind<Network: Build>>(
     // Before memory is counted: a corpus is not the cell's.
     let mut feed = K::Network::feed(cell);
     let folders = Folders::of(cell).expect("checked with the cell");
-    folders.weights.iter().for_each(|folder| check_free(folder).unwrap_or_else(|e| refuse(e)));
+    let written = || folders.weights.iter().chain(&folders.adapter);
+    written().for_each(|folder| check_free(folder, folders.overwrite).unwrap_or_else(|e| refuse(e)));
     let states = folders.state.map(|state| States::of(cell, state));
     let state = states.as_ref().and_then(|states| states.last().unwrap_or_else(|e| refuse(e)));
     if let Some(state) = &state {
@@ -81,7 +82,8 @@ fn run<K: Kind<Network: Build>>(
     }
     let earlier_seconds = state.map_or(Ok(0.0), |state| run.resume(state))?;
     let run_seconds = run.steps(earlier_seconds)?;
-    folders.weights.iter().for_each(|folder| run.save_weights(folder));
+    folders.weights.iter().for_each(|folder| run.save(folder, Training::write_model));
+    folders.adapter.iter().for_each(|folder| run.save(folder, Training::write_adapter));
 
     let loading = sampled.then(|| run.loading(run_seconds));
     let Run { mut training, meter, states, resumed, .. } = run;
@@ -126,7 +128,7 @@ struct Run<'r, N: Build> {
     resumed: Vec<usize>,
 }
 
-impl<N: Build> Run<'_, N> {
+impl<'r, N: Build> Run<'r, N> {
     /// The samples are the measured steps' alone: warm-up trains a network of its own, on the largest batch,
     /// which shows the most memory. `updates`: those of the training that comes.
     fn warm_up_apart(&mut self, updates: usize) -> Result<(), Stop> {
@@ -152,10 +154,11 @@ impl<N: Build> Run<'_, N> {
         Ok(run_seconds)
     }
 
-    /// Of the last measured step: steps that are recorded later change weights too.
-    fn save_weights(&mut self, folder: &Path) {
-        let free = check_free(folder).map_err(std::io::Error::other);
-        let written = free.and_then(|()| write_folder(folder, |folder| self.training.write_model(folder)));
+    /// Weights of the last measured step: steps that are recorded later change them too.
+    fn save(&mut self, folder: &Path, write: fn(&mut Training<'r, N>, &Path) -> std::io::Result<()>) {
+        let overwrite = Folders::of(self.cell).is_ok_and(|folders| folders.overwrite);
+        let free = check_free(folder, overwrite).map_err(std::io::Error::other);
+        let written = free.and_then(|()| write_folder(folder, |folder| write(&mut self.training, folder)));
         let failed = |e| format!("the weights cannot be written to {}: {e}", folder.display());
         written.map_err(failed).unwrap_or_else(|e| refuse(e));
     }

@@ -5,6 +5,7 @@ use burn::tensor::{Gradients, Tensor};
 use super::build::{Build, placement};
 use crate::device::{DeviceId, drawing};
 use crate::measure::Phase;
+use crate::ops::dropout::{Masks, masks, of_micro_batch};
 use crate::ops::name::OperatorName;
 use crate::optim::{StepSize, Visit, clip_factor};
 use crate::parallel::schedule::Action;
@@ -31,6 +32,8 @@ pub type End<'e> = dyn FnMut(Phase, Option<Tensor<1>>) + 'e;
 /// All that a step changes.
 pub struct Step<'a, N: Build> {
     train: &'a Train,
+    /// Of the masks of dropout.
+    seed: u32,
     device: DeviceId,
     pub stage: Stage<N>,
     scaler: Option<GradScaler>,
@@ -56,8 +59,8 @@ impl<'a, N: Build> Step<'a, N> {
         let residence = Residence::new(network, parts, optimizer, placement(cell), clips);
         residence.make_room(largest_input);
         let stage = Stage::new(residence, cell.precision.region());
-        let keeps_casts = cell.workload().keeps_casts();
-        Self { train: &cell.train, device, stage, scaler, keeps_casts, updates: 0, total_updates }
+        let (seed, keeps_casts) = (cell.seed, cell.workload().keeps_casts());
+        Self { train: &cell.train, seed, device, stage, scaler, keeps_casts, updates: 0, total_updates }
     }
 
     /// All that optimizer and scaler keep between steps.
@@ -73,7 +76,13 @@ impl<'a, N: Build> Step<'a, N> {
 
     /// The gradients of a micro-batch by itself.
     pub fn gradients(&self, batch: &N::Batch) -> Gradients {
+        let _masks = self.masks(0);
         gradients(self.stage.output(batch), self.scale())
+    }
+
+    /// The region of dropout of the next step's micro-batch.
+    fn masks(&self, micro_batch: usize) -> Masks {
+        masks(Some(of_micro_batch(self.seed, self.updates, micro_batch)))
     }
 
     /// Carries out the actions over a step's micro-batches. With `look` gradients are looked at before each
@@ -90,7 +99,7 @@ impl<'a, N: Build> Step<'a, N> {
         for (i, action) in actions.iter().enumerate() {
             match *action {
                 Action::Forward { stage, micro_batch } => {
-                    let range = self.device.range(c"forward");
+                    let (range, _masks) = (self.device.range(c"forward"), self.masks(micro_batch));
                     let loss = self.stage(stage).forward(micro_batch, &batches[micro_batch]);
                     drop(range);
                     losses.extend(self.train.sync_each_step.then(|| loss.clone()));

@@ -7,6 +7,8 @@ use burn::tensor::{DType, TensorData};
 use miette::{Result, miette};
 use safetensors::{Dtype, SafeTensors};
 
+use crate::params::peft;
+
 pub const FILE: &str = "golden.safetensors";
 
 /// A reference tensor in f64.
@@ -65,7 +67,8 @@ impl Golden {
             // Token ids are exact in f64.
             let data = TensorData::from_bytes_vec(view.data().to_vec(), shape.clone(), dtype);
             let data = data.iter::<f64>().collect();
-            tensors.insert(name.to_string(), ReferenceTensor { shape, data, dtype });
+            // Of a network that PEFT has wrapped: under the names of ours.
+            tensors.insert(peft::plain_name(name), ReferenceTensor { shape, data, dtype });
         }
         unread.sort_by(|a, b| a.0.cmp(&b.0));
         Ok(Self { tensors, unread })

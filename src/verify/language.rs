@@ -6,6 +6,7 @@ use std::path::Path;
 use burn::tensor::{DType, Tensor};
 use miette::{Result, miette};
 
+use super::adapter;
 use super::changes::{Changes, find};
 use super::check::Comparison;
 use super::reference::{CONTINUATION, Reference};
@@ -48,7 +49,7 @@ const OF_PARAMETERS: [&str; 3] = ["grad", "step3_grad", "step3"];
 pub fn knows(golden: &Golden, name: &str) -> bool {
     let of_parameter = |prefix: &&str| name.strip_prefix(*prefix).is_some_and(|rest| rest.starts_with('.'));
     ["input_ids", "labels", "logits", "loss", "losses"].contains(&name)
-        || OF_PARAMETERS.iter().any(of_parameter)
+        || OF_PARAMETERS.iter().chain(&[adapter::FIRST]).any(of_parameter)
         || (CONTINUATION.contains(&name) && golden.has(&CONTINUATION))
 }
 
@@ -64,11 +65,12 @@ pub fn verify(folder: &Path, golden: &Golden, options: &Options) -> Result<Vec<C
     let checked = |weights: Weights| weights.check(&table.expect("a language model"));
     Weights::open(folder).and_then(checked).map_err(|e| miette!("{e}"))?;
     let reference = Reference::read(golden, vocab, positions)?;
+    let tuning = adapter::section(folder).map_err(|e| miette!("{e}"))?;
     // A folder may be called `random`, which as weights means others.
     let weights = quoted(&Path::new(".").join(folder).display().to_string());
     let mut recipe = format!(
         "title = \"reference\"\n[model]\nkind = \"{}\"\nweights = {weights}\n[train]\nbatch_size = {}\n\
-         seq_len = {}\noptimizer = {{ kind = \"adamw\" }}\n",
+         seq_len = {}\noptimizer = {{ kind = \"adamw\" }}\n{tuning}",
         model.kind().expect("a language model"),
         reference.batch,
         reference.positions(),
@@ -121,6 +123,7 @@ fn compare<F: Family>(
         let ours = logits(training.network(), cell, reference);
         checks.push(comparison.check("logits", Kind::Logits, &ours, expected));
     }
+    checks.extend(adapter::first_values(&training.parameters(), cell, golden));
     let continuation = continuation(training.network(), cell, reference);
     // Steps after the first are for values after updates alone, and of a large model they take long.
     let updated = golden.has(&["losses"]) || OF_PARAMETERS[1..].iter().any(|p| !golden.under(p).is_empty());

@@ -18,3 +18,4 @@ mod provenance;
 mod rows;
 mod run;
 mod task;
+mod tuning;

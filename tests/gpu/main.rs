@@ -11,6 +11,7 @@ mod kernels;
 mod layers;
 mod limits;
 mod loading;
+mod lora;
 mod loss;
 mod offload;
 mod operator;

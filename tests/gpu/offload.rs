@@ -36,8 +36,7 @@ fn order_of_slots() {
             let (device, dtype) = (DEVICE.burn(), runner::device::dtype(Compute::Fp32));
             let source = model.source(DEVICE, dtype, &Tuning::default()).expect("the fixture's weights");
             let arithmetic = Arithmetic::of(Compute::Fp32);
-            let computation =
-                Computation { arithmetic, ops: Ops::default(), checkpoint: Checkpoint::default() };
+            let computation = Computation::new(arithmetic, Ops::default(), Checkpoint::default());
             let placement =
                 Placement { offload, device: DEVICE, accumulates: false, updates: false, recomputes: false };
             let network = model.network(64, &source, computation, Some(placement));

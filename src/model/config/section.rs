@@ -14,9 +14,11 @@ use crate::model::families::Family;
 use crate::model::language::{Computation, Decoder, DecoderSizes};
 use crate::model::{Kind, Model, Operators};
 use crate::ops::cost::Setting;
+use crate::ops::dense::WeightLayout;
 use crate::params::WeightsFrom;
 use crate::params::source::Source;
-use crate::params::table::{Group, Table, Tuning};
+use crate::params::table::{Entry, Group, Table, Tuning};
+use crate::params::tuning::LinearLayer;
 use crate::residence::Placement;
 use crate::words::key::DefaultValue;
 use crate::words::values::Values;
@@ -137,8 +139,21 @@ impl<F: Family> LanguageModel<F> {
     }
 
     /// Its operators.
-    pub fn operators(&self, setting: &Setting) -> Operators {
-        F::operators(&self.config, setting)
+    pub fn operators(&self, setting: &Setting, tuning: &Tuning) -> Operators {
+        F::operators(&self.config, setting, tuning)
+    }
+
+    /// The linear layers of a block.
+    pub fn linear_layers(&self) -> Vec<LinearLayer> {
+        let table = Decoder::<F>::table(&self.config, 1, DType::F32, &Tuning::default());
+        let layer = |entry: &Entry| {
+            let path = entry.name.strip_suffix(".weight").filter(|_| entry.group == Group::Block(0))?;
+            let sizes = <[usize; 2]>::try_from(entry.shape.as_slice()).ok()?;
+            let name = path.rsplit('.').next().unwrap_or(path).to_string();
+            // [inputs, outputs], or the other way round.
+            Some((name, if F::LAYOUT == WeightLayout::InOut { sizes } else { [sizes[1], sizes[0]] }))
+        };
+        table.entries.iter().filter_map(layer).collect()
     }
 
     /// Its parameters, stored in this type.

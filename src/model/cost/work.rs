@@ -16,7 +16,7 @@ impl Operators {
     /// the device's work.
     fn update(&self, workload: &Workload) -> Works {
         let Workload { optimizer, precision, offload, .. } = *workload;
-        let parameters = self.parameters();
+        let parameters = self.trained();
         let none = matches!(optimizer, OptimizerConfig::None(_)) || offload.optimizer == Memory::Host;
         let bytes = 3 * parameters * precision.stored_bytes() + 2 * optimizer.state_bytes(parameters);
         let bytes = if none { 0.0 } else { bytes as f64 };

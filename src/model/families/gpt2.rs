@@ -9,17 +9,18 @@ use serde_json::{Map, Value, json};
 use super::Family;
 use crate::model::Operators;
 use crate::model::config::{ConfigFile, dimensions, head_dim, method, size, tied};
-use crate::model::language::parts::{DEVIATION, Linear, Norm, NormKind};
+use crate::model::language::parts::{DEVIATION, Linear, Norm, NormKind, linear_cost};
 use crate::model::language::{
     Block, Context, DecoderSizes, LayerCache, Outline, Positions, attend, batch_bytes,
 };
 use crate::ops::attention::{self, HeadSizes, attention_packed};
 use crate::ops::cost::{Cost, Setting};
-use crate::ops::dense::{self, WeightLayout};
+use crate::ops::dense::WeightLayout;
 use crate::ops::gelu;
 use crate::ops::residual::residual;
 use crate::ops::{cross_entropy, embedding, norm};
 use crate::params::source::Source;
+use crate::params::table::Tuning;
 use crate::words::Section;
 use crate::words::key::DefaultValue::{Depends, Number, Whole, Word};
 use crate::words::values::{COUNT, LAYERS, POSITIVE, Values};
@@ -86,6 +87,8 @@ impl Family for Gpt2 {
 
     const OPERATORS: &'static [&'static str] = &["gelu", "attention", "loss", "norm"];
 
+    const LAYOUT: WeightLayout = WeightLayout::InOut;
+
     type Config = Gpt2Config;
     type Keys = Gpt2Keys;
     type Block = Layer;
@@ -151,12 +154,12 @@ impl Family for Gpt2 {
         }
     }
 
-    fn operators(config: &Gpt2Config, setting: &Setting) -> Operators {
+    fn operators(config: &Gpt2Config, setting: &Setting, tuning: &Tuning) -> Operators {
         let [vocab, hidden, inner] =
             [config.vocab_size, config.hidden_size, config.intermediate_size].map(|size| size as u64);
         let heads = config.num_attention_heads as u64;
         let sizes = HeadSizes { heads, kv_heads: heads, head_dim: hidden / heads };
-        let conv = |inputs, outputs| dense::cost(setting, [inputs, outputs], true, WeightLayout::InOut);
+        let conv = |name, sizes| linear_cost(setting, tuning, name, sizes, true, Self::LAYOUT);
         let norm = || norm::cost(setting, hidden, 2);
         let (positions, tables) = match config.positions {
             LearnedOrSinusoidal::Learned => {
@@ -171,15 +174,15 @@ impl Family for Gpt2 {
             block: vec![
                 Cost::residual(&[
                     norm(),
-                    conv(hidden, 3 * hidden),
+                    conv("c_attn", [hidden, 3 * hidden]),
                     attention::cost(setting, sizes),
-                    conv(hidden, hidden),
+                    conv("c_proj", [hidden, hidden]),
                 ]),
                 Cost::residual(&[
                     norm(),
-                    conv(hidden, inner),
+                    conv("c_fc", [hidden, inner]),
                     gelu::cost(setting, inner),
-                    conv(inner, hidden),
+                    conv("c_proj", [inner, hidden]),
                 ]),
             ],
             blocks: config.num_hidden_layers,

@@ -1,26 +1,29 @@
 //! Llama (Touvron et al. 2023) and Qwen2 (Yang et al. 2024): RMSNorm, rotary positions, grouped queries and
 //! SwiGLU; Qwen2 has biases on q, k and v.
 
+mod mlp;
+
 use burn::module::Module;
-use burn::tensor::{Tensor, activation};
+use burn::tensor::Tensor;
 use serde_json::{Map, Value, json};
+
+use mlp::Mlp;
 
 use super::Family;
 use crate::model::Operators;
 use crate::model::config::{ConfigFile, dimensions, head_dim, size, tied};
-use crate::model::language::parts::{Linear, Norm, NormKind};
+use crate::model::language::parts::{Linear, Norm, NormKind, linear_cost};
 use crate::model::language::{
     Block, Context, DecoderSizes, LayerCache, Outline, Positions, attend, batch_bytes,
 };
 use crate::ops::attention::{self, HeadSizes, attention_packed};
-use crate::ops::autocast::weight;
 use crate::ops::cost::{Cost, Setting};
-use crate::ops::dense::{self, WeightLayout, lies_side_by_side};
+use crate::ops::dense::{WeightLayout, lies_side_by_side};
 use crate::ops::residual::residual;
 use crate::ops::rope::{self, rope, rope_first};
-use crate::ops::swiglu::{self, swiglu};
 use crate::ops::{Operator, cross_entropy, embedding, norm};
 use crate::params::source::Source;
+use crate::params::table::Tuning;
 use crate::words::Section;
 use crate::words::key::DefaultValue::{Depends, Number};
 use crate::words::values::{COUNT, LAYERS, POSITIVE, Values};
@@ -88,6 +91,8 @@ impl<const BIASES: bool> Family for LlamaLike<BIASES> {
     const IN_FILE: &'static [&'static str] = LlamaKeys::IN_FILE;
 
     const OPERATORS: &'static [&'static str] = &["swiglu", "attention", "loss", "norm", "rope"];
+
+    const LAYOUT: WeightLayout = WeightLayout::OutIn;
 
     type Config = LlamaConfig;
     type Keys = LlamaKeys;
@@ -177,7 +182,7 @@ impl<const BIASES: bool> Family for LlamaLike<BIASES> {
         }
     }
 
-    fn operators(config: &LlamaConfig, setting: &Setting) -> Operators {
+    fn operators(config: &LlamaConfig, setting: &Setting, tuning: &Tuning) -> Operators {
         let [vocab, hidden, inner, heads, kv_heads, head_dim] = [
             config.vocab_size,
             config.hidden_size,
@@ -188,11 +193,13 @@ impl<const BIASES: bool> Family for LlamaLike<BIASES> {
         ]
         .map(|size| size as u64);
         let (queries, keys) = (heads * head_dim, kv_heads * head_dim);
-        let linear =
-            |inputs, outputs, bias| dense::cost(setting, [inputs, outputs], bias, WeightLayout::OutIn);
-        let projection = |columns| linear(hidden, columns, config.attention_bias);
-        let turned =
-            |heads| Cost::sequence(&[projection(heads * head_dim), rope::cost(setting, heads, head_dim)]);
+        let linear = |name, inputs, outputs, bias| {
+            linear_cost(setting, tuning, name, [inputs, outputs], bias, Self::LAYOUT)
+        };
+        let projection = |name, columns| linear(name, hidden, columns, config.attention_bias);
+        let turned = |name, heads| {
+            Cost::sequence(&[projection(name, heads * head_dim), rope::cost(setting, heads, head_dim)])
+        };
         let norm = || norm::cost(setting, hidden, 1);
         let tied = config.tie_word_embeddings;
         Operators {
@@ -200,11 +207,15 @@ impl<const BIASES: bool> Family for LlamaLike<BIASES> {
             block: vec![
                 Cost::residual(&[
                     norm(),
-                    Cost::fan(&[turned(heads), turned(kv_heads), projection(keys)]),
+                    Cost::fan(&[
+                        turned("q_proj", heads),
+                        turned("k_proj", kv_heads),
+                        projection("v_proj", keys),
+                    ]),
                     attention::cost(setting, HeadSizes { heads, kv_heads, head_dim }),
-                    linear(queries, hidden, false),
+                    linear("o_proj", queries, hidden, false),
                 ]),
-                Cost::residual(&[norm(), swiglu::cost(setting, [hidden, inner], WeightLayout::OutIn)]),
+                Cost::residual(&[norm(), mlp::cost(setting, tuning, [hidden, inner])]),
             ],
             blocks: config.num_hidden_layers,
             last: vec![norm(), cross_entropy::cost(setting, [vocab, hidden], tied)],
@@ -231,13 +242,6 @@ struct Attention {
     o_proj: Linear,
 }
 
-#[derive(Module, Debug)]
-struct Mlp {
-    gate_proj: Linear,
-    up_proj: Linear,
-    down_proj: Linear,
-}
-
 impl Block for Layer {
     type Config = LlamaConfig;
 
@@ -246,7 +250,7 @@ impl Block for Layer {
         let queries = config.num_attention_heads * config.head_dim;
         let keys = config.num_key_value_heads * config.head_dim;
         let norm = |name| Norm::new(&source.at(name), hidden, NormKind::Rms(config.rms_norm_eps));
-        let (attention, mlp) = (source.at("self_attn"), source.at("mlp"));
+        let attention = source.at("self_attn");
         Self {
             input_layernorm: norm("input_layernorm"),
             self_attn: Attention {
@@ -256,11 +260,7 @@ impl Block for Layer {
                 o_proj: Linear::new(&attention.at("o_proj"), queries, hidden, false),
             },
             post_attention_layernorm: norm("post_attention_layernorm"),
-            mlp: Mlp {
-                gate_proj: Linear::new(&mlp.at("gate_proj"), hidden, inner, false),
-                up_proj: Linear::new(&mlp.at("up_proj"), hidden, inner, false),
-                down_proj: Linear::new(&mlp.at("down_proj"), inner, hidden, false),
-            },
+            mlp: Mlp::new(&source.at("mlp"), hidden, inner),
         }
     }
 
@@ -293,18 +293,5 @@ impl Attention {
         let q = turn(self.q_proj.forward(x.clone(), computation));
         let k = turn(self.k_proj.forward(x.clone(), computation));
         attend([q, k, self.v_proj.forward(x, computation)], context, cache)
-    }
-}
-
-impl Mlp {
-    fn forward(&self, x: Tensor<2>, Context { computation, .. }: &Context) -> Tensor<2> {
-        let linears = [&self.gate_proj, &self.up_proj, &self.down_proj];
-        if linears.iter().any(|linear| linear.adapter.is_some()) {
-            let [gate, up] = [linears[0], linears[1]].map(|linear| linear.forward(x.clone(), computation));
-            return self.down_proj.forward(activation::silu(gate) * up, computation);
-        }
-        let [gate, up, down] = linears.map(|linear| weight(&linear.weight));
-        let (ops, level) = (computation.ops, computation.checkpoint.level);
-        swiglu(x, gate, up, down, WeightLayout::OutIn, level, ops.swiglu, computation.arithmetic)
     }
 }

@@ -16,6 +16,8 @@ use super::Operators;
 use super::config::ConfigFile;
 use super::language::{Block, Outline};
 use crate::ops::cost::Setting;
+use crate::ops::dense::WeightLayout;
+use crate::params::table::Tuning;
 use crate::words::Section;
 
 /// A kind of language model.
@@ -34,6 +36,9 @@ pub trait Family: Clone + Debug + PartialEq + Send + Sync + 'static {
 
     /// Their names in `config.json`, in the same order; empty where it has none.
     const IN_FILE: &'static [&'static str];
+
+    /// How the weights of its linear layers lie.
+    const LAYOUT: WeightLayout;
 
     type Config: Clone + Debug + PartialEq + Serialize + DeserializeOwned + Send + Sync + 'static;
 
@@ -60,6 +65,6 @@ pub trait Family: Clone + Debug + PartialEq + Send + Sync + 'static {
 
     fn outline(config: &Self::Config) -> Outline;
 
-    /// The operators, in the order of forward.
-    fn operators(config: &Self::Config, setting: &Setting) -> Operators;
+    /// The operators with the adapters of `tuning`, in the order of forward.
+    fn operators(config: &Self::Config, setting: &Setting, tuning: &Tuning) -> Operators;
 }

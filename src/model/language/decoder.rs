@@ -14,6 +14,7 @@ use crate::model::families::Family;
 use crate::ops::attention::{Heads, Mask};
 use crate::ops::autocast::{autocast, region, weight};
 use crate::ops::dense::{Arithmetic, Weight};
+use crate::ops::dropout;
 use crate::ops::embedding::Ids;
 use crate::ops::product::{plain, product, transpose};
 use crate::ops::residual::residual;
@@ -173,7 +174,8 @@ impl<F: Family> Decoder<F> {
             head_dim: shape.head_dim,
         };
         let context = Context {
-            computation: *computation,
+            // What is computed again later has the seed of this forward.
+            computation: Computation { masks: dropout::seed(), ..*computation },
             heads,
             mask: tokens.mask.clone(),
             positions: tokens.positions.clone(),

@@ -70,8 +70,7 @@ fn in_segments<F: Family>(
     let used = if plain { Tuning::default() } else { tuning };
     let source = model.source(DEVICE, DType::F32, &used).unwrap();
     let checkpoint = Checkpoint { blocks, ..Checkpoint::default() };
-    let computation =
-        Computation { arithmetic: Arithmetic::of(Compute::Fp32), ops: Ops::default(), checkpoint };
+    let computation = Computation::new(Arithmetic::of(Compute::Fp32), Ops::default(), checkpoint);
     let placement =
         Placement { offload, device: DEVICE, accumulates: true, updates: true, recomputes: blocks > 0 };
     let network: Decoder<F> = model.network(24, &source, computation, Some(placement));

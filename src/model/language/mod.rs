@@ -26,6 +26,14 @@ pub struct Computation {
     pub arithmetic: Arithmetic,
     pub ops: Ops,
     pub checkpoint: Checkpoint,
+    /// The seed of this forward's dropout; `None`: nothing is dropped.
+    pub masks: Option<u64>,
+}
+
+impl Computation {
+    pub fn new(arithmetic: Arithmetic, ops: Ops, checkpoint: Checkpoint) -> Self {
+        Self { arithmetic, ops, checkpoint, masks: None }
+    }
 }
 
 /// Token ids of `batch` sequences of equal length, one after the other.

@@ -6,12 +6,14 @@ use burn::tensor::Tensor;
 use super::Computation;
 use crate::ops::Operator;
 use crate::ops::autocast::weight;
-use crate::ops::dense::{LAYERS, WeightLayout, dense, dense_gelu, dense_side_by_side};
+use crate::ops::cost::{Cost, Setting};
+use crate::ops::dense::{self, LAYERS, Layer, WeightLayout, dense_gelu, dense_side_by_side};
 use crate::ops::embedding::{Ids, embedding};
 use crate::ops::gelu::gelu;
 use crate::ops::norm::norm;
-use crate::params::adapters::Adapter;
 use crate::params::source::{Init, Source};
+use crate::params::table::Tuning;
+use crate::params::tuning::Adapter;
 
 /// Standard deviation of random weights, as transformers draws them.
 pub const DEVIATION: f64 = 0.02;
@@ -45,10 +47,10 @@ impl Linear {
 
     pub fn forward(&self, x: Tensor<2>, computation: &Computation) -> Tensor<2> {
         let (bias, arithmetic) = (self.bias.as_ref().map(weight), computation.arithmetic);
-        let linear = |x| dense(x, weight(&self.weight), bias.clone(), self.layout, arithmetic);
+        let layer = Layer { weight: weight(&self.weight), bias, layout: self.layout, arithmetic };
         match &self.adapter {
-            None => linear(x),
-            Some(adapter) => adapter.forward(x.clone(), linear(x), arithmetic.in_region()),
+            None => layer.forward(x),
+            Some(adapter) => adapter.forward(x, layer, computation.masks),
         }
     }
 
@@ -68,6 +70,21 @@ impl Linear {
             }
             _ => gelu(self.forward(x, computation), operator),
         }
+    }
+}
+
+/// What the linear layer of this name costs in a block, with the adapter that `tuning` gives it.
+pub fn linear_cost(
+    setting: &Setting,
+    tuning: &Tuning,
+    name: &str,
+    sizes: [u64; 2],
+    bias: bool,
+    layout: WeightLayout,
+) -> Cost {
+    match tuning.adapter.as_ref().filter(|method| method.adapts(name)) {
+        None => dense::cost(setting, sizes, bias, layout),
+        Some(method) => method.cost(setting, sizes, bias, layout),
     }
 }
 

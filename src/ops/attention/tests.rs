@@ -112,7 +112,7 @@ fn the_path_follows_the_recipe_and_the_device() {
 fn the_fused_kernels_cost_by_hand() {
     use super::{HeadSizes, cost};
     use crate::device::DeviceId;
-    use crate::ops::cost::Setting;
+    use crate::ops::cost::{Setting, Trained};
     use crate::ops::{Level, Ops};
     use crate::words::Compute;
 
@@ -126,6 +126,7 @@ fn the_fused_kernels_cost_by_hand() {
         keeps_casts: false,
         ops: Ops::default(),
         level: Level::default(),
+        trained: Trained::ALL,
     };
     let sizes = HeadSizes { heads: 6, kv_heads: 2, head_dim: 64 };
     let fused = cost(&setting, sizes);

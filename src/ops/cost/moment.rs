@@ -59,6 +59,11 @@ impl Flops {
     pub fn of_products(forward: f64) -> Self {
         Self { forward, backward: 2.0 * forward, recompute: 0.0 }
     }
+
+    /// Of products by frozen matrices, which are differentiated by the other operand alone.
+    pub fn of_frozen(forward: f64) -> Self {
+        Self { forward, backward: forward, recompute: 0.0 }
+    }
 }
 
 by_field!(Add for Flops { forward, backward, recompute });

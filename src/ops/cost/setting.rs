@@ -3,6 +3,20 @@
 use crate::ops::{Level, Ops};
 use crate::words::{Compute, DeviceId};
 
+/// Which parameters of operators are trained; those of adapters are so always.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trained {
+    /// Matrices, and the factors of norms.
+    pub weights: bool,
+    pub biases: bool,
+}
+
+impl Trained {
+    pub const ALL: Self = Self { weights: true, biases: true };
+    pub const BIASES: Self = Self { weights: false, biases: true };
+    pub const NONE: Self = Self { weights: false, biases: false };
+}
+
 /// What the operators of a network compute on, and how.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
@@ -19,6 +33,7 @@ pub struct Setting {
     pub keeps_casts: bool,
     pub ops: Ops,
     pub level: Level,
+    pub trained: Trained,
 }
 
 impl Setting {

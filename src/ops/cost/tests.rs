@@ -76,6 +76,7 @@ fn setting(compute: Compute, keeps_casts: bool) -> Setting {
         keeps_casts,
         ops: Ops::default(),
         level: Level::Keep,
+        trained: Trained::ALL,
     }
 }
 

@@ -22,6 +22,8 @@ pub fn cost(setting: &Setting, [vocab, hidden]: [u64; 2], tied: bool) -> Cost {
         .flatten();
     let (tokens, h) = (setting.tokens(), setting.activation(hidden));
     let (parameters, weights) = if tied { (0, 0) } else { (weight.elements, weight.bytes) };
+    let is_trained = setting.trained.weights;
+    let (trained, gradient) = if is_trained { (parameters, weight.gradient) } else { (0, 0) };
     let forward_flops = 2.0 * tokens as f64 * weight.elements as f64;
     // Of a chunk of the vocabulary, backward computes logits again from the cast.
     let cast_stays = if chunks.is_some() { 0 } else { weight.cast };
@@ -33,22 +35,24 @@ pub fn cost(setting: &Setting, [vocab, hidden]: [u64; 2], tied: bool) -> Cost {
         }
         (Operator::Custom, true) => match chunks {
             Some(chunks) => of_tokens(setting, [vocab, hidden], chunks),
-            None => on_cuda(setting, [vocab, hidden], weight.gradient),
+            None => on_cuda(setting, [vocab, hidden], gradient),
         },
-        (Operator::Custom, false) => on_cpu(setting, [vocab, hidden], weight.gradient),
+        (Operator::Custom, false) => on_cpu(setting, [vocab, hidden], gradient),
     };
     let keeps_logits = !setting.on_cuda() && chunk(tokens as usize, vocab as usize) as u64 >= vocab;
     let recompute = if custom && chunks.is_none() && !keeps_logits { forward_flops } else { 0.0 };
+    let flops = if is_trained { Flops::of_products(forward_flops) } else { Flops::of_frozen(forward_flops) };
     Cost {
         input: h,
         holds_input: true,
         kept: cast_stays + kept.workspace + kept.gradients,
         parameters,
-        largest: parameters,
+        trained,
+        largest: trained,
         weights,
-        gradients: weight.gradient,
+        gradients: gradient,
         casts: weight.kept_cast,
-        flops: Flops { recompute, ..Flops::of_products(forward_flops) },
+        flops: Flops { recompute, ..flops },
         ..Cost::new(Moment::workspace(weight.cast) + forward, Moment::workspace(cast_stays) + backward)
     }
     .named(OperatorName::Loss, setting)
@@ -75,10 +79,11 @@ fn on_cuda(setting: &Setting, [vocab, hidden]: [u64; 2], dweight: u64) -> [Momen
 /// The same in chunks of tokens. Forward has the losses, dh and dW in fp32, and a chunk; backward makes dh and then
 /// dW in their types.
 fn of_tokens(setting: &Setting, [vocab, hidden]: [u64; 2], chunks: Chunks) -> [Moment; 3] {
-    let (dh, dweight) = (Moment::workspace(setting.wide(hidden)), Moment::gradients(4 * vocab * hidden));
+    let weight = if setting.trained.weights { vocab * hidden } else { 0 };
+    let (dh, dweight) = (Moment::workspace(setting.wide(hidden)), Moment::gradients(4 * weight));
     let chunk = chunks.bytes(vocab as usize, hidden as usize, setting.element() as usize) as u64;
     // In place in fp32.
-    let stored = if setting.stored == 4 { 0 } else { vocab * hidden * setting.stored };
+    let stored = if setting.stored == 4 { 0 } else { weight * setting.stored };
     let narrow_dh = Moment::workspace(setting.activation(hidden));
     let backward = [dh + narrow_dh + dweight, narrow_dh + dweight + Moment::gradients(stored)];
     [dh + dweight, dh + dweight + Moment::workspace(setting.wide(1) + chunk), Moment::highest(backward)]
@@ -101,6 +106,8 @@ fn on_cpu(setting: &Setting, [vocab, hidden]: [u64; 2], dweight: u64) -> [Moment
     // dlogits and their product with h that becomes a part of dW. In bf16 dlogits are also copied in the order of their
     // transpose, both operands are in fp32, and the part is made and moved.
     let product = match (setting.compute, setting.stored > setting.element()) {
+        // Their product with the chunk of the weight alone.
+        _ if dweight == 0 => 4 * logits + widened,
         (Compute::Bf16, false) => 8 * logits + 4 * h + 8 * chunk,
         (Compute::Fp16, false) => 2 * logits + 4 * chunk,
         _ => 6 * logits + 4 * h,

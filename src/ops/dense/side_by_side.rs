@@ -58,7 +58,7 @@ fn with_inputs<const N: usize>(
     let (stored, bias_casts): (Vec<_>, Vec<_>) = biases.into_iter().map(|b| (b.stored, b.cast)).unzip();
     inputs.extend(stored.into_iter().map(Tensor::into_dispatch));
     let inputs: [DispatchTensor; N] = inputs.try_into().expect("x, the weights and the biases");
-    custom_adding(OperatorName::Linear, inputs, |inputs, _| {
+    custom_adding(OperatorName::Linear, inputs, |inputs, tracked| {
         let mut inputs = inputs.into_iter();
         let x = Tensor::<2>::from_dispatch(inputs.next().expect("x"));
         let (x_dtype, x) = (x.dtype(), rounded(x, dtype));
@@ -72,6 +72,8 @@ fn with_inputs<const N: usize>(
         let biases = biases.into_iter().map(|bias| bias.narrow(dtype)).collect();
         let places = places(&weights, layout);
         let y = forward(&x, &weights, biases, &places, layout, arithmetic);
+        // Frozen weights need no x.
+        let x = Some(x).filter(|_| tracked[1..=LAYERS].contains(&true));
         let backward = move |g: Tensor<2>, wanted: [bool; N], earlier: &mut Earlier<'_>| {
             let g = rounded(g, dtype);
             let dx = wanted[0].then(|| {
@@ -91,12 +93,15 @@ fn with_inputs<const N: usize>(
             let dbias = bias_dtype
                 .filter(|_| wanted[1 + LAYERS..].contains(&true))
                 .map(|dtype| rounded(uncube::<1>(column_sums(&cube(g.clone()))), dtype));
-            let of_weight = |place: &Range<usize>| match layout {
-                WeightLayout::InOut => {
-                    product(transpose(x.clone()), plain(g.clone()).columns(place.clone()), weight_dtype, math)
-                }
-                WeightLayout::OutIn => {
-                    product(transpose(g.clone()).columns(place.clone()), plain(x.clone()), weight_dtype, math)
+            let of_weight = |place: &Range<usize>| {
+                let (x, g) = (x.clone().expect("kept where a weight is trained"), g.clone());
+                match layout {
+                    WeightLayout::InOut => {
+                        product(transpose(x), plain(g).columns(place.clone()), weight_dtype, math)
+                    }
+                    WeightLayout::OutIn => {
+                        product(transpose(g).columns(place.clone()), plain(x), weight_dtype, math)
+                    }
                 }
             };
             let mut gradients = vec![dx.map(Tensor::into_dispatch)];

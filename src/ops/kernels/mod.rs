@@ -7,6 +7,7 @@
 pub mod adamw;
 pub mod columns;
 pub mod cross_entropy;
+pub mod dropout;
 pub mod elementwise;
 pub mod embedding;
 pub mod gelu;

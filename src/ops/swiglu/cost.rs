@@ -7,6 +7,8 @@
 //! | 0.5 | a, b: 2 A |
 //! | 1   | nothing |
 //! | plain | a, σ(a), s, b, h: 5 A, one for each of Burn's operators that needs it |
+//!
+//! x is kept for the gradients of W and V, and to compute a and b again: not where these are frozen at levels 0 and 0.5.
 
 use crate::ops::cost::{Cost, Flops, Moment, Setting};
 use crate::ops::dense::WeightLayout;
@@ -42,28 +44,33 @@ pub fn cost(setting: &Setting, [hidden, inner]: [u64; 2], layout: WeightLayout) 
         (_, Level::Keep) => 4,
         (_, Level::Elementwise | Level::Full) => 3,
     };
-    let moment = |gradients, workspace| Moment::gradients(gradients) + Moment::workspace(workspace);
+    let trained = setting.trained.weights;
+    let gradient = if trained { down.gradient } else { 0 };
+    let to_weight = if trained { to_weight } else { 0 };
+    let moment = |weights, workspace| Moment::gradients(weights * gradient) + Moment::workspace(workspace);
     let backward = [
         moment(0, first * a + to_a + casts),
-        moment(down.gradient, 3 * a + to_weight + 2 * up.cast),
-        moment(2 * down.gradient, 2 * a + to_weight + 2 * up.cast),
-        moment(2 * down.gradient, 2 * a + x + to_x + 2 * up.cast),
-        moment(3 * down.gradient, a + x + to_weight.max(to_x) + up.cast),
+        moment(1, 3 * a + to_weight + 2 * up.cast),
+        moment(2, 2 * a + to_weight + 2 * up.cast),
+        moment(2, 2 * a + x + to_x + 2 * up.cast),
+        moment(3, a + x + to_weight.max(to_x) + up.cast),
     ];
     let weights = 2 * up.bytes + down.bytes;
     let forward_flops = 2.0 * tokens as f64 * (3 * up.elements) as f64;
     let recompute = if setting.level == Level::Full { forward_flops * 2.0 / 3.0 } else { 0.0 };
+    let flops = if trained { Flops::of_products(forward_flops) } else { Flops::of_frozen(forward_flops) };
     Cost {
         input: x,
         output: x,
-        holds_input: true,
+        holds_input: trained || plain || setting.level == Level::Full,
         kept: kept * a + casts,
         parameters: 3 * up.elements,
-        largest: up.elements,
+        trained: if trained { 3 * up.elements } else { 0 },
+        largest: if trained { up.elements } else { 0 },
         weights,
-        gradients: 3 * up.gradient,
+        gradients: 3 * gradient,
         casts: 2 * up.kept_cast + down.kept_cast,
-        flops: Flops { recompute, ..Flops::of_products(forward_flops) },
+        flops: Flops { recompute, ..flops },
         ..Cost::new(Moment::highest(forward), Moment::highest(backward))
     }
     .named(OperatorName::Swiglu, setting)

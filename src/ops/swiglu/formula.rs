@@ -10,7 +10,8 @@ use crate::ops::product::{plain, product, product_add};
 
 /// What forward keeps for backward.
 pub struct Call {
-    x: Tensor<2>,
+    /// `None` where neither W nor V has a gradient and a and b are kept.
+    x: Option<Tensor<2>>,
     /// W, V and U.
     weights: [Tensor<2>; 3],
     /// At level 0 a, b and s, at level 0.5 a and b, at level 1 none.
@@ -45,7 +46,12 @@ impl Call {
             Level::Full => (vec![], gate(a, b)),
         };
         let y = times(h, u);
-        (y, Self { x, weights, kept, layout, arithmetic })
+        (y, Self { x: Some(x), weights, kept, layout, arithmetic })
+    }
+
+    /// The same for frozen W and V: x is kept where a and b are computed again.
+    pub fn without_x(self) -> Self {
+        Self { x: self.x.filter(|_| self.kept.is_empty()), ..self }
     }
 
     /// dx in the compute type; dW, dV, dU as `weight_dtype`; `None` where not wanted: a frozen weight costs no product.
@@ -61,8 +67,9 @@ impl Call {
         let (a, b, s) = match (kept.next(), kept.next()) {
             (Some(a), Some(b)) => (a, b, kept.next()),
             _ => {
-                let a = product_of(plain(x.clone()), layout.weight(w.clone()));
-                (a, product_of(plain(x.clone()), layout.weight(v.clone())), None)
+                let x = || plain(x.clone().expect("kept where a and b are not"));
+                let a = product_of(x(), layout.weight(w.clone()));
+                (a, product_of(x(), layout.weight(v.clone())), None)
             }
         };
         let dh = product_of(plain(g.clone()), layout.transposed(u));
@@ -75,10 +82,10 @@ impl Call {
             product(lhs, rhs, weight_dtype, math)
         };
         let du = want_u.then(|| of_weight(h, g));
-        let dv = want_v.then(|| of_weight(x.clone(), db.clone()));
+        let dv = x.clone().filter(|_| want_v).map(|x| of_weight(x, db.clone()));
         // dx through b first, so that db is freed before the product with da exists.
         let dx_b = want_x.then(|| product_of(plain(db), layout.transposed(v)));
-        let dw = want_w.then(|| of_weight(x, da.clone()));
+        let dw = x.filter(|_| want_w).map(|x| of_weight(x, da.clone()));
         let dx = dx_b.map(|dx_b| product_add(dx_b, plain(da), layout.transposed(w), math));
         [dx, dw, dv, du]
     }

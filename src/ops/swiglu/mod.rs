@@ -19,19 +19,23 @@
 //! | 0   | x, a, s, b | N(H + 3I) | h |
 //! | 0.5 | x, a, b    | N(H + 2I) | s, h |
 //! | 1   | x          | NH        | a, b (two matmuls), s, h |
+//!
+//! Levels 0 and 0.5 keep x for dW and dV: where W and V are frozen, they keep none.
 
 mod cost;
 mod formula;
 mod gate;
 mod gate_cpu;
 mod gate_cuda;
+mod gated;
 
 use burn::tensor::{Tensor, activation};
 
 pub use cost::cost;
+pub use gated::{gated, gated_cost};
 
 use super::dense::{Arithmetic, Weight, WeightLayout};
-use super::function::custom;
+use super::function::{Earlier, custom_adding};
 use super::name::OperatorName;
 use super::product::composed_product;
 use super::{Level, Operator, narrow, rounded};
@@ -70,12 +74,14 @@ pub fn swiglu(
         return product(gate * product(x, weight(v)), weight(u));
     }
     let mut casts = [w.cast, v.cast, u.cast].into_iter();
-    custom(OperatorName::Swiglu, [x, w.stored, v.stored, u.stored].map(Tensor::into_dispatch), |inputs| {
+    let inputs = [x, w.stored, v.stored, u.stored].map(Tensor::into_dispatch);
+    custom_adding(OperatorName::Swiglu, inputs, |inputs, tracked| {
         let [x, w, v, u] = inputs.map(Tensor::<2>::from_dispatch);
         let (x_dtype, weight_dtype, dtype) = (x.dtype(), w.dtype(), arithmetic.dtype);
         let weights = [w, v, u].map(|stored| Weight { stored, cast: casts.next().flatten() }.narrow(dtype));
         let (y, call) = Call::forward(rounded(x, dtype), weights, layout, level, arithmetic);
-        (y, move |g: Tensor<2>, wanted| {
+        let call = if tracked[1] || tracked[2] { call } else { call.without_x() };
+        (y, move |g: Tensor<2>, wanted, _: &mut Earlier<'_>| {
             let [dx, dw, dv, du] = call.backward(rounded(g, dtype), wanted, weight_dtype);
             [dx.map(|dx| rounded(dx, x_dtype)), dw, dv, du]
                 .map(|gradient| gradient.map(Tensor::into_dispatch))

@@ -33,6 +33,11 @@ impl TensorFile {
         Ok(Self { path: path.to_path_buf(), header, data: 8 + length, map })
     }
 
+    /// What the file says of itself under this key.
+    pub fn note(&self, key: &str) -> Option<String> {
+        self.header.metadata().as_ref()?.get(key).cloned()
+    }
+
     /// In alphabetical order.
     pub fn names(&self) -> Vec<String> {
         let mut names = self.header.offset_keys();

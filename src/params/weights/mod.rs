@@ -10,4 +10,5 @@ mod folder;
 mod tests;
 
 pub use convert::{float, stored, write_elements};
+pub use file::TensorFile;
 pub use folder::{Weights, files};

@@ -79,3 +79,50 @@ fn without_overlap_a_block_is_in_its_slot_during_its_turn_alone() {
         assert_eq!(acts, expected);
     }
 }
+
+/// Elements that forward and backward of six blocks bring to the device and take from it, of which each has a weight
+/// of 1000 elements, trained or frozen, and a trained bias.
+fn crossed(trained: bool) -> [usize; 2] {
+    let entry = |name: &str, elements, trainable| Entry {
+        name: format!("blocks.0.{name}"),
+        shape: vec![elements],
+        dtype: DType::F32,
+        trainable,
+        group: Group::Block(0),
+    };
+    let layout = Layout::of(&[entry("weight", 1000, trained), entry("bias", 3, true)], "blocks.0.");
+    let (offload, placement) = (overlap(), placed(overlap()));
+    let resident = offload.resident_blocks.places(6);
+    let slots = Slots::new(&resident, offload.buffers(), false, true);
+    let size = StoreSize {
+        buffers: resident.iter().map(|stays| placement.buffers(*stays, true)).collect(),
+        elements: layout.elements,
+        trainable: layout.trainable_elements(),
+        dtype: DType::F32,
+        slots: slots.weights(),
+        gradient_slots: slots.gradients(),
+    };
+    let counted = Arc::new(Mutex::new([0; 2]));
+    let store = Box::new(Recorder(Arc::default(), counted.clone()));
+    let gradients: Vec<usize> = layout.parts[..layout.trainable].iter().map(|part| part.elements()).collect();
+    let movement = offload.strategy.movement().expect("blocks move");
+    let mut engine =
+        Engine::new(store, vec![layout.into(); 6], (size, slots), movement, Device::flex(), "blocks");
+    forward(&mut engine, 6);
+    for block in (0..6).rev() {
+        engine.enter(block, Pass::Backward);
+        let of = |elements: &usize| Tensor::<1>::ones([*elements], &Device::flex()).into_dispatch();
+        engine.take_gradients(block, gradients.iter().map(of).collect());
+        engine.leave(block);
+    }
+    *counted.lock().unwrap()
+}
+
+/// Frozen weights are copied in and never out.
+#[test]
+fn frozen_blocks_are_only_copied_in() {
+    let ([full_in, full_out], [frozen_in, frozen_out]) = (crossed(true), crossed(false));
+    // Six blocks in forward, and in backward the three that left their slots; parameters begin at 128 elements.
+    assert_eq!((full_in, frozen_in), (9 * (1024 + 3), 9 * (128 + 1000)));
+    assert_eq!((full_out, frozen_out), (6 * (1024 + 3), 6 * 3));
+}

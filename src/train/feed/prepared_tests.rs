@@ -113,7 +113,7 @@ fn model<F: Family>(change: impl FnOnce(&mut F::Config)) -> LanguageModel<F> {
 
 fn computation(attention: Operator) -> Computation {
     let ops = Ops { attention, ..Ops::default() };
-    Computation { arithmetic: Arithmetic::of(Compute::Fp32), ops, checkpoint: Checkpoint::default() }
+    Computation::new(Arithmetic::of(Compute::Fp32), ops, Checkpoint::default())
 }
 
 fn network<F: Family>(model: &LanguageModel<F>, attention: Operator) -> Decoder<F> {

@@ -10,7 +10,8 @@ use super::Training;
 use crate::data::{Data, Position, Tokenizer, TokenizerSource};
 use crate::measure::{Answers, Evaluation, Load};
 use crate::optim::{Kept, Visit};
-use crate::params::save::{WEIGHTS, write_weights};
+use crate::params::save::{LAYOUT, WEIGHTS, write_weights};
+use crate::params::table::Group;
 use crate::train::build::Build;
 
 /// Where a training stands, apart from its parameters and from what its optimizer and scaler keep.
@@ -52,16 +53,33 @@ impl<N: Build> Training<'_, N> {
         self.step.as_mut().expect("begun").visit(visit);
     }
 
-    /// Writes the parameters into a folder.
+    /// Writes all parameters into a folder.
     pub fn write_weights(&mut self, folder: &Path) -> io::Result<()> {
         let residence = &mut self.step.as_mut().expect("begun").stage.residence;
         let table = residence.table().clone();
-        write_weights(&folder.join(WEIGHTS), &table, |name| residence.value(name)).map_err(io::Error::other)
+        write_weights(&folder.join(WEIGHTS), &table, LAYOUT, |name| residence.value(name))
+            .map_err(io::Error::other)
     }
 
-    /// Writes what Hugging Face's programs read, and `runner generate`.
+    /// Writes what is added to the model, in PEFT's layout.
+    pub fn write_adapter(&mut self, folder: &Path) -> io::Result<()> {
+        let (tuning, model) = (&self.cell.tuning, &self.cell.model);
+        let layout = model.layout().expect("checked: a language model");
+        let residence = &mut self.step.as_mut().expect("begun").stage.residence;
+        let table = residence.table().clone();
+        tuning.write(folder, model.weights_folder(), layout, &table, &mut |name| residence.value(name))
+    }
+
+    /// Writes what Hugging Face's programs read, and `runner generate`: the model without additions, which are merged
+    /// into its weights.
     pub fn write_model(&mut self, folder: &Path) -> io::Result<()> {
-        self.write_weights(folder)?;
+        let (tuning, layout) =
+            (&self.cell.tuning, self.cell.model.layout().expect("checked: a language model"));
+        let residence = &mut self.step.as_mut().expect("begun").stage.residence;
+        let mut table = (**residence.table()).clone();
+        table.entries.retain(|entry| entry.group != Group::Adapter);
+        let merged = |name: &str| tuning.merged(name, layout, &mut |name| residence.value(name));
+        write_weights(&folder.join(WEIGHTS), &table, LAYOUT, merged).map_err(io::Error::other)?;
         let end = self.feed.tokenizer().and_then(Tokenizer::eos);
         let config = self.cell.model.config_file(self.cell.precision.stored(), end);
         let config = serde_json::to_vec_pretty(&config.expect("checked: a language model"))?;

@@ -6,9 +6,11 @@ use std::sync::Arc;
 use burn::module::{Module, Param};
 use burn::tensor::Tensor;
 
-use super::source::{Init, Source};
-use super::table::Group;
-use crate::ops::dense::Arithmetic;
+use crate::ops::autocast::weight;
+use crate::ops::cost::{Cost, Setting};
+use crate::ops::dense::{Layer, Weight, WeightLayout};
+use crate::params::source::{Init, Source};
+use crate::params::table::Group;
 
 /// A matrix of an adapter: its name within the linear layer, its shape, and what it is before training.
 pub type Matrix = (&'static str, [usize; 2], Init);
@@ -21,15 +23,21 @@ pub trait Method: Debug + Send + Sync {
     /// Its parameters for a layer from `inputs` to `outputs` columns.
     fn matrices(&self, inputs: usize, outputs: usize) -> Vec<Matrix>;
 
-    /// The adapted layer's result [tokens, outputs] from its input [tokens, inputs], its own result, and the
-    /// matrices in their order.
-    fn forward(
-        &self,
-        x: Tensor<2>,
-        y: Tensor<2>,
-        matrices: Vec<Tensor<2>>,
-        arithmetic: Arithmetic,
-    ) -> Tensor<2>;
+    /// The adapted layer's result [tokens, outputs] from its input [tokens, inputs], the layer, and the matrices in
+    /// their order.
+    fn forward(&self, x: Tensor<2>, layer: Layer, matrices: Vec<Weight>, masks: Masks) -> Tensor<2>;
+
+    /// What the layer costs together with its adapter.
+    fn cost(&self, setting: &Setting, sizes: [u64; 2], bias: bool, layout: WeightLayout) -> Cost;
+}
+
+/// What decides a layer's dropout mask.
+#[derive(Clone, Copy, Debug)]
+pub struct Masks {
+    /// Of the forward; `None`: nothing is dropped.
+    pub seed: Option<u64>,
+    /// The layer's own number.
+    pub layer: u64,
 }
 
 /// The adapter of one linear layer.
@@ -38,6 +46,9 @@ pub struct Adapter {
     matrices: Vec<Param<Tensor<2>>>,
     #[module(skip)]
     method: Arc<dyn Method>,
+    /// A number that follows from the name of its first matrix.
+    #[module(skip)]
+    layer: u64,
 }
 
 impl Adapter {
@@ -49,12 +60,14 @@ impl Adapter {
         let method = source.tuning().adapter.clone().filter(|method| method.adapts(source.module()))?;
         let source = source.within(Group::Adapter);
         let matrix = |(name, shape, init): Matrix| source.parameter(name, shape, init);
-        let matrices = method.matrices(inputs, outputs).into_iter().map(matrix).collect();
-        Some(Self { matrices, method })
+        let matrices: Vec<_> = method.matrices(inputs, outputs).into_iter().map(matrix).collect();
+        let layer = matrices.first()?.id.val();
+        Some(Self { matrices, method, layer })
     }
 
-    /// As [`Method::forward`].
-    pub fn forward(&self, x: Tensor<2>, y: Tensor<2>, arithmetic: Arithmetic) -> Tensor<2> {
-        self.method.forward(x, y, self.matrices.iter().map(Param::val).collect(), arithmetic)
+    /// As [`Method::forward`]. `seed`: of the forward's dropout.
+    pub fn forward(&self, x: Tensor<2>, layer: Layer, seed: Option<u64>) -> Tensor<2> {
+        let masks = Masks { seed, layer: self.layer };
+        self.method.forward(x, layer, self.matrices.iter().map(weight).collect(), masks)
     }
 }

@@ -1,0 +1,60 @@
+//! The MLP of a Llama-like block: SwiGLU, as one operator, or with adapters as its linear layers and their gate.
+
+use burn::module::Module;
+use burn::tensor::Tensor;
+
+use crate::model::language::Context;
+use crate::model::language::parts::{Linear, linear_cost};
+use crate::ops::autocast::weight;
+use crate::ops::cost::{Cost, Setting};
+use crate::ops::dense::WeightLayout;
+use crate::ops::swiglu::{self, gated, gated_cost, swiglu};
+use crate::params::source::Source;
+use crate::params::table::Tuning;
+
+const LAYERS: [&str; 3] = ["gate_proj", "up_proj", "down_proj"];
+const LAYOUT: WeightLayout = WeightLayout::OutIn;
+
+#[derive(Module, Debug)]
+pub struct Mlp {
+    gate_proj: Linear,
+    up_proj: Linear,
+    down_proj: Linear,
+}
+
+impl Mlp {
+    pub fn new(source: &Source, hidden: usize, inner: usize) -> Self {
+        let [gate, up, down] = LAYERS;
+        Self {
+            gate_proj: Linear::new(&source.at(gate), hidden, inner, false),
+            up_proj: Linear::new(&source.at(up), hidden, inner, false),
+            down_proj: Linear::new(&source.at(down), inner, hidden, false),
+        }
+    }
+
+    /// [batch · sequence, hidden_size] → the same shape.
+    pub fn forward(&self, x: Tensor<2>, Context { computation, .. }: &Context) -> Tensor<2> {
+        let linears = [&self.gate_proj, &self.up_proj, &self.down_proj];
+        if linears.iter().any(|linear| linear.adapter.is_some()) {
+            let [gate, up] = [linears[0], linears[1]].map(|linear| linear.forward(x.clone(), computation));
+            return self.down_proj.forward(gated(gate, up), computation);
+        }
+        let [gate, up, down] = linears.map(|linear| weight(&linear.weight));
+        let (ops, level) = (computation.ops, computation.checkpoint.level);
+        swiglu(x, gate, up, down, LAYOUT, level, ops.swiglu, computation.arithmetic)
+    }
+}
+
+/// Of `hidden` columns with `inner` inside.
+pub fn cost(setting: &Setting, tuning: &Tuning, [hidden, inner]: [u64; 2]) -> Cost {
+    if !LAYERS.iter().any(|name| tuning.adapts(name)) {
+        return swiglu::cost(setting, [hidden, inner], LAYOUT);
+    }
+    let linear = |name, sizes| linear_cost(setting, tuning, name, sizes, false, LAYOUT);
+    let [gate, up, down] = LAYERS;
+    Cost::sequence(&[
+        Cost::fan(&[linear(gate, [hidden, inner]), linear(up, [hidden, inner])]),
+        gated_cost(setting, inner),
+        linear(down, [inner, hidden]),
+    ])
+}

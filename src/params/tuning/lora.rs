@@ -1,0 +1,192 @@
+//! LoRA (Hu et al. 2021, "LoRA: Low-Rank Adaptation of Large Language Models"), with PEFT's names and first values.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use burn::tensor::{DType, Tensor, TensorData};
+
+use super::{LinearLayer, Masks, Matrix, Method, Tunes};
+use crate::ops::cost::{Cost, Setting, Trained};
+use crate::ops::dense::{Layer, Weight, WeightLayout};
+use crate::ops::dropout::Dropout;
+use crate::ops::lora::{self, LowRank, lora};
+use crate::params::peft;
+use crate::params::source::Init;
+use crate::params::table::Table;
+use crate::words::key::DefaultValue::{Nothing, Number, Whole, Word};
+use crate::words::section::section;
+use crate::words::values::{COUNT, FRACTION, POSITIVE, Values};
+use crate::words::{Key, Rule, Section};
+
+section! {
+    /// Low-rank matrices beside frozen linear layers: y = xW + alpha / rank · (xAᵀ)Bᵀ, of which A and B are trained.
+    pub struct Lora: Section::of("tuning", "method", &["lora"]) => {
+        /// Rows of A and columns of B; at most the inputs and the outputs of each layer.
+        pub rank: usize = Key::method(COUNT).default(Whole(8)).reads(&[("", "rank {}")]).since(4),
+        /// Times the rank's inverse, what the adapter's result is multiplied by.
+        pub alpha: f64 = Key::method(POSITIVE).default(Number(16.0)).tacit().since(4),
+        /// Share of the elements of A's input that are dropped in training.
+        pub dropout: f64 = Key::method(FRACTION)
+            .default(Number(0.0))
+            .called("adapter dropout")
+            .tacit()
+            .since(4),
+        /// Names of the linear layers that have an adapter, with commas between.
+        pub target_modules: String = Key::method(Values::Text)
+            .default(Word("q_proj, k_proj, v_proj, o_proj"))
+            .tacit()
+            .since(4),
+        /// Folder of PEFT's whose A and B training begins with; else A is drawn from the seed and B is 0.
+        pub adapter: Option<String> =
+            Key::method(Values::Text).default(Nothing).called("first adapter").without("a new adapter").since(4),
+    }
+}
+
+/// The names of A and B within their layer, as PEFT has them.
+pub const MATRICES: [&str; 2] = ["lora_A.weight", "lora_B.weight"];
+
+impl Default for Lora {
+    fn default() -> Self {
+        Self::SECTION.defaults()
+    }
+}
+
+impl Lora {
+    /// The names in `target_modules`.
+    pub fn targets(&self) -> impl Iterator<Item = &str> {
+        self.target_modules.split(',').map(str::trim).filter(|name| !name.is_empty())
+    }
+
+    /// What A and B are multiplied by.
+    pub fn scale(&self) -> f64 {
+        self.alpha / self.rank as f64
+    }
+}
+
+impl Tunes for Lora {
+    fn trained(&self) -> Trained {
+        Trained::NONE
+    }
+
+    fn adapter(&self) -> Option<Arc<dyn Method>> {
+        Some(Arc::new(self.clone()))
+    }
+
+    fn folder(&self) -> Option<&Path> {
+        self.adapter.as_deref().map(Path::new)
+    }
+
+    fn has_peft_folder(&self) -> bool {
+        true
+    }
+
+    /// W + alpha / rank · BA, in fp32 and rounded once.
+    fn merged(
+        &self,
+        name: &str,
+        layout: WeightLayout,
+        value: &mut dyn FnMut(&str) -> TensorData,
+    ) -> TensorData {
+        let base = value(name);
+        let path = name.strip_suffix(".weight").filter(|path| {
+            let layer = path.rsplit('.').next().unwrap_or(path);
+            path.contains('.') && base.shape().num_dims() == 2 && self.adapts(layer)
+        });
+        let Some(path) = path else { return base };
+        let numbers = |data: TensorData| {
+            data.convert_dtype(DType::F32).try_into_vec::<f32>().expect("of the type they were converted to")
+        };
+        let [a, b] = MATRICES.map(|matrix| numbers(value(&format!("{path}.{matrix}"))));
+        let (dtype, shape) = (base.dtype(), base.shape().clone());
+        let mut weight = numbers(base);
+        let [inputs, outputs] = [a.len() / self.rank, b.len() / self.rank];
+        let scale = self.scale() as f32;
+        let mut row = vec![0.0f32; inputs];
+        for (output, factors) in b.chunks(self.rank).enumerate() {
+            row.fill(0.0);
+            for (factor, a) in factors.iter().zip(a.chunks(inputs)) {
+                row.iter_mut().zip(a).for_each(|(sum, a)| *sum += factor * a);
+            }
+            for (input, sum) in row.iter().enumerate() {
+                let place = match layout {
+                    WeightLayout::OutIn => output * inputs + input,
+                    WeightLayout::InOut => input * outputs + output,
+                };
+                weight[place] += scale * sum;
+            }
+        }
+        TensorData::new(weight, shape).convert_dtype(dtype)
+    }
+
+    fn write(
+        &self,
+        folder: &Path,
+        base: Option<&Path>,
+        layout: WeightLayout,
+        table: &Table,
+        value: &mut dyn FnMut(&str) -> TensorData,
+    ) -> io::Result<()> {
+        peft::write(folder, self, (base, layout == WeightLayout::InOut), table, value)
+    }
+
+    fn check_files(&self) -> Result<(), Rule> {
+        peft::check(self)
+    }
+
+    fn check(&self, layers: &[LinearLayer]) -> Result<(), Rule> {
+        let names: Vec<&str> = layers.iter().map(|(name, _)| name.as_str()).collect();
+        let unknown = self.targets().find(|target| !names.contains(target));
+        if self.targets().next().is_none() || unknown.is_some() {
+            let what = unknown.map_or("names no layer".into(), |name| format!("names {name}"));
+            let mut known = names;
+            known.sort_unstable();
+            known.dedup();
+            return Err(Rule::new(
+                &["tuning.target_modules", "tuning.method"],
+                format!(
+                    "tuning.target_modules {what}, and this model's linear layers are {}",
+                    known.join(", ")
+                ),
+                format!("write target_modules = \"{}\", or some of them", known.join(", ")),
+            ));
+        }
+        let small =
+            layers.iter().find(|(name, sizes)| self.adapts(name) && sizes.iter().min() < Some(&self.rank));
+        small.map_or(Ok(()), |(name, [inputs, outputs])| {
+            Err(Rule::new(
+                &["tuning.rank"],
+                format!(
+                    "tuning.rank = {} is larger than {name}, which has {inputs} inputs and {outputs} outputs: no \
+                     matrix of that shape has a higher rank than {}",
+                    self.rank,
+                    inputs.min(outputs)
+                ),
+                format!("set tuning.rank to {} or less, or leave {name} out of target_modules", inputs.min(outputs)),
+            ))
+        })
+    }
+}
+
+impl Method for Lora {
+    fn adapts(&self, layer: &str) -> bool {
+        self.targets().any(|target| target == layer)
+    }
+
+    /// `kaiming_uniform_(a = √5)` of A is uniform within ±1/√inputs, as PEFT draws it; B is 0.
+    fn matrices(&self, inputs: usize, outputs: usize) -> Vec<Matrix> {
+        let [a, b] = MATRICES;
+        let bound = (inputs as f64).sqrt().recip();
+        vec![(a, [self.rank, inputs], Init::Uniform(bound)), (b, [outputs, self.rank], Init::Constant(0.0))]
+    }
+
+    fn forward(&self, x: Tensor<2>, layer: Layer, matrices: Vec<Weight>, masks: Masks) -> Tensor<2> {
+        let [a, b] = matrices.try_into().expect("A and B");
+        let dropout = Dropout::new(self.dropout, masks.seed, masks.layer);
+        lora(x, layer, LowRank { a, b, scale: self.scale(), dropout })
+    }
+
+    fn cost(&self, setting: &Setting, sizes: [u64; 2], bias: bool, layout: WeightLayout) -> Cost {
+        lora::cost(setting, sizes, bias, layout, self.rank as u64, self.dropout > 0.0)
+    }
+}

@@ -1,0 +1,60 @@
+//! What each method trains, and what it adds.
+
+use crate::recipe::{Cell, Recipe, Source};
+
+fn cell(model: &str, tuning: &str) -> Cell {
+    let text = format!(
+        "title = \"t\"\ndevice = \"cpu\"\n[model]\n{model}\n[train]\nbatch_size = 2\nseq_len = 8\n\
+         optimizer = {{ kind = \"adamw\" }}\n[tuning]\n{tuning}\n"
+    );
+    let source = Source { path: "r.toml".into(), text };
+    Recipe::parse(&source).unwrap_or_else(|e| panic!("{:?}", miette::Report::new(e))).cells.remove(0)
+}
+
+/// All parameters and the trained ones: of the network by its shapes, and of its operators by their costs.
+fn counted(model: &str, tuning: &str) -> [u128; 2] {
+    use burn::tensor::DType;
+
+    use crate::model::on_language;
+
+    let cell = cell(model, tuning);
+    let table = on_language!(&cell.model, model => model.table(DType::F32, &cell.tuning()))
+        .expect("a language model");
+    let counts = [table.elements(|_| true), table.elements(|entry| entry.trainable)];
+    let operators = cell.operators();
+    assert_eq!(counts, [operators.parameters(), operators.trained()].map(u128::from), "{model} {tuning}");
+    counts
+}
+
+/// A and B of rank 8 are 8 · (2 · (896 + 896) + 2 · (896 + 128)) numbers in each of 24 blocks.
+#[test]
+fn lora_of_qwen2_5_trains_a_million_of_495_million_parameters() {
+    let model = "kind = \"qwen2\"\npreset = \"qwen2.5-0.5b\"";
+    assert_eq!(counted(model, "method = \"lora\"\nrank = 8"), [495_114_112, 1_081_344]);
+}
+
+#[test]
+fn every_method_has_the_parameters_that_its_operators_count() {
+    let qwen2 = "kind = \"qwen2\"\nvocab_size = 61\nhidden_size = 28\nintermediate_size = 43\nnum_hidden_layers = 3\n\
+                 num_attention_heads = 2\nnum_key_value_heads = 1\nmax_position_embeddings = 16";
+    let gpt2 = "kind = \"gpt2\"\nvocab_size = 61\nhidden_size = 28\nnum_hidden_layers = 3\nnum_attention_heads = 2\n\
+                max_position_embeddings = 16";
+    let all_layers = "target_modules = \"q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj\"";
+    let [all, trained] = counted(qwen2, "method = \"full\"");
+    assert_eq!(all, trained);
+    // Biases of q, k and v.
+    assert_eq!(counted(qwen2, "method = \"bitfit\""), [all, 3 * (28 + 14 + 14)]);
+    let added = 3 * 2 * (2 * 28 * 5 + 5 + 28);
+    assert_eq!(counted(qwen2, "method = \"adapter\"\nbottleneck = 5"), [all + added, added]);
+    let added = 3 * 3 * (2 * (28 + 28) + 2 * (28 + 14) + 3 * (28 + 43));
+    assert_eq!(counted(qwen2, &format!("method = \"lora\"\nrank = 3\n{all_layers}")), [all + added, added]);
+    let [all, _] = counted(gpt2, "method = \"full\"");
+    // Those of the products, and of two norms in each block and one after.
+    let biases = 3 * (3 * 28 + 28 + 4 * 28 + 28) + 7 * 28;
+    assert_eq!(counted(gpt2, "method = \"bitfit\""), [all, biases]);
+    let added = 3 * 3 * ((28 + 84) + (28 + 28) + (112 + 28));
+    assert_eq!(
+        counted(gpt2, "method = \"lora\"\nrank = 3\ntarget_modules = \"c_attn, c_proj\""),
+        [all + added, added]
+    );
+}

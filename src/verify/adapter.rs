@@ -1,0 +1,87 @@
+//! A reference with an adapter beside its model: the recipe's section for it, its first values, and what `golden.json` says
+//! of it.
+
+use std::fs;
+use std::path::Path;
+
+use burn::tensor::DType;
+use serde::Deserialize;
+
+use super::changes::find;
+use super::grad_scaler::FILE;
+use super::settings::quoted;
+use super::{Check, Golden, ReferenceTensor, Tolerance};
+use crate::model::config::from_hugging_face;
+use crate::model::on_language;
+use crate::params::named::Named;
+use crate::params::peft;
+use crate::params::tuning::{Lora, TuningConfig};
+use crate::recipe::Cell;
+
+/// The folder of an adapter, in that of its model.
+pub const FOLDER: &str = "adapter";
+
+/// What names of parameters before the first step begin with, which the folder's files hold too.
+pub const FIRST: &str = "init";
+
+/// The recipe's section of the adapter in this folder, which drops nothing; empty where there is none.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn section(folder: &Path) -> Result<String, String> {
+    let folder = folder.join(FOLDER);
+    if !folder.join(peft::CONFIG).exists() {
+        return Ok(String::new());
+    }
+    let Lora { rank, alpha, target_modules, .. } = peft::read(&folder)?;
+    let [targets, folder] = [target_modules, folder.display().to_string()].map(|text| quoted(&text));
+    Ok(format!(
+        "[tuning]\nmethod = \"lora\"\nrank = {rank}\nalpha = {alpha:?}\ntarget_modules = {targets}\nadapter = {folder}\n"
+    ))
+}
+
+/// Parameters that the reference holds from before the first step, which must be equal as they are stored.
+pub fn first_values(ours: &Named, cell: &Cell, golden: &Golden) -> Vec<Check> {
+    // Half of the last bit.
+    let relative = match cell.precision.stored() {
+        DType::BF16 => 2f64.powi(-8),
+        DType::F16 => 2f64.powi(-11),
+        _ => 0.0,
+    };
+    let rounded = Tolerance { absolute: 0.0, of_largest: relative, relative };
+    let compare = |(parameter, reference): (&str, &ReferenceTensor)| {
+        let name = format!("{FIRST}.{parameter}");
+        match find(ours, parameter) {
+            Some(ours) => Check::new(name, ours, &reference.data, rounded),
+            None => Check::failed(name, "the model has no parameter of this name"),
+        }
+    };
+    golden.under(FIRST).into_iter().map(compare).collect()
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Counts {
+    r: u64,
+    alpha: f64,
+    trainable: u64,
+    total: u64,
+}
+
+/// Each number of `golden.json` against ours; `None` where the file says something else.
+pub fn checks(folder: &Path) -> Option<Vec<Check>> {
+    let counts: Counts = serde_json::from_slice(&fs::read(folder.join(FILE)).ok()?).ok()?;
+    let lora = peft::read(&folder.join(FOLDER)).ok()?;
+    let (rank, alpha) = (lora.rank, lora.alpha);
+    let tuning = TuningConfig::Lora(lora).tuning(0);
+    let model = from_hugging_face(folder).ok()?;
+    let table = on_language!(&model, model => model.table(DType::F32, &tuning))?;
+    let numbers = [
+        ("rank", rank as f64, counts.r as f64),
+        ("alpha", alpha, counts.alpha),
+        ("trained parameters", table.elements(|entry| entry.trainable) as f64, counts.trainable as f64),
+        ("parameters", table.elements(|_| true) as f64, counts.total as f64),
+    ];
+    let none = Tolerance { absolute: 0.0, of_largest: 0.0, relative: 0.0 };
+    Some(numbers.map(|(name, ours, theirs)| Check::new(name.into(), &[ours], &[theirs], none)).into())
+}
