@@ -2,9 +2,8 @@
 
 use miette::{Result, miette};
 
-use crate::device::DeviceId;
-use crate::words::text;
 use crate::words::{Bytes, Compute};
+use crate::words::{DeviceId, text};
 
 /// A table of devices with memory, measured matmul rate per compute type and copy rate.
 pub fn list() -> String {

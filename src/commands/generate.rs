@@ -7,7 +7,7 @@ use itertools::Itertools;
 use miette::{Result, miette};
 
 use crate::data::Tokenizer;
-use crate::device::{DeviceId, dtype};
+use crate::device::dtype;
 use crate::model::config::from_hugging_face;
 use crate::model::generate::{Choice, Request, generate};
 use crate::model::language::{Computation, DecoderSizes};
@@ -17,7 +17,7 @@ use crate::ops::{Checkpoint, Ops};
 use crate::params::peft;
 use crate::params::table::Tuning;
 use crate::params::tuning::{Tunes, TuningConfig};
-use crate::words::{Compute, Rule};
+use crate::words::{Compute, DeviceId, Rule};
 
 #[derive(Debug, Args)]
 pub struct GenerateArgs {

@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 
-use crate::device::{DeviceId, Target};
+use crate::device::Target;
 use crate::recipe::{Cell, Recipe, keys};
 use crate::run::memory_limit;
-use crate::words::text;
 use crate::words::{Bytes, Settings};
+use crate::words::{DeviceId, text};
 
 /// The plan as a table with a closing sentence; whether a cell fits is asked of the target's memory.
 pub fn plan(recipe: &Recipe, target: &Target) -> String {

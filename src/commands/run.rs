@@ -92,10 +92,11 @@ pub fn options(args: &RunArgs, recipe: &Recipe) -> Result<Options> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::{DeviceId, Target};
+    use crate::device::Target;
     use crate::recipe::Source;
     use crate::row::{Row, Status};
     use crate::run::testing;
+    use crate::words::DeviceId;
 
     /// Each cell's row is known by the name of its own device.
     #[test]

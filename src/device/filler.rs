@@ -4,7 +4,8 @@ use std::ops::Range;
 
 use burn::tensor::{DType, Device, Shape, Tensor, TensorData};
 
-use super::{DeviceId, cuda};
+use super::cuda;
+use crate::words::DeviceId;
 
 /// Makes tensors of one device.
 pub enum Filler {

@@ -1,9 +1,8 @@
 //! [`HostMemory`]: buffers on the host that copies to and from a device reach, and how they are lent to
 //! other threads.
 
-use super::DeviceId;
 use crate::measure::alloc::Uncounted;
-use crate::words::Bytes;
+use crate::words::{Bytes, DeviceId};
 
 /// A buffer on the host; page-locked where a GPU copies to and from it.
 pub trait HostMemory: Send {

@@ -3,9 +3,10 @@
 use burn::backend::DispatchTensor;
 use burn::tensor::{DType, Tensor, TensorData};
 
+use super::cuda;
 use super::host::{HostMemory, Loan};
-use super::{DeviceId, cuda};
 use crate::measure::alloc::Uncounted;
+use crate::words::DeviceId;
 
 /// Used by one thread, always the same. The buffer is on the host, or lent.
 pub trait Mirror: Send {

@@ -28,8 +28,7 @@ pub use store::{BlockStore, Buffers, Side, StoreSize};
 pub use target::Target;
 
 use crate::measure::{CpuMeter, Meter, alloc};
-pub use crate::words::DeviceId;
-use crate::words::{Compute, Rule};
+use crate::words::{Compute, DeviceId, Rule};
 
 /// Burn has one generator of random numbers a process. While this is held nobody else seeds it or draws from it, so what
 /// is drawn follows from the seed, also where tests run side by side.

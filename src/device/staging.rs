@@ -2,7 +2,8 @@
 
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 
-use super::{DeviceId, cuda};
+use super::cuda;
+use crate::words::DeviceId;
 
 /// Arrays on the host become tensors on the device.
 pub enum Staging {

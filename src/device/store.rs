@@ -10,10 +10,11 @@
 use burn::backend::DispatchTensor;
 use burn::tensor::{DType, Tensor, TensorData};
 
+use super::cuda;
 use super::host::{HostMemory, Loan};
 use super::trace::Mark;
-use super::{DeviceId, cuda};
 use crate::measure::alloc::Uncounted;
+use crate::words::DeviceId;
 
 /// Which of a block's buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

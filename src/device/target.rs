@@ -3,8 +3,8 @@
 
 use std::str::FromStr;
 
-use super::{DeviceId, DeviceInfo, cuda};
-use crate::words::{Bytes, Compute, Rule};
+use super::{DeviceInfo, cuda};
+use crate::words::{Bytes, Compute, DeviceId, Rule};
 
 /// Where the cells of a recipe are to run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

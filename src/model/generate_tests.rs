@@ -3,7 +3,7 @@
 use burn::tensor::DType;
 
 use super::*;
-use crate::device::{DeviceId, drawing};
+use crate::device::drawing;
 use crate::model::Model;
 use crate::model::families::{Gpt2, Llama, Qwen2};
 use crate::model::language::Computation;
@@ -11,7 +11,7 @@ use crate::ops::dense::Arithmetic;
 use crate::ops::{Checkpoint, Ops};
 use crate::params::table::Tuning;
 use crate::recipe::{Recipe, Source};
-use crate::words::Compute;
+use crate::words::{Compute, DeviceId};
 
 /// Learned positions; rotary ones with a key head for each query head; and grouped queries with biases. Nothing is a
 /// power of two.

@@ -20,12 +20,11 @@ pub use on_device::DeviceOptimizer;
 pub use schedule::Schedule;
 pub use sgd::Sgd;
 
-use crate::device::DeviceId;
 pub use crate::ops::kernels::adamw::Pending;
 use crate::ops::wide;
-use crate::words::key::DefaultValue::Word;
 use crate::words::section::{kinds, section};
 use crate::words::values::Values;
+use crate::words::{DeviceId, key::DefaultValue::Word};
 use crate::words::{Key, Section};
 use host::{HostOptimizer, HostRule, Work};
 

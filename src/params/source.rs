@@ -17,9 +17,10 @@ use rand_chacha::ChaCha8Rng;
 use super::WeightsFrom;
 use super::peft::AdapterFile;
 use super::table::{Entry, Group, Table, Tuning, hash, id};
-use crate::device::{DeviceId, Filler};
+use crate::device::Filler;
 use crate::ops::dropout::mix;
 use crate::params::weights::{Weights, write_elements};
+use crate::words::DeviceId;
 
 /// The values of a parameter before training.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -11,7 +11,7 @@ use super::save::Save;
 use super::sections::{Eval, Measure, Train};
 use super::{NOT_OF_CELLS, complete, rules, tagged};
 use crate::data::{Data, Task};
-use crate::device::{DeviceId, Target};
+use crate::device::Target;
 use crate::measure::Estimate;
 use crate::model::{Model, Operators, Workload};
 use crate::ops::cost::{Flops, Setting, Works};
@@ -21,7 +21,7 @@ use crate::params::table::Tuning;
 use crate::params::tuning::TuningConfig;
 use crate::precision::Precision;
 use crate::residence::{Offload, ResidentBlocks};
-use crate::words::{Rule, Settings, settings};
+use crate::words::{DeviceId, Rule, Settings, settings};
 
 /// Everything that decides what is computed and how it is measured. It serialises whole: a key that is not
 /// written has its default, and one that has no value is null.

@@ -26,8 +26,8 @@ use serde::Deserialize;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, Deserializer};
 
-use crate::device::{DeviceId, Target};
-use crate::words::Settings;
+use crate::device::Target;
+use crate::words::{DeviceId, Settings};
 
 pub use cell::Cell;
 pub use diagnostic::{RecipeError, Source};

@@ -6,14 +6,14 @@ mod task;
 
 use super::cell::Cell;
 use crate::data::{Data, Rows, Split, TokenizerSource};
-use crate::device::{DeviceId, Target};
+use crate::device::Target;
 use crate::model::Model;
 use crate::model::language::DecoderSizes;
 use crate::ops::{Level, Operator};
 use crate::params::save::check_free;
 use crate::recipe::Folders;
 use crate::residence::{Memory, ResidentBlocks};
-use crate::words::{Compute, Rule};
+use crate::words::{Compute, DeviceId, Rule};
 
 type Checked = Result<(), Rule>;
 

@@ -13,14 +13,14 @@ use super::frame::Frame;
 use super::table::{Comparison, Line};
 use super::terminal::ruled;
 use super::timelines::trace;
+use crate::device::Ceilings;
 use crate::device::trace::{Activity, KernelTime, Profile};
-use crate::device::{Ceilings, DeviceId};
 use crate::measure::Phase;
 use crate::ops::cost::{Work, Works};
 use crate::ops::name::OperatorName;
 use crate::recipe::{Cell, Recipe};
 use crate::row::Row;
-use crate::words::Compute;
+use crate::words::{Compute, DeviceId};
 
 /// A line of the table: an operator in a phase, the time in which nothing ran, or the whole step.
 pub struct PartTime {

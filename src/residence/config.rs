@@ -4,10 +4,10 @@ use serde::{Deserialize, Serialize};
 
 use super::resident_blocks::ResidentBlocks;
 use super::strategy::Strategy;
-use crate::device::{Buffers, DeviceId};
+use crate::device::Buffers;
 use crate::words::key::DefaultValue::{Whole, Word};
-use crate::words::section::section;
 use crate::words::values::Values;
+use crate::words::{DeviceId, section::section};
 use crate::words::{Key, Rule, Section};
 
 section! {

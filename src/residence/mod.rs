@@ -27,12 +27,12 @@ pub use resident_blocks::ResidentBlocks;
 pub use store::ParameterStore;
 pub use strategy::{Movement, Overlap, Strategy};
 
-use crate::device::DeviceId;
 use crate::ops::autocast::{KeptCasts, keep_casts};
 use crate::optim::host::Work;
 use crate::optim::{Optimizer, OptimizerConfig, StepSize, Visit};
 use crate::params::named::{Named, wide};
 use crate::params::table::Table;
+use crate::words::DeviceId;
 use resident::Resident;
 
 /// A network with all of its parameters, their gradients and the optimizer's state.

@@ -16,11 +16,12 @@ use super::engine::{Engine, Pass, Slots};
 use super::layout::Layout;
 use super::strategy::{Checkpointed, Function, Naive, Overlap, Strategy};
 use super::{ParameterStore, ResidentBlocks};
-use crate::device::{BlockStore, Buffers, DeviceId, HostMemory, Loan, Side, StoreSize};
+use crate::device::{BlockStore, Buffers, HostMemory, Loan, Side, StoreSize};
 use crate::measure::alloc::Uncounted;
 use crate::optim::host::Work;
 use crate::optim::{AdamW, Optimizer, OptimizerConfig, StepSize};
 use crate::params::table::{Entry, Group};
+use crate::words::DeviceId;
 
 /// Of a block with two parameters of so many elements.
 fn layout(elements: usize, dtype: DType) -> Layout {

@@ -8,10 +8,10 @@ use std::process::{Command, Stdio};
 use itertools::Itertools;
 use miette::{Result, miette};
 
-use crate::device::{DeviceId, cuda};
+use crate::device::cuda;
 use crate::recipe::Cell;
 use crate::row::Row;
-use crate::words::text::and;
+use crate::words::{DeviceId, text::and};
 
 /// Hash of the sources and the profile this program was built from.
 pub const SOURCES: &str = env!("RUNNER_BUILD");

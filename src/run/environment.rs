@@ -9,10 +9,10 @@ use time::UtcDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use super::build;
-use crate::device::{Ceilings, DeviceId};
+use crate::device::Ceilings;
 use crate::recipe::Recipe;
 use crate::row::Environment;
-use crate::words::Compute;
+use crate::words::{Compute, DeviceId};
 
 /// Seconds the ceilings may take: one, and on a GPU some more for its libraries to load.
 const CEILINGS_LIMIT: Duration = Duration::from_secs(120);

@@ -4,10 +4,11 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use crate::device::{DeviceId, DeviceInfo};
+use crate::device::DeviceInfo;
 use crate::measure::Measurement;
 use crate::recipe::Cell;
 use crate::row::Status;
+use crate::words::DeviceId;
 
 /// How a cell ended.
 #[derive(Debug)]

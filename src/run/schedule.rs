@@ -15,10 +15,10 @@ use super::lock::{DeviceLock, Turn};
 use super::options::Options;
 use super::progress::{Label, Progress};
 use super::store::Store;
-use crate::device::DeviceId;
 use crate::recipe::Recipe;
 use crate::row::contents::Contents;
 use crate::row::{Environment, Row, Status};
+use crate::words::DeviceId;
 
 /// All that a run works with.
 pub struct Session<'a> {

@@ -12,10 +12,11 @@ use std::path::{Path, PathBuf};
 use miette::{Result, miette};
 
 use super::row_files::{Files, move_aside, other_notice, read_row, read_rows};
-use crate::device::{DeviceId, DeviceInfo};
+use crate::device::DeviceInfo;
 use crate::recipe::{Cell, Recipe, Source};
 use crate::row::contents::Contents;
 use crate::row::{Inputs, Row, key};
+use crate::words::DeviceId;
 use crate::words::files::{remove_stale, write_whole};
 
 const ROWS: &str = "rows";

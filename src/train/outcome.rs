@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::device::DeviceId;
 use crate::measure::{Answers, Evaluation, Loading, Measured, Measurement, Samples};
 use crate::measure::{GradientHistogram, ScalerRecord};
 use crate::ops::{Operator, attention};
 use crate::optim::OptimizerConfig;
 use crate::recipe::Cell;
+use crate::words::DeviceId;
 
 /// What a cell's training came to.
 pub struct Outcome {

@@ -8,14 +8,14 @@ use super::clock::Clock;
 use super::outcome::{Outcome, measurement};
 use super::saving::{BUILD, Progress, State, States};
 use super::training::Training;
-use crate::device::{self, DeviceId};
+use crate::device;
 use crate::measure::{Load, Loading, Measured, Measurement, Meter, Stop, diverged};
 use crate::model::{Kind, on_model};
 use crate::params::save::check_free;
 use crate::precision::collapse;
 use crate::recipe::{Cell, Folders};
-use crate::words::files::write_folder;
 use crate::words::refusal::refuse;
+use crate::words::{DeviceId, files::write_folder};
 
 /// Runs a cell's warm-up and measured steps within `memory_limit` bytes of device memory;
 /// [`Meter::prepare`] calls `on_tuned`, and `on_step(done, of)` is called after each step.

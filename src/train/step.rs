@@ -3,7 +3,7 @@
 use burn::tensor::{Gradients, Tensor};
 
 use super::build::{Build, placement};
-use crate::device::{DeviceId, drawing};
+use crate::device::drawing;
 use crate::measure::Phase;
 use crate::ops::dropout::{Masks, masks, of_micro_batch};
 use crate::ops::name::OperatorName;
@@ -13,6 +13,7 @@ use crate::parallel::stage::{Stage, gradients};
 use crate::precision::{GradScaler, Unscaled};
 use crate::recipe::{Cell, Train};
 use crate::residence::Residence;
+use crate::words::DeviceId;
 
 /// What a step has computed when its update comes.
 pub struct BeforeUpdate<'s, N> {

@@ -2,9 +2,8 @@
 
 use super::tolerance::{Tolerance, tolerance};
 use super::{Kind, ReferenceTensor};
-use crate::device::DeviceId;
 use crate::recipe::Cell;
-use crate::words::Compute;
+use crate::words::{Compute, DeviceId};
 
 /// What became of one quantity.
 #[derive(Clone, Debug)]

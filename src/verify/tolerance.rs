@@ -1,8 +1,7 @@
 //! The one table of tolerances, by quantity and precision.
 
 use super::Kind;
-use crate::device::DeviceId;
-use crate::words::Compute;
+use crate::words::{Compute, DeviceId};
 
 /// What a comparison allows.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -5,9 +5,9 @@ use std::path::Path;
 
 use burn::module::{Module, Param, ParamId};
 use burn::tensor::{Device, Distribution, Tensor};
-use runner::device::DeviceId;
 use runner::optim::{AdamW, GradientSet, Optimizer, OptimizerConfig, StepSize};
 use runner::verify::{self, Check};
+use runner::words::DeviceId;
 
 use crate::on_gpu;
 

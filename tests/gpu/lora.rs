@@ -1,11 +1,10 @@
 //! Dropout and the linear layer with a low-rank adapter, against the CPU.
 
 use burn::tensor::{DType, Device, FloatDType, Tensor, TensorData};
-use runner::device::DeviceId;
 use runner::ops::dense::{Arithmetic, Layer, Weight, WeightLayout};
 use runner::ops::dropout::Dropout;
 use runner::ops::lora::{LowRank, lora};
-use runner::words::Compute;
+use runner::words::{Compute, DeviceId};
 
 use crate::on_gpu;
 

@@ -4,7 +4,6 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use runner::device::DeviceId;
 use runner::model::Network;
 use runner::model::config::from_hugging_face;
 use runner::model::families::Qwen2;
@@ -15,7 +14,7 @@ use runner::optim::OptimizerConfig;
 use runner::params::table::Tuning;
 use runner::residence::{Offload, Overlap, Placement, Residence, ResidentBlocks, Strategy};
 use runner::train::RefillsEarly;
-use runner::words::Compute;
+use runner::words::{Compute, DeviceId};
 
 use crate::on_gpu;
 use crate::reference::host;

@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::ConfigFile;
-use crate::device::DeviceId;
 use crate::model::families::Family;
 use crate::model::language::{Computation, Decoder, DecoderSizes};
 use crate::model::{Kind, Model, Operators};
@@ -20,8 +19,8 @@ use crate::params::source::Source;
 use crate::params::table::{Entry, Group, Table, Tuning};
 use crate::params::tuning::LinearLayer;
 use crate::residence::Placement;
-use crate::words::key::DefaultValue;
 use crate::words::values::Values;
+use crate::words::{DeviceId, key::DefaultValue};
 use crate::words::{Key, Section, nearest};
 
 /// `[model] kind = "qwen2" | "llama" | "gpt2"`, resolved. It serialises as all of its dimensions,

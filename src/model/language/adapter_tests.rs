@@ -7,7 +7,7 @@ use burn::tensor::{DType, Tensor};
 
 use super::Computation;
 use crate::data::Collated;
-use crate::device::{DeviceId, drawing};
+use crate::device::drawing;
 use crate::model::Network;
 use crate::model::config::from_hugging_face;
 use crate::model::families::{Family, Gpt2, Qwen2};
@@ -21,7 +21,7 @@ use crate::params::table::{Group, Tuning};
 use crate::params::tuning::{Bottleneck, Lora, Masks, Matrix, Method};
 use crate::residence::{Offload, Overlap, Placement, Residence, Strategy};
 use crate::train::on_device;
-use crate::words::Compute;
+use crate::words::{Compute, DeviceId};
 
 /// y + x · beside, of which nothing is left before training.
 #[derive(Debug)]

@@ -8,7 +8,6 @@ use burn::tensor::{DType, Gradients, Tensor};
 
 use super::{Computation, Decoder};
 use crate::data::Collated;
-use crate::device::DeviceId;
 use crate::model::Network;
 use crate::model::config::from_hugging_face;
 use crate::model::families::{Family, Gpt2, Qwen2};
@@ -19,7 +18,7 @@ use crate::params::named::Named;
 use crate::params::table::{Group, Table, Tuning, id};
 use crate::residence::{Memory, Offload, Overlap, Placement, Residence, ResidentBlocks, Strategy};
 use crate::train::on_device;
-use crate::words::Compute;
+use crate::words::{Compute, DeviceId};
 
 /// Whether a parameter is trained.
 type Rule = fn(&str, Group) -> bool;

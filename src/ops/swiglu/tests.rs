@@ -133,7 +133,7 @@ fn every_precision_is_within_its_tolerance_of_f64() {
         for level in Level::ALL {
             let ours = case.run(level, Operator::Custom);
             assert_all_pass(&checks(&ours, &reference, |kind| {
-                tolerance(kind, compute, crate::device::DeviceId::Cpu)
+                tolerance(kind, compute, crate::words::DeviceId::Cpu)
             }));
         }
     }
@@ -147,7 +147,7 @@ fn a_large_shape_equals_plain_autodiff_in_f64() {
     for level in Level::ALL {
         let ours = case.run(level, Operator::Custom);
         assert_all_pass(&checks(&ours, &reference, |kind| {
-            tolerance(kind, Compute::Fp32, crate::device::DeviceId::Cpu)
+            tolerance(kind, Compute::Fp32, crate::words::DeviceId::Cpu)
         }));
     }
 }
@@ -161,7 +161,7 @@ fn a_zeroed_gradient_is_noticed() {
         let mut ours = case.run(Level::Full, Operator::Custom);
         ours[wrong].fill(0.0);
         let failed: Vec<String> =
-            checks(&ours, &reference, |kind| tolerance(kind, Compute::Fp32, crate::device::DeviceId::Cpu))
+            checks(&ours, &reference, |kind| tolerance(kind, Compute::Fp32, crate::words::DeviceId::Cpu))
                 .into_iter()
                 .filter(|check| !check.passes())
                 .map(|check| check.name)

@@ -18,8 +18,9 @@ pub use state::{HostRule, HostState, Work};
 pub use worker::{Pending, Worker};
 
 use super::GradientSet;
-use crate::device::{DeviceId, Mirror};
+use crate::device::Mirror;
 use crate::ops::parameters::{each_parameter, flat, update_each};
+use crate::words::DeviceId;
 
 /// The parameters of a module that are updated on the host. Buffers of others may share the worker.
 pub struct HostOptimizer {

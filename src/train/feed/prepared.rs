@@ -1,11 +1,12 @@
 //! [`Prepared`]: a collated batch with all that a device needs of it, made on the host.
 
 use crate::data::{Collated, Finish};
-use crate::device::{DeviceId, Staging};
+use crate::device::Staging;
 use crate::measure::Counts;
 use crate::model::language::{LmBatch, Tokens};
 use crate::ops::attention::{Bucket, Buckets, Grain, Mask, Packing};
 use crate::ops::embedding::{Ids, ScatterPlan};
+use crate::words::DeviceId;
 
 pub(super) struct Prepared {
     /// [`Ids`] of the tokens and of their positions, four each; labels; and of packed samples where the sample of

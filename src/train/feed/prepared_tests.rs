@@ -8,7 +8,7 @@ use super::on_device;
 use crate::data::{
     Collated, Collator, Packed, Sampler, SamplerConfig, Samples, Standard, Tokenize, Tokenizer,
 };
-use crate::device::{DeviceId, drawing};
+use crate::device::drawing;
 use crate::model::Network;
 use crate::model::config::{LanguageModel, from_hugging_face};
 use crate::model::families::{Family, Gpt2, Qwen2};
@@ -20,7 +20,7 @@ use crate::optim::GradientSet;
 use crate::params::WeightsFrom;
 use crate::params::named;
 use crate::params::table::Tuning;
-use crate::words::Compute;
+use crate::words::{Compute, DeviceId};
 
 const MAX_LENGTH: usize = 48;
 

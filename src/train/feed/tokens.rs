@@ -10,11 +10,11 @@ use crate::data::{
     Collator, DataError, Dataset, Draws, Loader, Packed, Part, Position, Sampler, SamplerConfig,
     SamplingPlan, Tokenize, Tokenizer,
 };
-use crate::device::{DeviceId, Staging};
+use crate::device::Staging;
 use crate::measure::Load;
 use crate::model::language::LmBatch;
 use crate::recipe::Cell;
-use crate::words::refusal::refuse;
+use crate::words::{DeviceId, refusal::refuse};
 
 /// Widths of batches that a device prepares for, besides the largest: more of them find few new kernels.
 const MOST_WIDTHS: usize = 32;
