@@ -36,7 +36,9 @@ use crate::words::flatten;
 pub struct Measurement {
     /// Seconds of each phase, one sample a measured step.
     pub forward: Samples,
-    pub backward: Samples,
+    /// Absent of a forward alone.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub backward: Option<Samples>,
     /// What comes between backward and the next forward; absent when the recipe has no optimizer.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub optimizer: Option<Samples>,
@@ -111,7 +113,8 @@ impl Measurement {
     /// backward counts as the update's, copies included.
     pub fn hidden_update(&self) -> Option<(f64, f64)> {
         let (update, exposed) = (self.host_update.as_ref()?.median, self.optimizer.as_ref()?.median);
-        Some(((1.0 - exposed / update).max(0.0), (self.backward.median / update).min(1.0)))
+        let backward = self.backward.as_ref()?.median;
+        Some(((1.0 - exposed / update).max(0.0), (backward / update).min(1.0)))
     }
 }
 

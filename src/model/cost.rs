@@ -25,7 +25,7 @@ pub struct Workload<'a> {
     /// Whether all of them are one sequence of packed samples.
     pub packed: bool,
     pub accumulation_steps: usize,
-    /// Micro-batches whose forward waits for its backward at once.
+    /// Micro-batches whose forward waits for its backward at once; 0: a forward alone.
     pub live_graphs: usize,
     /// Batches that evaluation reads.
     pub eval_batches: usize,
@@ -34,11 +34,17 @@ pub struct Workload<'a> {
 }
 
 impl Workload<'_> {
+    /// Whether no backward follows a forward.
+    fn is_forward_alone(&self) -> bool {
+        self.live_graphs == 0
+    }
+
     /// Whether casts of weights are kept for a whole step. Those of a block that moves are freed with it; backward
     /// holds on to those of one micro-batch by itself, but of recomputed blocks. On CUDA one launch makes all of them.
+    /// A forward alone frees each after its product.
     pub fn keeps_casts(&self) -> bool {
         let all_at_once = self.device != DeviceId::Cpu && self.checkpoint.blocks == 0;
-        !self.offload.moves() && (self.accumulation_steps > 1 || all_at_once)
+        !self.offload.moves() && !self.is_forward_alone() && (self.accumulation_steps > 1 || all_at_once)
     }
 
     /// Of one micro-batch.
@@ -97,6 +103,14 @@ impl Operators {
         self.block.iter().map(|cost| cost.trained).sum()
     }
 
+    /// The same of a step without a backward, in which nothing is trained.
+    #[must_use]
+    pub fn forward_alone(self) -> Self {
+        let alone = |costs: Vec<Cost>| costs.into_iter().map(Cost::forward_alone).collect();
+        let Self { first, block, last, .. } = self;
+        Self { first: alone(first), block: alone(block), last: alone(last), ..self }
+    }
+
     /// Of one micro-batch.
     pub fn flops(&self, workload: &Workload) -> Flops {
         self.whole(workload).flops
@@ -106,6 +120,14 @@ impl Operators {
     fn whole(&self, workload: &Workload) -> Cost {
         let block = Cost::sequence(&self.block);
         let mut parts = self.first.clone();
+        if workload.is_forward_alone() {
+            let places = workload.offload.resident_blocks.places(self.blocks);
+            let moving = Cost { weights: 0, ..block };
+            let stays = |resident: &bool| *resident || !workload.offload.moves();
+            parts.extend(places.iter().map(|resident| if stays(resident) { block } else { moving }));
+            parts.extend(&self.last);
+            return Cost::sequence(&parts).forward_alone();
+        }
         if workload.offload.moves() {
             let Workload { offload, device, .. } = *workload;
             let moved = self.moved(workload);
@@ -162,7 +184,7 @@ impl Operators {
         };
         // Of earlier micro-batches, to which more are added.
         let earlier = if moved.accumulates { whole.gradients } else { 0 };
-        let graphs = whole.kept * (workload.live_graphs as u64 - 1);
+        let graphs = whole.kept * (workload.live_graphs as u64).saturating_sub(1);
         let kept = Moment::gradients(offload.kept_gradients(&moved, device));
         (
             Moment { kept: graphs, gradients: earlier, workspace: there } + kept,

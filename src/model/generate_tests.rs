@@ -1,5 +1,6 @@
 //! Generation, against the network read anew for each token, for every family.
 
+use burn::module::Module;
 use burn::tensor::DType;
 
 use super::*;
@@ -11,6 +12,7 @@ use crate::ops::dense::Arithmetic;
 use crate::ops::{Checkpoint, Ops};
 use crate::params::table::Tuning;
 use crate::recipe::{Recipe, Source};
+use crate::residence::{Offload, Placement, ResidentBlocks, Strategy};
 use crate::words::{Compute, DeviceId};
 
 /// Learned positions; rotary ones with a key head for each query head; and grouped queries with biases. Nothing is a
@@ -23,6 +25,11 @@ const QWEN2: &str = "kind = \"qwen2\"\nhidden_size = 36\nintermediate_size = 50\
 
 /// Of 3 layers and a vocabulary of 101, with weights drawn at random.
 fn network<F: Family>(model: &str) -> Decoder<F> {
+    network_with::<F>(model, Offload::default())
+}
+
+/// The same weights each time, where the offload says.
+fn network_with<F: Family>(model: &str, offload: Offload) -> Decoder<F> {
     let text = format!(
         "title = \"t\"\ndevice = \"cpu\"\n[model]\n{model}vocab_size = 101\nnum_hidden_layers = 3\n\
          max_position_embeddings = 40\n[train]\nbatch_size = 1\nseq_len = 8\n"
@@ -31,9 +38,12 @@ fn network<F: Family>(model: &str) -> Decoder<F> {
         Recipe::parse(&Source { path: "r.toml".into(), text }).expect("a recipe").cells.remove(0).model;
     let model = model.language::<F>().expect("of its kind");
     let _drawing = drawing();
-    let source = model.source(DeviceId::Cpu, DType::F32, &Tuning::default()).unwrap();
+    DeviceId::Cpu.burn().seed(5);
+    let source = model.source(DeviceId::Cpu, DType::F32, &Tuning::default().frozen()).unwrap();
     let computation = Computation::new(Arithmetic::of(Compute::Fp32), Ops::default(), Checkpoint::default());
-    model.network(40, &source, computation, None)
+    let placement =
+        Placement { offload, device: DeviceId::Cpu, accumulates: false, updates: false, recomputes: false };
+    model.network(40, &source, computation, Some(placement)).valid()
 }
 
 fn prompts() -> Vec<Vec<u32>> {
@@ -75,6 +85,42 @@ fn a_cache_and_padding_change_no_logit() {
     cached_logits_are_those_of_whole_sequences::<Gpt2>(GPT2);
     cached_logits_are_those_of_whole_sequences::<Llama>(LLAMA);
     cached_logits_are_those_of_whole_sequences::<Qwen2>(QWEN2);
+}
+
+/// Whole sequences and the tokens after them, with blocks wherever they live.
+fn logits_are_the_same_wherever_blocks_live<F: Family>(model: &str) {
+    let device = Device::flex();
+    let request = Request { tokens: 8, choice: Choice::Greedy, end: None };
+    let computed = |offload: Offload| {
+        let network = network_with::<F>(model, offload);
+        let whole = |_| last_logits(&network, &Tokens::new(&prompts()[2], 1, &device), None);
+        // Forward after forward: the slots hold blocks of the one before.
+        let whole: Vec<f32> = (0..3).flat_map(whole).collect();
+        let mut cache = Cache::new(network.layers(), 1);
+        let cached = [0..5, 5..6, 6..7].into_iter().flat_map(|columns| {
+            let part = tokens(&prompts()[2..3], &[0], columns, &device);
+            last_logits(&network, &part, Some(&mut cache))
+        });
+        let logits: Vec<f32> = cached.chain(whole).collect();
+        (logits, generate(&network, &prompts(), &request, &device))
+    };
+    let (logits, texts) = computed(Offload::default());
+    for strategy in Strategy::all().filter(|strategy| strategy.movement().is_some()) {
+        for resident_blocks in [0, 1, 3].map(ResidentBlocks::Count) {
+            let offload = Offload { resident_blocks, ..Offload::of(strategy) };
+            let (ours, written) = computed(offload);
+            let furthest = ours.iter().zip(&logits).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+            assert!(ours.len() == logits.len() && furthest <= 1e-5, "{model} {offload:?}: {furthest}");
+            assert_eq!(written, texts, "{model} {offload:?}");
+        }
+    }
+}
+
+#[test]
+fn offload_changes_no_logit_and_no_text() {
+    logits_are_the_same_wherever_blocks_live::<Gpt2>(GPT2);
+    logits_are_the_same_wherever_blocks_live::<Llama>(LLAMA);
+    logits_are_the_same_wherever_blocks_live::<Qwen2>(QWEN2);
 }
 
 fn prompts_continue_as_each_alone<F: Family>(model: &str) {

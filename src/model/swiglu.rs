@@ -96,8 +96,10 @@ impl Network for SwigluStack {
 
     /// The mean squared distance to the target, times the micro-batch's part.
     fn loss(&self, batch: &Regression) -> Tensor<1> {
+        let x = batch.x.clone();
         // Inside a larger network the layer below wants this gradient too, so it is computed here.
-        let y = self.forward(batch.x.clone().autodiff().require_grad());
+        let trains = self.layers.iter().any(|layer| layer.w.val().device().is_autodiff());
+        let y = self.forward(if trains { x.autodiff().require_grad() } else { x });
         let loss = mean_square(y, batch.target.clone());
         if batch.part == 1.0 { loss } else { loss * batch.part }
     }

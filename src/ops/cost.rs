@@ -188,6 +188,23 @@ impl Cost {
         cost.total_of(&[one, other])
     }
 
+    /// Without a backward: nothing is held, kept or trained.
+    #[must_use]
+    pub fn forward_alone(self) -> Self {
+        Self {
+            holds_input: false,
+            kept: 0,
+            forward: Moment::workspace(self.passing.total()),
+            backward: Moment::default(),
+            trained: 0,
+            largest: 0,
+            gradients: 0,
+            flops: Flops { forward: self.flops.forward, ..Flops::default() },
+            works: self.works.forward_alone(),
+            ..self
+        }
+    }
+
     /// Keeps x alone: backward computes forward again, and then what it differentiates.
     #[must_use]
     pub fn recomputed(self) -> Self {

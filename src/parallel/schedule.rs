@@ -5,6 +5,8 @@
 pub enum Action {
     /// A stage computes its output for a micro-batch, and keeps what backward needs.
     Forward { stage: usize, micro_batch: usize },
+    /// A stage computes its output for a micro-batch, and keeps nothing.
+    Infer { stage: usize, micro_batch: usize },
     /// A stage computes its gradients for a micro-batch, which are added to those since the last update.
     Backward { stage: usize, micro_batch: usize },
     /// The optimizer applies the gradients.
@@ -21,6 +23,14 @@ pub struct StepSchedule {
 
 /// What every step follows.
 pub const STEP: StepSchedule = StepSchedule { actions: accumulation, live_graphs: |_| 1 };
+
+/// Forward alone.
+pub const INFERENCE: StepSchedule = StepSchedule {
+    actions: |micro_batches| {
+        (0..micro_batches).map(|micro_batch| Action::Infer { stage: 0, micro_batch }).collect()
+    },
+    live_graphs: |_| 0,
+};
 
 /// Gradient accumulation over one stage: forward and backward of each micro-batch in turn, so that one graph
 /// lives at a time, then the update. With one micro-batch it is plain training.
@@ -42,12 +52,14 @@ mod tests {
                 match action {
                     Action::Forward { .. } => live += 1,
                     Action::Backward { .. } => live -= 1,
-                    Action::Update => {}
+                    Action::Infer { .. } | Action::Update => {}
                 }
                 live
             };
-            let most = (STEP.actions)(micro_batches).into_iter().map(&mut after).max();
-            assert_eq!(most, Some((STEP.live_graphs)(micro_batches)));
+            for schedule in [STEP, INFERENCE] {
+                let most = (schedule.actions)(micro_batches).into_iter().map(&mut after).max();
+                assert_eq!(most, Some((schedule.live_graphs)(micro_batches)));
+            }
             assert_eq!(live, 0);
         }
     }

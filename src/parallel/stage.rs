@@ -34,6 +34,11 @@ impl<N: Network> Stage<N> {
         y.inner()
     }
 
+    /// y of x of a network outside of autodiff: nothing is kept.
+    pub fn infer(&self, x: &N::Batch) -> Tensor<1> {
+        self.output(x).inner()
+    }
+
     /// The gradients of the micro-batch, from that of y. Its graph is freed.
     ///
     /// # Panics

@@ -68,6 +68,12 @@ impl Default for Tuning {
 }
 
 impl Tuning {
+    /// The same with no parameter trained.
+    #[must_use]
+    pub fn frozen(self) -> Self {
+        Self { trainable: Arc::new(|_, _| false), ..self }
+    }
+
     /// Whether linear layers of this name have an adapter in a block.
     pub fn adapts(&self, layer: &str) -> bool {
         self.adapter.as_ref().is_some_and(|method| method.adapts(layer))

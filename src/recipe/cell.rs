@@ -16,7 +16,6 @@ use crate::measure::Estimate;
 use crate::model::{Model, Operators, Workload};
 use crate::ops::cost::{Flops, Setting, Works};
 use crate::ops::{Checkpoint, Operator, Ops};
-use crate::parallel::schedule;
 use crate::params::table::Tuning;
 use crate::params::tuning::TuningConfig;
 use crate::precision::Precision;
@@ -98,7 +97,7 @@ impl Cell {
             seq_len: self.train.seq_len,
             packed: self.data.is_packed(),
             accumulation_steps: self.train.accumulation_steps,
-            live_graphs: (schedule::STEP.live_graphs)(self.train.accumulation_steps),
+            live_graphs: (self.train.mode.schedule().live_graphs)(self.train.accumulation_steps),
             eval_batches: self.eval.map_or(0, |eval| eval.batches),
             trained: self.tuning.trained(),
         }
@@ -112,12 +111,18 @@ impl Cell {
     }
 
     pub fn operators(&self) -> Operators {
-        self.model.operators(&self.workload().setting(), &self.tuning())
+        self.operators_of(&self.workload().setting())
+    }
+
+    fn operators_of(&self, setting: &Setting) -> Operators {
+        let operators = self.model.operators(setting, &self.tuning());
+        if self.train.mode.trains() { operators } else { operators.forward_alone() }
     }
 
     /// Which parameters are trained, and what is added to the network.
     pub fn tuning(&self) -> Tuning {
-        self.tuning.tuning(self.seed)
+        let tuning = self.tuning.tuning(self.seed);
+        if self.train.mode.trains() { tuning } else { tuning.frozen() }
     }
 
     /// The cell with as many resident blocks as its estimate has room for in `limit` bytes of its device, where the
@@ -158,7 +163,7 @@ impl Cell {
     pub fn flops_of(&self, tokens: u64, squares: f64) -> Flops {
         let workload = self.workload();
         let setting = Setting { batch: 1, sequence: tokens, squares, ..workload.setting() };
-        self.model.operators(&setting, &self.tuning()).flops(&workload)
+        self.operators_of(&setting).flops(&workload)
     }
 
     /// The operators that the network has, by their names in the recipe, and which implementations run.

@@ -99,6 +99,8 @@ fn every_key_of_the_table_is_read_and_has_its_default() {
             DefaultValue::Nothing => assert!(value.is_null(), "{} is {value}", entry.path),
             DefaultValue::Depends(_) => {}
             _ if least.contains_key(&entry.path) => {}
+            // Absent in rows from before there was the key, and so in every cell with its default.
+            _ if entry.path == "train.mode" => assert!(value.is_null()),
             default => assert!(same(value, &default.value().unwrap()), "{} is {value}", entry.path),
         }
         assert!(entry.key.since <= crate::row::FORMAT && entry.key.doc.ends_with('.'), "{}", entry.path);

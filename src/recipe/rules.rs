@@ -1,6 +1,7 @@
 //! Every rule over more than one section: what cannot go together, and what has no effect with something else.
 //! Rules over one section stand with it.
 
+mod inference;
 mod sizes;
 mod task;
 
@@ -23,8 +24,19 @@ pub(super) fn check(cell: &Cell, written: impl Fn(&str) -> bool) -> Checked {
     cell.offload.check()?;
     let sampler = cell.data.sampler();
     sampler.check()?;
-    let rules: [fn(&Cell) -> Checked; 10] =
-        [operators, scaler, histogram, offload, text, tuning, epochs, evaluation, sequences, sizes::check];
+    let rules: [fn(&Cell) -> Checked; 11] = [
+        inference::check,
+        operators,
+        scaler,
+        histogram,
+        offload,
+        text,
+        tuning,
+        epochs,
+        evaluation,
+        sequences,
+        sizes::check,
+    ];
     rules.into_iter().try_for_each(|rule| rule(cell))?;
     cell.train.check()?;
     cell.measure.check()?;
@@ -229,7 +241,7 @@ fn tuning(cell: &Cell) -> Checked {
         "remove them, or leave gate_proj, up_proj and down_proj without adapters; checkpoint.blocks works with both",
     )?;
     Rule::refuse_if(
-        cell.operators().trained() == 0,
+        cell.train.mode.trains() && cell.operators().trained() == 0,
         &["tuning.method"],
         format!("tuning.method = \"{method}\" trains no parameter of this model"),
         "use another method, or a model with biases",

@@ -1,6 +1,9 @@
 //! The sections of a recipe that no technique owns: training sizes, evaluation, measurement.
 
+use serde::{Deserialize, Serialize};
+
 use crate::optim::{OptimizerConfig, Schedule};
+use crate::parallel::schedule::{self, StepSchedule};
 use crate::words::key::DefaultValue::{Nothing, Number, Whole, Word};
 use crate::words::key::Role;
 use crate::words::section::section;
@@ -26,6 +29,13 @@ pub(super) const TOP: Section = Section::new("").with(
 section! {
     /// What one step works on.
     pub struct Train: Section::new("train") => {
+        /// Whether a step trains, or is a forward alone that keeps nothing for backward.
+        ///
+        /// Rows from before there was a choice have no such key: it is absent where it says nothing new.
+        #[serde(skip_serializing_if = "Mode::trains")]
+        pub mode: Mode = Key::method(Values::Words(&["training", "inference"]))
+            .default(Word("training"))
+            .without("training"),
         /// Sequences of one micro-batch.
         pub batch_size: usize = Key::size(COUNT).times("train.seq_len"),
         /// Tokens per sequence.
@@ -74,6 +84,29 @@ section! {
         pub gradient_histogram: bool = Key::flag(false),
         /// Seconds after which a cell is ended and becomes a `failed` row.
         pub timeout: f64 = Key::method(POSITIVE).default(Number(3600.0)),
+    }
+}
+
+/// `train.mode`: what a step does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    #[default]
+    Training,
+    Inference,
+}
+
+impl Mode {
+    pub fn trains(&self) -> bool {
+        *self == Self::Training
+    }
+
+    /// What a step follows.
+    pub fn schedule(self) -> &'static StepSchedule {
+        match self {
+            Self::Training => &schedule::STEP,
+            Self::Inference => &schedule::INFERENCE,
+        }
     }
 }
 

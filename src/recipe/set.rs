@@ -29,13 +29,24 @@ impl Setting {
         Self { key: key.into(), value: value.into().to_string() }
     }
 
+    /// Dotted.
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// Whether this sets a key or something in it.
+    pub fn is_within(&self, key: &str) -> bool {
+        is_within(&self.key, key)
+    }
+
     /// Whether this sets a key, something in it or what it is in.
     pub fn concerns(&self, key: &str) -> bool {
-        let within = |inner: &str, outer: &str| {
-            inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-        };
-        within(&self.key, key) || within(key, &self.key)
+        is_within(&self.key, key) || is_within(key, &self.key)
     }
+}
+
+fn is_within(inner: &str, outer: &str) -> bool {
+    inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
 impl FromStr for Setting {

@@ -18,7 +18,7 @@ pub fn asked<'a>(line: &Line<'a>) -> Vec<Asked<'a>> {
     let before = answers.iter().take_while(|of| of.step == answers[0].step);
     let pair = |before: &'a Answers| {
         let after = answers.iter().rev().find(|after| after.set == before.set)?;
-        Some(Asked { before, after })
+        Some(Asked { before: (after.step > before.step).then_some(before), after })
     };
     before.filter_map(pair).collect()
 }
@@ -28,13 +28,15 @@ pub fn elements(comparison: &Comparison) -> Vec<Element> {
     let mut out = section("Answers", [table(comparison)]);
     for line in &comparison.lines {
         let Some(Asked { before, after }) = asked(line).into_iter().next() else { continue };
-        for (when, answers) in [("before", before), ("after", after)] {
+        let when = if before.is_some() { ", after training" } else { "" };
+        let asked = before.map(|before| (", before training", before)).into_iter().chain([(when, after)]);
+        for (when, answers) in asked {
             for (right, what) in [(true, "a right answer"), (false, "a wrong answer")] {
                 let Some(sample) = answers.samples.iter().find(|sample| sample.right == right) else {
                     continue;
                 };
                 let name = sentence(&comparison.name(line));
-                out.push(Element::paragraph(format!("{name}, {when} training: {what}.")));
+                out.push(Element::paragraph(format!("{name}{when}: {what}.")));
                 out.push(Element::Code { text: written(sample) });
             }
         }
@@ -57,8 +59,8 @@ fn table(comparison: &Comparison) -> Option<Table> {
         asked(line).into_iter().map(move |asked| (i, vec![("set", asked.after.set.clone())], asked))
     });
     let caption = "The share of questions whose answer came to the right number, before training and after it, each with \
-                   its 95 % interval (Wilson). Answers are generated greedily; tokens/s are those of answers after \
-                   training, with the time of their prompts.";
+                   its 95 % interval (Wilson). Answers are generated greedily; tokens/s are those of the last answers, \
+                   with the time of their prompts.";
     comparison.table_of(caption, ANSWERS, rows)
 }
 
@@ -67,15 +69,15 @@ pub fn sentences(comparison: &Comparison) -> Vec<String> {
     let share = |value| Unit::FineShare.write(value);
     let part = |line: &Line| {
         let Asked { before, after } = asked(line).into_iter().next()?;
-        let [low, high] = after.interval();
+        let [low, high] = after.interval().map(share);
+        let before = before.map(|before| format!(", and {} before it", share(before.accuracy())));
         Some(format!(
-            "{} answered {} of \"{}\" rightly after training (95 % interval {} to {}), and {} before it",
+            "{} answered {} of \"{}\" rightly{} (95 % interval {low} to {high}){}",
             comparison.name(line),
             share(after.accuracy()),
             after.set,
-            share(low),
-            share(high),
-            share(before.accuracy())
+            if before.is_some() { " after training" } else { "" },
+            before.unwrap_or_default(),
         ))
     };
     let parts: Vec<String> = comparison.lines.iter().filter_map(part).collect();

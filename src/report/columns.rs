@@ -45,9 +45,9 @@ pub const CELLS: &[Column<OfLine>] = &[
     column("forward_s_median", "forward", Seconds, |l| Some(l.measured()?.forward.median)),
     column("forward_s_min", "forward, least", Seconds, |l| Some(l.measured()?.forward.min)),
     column("forward_s_max", "forward, most", Seconds, |l| Some(l.measured()?.forward.max)),
-    column("backward_s_median", "backward", Seconds, |l| Some(l.measured()?.backward.median)),
-    column("backward_s_min", "backward, least", Seconds, |l| Some(l.measured()?.backward.min)),
-    column("backward_s_max", "backward, most", Seconds, |l| Some(l.measured()?.backward.max)),
+    column("backward_s_median", "backward", Seconds, |l| Some(backward(l)?.median)),
+    column("backward_s_min", "backward, least", Seconds, |l| Some(backward(l)?.min)),
+    column("backward_s_max", "backward, most", Seconds, |l| Some(backward(l)?.max)),
     column("optimizer_s_median", "optimizer", Seconds, |l| Some(optimizer(l)?.median)),
     column("optimizer_s_min", "optimizer, least", Seconds, |l| Some(optimizer(l)?.min)),
     column("optimizer_s_max", "optimizer, most", Seconds, |l| Some(optimizer(l)?.max)),
@@ -71,7 +71,9 @@ pub const CELLS: &[Column<OfLine>] = &[
     column("eval_loss", "held-out loss", Nats, |l| Some(Learned::of(l)?.end()?.loss)),
     column("eval_perplexity", "perplexity", Perplexity, |l| Some(Learned::of(l)?.end()?.perplexity())),
     column("eval_accuracy", "accuracy", FineShare, |l| Some(Learned::of(l)?.end()?.accuracy)),
-    column("answers_right_before", "right before", FineShare, |l| Some(answers::first(l)?.before.accuracy())),
+    column("answers_right_before", "right before", FineShare, |l| {
+        Some(answers::first(l)?.before?.accuracy())
+    }),
     column("answers_right", "right answers", FineShare, |l| Some(answers::first(l)?.after.accuracy())),
     column("answers_right_low", "at least", FineShare, |l| Some(answers::first(l)?.after.interval()[0])),
     column("answers_right_high", "at most", FineShare, |l| Some(answers::first(l)?.after.interval()[1])),
@@ -88,13 +90,13 @@ pub const CELLS: &[Column<OfLine>] = &[
     column("live_peak_bytes", "peak memory", Bytes, |l| Some(l.measured()?.memory.live_peak as f64)),
     column("forward_peak_bytes", "forward peak", Bytes, |l| Some(l.measured()?.memory.forward_peak as f64)),
     column("backward_peak_bytes", "backward peak", Bytes, |l| {
-        Some(l.measured()?.memory.backward_peak as f64)
+        backward(l).and(Some(l.measured()?.memory.backward_peak as f64))
     }),
     column("optimizer_peak_bytes", "optimizer peak", Bytes, |l| {
         Some(l.measured()?.memory.optimizer_peak as f64)
     }),
     column("after_forward_bytes", "after forward", Bytes, |l| {
-        Some(l.measured()?.memory.after_forward as f64)
+        backward(l).and(Some(l.measured()?.memory.after_forward as f64))
     }),
     column("reserved_peak_bytes", "reserved", Bytes, |l| whole(l.measured()?.memory.reserved_peak)),
     column("driver_peak_bytes", "by the driver", Bytes, |l| whole(l.measured()?.memory.driver_peak)),
@@ -140,12 +142,12 @@ pub const MORE: &[Column<OfLine>] = &[
         Some(loading(l).map_or(l.measured()?.step.median, |l| l.run_seconds))
     }),
     column("forward_s_per_token", "forward", Seconds, |l| per_token(l, |m| Some(&m.forward))),
-    column("backward_s_per_token", "backward", Seconds, |l| per_token(l, |m| Some(&m.backward))),
+    column("backward_s_per_token", "backward", Seconds, |l| per_token(l, |m| m.backward.as_ref())),
     column("optimizer_s_per_token", "optimizer", Seconds, |l| per_token(l, |m| m.optimizer.as_ref())),
     column("step_s_per_token", "step", Seconds, |l| per_token(l, |m| Some(&m.step))),
-    column("forward_spread", "forward, spread", Share, |l| spread(l, |m| &m.forward)),
-    column("backward_spread", "backward, spread", Share, |l| spread(l, |m| &m.backward)),
-    column("step_spread", "step, spread", Share, |l| spread(l, |m| &m.step)),
+    column("forward_spread", "forward, spread", Share, |l| spread(l, |m| Some(&m.forward))),
+    column("backward_spread", "backward, spread", Share, |l| spread(l, |m| m.backward.as_ref())),
+    column("step_spread", "step, spread", Share, |l| spread(l, |m| Some(&m.step))),
     column("weights_bytes", "weights", Bytes, |l| whole(Some(l.row?.estimate.weights))),
     column("gradients_bytes", "gradients", Bytes, |l| whole(Some(l.row?.estimate.gradients))),
     column("optimizer_bytes", "optimizer", Bytes, |l| whole(Some(l.row?.estimate.optimizer))),
@@ -153,11 +155,11 @@ pub const MORE: &[Column<OfLine>] = &[
     column("workspace_bytes", "workspace", Bytes, |l| whole(Some(l.row?.estimate.workspace))),
     column("floor_forward_s", "floor forward", Seconds, |l| Some(floor(l)?[0])),
     column("forward_over_floor", "×", Ratio, |l| Some(l.measured()?.forward.median / floor(l)?[0])),
-    column("floor_backward_s", "floor backward", Seconds, |l| Some(floor(l)?[1])),
-    column("backward_over_floor", "×", Ratio, |l| Some(l.measured()?.backward.median / floor(l)?[1])),
+    column("floor_backward_s", "floor backward", Seconds, |l| backward(l).and(Some(floor(l)?[1]))),
+    column("backward_over_floor", "×", Ratio, |l| Some(backward(l)?.median / floor(l)?[1])),
     column("both_over_floor", "both ×", Ratio, |l| {
-        let (m, [forward, backward]) = (l.measured()?, floor(l)?);
-        Some((m.forward.median + m.backward.median) / (forward + backward))
+        let floor = floor(l)?;
+        Some((l.measured()?.forward.median + backward(l)?.median) / (floor[0] + floor[1]))
     }),
     column("published", "published", Count, |l| l.published.map(|_| 1.0)),
     column("published_forward_s", "forward published", Seconds, |l| l.published?.forward),
@@ -242,9 +244,10 @@ pub const GRADIENTS: &[Column<OfGradients>] = &[
     }),
 ];
 
-/// Parameters that are trained, and all with those that tuning adds; `None` where all are trained.
+/// Parameters that are trained, and all with those that tuning adds; `None` where all are trained, or none.
 fn trained(line: &Line) -> Option<[u64; 2]> {
-    let operators = (!line.cell.tuning.is_full()).then(|| line.cell.operators())?;
+    let tuned = !line.cell.tuning.is_full() && line.cell.train.mode.trains();
+    let operators = tuned.then(|| line.cell.operators())?;
     Some([operators.trained(), operators.parameters()])
 }
 
@@ -255,6 +258,11 @@ fn some(bytes: u64) -> Option<f64> {
 
 fn whole(n: Option<u64>) -> Option<f64> {
     n.map(|n| n as f64)
+}
+
+/// `None` of a forward alone.
+fn backward<'a>(line: &'a Line) -> Option<&'a Samples> {
+    line.measured()?.backward.as_ref()
 }
 
 fn optimizer<'a>(line: &'a Line) -> Option<&'a Samples> {
@@ -281,8 +289,8 @@ fn per_token(line: &Line, of: fn(&Measurement) -> Option<&Samples>) -> Option<f6
 
 /// How far apart samples lie: their interquartile range over their median, which one step that the operating
 /// system held up does not change. With a sampler, that of the mean of all steps for each real token.
-fn spread(line: &Line, of: fn(&Measurement) -> &Samples) -> Option<f64> {
-    let samples = of(line.measured()?);
+fn spread(line: &Line, of: fn(&Measurement) -> Option<&Samples>) -> Option<f64> {
+    let samples = of(line.measured()?)?;
     let Some(loading) = loading(line) else {
         return Some(quartile_range(samples.seconds.clone()) / samples.median);
     };

@@ -61,7 +61,11 @@ fn against_baseline(comparison: &Comparison, method: usize) -> Option<String> {
     let name = &comparison.methods[method];
     let lines: Vec<usize> = comparison.of_method(method).filter(|&i| !comparison.is_baseline(i)).collect();
     let (mut clauses, mut same) = (Vec::new(), Vec::new());
-    for (quantity, what) in COMPARED {
+    let has_backward =
+        comparison.of_method(method).any(|i| comparison.frame.get("backward_s_median", i).is_some());
+    // Without a backward a step is its forward.
+    let compared = COMPARED.iter().filter(|(of, _)| has_backward || !["backward", "step"].contains(of));
+    for &(quantity, what) in compared {
         let column = format!("{quantity}_vs_baseline");
         let Some(change) = Change::new(comparison, method, &column) else {
             let ran = lines.iter().any(|&i| comparison.lines[i].measured().is_some());

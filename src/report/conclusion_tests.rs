@@ -64,7 +64,7 @@ fn one_slow_step_hides_nothing_and_a_noisy_run_claims_nothing() {
     let mut rows = [ok_row(&recipe.cells[0], 1.0, 2.0, 1000), ok_row(&recipe.cells[1], 1.0, 2.2, 740)];
     let backward = |rows: &mut [Row; 2], seconds: &[f64]| {
         let m = rows[1].measurement.as_mut().expect("a measured row");
-        m.backward = Samples::new(seconds.to_vec());
+        m.backward = Some(Samples::new(seconds.to_vec()));
     };
     backward(&mut rows, &[2.2, 2.2, 2.2, 2.2, 9.0]);
     assert!(of(&recipe, &rows)[0].contains("10 % more backward time"));

@@ -23,7 +23,8 @@ pub struct Learned<'a> {
 pub fn trained<'a>(line: &Line<'a>) -> Option<&'a Measurement> {
     let m = line.row?.measurement.as_ref()?;
     let enough = !m.evaluations.is_empty() || m.loss.len() >= FEW_STEPS;
-    (line.cell.model.decoder().is_some() && !m.loss.is_empty() && enough).then_some(m)
+    let learns = line.cell.model.decoder().is_some() && line.cell.train.mode.trains();
+    (learns && !m.loss.is_empty() && enough).then_some(m)
 }
 
 impl<'a> Learned<'a> {

@@ -47,12 +47,17 @@ fn crossed(comparison: &Comparison) -> Option<Table> {
     comparison.table_of(caption, CROSSINGS, crossings)
 }
 
-/// Seconds that the fewest bytes take at the measured rates, in forward and in backward; `None` where no
+/// Seconds that the fewest bytes take at the measured rates, in forward and in backward, 0 without one; `None` where no
 /// block moves.
 pub fn floor(line: &Line) -> Option<[f64; 2]> {
     let (cell, ceilings) = (line.cell, line.row?.environment.ceilings);
     let shape = cell.model.decoder().filter(|_| cell.offload.moves())?;
     let updates = cell.train.optimizer.rule().is_some();
+    if !cell.train.mode.trains() {
+        let copies = cell.offload.fewest_copies_of_a_forward(shape.layers);
+        let block = cell.operators().block_parameters() * cell.precision.stored_bytes();
+        return Some([copies as f64 * block as f64 / ceilings.host_to_device?, 0.0]);
+    }
     let copies = cell.offload.fewest_copies(shape.layers, cell.train.accumulation_steps, updates);
     let (operators, stored) = (cell.operators(), cell.precision.stored_bytes());
     let weights = |copies: usize| copies as f64 * (operators.block_parameters() * stored) as f64;

@@ -1,6 +1,7 @@
 //! [`Comparison`]: the rows of a recipe arranged for comparing. Cells of equal sizes are a
 //! *shape*; what differs within a shape is the *method*; each is set against its shape's baseline.
 
+use itertools::Itertools;
 use serde_json::Value;
 
 use super::columns::{Column, TRACES};
@@ -187,7 +188,14 @@ impl<'a> Comparison<'a> {
         texts: impl Fn(usize) -> Vec<(&'static str, String)>,
     ) -> Option<Table> {
         let Defined { of, caption, columns } = Defined::named(name);
-        Table::new(caption, self.having(of).map(|line| (texts(line), line)), &self.frame, columns)
+        let has_backward = self.having("backward_s_median").next().is_some();
+        let column = |name: &'static String| match name.as_str() {
+            // A step is its forward.
+            "backward_vs_baseline" | "step_vs_baseline" if !has_backward => "forward_vs_baseline",
+            name => name,
+        };
+        let columns: Vec<&str> = columns.iter().map(column).unique().collect();
+        Table::new(caption, self.having(of).map(|line| (texts(line), line)), &self.frame, &columns)
     }
 
     /// A table with several rows a line: the line, texts after its name, and what the columns are computed of.

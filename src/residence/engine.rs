@@ -28,6 +28,8 @@ use updates::Updates;
 pub enum Pass {
     Forward,
     Backward,
+    /// Forward, which the next forward follows.
+    Inference,
 }
 
 impl Pass {
@@ -36,6 +38,16 @@ impl Pass {
         match self {
             Self::Forward => Some(block + ahead).filter(|next| *next < count),
             Self::Backward => block.checked_sub(ahead),
+            Self::Inference => Some((block + ahead) % count).filter(|_| ahead < count),
+        }
+    }
+
+    /// Turns from that of `block` to that of `other`, of `count`; `None` where that was before.
+    fn turns(self, block: usize, other: usize, count: usize) -> Option<usize> {
+        match self {
+            Self::Forward => other.checked_sub(block),
+            Self::Backward => block.checked_sub(other),
+            Self::Inference => Some((other + count - block) % count),
         }
     }
 }

@@ -32,10 +32,20 @@ impl Offload {
             gradients_to_host: micro_batches * moving + crossing(leave, resident),
         }
     }
+
+    /// Of a block's weights in a forward alone, forward after forward: what is in all slots but one can stay there.
+    pub fn fewest_copies_of_a_forward(&self, layers: usize) -> usize {
+        let moving = layers - self.resident_blocks.count(layers);
+        match self.buffers().min(moving) {
+            kept if kept == moving => 0,
+            kept => moving + 1 - kept,
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::strategy::Naive;
     use super::super::{Overlap, ResidentBlocks, Strategy};
     use super::*;
 
@@ -50,6 +60,21 @@ mod tests {
         assert_eq!(copies(1, false), [25, 25, 0, 28]);
         assert_eq!(copies(1, true), [28, 25, 0, 28]);
         assert_eq!(copies(2, false), [50, 50, 28, 56]);
+    }
+
+    #[test]
+    fn copies_of_a_forward_by_hand() {
+        let copies = |resident: usize, layers| {
+            let resident_blocks = ResidentBlocks::Count(resident);
+            let overlap = Strategy::Overlap(Overlap { buffers: 3 });
+            Offload { resident_blocks, ..Offload::of(overlap) }.fewest_copies_of_a_forward(layers)
+        };
+        // With two in their slots the others go through the third.
+        assert_eq!(
+            [copies(0, 28), copies(4, 28), copies(0, 4), copies(1, 4), copies(4, 4)],
+            [26, 22, 2, 0, 0]
+        );
+        assert_eq!(Offload::of(Strategy::Naive(Naive {})).fewest_copies_of_a_forward(28), 28);
     }
 
     /// Of 28 blocks 24 move.

@@ -108,23 +108,24 @@ impl Offloaded {
         })
     }
 
-    /// The same without a backward.
+    /// The same without a backward: of one forward after the other.
     pub fn infer(
         &self,
         x: Tensor<2>,
         mut compute: impl FnMut(usize, &Source, Tensor<2>) -> Tensor<2>,
     ) -> Tensor<2> {
-        (0..self.0.keeps.len()).fold(x.inner(), |x, i| self.pass(i, x, &mut compute))
+        (0..self.0.keeps.len()).fold(x.inner(), |x, i| self.through(i, Pass::Inference, x, &mut compute))
     }
 
     /// x outside of autodiff through one block.
-    pub(super) fn pass(
+    pub(super) fn through(
         &self,
         block: usize,
+        pass: Pass,
         x: Tensor<2>,
         mut compute: impl FnMut(usize, &Source, Tensor<2>) -> Tensor<2>,
     ) -> Tensor<2> {
-        let parameters = self.engine().enter(block, Pass::Forward);
+        let parameters = self.engine().enter(block, pass);
         let y = compute(block, &self.source(block, &parameters), x);
         self.engine().leave(block);
         y

@@ -92,12 +92,15 @@ pub(super) fn line(text: &str) {
 
 pub(super) fn ended(cell: &Label, row: &Row) -> String {
     match &row.measurement {
-        Some(m) => format!(
-            "{cell}: forward {}, backward {}, peak {}",
-            text::seconds(m.forward.median),
-            text::seconds(m.backward.median),
-            Bytes(m.memory.live_peak)
-        ),
+        Some(m) => {
+            let backward = m.backward.as_ref().map(|of| format!(", backward {}", text::seconds(of.median)));
+            format!(
+                "{cell}: forward {}{}, peak {}",
+                text::seconds(m.forward.median),
+                backward.unwrap_or_default(),
+                Bytes(m.memory.live_peak)
+            )
+        }
         // The row has the rest of a long reason.
         None => {
             format!("{cell}: {}: {}", row.status.into_str(), row.reason.lines().next().unwrap_or_default())

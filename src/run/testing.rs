@@ -62,7 +62,7 @@ pub fn measurement(seconds: f64) -> Measurement {
     Measurement {
         host_update: None,
         forward: samples(),
-        backward: samples(),
+        backward: Some(samples()),
         optimizer: None,
         step: samples(),
         tokens_per_second: 1.0,

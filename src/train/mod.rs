@@ -12,7 +12,7 @@ mod saving;
 mod step;
 mod training;
 
-pub use build::Build;
+pub use build::{Build, placement};
 pub use cell::serve;
 pub use change::{Change, Damage, RefillsEarly, change};
 pub use feed::{Feed, on_device};

@@ -40,17 +40,18 @@ pub fn measurement(cell: &Cell, outcome: Outcome) -> Measurement {
     let steps = seconds[0].len();
     let step = Samples::new((0..steps).map(|i| seconds.iter().map(|s| s[i]).sum()).collect());
     let [forward, backward, optimizer] = seconds.map(Samples::new);
+    let backward = cell.train.mode.trains().then_some(backward);
     let (tokens_per_second, flops_per_second) = match &loading {
         // Steps differ in size: means over all of them, of what was no padding.
         Some((loading, squares)) => {
             let flops = cell.flops_of(loading.tokens(), *squares);
-            let both: f64 = forward.seconds.iter().chain(&backward.seconds).sum();
+            let both: f64 = forward.seconds.iter().chain(backward.iter().flat_map(|of| &of.seconds)).sum();
             (loading.tokens() as f64 / run_seconds, (flops.forward + flops.backward) / both)
         }
         None => {
             let flops = cell.flops();
             let tokens = (cell.train.tokens() * cell.train.accumulation_steps * steps) as f64;
-            let both = forward.median + backward.median;
+            let both = forward.median + backward.as_ref().map_or(0.0, |of| of.median);
             (tokens / run_seconds, (flops.forward + flops.backward) / both)
         }
     };
@@ -108,6 +109,7 @@ fn paths(cell: &Cell) -> BTreeMap<String, String> {
     }
     if cell.offload.moves() {
         let slots = match cell.train.optimizer {
+            _ if !cell.train.mode.trains() => "filled in turn, forward after forward",
             OptimizerConfig::None(_) => "blocks stay in them from one step to the next",
             _ => "filled anew after each update",
         };

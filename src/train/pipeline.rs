@@ -211,7 +211,10 @@ impl<'r, N: Build> Run<'r, N> {
         if self.training.evaluation_is_due(true) {
             self.training.evaluate()?;
         }
-        self.training.answer();
+        // Weights that stay as they are give the same answers again.
+        if self.cell.train.mode.trains() {
+            self.training.answer();
+        }
         Ok(clock.seconds)
     }
 

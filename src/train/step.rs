@@ -11,7 +11,7 @@ use crate::optim::{StepSize, Visit, clip_factor};
 use crate::parallel::schedule::Action;
 use crate::parallel::stage::{Stage, gradients};
 use crate::precision::{GradScaler, Unscaled};
-use crate::recipe::{Cell, Train};
+use crate::recipe::{Cell, Mode, Train};
 use crate::residence::Residence;
 use crate::words::DeviceId;
 
@@ -53,7 +53,11 @@ impl<'a, N: Build> Step<'a, N> {
         let scaler = cell.precision.scaler.map(|config| GradScaler::new(config, &plain));
         let drawing = drawing();
         plain.seed(u64::from(cell.seed));
-        let network = N::build(cell);
+        let network = match cell.train.mode {
+            Mode::Training => N::build(cell),
+            // Outside of autodiff no operator keeps anything.
+            Mode::Inference => N::build(cell).valid(),
+        };
         drop(drawing);
         let parts = (network.parameters().clone(), network.offloaded().cloned());
         let (optimizer, clips) = (&cell.train.optimizer, cell.train.clip_norm.is_some());
@@ -81,6 +85,16 @@ impl<'a, N: Build> Step<'a, N> {
         gradients(self.stage.output(batch), self.scale())
     }
 
+    /// What a micro-batch makes the device compute, without leaving anything behind: no other rehearsal and no step
+    /// adds to its gradients, nor finds them in the place of a block's weights.
+    pub fn rehearse(&self, batch: &N::Batch) {
+        match self.train.mode {
+            Mode::Training => drop(self.gradients(batch)),
+            Mode::Inference => drop(self.stage.infer(batch)),
+        }
+        self.stage.residence.discard();
+    }
+
     /// The region of dropout of the next step's micro-batch.
     fn masks(&self, micro_batch: usize) -> Masks {
         masks(Some(of_micro_batch(self.seed, self.updates, micro_batch)))
@@ -102,6 +116,14 @@ impl<'a, N: Build> Step<'a, N> {
                 Action::Forward { stage, micro_batch } => {
                     let (range, _masks) = (self.device.range(c"forward"), self.masks(micro_batch));
                     let loss = self.stage(stage).forward(micro_batch, &batches[micro_batch]);
+                    drop(range);
+                    losses.extend(self.train.sync_each_step.then(|| loss.clone()));
+                    end(Phase::Forward, Some(loss));
+                }
+                // Nothing is dropped.
+                Action::Infer { stage, micro_batch } => {
+                    let range = self.device.range(c"forward");
+                    let loss = self.stage(stage).infer(&batches[micro_batch]);
                     drop(range);
                     losses.extend(self.train.sync_each_step.then(|| loss.clone()));
                     end(Phase::Forward, Some(loss));

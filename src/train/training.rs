@@ -15,7 +15,6 @@ use super::change::{Damage, RefillsEarly};
 use super::feed::Feed;
 use super::step::{End, Look, Step};
 use crate::measure::{Answers, Evaluation, Meter};
-use crate::parallel::schedule;
 use crate::params::named::Named;
 use crate::recipe::Cell;
 
@@ -72,17 +71,10 @@ impl<'a, N: Build> Training<'a, N> {
     pub fn prepare(&mut self, meter: &mut dyn Meter, on_tuned: fn(usize)) {
         let mut rehearsals = self.feed.rehearsals().into_iter();
         self.batches = rehearsals.next().expect("a feed has a largest step");
-        meter.prepare(&|| self.rehearse(&self.batches[0]), on_tuned);
+        meter.prepare(&|| self.current().rehearse(&self.batches[0]), on_tuned);
         for batches in rehearsals {
-            meter.compile(&|| self.rehearse(&batches[0]));
+            meter.compile(&|| self.current().rehearse(&batches[0]));
         }
-    }
-
-    /// Forward and backward of a micro-batch, which leave nothing behind: no other rehearsal and no step adds
-    /// to its gradients, nor finds them in the place of a block's weights.
-    fn rehearse(&self, batch: &N::Batch) {
-        drop(self.current().gradients(batch));
-        self.current().stage.residence.discard();
     }
 
     /// Makes what the optimizer keeps on the device, before the steps and after the preparation, whose
@@ -119,9 +111,9 @@ impl<'a, N: Build> Training<'a, N> {
         self.current().stage.output(&self.batches[0]).inner()
     }
 
-    /// Forward and backward of every micro-batch and the update, as [`Step::run`].
+    /// What the schedule has for every micro-batch, and the update, as [`Step::run`].
     pub fn step(&mut self, end: &mut End, look: Option<&mut Look<'_, N>>) -> Option<Tensor<1>> {
-        let actions = (schedule::STEP.actions)(self.batches.len());
+        let actions = (self.cell.train.mode.schedule().actions)(self.batches.len());
         self.step.as_mut().expect("begun").run(&actions, &self.batches, end, look)
     }
 

@@ -8,6 +8,7 @@ mod cuda_training;
 mod data;
 mod docs;
 mod equivalence;
+mod inference;
 mod inputs;
 mod language;
 mod offload;

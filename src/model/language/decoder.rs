@@ -213,8 +213,11 @@ impl<F: Family> Decoder<F> {
         if let Some(cache) = cache {
             return offloaded.infer(x, |i, source, x| forward(i, source, x, &context, Some(cache.layer(i))));
         }
+        if !x.device().is_autodiff() {
+            return offloaded.infer(x, |i, source, x| forward(i, source, x, &context, None));
+        }
         let freezes = |entry: &Entry| entry.group != Group::Embedding || !entry.trainable;
-        let x = match self.rest.table.entries.iter().all(freezes) && x.device().is_autodiff() {
+        let x = match self.rest.table.entries.iter().all(freezes) {
             // Gradients of blocks come with that of their input.
             true => x.require_grad(),
             false => x,

@@ -78,6 +78,13 @@ impl Works {
         works
     }
 
+    /// Of operators without a backward.
+    #[must_use]
+    pub fn forward_alone(self) -> Self {
+        let alone = |of: Passes| Passes { forward: of.passing, backward: Work::default(), ..of };
+        Self(self.0.map(alone))
+    }
+
     /// Of operators that keep nothing and are computed again in backward.
     #[must_use]
     pub fn recomputed(self) -> Self {

@@ -39,6 +39,11 @@ pub fn cost(setting: &Setting, [vocab, hidden]: [u64; 2], tied: bool) -> Cost {
         },
         (Operator::Custom, false) => on_cpu(setting, [vocab, hidden], gradient),
     };
+    // Without a gradient to compute the vocabulary is walked, whatever the sizes.
+    let passing = match chunks {
+        Some(_) => on_cuda(setting, [vocab, hidden], 0)[1],
+        None => forward,
+    };
     let keeps_logits = !setting.on_cuda() && chunk(tokens as usize, vocab as usize) as u64 >= vocab;
     let recompute = if custom && chunks.is_none() && !keeps_logits { forward_flops } else { 0.0 };
     let flops = if is_trained { Flops::of_products(forward_flops) } else { Flops::of_frozen(forward_flops) };
@@ -53,6 +58,7 @@ pub fn cost(setting: &Setting, [vocab, hidden]: [u64; 2], tied: bool) -> Cost {
         gradients: gradient,
         casts: weight.kept_cast,
         flops: Flops { recompute, ..flops },
+        passing: Moment::workspace(weight.cast) + passing,
         ..Cost::new(Moment::workspace(weight.cast) + forward, Moment::workspace(cast_stays) + backward)
     }
     .named(OperatorName::Loss, setting)

@@ -8,7 +8,8 @@ use crate::report::units::Unit::{Count, FineShare, PerSecond};
 
 /// Answers to one test set, before training and after it.
 pub struct Asked<'a> {
-    pub before: &'a Answers,
+    /// `None` where nothing was trained between.
+    pub before: Option<&'a Answers>,
     pub after: &'a Answers,
 }
 
@@ -18,9 +19,9 @@ type Take = fn(&Asked) -> Option<f64>;
 /// The answers to one test set.
 pub const ANSWERS: &[Column<Take>] = &[
     column("questions", "questions", Count, |a| Some(a.after.questions as f64)),
-    column("before", "right before", FineShare, |a| Some(a.before.accuracy())),
-    column("before_low", "from", FineShare, |a| Some(a.before.interval()[0])),
-    column("before_high", "to", FineShare, |a| Some(a.before.interval()[1])),
+    column("before", "right before", FineShare, |a| Some(a.before?.accuracy())),
+    column("before_low", "from", FineShare, |a| Some(a.before?.interval()[0])),
+    column("before_high", "to", FineShare, |a| Some(a.before?.interval()[1])),
     column("after", "right after", FineShare, |a| Some(a.after.accuracy())),
     column("after_low", "from", FineShare, |a| Some(a.after.interval()[0])),
     column("after_high", "to", FineShare, |a| Some(a.after.interval()[1])),

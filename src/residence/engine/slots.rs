@@ -103,15 +103,17 @@ impl Slots {
     /// Gives a block its own slot, or the one that is wanted again last, of those that hold none of the blocks
     /// whose turns come from `current` up to `block`.
     pub fn take(&mut self, block: usize, current: usize, pass: Pass) -> usize {
-        let turns = |held: usize| match pass {
-            Pass::Forward => held.checked_sub(current),
-            Pass::Backward => current.checked_sub(held),
-        };
+        let turns = |held: usize| pass.turns(current, held, self.resident.len());
         let wanted = turns(block).expect("blocks are loaded ahead");
         let free = |held: usize| turns(held).is_none_or(|turns| turns >= wanted);
+        let distance = |held: usize| match pass {
+            Pass::Inference => turns(held).unwrap_or(0),
+            // The pass that follows goes the other way.
+            Pass::Forward | Pass::Backward => held.abs_diff(block),
+        };
         let rank = |slot: &usize| match self.holds[*slot] {
             None => (true, usize::MAX),
-            Some(held) => (free(held), held.abs_diff(block)),
+            Some(held) => (free(held), distance(held)),
         };
         let slot = match self.resident[block] {
             Some(number) => self.moving + number,

@@ -1,13 +1,11 @@
 //! One operator moves a block, computes it and computes it again; the device waits for the copies, not the host.
 
-use burn::backend::DispatchAutodiffContext;
 use burn::tensor::Tensor;
 
 use super::Movement;
 use crate::ops::checkpoint::differentiate;
 use crate::ops::function::custom;
 use crate::ops::name::OperatorName;
-use crate::residence::activations::Input;
 use crate::residence::engine::Pass;
 use crate::residence::leaves::Leaves;
 use crate::residence::offloaded::{Compute, Offloaded};
@@ -25,12 +23,10 @@ impl Movement for Function {}
 /// In, compute, out; in backward in, compute again, differentiate, gradients out, out. It keeps the block's
 /// input and nothing else.
 pub fn offloaded(blocks: &Offloaded, block: usize, x: Tensor<2>, compute: Compute) -> Tensor<2> {
-    let x = x.into_dispatch();
-    let has_backward = x.autodiff != DispatchAutodiffContext::Disabled;
-    custom(OperatorName::Offload, [x], move |[x]| {
+    custom(OperatorName::Offload, [x.into_dispatch()], move |[x]| {
         let x = Tensor::<2>::from_dispatch(x);
-        let y = blocks.pass(block, x.clone(), &*compute);
-        let input = if has_backward { blocks.engine().keep(block, x) } else { Input::OnDevice(Box::new(x)) };
+        let y = blocks.through(block, Pass::Forward, x.clone(), &*compute);
+        let input = blocks.engine().keep(block, x);
         let blocks = blocks.clone();
         let backward = move |gradient: Tensor<2>, _: [bool; 1]| {
             let leaves = Leaves::new(&blocks, block, Pass::Backward);

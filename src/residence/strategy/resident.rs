@@ -1,6 +1,5 @@
 //! A resident block that keeps what its backward needs: nothing moves and nothing is computed again.
 
-use burn::backend::DispatchAutodiffContext;
 use burn::tensor::Tensor;
 
 use crate::ops::checkpoint::differentiate;
@@ -13,11 +12,7 @@ use crate::residence::offloaded::{Compute, Offloaded};
 /// x [tokens, hidden_size] through one block, in a graph of its own on views of its slot, which keeps its content
 /// until the update. Its turns are those of any block: copies of others go on behind them.
 pub fn resident(blocks: &Offloaded, block: usize, x: Tensor<2>, compute: &Compute) -> Tensor<2> {
-    let x = x.into_dispatch();
-    if x.autodiff == DispatchAutodiffContext::Disabled {
-        return blocks.pass(block, Tensor::from_dispatch(x), &**compute);
-    }
-    custom(OperatorName::Offload, [x], |[x]| {
+    custom(OperatorName::Offload, [x.into_dispatch()], |[x]| {
         let x = Tensor::<2>::from_dispatch(x).autodiff().require_grad();
         let leaves = Leaves::new(blocks, block, Pass::Forward);
         let y = compute(block, &leaves.source(), x.clone());

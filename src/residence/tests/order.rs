@@ -58,6 +58,30 @@ fn blocks_are_copied_ahead_of_their_turn() {
     assert_eq!(filled_when_read, [3, 4, 5, 5, 5, 5, 6, 7, 7, 7]);
 }
 
+/// Forward after forward of five blocks: the first of the next one are copied behind the last. Blocks with a slot each
+/// stay.
+#[test]
+fn the_next_forward_is_copied_ahead_too() {
+    for (buffers, resident, expected) in
+        [(1, 0, [6, 7, 8, 9, 10]), (3, 0, [8, 9, 10, 11, 12]), (4, 0, [9, 10, 11, 12, 13]), (4, 1, [4; 5])]
+    {
+        let acts = Arc::new(Mutex::new(Vec::new()));
+        let offload = Offload {
+            resident_blocks: ResidentBlocks::Count(resident),
+            ..Offload::of(Strategy::Overlap(Overlap { buffers }))
+        };
+        let mut engine = engine(&acts, placed(offload), 5);
+        let mut fills_when_read = Vec::new();
+        for block in (0..5).chain(0..5) {
+            engine.enter(block, Pass::Inference);
+            engine.leave(block);
+            let fills = acts.lock().unwrap().iter().filter(|act| matches!(act, Act::Fill { .. })).count();
+            fills_when_read.push(fills);
+        }
+        assert_eq!(fills_when_read[5..], expected, "{buffers} slots, {resident} resident blocks");
+    }
+}
+
 #[test]
 fn without_overlap_a_block_is_in_its_slot_during_its_turn_alone() {
     for (acts, waits) in [
