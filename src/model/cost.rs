@@ -122,7 +122,14 @@ impl Operators {
         let mut parts = self.first.clone();
         if workload.is_forward_alone() {
             let places = workload.offload.resident_blocks.places(self.blocks);
-            let moving = Cost { weights: 0, ..block };
+            let slot = workload.offload.slot_bytes_of_a_forward(&self.moved(workload), workload.device).1;
+            let in_slot = Moment::workspace(slot);
+            let moving = Cost {
+                weights: 0,
+                forward: block.forward + in_slot,
+                passing: block.passing + in_slot,
+                ..block
+            };
             let stays = |resident: &bool| *resident || !workload.offload.moves();
             parts.extend(places.iter().map(|resident| if stays(resident) { block } else { moving }));
             parts.extend(&self.last);
@@ -171,7 +178,11 @@ impl Operators {
         let whole = self.whole(workload);
         let moved = self.moved(workload);
         let batches = (workload.accumulation_steps + workload.eval_batches) as u64;
-        let there = self.tables + batches * self.batch + offload.slot_bytes(&moved, device);
+        let slots = match workload.is_forward_alone() {
+            true => offload.slot_bytes_of_a_forward(&moved, device).0,
+            false => offload.slot_bytes(&moved, device),
+        };
+        let there = self.tables + batches * self.batch + slots;
         let stored = precision.stored_bytes();
         // A block that moves is updated as a whole, in a copy of its slot.
         let (updated, in_place) = match offload.moves() {

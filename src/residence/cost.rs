@@ -105,6 +105,14 @@ impl Offload {
         weights * moved.block() + gradients * moved.gradients() + inputs * moved.input
     }
 
+    /// The same of a forward alone, and the bytes of a slot that holds memory during its block's turn alone: on the
+    /// CPU, where none is copied ahead.
+    pub fn slot_bytes_of_a_forward(&self, moved: &Moved, device: DeviceId) -> (u64, u64) {
+        let all = self.slot_bytes(moved, device);
+        let ahead = self.strategy.movement().is_some_and(|movement| movement.ahead(1).is_some());
+        if device == DeviceId::Cpu && !ahead { (0, all) } else { (all, 0) }
+    }
+
     /// Bytes on the host: the buffers of blocks and of their inputs, and what an optimizer has there.
     pub fn host_bytes(&self, moved: &Moved) -> u64 {
         let &Moved { blocks, resident, trained, others, input, stored, accumulates, updates, .. } = moved;
