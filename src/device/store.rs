@@ -197,8 +197,14 @@ impl BlockStore for CpuStore {
         // Frees what the slot held first.
         self.slots[slot] = None;
         let dtype = self.size.dtype;
-        let bytes = self.host(side, block)[..elements * dtype.size()].to_vec();
-        let data = TensorData::from_bytes_vec(bytes, [elements], dtype);
+        let bytes = &self.host(side, block)[..elements * dtype.size()];
+        // Of the elements' alignment: Burn copies bytes of less once more.
+        let content = if dtype.size() == 4 {
+            Bytes::from_elems(copied::<u32>(bytes))
+        } else {
+            Bytes::from_elems(copied::<u16>(bytes))
+        };
+        let data = TensorData::from_bytes(content, [elements], dtype);
         self.slots[slot] = Some(Tensor::from_data(data, (&self.device, dtype)));
     }
 
@@ -245,6 +251,12 @@ impl BlockStore for CpuStore {
     fn settle(&mut self) {}
 
     fn wait(&mut self) {}
+}
+
+fn copied<T: bytemuck::Pod>(bytes: &[u8]) -> Vec<T> {
+    let mut elements = vec![T::zeroed(); bytes.len() / size_of::<T>()];
+    bytemuck::cast_slice_mut(&mut elements).copy_from_slice(bytes);
+    elements
 }
 
 #[cfg(test)]
