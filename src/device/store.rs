@@ -8,7 +8,7 @@
 //! buffer is read after what is still on its way to it.
 
 use burn::backend::DispatchTensor;
-use burn::tensor::{DType, Tensor, TensorData};
+use burn::tensor::{Bytes, DType, Tensor, TensorData};
 
 use super::cuda;
 use super::host::{HostMemory, Loan};
