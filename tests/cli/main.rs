@@ -10,6 +10,7 @@ mod docs;
 mod equivalence;
 mod inputs;
 mod language;
+mod memory;
 mod offload;
 mod place;
 mod precision;

@@ -13,6 +13,7 @@ mod plot;
 mod png;
 mod scales;
 mod scatter;
+mod stacked;
 mod timeline;
 
 use serde::Serialize;
@@ -21,6 +22,7 @@ use super::table::Comparison;
 
 pub use canvas::font_files;
 pub use png::png;
+pub use stacked::{StackedBar, stacked};
 pub use timeline::{family, timeline};
 
 /// A drawn chart.
