@@ -47,7 +47,15 @@ pub fn step_time(cell: &Cell, rates: &Rates) -> StepTime {
         names.map(|name| works[*name].of(phase)).map(|w| (w.operations / product).max(w.bytes / copy)).sum()
     };
     let micro_batches = cell.train.accumulation_steps as f64;
-    let launches = micro_batches * (operators.blocks as f64 * LAUNCHES + LAUNCHES) * rates.launch;
+    let of_blocks = |blocks: f64| micro_batches * blocks * LAUNCHES * rates.launch;
+    let layers = operators.blocks as f64;
+    // Embedding, norm and head count as a block.
+    let launches = of_blocks(layers + 1.0);
+    let repeated = match (cell.checkpoint.blocks > 0, cell.offload.moves()) {
+        (true, _) => layers,
+        (false, true) => layers - cell.offload.resident_blocks.count(operators.blocks) as f64,
+        (false, false) => 0.0,
+    };
     let stored = cell.precision.stored_bytes() as f64;
     let trained = operators.trained() as f64;
     // Each micro-batch but the first reads and writes the sums of gradients.
@@ -64,7 +72,7 @@ pub fn step_time(cell: &Cell, rates: &Rates) -> StepTime {
         DeviceId::Cuda(_) => work.max(launches),
     };
     let forward = busy(of(Phase::Forward) + casts, launches);
-    let backward = busy(of(Phase::Backward) + sums, 2.0 * launches);
+    let backward = busy(of(Phase::Backward) + sums, 2.0 * launches + of_blocks(repeated));
     let [forward_copies, backward_copies] = copies(cell, rates);
     let hides = matches!(cell.offload.strategy, Strategy::Overlap(_));
     let with = |compute: f64, copies: f64| if hides { compute.max(copies) } else { compute + copies };

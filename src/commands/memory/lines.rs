@@ -2,7 +2,6 @@
 
 use strum::{IntoStaticStr, VariantArray};
 
-use crate::measure::Phase;
 use crate::model::Account;
 use crate::recipe::Cell;
 use crate::words::text::{significant, value};
@@ -94,7 +93,7 @@ pub fn lines(cell: &Cell, account: &Account) -> Vec<Line> {
         let each = if what == "inputs" { unit.formula(bytes) } else { of(bytes, stored) };
         add(Class::Workspace, &format!("slots of blocks' {what}"), each, bytes);
     }
-    let phase = account.phase.map_or("a step", Phase::into_str);
+    let phase = account.phase.map_or("a step", |phase| phase.into_str());
     let temporaries = format!("of the operator that runs, in {phase}");
     add(Class::Workspace, "temporaries", temporaries, account.temporaries());
 
