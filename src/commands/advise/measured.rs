@@ -23,7 +23,11 @@ pub fn measured(args: &AdviseArgs, base: &Cell, plans: &[&Plan], limits: Limits)
         let store = Store::open(&args.results, &recipe, &recipe.device().info())?;
         let options = Options { cells: vec![position + 1], ..Options::default() };
         run_cells(&recipe, &store, &options, false)?;
-        let row = store.peek(&recipe.cells, &|_| {})?.into_iter().nth(position).flatten();
+        let row = store
+            .peek(&recipe.cells, &|_| {})?
+            .into_iter()
+            .nth(position)
+            .and_then(|rows| rows.into_iter().flatten().last());
         let step = row.as_ref().and_then(step_seconds);
         if let Some(step) = step.filter(|step| best.is_none_or(|(least, _)| *step < least)) {
             best = Some((step, i + 1));
