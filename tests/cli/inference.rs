@@ -178,13 +178,12 @@ fn the_report_of_forwards_has_no_backward() {
     place.runner(&["run", "recipe.toml"]).exits(0).says(&["forward", "peak"]);
     let table = std::fs::read_to_string(place.results().join("table.md")).unwrap();
     let header = table.lines().find(|line| line.contains("forward")).expect("a header");
-    for (column, there) in
-        [("tokens/s", true), ("peak memory", true), ("× forward", true), ("backward", false)]
+    for (column, there) in [("tokens/s", true), ("peak memory", true), ("× step", true), ("backward", false)]
     {
         assert_eq!(header.contains(column), there, "{column}: {header}");
     }
     let report = std::fs::read_to_string(place.results().join("report.html")).unwrap();
-    for (part, there) in [("forward time", true), ("backward time", false), ("last 5", false)] {
+    for (part, there) in [("step time", true), ("backward time", false), ("last 5", false)] {
         assert_eq!(report.contains(part), there, "{part}");
     }
     let csv = std::fs::read_to_string(place.results().join("table.csv")).unwrap();

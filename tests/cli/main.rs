@@ -2,15 +2,18 @@
 
 mod bad_input;
 mod checkpoint;
+mod cluster;
 mod commands;
 mod cuda;
 mod cuda_training;
 mod data;
 mod docs;
 mod equivalence;
+mod html;
 mod inference;
 mod inputs;
 mod language;
+mod memory;
 mod offload;
 mod place;
 mod precision;
