@@ -95,7 +95,7 @@ impl Cell {
             offload: self.offload,
             optimizer: &self.train.optimizer,
             batch_size: self.train.batch_size,
-            seq_len: self.train.seq_len,
+            seq_len: self.train.seq_len + self.tuning().virtual_count(),
             packed: self.data.is_packed(),
             accumulation_steps: self.train.accumulation_steps,
             live_graphs: (schedule::STEP.live_graphs)(self.train.accumulation_steps),
@@ -104,11 +104,13 @@ impl Cell {
         }
     }
 
-    /// Tokens of a sequence that the network reads, at most: of a step, or of a prompt with its answer.
+    /// Tokens of a sequence that the network reads, at most, virtual ones included: of a step, or of a prompt with its
+    /// answer.
     pub fn positions(&self) -> usize {
         let asks = self.task.as_ref().is_some_and(|task| task.evaluate_generation.is_some());
         let decoder = self.model.decoder().filter(|_| asks);
-        decoder.map_or(self.train.seq_len, |shape| shape.max_positions)
+        let own = self.train.seq_len + self.tuning().virtual_count();
+        decoder.map_or(own, |shape| shape.max_positions)
     }
 
     pub fn operators(&self) -> Operators {

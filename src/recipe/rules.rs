@@ -294,6 +294,16 @@ fn sequences(cell: &Cell) -> Checked {
         format!("train.seq_len = {seq_len} is longer than the model's {positions} positions"),
         "make train.seq_len smaller, or model.max_position_embeddings larger",
     )?;
+    let virtual_tokens = cell.tuning().virtual_count();
+    Rule::refuse_if(
+        seq_len + virtual_tokens > positions,
+        &["tuning.num_virtual_tokens", "train.seq_len", "tuning.method"],
+        format!(
+            "train.seq_len = {seq_len} with {virtual_tokens} virtual tokens before it is longer than the model's \
+             {positions} positions"
+        ),
+        "make tuning.num_virtual_tokens or train.seq_len smaller, or model.max_position_embeddings larger",
+    )?;
     Rule::refuse_if(
         seq_len < 2,
         &["train.seq_len"],

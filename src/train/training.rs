@@ -55,7 +55,9 @@ impl<'a, N: Build> Training<'a, N> {
     pub fn begin(&mut self, total_updates: usize) {
         // Two at a time would take twice the memory.
         self.step = None;
-        let tokens = self.feed.largest().map_or(self.cell.train.tokens(), |[rows, width]| rows * width);
+        let virtual_tokens = self.cell.tuning().virtual_count();
+        let tokens = self.feed.largest().map_or(self.cell.train.tokens(), |[rows, width]| rows * width)
+            + self.cell.train.batch_size * virtual_tokens;
         let largest_input = tokens * self.cell.model.decoder().map_or(0, |shape| shape.hidden_size);
         self.step = Some(Step::new(self.cell, total_updates, largest_input));
     }

@@ -14,7 +14,7 @@ use crate::model::Operators;
 use crate::model::config::{ConfigFile, dimensions, head_dim, size, tied};
 use crate::model::language::parts::{Linear, Norm, NormKind, linear_cost};
 use crate::model::language::{
-    Block, Context, DecoderSizes, LayerCache, Outline, Positions, attend, batch_bytes,
+    Block, Context, DecoderSizes, LayerCache, Outline, Positions, Prefix, attend, batch_bytes,
 };
 use crate::ops::attention::{self, HeadSizes, attention_packed};
 use crate::ops::cost::{Cost, Setting};
@@ -201,6 +201,7 @@ impl<const BIASES: bool> Family for LlamaLike<BIASES> {
             Cost::sequence(&[projection(name, heads * head_dim), rope::cost(setting, heads, head_dim)])
         };
         let norm = || norm::cost(setting, hidden, 1);
+        let attended = attention::cost(setting, HeadSizes { heads, kv_heads, head_dim });
         let tied = config.tie_word_embeddings;
         Operators {
             first: vec![embedding::cost(setting, [vocab, hidden], tied)],
@@ -212,7 +213,7 @@ impl<const BIASES: bool> Family for LlamaLike<BIASES> {
                         turned("k_proj", kv_heads),
                         projection("v_proj", keys),
                     ]),
-                    attention::cost(setting, HeadSizes { heads, kv_heads, head_dim }),
+                    Prefix::attended(setting, tuning, [queries + 2 * keys, 2 * keys], attended),
                     linear("o_proj", queries, hidden, false),
                 ]),
                 Cost::residual(&[norm(), mlp::cost(setting, tuning, [hidden, inner])]),
@@ -239,6 +240,7 @@ struct Attention {
     q_proj: Linear,
     k_proj: Linear,
     v_proj: Linear,
+    prefix: Option<Prefix>,
     o_proj: Linear,
 }
 
@@ -257,6 +259,7 @@ impl Block for Layer {
                 q_proj: Linear::new(&attention.at("q_proj"), hidden, queries, bias),
                 k_proj: Linear::new(&attention.at("k_proj"), hidden, keys, bias),
                 v_proj: Linear::new(&attention.at("v_proj"), hidden, keys, bias),
+                prefix: Prefix::new(&attention, keys),
                 o_proj: Linear::new(&attention.at("o_proj"), queries, hidden, false),
             },
             post_attention_layernorm: norm("post_attention_layernorm"),
@@ -277,7 +280,7 @@ impl Block for Layer {
 impl Attention {
     /// What `o_proj` reads.
     fn attend(&self, x: Tensor<2>, context: &Context, cache: Option<LayerCache<'_>>) -> Tensor<2> {
-        let Context { computation, heads, mask, positions, rotation } = context;
+        let Context { computation, heads, mask, positions, rotation, .. } = context;
         let rotation = rotation.as_ref().expect("given by the network");
         let layers = [&self.q_proj, &self.k_proj, &self.v_proj];
         let (ops, arithmetic) = (computation.ops, computation.arithmetic);
@@ -287,11 +290,20 @@ impl Attention {
             let qkv = Linear::side_by_side(layers, x, computation);
             let turned = heads.columns() + heads.of_keys().columns();
             let qkv = rope_first(qkv, turned, rotation, positions);
+            let qkv = match &self.prefix {
+                None => qkv,
+                Some(prefix) => prefix.within(qkv, context),
+            };
             return attention_packed(qkv, *heads, mask, arithmetic, (&ops).into());
         }
         let turn = |x| rope(x, rotation, positions, ops.rope);
         let q = turn(self.q_proj.forward(x.clone(), computation));
         let k = turn(self.k_proj.forward(x.clone(), computation));
-        attend([q, k, self.v_proj.forward(x, computation)], context, cache)
+        let v = self.v_proj.forward(x, computation);
+        let [k, v] = match &self.prefix {
+            None => [k, v],
+            Some(prefix) => prefix.keys_and_values([k, v], context),
+        };
+        attend([q, k, v], context, cache)
     }
 }

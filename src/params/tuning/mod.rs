@@ -6,6 +6,8 @@ mod bitfit;
 mod bottleneck;
 mod full;
 mod lora;
+mod prefix;
+mod prompt;
 
 use std::io;
 use std::path::Path;
@@ -19,6 +21,8 @@ pub use bitfit::BitFit;
 pub use bottleneck::Bottleneck;
 pub use full::Full;
 pub use lora::Lora;
+pub use prefix::Prefix;
+pub use prompt::Prompt;
 
 use super::table::{Group, Table, Tuning};
 use crate::ops::cost::Trained;
@@ -38,11 +42,29 @@ kinds! {
         Lora(Lora),
         BitFit(BitFit),
         Adapter(Bottleneck),
+        Prompt(Prompt),
+        Prefix(Prefix),
     }
 }
 
 /// A linear layer of a block: its name, its inputs and its outputs.
 pub type LinearLayer = (String, [usize; 2]);
+
+/// Virtual tokens before each sample: what of them is trained, and how many there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VirtualTokens {
+    /// Their embeddings.
+    Embeddings(usize),
+    /// Their keys and values in every layer; what else is computed of them no other token sees.
+    KeysAndValues(usize),
+}
+
+impl VirtualTokens {
+    pub fn count(self) -> usize {
+        let (Self::Embeddings(count) | Self::KeysAndValues(count)) = self;
+        count
+    }
+}
 
 /// What the methods have in common.
 pub trait Tunes {
@@ -51,6 +73,11 @@ pub trait Tunes {
 
     /// What linear layers of blocks have in addition.
     fn adapter(&self) -> Option<Arc<dyn Method>> {
+        None
+    }
+
+    /// What stands before each sample.
+    fn virtual_tokens(&self) -> Option<VirtualTokens> {
         None
     }
 
@@ -125,6 +152,8 @@ impl TuningConfig {
                 ("lora", "LoRA"),
                 ("bitfit", "BitFit"),
                 ("adapter", "bottleneck adapters"),
+                ("prompt", "prompt tuning"),
+                ("prefix", "prefix tuning"),
             ])
             .since(4)],
     );
@@ -138,7 +167,8 @@ impl TuningConfig {
             _ => trained.weights,
         };
         let folder = self.folder().map(Path::to_path_buf);
-        Tuning { trainable: Arc::new(trains), adapter: self.adapter(), seed, folder }
+        let virtual_tokens = self.virtual_tokens();
+        Tuning { trainable: Arc::new(trains), adapter: self.adapter(), virtual_tokens, seed, folder }
     }
 
     /// Whether nothing is added and nothing frozen.

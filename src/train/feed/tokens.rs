@@ -49,7 +49,9 @@ impl Batches {
         let samples = data.samples(part, &config, max_length)?;
         let lengths = Arc::new(samples.lengths());
         let plan = SamplingPlan { config, lengths, batch_size, max_length, seed: u64::from(cell.seed) };
-        Ok(Self { plan, collator: Arc::new(Collator { samples, config, batch_size, max_length }) })
+        let virtual_tokens = cell.tuning().virtual_count();
+        let collator = Collator { samples, config, batch_size, max_length, virtual_tokens };
+        Ok(Self { plan, collator: Arc::new(collator) })
     }
 
     /// Blocks as they are trained on; samples packed: the same tokens for every sampler, and as many in each
@@ -110,7 +112,8 @@ fn exam(cell: &Cell, data: &Dataset) -> Result<Option<Exam>, DataError> {
     let task = cell.task.as_ref().filter(|task| task.evaluate_generation.is_some());
     let (Some(task), Dataset::Text(text)) = (task, data) else { return Ok(None) };
     let Corpus::Task(problems) = &text.corpus else { return Ok(None) };
-    Exam::new(task, problems, &text.tokenizer, u64::from(cell.seed), cell.positions()).map(Some)
+    let context = cell.positions().saturating_sub(cell.tuning().virtual_count());
+    Exam::new(task, problems, &text.tokenizer, u64::from(cell.seed), context).map(Some)
 }
 
 /// The step's losses add up to the mean over its real tokens.
