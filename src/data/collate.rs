@@ -68,7 +68,7 @@ impl Collator {
     fn rows(&self, samples: &[Sample], width: usize) -> Collated {
         let mut batch = Collated { rows: samples.len(), width, ..Collated::default() };
         for sample in samples {
-            batch.append(&sample.tokens, sample.prompt, sample.cut);
+            batch.append(&sample.tokens, (sample.prompt, sample.class), sample.cut);
             batch.pad(self.samples.padding(), sample.tokens.len()..width);
         }
         batch
@@ -86,7 +86,9 @@ impl Collator {
             let start = batch.ids.len();
             let length = sample.tokens.len().min(width - start);
             let cut = sample.cut + sample.tokens.len() - length;
-            batch.append(&sample.tokens[..length], sample.prompt, cut);
+            // What is cut has not been read whole.
+            let class = sample.class.filter(|_| length == sample.tokens.len());
+            batch.append(&sample.tokens[..length], (sample.prompt, class), cut);
             mark(length);
         }
         let start = batch.ids.len();
@@ -156,13 +158,14 @@ impl Collated {
         all
     }
 
-    /// `prompt`: how many of the first tokens are given.
-    fn append(&mut self, tokens: &[u32], prompt: usize, cut: usize) {
+    /// `prompt`: how many of the first tokens are given; `class`: what the last one predicts.
+    fn append(&mut self, tokens: &[u32], (prompt, class): (usize, Option<u32>), cut: usize) {
         self.ids.extend(tokens.iter().map(|id| *id as i32));
         self.positions.extend(0..tokens.len() as i32);
         let label = |(i, id): (usize, &u32)| if i < prompt { NO_LABEL } else { *id as i32 };
         self.labels.extend(tokens.iter().enumerate().skip(1).map(label));
-        self.labels.extend((!tokens.is_empty()).then_some(NO_LABEL));
+        let last = class.map_or(NO_LABEL, |class| class as i32);
+        self.labels.extend((!tokens.is_empty()).then_some(last));
         let length = tokens.len() as u64;
         self.counts.samples += 1;
         self.counts.tokens += length;

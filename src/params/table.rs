@@ -23,6 +23,16 @@ pub enum Group {
     Head,
     /// What a method of tuning adds.
     Adapter,
+    /// A task's classifier, in the place of the head.
+    Classifier,
+}
+
+impl Group {
+    /// Whether the model's own files do not have it: it is trained by every method, and its first values follow from its
+    /// name and the seed.
+    pub fn is_added(self) -> bool {
+        matches!(self, Self::Adapter | Self::Classifier)
+    }
 }
 
 /// One parameter.
@@ -56,6 +66,8 @@ pub struct Tuning {
     pub adapter: Option<Arc<dyn Method>>,
     /// What stands before each sample.
     pub virtual_tokens: Option<VirtualTokens>,
+    /// Of a classifier in the place of the head.
+    pub classes: Option<usize>,
     /// Of the first values of adapters, which are drawn apart from the model's: that is the same with and without them.
     pub seed: u32,
     /// A folder of PEFT's with these values.
@@ -65,7 +77,14 @@ pub struct Tuning {
 impl Default for Tuning {
     /// Every parameter is trained.
     fn default() -> Self {
-        Self { trainable: Arc::new(|_, _| true), adapter: None, virtual_tokens: None, seed: 0, folder: None }
+        Self {
+            trainable: Arc::new(|_, _| true),
+            adapter: None,
+            virtual_tokens: None,
+            classes: None,
+            seed: 0,
+            folder: None,
+        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! [`Cell`]: one fully resolved experiment, and its dotted settings.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use toml::Spanned;
@@ -119,7 +121,20 @@ impl Cell {
 
     /// Which parameters are trained, and what is added to the network.
     pub fn tuning(&self) -> Tuning {
-        self.tuning.tuning(self.seed)
+        Tuning { classes: self.classes(), ..self.tuning.tuning(self.seed) }
+    }
+
+    /// Of the task's classifier.
+    pub fn classes(&self) -> Option<usize> {
+        self.task.as_ref()?.kind.classes()
+    }
+
+    /// The cell with the method by which the step after so many updates trains.
+    pub fn after(&self, updates: usize) -> Cow<'_, Self> {
+        match self.tuning.phase(updates) {
+            None => Cow::Borrowed(self),
+            Some(tuning) => Cow::Owned(Self { tuning, ..self.clone() }),
+        }
     }
 
     /// The cell with as many resident blocks as its estimate has room for in `limit` bytes of its device, where the

@@ -76,7 +76,7 @@ pub const CELLS: &[Column<OfLine>] = &[
     column("answers_right_low", "at least", FineShare, |l| Some(answers::first(l)?.after.interval()[0])),
     column("answers_right_high", "at most", FineShare, |l| Some(answers::first(l)?.after.interval()[1])),
     column("answer_tokens_per_second", "generated tokens/s", PerSecond, |l| {
-        Some(answers::first(l)?.after.tokens_per_second())
+        answers::first(l)?.after.tokens_per_second()
     }),
     column("skipped_steps", "skipped steps", Count, |l| Some(scaler(l)?.skipped as f64)),
     column("final_scale", "final scale", PowerOfTwo, |l| Some(scaler(l)?.final_scale)),

@@ -194,6 +194,8 @@ impl<'r, N: Build> Run<'r, N> {
                 clock.start();
             }
             self.training.load();
+            let failed = |e| refuse(format!("the parameters cannot be kept for the next phase: {e}"));
+            clock.without(|_| self.training.next_phase()).unwrap_or_else(failed);
             if step == self.apart {
                 clock.without(|_| self.training.answer());
             }

@@ -12,7 +12,7 @@ use super::ConfigFile;
 use crate::model::families::Family;
 use crate::model::language::{Computation, Decoder, DecoderSizes};
 use crate::model::{Kind, Model, Operators};
-use crate::ops::cost::Setting;
+use crate::ops::cost::{Setting, Trained};
 use crate::ops::dense::WeightLayout;
 use crate::ops::name::OperatorName;
 use crate::ops::virtual_tokens;
@@ -151,6 +151,12 @@ impl<F: Family> LanguageModel<F> {
                 sizes,
                 (hidden, setting.stored),
             ));
+        }
+        if setting.trained == Trained::NONE && tuning.adapter.is_none() && tuning.virtual_tokens.is_none() {
+            let Operators { first, block, last, .. } = &mut operators;
+            let head = last.len() - 1;
+            let before = first.iter_mut().chain(block).chain(&mut last[..head]);
+            before.for_each(|cost| *cost = cost.without_backward());
         }
         operators
     }

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::Family;
 use crate::model::Operators;
 use crate::model::config::{ConfigFile, dimensions, head_dim, method, size, tied};
-use crate::model::language::parts::{DEVIATION, Linear, Norm, NormKind, linear_cost};
+use crate::model::language::parts::{DEVIATION, Linear, Norm, NormKind, head_cost, linear_cost};
 use crate::model::language::{
     Block, Context, DecoderSizes, LayerCache, Outline, Positions, Prefix, attend, batch_bytes,
 };
@@ -18,7 +18,7 @@ use crate::ops::cost::{Cost, Setting};
 use crate::ops::dense::WeightLayout;
 use crate::ops::gelu;
 use crate::ops::residual::residual;
-use crate::ops::{cross_entropy, embedding, norm};
+use crate::ops::{embedding, norm};
 use crate::params::source::Source;
 use crate::params::table::Tuning;
 use crate::words::Section;
@@ -168,7 +168,7 @@ impl Family for Gpt2 {
             }
             LearnedOrSinusoidal::Sinusoidal => (Cost::default(), setting.sequence * hidden * 4),
         };
-        let tied = config.tie_word_embeddings;
+        let tied = config.tie_word_embeddings && tuning.classes.is_none();
         Operators {
             first: vec![Cost::sum(embedding::cost(setting, [vocab, hidden], tied), positions)],
             block: vec![
@@ -191,7 +191,7 @@ impl Family for Gpt2 {
                 ]),
             ],
             blocks: config.num_hidden_layers,
-            last: vec![norm(), cross_entropy::cost(setting, [vocab, hidden], tied)],
+            last: vec![norm(), head_cost(setting, tuning, [vocab, hidden], tied)],
             batch: batch_bytes(setting),
             tables,
         }

@@ -12,7 +12,7 @@ use mlp::Mlp;
 use super::Family;
 use crate::model::Operators;
 use crate::model::config::{ConfigFile, dimensions, head_dim, size, tied};
-use crate::model::language::parts::{Linear, Norm, NormKind, linear_cost};
+use crate::model::language::parts::{Linear, Norm, NormKind, head_cost, linear_cost};
 use crate::model::language::{
     Block, Context, DecoderSizes, LayerCache, Outline, Positions, Prefix, attend, batch_bytes,
 };
@@ -21,7 +21,7 @@ use crate::ops::cost::{Cost, Setting};
 use crate::ops::dense::{WeightLayout, lies_side_by_side};
 use crate::ops::residual::residual;
 use crate::ops::rope::{self, rope, rope_first};
-use crate::ops::{Operator, cross_entropy, embedding, norm};
+use crate::ops::{Operator, embedding, norm};
 use crate::params::source::Source;
 use crate::params::table::Tuning;
 use crate::words::Section;
@@ -202,7 +202,7 @@ impl<const BIASES: bool> Family for LlamaLike<BIASES> {
         };
         let norm = || norm::cost(setting, hidden, 1);
         let attended = attention::cost(setting, HeadSizes { heads, kv_heads, head_dim });
-        let tied = config.tie_word_embeddings;
+        let tied = config.tie_word_embeddings && tuning.classes.is_none();
         Operators {
             first: vec![embedding::cost(setting, [vocab, hidden], tied)],
             block: vec![
@@ -219,7 +219,7 @@ impl<const BIASES: bool> Family for LlamaLike<BIASES> {
                 Cost::residual(&[norm(), mlp::cost(setting, tuning, [hidden, inner])]),
             ],
             blocks: config.num_hidden_layers,
-            last: vec![norm(), cross_entropy::cost(setting, [vocab, hidden], tied)],
+            last: vec![norm(), head_cost(setting, tuning, [vocab, hidden], tied)],
             batch: batch_bytes(setting),
             // Cosines and sines of every position.
             tables: setting.sequence * head_dim * 4,

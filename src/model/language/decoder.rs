@@ -233,9 +233,14 @@ impl<F: Family> Decoder<F> {
         if let Some(cache) = cache {
             return offloaded.infer(x, |i, source, x| forward(i, source, x, &context, Some(cache.layer(i))));
         }
-        let freezes = |entry: &Entry| entry.group != Group::Embedding || !entry.trainable;
-        let is_tracked = self.modules.prompt.is_some();
-        let x = match self.rest.table.entries.iter().all(freezes) && !is_tracked && x.device().is_autodiff() {
+        let trains = |of: &dyn Fn(&Entry) -> bool| {
+            self.rest.table.entries.iter().any(|entry| entry.trainable && of(entry))
+        };
+        let (is_tracked, prefix) = (self.modules.prompt.is_some(), self.rest.outline.blocks);
+        let embeds = is_tracked || trains(&|entry| entry.group == Group::Embedding);
+        let in_blocks = trains(&|entry| entry.name.starts_with(prefix));
+        let has_backward = x.device().is_autodiff() && (embeds || in_blocks);
+        let x = match has_backward && !embeds {
             // Gradients of blocks come with that of their input.
             true => x.require_grad(),
             false => x,
@@ -246,7 +251,11 @@ impl<F: Family> Decoder<F> {
             let _region = autocast(region);
             forward(i, source, x, &context, None)
         });
-        offloaded.run(x, &compute)
+        match x.device().is_autodiff() && !has_backward {
+            // Nothing before the head is trained: no block comes back.
+            true => offloaded.run(x.inner(), &compute).autodiff(),
+            false => offloaded.run(x, &compute),
+        }
     }
 
     /// What the head reads and its weight [vocab, hidden_size]: a bias is the weight of one more column of ones.
@@ -292,7 +301,13 @@ impl<B: Block> Modules<B> {
             let source = source.at("lm_head").within(Group::Head);
             Linear::new(&source, hidden, shape.vocab_size, head_bias)
         };
-        Self { tokens, positions, prompt, blocks, norm, head: (!shape.tied).then(head) }
+        let head = match source.tuning().classes {
+            Some(classes) => {
+                Some(Linear::new(&source.at("score").within(Group::Classifier), hidden, classes, false))
+            }
+            None => (!shape.tied).then(head),
+        };
+        Self { tokens, positions, prompt, blocks, norm, head }
     }
 }
 

@@ -5,7 +5,9 @@ mod adapter;
 mod bitfit;
 mod bottleneck;
 mod full;
+mod linear_probe;
 mod lora;
+mod lp_ft;
 mod prefix;
 mod prompt;
 
@@ -20,7 +22,9 @@ pub use adapter::{Adapter, Masks, Matrix, Method};
 pub use bitfit::BitFit;
 pub use bottleneck::Bottleneck;
 pub use full::Full;
+pub use linear_probe::LinearProbe;
 pub use lora::Lora;
+pub use lp_ft::LpFt;
 pub use prefix::Prefix;
 pub use prompt::Prompt;
 
@@ -44,6 +48,12 @@ kinds! {
         Adapter(Bottleneck),
         Prompt(Prompt),
         Prefix(Prefix),
+        #[serde(rename = "linear_probe")]
+        #[strum(serialize = "linear_probe")]
+        LinearProbe(LinearProbe),
+        #[serde(rename = "lp_ft")]
+        #[strum(serialize = "lp_ft")]
+        LpFt(LpFt),
     }
 }
 
@@ -78,6 +88,21 @@ pub trait Tunes {
 
     /// What stands before each sample.
     fn virtual_tokens(&self) -> Option<VirtualTokens> {
+        None
+    }
+
+    /// Whether there is nothing to train but a task's classes.
+    fn needs_classes(&self) -> bool {
+        false
+    }
+
+    /// The method by which the step after so many updates trains, where that is another.
+    fn phase(&self, _updates: usize) -> Option<TuningConfig> {
+        None
+    }
+
+    /// Steps by another method before this one's.
+    fn probe_steps(&self) -> Option<usize> {
         None
     }
 
@@ -154,6 +179,8 @@ impl TuningConfig {
                 ("adapter", "bottleneck adapters"),
                 ("prompt", "prompt tuning"),
                 ("prefix", "prefix tuning"),
+                ("linear_probe", "linear probing"),
+                ("lp_ft", "linear probing, then full tuning"),
             ])
             .since(4)],
     );
@@ -162,13 +189,20 @@ impl TuningConfig {
     pub fn tuning(&self, seed: u32) -> Tuning {
         let trained = self.trained();
         let trains = move |name: &str, group| match group {
-            Group::Adapter => true,
+            _ if group.is_added() => true,
             _ if name.ends_with(".bias") => trained.biases,
             _ => trained.weights,
         };
         let folder = self.folder().map(Path::to_path_buf);
         let virtual_tokens = self.virtual_tokens();
-        Tuning { trainable: Arc::new(trains), adapter: self.adapter(), virtual_tokens, seed, folder }
+        Tuning {
+            trainable: Arc::new(trains),
+            adapter: self.adapter(),
+            virtual_tokens,
+            classes: None,
+            seed,
+            folder,
+        }
     }
 
     /// Whether nothing is added and nothing frozen.

@@ -24,7 +24,7 @@ pub const ANSWERS: &[Column<Take>] = &[
     column("after", "right after", FineShare, |a| Some(a.after.accuracy())),
     column("after_low", "from", FineShare, |a| Some(a.after.interval()[0])),
     column("after_high", "to", FineShare, |a| Some(a.after.interval()[1])),
-    column("tokens_per_second", "tokens/s", PerSecond, |a| Some(a.after.tokens_per_second())),
+    column("tokens_per_second", "tokens/s", PerSecond, |a| a.after.tokens_per_second()),
 ];
 
 /// The answers to the first test set of a cell.
