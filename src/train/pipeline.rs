@@ -94,6 +94,8 @@ fn run<K: Kind<Network: Build>>(
     let mut measured = meter.finish(&|| training.loss())?;
     measured.losses.drain(..apart);
     measured.noted.drain(..apart.min(measured.noted.len()));
+    let feature_distance =
+        cell.eval.is_some_and(|eval| eval.feature_distance).then(|| training.feature_distance(&placed));
     let (evaluations, answers, host_updates) = training.into_results();
     if let Some(Err(e)) = states.map(|states| states.remove()) {
         eprintln!("the state of a finished cell cannot be removed: {e}");
@@ -103,6 +105,7 @@ fn run<K: Kind<Network: Build>>(
         measured,
         evaluations,
         answers,
+        feature_distance,
         host_updates,
         run_seconds,
         loading,
