@@ -173,7 +173,8 @@ impl AdapterFile {
             Ok(parts) => file.parts = parts.unwrap_or_default(),
             Err(problem) => problems.push(problem),
         }
-        for Entry { name, shape, .. } in adapters(expected).filter(|_| problems.is_empty()) {
+        let fits = problems.is_empty();
+        for Entry { name, shape, .. } in adapters(expected).filter(|_| fits) {
             match file.get(name) {
                 None => problems.push(format!("  missing: {name} {shape:?}")),
                 Some(tensor) if tensor.shape() != shape => {

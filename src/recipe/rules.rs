@@ -242,8 +242,10 @@ fn tuning(cell: &Cell) -> Checked {
          its linear layers and their gate",
         "remove them, or leave gate_proj, up_proj and down_proj without adapters; checkpoint.blocks works with both",
     )?;
+    let of_classifier =
+        cell.model.decoder().map_or(0, |shape| shape.hidden_size * tuning.classes.unwrap_or(0));
     Rule::refuse_if(
-        cell.operators().trained() == 0,
+        cell.operators().trained() == of_classifier as u64 && !cell.tuning.needs_classes(),
         &["tuning.method"],
         format!("tuning.method = \"{method}\" trains no parameter of this model"),
         "use another method, or a model with biases",

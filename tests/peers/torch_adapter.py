@@ -112,7 +112,7 @@ def count(model, numbers, folder):
 
 def virtual(family, method, folder):
     torch.manual_seed(0)
-    sizes = {"vocab_size": 101, "tie_word_embeddings": True, "initializer_range": 0.1}
+    sizes = {"vocab_size": 263, "tie_word_embeddings": True, "initializer_range": 0.1}
     if family == "qwen2":
         model = Qwen2ForCausalLM(
             Qwen2Config(
@@ -147,7 +147,7 @@ def virtual(family, method, folder):
         # Of each layer its keys and then its values.
         return {layer.format(i): clone(part) for i, part in enumerate(tensor.split(2 * columns, dim=1))}
 
-    ids, labels = batch(101)
+    ids, labels = batch(263)
     prompt = ids[:1, :6]
     generated = {"generate.prompt": clone(prompt), "generate.tokens": continued(model, prompt, 16)}
     save_file(reference(model, ids, labels, named) | generated, folder + "/golden.safetensors")

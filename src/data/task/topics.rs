@@ -17,14 +17,15 @@ const WORDS: usize = 16;
 const COMMON: usize = 8;
 /// The first word; each is one printable character, without the space.
 const FIRST: u8 = b'!';
-/// Words of a sentence, and how many of them are its topic's in the mean.
+/// Words of a sentence. So many of them in the mean are its topic's, and so many of any topic; the others are common.
 const LENGTH: usize = 12;
-const OWN: f64 = 0.4;
+const OWN: f64 = 0.3;
+const OF_ANY: f64 = 0.3;
 /// Sentences of the other parts: of validation, and of each test set.
 const HELD_OUT: usize = 500;
 
 section! {
-    /// Sentences about one topic each, with words of the topic and words of all topics. A classifier is trained on half of
+    /// Sentences about one topic each, with words of the topic, of any topic, and of none. A classifier is trained on half of
     /// each topic's words; the test set out of distribution has the other half alone.
     #[derive(Copy, Eq)]
     pub struct Topics: Section::of("task", "kind", &["topics"]) => {
@@ -85,16 +86,16 @@ pub const OUT_OF_DISTRIBUTION: &str = "out of distribution";
 
 impl Topics {
     fn sentence(&self, random: &mut impl Rng, half: Half) -> Prompted {
-        let topic = random.random_range(0..self.topics);
+        let about = random.random_range(0..self.topics);
         let own: Vec<usize> = match half {
             Half::Known => (0..WORDS / 2).collect(),
             Half::Other => (WORDS / 2..WORDS).collect(),
             Half::Both => (0..WORDS).collect(),
         };
-        // One word at least says what the topic is.
-        let says = random.random_range(0..LENGTH);
-        let words = (0..LENGTH).map(|place| {
-            let word = match place == says || random.random_bool(OWN) {
+        let words = (0..LENGTH).map(|_| {
+            let kind = random.random::<f64>();
+            let topic = if kind < OWN { about } else { random.random_range(0..self.topics) };
+            let word = match kind < OWN + OF_ANY {
                 true => COMMON + topic * WORDS + own.choose(random).expect("a word"),
                 false => random.random_range(0..COMMON),
             };
@@ -102,7 +103,7 @@ impl Topics {
         });
         let text = words.collect();
         match self.learn {
-            Learn::Topic => Prompted { prompt: text, completion: topic.to_string() },
+            Learn::Topic => Prompted { prompt: text, completion: about.to_string() },
             Learn::Text => Prompted { prompt: String::new(), completion: text },
         }
     }
@@ -118,15 +119,21 @@ mod tests {
         Topics { topics: 5, sentences: 800, learn }.problems(3).unwrap()
     }
 
-    /// Each topic's words in these sentences.
-    fn words(problems: &[Prompted]) -> Vec<HashSet<char>> {
-        let mut of = vec![HashSet::new(); 5];
+    /// Each topic's words in these sentences, and the sentences that have most words of their own topic.
+    fn words(problems: &[Prompted]) -> (Vec<HashSet<char>>, usize) {
+        let (mut of, mut told) = (vec![HashSet::new(); 5], 0);
         for problem in problems {
-            let topic: usize = problem.completion.parse().unwrap();
-            let own = problem.prompt.chars().filter(|c| *c as u8 >= FIRST + COMMON as u8);
-            of[topic].extend(own);
+            let mut counts = [0; 5];
+            let words = problem.prompt.chars().map(|c| (c, c as usize - usize::from(FIRST)));
+            for (c, word) in words.filter(|(_, word)| *word >= COMMON) {
+                let topic = (word - COMMON) / WORDS;
+                of[topic].insert(c);
+                counts[topic] += 1;
+            }
+            let about: usize = problem.completion.parse().unwrap();
+            told += usize::from(counts.iter().max() == Some(&counts[about]));
         }
-        of
+        (of, told)
     }
 
     #[test]
@@ -134,13 +141,13 @@ mod tests {
         let Problems { train, valid, test, published } = topics(Learn::Topic);
         let (name, other) = published.unwrap();
         assert_eq!((name, train.len(), valid.len(), other.len()), (OUT_OF_DISTRIBUTION, 800, 500, 500));
-        let (known, others) = (words(&train), words(&other));
+        let ((known, told), (others, _)) = (words(&train), words(&other));
         for topic in 0..5 {
             assert_eq!((known[topic].len(), others[topic].len()), (WORDS / 2, WORDS / 2));
             assert!(known[topic].is_disjoint(&others[topic]));
-            assert!((0..topic).all(|earlier| known[topic].is_disjoint(&known[earlier])));
         }
-        assert!(words(&test).iter().zip(&known).all(|(test, known)| test.is_subset(known)));
+        assert!((640..800).contains(&told), "{told} of 800 can be told");
+        assert!(words(&test).0.iter().zip(&known).all(|(test, known)| test.is_subset(known)));
         let sentence = |problem: &Prompted| problem.prompt.clone();
         assert!(train.iter().all(|problem| sentence(problem).len() == LENGTH && problem.prompt.is_ascii()));
         let trained: HashSet<String> = train.iter().map(sentence).collect();

@@ -188,9 +188,9 @@ impl TuningConfig {
     /// `seed`: of the first values of what is added.
     pub fn tuning(&self, seed: u32) -> Tuning {
         let trained = self.trained();
-        let trains = move |name: &str, group| match group {
+        let trains = move |name: &str, group: Group| match name {
             _ if group.is_added() => true,
-            _ if name.ends_with(".bias") => trained.biases,
+            name if name.ends_with(".bias") => trained.biases,
             _ => trained.weights,
         };
         let folder = self.folder().map(Path::to_path_buf);
