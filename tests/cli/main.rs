@@ -2,14 +2,17 @@
 
 mod bad_input;
 mod checkpoint;
+mod cluster;
 mod commands;
 mod cuda;
 mod cuda_training;
 mod data;
 mod docs;
 mod equivalence;
+mod html;
 mod inputs;
 mod language;
+mod memory;
 mod offload;
 mod place;
 mod precision;

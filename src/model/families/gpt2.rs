@@ -9,9 +9,9 @@ use serde_json::{Map, Value, json};
 use super::Family;
 use crate::model::Operators;
 use crate::model::config::{ConfigFile, dimensions, head_dim, method, size, tied};
-use crate::model::language::parts::{DEVIATION, Linear, Norm, NormKind, head_cost, linear_cost};
+use crate::model::language::parts::{DEVIATION, Linear, Norm, NormKind, linear_cost};
 use crate::model::language::{
-    Block, Context, DecoderSizes, LayerCache, Outline, Positions, Prefix, attend, batch_bytes,
+    Block, Context, DecoderSizes, LayerCache, Outline, Positions, Prefix, attend, batch_bytes, head_cost,
 };
 use crate::ops::attention::{self, HeadSizes, attention_packed};
 use crate::ops::cost::{Cost, Setting};
@@ -191,7 +191,7 @@ impl Family for Gpt2 {
                 ]),
             ],
             blocks: config.num_hidden_layers,
-            last: vec![norm(), head_cost(setting, tuning, [vocab, hidden], tied)],
+            last: vec![norm(), head_cost(setting, tuning, [vocab, hidden], tied, false)],
             batch: batch_bytes(setting),
             tables,
         }

@@ -12,15 +12,15 @@ use mlp::Mlp;
 use super::Family;
 use crate::model::Operators;
 use crate::model::config::{ConfigFile, dimensions, head_dim, size, tied};
-use crate::model::language::parts::{Linear, Norm, NormKind, head_cost, linear_cost};
+use crate::model::language::parts::{Linear, Norm, NormKind, linear_cost};
 use crate::model::language::{
-    Block, Context, DecoderSizes, LayerCache, Outline, Positions, Prefix, attend, batch_bytes,
+    Block, Context, DecoderSizes, LayerCache, Outline, Positions, Prefix, attend, batch_bytes, head_cost,
 };
 use crate::ops::attention::{self, HeadSizes, attention_packed};
 use crate::ops::cost::{Cost, Setting};
 use crate::ops::dense::{WeightLayout, lies_side_by_side};
 use crate::ops::residual::residual;
-use crate::ops::rope::{self, rope, rope_first};
+use crate::ops::rope::{self, Pairs, rope, rope_first};
 use crate::ops::{Operator, embedding, norm};
 use crate::params::source::Source;
 use crate::params::table::Tuning;
@@ -177,7 +177,7 @@ impl<const BIASES: bool> Family for LlamaLike<BIASES> {
             blocks: "model.layers",
             norm: "model.norm",
             norm_kind: NormKind::Rms(config.rms_norm_eps),
-            positions: Positions::Rotary { columns: config.head_dim, theta: config.rope_theta },
+            positions: Positions::Rotary { pairs: Pairs::halves(config.head_dim), theta: config.rope_theta },
             head_bias: false,
         }
     }
@@ -198,7 +198,10 @@ impl<const BIASES: bool> Family for LlamaLike<BIASES> {
         };
         let projection = |name, columns| linear(name, hidden, columns, config.attention_bias);
         let turned = |name, heads| {
-            Cost::sequence(&[projection(name, heads * head_dim), rope::cost(setting, heads, head_dim)])
+            Cost::sequence(&[
+                projection(name, heads * head_dim),
+                rope::cost(setting, heads, Pairs::halves(config.head_dim)),
+            ])
         };
         let norm = || norm::cost(setting, hidden, 1);
         let attended = attention::cost(setting, HeadSizes { heads, kv_heads, head_dim });
@@ -219,7 +222,7 @@ impl<const BIASES: bool> Family for LlamaLike<BIASES> {
                 Cost::residual(&[norm(), mlp::cost(setting, tuning, [hidden, inner])]),
             ],
             blocks: config.num_hidden_layers,
-            last: vec![norm(), head_cost(setting, tuning, [vocab, hidden], tied)],
+            last: vec![norm(), head_cost(setting, tuning, [vocab, hidden], tied, false)],
             batch: batch_bytes(setting),
             // Cosines and sines of every position.
             tables: setting.sequence * head_dim * 4,

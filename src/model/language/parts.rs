@@ -6,8 +6,7 @@ use burn::tensor::Tensor;
 use super::Computation;
 use crate::ops::Operator;
 use crate::ops::autocast::weight;
-use crate::ops::cost::{Cost, Setting, Trained};
-use crate::ops::cross_entropy;
+use crate::ops::cost::{Cost, Setting};
 use crate::ops::dense::{self, LAYERS, Layer, WeightLayout, dense_gelu, dense_side_by_side};
 use crate::ops::embedding::{Ids, embedding};
 use crate::ops::gelu::gelu;
@@ -86,17 +85,6 @@ pub fn linear_cost(
     match tuning.adapter.as_ref().filter(|method| method.adapts(name)) {
         None => dense::cost(setting, sizes, bias, layout),
         Some(method) => method.cost(setting, sizes, bias, layout),
-    }
-}
-
-/// What the head [vocab, hidden] and the loss cost, or the classifier in its place.
-pub fn head_cost(setting: &Setting, tuning: &Tuning, [vocab, hidden]: [u64; 2], tied: bool) -> Cost {
-    match tuning.classes {
-        None => cross_entropy::cost(setting, [vocab, hidden], tied),
-        Some(classes) => {
-            let trained = Setting { trained: Trained::ALL, ..*setting };
-            cross_entropy::cost(&trained, [classes as u64, hidden], false)
-        }
     }
 }
 
