@@ -22,3 +22,4 @@ mod rows;
 mod run;
 mod task;
 mod tuning;
+mod virtual_tokens;
