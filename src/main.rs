@@ -11,10 +11,10 @@ use runner::commands::run::{self, RunArgs};
 use runner::commands::{devices, generate, keys, plan, profile, recipes};
 use runner::device::Target;
 use runner::recipe::{Recipe, RecipeError, Setting, reference, schema};
-use runner::run::{Build, Results, Store};
+use runner::run::{Results, Store};
 use runner::{report, train, verify};
 
-pub fn main() -> ExitCode {
+fn main() -> ExitCode {
     execute(Cli::parse().command).unwrap_or_else(|error| failure(&error))
 }
 
@@ -50,7 +50,6 @@ fn execute(command: Command) -> Result<ExitCode> {
         Command::Keys { prefix, .. } => println!("{}", keys::table(&prefix)?),
         Command::Schema => println!("{:#}", schema::schema()),
         Command::Ceilings { device, compute } => println!("{}", devices::ceilings(&device, &compute)?),
-        Command::Build => println!("{}", Build::own()),
         Command::Cell => return Ok(train::serve()),
     }
     Ok(ExitCode::SUCCESS)

@@ -41,9 +41,7 @@ pub fn require_host_memory(bytes: u64) -> Result<(), String> {
     let free = DeviceId::Cpu.info().memory_available;
     if free > 0 && bytes > free {
         let (bytes, free) = (Bytes(bytes), Bytes(free));
-        return Err(format!(
-            "the host is out of memory: {bytes} are to be there, and {free} are free: {ADVICE}"
-        ));
+        return Err(format!("the host is out of memory: {bytes} are needed, and {free} are free: {ADVICE}"));
     }
     Ok(())
 }

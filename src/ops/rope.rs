@@ -114,8 +114,8 @@ fn turn(x: Tensor<2>, rotation: &Rotation, positions: &Tensor<1, Int>, inverse: 
     narrow(turned.reshape([tokens, columns]), dtype)
 }
 
-/// Of x [tokens, heads · head_dim]. The result takes the place of x, and dx that of g, but on the CPU in fewer bits. Composed of Burn's
-/// operators it keeps cosines and sines for each token.
+/// For x [tokens, heads · head_dim]. The result takes the place of x, and dx that of g, except in bf16 and fp16 on the
+/// CPU. Composed of Burn's operators it keeps cosines and sines for each token.
 pub fn cost(setting: &Setting, heads: u64, head_dim: u64) -> Cost {
     let columns = heads * head_dim;
     let (x, wide, angles) = (setting.activation(columns), setting.wide(columns), setting.wide(head_dim));

@@ -85,7 +85,7 @@ pub fn method_label(keys: &[String], settings: &Settings) -> String {
 /// The same without keys that have no effect and defaults that go without saying: our own operator is the rule, and
 /// nothing moves to the host or is fused by itself. Empty when nothing is left.
 pub fn short_method_label(keys: &[String], settings: &Settings) -> String {
-    let told = |key: &&String| match keys::find(key).map(|entry| entry.key) {
+    let shown = |key: &&String| match keys::find(key).map(|entry| entry.key) {
         Some(of) => {
             let tacit = of.tacit && settings.get(*key) == of.default.value().as_ref();
             !tacit && !of.moot.is_some_and(|when| holds(when, settings))
@@ -93,7 +93,7 @@ pub fn short_method_label(keys: &[String], settings: &Settings) -> String {
         // All operators as one.
         None => settings.get(*key) != serde_json::to_value(Operator::default()).ok().as_ref(),
     };
-    label(keys.iter().filter(told).collect(), keys, settings)
+    label(keys.iter().filter(shown).collect(), keys, settings)
 }
 
 fn holds((key, value): When, settings: &Settings) -> bool {

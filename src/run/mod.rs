@@ -18,7 +18,7 @@ mod store;
 pub(crate) mod testing;
 mod verdict;
 
-pub use build::{Build, stale_notice};
+pub use build::stale_notice;
 pub use environment::measure_environment;
 pub use executor::{Advance, Executor, Job, Outcome, memory_limit};
 pub use interrupt::install as install_interrupt;

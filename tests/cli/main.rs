@@ -7,6 +7,7 @@ mod cuda;
 mod cuda_training;
 mod data;
 mod docs;
+mod endings;
 mod equivalence;
 mod inputs;
 mod language;

@@ -122,8 +122,8 @@ fn place_numbers(
         }
         let half = text_width(name, SMALL) / 2 + 1;
         // A front comes from above and leaves to the right, so left and below come first.
-        let beside = [(-12, 0), (0, 15), (-11, 11), (11, 11), (11, -11), (-11, -11), (12, 0), (0, -15)];
-        let free = beside.into_iter().map(|(dx, dy)| (x + dx, y + dy)).find(|at| {
+        let near = [(-12, 0), (0, 15), (-11, 11), (11, 11), (11, -11), (-11, -11), (12, 0), (0, -15)];
+        let free = near.into_iter().map(|(dx, dy)| (x + dx, y + dy)).find(|at| {
             let inside = at.0 - half > left && at.0 + half < right && at.1 - 9 > top && at.1 + 9 < bottom;
             let clear_of_markers =
                 markers.iter().all(|m| (m.0 - at.0).abs() > half + 6 || (m.1 - at.1).abs() > 12);
