@@ -150,6 +150,7 @@ pub const FACTORS: &[Factor] = &[
     factor!("waiting", ["no"], ["each step", "train.sync_each_step" = "true"]),
     factor!("swiglu", ["custom"], ["plain", "ops.swiglu" = "'plain'"]),
     factor!("attention", ["custom"], ["plain", "ops.attention" = "'plain'"]),
+    factor!("fused attention", ["yes"], ["no", "ops.fused_attention" = "false"]),
     factor!("loss", ["custom"], ["plain", "ops.loss" = "'plain'"]),
     factor!("norm", ["custom"], ["plain", "ops.norm" = "'plain'"]),
     factor!("rope", ["custom"], ["plain", "ops.rope" = "'plain'"]),
