@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::place::{Ended, Place, TINY, files, fixture, losses, runner};
+use crate::place::{Place, TINY, files, fixture, losses};
 use runner::device::cuda;
 
 /// A test that needs a GPU fails where there is none.
