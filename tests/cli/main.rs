@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod checkpoint;
+mod cluster;
 mod commands;
 mod cuda;
 mod cuda_training;
@@ -9,6 +10,7 @@ mod data;
 mod docs;
 mod endings;
 mod equivalence;
+mod html;
 mod inputs;
 mod language;
 mod offload;
