@@ -9,6 +9,7 @@ mod evaluation;
 mod loading;
 mod magnitudes;
 mod meter;
+pub mod process;
 mod samples;
 mod scaler;
 
@@ -26,6 +27,7 @@ pub use evaluation::Evaluation;
 pub use loading::{Counts, Load, Loading};
 pub use magnitudes::{FIRST, GradientHistogram, Magnitudes, SMALLEST, SMALLEST_NORMAL};
 pub use meter::{Measured, MemoryUse, Meter, Phase, Stop, after_last_update, diverged, divergence};
+pub use process::ProcessMemory;
 pub use samples::Samples;
 pub use scaler::ScalerRecord;
 

@@ -13,6 +13,7 @@ mod equivalence;
 mod html;
 mod inputs;
 mod language;
+mod memory;
 mod offload;
 mod place;
 mod precision;
