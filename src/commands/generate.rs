@@ -17,7 +17,6 @@ use crate::model::{Model, on_language};
 use crate::ops::autocast::autocast;
 use crate::params::peft;
 use crate::params::table::Tuning;
-use crate::params::tuning::{Tunes, TuningConfig};
 use crate::recipe::{Cell, Recipe, Setting, Source};
 use crate::run::memory_limit;
 use crate::train::placement;
@@ -31,7 +30,7 @@ const SETTINGS: [&str; 2] = ["offload", "precision.autocast"];
 pub struct GenerateArgs {
     /// Folder with config.json, safetensors and tokenizer.json
     pub folder: PathBuf,
-    /// Folder of a LoRA adapter of this model, as PEFT stores it
+    /// Folder of an adapter of this model, as PEFT stores it: LoRA, prompt or prefix tuning
     #[arg(long, value_name = "FOLDER")]
     pub adapter: Option<PathBuf>,
     /// Text to continue; may be repeated, and is then continued as one batch
@@ -83,23 +82,24 @@ pub fn run(args: &GenerateArgs) -> Result<String> {
     let model = from_hugging_face(&args.folder).map_err(|e| miette!("{e}"))?;
     let DecoderSizes { vocab_size: vocab, max_positions: positions, .. } =
         model.decoder().expect("a language model");
-    let prompt = text.prompts.iter().map(Vec::len).max().unwrap_or(0);
+    let tuning = match &args.adapter {
+        None => Tuning::default(),
+        Some(folder) => adapted(&model, folder)?,
+    };
+    let prompt = text.prompts.iter().map(Vec::len).max().unwrap_or(0).saturating_add(tuning.virtual_count());
     let longest = prompt.saturating_add(args.tokens);
     if longest > positions {
         let shorter = if prompt < positions { "--tokens smaller" } else { "the prompt shorter" };
         return Err(miette!(
             help = format!("make {shorter}"),
-            "the prompt has {prompt} tokens and with its continuation {longest}, and the model has {positions} positions"
+            "the prompt has {prompt} tokens, virtual ones of the adapter included, and with its continuation {longest}; \
+             the model has {positions} positions"
         ));
     }
     if let Some(id) = text.prompts.iter().flatten().find(|id| **id as usize >= vocab) {
         return Err(miette!("the token {id} is not in the model's vocabulary of {vocab}"));
     }
     let request = Request { tokens: args.tokens, choice, end: text.end };
-    let tuning = match &args.adapter {
-        None => Tuning::default(),
-        Some(folder) => adapted(&model, folder)?,
-    };
     let cell = cell(args, device, &model, [text.prompts.len(), longest])?;
     let computation = Computation::new(cell.precision.arithmetic(), cell.ops, cell.checkpoint);
     let mut meter = device.meter();
@@ -164,10 +164,10 @@ fn cell(args: &GenerateArgs, device: DeviceId, model: &Model, [batch, longest]: 
 
 /// The network with the adapter in this folder.
 fn adapted(model: &Model, folder: &Path) -> Result<Tuning> {
-    let lora = peft::read(folder).map_err(|e| miette!("{e}"))?;
+    let method = peft::method(folder).map_err(|e| miette!("{e}"))?;
     let other = |rule: Rule| miette!("{} does not go with this model: {}", folder.display(), rule.message);
-    lora.check(&model.linear_layers()).map_err(other)?;
-    Ok(TuningConfig::Lora(lora).tuning(0))
+    method.check(&model.linear_layers()).map_err(other)?;
+    Ok(method.tuning(0))
 }
 
 /// Prompts as token ids, and the way back.

@@ -68,7 +68,7 @@ fn cached_logits_are_those_of_whole_sequences<F: Family>(model: &str) {
     let mut cache = Cache::new(network.layers(), sequences.len());
     let mut columns = 0..longest;
     for step in 0..6 {
-        let together = tokens(&sequences, &padding, columns.clone(), &device);
+        let together = tokens(&sequences, (&padding, 0), columns.clone(), &device);
         let together = last_logits(&network, &together, Some(&mut cache));
         for (b, sequence) in sequences.iter_mut().enumerate() {
             let alone = last_logits(&network, &Tokens::new(sequence, 1, &device), None);
@@ -100,7 +100,7 @@ fn logits_are_the_same_wherever_blocks_live<F: Family>(model: &str) {
         let whole: Vec<f32> = (0..3).flat_map(whole).collect();
         let mut cache = Cache::new(network.layers(), 1);
         let cached = [0..5, 5..6, 6..7].into_iter().flat_map(|columns| {
-            let part = tokens(&prompts()[2..3], &[0], columns, &device);
+            let part = tokens(&prompts()[2..3], (&[0], 0), columns, &device);
             last_logits(&network, &part, Some(&mut cache))
         });
         let logits: Vec<f32> = cached.chain(whole).collect();

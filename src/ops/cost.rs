@@ -240,17 +240,23 @@ impl Cost {
     /// Without a backward: nothing is held, kept or trained.
     #[must_use]
     pub fn forward_alone(self) -> Self {
+        let forward = Moment::workspace(self.passing.total());
+        Self { forward, trained: 0, largest: 0, casts: 0, ..self.without_backward() }
+    }
+
+    /// Of operators that have no backward, since nothing in them or before them is trained.
+    #[must_use]
+    pub fn without_backward(self) -> Self {
         Self {
             holds_input: false,
+            holder: None,
             kept: 0,
             kept_by: KeptBy::default(),
-            forward: Moment::workspace(self.passing.total()),
+            forward: self.passing,
             backward: Moment::default(),
-            trained: 0,
-            largest: 0,
             gradients: 0,
             flops: Flops { forward: self.flops.forward, ..Flops::default() },
-            works: self.works.forward_alone(),
+            works: self.works.without_backward(),
             ..self
         }
     }
