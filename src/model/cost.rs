@@ -3,7 +3,7 @@
 mod work;
 
 use crate::measure::Estimate;
-use crate::ops::cost::{Cost, Flops, Moment, Setting, Trained};
+use crate::ops::cost::{Cost, Flops, Moment, Setting, Tensors, Trained};
 use crate::ops::{Checkpoint, Operator, Ops};
 use crate::optim::OptimizerConfig;
 use crate::precision::Precision;
@@ -89,12 +89,23 @@ impl Operators {
 
     /// Parameters that are trained, with those of adapters: of all, and of one block.
     pub fn trained(&self) -> u64 {
-        self.block_trained() * self.blocks as u64
-            + self.first.iter().chain(&self.last).map(|cost| cost.trained).sum::<u64>()
+        self.trained_tensors(false).elements
     }
 
     pub fn block_trained(&self) -> u64 {
-        self.block.iter().map(|cost| cost.trained).sum()
+        self.block.iter().map(|cost| cost.trained.elements).sum()
+    }
+
+    /// What is trained. The optimizer has blocks that move as one vector each.
+    fn trained_tensors(&self, moves: bool) -> Tensors {
+        let block: Tensors = self.block.iter().map(|cost| cost.trained).sum();
+        let others: Tensors = self.first.iter().chain(&self.last).map(|cost| cost.trained).sum();
+        others + if moves { block.flat() } else { block } * self.blocks as u64
+    }
+
+    /// Bytes that the optimizer keeps between steps, apart from master weights.
+    fn state_bytes(&self, workload: &Workload) -> u64 {
+        workload.optimizer.state_bytes(self.trained_tensors(workload.offload.moves()))
     }
 
     /// Of one micro-batch.
@@ -139,6 +150,7 @@ impl Operators {
             stored: workload.precision.stored_bytes(),
             accumulates: workload.accumulation_steps > 1,
             updates: workload.optimizer.rule().is_some(),
+            state: self.state_bytes(workload),
             recomputes: workload.checkpoint.blocks > 0,
         }
     }
@@ -172,7 +184,7 @@ impl Operators {
 
     /// Bytes at the highest moment of a step: of its last micro-batch, or of its update.
     pub fn estimate(&self, workload: &Workload) -> Estimate {
-        let Workload { offload, optimizer, .. } = *workload;
+        let Workload { offload, .. } = *workload;
         let whole = self.whole(workload);
         let (there, update) = self.there(workload);
         let highest = Moment::highest([there + whole.forward, there + whole.backward, update]);
@@ -181,7 +193,7 @@ impl Operators {
             gradients: highest.gradients,
             optimizer: match offload.optimizer {
                 Memory::Host => 0,
-                Memory::Device => optimizer.state_bytes(self.trained()),
+                Memory::Device => self.state_bytes(workload),
             },
             activations: highest.kept,
             workspace: highest.workspace,

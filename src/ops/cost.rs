@@ -14,12 +14,14 @@
 mod by_field;
 mod moment;
 mod setting;
+mod tensors;
 #[cfg(test)]
 mod tests;
 mod work;
 
 pub use moment::{Flops, Moment};
 pub use setting::{Setting, Trained, WeightCost};
+pub use tensors::{SMALL, Tensors};
 pub use work::{Passes, Work, Works};
 
 use super::name::OperatorName;
@@ -43,7 +45,7 @@ pub struct Cost {
     /// Numbers in parameters; their bytes as stored, of their gradients, and of casts that serve all micro-batches.
     pub parameters: u64,
     /// Of those that are trained, and in the largest trained one.
-    pub trained: u64,
+    pub trained: Tensors,
     pub largest: u64,
     pub weights: u64,
     pub gradients: u64,
@@ -103,7 +105,7 @@ impl Cost {
     fn total_of(mut self, parts: &[Self]) -> Self {
         for part in parts {
             self.parameters += part.parameters;
-            self.trained += part.trained;
+            self.trained = self.trained + part.trained;
             self.largest = self.largest.max(part.largest);
             self.weights += part.weights;
             self.gradients += part.gradients;

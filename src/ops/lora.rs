@@ -21,7 +21,7 @@
 use burn::tensor::{DType, Tensor};
 
 use super::backend::on_cuda;
-use super::cost::{Cost, Flops, Moment, Setting};
+use super::cost::{Cost, Flops, Moment, Setting, Tensors};
 use super::dense::{Arithmetic, Layer, Weight, WeightLayout};
 use super::dropout::Dropout;
 use super::function::{Earlier, custom_adding};
@@ -172,7 +172,7 @@ pub fn cost(
         holds_input: true,
         kept: casts + h_bytes,
         parameters: weight.elements + bias + parameters,
-        trained: parameters,
+        trained: Tensors::matrices(1, [rank, inputs]) + Tensors::matrices(1, [outputs, rank]),
         largest: a.elements.max(b.elements),
         weights: weight.bytes + bias * setting.stored + a.bytes + b.bytes,
         gradients: a_gradient + b_gradient,

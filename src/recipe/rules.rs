@@ -186,7 +186,14 @@ fn offload(cell: &Cell) -> Checked {
         cell.offload.optimizer == Memory::Host && !on_host(),
         &["offload.optimizer", "train.optimizer"],
         "offload.optimizer = \"host\" runs AdamW on the host, and this cell has another optimizer or none",
-        "remove offload.optimizer, or use train.optimizer = { kind = \"adamw\", lr = 1e-3 }",
+        "remove offload.optimizer, or use train.optimizer = { kind = \"adamw\", lr = 1e-3 }, \"adamw8bit\" or \
+         \"adamw_bf16\"",
+    )?;
+    Rule::refuse_if(
+        cell.offload.moves() && cell.train.optimizer.rule().is_some_and(|rule| rule.reads_matrices()),
+        &["train.optimizer", "offload.strategy"],
+        "this optimizer reads the rows and columns of each matrix, and offload updates a block as one vector",
+        "use offload.strategy = \"none\", or train.optimizer = { kind = \"adamw8bit\", lr = 1e-3 }",
     )
 }
 

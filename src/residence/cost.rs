@@ -24,6 +24,8 @@ pub struct Moved {
     pub accumulates: bool,
     /// Whether weights are updated.
     pub updates: bool,
+    /// Bytes that the optimizer keeps between steps, apart from master weights.
+    pub state: u64,
     /// Whether backward computes resident blocks again.
     pub recomputes: bool,
 }
@@ -107,7 +109,8 @@ impl Offload {
 
     /// Bytes on the host: the buffers of blocks and of their inputs, and what an optimizer has there.
     pub fn host_bytes(&self, moved: &Moved) -> u64 {
-        let &Moved { blocks, resident, trained, others, input, stored, accumulates, updates, .. } = moved;
+        let &Moved { blocks, resident, trained, others, input, stored, accumulates, updates, state, .. } =
+            moved;
         let in_blocks = if self.moves() { blocks * trained } else { 0 };
         let buffers = match self.moves() {
             true => {
@@ -122,8 +125,8 @@ impl Offload {
         let all = blocks * trained + others;
         let optimizer = match self.optimizer {
             Memory::Device => 0,
-            // fp32 master weights and moments; what is not in blocks crosses in buffers of its own.
-            Memory::Host => all * 3 * 4 + (all - in_blocks) * stored,
+            // fp32 master weights and the rule's state; what is not in blocks crosses in buffers of its own.
+            Memory::Host => all * 4 + state + (all - in_blocks) * stored,
         };
         buffers + inputs + optimizer
     }

@@ -90,9 +90,9 @@ impl<M: Module> Residence<M> {
 
     /// The backward that comes is the last of a step whose gradients are neither clipped nor looked at: updates
     /// on the host may begin as gradients arrive there.
-    pub fn update_on_arrival(&mut self, rate: f64) {
+    pub fn update_on_arrival(&mut self, size: &StepSize) {
         if let Some(blocks) = &self.offloaded {
-            blocks.engine().update_on_arrival(Work::Step { rate, clip: 1.0 });
+            blocks.engine().update_on_arrival(Work::step(size));
         }
     }
 

@@ -1,7 +1,7 @@
 //! What a linear layer costs.
 
 use super::WeightLayout;
-use crate::ops::cost::{Cost, Flops, Moment, Setting, Trained};
+use crate::ops::cost::{Cost, Flops, Moment, Setting, Tensors, Trained};
 use crate::ops::name::OperatorName;
 
 /// Where the weight is trained x [tokens, inputs] is kept, and under autocast the weight in the compute type. Backward
@@ -31,7 +31,7 @@ pub fn cost(setting: &Setting, [inputs, outputs]: [u64; 2], bias: bool, layout: 
         holds_input: weights,
         kept: weight.cast,
         parameters: weight.elements + bias,
-        trained: trained_weight + trained_bias,
+        trained: Tensors::matrices(u64::from(weights), [inputs, outputs]) + Tensors::vectors(1, trained_bias),
         largest: trained_weight.max(trained_bias),
         weights: weight.bytes + bias * setting.stored,
         gradients,
