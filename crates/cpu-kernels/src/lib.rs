@@ -10,6 +10,7 @@ pub mod dynamic_map;
 pub mod elementwise;
 mod math;
 pub mod moments;
+pub mod nf4;
 pub mod norm;
 pub mod product;
 pub mod random;
