@@ -31,6 +31,8 @@ pub struct Workload<'a> {
     pub eval_batches: usize,
     /// Which of the model's own parameters are trained.
     pub trained: Trained,
+    /// Whether the weights of blocks' linear layers are stored in 4 bits.
+    pub packs: bool,
 }
 
 impl Workload<'_> {
@@ -59,6 +61,7 @@ impl Workload<'_> {
             ops: self.ops,
             level: self.checkpoint.level,
             trained: self.trained,
+            packs: self.packs,
         }
     }
 }
@@ -85,6 +88,11 @@ impl Operators {
 
     pub fn block_parameters(&self) -> u64 {
         self.block.iter().map(|cost| cost.parameters).sum()
+    }
+
+    /// Bytes of one block's weights.
+    pub fn block_weights(&self) -> u64 {
+        self.block.iter().map(|cost| cost.weights).sum()
     }
 
     /// Parameters that are trained, with those of adapters: of all, and of one block.
@@ -143,7 +151,7 @@ impl Operators {
         Moved {
             blocks,
             resident: workload.offload.resident_blocks.count(self.blocks) as u64,
-            parameters: self.block_parameters(),
+            weights: self.block_weights(),
             trained: self.block_trained(),
             others: self.trained() - self.block_trained() * blocks,
             input: self.block.first().map_or(0, |cost| cost.input),
@@ -227,6 +235,7 @@ mod tests {
             live_graphs,
             eval_batches: 0,
             trained: Trained::ALL,
+            packs: false,
         };
         f(&operators, &workload)
     }

@@ -60,7 +60,9 @@ impl Rule for Adafactor {
 
     fn state(&self, shape: &[usize], device: &Device) -> Box<dyn State> {
         let squares = match *shape {
-            [rows, columns] => Squares::Factors { rows: zeros(rows, device), columns: zeros(columns, device) },
+            [rows, columns] => {
+                Squares::Factors { rows: zeros(rows, device), columns: zeros(columns, device) }
+            }
             _ => Squares::All(zeros(shape.iter().product(), device)),
         };
         Box::new(Factored { rule: self.clone(), squares, steps: 0 })
@@ -76,7 +78,10 @@ impl Rule for Adafactor {
 /// Mean squares of a gradient.
 enum Squares {
     /// Of a matrix, in its rows and in its columns.
-    Factors { rows: Tensor<1>, columns: Tensor<1> },
+    Factors {
+        rows: Tensor<1>,
+        columns: Tensor<1>,
+    },
     All(Tensor<1>),
 }
 
@@ -132,7 +137,11 @@ impl State for Factored {
         let (applied, weight, rate) = match &size.applied {
             None => {
                 let t = f64::from(*steps);
-                (Applied(None), Factor::Known(t.powf(-rule.beta_2_decay)), Factor::Known(lr.min(t.sqrt().recip())))
+                (
+                    Applied(None),
+                    Factor::Known(t.powf(-rule.beta_2_decay)),
+                    Factor::Known(lr.min(t.sqrt().recip())),
+                )
             }
             Some(shared) => {
                 let t = shared.clone().narrow(0, 1, 1).clamp_min(1.0);
@@ -220,15 +229,16 @@ mod tests {
             let a = rms(&p).max(rule.epsilon_2) * rule.lr.min(1.0 / f64::from(t).sqrt());
             let a = a / (rms(&u) / rule.threshold).max(1.0);
             p.iter_mut().zip(&u).for_each(|(p, u)| *p = *p * (1.0 - rule.lr * rule.weight_decay) - a * u);
-            let step = |tensor, flag: f64, flags: &mut Option<Tensor<1>>, state: &mut Box<dyn State>, g: &[f64]| {
-                if shared {
-                    let flag = Tensor::from_floats([flag], &device);
-                    *flags = Some(rule.share(flag, flags.take()));
-                }
-                let size = StepSize { applied: flags.clone(), ..StepSize::FULL };
-                let g = Tensor::from_data(g, (&device, DType::F32));
-                state.update(tensor, g, &size, &mut Pending::default())
-            };
+            let step =
+                |tensor, flag: f64, flags: &mut Option<Tensor<1>>, state: &mut Box<dyn State>, g: &[f64]| {
+                    if shared {
+                        let flag = Tensor::from_floats([flag], &device);
+                        *flags = Some(rule.share(flag, flags.take()));
+                    }
+                    let size = StepSize { applied: flags.clone(), ..StepSize::FULL };
+                    let g = Tensor::from_data(g, (&device, DType::F32));
+                    state.update(tensor, g, &size, &mut Pending::default())
+                };
             if shared {
                 tensor = step(tensor, 0.0, &mut flags, &mut state, &vec![f64::INFINITY; n]);
             }

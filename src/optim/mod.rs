@@ -24,8 +24,8 @@ pub use on_device::DeviceOptimizer;
 pub use schedule::Schedule;
 pub use sgd::Sgd;
 
-pub use crate::ops::kernels::adamw::Pending;
 use crate::ops::cost::Tensors;
+pub use crate::ops::kernels::adamw::Pending;
 use crate::ops::wide;
 use crate::words::section::{kinds, section};
 use crate::words::values::Values;

@@ -229,11 +229,13 @@ fn tuning(cell: &Cell) -> Checked {
     let (method, tuning): (&str, _) = ((&cell.tuning).into(), cell.tuning());
     let in_mlp = ["gate_proj", "up_proj", "down_proj"].iter().any(|layer| tuning.adapts(layer));
     Rule::refuse_if(
-        in_mlp && (cell.checkpoint.level != Level::Keep || cell.ops.swiglu == Operator::Plain),
+        (in_mlp || tuning.packs)
+            && (cell.checkpoint.level != Level::Keep || cell.ops.swiglu == Operator::Plain),
         &["checkpoint.level", "ops.swiglu"],
-        "checkpoint.level and ops.swiglu are choices of the SwiGLU operator, in whose place an MLP with adapters has \
-         its linear layers and their gate",
-        "remove them, or leave gate_proj, up_proj and down_proj without adapters; checkpoint.blocks works with both",
+        "checkpoint.level and ops.swiglu are choices of the SwiGLU operator, in whose place an MLP with adapters, or with \
+         weights of 4 bits, has its linear layers and their gate",
+        "remove them, or use tuning.method = \"lora\" and leave gate_proj, up_proj and down_proj without adapters; \
+         checkpoint.blocks works with both",
     )?;
     Rule::refuse_if(
         cell.operators().trained() == 0,

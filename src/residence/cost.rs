@@ -12,8 +12,9 @@ pub struct Moved {
     /// All blocks, and those of them that are resident.
     pub blocks: u64,
     pub resident: u64,
-    /// Numbers in the parameters of one block, those of them that are trained, and in the trained ones outside of blocks.
-    pub parameters: u64,
+    /// Bytes of the parameters of one block.
+    pub weights: u64,
+    /// Numbers in those of them that are trained, and in the trained ones outside of blocks.
     pub trained: u64,
     pub others: u64,
     /// Bytes of a block's input.
@@ -37,7 +38,7 @@ impl Moved {
 
     /// Bytes of a block's weights, and of its gradients.
     fn block(&self) -> u64 {
-        self.parameters * self.stored
+        self.weights
     }
 
     fn gradients(&self) -> u64 {

@@ -29,14 +29,16 @@ pub const FIRST: &str = "init";
 /// # Errors
 /// When it cannot be read.
 pub fn section(folder: &Path) -> Result<String, String> {
+    let packs = packs(folder);
     let folder = folder.join(FOLDER);
     if !folder.join(peft::CONFIG).exists() {
         return Ok(String::new());
     }
     let Lora { rank, alpha, target_modules, .. } = peft::read(&folder)?;
+    let method = if packs { "qlora" } else { "lora" };
     let [targets, folder] = [target_modules, folder.display().to_string()].map(|text| quoted(&text));
     Ok(format!(
-        "[tuning]\nmethod = \"lora\"\nrank = {rank}\nalpha = {alpha:?}\ntarget_modules = {targets}\nadapter = {folder}\n"
+        "[tuning]\nmethod = \"{method}\"\nrank = {rank}\nalpha = {alpha:?}\ntarget_modules = {targets}\nadapter = {folder}\n"
     ))
 }
 
@@ -66,11 +68,23 @@ struct Counts {
     alpha: f64,
     trainable: u64,
     total: u64,
+    /// 4 where the weights of blocks' linear layers are stored so.
+    #[serde(default)]
+    bits: Option<u32>,
+}
+
+fn counts(folder: &Path) -> Option<Counts> {
+    serde_json::from_slice(&fs::read(folder.join(FILE)).ok()?).ok()
+}
+
+/// Whether the weights of blocks' linear layers are stored in 4 bits.
+pub fn packs(folder: &Path) -> bool {
+    counts(folder).is_some_and(|counts| counts.bits == Some(4))
 }
 
 /// Each number of `golden.json` against ours; `None` where the file says something else.
 pub fn checks(folder: &Path) -> Option<Vec<Check>> {
-    let counts: Counts = serde_json::from_slice(&fs::read(folder.join(FILE)).ok()?).ok()?;
+    let counts = counts(folder)?;
     let lora = peft::read(&folder.join(FOLDER)).ok()?;
     let (rank, alpha) = (lora.rank, lora.alpha);
     let tuning = TuningConfig::Lora(lora).tuning(0);

@@ -15,9 +15,6 @@ pub struct Allowed {
 /// `of_weight`, a unit in the last place a step.
 pub fn allowed(combination: &Combination) -> Allowed {
     let of_change = match combination.choice("precision") {
-        // Blocks that move are one vector each: other elements share a largest number, or a random one.
-        "fp32" if combination.choice("optimizer").starts_with("adamw8") => 1e-1,
-        "fp32" if combination.choice("optimizer").starts_with("adamw_") => 5e-2,
         "fp32" => 2e-4,
         "tf32" | "fp16" => 1e-1,
         _ => 2e-1,

@@ -124,10 +124,9 @@ pub const REFUSALS: &[Refusal] = &[
     ),
     refusal(
         "optimizer's place",
-        |c| c.is("optimizer's place", "host") && !c.choice("optimizer").starts_with("adamw"),
+        |c| c.is("optimizer's place", "host") && !c.is("optimizer", "adamw"),
         "offload.optimizer = \"host\" runs AdamW",
     ),
-    refusal("optimizer", |c| moves(c) && c.is("optimizer", "adafactor"), "reads the rows and columns of each matrix"),
     refusal("swiglu", |c| lacks(c, "swiglu", !gpt2(c)), NO_OPERATOR),
     refusal("attention", |c| lacks(c, "attention", !swiglu(c)), NO_OPERATOR),
     refusal("loss", |c| lacks(c, "loss", !swiglu(c)), NO_OPERATOR),

@@ -109,12 +109,19 @@ impl Packing {
         }
     }
 
-    /// Calls `write` with the numbers of each chunk and the number of the first, on all threads.
-    pub fn unpack(self, packed: &[u8], write: impl Fn(usize, &[f32]) + Sync) {
+    /// Calls `write` with the numbers of each chunk and their part of `out`, which has as many bytes for each number, on all
+    /// threads.
+    ///
+    /// # Panics
+    /// When there are more or fewer bytes.
+    pub fn unpack(self, packed: &[u8], out: &mut [u8], write: impl Fn(&[f32], &mut [u8]) + Sync) {
         assert_eq!(packed.len(), self.bytes(), "packed numbers and their memory");
+        let size = out.len() / self.elements.max(1);
+        assert_eq!(out.len(), size * self.elements, "numbers and their memory");
         let (inner, outer) = (&packed[self.inner()], &packed[self.outer()]);
         let mean = float(&packed[self.mean()]);
-        packed[self.codes()].par_chunks(CHUNK * BLOCK / 2).enumerate().for_each(|(chunk, codes)| {
+        let chunks = packed[self.codes()].par_chunks(CHUNK * BLOCK / 2);
+        chunks.zip(out.par_chunks_mut(CHUNK * BLOCK * size)).enumerate().for_each(|(chunk, (codes, out))| {
             let mut numbers = [0.0f32; CHUNK * BLOCK];
             let first = chunk * CHUNK;
             let blocks = numbers.chunks_mut(BLOCK).zip(codes.chunks(BLOCK / 2)).enumerate();
@@ -128,8 +135,7 @@ impl Packing {
                     two[1] = values[usize::from(codes & 15)];
                 }
             }
-            let end = self.elements.min((first + CHUNK) * BLOCK);
-            write(first * BLOCK, &numbers[..end - first * BLOCK]);
+            write(&numbers[..out.len() / size], out);
         });
     }
 }
@@ -156,19 +162,18 @@ fn float(bytes: &[u8]) -> f32 {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
-
     use super::*;
 
     /// What `tests/fixtures/bitsandbytes/make.py` has written: see there.
     const FIXTURE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/bitsandbytes/nf4.bin");
 
     fn unpacked(packing: Packing, packed: &[u8]) -> Vec<f32> {
-        let numbers = Mutex::new(vec![f32::NAN; packing.elements]);
-        packing.unpack(packed, |first, part| {
-            numbers.lock().expect("no panic")[first..first + part.len()].copy_from_slice(part);
+        let mut bytes = vec![0xff; 4 * packing.elements];
+        packing.unpack(packed, &mut bytes, |numbers, bytes| {
+            let each = bytes.chunks_mut(4).zip(numbers);
+            each.for_each(|(bytes, number)| bytes.copy_from_slice(&number.to_le_bytes()));
         });
-        numbers.into_inner().expect("no panic")
+        bytes.chunks(4).map(float).collect()
     }
 
     #[test]

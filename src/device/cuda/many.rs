@@ -7,10 +7,10 @@ use burn_cubecl::tensor::CubeTensor;
 use cpu_kernels::adamw::AdamWStep;
 use cpu_kernels::dynamic_map::{self, DynamicMap, SIGNED, UNSIGNED};
 use cubecl::server::BufferBinding;
-use itertools::Itertools;
 
 use super::program::{Function, Source, type_name};
 use super::stream::Buffers;
+use super::tables::table;
 use super::{Gpu, memory};
 use cudarc::driver::sys::CUstream;
 
@@ -36,8 +36,11 @@ const ADAMW_8BIT: Kernel =
 const ADAMW_BF16: Kernel =
     Kernel { name: "adamw_bf16", file: "adamw_bf16.cu", text: || BFLOAT16, block: 8192 };
 
-const MANY: &str =
-    concat!(include_str!("kernels/numbers.cuh"), include_str!("kernels/many.cuh"), include_str!("kernels/many.cu"));
+const MANY: &str = concat!(
+    include_str!("kernels/numbers.cuh"),
+    include_str!("kernels/many.cuh"),
+    include_str!("kernels/many.cu")
+);
 const BFLOAT16: &str = concat!(
     include_str!("kernels/numbers.cuh"),
     include_str!("kernels/many.cuh"),
@@ -46,16 +49,14 @@ const BFLOAT16: &str = concat!(
 
 /// With the maps, whose numbers are those of the CPU bit for bit.
 static EIGHT_BIT: LazyLock<String> = LazyLock::new(|| {
-    let list = |numbers: &mut dyn Iterator<Item = u32>| numbers.join(",");
     let map = |name: &str, map: &DynamicMap| {
-        format!(
-            "__device__ const u32 {name}_VALUES[256] = {{{}}}, {name}_THRESHOLDS[257] = {{{}}};\n\
-             __device__ const unsigned char {name}_CELLS[{}] = {{{}}};\n",
-            list(&mut map.values.iter().map(|x| x.to_bits())),
-            list(&mut map.thresholds.iter().map(|x| x.to_bits())),
-            map.cells.len(),
-            list(&mut map.cells.iter().map(|code| u32::from(*code))),
-        )
+        let of = |what: &str| format!("{name}_{what}");
+        [
+            table("u32", &of("VALUES"), map.values.map(f32::to_bits)),
+            table("u32", &of("THRESHOLDS"), map.thresholds.map(f32::to_bits)),
+            table("unsigned char", &of("CELLS"), map.cells.map(u32::from)),
+        ]
+        .concat()
     };
     [
         include_str!("kernels/numbers.cuh"),
@@ -211,7 +212,10 @@ impl<const K: usize> Row<K> {
             assert!(tensor.is_contiguous(), "{kernel} takes contiguous tensors, not {:?}", tensor.meta);
         }
         // A block's end is counted in 32 bits too.
-        assert!(u32::try_from(elements + ADAMW_8BIT.block).is_ok(), "{elements} elements are too many for {kernel}");
+        assert!(
+            u32::try_from(elements + ADAMW_8BIT.block).is_ok(),
+            "{elements} elements are too many for {kernel}"
+        );
         Self { buffers: tensors.each_ref().map(|tensor| tensor.handle.clone().binding()), elements }
     }
 }

@@ -37,11 +37,11 @@ impl HostState for CompactOnHost {
         let target = Target::Buffer { dtype, buffer, master };
         match self.bits {
             Bits::Eight => {
-                let moments = self.moments.each_mut().map(|bytes| bytemuck::cast_slice_mut(bytes));
+                let moments = self.moments.each_mut().map(|bytes| bytemuck::cast_slice_mut::<u8, f32>(bytes));
                 step_8bit(target, moments, step, clip);
             }
             Bits::Sixteen => {
-                let moments = self.moments.each_mut().map(|bytes| bytemuck::cast_slice_mut(bytes));
+                let moments = self.moments.each_mut().map(|bytes| bytemuck::cast_slice_mut::<u8, u16>(bytes));
                 step_bf16(target, moments, step, clip, Bits::key(seed));
             }
         }

@@ -67,9 +67,11 @@ impl Rule for AdamW8bit {
 
     fn on_host(&self) -> Option<HostRule> {
         let rule = self.0.clone();
-        Some(Box::new(move |elements| match (elements as u64) < SMALL {
-            true => Ok(Box::new(AdamWOnHost::new(rule.clone(), elements)?)),
-            false => on_host(&rule, Bits::Eight, elements),
+        Some(Box::new(move |elements| {
+            if elements as u64 >= SMALL {
+                return on_host(&rule, Bits::Eight, elements);
+            }
+            Ok(Box::new(AdamWOnHost::new(rule.clone(), elements)?))
         }))
     }
 }
@@ -140,11 +142,11 @@ struct Compact {
 
 impl Compact {
     fn new(rule: &AdamW, bits: Bits, elements: usize, device: &Device) -> Self {
-        let zeros = || match bits {
+        let moment = || match bits {
             Bits::Eight => zeros(coded_length(elements), device),
             Bits::Sixteen => Tensor::zeros([elements], (device, DType::BF16)),
         };
-        Self { rule: rule.clone(), bits, moments: Some([zeros(), zeros()]), steps: 0 }
+        Self { rule: rule.clone(), bits, moments: Some([moment(), moment()]), steps: 0 }
     }
 }
 
@@ -176,7 +178,8 @@ impl State for Compact {
                 step_8bit(target, [m.storage_mut(), v.storage_mut()], step, clip);
             }
             Bits::Sixteen => {
-                let moments = [&mut m, &mut v].map(|moment| bytemuck::cast_slice_mut(cpu::bytes_mut(moment)));
+                let moments = [&mut m, &mut v]
+                    .map(|moment| bytemuck::cast_slice_mut::<u8, u16>(cpu::bytes_mut(moment)));
                 step_bf16(target, moments, step, clip, Bits::key(size.seed));
             }
         }

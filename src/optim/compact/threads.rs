@@ -28,7 +28,7 @@ pub fn coded_length(elements: usize) -> usize {
 /// A step whose moments are as [`coded_length`] says.
 pub fn step_8bit(target: Target<'_>, [m, v]: [&mut [f32]; 2], step: AdamWStep, clip: f32) {
     let chunks = target.chunks();
-    let elements = chunks.iter().map(Chunk::elements).sum();
+    let elements: usize = chunks.iter().map(Chunk::elements).sum();
     let moments = coded(m, elements).zip(coded(v, elements));
     let all = chunks.into_par_iter().zip(moments);
     all.for_each(|(chunk, (m, v))| chunk.run(|g, p| update_8bit(g, p, m, v, step, clip)));

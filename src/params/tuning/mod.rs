@@ -6,6 +6,7 @@ mod bitfit;
 mod bottleneck;
 mod full;
 mod lora;
+mod qlora;
 
 use std::io;
 use std::path::Path;
@@ -19,6 +20,7 @@ pub use bitfit::BitFit;
 pub use bottleneck::Bottleneck;
 pub use full::Full;
 pub use lora::Lora;
+pub use qlora::QLora;
 
 use super::table::{Group, Table, Tuning};
 use crate::ops::cost::Trained;
@@ -36,6 +38,7 @@ kinds! {
     pub enum TuningConfig: Tunes {
         Full(Full),
         Lora(Lora),
+        QLora(QLora),
         BitFit(BitFit),
         Adapter(Bottleneck),
     }
@@ -48,6 +51,11 @@ pub type LinearLayer = (String, [usize; 2]);
 pub trait Tunes {
     /// Which of the model's own parameters are trained.
     fn trained(&self) -> Trained;
+
+    /// Whether the weights of blocks' linear layers, which are frozen, are stored in 4 bits.
+    fn packs(&self) -> bool {
+        false
+    }
 
     /// What linear layers of blocks have in addition.
     fn adapter(&self) -> Option<Arc<dyn Method>> {
@@ -123,6 +131,7 @@ impl TuningConfig {
             .reads(&[
                 ("full", "full tuning"),
                 ("lora", "LoRA"),
+                ("qlora", "QLoRA"),
                 ("bitfit", "BitFit"),
                 ("adapter", "bottleneck adapters"),
             ])
@@ -138,7 +147,7 @@ impl TuningConfig {
             _ => trained.weights,
         };
         let folder = self.folder().map(Path::to_path_buf);
-        Tuning { trainable: Arc::new(trains), adapter: self.adapter(), seed, folder }
+        Tuning { trainable: Arc::new(trains), packs: self.packs(), adapter: self.adapter(), seed, folder }
     }
 
     /// Whether nothing is added and nothing frozen.
