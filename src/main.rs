@@ -6,12 +6,13 @@ use std::process::ExitCode;
 use clap::Parser;
 use miette::Result;
 
-use runner::cli::{CheckArgs, Cli, Command};
+use runner::cli::{Cli, Command};
+use runner::commands::CheckArgs;
 use runner::commands::run::{self, RunArgs};
-use runner::commands::{devices, generate, keys, plan, profile, recipes};
+use runner::commands::{advise, devices, generate, keys, memory, plan, profile, recipes};
 use runner::device::Target;
 use runner::recipe::{Recipe, RecipeError, Setting, reference, schema};
-use runner::run::{Build, Results, Store};
+use runner::run::{Build, EXIT_TRY_AGAIN, Results, Store, TryAgain};
 use runner::{report, train, verify};
 
 pub fn main() -> ExitCode {
@@ -26,6 +27,12 @@ fn execute(command: Command) -> Result<ExitCode> {
             let recipe = Recipe::load(&recipe, &settings.set, &target)?;
             println!("{}", plan::plan(&recipe, &target));
         }
+        Command::Memory(args) => {
+            let target = args.checked.target.clone().unwrap_or_default();
+            let recipe = Recipe::load(&args.recipe, &args.checked.settings.set, &target)?;
+            print!("{}", memory::memory(&args, &recipe, &target)?);
+        }
+        Command::Advise(args) => print!("{}", advise::run(&args)?),
         Command::Check { recipes, checked: CheckArgs { settings, target } } => {
             return Ok(check(&recipes, &settings.set, &target.unwrap_or_default()));
         }
@@ -90,10 +97,14 @@ fn check(recipes: &[PathBuf], settings: &[Setting], target: &Target) -> ExitCode
     code
 }
 
-/// Prints an error; 2: a recipe is wrong; 1: everything else.
+/// Prints an error; 2: a recipe is wrong; 75: worth another try; 1: everything else.
 fn failure(error: &miette::Report) -> ExitCode {
     eprintln!("{error:?}");
-    ExitCode::from(if error.is::<RecipeError>() { 2 } else { 1 })
+    ExitCode::from(match () {
+        () if error.is::<RecipeError>() => 2,
+        () if error.is::<TryAgain>() => EXIT_TRY_AGAIN,
+        () => 1,
+    })
 }
 
 /// Writes the tables, charts and documents of a results folder and prints its table.

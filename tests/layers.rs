@@ -6,7 +6,7 @@ use std::path::Path;
 use walkdir::WalkDir;
 
 /// Folders and files at the top of `src`, the lowest first.
-const LAYERS: [&str; 20] = [
+const LAYERS: [&str; 21] = [
     "words",     // units, values with rules, keys, errors, texts, files
     "measure",   // records of a measurement, the meter's trait, the ledger of an estimate
     "device",    // CPU and CUDA: streams, products, copies, traces
@@ -19,6 +19,7 @@ const LAYERS: [&str; 20] = [
     "data",      // corpora, tokenizers, samplers
     "parallel",  // stages, schedules, ranks
     "recipe",    // TOML to cells, rules across sections
+    "advise",    // which ways of training fit, and the fastest of them
     "row",       // one finished cell, by what it is known again
     "train",     // the step, the loop, feeds, saving
     "verify",    // against the values of a reference

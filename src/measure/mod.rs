@@ -4,11 +4,13 @@ pub mod alloc;
 mod answers;
 mod cpu;
 mod crossing;
+mod distance;
 mod estimate;
 mod evaluation;
 mod loading;
 mod magnitudes;
 mod meter;
+pub mod process;
 mod samples;
 mod scaler;
 
@@ -20,12 +22,14 @@ use serde_json::Value;
 pub use answers::{Answer, Answers};
 pub use cpu::{CpuMeter, process_peak_rss};
 pub use crossing::{Crossing, Direction};
+pub use distance::FeatureDistance;
 pub(crate) use estimate::check_elements;
 pub use estimate::{Estimate, elements};
 pub use evaluation::Evaluation;
 pub use loading::{Counts, Load, Loading};
 pub use magnitudes::{FIRST, GradientHistogram, Magnitudes, SMALLEST, SMALLEST_NORMAL};
 pub use meter::{Measured, MemoryUse, Meter, Phase, Stop, after_last_update, diverged, divergence};
+pub use process::ProcessMemory;
 pub use samples::Samples;
 pub use scaler::ScalerRecord;
 
@@ -61,6 +65,9 @@ pub struct Measurement {
     /// Answers to each test set of the task before training, and then after it, where the recipe asks for them.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub answers: Vec<Answers>,
+    /// How far the features of held-out inputs moved, where the recipe asks for it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub feature_distance: Option<FeatureDistance>,
     /// Absent without a gradient scaler.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub scaler: Option<ScalerRecord>,

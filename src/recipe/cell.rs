@@ -1,5 +1,7 @@
 //! [`Cell`]: one fully resolved experiment, and its dotted settings.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use toml::Spanned;
@@ -13,7 +15,7 @@ use super::{NOT_OF_CELLS, complete, rules, tagged};
 use crate::data::{Data, Task};
 use crate::device::Target;
 use crate::measure::Estimate;
-use crate::model::{Model, Operators, Workload};
+use crate::model::{Account, Model, Operators, Workload};
 use crate::ops::cost::{Flops, Setting, Works};
 use crate::ops::{Checkpoint, Operator, Ops};
 use crate::parallel::schedule;
@@ -95,7 +97,7 @@ impl Cell {
             offload: self.offload,
             optimizer: &self.train.optimizer,
             batch_size: self.train.batch_size,
-            seq_len: self.train.seq_len,
+            seq_len: self.train.seq_len + self.tuning().virtual_count(),
             packed: self.data.is_packed(),
             accumulation_steps: self.train.accumulation_steps,
             live_graphs: (schedule::STEP.live_graphs)(self.train.accumulation_steps),
@@ -105,11 +107,13 @@ impl Cell {
         }
     }
 
-    /// Tokens of a sequence that the network reads, at most: of a step, or of a prompt with its answer.
+    /// Tokens of a sequence that the network reads, at most, virtual ones included: of a step, or of a prompt with its
+    /// answer.
     pub fn positions(&self) -> usize {
         let asks = self.task.as_ref().is_some_and(|task| task.evaluate_generation.is_some());
         let decoder = self.model.decoder().filter(|_| asks);
-        decoder.map_or(self.train.seq_len, |shape| shape.max_positions)
+        let own = self.train.seq_len + self.tuning().virtual_count();
+        decoder.map_or(own, |shape| shape.max_positions)
     }
 
     pub fn operators(&self) -> Operators {
@@ -118,7 +122,35 @@ impl Cell {
 
     /// Which parameters are trained, and what is added to the network.
     pub fn tuning(&self) -> Tuning {
-        self.tuning.tuning(self.seed)
+        Tuning { classes: self.classes(), ..self.tuning.tuning(self.seed) }
+    }
+
+    /// Of the task's classifier.
+    pub fn classes(&self) -> Option<usize> {
+        self.task.as_ref()?.kind.classes()
+    }
+
+    /// The cell with the method by which the step after so many updates trains.
+    pub fn after(&self, updates: usize) -> Cow<'_, Self> {
+        match self.tuning.phase(updates) {
+            None => Cow::Borrowed(self),
+            Some(tuning) => Cow::Owned(Self { tuning, ..self.clone() }),
+        }
+    }
+
+    /// Whether no rule refuses it on its device, which `target` has.
+    pub fn is_permitted(&self, target: &Target) -> bool {
+        rules::check(self, |_| false).is_ok() && rules::on_device(self, self.device_id(), target).is_ok()
+    }
+
+    /// What is left of a limit for tensors: a GPU's context and the pools' reserve take the rest.
+    pub fn room(limit: u64) -> u64 {
+        limit - limit / ROOM
+    }
+
+    /// The least limit with room for so many bytes of tensors.
+    pub fn limit_for(tensors: u64) -> u64 {
+        tensors.div_ceil(ROOM - 1).saturating_mul(ROOM)
     }
 
     /// The cell with as many resident blocks as its estimate has room for in `limit` bytes of its device, where the
@@ -134,10 +166,15 @@ impl Cell {
             ResidentBlocks::Count(_) => self.clone(),
             ResidentBlocks::Auto => {
                 let mut cells = (1..=self.operators().blocks).rev().map(with);
-                let fits = |cell: &Self| cell.estimate().total() <= limit - limit / ROOM;
+                let fits = |cell: &Self| cell.estimate().total() <= Self::room(limit);
                 cells.find(fits).unwrap_or_else(|| with(0))
             }
         }
+    }
+
+    /// What holds memory at its highest moment, part by part.
+    pub fn account(&self) -> Account {
+        self.operators().account(&self.workload())
     }
 
     /// Bytes the cell needs at its highest moment, from its settings alone.

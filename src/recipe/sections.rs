@@ -51,6 +51,8 @@ section! {
             Key::method(COUNT).reads(&[("", "evaluated every {} steps")]).without("no evaluation"),
         /// Batches of `train.batch_size` sequences that an evaluation reads.
         pub batches: usize = Key::method(COUNT).default(Whole(8)).reads(&[("", "{} held-out batches")]),
+        /// Whether the distance is measured by which training moves what the head reads of these batches.
+        pub feature_distance: bool = Key::flag(false).since(4),
     }
 }
 
@@ -67,9 +69,22 @@ section! {
         ///
         /// Strategies need different numbers of steps for the same samples.
         pub epochs: Option<usize> = Key::method(COUNT).default(Nothing),
+        /// Processes that measure the cell, in turns with those of the other cells; how far they are apart is what the
+        /// report tells differences by.
+        ///
+        /// Each leaves a row. It says how often is measured, not what: no row has it.
+        #[serde(skip_serializing)]
+        pub repeats: usize = Key::method(Values::Whole { least: 1, most: 100 }).default(Whole(1)),
         /// Device memory that the cell must live within, as on a smaller card.
         pub memory_limit: Option<Bytes> =
             Key::method(Values::Bytes).default(Nothing).reads(&[("", "limit {}")]).without("no memory limit"),
+        /// Memory of the host that the cell's process must live within: its resident set, without file-backed pages, and
+        /// page-locked memory.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub host_memory_limit: Option<Bytes> = Key::method(Values::Bytes)
+            .default(Nothing)
+            .reads(&[("", "host limit {}")])
+            .without("no host memory limit"),
         /// Whether the gradients of one step after the last are counted by their size.
         pub gradient_histogram: bool = Key::flag(false),
         /// Seconds after which a cell is ended and becomes a `failed` row.

@@ -55,6 +55,7 @@ fn of<K: Kind<Network: Build>>(_: &K, cell: &Cell, damage: Option<Damage>) -> Ch
         if step == 1 && damage == Some(Damage::SkippedUpdate) {
             continue;
         }
+        training.next_phase().expect("a temporary folder can be written");
         training.load();
         training.damage(damage);
         let mut parts: Vec<Tensor<1>> = Vec::new();

@@ -47,7 +47,10 @@ fn run<K: Kind<Network: Build>>(
     on_step: &mut dyn FnMut(usize, usize),
 ) -> Result<Outcome, Stop> {
     let (id, placed) = (cell.device_id(), cell.within(memory_limit));
-    device::require_host_memory(placed.estimate().host).map_err(|reason| Stop::OutOfMemory { reason })?;
+    let host = placed.account().host;
+    let limit = cell.measure.host_memory_limit.map(|bytes| bytes.0);
+    device::require_host_memory(host.page_locked(), host.total(), limit)
+        .map_err(|reason| Stop::OutOfMemory { reason })?;
     // Before memory is counted: a corpus is not the cell's.
     let mut feed = K::Network::feed(cell);
     let folders = Folders::of(cell).expect("checked with the cell");
@@ -94,6 +97,8 @@ fn run<K: Kind<Network: Build>>(
     let mut measured = meter.finish(&|| training.loss())?;
     measured.losses.drain(..apart);
     measured.noted.drain(..apart.min(measured.noted.len()));
+    let feature_distance =
+        cell.eval.is_some_and(|eval| eval.feature_distance).then(|| training.feature_distance(&placed));
     let (evaluations, answers, host_updates) = training.into_results();
     if let Some(Err(e)) = states.map(|states| states.remove()) {
         eprintln!("the state of a finished cell cannot be removed: {e}");
@@ -103,6 +108,7 @@ fn run<K: Kind<Network: Build>>(
         measured,
         evaluations,
         answers,
+        feature_distance,
         host_updates,
         run_seconds,
         loading,
@@ -194,6 +200,8 @@ impl<'r, N: Build> Run<'r, N> {
                 clock.start();
             }
             self.training.load();
+            let failed = |e| refuse(format!("the parameters cannot be kept for the next phase: {e}"));
+            clock.without(|_| self.training.next_phase()).unwrap_or_else(failed);
             if step == self.apart {
                 clock.without(|_| self.training.answer());
             }

@@ -2,14 +2,17 @@
 
 mod bad_input;
 mod checkpoint;
+mod cluster;
 mod commands;
 mod cuda;
 mod cuda_training;
 mod data;
 mod docs;
 mod equivalence;
+mod html;
 mod inputs;
 mod language;
+mod memory;
 mod offload;
 mod optimizers;
 mod place;
@@ -21,3 +24,4 @@ mod rows;
 mod run;
 mod task;
 mod tuning;
+mod virtual_tokens;

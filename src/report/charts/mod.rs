@@ -6,6 +6,7 @@ mod basis;
 mod canvas;
 mod curves;
 mod growth;
+mod lanes;
 mod legend;
 mod lines;
 mod magnitudes;
@@ -13,6 +14,7 @@ mod plot;
 mod png;
 mod scales;
 mod scatter;
+mod stacked;
 mod timeline;
 
 use serde::Serialize;
@@ -20,8 +22,10 @@ use serde::Serialize;
 use super::table::Comparison;
 
 pub use canvas::font_files;
+pub use lanes::family;
 pub use png::png;
-pub use timeline::{family, timeline};
+pub use stacked::{StackedBar, stacked};
+pub use timeline::{compared, timeline};
 
 /// A drawn chart.
 #[derive(Clone, Serialize)]
