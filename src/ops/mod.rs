@@ -142,8 +142,6 @@ section! {
         pub rope: Operator = OPERATOR,
         /// GELU, in the tanh approximation.
         pub gelu: Operator = OPERATOR,
-        /// Whether Burn joins element-wise operators and reductions of its own into one kernel (CUDA).
-        pub fusion: bool = Key::flag(false).called("kernel fusion").tacit(),
     }
 }
 
@@ -158,7 +156,6 @@ impl Default for Ops {
             norm: ours,
             rope: ours,
             gelu: ours,
-            fusion: false,
         }
     }
 }
@@ -212,8 +209,6 @@ pub fn rounded<const D: usize>(tensor: Tensor<D>, dtype: DType) -> Tensor<D> {
     }
 }
 
-#[cfg(test)]
-mod section_tests;
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]
