@@ -208,7 +208,7 @@ impl Recipe {
         if let Some(other) = devices.iter().find(|device| **device != devices[0]) {
             return Err(source.plain(
                 &format!("a recipe runs on one GPU, and this one names {} and {other}", devices[0]),
-                "take one of them out of the grid and run the recipe once for each; the CPU may stand beside one",
+                "take one of them out of the grid and run the recipe once for each; the CPU may be in it together with one",
             ));
         }
         // After the cells: a misspelt `title` is an unknown key, not a missing title.

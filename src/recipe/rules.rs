@@ -46,11 +46,6 @@ pub(super) fn on_device(cell: &Cell, device: DeviceId, target: &Target) -> Check
             "tf32 is a format of NVIDIA's tensor cores; the CPU has none",
             "use compute = \"fp32\" on the CPU, or device = \"cuda:0\"",
         )),
-        DeviceId::Cpu if cell.ops.fusion => Err(Rule::new(
-            &["ops.fusion"],
-            "ops.fusion joins kernels of a GPU, and this cell runs on the CPU",
-            "remove ops.fusion, or use device = \"cuda:0\"",
-        )),
         DeviceId::Cuda(_) if cell.measure.warmup == 0 => Err(Rule::new(
             &["measure.warmup"],
             "a cell on CUDA needs a warm-up step: kernels are compiled and memory is observed in it",
@@ -105,13 +100,6 @@ fn operators(cell: &Cell) -> Checked {
             format!("remove ops.{name}"),
         ));
     }
-    Rule::refuse_if(
-        cell.ops.fusion && cell.offload.moves(),
-        &["ops.fusion", "offload.strategy"],
-        "ops.fusion does not go with offload: an operator that waits to be fused could read its block after \
-         the next one has taken the place",
-        "remove ops.fusion, or use offload.strategy = \"none\"",
-    )?;
     let level = cell.checkpoint.level;
     Rule::refuse_if(
         cell.ops.swiglu == Operator::Plain && level != Level::Keep,

@@ -1,5 +1,5 @@
-//! [`ProcessExecutor`]: a cell in a process of its own, so that whatever becomes of it the runner
-//! and the other cells go on.
+//! [`ProcessExecutor`]: a cell in a process of its own: however it ends, the runner and
+//! the other cells go on.
 
 use std::env;
 use std::ffi::OsString;
@@ -14,11 +14,9 @@ use miette::{IntoDiagnostic, Result, WrapErr};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
-use super::build::Build;
 use super::child_output::{ChildOutput, Received};
 use super::executor::{Advance, Executor, Job, Outcome};
 use super::verdict::{self, Ending};
-use crate::recipe::Cell;
 use crate::train::protocol::{Event, Request};
 
 /// How glibc allocates in a cell: what a step frees serves the next one, in pages of 2 MiB. Memory that went back to the
@@ -35,8 +33,7 @@ const POLL: Duration = Duration::from_millis(50);
 /// arrive after its end (another process may hold its pipes open).
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Runs `program args…` for each cell, or the [`Build`] in the same folder that the cell needs, and speaks
-/// [`super::protocol`] with it.
+/// Runs `program args…` for each cell, and speaks [`protocol`](crate::train::protocol) with it.
 #[derive(Clone, Debug)]
 pub struct ProcessExecutor {
     pub program: PathBuf,
@@ -53,18 +50,9 @@ impl ProcessExecutor {
         Ok(Self { program, args: vec!["cell".into()] })
     }
 
-    /// Checks that every program is there which these cells need.
-    ///
-    /// # Errors
-    /// Which one is missing, and how it is built.
-    pub fn check<'c>(&self, cells: impl IntoIterator<Item = &'c Cell>) -> Result<()> {
-        let other = cells.into_iter().map(Build::of).find(|build| *build != Build::own());
-        other.map_or(Ok(()), |build| build.check(&build.beside(&self.program)))
-    }
-
-    fn spawn(program: &Path, args: &[OsString]) -> std::io::Result<Child> {
-        Command::new(program)
-            .args(args)
+    fn spawn(&self) -> std::io::Result<Child> {
+        Command::new(&self.program)
+            .args(&self.args)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -117,10 +105,9 @@ impl Executor for ProcessExecutor {
     fn run(&self, job: Job, on_advance: &mut dyn FnMut(Advance), cancel: &AtomicBool) -> Outcome {
         let Job { cell, memory_limit, timeout, trace } = job;
         let oom_kills = verdict::oom_kills();
-        let program = Build::of(cell).beside(&self.program);
-        let mut child = match Self::spawn(&program, &self.args) {
+        let mut child = match self.spawn() {
             Ok(child) => child,
-            Err(e) => return verdict::of_no_start(&program, &e),
+            Err(e) => return verdict::of_no_start(&self.program, &e),
         };
         let (stdout, stderr) = (child.stdout.take().expect("piped"), child.stderr.take().expect("piped"));
         let mut stdin = child.stdin.take().expect("piped");

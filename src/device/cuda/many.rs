@@ -184,7 +184,7 @@ fn launch<const K: usize>(
         let others = others.map(|other| other.map(|other| other.handle.clone().binding()));
         let call = Call { rows, others, scalars, key, block: kernel.block };
         let written = call.rows[0].buffers[0].clone();
-        gpu.lane().stream.enqueue(Some(written), move |buffers, stream| call.run(buffers, function, stream));
+        gpu.stream().enqueue(Some(written), move |buffers, stream| call.run(buffers, function, stream));
     }
 }
 
