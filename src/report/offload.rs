@@ -102,12 +102,12 @@ pub fn floor(line: &Line) -> Option<[f64; 2]> {
     let updates = cell.train.optimizer.rule().is_some();
     if !cell.train.mode.trains() {
         let copies = cell.offload.fewest_copies_of_a_forward(shape.layers);
-        let block = cell.operators().block_parameters() * cell.precision.stored_bytes();
+        let block = cell.operators().block_weights();
         return Some([copies as f64 * block as f64 / ceilings.host_to_device?, 0.0]);
     }
     let copies = cell.offload.fewest_copies(shape.layers, cell.train.accumulation_steps, updates);
     let (operators, stored) = (cell.operators(), cell.precision.stored_bytes());
-    let weights = |copies: usize| copies as f64 * (operators.block_parameters() * stored) as f64;
+    let weights = |copies: usize| copies as f64 * operators.block_weights() as f64;
     let gradients = |copies: usize| copies as f64 * (operators.block_trained() * stored) as f64;
     let to_device = weights(copies.backward_to_device) + gradients(copies.gradients_to_device);
     let most = to_device.max(gradients(copies.gradients_to_host));
@@ -127,8 +127,9 @@ fn needed(comparison: &Comparison) -> String {
     let bytes = |i: usize| {
         let cell = comparison.lines[i].cell;
         let operators = cell.operators();
-        let blocks = operators.blocks as u64 * (operators.block_parameters() + operators.block_trained());
-        (blocks > 0).then(|| blocks * cell.precision.stored_bytes())
+        let gradients = operators.block_trained() * cell.precision.stored_bytes();
+        let bytes = operators.blocks as u64 * (operators.block_weights() + gradients);
+        (bytes > 0).then_some(bytes)
     };
     let sizes: BTreeSet<u64> = moved(comparison).filter_map(bytes).collect();
     and(sizes.into_iter().map(Bytes))
