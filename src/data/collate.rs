@@ -6,9 +6,10 @@ use std::ops::Range;
 use super::DataError;
 use super::sampler::SamplerConfig;
 use super::samples::{Sample, Samples};
+use super::share::Share;
 
 /// What is predicted at a token that does not count.
-const NO_LABEL: i32 = -100;
+pub(super) const NO_LABEL: i32 = -100;
 
 /// A batch as it lies on the host: `rows` · `width` tokens, row by row.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -24,6 +25,8 @@ pub struct Collated {
     /// causal attention does not see it.
     pub segments: Option<Segments>,
     pub counts: Counts,
+    /// What of it is to be computed here.
+    pub share: Share,
 }
 
 /// The samples of a packed row.
@@ -42,6 +45,8 @@ pub struct Collator {
     pub batch_size: usize,
     /// Tokens of a sample at most.
     pub max_length: usize,
+    /// What of each batch is computed here.
+    pub share: Share,
 }
 
 impl Collator {
@@ -52,11 +57,11 @@ impl Collator {
             indices.iter().map(|i| self.samples.get(*i as usize)).collect::<Result<Vec<Sample>, _>>()?;
         let longest = samples.iter().map(|sample| sample.tokens.len()).max().unwrap_or(0);
         let width = self.config.width(longest, self.batch_size, self.max_length);
-        Ok(if self.config.sampler.is_packed() {
-            self.packed(&samples, width)
-        } else {
-            self.rows(&samples, width)
-        })
+        let batch = match self.config.sampler.is_packed() {
+            true => self.packed(&samples, width),
+            false => self.rows(&samples, width),
+        };
+        Ok(Collated { share: self.share, ..batch })
     }
 
     /// A row for each sample.
@@ -178,6 +183,7 @@ mod tests {
             config: SamplerConfig { pad_to_multiple_of: 3, ..SamplerConfig::of(sampler) },
             batch_size: 2,
             max_length: 5,
+            share: Share::WHOLE,
         }
     }
 
@@ -213,6 +219,7 @@ mod tests {
             config: SamplerConfig::of(sampler),
             batch_size: 2,
             max_length: 7,
+            share: Share::WHOLE,
         };
         let [x, y] = ["x", "y"].map(|letter| tokenizer.encode(letter).unwrap()[0] as i32);
         let (end, no) = (tokenizer.eos().unwrap() as i32, NO_LABEL);

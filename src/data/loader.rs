@@ -164,7 +164,7 @@ impl<T> Drop for Loader<T> {
 #[cfg(test)]
 mod tests {
     use super::super::sampler::{Balanced, Packed, Sampler, SamplerConfig, Standard};
-    use super::super::{Samples, Tokenize, Tokenizer};
+    use super::super::{Samples, Share, Tokenize, Tokenizer};
     use super::*;
 
     /// 50 samples of one letter and more.
@@ -190,7 +190,7 @@ mod tests {
         let lengths = Arc::new(samples.lengths());
         let max_length = 16;
         let plan = SamplingPlan { config, lengths, batch_size, max_length, seed: 1 };
-        let collator = Arc::new(Collator { samples, config, batch_size, max_length });
+        let collator = Arc::new(Collator { samples, config, batch_size, max_length, share: Share::WHOLE });
         (Loader::new(&plan, &collator, Position::default(), finish), collator)
     }
 

@@ -9,6 +9,7 @@ mod evaluation;
 mod loading;
 mod magnitudes;
 mod meter;
+mod rank;
 mod samples;
 mod scaler;
 
@@ -26,6 +27,7 @@ pub use evaluation::Evaluation;
 pub use loading::{Counts, Load, Loading};
 pub use magnitudes::{FIRST, GradientHistogram, Magnitudes, SMALLEST, SMALLEST_NORMAL};
 pub use meter::{Measured, MemoryUse, Meter, Phase, Stop, after_last_update, diverged, divergence};
+pub use rank::RankRecord;
 pub use samples::Samples;
 pub use scaler::ScalerRecord;
 
@@ -86,6 +88,9 @@ pub struct Measurement {
     /// processes.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub resumed: Vec<usize>,
+    /// Of each rank, where there are several; `memory` and the times of phases are of the first.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub ranks: Vec<RankRecord>,
     /// What the batches came to; of cells with a sampler.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub loading: Option<Loading>,

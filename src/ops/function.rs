@@ -10,6 +10,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use burn::backend::autodiff::NodeId;
+use burn::backend::autodiff::graph::NodeRef;
 use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::NoCheckpointing;
 use burn::backend::autodiff::grads::Gradients;
@@ -190,8 +191,7 @@ where
     type State = State;
 
     fn backward(self, ops: Ops<State, N>, grads: &mut Gradients, _: &mut Checkpointer) {
-        let gradient = erase::<B>(grads.consume::<B>(&ops.node));
-        ADDED.with_borrow_mut(|added| added.remove(&ops.node.id));
+        let gradient = erase::<B>(consume::<B>(&ops.node, grads));
         OBSERVER.with_borrow_mut(|observer| {
             if let Some(seen) = observer.as_mut().filter(|_| ops.state.name.is_some()) {
                 seen(gradient.clone());
@@ -213,14 +213,25 @@ where
         let _scope = OperatorName::GradientSums.scope();
         for (parent, gradient) in ops.parents.into_iter().zip(gradients) {
             if let (Some(parent), Some(gradient)) = (parent, gradient) {
-                // A leaf keeps its gradient: it cannot be taken.
-                if !parent.parents.is_empty() {
-                    remember(parent.id);
-                }
-                grads.register::<B>(parent.id, primitive::<B>(gradient));
+                register::<B>(&parent, primitive::<B>(gradient), grads);
             }
         }
     }
+}
+
+/// The gradient of a node whose backward runs.
+pub(super) fn consume<B: Backend>(node: &NodeRef, grads: &mut Gradients) -> FloatTensor<B> {
+    ADDED.with_borrow_mut(|added| added.remove(&node.id));
+    grads.consume::<B>(node)
+}
+
+/// Adds to the gradient of a node whose backward is still to come, or of a leaf.
+pub(super) fn register<B: Backend>(node: &NodeRef, gradient: FloatTensor<B>, grads: &mut Gradients) {
+    // A leaf keeps its gradient: it cannot be taken.
+    if !node.parents.is_empty() {
+        remember(node.id);
+    }
+    grads.register::<B>(node.id, gradient);
 }
 
 /// That this node has a gradient.
@@ -235,7 +246,7 @@ fn remember(id: NodeId) {
 }
 
 /// A tensor of any rank, without its backend's type.
-fn erase<B: Backend>(tensor: FloatTensor<B>) -> DispatchTensor
+pub(super) fn erase<B: Backend>(tensor: FloatTensor<B>) -> DispatchTensor
 where
     DispatchTensor: DispatchKindConversion<B>,
 {

@@ -44,6 +44,9 @@ fn least(section: &Section) -> Settings {
     if section.path == "eval" {
         all.insert("eval.every".into(), json!(1));
     }
+    if section.path == "parallel" {
+        all.extend([("parallel.data".into(), json!(2)), ("train.batch_size".into(), json!(16))]);
+    }
     if section.path == "task" {
         all.extend([
             ("task.kind".into(), json!("sums")),

@@ -1,6 +1,7 @@
 //! Every rule over more than one section: what cannot go together, and what has no effect with something else.
 //! Rules over one section stand with it.
 
+mod parallel;
 mod sizes;
 mod task;
 
@@ -29,6 +30,7 @@ pub(super) fn check(cell: &Cell, written: impl Fn(&str) -> bool) -> Checked {
     cell.train.check()?;
     cell.measure.check()?;
     saving(cell)?;
+    parallel::check(cell, &written)?;
     task::check(cell, &written)?;
     Rule::refuse_if(
         sampler.num_workers == 0 && written("data.prefetch_factor"),
@@ -50,6 +52,11 @@ pub(super) fn on_device(cell: &Cell, device: DeviceId, target: &Target) -> Check
             &["ops.fusion"],
             "ops.fusion joins kernels of a GPU, and this cell runs on the CPU",
             "remove ops.fusion, or use device = \"cuda:0\"",
+        )),
+        DeviceId::Cuda(_) if !cell.parallel.is_alone() => Err(Rule::new(
+            &["parallel.data", "device"],
+            format!("{} ranks need a device each, and ranks run on the CPU alone", cell.parallel.ranks()),
+            "use device = \"cpu\", or remove the section",
         )),
         DeviceId::Cuda(_) if cell.measure.warmup == 0 => Err(Rule::new(
             &["measure.warmup"],

@@ -10,6 +10,7 @@ mod lock;
 mod options;
 mod process;
 mod progress;
+mod ranks;
 mod row_files;
 mod schedule;
 mod shard;

@@ -29,7 +29,7 @@ fn shell(script: &str) -> ProcessExecutor {
 }
 
 fn job(cell: &Cell, memory_limit: u64, timeout: Duration) -> Job<'_> {
-    Job { cell, memory_limit, timeout, trace: None }
+    Job { cell, ranks: 1, memory_limit, timeout, trace: None }
 }
 
 fn run_within(executor: &ProcessExecutor, timeout: Duration) -> Ran {

@@ -3,6 +3,7 @@
 use burn::tensor::Device;
 
 use super::feed::{Feed, Problems, TokenFeed};
+use crate::data::Share;
 use crate::model::families::Family;
 use crate::model::generate::{Request, generate_until};
 use crate::model::language::{Computation, Decoder};
@@ -17,8 +18,8 @@ pub trait Build: Network {
     /// With weights as the recipe says, on the autodiff device. Files that cannot be used end the cell.
     fn build(cell: &Cell) -> Self;
 
-    /// What its steps work on, from `cell.seed`. Files that cannot be used end the cell.
-    fn feed(cell: &Cell) -> Box<dyn Feed<Self::Batch>>;
+    /// A share of what its steps work on, from `cell.seed`. Files that cannot be used end the cell.
+    fn feed(cell: &Cell, share: Share) -> Box<dyn Feed<Self::Batch>>;
 
     /// Every prompt with its continuation, as [`generate_until`], of a network outside of autodiff.
     fn generate(
@@ -39,9 +40,9 @@ impl Build for SwigluStack {
         Self::new(config, cell.checkpoint, cell.ops.swiglu, cell.precision.compute, &device)
     }
 
-    fn feed(cell: &Cell) -> Box<dyn Feed<Self::Batch>> {
+    fn feed(cell: &Cell, share: Share) -> Box<dyn Feed<Self::Batch>> {
         let Model::Swiglu(config) = &cell.model else { unreachable!("checked by kind") };
-        Box::new(Problems::new(config, cell))
+        Box::new(Problems::new(config, cell, share))
     }
 }
 
@@ -55,8 +56,8 @@ impl<F: Family> Build for Decoder<F> {
         model.network(cell.positions(), &source, computation, Some(placement(cell)))
     }
 
-    fn feed(cell: &Cell) -> Box<dyn Feed<Self::Batch>> {
-        Box::new(TokenFeed::open(cell).unwrap_or_else(|e| refuse(e)))
+    fn feed(cell: &Cell, share: Share) -> Box<dyn Feed<Self::Batch>> {
+        Box::new(TokenFeed::open(cell, share).unwrap_or_else(|e| refuse(e)))
     }
 
     fn generate(

@@ -18,9 +18,11 @@ use crate::measure::{Answers, Evaluation, Meter};
 use crate::parallel::schedule;
 use crate::params::named::Named;
 use crate::recipe::Cell;
+use crate::world::{Group, World};
 
 pub struct Training<'a, N: Build> {
     cell: &'a Cell,
+    replicas: Group,
     /// `None` only while it is made anew.
     step: Option<Step<'a, N>>,
     feed: Box<dyn Feed<N::Batch>>,
@@ -35,10 +37,21 @@ pub struct Training<'a, N: Build> {
 }
 
 impl<'a, N: Build> Training<'a, N> {
-    /// `total_updates`: what the schedule of the learning rate goes over.
+    /// In one process. `total_updates`: what the schedule of the learning rate goes over.
     pub fn new(cell: &'a Cell, feed: Box<dyn Feed<N::Batch>>, total_updates: usize) -> Self {
+        Self::among(cell, World::alone().all(), feed, total_updates)
+    }
+
+    /// One of several replicas, whose feed gives its share of every batch.
+    pub fn among(
+        cell: &'a Cell,
+        replicas: &Group,
+        feed: Box<dyn Feed<N::Batch>>,
+        total_updates: usize,
+    ) -> Self {
         let mut training = Self {
             cell,
+            replicas: replicas.clone(),
             step: None,
             feed,
             batches: Vec::new(),
@@ -57,7 +70,7 @@ impl<'a, N: Build> Training<'a, N> {
         self.step = None;
         let tokens = self.feed.largest().map_or(self.cell.train.tokens(), |[rows, width]| rows * width);
         let largest_input = tokens * self.cell.model.decoder().map_or(0, |shape| shape.hidden_size);
-        self.step = Some(Step::new(self.cell, total_updates, largest_input));
+        self.step = Some(Step::new(self.cell, &self.replicas, total_updates, largest_input));
     }
 
     fn current(&self) -> &Step<'a, N> {

@@ -15,6 +15,7 @@ mod place;
 mod precision;
 mod profile;
 mod provenance;
+mod ranks;
 mod rows;
 mod run;
 mod task;

@@ -8,7 +8,7 @@ use crate::data::corpus::Corpus;
 use crate::data::task::Exam;
 use crate::data::{
     Collator, DataError, Dataset, Draws, Loader, Packed, Part, Position, Sampler, SamplerConfig,
-    SamplingPlan, Tokenize, Tokenizer,
+    SamplingPlan, Share, Tokenize, Tokenizer,
 };
 use crate::device::Staging;
 use crate::measure::Load;
@@ -44,12 +44,18 @@ struct Batches {
 }
 
 impl Batches {
-    fn open(cell: &Cell, data: &Dataset, part: Part, config: SamplerConfig) -> Result<Self, DataError> {
+    fn open(
+        cell: &Cell,
+        data: &Dataset,
+        part: Part,
+        config: SamplerConfig,
+        share: Share,
+    ) -> Result<Self, DataError> {
         let (batch_size, max_length) = (cell.train.batch_size, cell.train.seq_len);
         let samples = data.samples(part, &config, max_length)?;
         let lengths = Arc::new(samples.lengths());
         let plan = SamplingPlan { config, lengths, batch_size, max_length, seed: u64::from(cell.seed) };
-        Ok(Self { plan, collator: Arc::new(Collator { samples, config, batch_size, max_length }) })
+        Ok(Self { plan, collator: Arc::new(Collator { samples, config, batch_size, max_length, share }) })
     }
 
     /// Blocks as they are trained on; samples packed: the same tokens for every sampler, and as many in each
@@ -61,7 +67,7 @@ impl Batches {
             ..trained
         };
         let config = if trained.sampler.keeps_samples() { packed } else { trained };
-        let mut source = Self::open(cell, data, Part::HeldOut, config)?;
+        let mut source = Self::open(cell, data, Part::HeldOut, config, Share::WHOLE)?;
         let tokens: u64 = source.plan.lengths.iter().map(|length| u64::from(*length)).sum();
         // Batches of equal weight in the mean, where there is more than one.
         source.plan.config.drop_last = tokens >= cell.train.tokens() as u64;
@@ -80,13 +86,15 @@ impl Batches {
 }
 
 impl TokenFeed {
+    /// `share`: of each batch that is trained on.
+    ///
     /// # Errors
     /// A corpus or a tokenizer that cannot be used.
-    pub fn open(cell: &Cell) -> Result<Self, DataError> {
+    pub fn open(cell: &Cell, share: Share) -> Result<Self, DataError> {
         let (device, config) = (cell.device_id(), cell.data.sampler());
         let vocab = cell.model.vocab_size().expect("a language model");
         let data = Dataset::open(&cell.data, cell.task.as_ref(), u64::from(cell.seed), vocab)?;
-        let train = Batches::open(cell, &data, Part::Train, config)?;
+        let train = Batches::open(cell, &data, Part::Train, config, share)?;
         Ok(Self {
             loader: (!config.sampler.keeps_samples()).then(|| train.loader(Position::default(), device)),
             position: Position::default(),
