@@ -5,7 +5,7 @@ use super::document::{Element, Table};
 use super::swiglu;
 use super::table::{CellShape, Comparison};
 use super::timelines::{self, Timelines};
-use super::{answers, conclusion, environment, labels, ladder, offload, precision};
+use super::{answers, conclusion, environment, labels, ladder, offload, precision, ranks};
 use crate::words::text::sentence;
 
 pub fn elements(comparison: &Comparison, charts: Vec<Chart>, timelines: Timelines) -> Vec<Element> {
@@ -30,6 +30,7 @@ pub fn elements(comparison: &Comparison, charts: Vec<Chart>, timelines: Timeline
         out.extend(charts.into_iter().map(Element::Figure));
     }
     out.extend(offload::elements(comparison));
+    out.extend(ranks::elements(comparison));
     out.extend(timelines::elements(comparison, timelines));
     out.extend(swiglu::elements(comparison));
     out.extend(section("Beside published results", [published(comparison)]));

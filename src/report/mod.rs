@@ -24,6 +24,7 @@ mod pareto;
 mod precision;
 mod profile;
 mod quality;
+mod ranks;
 mod swiglu;
 mod table;
 mod terminal;
