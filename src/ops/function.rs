@@ -10,7 +10,6 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use burn::backend::autodiff::NodeId;
-use burn::backend::autodiff::graph::NodeRef;
 use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::NoCheckpointing;
 use burn::backend::autodiff::grads::Gradients;
@@ -191,7 +190,8 @@ where
     type State = State;
 
     fn backward(self, ops: Ops<State, N>, grads: &mut Gradients, _: &mut Checkpointer) {
-        let gradient = erase::<B>(consume::<B>(&ops.node, grads));
+        let gradient = erase::<B>(grads.consume::<B>(&ops.node));
+        consumed(ops.node.id);
         OBSERVER.with_borrow_mut(|observer| {
             if let Some(seen) = observer.as_mut().filter(|_| ops.state.name.is_some()) {
                 seen(gradient.clone());
@@ -213,25 +213,24 @@ where
         let _scope = OperatorName::GradientSums.scope();
         for (parent, gradient) in ops.parents.into_iter().zip(gradients) {
             if let (Some(parent), Some(gradient)) = (parent, gradient) {
-                register::<B>(&parent, primitive::<B>(gradient), grads);
+                registered(parent.id, parent.parents.is_empty());
+                grads.register::<B>(parent.id, primitive::<B>(gradient));
             }
         }
     }
 }
 
-/// The gradient of a node whose backward runs.
-pub(super) fn consume<B: Backend>(node: &NodeRef, grads: &mut Gradients) -> FloatTensor<B> {
-    ADDED.with_borrow_mut(|added| added.remove(&node.id));
-    grads.consume::<B>(node)
+/// That the backward of this node runs, and has its gradient.
+pub(super) fn consumed(id: NodeId) {
+    ADDED.with_borrow_mut(|added| added.remove(&id));
 }
 
-/// Adds to the gradient of a node whose backward is still to come, or of a leaf.
-pub(super) fn register<B: Backend>(node: &NodeRef, gradient: FloatTensor<B>, grads: &mut Gradients) {
+/// That this node gets a gradient.
+pub(super) fn registered(id: NodeId, is_leaf: bool) {
     // A leaf keeps its gradient: it cannot be taken.
-    if !node.parents.is_empty() {
-        remember(node.id);
+    if !is_leaf {
+        remember(id);
     }
-    grads.register::<B>(node.id, gradient);
 }
 
 /// That this node has a gradient.

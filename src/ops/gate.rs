@@ -15,7 +15,7 @@ use burn::tensor::{Float, Tensor};
 use burn_cubecl::Cube;
 
 use super::backend::primitive;
-use super::function::{consume, erase, register};
+use super::function::{consumed, erase, registered};
 use super::parameters::each_parameter;
 
 /// Gets the gradients of the trainable parameters of some modules, as far as they have any. A gradient that is added to
@@ -109,10 +109,14 @@ impl<B: Backend> Backward<B, 1> for Gate {
     type State = Behind;
 
     fn backward(self, ops: Ops<Behind, 1>, grads: &mut Gradients, _: &mut Checkpointer) {
-        let gradient = consume::<B>(&ops.node, grads);
+        let gradient = grads.consume::<B>(&ops.node);
+        consumed(ops.node.id);
         let take = ops.state.0.lock().expect("no backward panicked").take();
         take.expect("a graph is differentiated once")(grads);
         let [parent] = ops.parents;
-        parent.iter().for_each(|parent| register::<B>(parent, gradient.clone(), grads));
+        if let Some(parent) = parent {
+            registered(parent.id, parent.parents.is_empty());
+            grads.register::<B>(parent.id, gradient);
+        }
     }
 }
