@@ -31,7 +31,9 @@ pub fn plan(recipe: &Recipe, target: &Target) -> String {
         too_large += usize::from(fits == Some(false));
         unknown += usize::from(fits.is_none());
         let mut line = vec![(index + 1).to_string()];
-        line.extend(swept.iter().map(|key| keys::value(key, &settings[index]).map_or_else(|| "-".into(), |value| text::value(&value))));
+        line.extend(swept.iter().map(|key| {
+            keys::value(key, &settings[index]).map_or_else(|| "-".into(), |value| text::value(&value))
+        }));
         line.extend([
             Bytes(estimate.weights).to_string(),
             Bytes(estimate.kept).to_string(),

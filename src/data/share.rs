@@ -38,7 +38,8 @@ impl Collated {
             return self;
         }
         // Rows, or a row's samples.
-        let lengths = self.segments.as_ref().map_or_else(|| vec![self.width; self.rows], |s| s.lengths.clone());
+        let lengths =
+            self.segments.as_ref().map_or_else(|| vec![self.width; self.rows], |s| s.lengths.clone());
         let ranges: Vec<Range<usize>> = lengths
             .iter()
             .scan(0, |end, length| {
@@ -47,7 +48,8 @@ impl Collated {
             })
             .collect();
         // Each is in the share in which its middle is.
-        let is_ours = |range: &Range<usize>| (range.start + range.end) * share.of / (2 * self.ids.len()) == share.place;
+        let is_ours =
+            |range: &Range<usize>| (range.start + range.end) * share.of / (2 * self.ids.len()) == share.place;
         let ours = |range: &&Range<usize>| is_ours(range);
         let (empty, first) = match ranges.iter().position(is_ours) {
             Some(first) => (false, first),
@@ -89,7 +91,15 @@ mod tests {
             lengths: lengths.to_vec(),
         });
         let rows = if packed { 1 } else { lengths.len() };
-        Collated { rows, width: tokens / rows, labels: ids.clone(), ids, positions, segments, ..Collated::default() }
+        Collated {
+            rows,
+            width: tokens / rows,
+            labels: ids.clone(),
+            ids,
+            positions,
+            segments,
+            ..Collated::default()
+        }
     }
 
     fn shares(batch: &Collated, of: usize) -> Vec<Collated> {
@@ -102,8 +112,11 @@ mod tests {
             let equal = batch(&[3; 8], packed);
             for of in [1, 2, 3, 4, 8, 11] {
                 let shares = shares(&equal, of);
-                let mut labels: Vec<i32> =
-                    shares.iter().flat_map(|share| share.labels.clone()).filter(|label| *label >= 0).collect();
+                let mut labels: Vec<i32> = shares
+                    .iter()
+                    .flat_map(|share| share.labels.clone())
+                    .filter(|label| *label >= 0)
+                    .collect();
                 labels.sort_unstable();
                 assert_eq!(labels, equal.labels, "{of}");
                 for share in &shares {

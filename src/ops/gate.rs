@@ -71,10 +71,7 @@ where
 {
     let x = primitive::<Autodiff<B>>(x);
     let node = x.node();
-    let y = match Backward::<B, 1>::prepare::<NoCheckpointing>(Gate, [node])
-        .compute_bound()
-        .stateful()
-    {
+    let y = match Backward::<B, 1>::prepare::<NoCheckpointing>(Gate, [node]).compute_bound().stateful() {
         OpsKind::Tracked(prep) => {
             let take = move |grads: &mut Gradients| {
                 let take = |(id, parameter)| {

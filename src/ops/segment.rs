@@ -24,7 +24,9 @@ pub fn in_segments<const D: usize, M: Module + 'static>(
 ) -> Tensor<D> {
     let through = move |modules: &[M], x| modules.iter().fold(x, |x, module| forward(module, x));
     if size == 0 || !x.is_autodiff() {
-        return modules.iter().fold(x, |x, module| through(std::slice::from_ref(module), gate(x, std::slice::from_ref(module))));
+        return modules.iter().fold(x, |x, module| {
+            through(std::slice::from_ref(module), gate(x, std::slice::from_ref(module)))
+        });
     }
     modules.chunks(size).fold(x, |x, modules| segment(modules.to_vec(), gate(x, modules), through.clone()))
 }

@@ -66,7 +66,9 @@ impl ChildOutput {
                 // Nobody may listen any more.
                 let _ = to.send((rank, Line::End));
             });
-            thread::spawn(move || send_lines(stderr, TEXT_LINE, &|line| also.send((rank, text(line))).is_ok()));
+            thread::spawn(move || {
+                send_lines(stderr, TEXT_LINE, &|line| also.send((rank, text(line))).is_ok())
+            });
         }
         Self { lines, ranks }
     }

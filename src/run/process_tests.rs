@@ -1,9 +1,12 @@
 //! Every way a cell's process may end, with shell scripts as the process.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use super::*;
 use crate::recipe::Cell;
 use crate::row::Status;
 use crate::run::testing;
+use crate::train::protocol::Event;
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -257,8 +260,11 @@ fn the_first_rank_that_fails_ends_all() {
 
 #[test]
 fn a_rank_that_all_miss_and_that_says_nothing_is_the_cause() {
-    let lost = |peer| format!("echo '{{\"event\":\"lost\",\"peer\":{peer},\"reason\":\"it did not come\"}}'; exit 1");
-    let ran = run_ranks(&format!("case $rank in 0) {};; 1) sleep 60;; 2) sleep 0.2; {};; esac", lost(2), lost(1)));
+    let lost = |peer| {
+        format!("echo '{{\"event\":\"lost\",\"peer\":{peer},\"reason\":\"it did not come\"}}'; exit 1")
+    };
+    let ran =
+        run_ranks(&format!("case $rank in 0) {};; 1) sleep 60;; 2) sleep 0.2; {};; esac", lost(2), lost(1)));
     let reason = ran.reason(Status::Failed);
     assert_eq!(reason, "rank 1 of 3 does not answer: rank 2 says: it did not come");
     assert!(ran.took < Duration::from_secs(8), "{:?}", ran.took);

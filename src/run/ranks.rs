@@ -117,7 +117,9 @@ impl Ranks {
         match (0..exits.len()).find(silent) {
             Some(rank) => Some(exits[rank].map(|exit| (rank, exit))),
             None => {
-                let told = |rank: usize| self.outcomes[rank].is_some() || self.lost.iter().any(|(r, _, _)| *r == rank);
+                let told = |rank: usize| {
+                    self.outcomes[rank].is_some() || self.lost.iter().any(|(r, _, _)| *r == rank)
+                };
                 (0..exits.len()).all(|rank| exits[rank].is_some() && told(rank)).then_some(None)
             }
         }

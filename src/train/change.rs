@@ -62,7 +62,8 @@ fn of<K: Kind<Network: Build>>(_: &K, cell: &Cell, damage: Option<Damage>) -> Ch
         threads.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
     });
     assert!(changes.iter().all(|change| change.after == changes[0].after), "ranks have the same weights");
-    let losses = (0..changes[0].losses.len()).map(|step| changes.iter().map(|change| change.losses[step]).sum());
+    let losses =
+        (0..changes[0].losses.len()).map(|step| changes.iter().map(|change| change.losses[step]).sum());
     let losses = losses.collect();
     Change { losses, ..changes.into_iter().next().expect("a rank") }
 }

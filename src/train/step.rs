@@ -75,7 +75,18 @@ impl<'a, N: Build> Step<'a, N> {
         let (seed, keeps_casts) = (cell.seed, cell.workload().keeps_casts());
         let replicas = Replicas::of(group, cell.parallel.data_reduce);
         let share = share(group);
-        Self { train: &cell.train, seed, device, stage, replicas, share, scaler, keeps_casts, updates: 0, total_updates }
+        Self {
+            train: &cell.train,
+            seed,
+            device,
+            stage,
+            replicas,
+            share,
+            scaler,
+            keeps_casts,
+            updates: 0,
+            total_updates,
+        }
     }
 
     /// All that optimizer and scaler keep between steps.
@@ -117,9 +128,9 @@ impl<'a, N: Build> Step<'a, N> {
             match *action {
                 Action::Forward { stage, micro_batch } => {
                     let (range, _masks) = (self.device.range(c"forward"), self.masks(micro_batch));
-                    let last = actions.windows(2).any(|pair| {
-                        pair == [Action::Backward { stage, micro_batch }, Action::Update]
-                    });
+                    let last = actions
+                        .windows(2)
+                        .any(|pair| pair == [Action::Backward { stage, micro_batch }, Action::Update]);
                     let gates = self.replicas.as_ref().filter(|_| last).and_then(Replicas::gates);
                     let loss = self.stage(stage).forward(micro_batch, &batches[micro_batch]);
                     drop(gates);
@@ -210,7 +221,9 @@ impl<'a, N: Build> Step<'a, N> {
         let size = StepSize { rate: self.rate(), ..StepSize::FULL };
         let mut squares = || {
             let squares = self.stage.residence.squares();
-            self.replicas.as_ref().map_or_else(|| squares.clone(), |replicas| replicas.of_updater(squares.clone()))
+            self.replicas
+                .as_ref()
+                .map_or_else(|| squares.clone(), |replicas| replicas.of_updater(squares.clone()))
         };
         match (&self.scaler, self.train.clip_norm) {
             (None, None) => size,

@@ -59,7 +59,8 @@ impl Group {
 
     /// The same sums at `root`; other ranks get nothing.
     pub fn reduce(&self, name: impl Into<String>, root: usize, values: Vec<f32>) -> Ticket<Vec<f32>> {
-        let work = move |links: &mut Links, call: &Call, values| operations::reduce(links, call, root, values);
+        let work =
+            move |links: &mut Links, call: &Call, values| operations::reduce(links, call, root, values);
         self.begin(("reduce", name), Some(values.len()), values, work)
     }
 
@@ -104,7 +105,9 @@ impl Group {
         let pair = Group { ranks: pair(self.rank, to), ..self.clone() };
         let name = (direction(self.rank < to), name.into());
         let count = Some(bytes.len());
-        pair.submit(jobs, name, count, bytes, move |links, call, bytes| operations::send(links, call, to, &bytes))
+        pair.submit(jobs, name, count, bytes, move |links, call, bytes| {
+            operations::send(links, call, to, &bytes)
+        })
     }
 
     /// So many bytes of one other rank.
@@ -112,7 +115,9 @@ impl Group {
         let jobs = self.jobs.as_ref().expect("there is another rank");
         let pair = Group { ranks: pair(self.rank, from), ..self.clone() };
         let name = (direction(from < self.rank), name.into());
-        pair.submit(jobs, name, Some(count), (), move |links, call, ()| operations::receive(links, call, from))
+        pair.submit(jobs, name, Some(count), (), move |links, call, ()| {
+            operations::receive(links, call, from)
+        })
     }
 
     /// An operation whose result in a world of one is what it was given.

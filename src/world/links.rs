@@ -62,7 +62,8 @@ impl Links {
             thread::spawn(move || read_frames(reading, &to));
             Ok(Peer { stream, frames })
         };
-        let peers = streams.into_iter().map(|stream| stream.map(peer).transpose()).collect::<io::Result<_>>()?;
+        let peers =
+            streams.into_iter().map(|stream| stream.map(peer).transpose()).collect::<io::Result<_>>()?;
         Ok(Self { rank, peers, limit, failed: None, sent, calls: HashMap::new() })
     }
 
@@ -123,7 +124,10 @@ impl Links {
             }),
             Err(RecvTimeoutError::Timeout) => Err(Failure::Lost {
                 peer: from,
-                reason: format!("rank {from} did not come to {call} for {} s: {RAISE}", self.limit.as_secs_f64()),
+                reason: format!(
+                    "rank {from} did not come to {call} for {} s: {RAISE}",
+                    self.limit.as_secs_f64()
+                ),
             }),
         }
     }

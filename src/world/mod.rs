@@ -63,7 +63,8 @@ impl World {
     /// # Panics
     /// When the system refuses a connection.
     pub fn threads(size: usize, limit: Duration) -> Vec<Self> {
-        let mut streams: Vec<Vec<Option<UnixStream>>> = (0..size).map(|_| (0..size).map(|_| None).collect()).collect();
+        let mut streams: Vec<Vec<Option<UnixStream>>> =
+            (0..size).map(|_| (0..size).map(|_| None).collect()).collect();
         for low in 0..size {
             for high in low + 1..size {
                 let (a, b) = UnixStream::pair().expect("a pair of sockets");
@@ -77,7 +78,11 @@ impl World {
     /// Of one process.
     pub fn alone() -> Self {
         let counters = Arc::default();
-        Self { all: Group { rank: 0, ranks: Arc::new([0]), jobs: None, counters }, thread: None, streams: vec![] }
+        Self {
+            all: Group { rank: 0, ranks: Arc::new([0]), jobs: None, counters },
+            thread: None,
+            streams: vec![],
+        }
     }
 
     /// Takes a seat, and waits until all others are taken.
@@ -92,15 +97,23 @@ impl World {
     }
 
     fn linked(rank: usize, streams: Vec<Option<UnixStream>>, limit: Duration) -> Result<Self, Failure> {
-        let failed = |e: std::io::Error| Failure::Lost { peer: rank, reason: format!("rank {rank} has no connection: {e}") };
-        let copies = streams.iter().flatten().map(UnixStream::try_clone).collect::<Result<_, _>>().map_err(failed)?;
+        let failed = |e: std::io::Error| Failure::Lost {
+            peer: rank,
+            reason: format!("rank {rank} has no connection: {e}"),
+        };
+        let copies =
+            streams.iter().flatten().map(UnixStream::try_clone).collect::<Result<_, _>>().map_err(failed)?;
         let ranks = (0..streams.len()).collect();
         let counters = Arc::new(Counters::default());
         let mut links = Links::new(rank, streams, limit, counters.sent.clone()).map_err(failed)?;
         let (jobs, begun) = channel::<Job>();
         let carry_out = move || begun.into_iter().map_while(|job| job).for_each(|job| job(&mut links));
         let thread = thread::spawn(carry_out);
-        Ok(Self { all: Group { rank, ranks, jobs: Some(jobs), counters }, thread: Some(thread), streams: copies })
+        Ok(Self {
+            all: Group { rank, ranks, jobs: Some(jobs), counters },
+            thread: Some(thread),
+            streams: copies,
+        })
     }
 
     pub fn rank(&self) -> usize {

@@ -145,7 +145,13 @@ fn sum(links: &mut Links, ranks: &Ranks, text: &str, own: &[f32]) -> Result<Vec<
 }
 
 /// Gives every rank this one's part, and puts theirs in place.
-fn exchange(links: &mut Links, ranks: &Ranks, text: &str, own: &[f32], all: &mut [f32]) -> Result<(), Failure> {
+fn exchange(
+    links: &mut Links,
+    ranks: &Ranks,
+    text: &str,
+    own: &[f32],
+    all: &mut [f32],
+) -> Result<(), Failure> {
     let count = all.len();
     let of = |peer| part(count, place(ranks, peer), ranks.len());
     others(ranks, links.rank).try_for_each(|peer| links.send(peer, text, bytemuck::cast_slice(own)))?;
@@ -154,7 +160,8 @@ fn exchange(links: &mut Links, ranks: &Ranks, text: &str, own: &[f32], all: &mut
         let theirs = links.receive(peer, text)?;
         let place = bytemuck::cast_slice_mut(&mut all[of(peer)]);
         if place.len() != theirs.len() {
-            let reason = format!("rank {peer} came to {text} with {} bytes, not {}", theirs.len(), place.len());
+            let reason =
+                format!("rank {peer} came to {text} with {} bytes, not {}", theirs.len(), place.len());
             return Err(Failure::Disagreement { reason });
         }
         place.copy_from_slice(&theirs);

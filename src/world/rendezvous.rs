@@ -72,7 +72,9 @@ impl Seat {
             match listener.accept() {
                 // Whoever does not know the token is no rank.
                 Ok((stream, _)) => match self.welcome(stream, deadline) {
-                    Ok((peer, stream)) if peer > self.rank && peer < self.size => streams[peer] = Some(stream),
+                    Ok((peer, stream)) if peer > self.rank && peer < self.size => {
+                        streams[peer] = Some(stream)
+                    }
                     Ok(_) | Err(_) => {}
                 },
                 Err(e) if e.kind() == ErrorKind::WouldBlock && Instant::now() < deadline => sleep(POLL),

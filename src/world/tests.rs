@@ -79,7 +79,8 @@ fn parts_come_together_and_bytes_reach_every_rank() {
 fn groups_reduce_apart_from_one_another() {
     let sums = on_ranks(4, LONG, |world| {
         let rank = world.rank();
-        let (row, column) = (world.group([rank / 2 * 2, rank / 2 * 2 + 1]), world.group([rank % 2, rank % 2 + 2]));
+        let (row, column) =
+            (world.group([rank / 2 * 2, rank / 2 * 2 + 1]), world.group([rank % 2, rank % 2 + 2]));
         let across = row.all_reduce("row", vec![rank as f32]);
         let down = column.all_reduce("column", vec![rank as f32]);
         (across.wait()[0], down.wait()[0], row.place(), column.place())
@@ -114,10 +115,14 @@ fn the_bytes_on_the_wire_are_those_of_the_formula() {
 #[test]
 fn ranks_that_disagree_end_with_both_texts() {
     type Work = fn(&Group);
-    let of_size: [Work; 2] =
-        [|all| drop(all.all_reduce("x", vec![0.0; 4]).wait()), |all| drop(all.all_reduce("x", vec![0.0; 6]).wait())];
-    let of_name: [Work; 2] =
-        [|all| drop(all.all_reduce("x", vec![0.0; 4]).wait()), |all| drop(all.all_reduce("y", vec![0.0; 4]).wait())];
+    let of_size: [Work; 2] = [
+        |all| drop(all.all_reduce("x", vec![0.0; 4]).wait()),
+        |all| drop(all.all_reduce("x", vec![0.0; 6]).wait()),
+    ];
+    let of_name: [Work; 2] = [
+        |all| drop(all.all_reduce("x", vec![0.0; 4]).wait()),
+        |all| drop(all.all_reduce("y", vec![0.0; 4]).wait()),
+    ];
     let of_order: [Work; 2] = [
         |all| drop(all.reduce_scatter("x", vec![0.0; 4]).wait()),
         |all| drop(all.broadcast("weights", 0, vec![0; 4]).wait()),
@@ -180,7 +185,8 @@ fn no_operation_begins_after_a_failure() {
         if world.rank() == 0 {
             let tickets: Vec<_> = (0..50).map(|_| world.all().all_reduce("x", vec![0.0])).collect();
             let start = Instant::now();
-            let failures: Vec<_> = tickets.into_iter().map(|ticket| failure(|| drop(ticket.wait()))).collect();
+            let failures: Vec<_> =
+                tickets.into_iter().map(|ticket| failure(|| drop(ticket.wait()))).collect();
             assert!(failures.iter().all(|failure| *failure == failures[0]));
             assert!(start.elapsed() < 5 * SHORT);
         } else {
@@ -198,7 +204,8 @@ fn seats_meet_in_any_order_and_a_missing_one_is_named() {
                 if seat.rank == late {
                     thread::sleep(Duration::from_millis(50));
                 }
-                World::join(seat).map(|world| world.all().all_reduce("rank", vec![seat.rank as f32]).wait()[0])
+                World::join(seat)
+                    .map(|world| world.all().all_reduce("rank", vec![seat.rank as f32]).wait()[0])
             };
             let seats: Vec<Seat> = seats.into_iter().filter(|seat| Some(seat.rank) != missing).collect();
             let threads: Vec<_> = seats.into_iter().map(|seat| scope.spawn(move || sit(&seat))).collect();

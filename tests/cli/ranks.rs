@@ -146,7 +146,8 @@ steps = 20
 
 #[test]
 fn ranks_give_the_same_bits_in_every_run() {
-    let place = Place::new(&format!("{}[parallel]\ndata = 3\n", TRAINED.replace("batch_size = 4", "batch_size = 3")));
+    let place =
+        Place::new(&format!("{}[parallel]\ndata = 3\n", TRAINED.replace("batch_size = 4", "batch_size = 3")));
     let mut run = || {
         place.runner(&["run", "recipe.toml", "--force"]).exits(0);
         let weights = weights(&place.path().join("out/blocks-3-all_reduce"));
@@ -208,7 +209,10 @@ fn a_hung_rank_ends_the_cell_with_a_row_that_names_it() {
         kill(Pid::from_raw(ranks[2] as i32), Signal::SIGSTOP).expect("it runs");
     });
     let reason = row["reason"].as_str().expect("a reason");
-    assert!(reason.starts_with("rank 2 of 4 does not answer") && reason.contains("parallel.timeout"), "{reason}");
+    assert!(
+        reason.starts_with("rank 2 of 4 does not answer") && reason.contains("parallel.timeout"),
+        "{reason}"
+    );
     assert!(took < 15.0, "{took} s");
 }
 
@@ -243,16 +247,23 @@ fn interrupting_the_run_ends_every_rank() {
 
 #[test]
 fn what_ranks_cannot_do_is_refused_before_anything_runs() {
-    let with = |more: &str| format!("{}[parallel]\n{more}\n", TRAINED.split("[save]").next().expect("a beginning"));
+    let with =
+        |more: &str| format!("{}[parallel]\n{more}\n", TRAINED.split("[save]").next().expect("a beginning"));
     for (recipe, parts) in [
-        (with("data = 3"), vec!["train.batch_size = 4 cannot be divided among 3 replicas", "a multiple of 3"]),
+        (
+            with("data = 3"),
+            vec!["train.batch_size = 4 cannot be divided among 3 replicas", "a multiple of 3"],
+        ),
         (with("data = 0"), vec!["must be at least 1, not 0"]),
         (with("data = 1000"), vec!["must be at most 256"]),
         (with("date = 2"), vec!["unknown key `date`", "did you mean `data`?"]),
         (with("timeout = 5"), vec!["parallel.timeout has no effect in one process"]),
         (with("data = 2\ntimeout = 0"), vec!["a number above 0"]),
         (with("data = 2\ndata_reduce = \"ring\""), vec!["all_reduce", "rank0"]),
-        (with("data = 2\n[offload]\nstrategy = \"overlap\""), vec!["parallel.data does not go with [offload]"]),
+        (
+            with("data = 2\n[offload]\nstrategy = \"overlap\""),
+            vec!["parallel.data does not go with [offload]"],
+        ),
         (with("data = 2\n[save]\nstate = \"s\"\nevery = 2"), vec!["in several processes is not saved"]),
     ] {
         Place::new(&recipe).runner(&["check", "recipe.toml"]).exits(2).says(&parts);

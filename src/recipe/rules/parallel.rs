@@ -1,7 +1,7 @@
 //! `[parallel]` with every other section.
 
 use super::Checked;
-use crate::recipe::Cell;
+use crate::recipe::{Cell, Folders};
 use crate::residence::Memory;
 use crate::words::Rule;
 
@@ -31,9 +31,8 @@ pub(super) fn check(cell: &Cell, written: impl Fn(&str) -> bool) -> Checked {
         "a histogram counts the gradients of a whole batch, of which each replica has a part",
         "remove measure.gradient_histogram, or parallel.data",
     )?;
-    let saves_state = cell.save.as_ref().is_some_and(|save| save.state.is_some());
     Rule::refuse_if(
-        saves_state,
+        Folders::of(cell)?.state.is_some(),
         &["save.state", "parallel.data"],
         "the state of a cell in several processes is not saved",
         "remove save.state; save.weights keeps what is trained",
