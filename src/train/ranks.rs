@@ -26,7 +26,8 @@ pub fn together(world: &World, measured: &mut Measured, traffic: Traffic) -> Vec
         step_seconds: measured.seconds.iter().flatten().sum::<f64>() / steps,
         sent_bytes: traffic.sent as f64 / steps,
         exchange_seconds: traffic.busy / steps,
-        exposed_seconds: traffic.exposed / steps,
+        // A result comes a moment after its operation has ended.
+        exposed_seconds: traffic.exposed.min(traffic.busy) / steps,
     };
     let told = Told { losses: std::mem::take(&mut measured.losses), record };
     let own = serde_json::to_vec(&told).expect("plain data");

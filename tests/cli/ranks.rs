@@ -148,7 +148,7 @@ steps = 20
 fn ranks_give_the_same_bits_in_every_run() {
     let place =
         Place::new(&format!("{}[parallel]\ndata = 3\n", TRAINED.replace("batch_size = 4", "batch_size = 3")));
-    let mut run = || {
+    let run = || {
         place.runner(&["run", "recipe.toml", "--force"]).exits(0);
         let weights = weights(&place.path().join("out/blocks-3-all_reduce"));
         (losses(&place.rows()[0]), weights)
