@@ -11,7 +11,7 @@ use runner::commands::run::{self, RunArgs};
 use runner::commands::{devices, generate, keys, plan, profile, recipes};
 use runner::device::Target;
 use runner::recipe::{Recipe, RecipeError, Setting, reference, schema};
-use runner::run::{Build, Results, Store};
+use runner::run::{Build, EXIT_TRY_AGAIN, Results, Store, TryAgain};
 use runner::{report, train, verify};
 
 pub fn main() -> ExitCode {
@@ -90,10 +90,14 @@ fn check(recipes: &[PathBuf], settings: &[Setting], target: &Target) -> ExitCode
     code
 }
 
-/// Prints an error; 2: a recipe is wrong; 1: everything else.
+/// Prints an error; 2: a recipe is wrong; 75: worth another try; 1: everything else.
 fn failure(error: &miette::Report) -> ExitCode {
     eprintln!("{error:?}");
-    ExitCode::from(if error.is::<RecipeError>() { 2 } else { 1 })
+    ExitCode::from(match () {
+        () if error.is::<RecipeError>() => 2,
+        () if error.is::<TryAgain>() => EXIT_TRY_AGAIN,
+        () => 1,
+    })
 }
 
 /// Writes the tables, charts and documents of a results folder and prints its table.

@@ -8,6 +8,7 @@ use miette::{IntoDiagnostic, Result};
 
 use super::SetArgs;
 use crate::recipe::Recipe;
+use crate::row::Status;
 use crate::run::{self, DeviceLock, Options, ProcessExecutor, Session, Shard, Store, Summary};
 
 #[derive(Debug, Args)]
@@ -64,16 +65,24 @@ pub fn run_cells(recipe: &Recipe, store: &Store, options: &Options, trace: bool)
 /// When a cell is asked for that there is not, or the results cannot be read.
 pub fn dry_run(store: &Store, recipe: &Recipe, options: &Options) -> Result<String> {
     let rows = store.peek(&recipe.cells, &|text| eprintln!("{text}"))?;
-    let (missing, kept): (Vec<usize>, Vec<usize>) = options
-        .choose(recipe.cells.len())?
-        .into_iter()
-        .partition(|position| options.wants(rows[*position].as_ref()));
-    let numbers = missing.iter().map(|position| position + 1).join(", ");
+    let (mut missing, mut processes, mut kept) = (Vec::new(), 0, Vec::new());
+    for position in options.choose(recipe.cells.len())? {
+        let (wanted, finished): (Vec<_>, Vec<_>) =
+            rows[position].iter().map(Option::as_ref).partition(|row| options.wants(*row));
+        // A cell that has once not ended well is not measured more often.
+        let ended_badly = finished.iter().flatten().any(|row| row.status != Status::Ok);
+        if !wanted.is_empty() && !ended_badly {
+            missing.push(position + 1);
+            processes += wanted.len();
+        }
+        kept.extend(finished.into_iter().flatten());
+    }
+    let of_each = if processes > missing.len() { format!(", {processes} processes") } else { String::new() };
     let mut text = match missing.len() {
         0 => "nothing to run: every chosen cell is finished".to_string(),
-        n => format!("would run {n} of {} cells: {numbers}", recipe.cells.len()),
+        n => format!("would run {n} of {} cells{of_each}: {}", recipe.cells.len(), missing.iter().join(", ")),
     };
-    let stale = run::stale_notice(kept.iter().filter_map(|position| rows[*position].as_ref()));
+    let stale = run::stale_notice(kept.into_iter());
     stale.into_iter().for_each(|notice| text += &format!("\n{notice}"));
     Ok(text)
 }
@@ -94,7 +103,7 @@ mod tests {
     use super::*;
     use crate::device::Target;
     use crate::recipe::Source;
-    use crate::row::{Row, Status};
+    use crate::row::Row;
     use crate::run::testing;
     use crate::words::DeviceId;
 

@@ -12,6 +12,11 @@ pub struct Samples {
 }
 
 impl Samples {
+    /// `None` without a sample.
+    pub fn of(seconds: Vec<f64>) -> Option<Self> {
+        (!seconds.is_empty()).then(|| Self::new(seconds))
+    }
+
     /// # Panics
     /// Without a sample; a recipe has at least one measured step.
     pub fn new(seconds: Vec<f64>) -> Self {

@@ -67,6 +67,12 @@ section! {
         ///
         /// Strategies need different numbers of steps for the same samples.
         pub epochs: Option<usize> = Key::method(COUNT).default(Nothing),
+        /// Processes that measure the cell, in turns with those of the other cells; how far they are apart is what the
+        /// report tells differences by.
+        ///
+        /// Each leaves a row. It says how often is measured, not what: no row has it.
+        #[serde(skip_serializing)]
+        pub repeats: usize = Key::method(Values::Whole { least: 1, most: 100 }).default(Whole(1)),
         /// Device memory that the cell must live within, as on a smaller card.
         pub memory_limit: Option<Bytes> =
             Key::method(Values::Bytes).default(Nothing).reads(&[("", "limit {}")]).without("no memory limit"),

@@ -10,6 +10,7 @@ use polars::prelude::{ChunkQuantile, Float64Chunked, QuantileMethod};
 use super::learning::Learned;
 use super::offload::floor;
 use super::profile::PartTime;
+use super::statistics::half_width;
 use super::table::Line;
 use super::units::Unit::{self, *};
 use crate::device::trace::{KernelTime, Summary};
@@ -26,15 +27,40 @@ pub struct Column<F> {
     pub name: &'static str,
     pub heading: &'static str,
     pub unit: Unit,
+    pub over: Over,
     pub of: F,
 }
 
+/// What several processes of a cell come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Over {
+    Median,
+    Least,
+    Most,
+    /// The column is computed of the cell as a whole.
+    Whole,
+}
+
+impl<F: Copy> Column<F> {
+    const fn over(self, over: Over) -> Self {
+        Self { over, ..self }
+    }
+}
+
 const fn column<F: Copy>(name: &'static str, heading: &'static str, unit: Unit, of: F) -> Column<F> {
-    Column { name, heading, unit, of }
+    Column { name, heading, unit, over: Over::Median, of }
+}
+
+/// How the column of this name is computed of a cell.
+///
+/// # Panics
+/// Without one.
+pub fn named(name: &str) -> OfLine {
+    CELLS.iter().chain(MORE).find(|column| column.name == name).expect("a defined column").of
 }
 
 /// How a column is computed of each kind of row.
-type OfLine = fn(&Line) -> Option<f64>;
+pub type OfLine = fn(&Line) -> Option<f64>;
 type OfCrossing = fn(&Crossing) -> Option<f64>;
 type OfTrace = fn(&Summary) -> Option<f64>;
 type OfPart = fn(&PartTime) -> Option<f64>;
@@ -44,18 +70,33 @@ type OfGradients = fn(&(f64, &Magnitudes)) -> Option<f64>;
 /// What `table.csv` and `table.parquet` have of each cell. Times in seconds, memory in bytes, losses in nats
 /// a token.
 pub const CELLS: &[Column<OfLine>] = &[
+    column::<OfLine>("processes", "processes", Count, |l| {
+        whole(Some(l.measurements().count() as u64)).filter(|n| *n > 0.0)
+    })
+    .over(Over::Whole),
     column("forward_s_median", "forward", Seconds, |l| Some(l.measured()?.forward.median)),
-    column("forward_s_min", "forward, least", Seconds, |l| Some(l.measured()?.forward.min)),
-    column("forward_s_max", "forward, most", Seconds, |l| Some(l.measured()?.forward.max)),
+    column::<OfLine>("forward_s_min", "forward, least", Seconds, |l| Some(l.measured()?.forward.min))
+        .over(Over::Least),
+    column::<OfLine>("forward_s_max", "forward, most", Seconds, |l| Some(l.measured()?.forward.max))
+        .over(Over::Most),
     column("backward_s_median", "backward", Seconds, |l| Some(l.measured()?.backward.median)),
-    column("backward_s_min", "backward, least", Seconds, |l| Some(l.measured()?.backward.min)),
-    column("backward_s_max", "backward, most", Seconds, |l| Some(l.measured()?.backward.max)),
+    column::<OfLine>("backward_s_min", "backward, least", Seconds, |l| Some(l.measured()?.backward.min))
+        .over(Over::Least),
+    column::<OfLine>("backward_s_max", "backward, most", Seconds, |l| Some(l.measured()?.backward.max))
+        .over(Over::Most),
     column("optimizer_s_median", "optimizer", Seconds, |l| Some(optimizer(l)?.median)),
-    column("optimizer_s_min", "optimizer, least", Seconds, |l| Some(optimizer(l)?.min)),
-    column("optimizer_s_max", "optimizer, most", Seconds, |l| Some(optimizer(l)?.max)),
+    column::<OfLine>("optimizer_s_min", "optimizer, least", Seconds, |l| Some(optimizer(l)?.min))
+        .over(Over::Least),
+    column::<OfLine>("optimizer_s_max", "optimizer, most", Seconds, |l| Some(optimizer(l)?.max))
+        .over(Over::Most),
     column("step_s_median", "step time", Seconds, |l| Some(l.measured()?.step.median)),
-    column("step_s_min", "step, least", Seconds, |l| Some(l.measured()?.step.min)),
-    column("step_s_max", "step, most", Seconds, |l| Some(l.measured()?.step.max)),
+    column::<OfLine>("step_s_min", "step, least", Seconds, |l| Some(l.measured()?.step.min))
+        .over(Over::Least),
+    column::<OfLine>("step_s_max", "step, most", Seconds, |l| Some(l.measured()?.step.max)).over(Over::Most),
+    column::<OfLine>("step_half_width", "± (95 %)", FineShare, |l| {
+        half_width(&l.measurements().map(|m| m.step.median).collect::<Vec<_>>())
+    })
+    .over(Over::Whole),
     column("host_update_s_median", "update", Seconds, |l| Some(l.measured()?.host_update.as_ref()?.median)),
     column("host_update_hidden", "hidden", Share, |l| Some(l.measured()?.hidden_update()?.0)),
     column("host_update_hidden_ceiling", "ceiling", Share, |l| Some(l.measured()?.hidden_update()?.1)),
@@ -83,8 +124,8 @@ pub const CELLS: &[Column<OfLine>] = &[
     column("skipped_steps", "skipped steps", Count, |l| Some(scaler(l)?.skipped as f64)),
     column("final_scale", "final scale", PowerOfTwo, |l| Some(scaler(l)?.final_scale)),
     column("smallest_scale", "smallest scale", PowerOfTwo, |l| Some(scaler(l)?.smallest_scale)),
-    column("gradients_below_2^-24", "< 2^-24", FineShare, |l| Some(gradients(l)?.share_below(SMALLEST))),
-    column("gradients_below_2^-14", "< 2^-14", FineShare, |l| {
+    column("gradients_below_2^-24", "< 2⁻²⁴", FineShare, |l| Some(gradients(l)?.share_below(SMALLEST))),
+    column("gradients_below_2^-14", "< 2⁻¹⁴", FineShare, |l| {
         Some(gradients(l)?.share_below(SMALLEST_NORMAL))
     }),
     column("live_peak_bytes", "peak memory", Bytes, |l| Some(l.measured()?.memory.live_peak as f64)),
@@ -234,12 +275,12 @@ pub const KERNELS: &[Column<OfKernel>] = &[
 pub const GRADIENTS: &[Column<OfGradients>] = &[
     column("scale", "scale", PowerOfTwo, |(scale, _)| Some(*scale)),
     column("zero", "zero", FineShare, |(_, of)| Some(of.zeros())),
-    column("below_2^-24", "< 2^-24", FineShare, |(_, of)| Some(of.share_below(SMALLEST))),
-    column("below_2^-14", "< 2^-14", FineShare, |(_, of)| Some(of.share_below(SMALLEST_NORMAL))),
-    column("unscaled_below_2^-24", "unscaled < 2^-24", FineShare, |(scale, of)| {
+    column("below_2^-24", "< 2⁻²⁴", FineShare, |(_, of)| Some(of.share_below(SMALLEST))),
+    column("below_2^-14", "< 2⁻¹⁴", FineShare, |(_, of)| Some(of.share_below(SMALLEST_NORMAL))),
+    column("unscaled_below_2^-24", "unscaled < 2⁻²⁴", FineShare, |(scale, of)| {
         Some(of.share_below(SMALLEST + scale.log2().round() as i32))
     }),
-    column("unscaled_below_2^-14", "unscaled < 2^-14", FineShare, |(scale, of)| {
+    column("unscaled_below_2^-14", "unscaled < 2⁻¹⁴", FineShare, |(scale, of)| {
         Some(of.share_below(SMALLEST_NORMAL + scale.log2().round() as i32))
     }),
 ];

@@ -134,7 +134,7 @@ impl<'a> Compared<'a> {
     /// A value, or how the cell ended.
     fn written(&self, column: &str, i: usize) -> String {
         let written = self.comparison.frame.written(column, i);
-        written.unwrap_or_else(|| self.comparison.lines[i].status().into())
+        written.unwrap_or_else(|| self.comparison.lines[i].status())
     }
 
     /// The values a key takes, in the order of the cells.

@@ -1,24 +1,33 @@
 //! What the report says, in its order: the elements of a [`super::document::Document`].
 
 use super::charts::Chart;
+use super::differences::Differences;
 use super::document::{Element, Table};
 use super::swiglu;
 use super::table::{CellShape, Comparison};
 use super::timelines::{self, Timelines};
-use super::{answers, conclusion, environment, labels, ladder, offload, precision, ranks};
+use super::{answers, conclusion, environment, labels, ladder, offload, precision, ranks, recommendation};
 use crate::words::text::sentence;
 
-pub fn elements(comparison: &Comparison, charts: Vec<Chart>, timelines: Timelines) -> Vec<Element> {
+/// What HTML and PDF say, and the details that HTML alone has.
+pub fn elements(
+    comparison: &Comparison,
+    charts: Vec<Chart>,
+    timelines: Timelines,
+) -> (Vec<Element>, Vec<Element>) {
     let mut out = Vec::new();
     if !comparison.recipe.question.is_empty() {
         out.push(Element::paragraph(&comparison.recipe.question));
     }
     // A number stays with its percent sign.
     let together = |sentence: String| sentence.replace(" %", "\u{a0}%");
-    out.push(Element::Summary {
-        items: conclusion::sentences(comparison).into_iter().map(together).collect(),
-    });
-    out.extend(section("Results", [results(comparison), sizes(comparison)]));
+    let differences = Differences::new(comparison);
+    let answer = recommendation::sentences(comparison).into_iter().chain(differences.caveats(comparison));
+    out.push(Element::Summary { items: answer.map(together).collect() });
+    out.extend(section("All methods", [overview(comparison), sizes(comparison)]));
+    out.push(Element::heading("Findings"));
+    let findings = conclusion::sentences(comparison, &differences).into_iter().map(together).collect();
+    out.push(Element::List { items: findings });
     out.extend(ladder::elements(comparison));
     out.extend(section("What loading cost", [comparison.table("loading")]));
     out.extend(section("What was learned", [comparison.table("learned")]));
@@ -29,20 +38,41 @@ pub fn elements(comparison: &Comparison, charts: Vec<Chart>, timelines: Timeline
         out.push(Element::heading("Charts"));
         out.extend(charts.into_iter().map(Element::Figure));
     }
-    out.extend(offload::elements(comparison));
+    out.extend(section("The phases of a step", [results(comparison)]));
+    let (copies, crossed) = offload::elements(comparison);
+    let (shown, traces) = timelines::elements(comparison, timelines);
+    out.extend(copies);
     out.extend(ranks::elements(comparison));
-    out.extend(timelines::elements(comparison, timelines));
+    out.extend(shown);
     out.extend(swiglu::elements(comparison));
     out.extend(section("Beside published results", [published(comparison)]));
-    out.extend(section("Estimate against measured memory", [comparison.table("estimates")]));
-    out.extend(section("Cells without a result", [failures(comparison)]));
+    out.push(Element::heading("Limits"));
+    out.push(Element::paragraph(environment::limits(comparison)));
     out.push(Element::heading("How it was measured"));
     out.push(Element::List { items: environment::items(comparison) });
+    let details = vec![
+        crossed,
+        traces,
+        section("Estimate against measured memory", [comparison.table("estimates")]),
+        section("Cells without a result", [failures(comparison)]),
+    ];
+    let details = details.into_iter().flatten().collect();
     out.push(Element::heading("To make it again"));
     out.push(Element::Code { text: format!("runner run {}", comparison.recipe.path.display()) });
     out.push(Element::heading("The recipe"));
     out.push(Element::Code { text: comparison.recipe.text.trim_end().into() });
-    out
+    (out, details)
+}
+
+/// The tables that a LaTeX document takes, with their labels.
+pub fn for_latex(comparison: &Comparison) -> Vec<(&'static str, Table)> {
+    let tables = [
+        ("methods", overview(comparison)),
+        ("phases", results(comparison)),
+        ("learned", comparison.table("learned")),
+        ("tuning", comparison.table("tuning")),
+    ];
+    tables.into_iter().filter_map(|(label, table)| Some((label, table?))).collect()
 }
 
 /// A heading and the tables below it; nothing without a table.
@@ -54,17 +84,25 @@ pub(super) fn section(heading: &str, tables: impl IntoIterator<Item = Option<Tab
     out
 }
 
-fn results(comparison: &Comparison) -> Option<Table> {
-    let mut table = with_status(comparison, "results")?;
+/// Every method over a whole step: time, memory of each kind, rates, and ratios.
+fn overview(comparison: &Comparison) -> Option<Table> {
+    let mut table = with_status(comparison, "overview")?;
     table.caption.extend(labels::size_note(comparison).map(|note| format!(" {}.", sentence(&note))));
+    if !comparison.shared.is_empty() {
+        table.caption.push_str(&format!(" Where a name does not say otherwise: {}.", comparison.shared));
+    }
     Some(table)
+}
+
+fn results(comparison: &Comparison) -> Option<Table> {
+    comparison.table("results")
 }
 
 /// A table of cells with how each of them ended.
 pub(super) fn with_status(comparison: &Comparison, name: &str) -> Option<Table> {
     comparison.table_with(name, |line| {
         let mut texts = comparison.naming(line);
-        texts.push(("status", comparison.lines[line].status().into()));
+        texts.push(("status", comparison.lines[line].status()));
         texts
     })
 }
@@ -106,7 +144,7 @@ fn failures(comparison: &Comparison) -> Option<Table> {
             Some(row) => &row.reason,
         };
         let mut texts = comparison.naming(i);
-        texts.extend([("status", line.status().into()), ("reason", reason.into())]);
+        texts.extend([("status", line.status()), ("reason", reason.into())]);
         (texts, i)
     };
     let lines = (0..comparison.lines.len()).filter(|&i| comparison.lines[i].measured().is_none());

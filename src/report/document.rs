@@ -10,6 +10,7 @@ use super::content;
 use super::frame::Frame;
 use super::table::Comparison;
 use super::timelines::Timelines;
+use super::units::Unit;
 
 #[derive(Serialize)]
 pub struct Document {
@@ -19,6 +20,8 @@ pub struct Document {
     /// Where and when: the line below the title.
     pub measured: String,
     pub elements: Vec<Element>,
+    /// What HTML alone has, folded.
+    pub details: Vec<Element>,
 }
 
 #[derive(Serialize)]
@@ -47,6 +50,9 @@ pub enum Element {
         markup: &'static str,
     },
 }
+
+/// The first figures and tables of a document, which answer its question.
+const KEPT: usize = 5;
 
 /// A table of cells as `tables.toml` has it.
 #[derive(Deserialize)]
@@ -95,7 +101,14 @@ impl Table {
         columns: &[impl AsRef<str>],
     ) -> Option<Self> {
         let rows: Vec<_> = rows.collect();
-        let any = |name: &&str| rows.iter().any(|(_, row)| frame.get(name, *row).is_some());
+        // A column that says of every row that it is its own baseline, or one process, says nothing.
+        let says = |name: &str, row: usize| match frame.unit(name) {
+            Unit::Ratio | Unit::Count if frame.heading(name).starts_with('×') || name == "processes" => {
+                frame.get(name, row).is_some_and(|value| value != 1.0)
+            }
+            _ => frame.get(name, row).is_some(),
+        };
+        let any = |name: &&str| rows.iter().any(|(_, row)| says(name, *row));
         let columns: Vec<&str> = columns.iter().map(AsRef::as_ref).filter(any).collect();
         let (texts, _) = rows.first()?;
         let headings = texts.iter().map(|(heading, _)| *heading);
@@ -111,17 +124,37 @@ impl Table {
 }
 
 impl Document {
+    /// Moves the last figures and tables to the details, about two for a page, but not the first of them; false where none
+    /// can go.
+    pub fn leave_out(&mut self, pages: usize) -> bool {
+        let is_large = |element: &Element| matches!(element, Element::Figure(_) | Element::Table(_));
+        let places: Vec<usize> = (0..self.elements.len()).filter(|&i| is_large(&self.elements[i])).collect();
+        let removable = places.get(KEPT..).unwrap_or_default();
+        for &place in removable.iter().rev().take(2 * pages) {
+            let element = self.elements.remove(place);
+            self.details.push(element);
+            // A heading with nothing below it goes along.
+            let bare = |i: usize| matches!(self.elements.get(i), None | Some(Element::Heading { .. }));
+            if place > 0 && matches!(self.elements[place - 1], Element::Heading { .. }) && bare(place) {
+                self.elements.remove(place - 1);
+            }
+        }
+        !removable.is_empty()
+    }
+
     pub fn new(comparison: &Comparison, charts: Vec<Chart>, timelines: Timelines) -> Self {
         let environments = || comparison.lines.iter().filter_map(|line| line.row).map(|row| &row.environment);
         let date = environments().map(|e| e.date.clone()).max().unwrap_or_default();
         let devices: BTreeSet<&str> = environments().map(|e| e.device.name.as_str()).collect();
         let mut measured: Vec<&str> = devices.into_iter().collect();
         measured.extend(date.split('T').next().filter(|day| !day.is_empty()));
+        let (elements, details) = content::elements(comparison, charts, timelines);
         Self {
             title: comparison.recipe.title.clone(),
             measured: measured.join(", "),
             date,
-            elements: content::elements(comparison, charts, timelines),
+            elements,
+            details,
         }
     }
 }

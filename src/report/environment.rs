@@ -3,13 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use itertools::Itertools;
+use polars::prelude::ChunkQuantile;
 
 use super::table::Comparison;
 use crate::device::DeviceInfo;
 use crate::recipe::Cell;
 use crate::row::{Environment, Row};
 use crate::words::Bytes;
-use crate::words::text::{and, significant};
+use crate::words::text::{and, percent, significant};
+
+/// Below this share of its rate a device waits for its host more than it computes.
+const WAITING: f64 = 0.1;
 
 /// Where, when and how the rows were measured; several values where rows differ.
 pub fn items(comparison: &Comparison) -> Vec<String> {
@@ -30,8 +34,11 @@ pub fn items(comparison: &Comparison) -> Vec<String> {
     }
     items.extend([
         format!(
-            "Each cell ran in a process of its own: {} warm-up steps, left out of the times, then {}.",
-            of_cells(|cell| cell.measure.warmup.to_string()),
+            "Each cell ran in a process of its own: {}, left out of the times, then {}.",
+            of_cells(|cell| match cell.measure.warmup {
+                1 => "1 warm-up step".into(),
+                n => format!("{n} warm-up steps"),
+            }),
             of_cells(|cell| match cell.measure.epochs {
                 None => format!("{} measured steps", cell.measure.steps.unwrap_or_default()),
                 Some(1) => "one epoch of the samples, all of it measured".into(),
@@ -39,8 +46,7 @@ pub fn items(comparison: &Comparison) -> Vec<String> {
             })
         ),
         "Timed, each by itself: forward (batch to loss), backward (loss to gradients) and the optimizer's \
-         update. A time is the median of the measured steps. A difference is called measurable when it is \
-         larger than the interquartile range of the samples of both methods."
+         update. A time is the median of the measured steps, and of a cell's processes the median of these."
             .into(),
         match rows.iter().any(|row| row.environment.device.id.starts_with("cuda")) {
             false => "Peak memory is the most bytes live at any moment of any step, above what the process held \
@@ -65,6 +71,46 @@ pub fn items(comparison: &Comparison) -> Vec<String> {
         );
     }
     items
+}
+
+/// What the numbers do not say.
+pub fn limits(comparison: &Comparison) -> String {
+    let lines = || comparison.lines.iter();
+    let rows: Vec<&Row> = lines().flat_map(|line| line.rows.iter().copied()).collect();
+    let mut out = Vec::new();
+    let machines = rows.iter().map(|row| row.environment.device.name.as_str()).unique().count();
+    out.push(match machines {
+        0 | 1 => "All of it is of one machine: on another the ratios, and where a method pays, may differ."
+            .to_string(),
+        n => format!("It is of {n} kinds of device, which differ in more than the method."),
+    });
+    if lines().all(|line| line.rows.len() < 2) {
+        out.push("Each cell ran in one process, so that times of two cells may differ by as much as two processes do.".into());
+    }
+    let trained = lines().any(|line| line.cell.train.optimizer.rule().is_some());
+    if !trained {
+        out.push(
+            "Nothing is updated: a step is forward and backward, and its loss says nothing of learning."
+                .into(),
+        );
+    }
+    let random =
+        lines().any(|line| line.cell.model.decoder().is_some() && line.cell.model.weights_folder().is_none());
+    if random {
+        out.push("Weights are random: time and memory do not depend on them, but quality does.".into());
+    }
+    let share = comparison.frame.of_rows("share_of_matmul_rate", 0..comparison.lines.len());
+    if rows.iter().any(|row| row.environment.device.id.starts_with("cuda"))
+        && share.median().is_some_and(|share| share < WAITING)
+    {
+        out.push(format!(
+            "At most cells the device reaches {} of its rate of matrix products: the work is small, and times are those of \
+             launching kernels, which larger models would hide.",
+            percent(share.median().unwrap_or_default())
+        ));
+    }
+    out.push("Peak memory counts tensors; a card also needs what the driver counts.".into());
+    out.join(" ")
 }
 
 /// Each of the values once, in their order.
@@ -143,17 +189,20 @@ fn paths(rows: &[&Row]) -> Option<String> {
 fn ceilings(environment: &Environment) -> String {
     let c = &environment.ceilings;
     let rates = [
-        ("matmul fp32", c.matmul_fp32, "GFLOP/s"),
-        ("matmul tf32", c.matmul_tf32, "GFLOP/s"),
-        ("matmul bf16", c.matmul_bf16, "GFLOP/s"),
-        ("matmul fp16", c.matmul_fp16, "GFLOP/s"),
+        ("matmul fp32", c.matmul_fp32, "FLOP/s"),
+        ("matmul tf32", c.matmul_tf32, "FLOP/s"),
+        ("matmul bf16", c.matmul_bf16, "FLOP/s"),
+        ("matmul fp16", c.matmul_fp16, "FLOP/s"),
         ("copy", c.copy, "GB/s (bytes read and written)"),
         ("pinned copy to the device", c.host_to_device, "GB/s"),
         ("pinned copy to the host", c.device_to_host, "GB/s"),
         ("pinned copy each way at once", c.both_ways, "GB/s"),
     ];
-    let part =
-        |(name, rate, unit): (_, Option<f64>, _)| Some(format!("{name} {} {unit}", significant(rate? / 1e9)));
+    let part = |(name, rate, unit): (&str, Option<f64>, &str)| {
+        let (giga, tera) = (unit.strip_prefix('G').unwrap_or(unit), rate? >= 1e12 && unit == "FLOP/s");
+        let (prefix, size) = if tera { ("T", 1e12) } else { ("G", 1e9) };
+        Some(format!("{name} {} {prefix}{giga}", significant(rate? / size)))
+    };
     let parts = rates.into_iter().filter_map(part).join(", ");
     if parts.is_empty() { "not measured".into() } else { parts }
 }

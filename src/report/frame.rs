@@ -8,12 +8,16 @@ use miette::{IntoDiagnostic, WrapErr};
 use polars::prelude::*;
 use serde_json::Value;
 
-use super::columns::{CELLS, CROSSINGS, Column as Defined, MORE, MORE_RATIOS, RATIOS};
+use super::columns::{CELLS, CROSSINGS, Column as Defined, MORE, MORE_RATIOS, OfLine, Over, RATIOS};
+use super::learning::{Learned, equal_loss};
 use super::table::{Comparison, Line};
 use super::units::Unit;
-use crate::measure::{Direction, Phase};
+use crate::measure::{Direction, Phase, Samples};
 use crate::row::Row;
-use crate::words::text;
+use crate::words::{DeviceId, text};
+
+/// The column of the seconds to the training loss that every cell reached.
+pub const EQUAL_LOSS: &str = "equal_loss_s";
 
 /// How a column is computed of a row.
 type Of<R> = fn(&R) -> Option<f64>;
@@ -31,9 +35,20 @@ impl Frame {
     /// directions that any cell has.
     pub fn of_cells(lines: &[Line]) -> (Self, Vec<String>) {
         let (mut frame, height) = (Self::default(), lines.len());
-        frame.add("", CELLS, height, |i| Some(&lines[i]));
-        frame.add("", MORE, height, |i| Some(&lines[i]));
+        frame.add_cells(CELLS, lines);
+        frame.add_cells(MORE, lines);
         let baseline: IdxCa = lines.iter().map(|line| line.baseline.map(|i| i as IdxSize)).collect();
+        let equal = equal_loss(lines);
+        let time = |line: &Line| Learned::of(line)?.time_to(equal?);
+        frame.insert(EQUAL_LOSS, "to equal loss", Unit::Seconds, lines.iter().map(time).collect());
+        let cpu = |line: &Line| {
+            let full = |of: &Line| of.cell.device_id() == DeviceId::Cpu && !of.cell.offload.moves();
+            lines.iter().position(|of| of.shape == line.shape && full(of)).map(|i| i as IdxSize)
+        };
+        let cpu: IdxCa = lines.iter().map(cpu).collect();
+        let mixed = lines.iter().any(|line| line.cell.device_id() != DeviceId::Cpu);
+        let cpu = if mixed { cpu } else { lines.iter().map(|_| None::<IdxSize>).collect() };
+        frame.add_ratio("step_vs_cpu", "× full CPU", &["step_s_median"], &cpu);
         for (name, heading, of) in RATIOS.iter().chain(MORE_RATIOS) {
             frame.add_ratio(name, heading, of, &baseline);
         }
@@ -52,6 +67,31 @@ impl Frame {
             }
         }
         (frame, crossings)
+    }
+
+    /// Computes `columns` of each cell: of its processes, and then over them.
+    fn add_cells(&mut self, columns: &[Defined<OfLine>], lines: &[Line]) {
+        let mut processes: Vec<Vec<Line>> = Vec::with_capacity(lines.len());
+        for line in lines {
+            let several = line.rows.iter().filter(|_| line.rows.len() > 1);
+            processes.push(several.map(|row| line.of_process(row)).collect());
+        }
+        for column in columns {
+            let value = |(line, processes): (&Line, &Vec<Line>)| {
+                if processes.is_empty() || column.over == Over::Whole {
+                    return (column.of)(line);
+                }
+                let values: Vec<f64> = processes.iter().filter_map(|process| (column.of)(process)).collect();
+                let all = Samples::of(values)?;
+                Some(match column.over {
+                    Over::Least => all.min,
+                    Over::Most => all.max,
+                    Over::Median | Over::Whole => all.median,
+                })
+            };
+            let values = lines.iter().zip(&processes).map(value).collect();
+            self.insert(column.name, column.heading, column.unit, values);
+        }
     }
 
     /// Computes `columns` of `height` rows, their names behind a prefix.

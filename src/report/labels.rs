@@ -82,9 +82,50 @@ pub fn method_label(keys: &[String], settings: &Settings) -> String {
     label(keys.iter().collect(), keys, settings)
 }
 
+/// Of each method the shortest label that tells it apart from the others, and what goes without saying in them: what more
+/// than half of the methods have in common.
+pub fn methods(keys: &[String], methods: &[&Settings]) -> (Vec<String>, String) {
+    if keys.is_empty() {
+        let key = ["checkpoint.level".to_string()];
+        return (methods.iter().map(|s| method_label(&key, s)).collect(), String::new());
+    }
+    let holders = |key: &String, s: &Settings| methods.iter().filter(|m| m.get(key) == s.get(key)).count();
+    let common = |key: &String, s: &Settings| 2 * holders(key, s) > methods.len();
+    let named = |s: &&Settings| {
+        let apart: Vec<&String> = keys.iter().filter(|key| !common(key, s)).collect();
+        let told = label(apart.clone(), keys, s);
+        [short_label(apart, keys, s), told, short_method_label(keys, s), method_label(keys, s)]
+    };
+    let candidates: Vec<[String; 4]> = methods.iter().map(named).collect();
+    let clear = |label: &String, length: usize| {
+        !label.is_empty() && candidates.iter().filter(|of| of[length] == *label).count() == 1
+    };
+    let choose = |shortest: usize| -> Vec<(usize, &String)> {
+        let of = |of: &[String; 4]| (shortest..3).find(|&i| clear(&of[i], i)).unwrap_or(3);
+        candidates.iter().map(|labels| (of(labels), &labels[of(labels)])).collect()
+    };
+    let mut chosen = choose(0);
+    // A shorter one may be another's longer one.
+    if !chosen.iter().map(|(_, label)| label).all_unique() {
+        chosen = choose(2);
+    }
+    let left_out = chosen.iter().zip(methods).filter(|((length, _), _)| *length < 2).map(|(_, s)| s);
+    let shared = left_out.map(|s| {
+        let tacit: Vec<&String> = keys.iter().filter(|key| common(key, s)).collect();
+        short_label(tacit, keys, s)
+    });
+    let shared = shared.max_by_key(String::len).unwrap_or_default();
+    (chosen.into_iter().map(|(_, label)| label.clone()).collect(), shared)
+}
+
 /// The same without keys that have no effect and defaults that go without saying: our own operator is the rule, and
 /// nothing moves to the host or is fused by itself. Empty when nothing is left.
-pub fn short_method_label(keys: &[String], settings: &Settings) -> String {
+fn short_method_label(keys: &[String], settings: &Settings) -> String {
+    short_label(keys.iter().collect(), keys, settings)
+}
+
+/// Of some of the keys.
+fn short_label(of: Vec<&String>, keys: &[String], settings: &Settings) -> String {
     let told = |key: &&String| match keys::find(key).map(|entry| entry.key) {
         Some(of) => {
             let tacit = of.tacit && settings.get(*key) == of.default.value().as_ref();
@@ -93,7 +134,7 @@ pub fn short_method_label(keys: &[String], settings: &Settings) -> String {
         // All operators as one.
         None => settings.get(*key) != serde_json::to_value(Operator::default()).ok().as_ref(),
     };
-    label(keys.iter().filter(told).collect(), keys, settings)
+    label(of.into_iter().filter(told).collect(), keys, settings)
 }
 
 fn holds((key, value): When, settings: &Settings) -> bool {
@@ -144,10 +185,9 @@ fn in_words(key: &Key, value: &Value) -> String {
     }
 }
 
-/// `2^16`; another number as it is.
+/// `2¹⁶`; another number as it is.
 pub fn power_of_two(value: f64) -> String {
-    let exponent = value.log2();
-    if exponent.fract() == 0.0 { format!("2^{exponent}") } else { text::significant(value) }
+    text::power_of_two(value).unwrap_or_else(|| text::significant(value))
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //! counted before and after it, and why that had cost time.
 
 use super::document::{Element, Table};
-use super::frame::Frame;
+use super::frame::{EQUAL_LOSS, Frame};
 use super::table::Comparison;
 use crate::recipe::Stage;
 use crate::words::text::ratio;
@@ -105,9 +105,21 @@ pub fn sentence(comparison: &Comparison) -> Option<String> {
     let (&first, &last) = (ladder.measured.first()?, ladder.measured.last()?);
     let gains = ladder.measured.windows(2).map(|pair| (ladder.gain(pair[1], pair[0]), pair[1]));
     let (gain, most) = gains.max_by(|a, b| a.0.total_cmp(&b.0))?;
+    let time = |stage: usize| ladder.frame.get(EQUAL_LOSS, stage);
+    let learned = time(first).zip(time(last)).map_or(String::new(), |(slow, fast)| {
+        let loss = ladder.measured.iter().filter_map(|&stage| ladder.frame.get("train_loss_final", stage));
+        format!(
+            " To the training loss of {:.2} nats, which all stages reach, the last takes {} and the first {}, {} as long: \
+             stages make unequal numbers of updates of the same samples, at one learning rate.",
+            loss.fold(0.0, f64::max),
+            ladder.written(EQUAL_LOSS, last),
+            ladder.written(EQUAL_LOSS, first),
+            ratio(slow / fast)
+        )
+    });
     Some(format!(
         "All stages together train on {} the real tokens a second of {}, {} in place of {}; the largest gain of \
-         one stage is {} by {}.",
+         one stage is {} by {}.{learned}",
         ratio(ladder.gain(last, first)),
         ladder.stages[first].stage,
         ladder.written("tokens_per_second", last),

@@ -17,6 +17,7 @@ pub struct Learned<'a> {
     /// Mean training loss of the last 5 % of steps.
     pub train_last: f64,
     evaluations: &'a [Evaluation],
+    measurement: &'a Measurement,
 }
 
 /// What was measured of a language model that trained, also of one that diverged on the way.
@@ -24,6 +25,15 @@ pub fn trained<'a>(line: &Line<'a>) -> Option<&'a Measurement> {
     let m = line.row?.measurement.as_ref()?;
     let enough = !m.evaluations.is_empty() || m.loss.len() >= FEW_STEPS;
     (line.cell.model.decoder().is_some() && !m.loss.is_empty() && enough).then_some(m)
+}
+
+/// The training loss that every cell reached: the highest with which one ends, where their steps are unequal in number, so
+/// that losses at the end do not compare.
+pub fn equal_loss(lines: &[Line]) -> Option<f64> {
+    let learned: Vec<Learned> = lines.iter().filter_map(Learned::of).collect();
+    let steps = |of: &Learned| of.measurement.loss.len();
+    let unequal = learned.windows(2).any(|pair| steps(&pair[0]) != steps(&pair[1]));
+    learned.iter().map(|of| of.train_last).max_by(f64::total_cmp).filter(|_| unequal)
 }
 
 impl<'a> Learned<'a> {
@@ -42,7 +52,23 @@ impl<'a> Learned<'a> {
             train_first: mean(&m.loss[..part]),
             train_last: mean(&m.loss[steps - part..]),
             evaluations: &m.evaluations,
+            measurement: m,
         })
+    }
+
+    /// Seconds of the run, evaluation left out, after which the training loss first was as low as this: its mean over
+    /// as many steps as stand for the end.
+    pub fn time_to(&self, loss: f64) -> Option<f64> {
+        let m = self.measurement;
+        let (losses, part) = (&m.loss, m.loss.len().div_ceil(PARTS));
+        let reached =
+            losses.windows(part).position(|of| of.iter().sum::<f64>() / part as f64 <= loss)? + part;
+        // Steps that warm up are not timed; a sampler's train another network, and have no losses here.
+        let warmup = losses.len() - m.step.seconds.len().min(losses.len());
+        let timed: f64 = m.step.seconds.iter().take(reached.saturating_sub(warmup)).sum();
+        let run = m.loading.as_ref().map(|l| l.run_seconds).or(m.run_seconds);
+        let all: f64 = m.step.seconds.iter().sum();
+        Some(timed * run.map_or(1.0, |run| run / all))
     }
 
     /// The evaluation after the last step.

@@ -1,7 +1,60 @@
 //! What the batches of cells with a sampler came to: the sentences of the conclusion.
 
+use super::frame::EQUAL_LOSS;
 use super::table::Comparison;
-use crate::words::text::sentence;
+use crate::words::text::{ratio, sentence};
+
+/// Which sampler trains on the most real tokens a second, and which learns fastest: steps of samplers are unequal in number
+/// and in size.
+pub fn answer(comparison: &Comparison) -> Vec<String> {
+    let frame = &comparison.frame;
+    let (get, written) = (
+        |column: &str, i: usize| frame.get(column, i).unwrap_or_default(),
+        |column: &str, i: usize| frame.written(column, i).unwrap_or_default(),
+    );
+    let name = |i: usize| sentence(&comparison.name(&comparison.lines[i]));
+    let of = |column: &str| comparison.having(column).collect::<Vec<_>>();
+    let mut out = Vec::new();
+    let by_rate = of("tokens_per_second");
+    let rate = |i: &&usize| get("tokens_per_second", **i);
+    if let Some(&first) = by_rate.iter().max_by(|a, b| rate(a).total_cmp(&rate(b))) {
+        let base = comparison.lines[first].baseline.filter(|base| *base != first);
+        let against = base.map_or(String::new(), |base| {
+            format!(
+                ", {} those of {}",
+                ratio(get("tokens_per_second", first) / get("tokens_per_second", base)),
+                comparison.name(&comparison.lines[base])
+            )
+        });
+        out.push(format!(
+            "{} trains on the most real tokens a second: {}{against}.",
+            name(first),
+            written("tokens_per_second", first)
+        ));
+    }
+    let learned = of(EQUAL_LOSS);
+    let time = |i: &&usize| get(EQUAL_LOSS, **i);
+    if let Some(&first) = learned.iter().min_by(|a, b| time(a).total_cmp(&time(b))) {
+        let base = comparison.lines[first].baseline.filter(|base| *base != first && learned.contains(base));
+        let against = base.map_or(String::new(), |base| {
+            format!(", {} {}", comparison.name(&comparison.lines[base]), written(EQUAL_LOSS, base))
+        });
+        let loss = learned.iter().map(|&i| get("train_loss_final", i)).fold(0.0, f64::max);
+        let steps = |least: bool| {
+            let steps = learned.iter().map(|&i| get("steps", i));
+            if least { steps.fold(f64::INFINITY, f64::min) } else { steps.fold(0.0, f64::max) }
+        };
+        out.push(format!(
+            "To the training loss of {loss:.2} nats, which all reach, {} takes the least time: {}{against}. The same samples \
+             make {} to {} updates, so what a run ends with compares numbers of updates, at one learning rate.",
+            comparison.name(&comparison.lines[first]),
+            written(EQUAL_LOSS, first),
+            steps(true),
+            steps(false),
+        ));
+    }
+    out
+}
 
 /// One for each method with a sampler, the same samples against the baseline's run.
 pub fn sentences(comparison: &Comparison) -> Vec<String> {
@@ -46,7 +99,7 @@ mod tests {
         let comparison = Comparison::new(&recipe, &rows);
         let table = comparison.table("loading").expect("a table");
         let cells: Vec<&str> = table.rows[1].iter().map(String::as_str).collect();
-        assert_eq!(&cells[..7], ["packed", "990 ms", "0.50x", "1", "990", "1000", "1 %"]);
+        assert_eq!(&cells[..7], ["packed", "990 ms", "0.50x", "1", "990", "1,000", "1 %"]);
         assert_eq!(&cells[9..], ["0", "7"]);
         let sentences = sentences(&comparison);
         assert!(

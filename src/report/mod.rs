@@ -11,11 +11,13 @@ mod columns;
 mod compare;
 mod conclusion;
 mod content;
+mod differences;
 mod document;
 mod environment;
 mod frame;
 mod labels;
 mod ladder;
+mod latex;
 mod learning;
 mod loading;
 mod offload;
@@ -25,6 +27,8 @@ mod precision;
 mod profile;
 mod quality;
 mod ranks;
+mod recommendation;
+mod statistics;
 mod swiglu;
 mod table;
 mod terminal;
@@ -51,6 +55,9 @@ pub use compare::compare;
 pub use profile::profile;
 pub use terminal::terminal_table;
 
+/// The formats of each chart.
+const PICTURES: [&str; 3] = ["svg", "png", "pdf"];
+
 /// Writes the tables, the charts and the documents of a recipe's rows into `folder`, which is made
 /// when it is missing. Rows may be missing or not `ok`: their cells are shown as such. Traces that
 /// lie in the folder as `traces/<row key>.json` are drawn too.
@@ -74,11 +81,30 @@ pub fn write(folder: &Path, recipe: &Recipe, rows: &[Row]) -> miette::Result<Vec
     for chart in charts.iter().chain(timelines.charts()) {
         files.push((format!("charts/{}.svg", chart.name), chart.svg.clone().into_bytes()));
         files.push((format!("charts/{}.png", chart.name), charts::png(&chart.svg)?));
+        files.push((format!("charts/{}.pdf", chart.name), typeset::chart_pdf(chart)?));
     }
     let document = Document::new(&comparison, charts, timelines);
+    files.push((
+        "table.tex".to_string(),
+        latex::tables(content::for_latex(&comparison).iter().map(|(l, t)| (*l, t))).into_bytes(),
+    ));
     files.push(("report.html".to_string(), typeset::html(&document)?.into_bytes()));
-    files.push(("report.pdf".to_string(), typeset::pdf(&document)?));
-    files.into_iter().map(|(name, bytes)| write_file(folder, &name, &bytes)).collect()
+    files.push(("report.pdf".to_string(), typeset::pdf(document)?));
+    let written: miette::Result<Vec<PathBuf>> =
+        files.into_iter().map(|(name, bytes)| write_file(folder, &name, &bytes)).collect();
+    let written = written?;
+    remove_undrawn(&folder.join("charts"), &written);
+    Ok(written)
+}
+
+/// Removes pictures that an earlier report drew and this one does not. One that cannot be removed stays.
+fn remove_undrawn(charts: &Path, written: &[PathBuf]) {
+    let pictures =
+        std::fs::read_dir(charts).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
+    let is_picture = |path: &PathBuf| path.extension().is_some_and(|e| PICTURES.iter().any(|of| e == *of));
+    for path in pictures.filter(is_picture).filter(|path| !written.contains(path)) {
+        let _ = std::fs::remove_file(path);
+    }
 }
 
 /// A reader sees the old file or the new one, never a half.

@@ -4,6 +4,8 @@
 
 use std::collections::BTreeSet;
 
+use itertools::Itertools;
+
 use super::columns::CROSSINGS;
 use super::content::section;
 use super::document::{Element, Table};
@@ -17,12 +19,57 @@ use crate::words::text::{and, ratio};
 /// A smaller gain than this is none.
 const NO_GAIN: f64 = 0.02;
 
-/// Nothing for recipes whose blocks stay where they are.
-pub fn elements(comparison: &Comparison) -> Vec<Element> {
-    let mut out = section("What crossed the bus", [crossed(comparison), against_floor(comparison)]);
+/// What stands in every document, and the details; nothing for recipes whose blocks stay where they are.
+pub fn elements(comparison: &Comparison) -> (Vec<Element>, Vec<Element>) {
+    let mut out = section("What copies cost", [against_floor(comparison)]);
+    out.extend(hidden(comparison).map(Element::paragraph));
     out.extend(without_gain(comparison).map(Element::paragraph));
     out.extend(section("Updates on the host", [comparison.table("host_updates")]));
-    out
+    (out, section("What crossed the bus", [crossed(comparison)]))
+}
+
+/// How much of the copies ran behind computation, how much could have, and what bounds it.
+fn hidden(comparison: &Comparison) -> Option<String> {
+    let of_line = |i: usize| {
+        let crossings = &comparison.lines[i].measured()?.crossings;
+        let sum = |of: fn(&Crossing) -> f64| crossings.iter().map(of).sum::<f64>();
+        let copies = sum(|c| c.copy_seconds);
+        let hidden = sum(|c| c.hidden_share() * c.copy_seconds) / copies;
+        let ceiling = sum(|c| c.ceiling() * c.copy_seconds) / copies;
+        // Both directions of a phase run beside the same computation.
+        let compute =
+            crossings.iter().unique_by(|c| c.phase.to_string()).map(|c| c.compute_seconds).sum::<f64>();
+        (copies > 0.0).then_some((i, hidden, ceiling, compute / copies))
+    };
+    let overlapping = |i: &usize| {
+        !matches!(comparison.lines[*i].cell.offload.strategy, Strategy::None(_) | Strategy::Naive(_))
+    };
+    let all: Vec<_> = moved(comparison).filter(overlapping).filter_map(of_line).collect();
+    let (best, worst) = (
+        all.iter().max_by(|a, b| a.1.total_cmp(&b.1))?,
+        all.iter().max_by(|a, b| (a.2 - a.1).total_cmp(&(b.2 - b.1)))?,
+    );
+    let name = |i: usize| comparison.name(&comparison.lines[i]);
+    let share = |value: f64| crate::words::text::percent(value);
+    let bound = |compute: f64| match compute < 1.0 {
+        true => "copies take longer than computation there, so that the bus bounds it",
+        false => {
+            "computation takes longer than copies there, so that what is left over is the first copy, the last one and \
+                  waiting between them"
+        }
+    };
+    Some(format!(
+        "Of the time of copies, {} hides the most behind computation: {} of at most {}; {}. Farthest from its ceiling is {}: \
+         {} of {}; {}. These are of one recorded step a cell.",
+        name(best.0),
+        share(best.1),
+        share(best.2),
+        bound(best.3),
+        name(worst.0),
+        share(worst.1),
+        share(worst.2),
+        bound(worst.3)
+    ))
 }
 
 /// The lines whose blocks move over the bus.
@@ -144,15 +191,18 @@ mod tests {
         };
         let rows: Vec<Row> = recipe.cells.iter().zip([0.002, 0.001, 0.002]).map(row).collect();
         let comparison = Comparison::new(&recipe, &rows);
-        let elements = elements(&comparison);
+        let (elements, details) = elements(&comparison);
         let [
             Element::Heading { .. },
-            Element::Table(crossed),
             Element::Table(floor),
+            Element::Paragraph { text: hidden },
             Element::Paragraph { text },
         ] = elements.as_slice()
         else {
             panic!("{} elements", elements.len())
+        };
+        let [Element::Heading { .. }, Element::Table(crossed)] = details.as_slice() else {
+            panic!("{} details", details.len())
         };
         assert_eq!(
             crossed.rows[0],
@@ -176,6 +226,8 @@ mod tests {
             floor.rows[0],
             ["naive", "400 µs", "2.00 ms", "5.00x", "800 µs", "2.00 ms", "2.50x", "3.33x"]
         );
+        // 0 of 30 ms and 10.8 of 30 ms, of at most 12 ms each.
+        assert!(hidden.contains("hides the most behind computation: 18 % of at most 40 %"), "{hidden}");
         assert_eq!(
             text,
             "Without gain: function takes 1.00 times as long as naive offload with the same settings."
@@ -197,7 +249,7 @@ mod tests {
             row
         };
         let rows: Vec<Row> = recipe.cells.iter().map(row).collect();
-        let elements = elements(&Comparison::new(&recipe, &rows));
+        let (elements, _) = elements(&Comparison::new(&recipe, &rows));
         let [Element::Heading { .. }, Element::Table(table)] = elements.as_slice() else {
             panic!("{}", elements.len())
         };
@@ -209,6 +261,7 @@ mod tests {
     fn resident_blocks_have_no_section() {
         let recipe = language_recipe("");
         let rows: Vec<Row> = recipe.cells.iter().map(|cell| ok_row(cell, 0.1, 0.1, 1)).collect();
-        assert!(elements(&Comparison::new(&recipe, &rows)).is_empty());
+        let (elements, details) = elements(&Comparison::new(&recipe, &rows));
+        assert!(elements.is_empty() && details.is_empty());
     }
 }

@@ -39,10 +39,7 @@ mod tests {
         let source = Source { path: "recipes/fusion.toml".into(), text };
         let recipe = Recipe::parse_finished(&source, false).expect("a valid recipe");
         let comparison = Comparison::new(&recipe, &[]);
-        assert_eq!(
-            comparison.methods,
-            ["plain operators", "plain operators, kernel fusion", "custom operators, no kernel fusion"]
-        );
+        assert_eq!(comparison.methods, ["plain operators", "kernel fusion", "custom operators"]);
         let methods: Vec<usize> = comparison.lines.iter().map(|line| line.method).collect();
         assert_eq!(methods, [0, 1, 2, 0, 1, 2]);
         let baselines: Vec<Option<usize>> = comparison.lines.iter().map(|line| line.baseline).collect();

@@ -1,19 +1,22 @@
 //! The Pareto front of step time and peak memory.
 
-use super::table::Comparison;
+use super::table::{Comparison, Group};
 use crate::words::text::and;
 
-/// The lines of a shape that no other one beats in step time and peak memory at once, by rising time.
-pub fn front(comparison: &Comparison, shape: usize) -> Vec<usize> {
-    let value = |name, i| comparison.frame.get(name, i);
-    let point = |i| Some((value("step_s_median", i)?, value("live_peak_bytes", i)?, i));
-    let mut points: Vec<(f64, f64, usize)> = comparison.of_shape(shape).filter_map(point).collect();
+/// The groups of a problem that no other one beats in step time and peak memory at once, by rising time.
+pub fn front(comparison: &Comparison, problem: usize) -> Vec<Group> {
+    let point = |group: Group| {
+        let [time, memory] = ["step_s_median", "live_peak_bytes"].map(|of| comparison.of_group(of, &group));
+        Some((time?, memory?, group))
+    };
+    let groups = comparison.groups().into_iter().filter(|group| group.problem == problem);
+    let mut points: Vec<(f64, f64, Group)> = groups.filter_map(point).collect();
     points.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
     let mut least = f64::INFINITY;
-    let better = |(_, memory, i)| {
+    let better = |(_, memory, group)| {
         let better = memory < least;
         least = least.min(memory);
-        better.then_some(i)
+        better.then_some(group)
     };
     points.into_iter().filter_map(better).collect()
 }
@@ -24,15 +27,15 @@ pub fn sentence(comparison: &Comparison) -> Option<String> {
     if comparison.with_samplers() {
         return None;
     }
-    let ran = |shape: usize| {
-        comparison.of_shape(shape).filter(|&i| comparison.lines[i].measured().is_some()).count()
-    };
-    let compared: Vec<usize> = (0..comparison.shapes.len()).filter(|&shape| ran(shape) > 1).collect();
-    let fronts: Vec<usize> = compared.iter().flat_map(|&shape| front(comparison, shape)).collect();
+    let ran = |group: &&Group| group.lines.iter().any(|&i| comparison.lines[i].measured().is_some());
+    let groups = comparison.groups();
+    let count = |problem: usize| groups.iter().filter(|group| group.problem == problem).filter(ran).count();
+    let compared: Vec<usize> = (0..comparison.problems()).filter(|&problem| count(problem) > 1).collect();
+    let fronts: Vec<Group> = compared.iter().flat_map(|&problem| front(comparison, problem)).collect();
     let name = |method: usize| {
-        let n = fronts.iter().filter(|&&line| comparison.lines[line].method == method).count();
+        let n = fronts.iter().filter(|group| group.method == method).count();
         let name = &comparison.methods[method];
-        let at = format!(" ({n} of {} {}s)", compared.len(), comparison.repeated());
+        let at = format!(" ({n} of {} shapes)", compared.len());
         (n > 0).then(|| format!("{name}{}", if compared.len() > 1 { at } else { String::new() }))
     };
     let names = and((0..comparison.methods.len()).filter_map(name));

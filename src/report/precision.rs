@@ -16,8 +16,8 @@ fn gradients(comparison: &Comparison) -> Option<Table> {
         let row = |name: &str, sizes| (i, vec![("of", name.to_string())], (of.scale, sizes));
         Some([row("activations", &of.activations), row("parameters", &of.parameters)])
     });
-    let caption = "Shares of the gradients of one step after the last, by size. fp16's smallest number is 2^-24: \
-                   what lies below it becomes zero there, and below 2^-14 digits are lost. Of gradients computed in \
+    let caption = "Shares of the gradients of one step after the last, by size. fp16's smallest number is 2⁻²⁴: \
+                   what lies below it becomes zero there, and below 2⁻¹⁴ digits are lost. Of gradients computed in \
                    fp16, those that it lost are among the zeros.";
     comparison.table_of(caption, GRADIENTS, counted.flatten())
 }
@@ -50,9 +50,9 @@ mod tests {
             Some(GradientHistogram { scale: 4.0, activations, parameters: Magnitudes::default() });
         let comparison = Comparison::new(&recipe, &rows);
         let [Some(scalers), Some(gradients)] = tables(&comparison) else { panic!("two tables") };
-        assert_eq!(scalers.rows, [["dynamic scale", "40", "1", "2^6", "48.0"]]);
+        assert_eq!(scalers.rows, [["dynamic scale", "40", "1", "2⁶", "48.0"]]);
         let shares = ["25.0 %", "25.0 %", "25.0 %", "25.0 %", "50.0 %"];
-        assert_eq!(gradients.rows[0][..3], ["dynamic scale", "activations", "2^2"]);
+        assert_eq!(gradients.rows[0][..3], ["dynamic scale", "activations", "2²"]);
         assert_eq!(gradients.rows[0][3..], shares);
         assert_eq!(gradients.rows[1][3..], ["0"; 5]);
     }

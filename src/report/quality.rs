@@ -10,7 +10,7 @@ use crate::words::text::{and, percent, sentence};
 
 /// Relative difference of perplexity below which two runs count as equal: what another seed
 /// alone easily changes in a short training. It is a convention, not measured here.
-const BOUND: f64 = 0.03;
+pub const BOUND: f64 = 0.03;
 
 /// Sentences; none without evaluations.
 pub fn sentences(comparison: &Comparison) -> Vec<String> {
@@ -23,6 +23,14 @@ pub fn sentences(comparison: &Comparison) -> Vec<String> {
         return alone(comparison).into_iter().collect();
     }
     vec![against_baseline(comparison, changes), caveat(comparison)]
+}
+
+/// Whether a method's perplexity is nowhere beyond the bound above its baseline's.
+pub fn is_as_good(comparison: &Comparison, method: usize) -> bool {
+    let of_baseline = comparison.of_method(method).all(|i| comparison.is_baseline(i));
+    of_baseline
+        || Change::new(comparison, method, "perplexity_vs_baseline")
+            .is_some_and(|change| change.most() <= BOUND)
 }
 
 /// A method and its perplexity where there is one shape only.
@@ -88,10 +96,17 @@ fn caveat(comparison: &Comparison) -> String {
         1 => "Each perplexity is of a single run with one seed".to_string(),
         n => format!("The perplexities are of {n} seeds"),
     };
-    let tokens = |i: usize| comparison.frame.get("tokens", i);
-    let unequal =
-        evaluated.iter().any(|&i| comparison.lines[i].baseline.is_some_and(|base| tokens(i) != tokens(base)));
-    let unequal = if unequal { " Not all saw as many tokens: see the table." } else { "" };
+    let differ = |column: &str| {
+        let of = |i: usize| comparison.frame.get(column, i);
+        evaluated.iter().any(|&i| comparison.lines[i].baseline.is_some_and(|base| of(i) != of(base)))
+    };
+    let unequal = match (differ("steps"), differ("tokens")) {
+        (true, _) => {
+            " The runs made unequal numbers of updates, which alone changes what is reached: see the table."
+        }
+        (false, true) => " Not all saw as many tokens: see the table.",
+        (false, false) => "",
+    };
     let bound = percent(BOUND);
     format!("{runs}: differences under {bound} count as none, larger ones may still be chance.{unequal}")
 }

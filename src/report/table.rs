@@ -1,9 +1,13 @@
 //! [`Comparison`]: the rows of a recipe arranged for comparing. Cells of equal sizes are a
 //! *shape*; what differs within a shape is the *method*; each is set against its shape's baseline.
 
+use std::collections::{BTreeMap, HashMap};
+
+use itertools::Itertools;
+use polars::prelude::ChunkQuantile;
 use serde_json::Value;
 
-use super::columns::{Column, TRACES};
+use super::columns::{self, Column, TRACES};
 use super::document::{Defined, Table};
 use super::frame::Frame;
 use super::timelines::Timelines;
@@ -26,6 +30,8 @@ pub struct Comparison<'a> {
     pub shapes: Vec<CellShape>,
     /// Labels of the methods, in order of appearance.
     pub methods: Vec<String>,
+    /// What goes without saying in these labels; may be empty.
+    pub shared: String,
     pub lines: Vec<Line<'a>>,
     /// [`columns::CELLS`] and the like, a row a line.
     pub frame: Frame,
@@ -38,6 +44,15 @@ pub struct CellShape {
     pub label: String,
     /// The settings of the shape's first cell.
     pub settings: Settings,
+    /// Which problem it is of: shapes that a repetition alone, such as the seed, tells apart have one.
+    problem: usize,
+}
+
+/// Cells of one method at one problem: one, or one for each repetition, such as a seed.
+pub struct Group {
+    pub problem: usize,
+    pub method: usize,
+    pub lines: Vec<usize>,
 }
 
 /// One cell of the recipe.
@@ -48,22 +63,38 @@ pub struct Line<'a> {
     pub shape: usize,
     /// Index into [`Comparison::methods`].
     pub method: usize,
-    /// Absent while the cell has not run.
+    /// Of the cell's first process that ended well, else of its first; absent while the cell has not run.
     pub row: Option<&'a Row>,
+    /// Of each of its processes.
+    pub rows: Vec<&'a Row>,
     /// Index of the line that this one is compared with; may be its own.
     pub baseline: Option<usize>,
     pub published: Option<&'a Published>,
 }
 
-impl Line<'_> {
+impl<'a> Line<'a> {
     /// What was measured, of a cell that ran to its end.
-    pub fn measured(&self) -> Option<&Measurement> {
-        let row = self.row.filter(|row| row.status == Status::Ok)?;
-        row.measurement.as_ref()
+    pub fn measured(&self) -> Option<&'a Measurement> {
+        self.row.and_then(of_its_end)
     }
 
-    pub fn status(&self) -> &'static str {
-        self.row.map_or("not run", |row| row.status.into_str())
+    /// What each of its processes measured.
+    pub fn measurements(&self) -> impl Iterator<Item = &'a Measurement> {
+        self.rows.iter().copied().filter_map(of_its_end)
+    }
+
+    /// The line as if this row were its only one.
+    pub fn of_process(&self, row: &'a Row) -> Self {
+        Self { row: Some(row), rows: vec![row], settings: self.settings.clone(), ..*self }
+    }
+
+    /// How it ended; of a cell whose processes ended differently, how many of them ended well.
+    pub fn status(&self) -> String {
+        let Some(row) = self.row else { return "not run".into() };
+        match self.measurements().count() {
+            n if n > 0 && n < self.rows.len() => format!("ok in {n} of {}", self.rows.len()),
+            _ => row.status.to_string(),
+        }
     }
 
     /// Estimated bytes at the cell's highest moment.
@@ -75,6 +106,10 @@ impl Line<'_> {
         let peak = self.measured()?.memory.live_peak;
         (peak > 0).then(|| self.estimate() as f64 / peak as f64)
     }
+}
+
+fn of_its_end(row: &Row) -> Option<&Measurement> {
+    row.measurement.as_ref().filter(|_| row.status == Status::Ok)
 }
 
 impl<'a> Comparison<'a> {
@@ -95,18 +130,21 @@ impl<'a> Comparison<'a> {
         let (method_of, method_first) = group(&of_methods, &methods);
         let label_sizes =
             label_sizes(&sizes, &settings[0], shape_first.len(), |keys| group(&settings, keys).1.len());
+        let of_problem: Vec<String> = sizes.iter().filter(|key| !keys::is_repetition(key)).cloned().collect();
+        let (problem_of, _) = group(&settings, &of_problem);
         let shapes = shape_first
             .iter()
             .map(|&i| CellShape {
                 label: labels::shape_label(&label_sizes, &settings[i]),
                 settings: settings[i].clone(),
+                problem: problem_of[i],
             })
             .collect();
         let ladder = &recipe.report.ladder;
-        let methods = if !ladder.is_empty() && method_first.len() == ladder.len() {
-            ladder.iter().map(|stage| stage.stage.clone()).collect()
+        let (methods, shared) = if !ladder.is_empty() && method_first.len() == ladder.len() {
+            (ladder.iter().map(|stage| stage.stage.clone()).collect(), String::new())
         } else {
-            method_labels(&methods, method_first.iter().map(|&i| &of_methods[i]))
+            labels::methods(&methods, &method_first.iter().map(|&i| &of_methods[i]).collect::<Vec<_>>())
         };
 
         let found = find_rows(recipe, rows);
@@ -124,12 +162,17 @@ impl<'a> Comparison<'a> {
                 settings,
                 shape: shape_of[i],
                 method: method_of[i],
-                row: found[i],
+                row: found[i]
+                    .iter()
+                    .copied()
+                    .find(|row| row.status == Status::Ok)
+                    .or(found[i].first().copied()),
+                rows: found[i].clone(),
                 baseline: baselines[i],
             })
             .collect();
         let (frame, crossings) = Frame::of_cells(&lines);
-        Self { recipe, swept, sizes, label_sizes, shapes, methods, lines, frame, crossings }
+        Self { recipe, swept, sizes, label_sizes, shapes, methods, shared, lines, frame, crossings }
     }
 
     /// Adds [`TRACES`] of the lines that were traced.
@@ -147,6 +190,62 @@ impl<'a> Comparison<'a> {
     pub fn repeated(&self) -> &'static str {
         let [only] = self.sizes.as_slice() else { return "shape" };
         if keys::is_repetition(only) { "seed" } else { "shape" }
+    }
+
+    /// How many problems there are.
+    pub fn problems(&self) -> usize {
+        self.shapes.iter().map(|shape| shape.problem + 1).max().unwrap_or(0)
+    }
+
+    /// The problem of a shape.
+    pub fn problem(&self, shape: usize) -> usize {
+        self.shapes[shape].problem
+    }
+
+    /// The lines of a method at a problem: one, or one for each repetition.
+    pub fn of_problem(&self, problem: usize, method: usize) -> Vec<usize> {
+        let of = |i: &usize| {
+            let Line { shape, method: own, .. } = self.lines[*i];
+            own == method && self.shapes[shape].problem == problem
+        };
+        (0..self.lines.len()).filter(of).collect()
+    }
+
+    /// Cells of one method at one problem, in the order of the problems.
+    pub fn groups(&self) -> Vec<Group> {
+        let mut groups: BTreeMap<(usize, usize), Vec<usize>> = BTreeMap::new();
+        for (i, line) in self.lines.iter().enumerate() {
+            groups.entry((self.problem(line.shape), line.method)).or_default().push(i);
+        }
+        let group = |((problem, method), lines)| Group { problem, method, lines };
+        let mut groups: Vec<Group> = groups.into_iter().map(group).collect();
+        groups.sort_by_key(|group| (group.problem, group.lines[0]));
+        groups
+    }
+
+    /// The median of a group's cells.
+    pub fn of_group(&self, column: &str, group: &Group) -> Option<f64> {
+        self.frame.of_rows(column, group.lines.iter().copied()).median()
+    }
+
+    /// Each process's value of a column, of all of these lines.
+    pub fn over_processes(&self, column: &str, lines: &[usize]) -> Vec<f64> {
+        let of = columns::named(column);
+        let lines = lines.iter().map(|&i| &self.lines[i]);
+        lines.flat_map(|line| line.rows.iter().filter_map(|row| of(&line.of_process(row)))).collect()
+    }
+
+    /// The sizes of a problem without what repeats it; empty where that is all that tells the shapes apart.
+    pub fn problem_label(&self, problem: usize) -> String {
+        let shapes = || self.shapes.iter().filter(|shape| shape.problem == problem);
+        let first = shapes().next().expect("a problem has a shape");
+        let keys: Vec<String> =
+            self.label_sizes.iter().filter(|key| !keys::is_repetition(key)).cloned().collect();
+        match shapes().count() {
+            1 => first.label.clone(),
+            _ if keys.is_empty() => String::new(),
+            _ => labels::shape_label(&keys, &first.settings),
+        }
     }
 
     pub fn is_baseline(&self, line: usize) -> bool {
@@ -187,7 +286,9 @@ impl<'a> Comparison<'a> {
         texts: impl Fn(usize) -> Vec<(&'static str, String)>,
     ) -> Option<Table> {
         let Defined { of, caption, columns } = Defined::named(name);
-        Table::new(caption, self.having(of).map(|line| (texts(line), line)), &self.frame, columns)
+        // Cells of one shape stand together, whichever table of the grid they are of.
+        let lines = self.having(of).sorted_by_key(|&line| self.lines[line].shape);
+        Table::new(caption, lines.map(|line| (texts(line), line)), &self.frame, columns)
     }
 
     /// A table with several rows a line: the line, texts after its name, and what the columns are computed of.
@@ -219,14 +320,16 @@ impl<'a> Comparison<'a> {
 /// What a column shows of one row.
 type NumberOf<R> = fn(&R) -> Option<f64>;
 
-/// The row of each cell: the last one with the same settings.
-fn find_rows<'a>(recipe: &Recipe, rows: &'a [Row]) -> Vec<Option<&'a Row>> {
-    let measured: Vec<Settings> = rows.iter().map(|row| recipe.apart_from_device(row.settings())).collect();
-    let row = |cell: &Cell| {
-        let wanted = recipe.apart_from_device(cell.settings());
-        measured.iter().rposition(|settings| *settings == wanted).map(|at| &rows[at])
-    };
-    recipe.cells.iter().map(row).collect()
+/// The rows of each cell, one for each of its processes: the last one with the same settings.
+fn find_rows<'a>(recipe: &Recipe, rows: &'a [Row]) -> Vec<Vec<&'a Row>> {
+    let name = |settings: Settings| format!("{:?}", recipe.apart_from_device(settings));
+    let mut by_cell: HashMap<String, BTreeMap<usize, &Row>> = HashMap::new();
+    for row in rows {
+        by_cell.entry(name(row.settings())).or_default().insert(row.repeat, row);
+    }
+    let of_cell =
+        |cell: &Cell| by_cell.get(&name(cell.settings())).map(|rows| rows.values().copied().collect());
+    recipe.cells.iter().map(|cell| of_cell(cell).unwrap_or_default()).collect()
 }
 
 /// The group of each cell by its values of `keys`, and the first cell of each group.
@@ -269,20 +372,4 @@ fn label_sizes(
         shown.push(key.clone());
     }
     shown
-}
-
-/// The short label of each method, or the long one where short ones would be equal.
-fn method_labels<'s>(keys: &[String], methods: impl Iterator<Item = &'s Settings>) -> Vec<String> {
-    let methods: Vec<&Settings> = methods.collect();
-    if keys.is_empty() {
-        let key = ["checkpoint.level".to_string()];
-        return methods.iter().map(|s| labels::method_label(&key, s)).collect();
-    }
-    let short: Vec<String> = methods.iter().map(|s| labels::short_method_label(keys, s)).collect();
-    let clear = |label: &String| !label.is_empty() && short.iter().filter(|l| *l == label).count() == 1;
-    short
-        .iter()
-        .zip(&methods)
-        .map(|(label, s)| if clear(label) { label.clone() } else { labels::method_label(keys, s) })
-        .collect()
 }

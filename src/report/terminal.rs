@@ -108,7 +108,7 @@ mod tests {
         ];
         let table = terminal_table(&recipe, &rows);
         let line = table.lines().find(|l| l.contains("level 1")).expect("a line for level 1");
-        for part in ["ok", "10.0 ms", "26.2 ms", "1.00 ms", "55054", "296 MiB", "1.31x", "0.74x"] {
+        for part in ["ok", "10.0 ms", "26.2 ms", "1.00 ms", "55,054", "296 MiB", "1.31x", "0.74x"] {
             assert!(line.contains(part), "{part} is missing in {line}");
         }
         assert!(table.lines().any(|l| l.contains("level 0") && l.contains("1.00x     1.00x")), "{table}");

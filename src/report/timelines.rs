@@ -9,10 +9,13 @@ use super::document::Element;
 use super::profile::StepProfile;
 use super::table::Comparison;
 use crate::device::trace::{Activity, Summary, read_chrome_trace};
+use crate::residence::Strategy;
 use crate::words::text::and;
 
-/// More traces than this are drawn in the document at one shape only.
-const MOST: usize = 6;
+/// So many timelines stand among what every document has; the others are details.
+const SHOWN: usize = 2;
+/// A device this busy on a single stream has a timeline of one colour.
+const BUSY: f64 = 0.95;
 
 /// Kernels of each trace in the document.
 const TOP_KERNELS: usize = 10;
@@ -21,6 +24,8 @@ const TOP_KERNELS: usize = 10;
 #[derive(Default)]
 pub struct Timelines {
     drawn: Vec<Timeline>,
+    /// Offload strategies above one another.
+    compared: Option<Chart>,
     /// Which traces could not be used and why.
     problems: Vec<String>,
 }
@@ -29,7 +34,8 @@ struct Timeline {
     /// Index into [`Comparison::lines`].
     line: usize,
     summary: Summary,
-    chart: Chart,
+    /// Absent where it would be one block.
+    chart: Option<Chart>,
     profile: StepProfile,
 }
 
@@ -50,6 +56,7 @@ impl Timelines {
     pub fn read(folder: &Path, comparison: &Comparison) -> miette::Result<Self> {
         let mut timelines = Self::default();
         let (mut traced_devices, mut missing) = (BTreeSet::new(), Vec::new());
+        let mut moving: Vec<(usize, Vec<Activity>)> = Vec::new();
         for (i, line) in comparison.lines.iter().enumerate() {
             let Some(row) = line.row else { continue };
             let file = format!("traces/{}.json", row.key);
@@ -67,9 +74,13 @@ impl Timelines {
                 Ok(activities) => {
                     let name = format!("timeline-{}", row.key);
                     let chart = charts::timeline(&name, &comparison.name(line), &activities)?;
-                    let summary = Summary::new(&activities).zip(chart);
+                    let summary = Summary::new(&activities);
+                    let chart = chart.filter(|_| says_more(&activities, summary.as_ref()));
+                    if line.cell.offload.moves() {
+                        moving.push((i, activities.clone()));
+                    }
                     match summary.zip(StepProfile::new(line.cell, row, activities)) {
-                        Some(((summary, chart), profile)) => {
+                        Some((summary, profile)) => {
                             timelines.drawn.push(Timeline { line: i, summary, chart, profile });
                         }
                         None => timelines.problems.push(format!(
@@ -80,6 +91,7 @@ impl Timelines {
                 }
             }
         }
+        timelines.compared = strategies(comparison, &moving)?;
         // Without any trace none was asked for, or the device has none.
         missing.retain(|(device, _)| traced_devices.contains(device));
         let missing: Vec<String> = missing.into_iter().map(|(_, file)| file).collect();
@@ -101,57 +113,74 @@ impl Timelines {
     }
 
     pub fn charts(&self) -> impl Iterator<Item = &Chart> {
-        self.drawn.iter().map(|timeline| &timeline.chart)
-    }
-
-    /// Those that stand in the document: all, or those of the shape with the most work.
-    fn shown(&self, comparison: &Comparison) -> Vec<&Timeline> {
-        let line = |timeline: &Timeline| &comparison.lines[timeline.line];
-        let work = |timeline: &&Timeline| {
-            let cell = line(timeline).cell;
-            cell.flops().forward
-        };
-        let largest = self.drawn.iter().max_by(|a, b| work(a).total_cmp(&work(b))).map(|t| line(t).shape);
-        let all = self.drawn.len() <= MOST;
-        self.drawn.iter().filter(|timeline| all || Some(line(timeline).shape) == largest).collect()
+        self.compared.iter().chain(self.drawn.iter().filter_map(|timeline| timeline.chart.as_ref()))
     }
 }
 
-/// The table of the traces, their timelines, and what could not be read; nothing without traces.
-pub fn elements(comparison: &Comparison, timelines: Timelines) -> Vec<Element> {
-    let mut out = Vec::new();
-    if let Some(table) = comparison.table("traces") {
-        let all = timelines.drawn.len();
-        let shown = timelines.shown(comparison);
-        let rest = match all - shown.len() {
-            0 => String::new(),
-            rest => format!(
-                " Shown are those at {}; the other {rest} are in the folder charts.",
-                comparison.shapes[comparison.lines[shown[0].line].shape].label
-            ),
+/// Whether a timeline shows more than that the device was busy.
+fn says_more(activities: &[Activity], summary: Option<&Summary>) -> bool {
+    let streams: BTreeSet<u32> = activities.iter().map(|activity| activity.stream).collect();
+    streams.len() > 1 || summary.is_some_and(|summary| summary.busy_share < BUSY)
+}
+
+/// Naive offload above overlap at the sizes with the most work at which both were traced.
+fn strategies(comparison: &Comparison, moving: &[(usize, Vec<Activity>)]) -> miette::Result<Option<Chart>> {
+    let line = |i: usize| &comparison.lines[i];
+    let step = |i: usize| comparison.frame.get("step_s_median", i).unwrap_or(f64::INFINITY);
+    let of = |shape: usize, wanted: fn(&Strategy) -> bool| {
+        let fits = move |(i, _): &&(usize, Vec<Activity>)| {
+            line(*i).shape == shape && wanted(&line(*i).cell.offload.strategy)
         };
+        moving.iter().filter(fits).min_by(|(a, _), (b, _)| step(*a).total_cmp(&step(*b)))
+    };
+    let pair = |shape: usize| {
+        let naive = of(shape, |strategy| matches!(strategy, Strategy::Naive(_)))?;
+        Some((shape, [naive, of(shape, |strategy| matches!(strategy, Strategy::Overlap(_)))?]))
+    };
+    let work =
+        |pair: &(usize, _)| comparison.of_shape(pair.0).next().map_or(0.0, |i| line(i).cell.flops().forward);
+    let pairs = (0..comparison.shapes.len()).filter_map(pair);
+    let Some((shape, pair)) = pairs.max_by(|a, b| work(a).total_cmp(&work(b))) else { return Ok(None) };
+    let cells =
+        pair.map(|(i, activities)| (comparison.methods[line(*i).method].clone(), activities.as_slice()));
+    let label = &comparison.shapes[shape].label;
+    charts::compared("strategies", &format!("Copies before computation and behind it, at {label}"), &cells)
+}
+
+/// The table of the traces and how strategies copy; and as details the timelines with their tables, and what could not be
+/// read. Nothing without traces.
+pub fn elements(comparison: &Comparison, timelines: Timelines) -> (Vec<Element>, Vec<Element>) {
+    let (mut out, mut details) = (Vec::new(), Vec::new());
+    if let Some(table) = comparison.table("traces") {
         out.push(Element::Table(table));
-        out.push(Element::paragraph(format!(
-            "In the timelines a lane is a stream of the device, and each point in time has the colour of what ran \
-             longest then, paler where the stream was idle for part of it.{rest}"
-        )));
-        for timeline in shown {
+        out.push(Element::paragraph(
+            "In the timelines a lane is a stream of the device, and each point in time has the colour of what ran longest \
+             then, paler where the stream was idle for part of it.",
+        ));
+        let shown = if timelines.compared.is_some() { 0 } else { SHOWN };
+        out.extend(timelines.compared.map(Element::Figure));
+        let mut drawn = 0;
+        for timeline in timelines.drawn {
             let name = comparison.name(&comparison.lines[timeline.line]);
-            out.push(Element::Figure(timeline.chart.clone()));
-            out.push(Element::Table(timeline.profile.table(&name)));
-            out.extend(timeline.profile.top_kernels(TOP_KERNELS).map(Element::Table));
+            drawn += usize::from(timeline.chart.is_some());
+            let to = if drawn <= shown { &mut out } else { &mut details };
+            to.extend(timeline.chart.map(Element::Figure));
+            details.push(Element::Table(timeline.profile.table(&name)));
+            details.extend(timeline.profile.top_kernels(TOP_KERNELS).map(Element::Table));
         }
     }
     out.extend(timelines.problems.into_iter().map(Element::paragraph));
-    if !out.is_empty() {
-        out.insert(0, Element::heading("What the device did"));
+    for (elements, heading) in [(&mut out, "What the device did"), (&mut details, "Timelines and kernels")] {
+        if !elements.is_empty() {
+            elements.insert(0, Element::heading(heading));
+        }
     }
-    out
+    (out, details)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{STUDY, recipe, rows, step_trace};
+    use super::super::testing::{recipe, rows, step_trace};
     use super::*;
     use crate::device::trace::chrome_trace;
     use crate::recipe::Recipe;
@@ -185,7 +214,7 @@ mod tests {
         let mut comparison = Comparison::new(&recipe, &rows);
         let timelines = Timelines::read(folder.path(), &comparison).expect("timelines");
         comparison.add_traces(&timelines);
-        let elements = elements(&comparison, timelines);
+        let (elements, _) = elements(&comparison, timelines);
         let [
             Element::Heading { .. },
             Element::Table(table),
@@ -213,7 +242,7 @@ mod tests {
         let mut comparison = Comparison::new(&recipe, &rows);
         let timelines = Timelines::read(folder.path(), &comparison).expect("timelines");
         comparison.add_traces(&timelines);
-        assert!(timelines.charts().next().is_none() && elements(&comparison, timelines).is_empty());
+        assert!(timelines.charts().next().is_none() && elements(&comparison, timelines).0.is_empty());
     }
 
     #[test]
@@ -228,19 +257,5 @@ mod tests {
         let [damaged, empty] = timelines.problems.as_slice() else { panic!("{:?}", timelines.problems) };
         assert!(damaged.contains(&format!("traces/{}.json of level 0 cannot be read", rows[0].key)));
         assert!(empty.contains(&format!("traces/{}.json of level 0.5 holds no kernels", rows[1].key)));
-    }
-
-    #[test]
-    fn of_many_traces_the_largest_shape_is_shown() {
-        let recipe = recipe(STUDY);
-        let rows = rows(&recipe);
-        let folder = traced(&rows);
-        let comparison = Comparison::new(&recipe, &rows);
-        let timelines = Timelines::read(folder.path(), &comparison).expect("timelines");
-        assert_eq!(timelines.charts().count(), 15);
-        let captions: Vec<&str> =
-            timelines.shown(&comparison).iter().map(|t| t.chart.caption.as_str()).collect();
-        assert_eq!(captions.len(), 3);
-        assert!(captions[0].starts_with("Timeline of one step: level 0 at 4×1024, 4096"), "{captions:?}");
     }
 }

@@ -13,7 +13,7 @@ use typst_kit::fonts::{self, FontStore};
 use typst_layout::PagedDocument;
 use typst_pdf::{PdfOptions, Timestamp};
 
-use super::charts::font_files;
+use super::charts::{Chart, font_files};
 use super::document::{Document, Element};
 
 /// One file that needs no other; the same document gives the same bytes.
@@ -21,10 +21,15 @@ use super::document::{Document, Element};
 /// # Errors
 /// When Typst cannot set the document.
 pub fn html(document: &Document) -> miette::Result<String> {
-    let world = ReportWorld::new(document, include_str!("html.typ"))?;
+    let world = ReportWorld::of(document, include_str!("html.typ"))?;
     let page: HtmlDocument = typst::compile(&world).output.map_err(|errors| failed(&errors))?;
     let html = typst_html::html(&page, &HtmlOptions { pretty: true }).map_err(|errors| failed(&errors))?;
-    let charts = document.elements.iter().filter_map(|element| match element {
+    // Typst would escape a script's text.
+    let html = html.replace(
+        "<report-script></report-script>",
+        concat!("<script>\n", include_str!("report.js"), "</script>"),
+    );
+    let charts = document.elements.iter().chain(&document.details).filter_map(|element| match element {
         Element::Figure(chart) => Some(chart),
         _ => None,
     });
@@ -33,13 +38,35 @@ pub fn html(document: &Document) -> miette::Result<String> {
     }))
 }
 
-/// The bytes of the PDF; the same document gives the same bytes.
+/// A chart as a page of its size, for LaTeX; the same chart gives the same bytes.
+///
+/// # Errors
+/// When Typst cannot set it.
+pub fn chart_pdf(chart: &Chart) -> miette::Result<Vec<u8>> {
+    const PAGE: &str = "#set page(width: auto, height: auto, margin: 0pt)\n\
+                        #image(read(\"chart.svg\", encoding: none), format: \"svg\")";
+    let world = ReportWorld::new(PAGE, vec![("chart.svg", chart.svg.clone().into_bytes())])?;
+    let page: PagedDocument = typst::compile(&world).output.map_err(|errors| failed(&errors))?;
+    let options = PdfOptions { ident: Smart::Custom(chart.svg.clone()), ..PdfOptions::default() };
+    typst_pdf::pdf(&page, &options).map_err(|errors| failed(&errors))
+}
+
+/// A document that is handed in is no longer, as long as figures can go.
+const PAGES: usize = 10;
+
+/// The bytes of the PDF, with as many of the figures and tables as its pages hold; the same document gives the same bytes.
 ///
 /// # Errors
 /// When Typst cannot set the document.
-pub fn pdf(document: &Document) -> miette::Result<Vec<u8>> {
-    let world = ReportWorld::new(document, include_str!("pdf.typ"))?;
-    let pages: PagedDocument = typst::compile(&world).output.map_err(|errors| failed(&errors))?;
+pub fn pdf(mut document: Document) -> miette::Result<Vec<u8>> {
+    let (pages, world) = loop {
+        let world = ReportWorld::of(&document, include_str!("pdf.typ"))?;
+        let pages: PagedDocument = typst::compile(&world).output.map_err(|errors| failed(&errors))?;
+        let beyond = pages.pages().len().saturating_sub(PAGES);
+        if beyond == 0 || !document.leave_out(beyond) {
+            break (pages, world);
+        }
+    };
     let options = PdfOptions {
         ident: Smart::Custom(String::from_utf8_lossy(&world.files[0].1).into_owned()),
         timestamp: datetime(&document.date).map(Timestamp::new_utc),
@@ -65,11 +92,18 @@ struct ReportWorld {
     library: LazyHash<Library>,
     fonts: FontStore,
     template: Source,
-    files: [(FileId, Bytes); 2],
+    files: Vec<(FileId, Bytes)>,
 }
 
 impl ReportWorld {
-    fn new(document: &Document, template: &str) -> miette::Result<Self> {
+    /// With the document as `report.json`, and the style of its HTML.
+    fn of(document: &Document, template: &str) -> miette::Result<Self> {
+        let report = serde_json::to_vec(document).into_diagnostic()?;
+        let style = include_bytes!("report.css").to_vec();
+        Self::new(template, vec![("report.json", report), ("report.css", style)])
+    }
+
+    fn new(template: &str, files: Vec<(&str, Vec<u8>)>) -> miette::Result<Self> {
         let file = |name: &str| -> miette::Result<FileId> {
             let path = VirtualPath::new(name).into_diagnostic().wrap_err("the name of a template file")?;
             Ok(FileId::new(RootedPath::new(VirtualRoot::Project, path)))
@@ -82,15 +116,14 @@ impl ReportWorld {
                 (font, info)
             }));
         }
-        let report = serde_json::to_vec(document).into_diagnostic()?;
-        let style = include_str!("report.css").as_bytes();
+        let read = |(name, bytes): (&str, Vec<u8>)| Ok((file(name)?, Bytes::new(bytes)));
         Ok(Self {
             library: LazyHash::new(
                 Library::builder().with_features([Feature::Html].into_iter().collect()).build(),
             ),
             fonts,
             template: Source::new(file("template.typ")?, template.into()),
-            files: [(file("report.json")?, Bytes::new(report)), (file("report.css")?, Bytes::new(style))],
+            files: files.into_iter().map(read).collect::<miette::Result<_>>()?,
         })
     }
 }

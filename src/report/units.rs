@@ -1,7 +1,7 @@
 //! [`Unit`]: how a number of the report is written, and by what a chart's axis divides it.
 
 use crate::words::Bytes;
-use crate::words::text::{byte_unit, percent, rate, ratio, seconds, significant, time_unit};
+use crate::words::text::{byte_unit, percent, power_of_two, rate, ratio, seconds, significant, time_unit};
 
 /// What a column's numbers are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub enum Unit {
     Nats,
     /// Three digits, in powers of ten where they would be many.
     Perplexity,
-    /// `2^16`; another number as it is.
+    /// `2¹⁶`; another number as it is.
     PowerOfTwo,
     Number,
 }
@@ -48,8 +48,8 @@ impl Unit {
             Self::Ratio => ratio(value),
             Self::Nats => format!("{value:.3}"),
             Self::Perplexity if value >= 1e6 => format!("{value:.1e}"),
-            Self::PowerOfTwo if value.log2().fract() == 0.0 => format!("2^{}", value.log2()),
-            Self::Perplexity | Self::PowerOfTwo | Self::Number => significant(value),
+            Self::PowerOfTwo => power_of_two(value).unwrap_or_else(|| significant(value)),
+            Self::Perplexity | Self::Number => significant(value),
         }
     }
 
@@ -91,7 +91,7 @@ mod tests {
             (FineShare, 0.00032, "0.0320 %"),
             (Perplexity, 20.1, "20.1"),
             (Perplexity, 4.43e6, "4.4e6"),
-            (PowerOfTwo, 0.25, "2^-2"),
+            (PowerOfTwo, 0.25, "2⁻²"),
             (PowerOfTwo, 48.0, "48.0"),
             (Gigabytes, 0.442e9, "0.442 GB"),
         ];

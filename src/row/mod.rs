@@ -45,12 +45,29 @@ pub fn key(cell: &Value, device_name: &str, inputs: &Inputs) -> String {
     hex(&Sha256::digest(identity)[..8])
 }
 
-/// One finished cell.
+/// Of the file of a row, without its ending: `ab12`, and `ab12-2` of the cell's second process.
+pub fn name(key: &str, repeat: usize) -> String {
+    if repeat == first() { key.into() } else { format!("{key}-{repeat}") }
+}
+
+fn first() -> usize {
+    1
+}
+
+fn is_first(repeat: &usize) -> bool {
+    *repeat == first()
+}
+
+/// One finished cell, or one of several processes that measured it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     pub format: u32,
     /// [`key`], of a row that has `inputs`.
     pub key: String,
+    /// Which of the cell's `measure.repeats` processes it is of, from 1. Rows from before there were several are of the
+    /// first.
+    #[serde(skip_serializing_if = "is_first", default = "first")]
+    pub repeat: usize,
     /// [`Cell::to_json`]: the cell in the recipe's spelling.
     pub cell: Value,
     /// Rows from before inputs were recorded have none.
@@ -90,6 +107,7 @@ impl Row {
         Self {
             format: FORMAT,
             key: key(&cell.to_json(), &environment.device.name, &Inputs::new()),
+            repeat: first(),
             cell: cell.to_json(),
             inputs: Some(Inputs::new()),
             status,
@@ -108,7 +126,12 @@ impl Row {
         Self { inputs: Some(inputs), ..self }
     }
 
-    /// Whether the row's name is that of its content; a row without inputs says nothing of that.
+    /// [`name`] of its file.
+    pub fn name(&self) -> String {
+        name(&self.key, self.repeat)
+    }
+
+    /// Whether the row's key is that of its content; a row without inputs says nothing of that.
     pub fn is_named_rightly(&self) -> bool {
         let key = |inputs| key(&self.cell, &self.environment.device.name, inputs);
         self.inputs.as_ref().is_none_or(|inputs| self.key == key(inputs))

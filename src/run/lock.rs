@@ -13,7 +13,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use miette::{Result, miette};
+use miette::Result;
+
+use super::again::TryAgain;
 
 /// How often a waiting run looks again: short compared with a cell, long compared with a look.
 const POLL: Duration = Duration::from_millis(50);
@@ -80,13 +82,18 @@ impl DeviceLock {
                     return Ok(Turn::Cancelled);
                 }
                 if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                    return Err(miette!(
-                        help = "end the other run (`fuser {0}` names it), or raise measure.timeout, which sets \
-                                half of this limit",
-                        "another run has held the device for more than {1} s: {0} is locked",
-                        self.lock.display(),
-                        limit.as_secs_f64()
-                    ));
+                    let file = self.lock.display();
+                    return Err(TryAgain {
+                        message: format!(
+                            "another run has held the device for more than {} s: {file} is locked",
+                            limit.as_secs_f64()
+                        ),
+                        help: format!(
+                            "end the other run (`fuser {file}` names it), or raise measure.timeout, which sets half of \
+                             this limit"
+                        ),
+                    }
+                    .into());
                 }
                 std::thread::sleep(POLL);
             }

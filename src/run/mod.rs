@@ -1,5 +1,6 @@
 //! Running cells: each in a process of its own, each leaving one row.
 
+mod again;
 mod bars;
 mod build;
 mod child_output;
@@ -19,6 +20,7 @@ mod store;
 pub(crate) mod testing;
 mod verdict;
 
+pub use again::{EXIT_TRY_AGAIN, TryAgain};
 pub use build::{Build, stale_notice};
 pub use environment::measure_environment;
 pub use executor::{Advance, Executor, Job, Outcome, memory_limit};

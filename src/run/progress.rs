@@ -18,6 +18,8 @@ pub struct Label {
     pub number: usize,
     /// Cells of the recipe.
     pub count: usize,
+    /// Which process of how many, of a cell with several.
+    pub process: Option<(usize, usize)>,
     /// Its values of what the recipe sweeps: `train.batch_size=4`.
     pub settings: String,
     /// Steps, warm-up included; `None` for epochs, whose steps the cell reports once it has read its samples.
@@ -132,6 +134,7 @@ impl Label {
             Self {
                 number: position + 1,
                 count: recipe.cells.len(),
+                process: None,
                 settings: values.into_iter().join(" "),
                 steps,
                 work: (flops.forward + flops.backward + flops.recompute) * steps.unwrap_or(1) as f64,
@@ -144,6 +147,9 @@ impl Label {
 impl std::fmt::Display for Label {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "cell {}/{}", self.number, self.count)?;
+        if let Some((process, of)) = self.process {
+            write!(f, ", process {process}/{of}")?;
+        }
         if !self.settings.is_empty() {
             write!(f, " {}", self.settings)?;
         }

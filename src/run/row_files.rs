@@ -60,8 +60,8 @@ pub(super) fn read_row(path: &Path, text: &[u8]) -> Result<Option<Row>, String> 
         return Ok(None);
     }
     match serde_json::from_value::<Row>(value) {
-        Ok(row) if path.file_stem().is_none_or(|stem| stem != row.key.as_str()) => {
-            Err(format!("its key is {}", row.key))
+        Ok(row) if path.file_stem().is_none_or(|stem| stem != row.name().as_str()) => {
+            Err(format!("its name is {}", row.name()))
         }
         Ok(row) if !row.is_named_rightly() => Err("it describes another cell".into()),
         Ok(row) if (row.status == Status::Ok) != row.measurement.is_some() => {

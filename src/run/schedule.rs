@@ -5,8 +5,9 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-use miette::{Result, miette};
+use miette::Result;
 
+use super::again::TryAgain;
 use super::build::stale_notice;
 use super::environment::now;
 use super::executor::{Advance, Executor, Job, Outcome, memory_limit};
@@ -17,7 +18,7 @@ use super::progress::{Label, Progress};
 use super::store::Store;
 use crate::recipe::Recipe;
 use crate::row::contents::Contents;
-use crate::row::{Environment, Row, Status};
+use crate::row::{self, Environment, Row, Status};
 use crate::words::DeviceId;
 
 /// All that a run works with.
@@ -102,8 +103,8 @@ struct Run<'a> {
     session: &'a Session<'a>,
     options: &'a Options,
     chosen: &'a [usize],
-    /// The row of each cell of the recipe, as far as this run knows.
-    rows: Vec<Option<Row>>,
+    /// The row of each process of each cell of the recipe, as far as this run knows.
+    rows: Vec<Vec<Option<Row>>>,
     labels: Vec<Label>,
     environments: HashMap<DeviceId, Environment>,
     /// Whether the user knows that other runs cannot be kept away.
@@ -123,7 +124,7 @@ impl<'a> Run<'a> {
         let cells = &session.recipe.cells;
         let told = |text: &str| session.progress.notice(text);
         let loaded = session.store.load(cells, &told)?;
-        let kept = chosen.iter().filter_map(|position| loaded.rows[*position].as_ref());
+        let kept = chosen.iter().flat_map(|position| loaded.rows[*position].iter().flatten());
         let stale = stale_notice(kept.filter(|row| !options.wants(Some(row))));
         loaded.notices.iter().chain(&stale).for_each(|notice| session.progress.notice(notice));
         Ok(Self {
@@ -139,12 +140,14 @@ impl<'a> Run<'a> {
     }
 
     fn all(mut self) -> Result<Summary> {
-        let wanted = |position: &usize| self.options.wants(self.rows[*position].as_ref());
-        let todo: Vec<usize> = self.chosen.iter().copied().filter(wanted).collect();
-        let labels: Vec<Label> = todo.iter().map(|position| self.labels[*position].clone()).collect();
+        let wanted = |&(position, process): &(usize, usize)| {
+            self.options.wants(self.rows[position][process].as_ref()) && self.is_due(position, process)
+        };
+        let todo: Vec<(usize, usize)> = self.in_turns().filter(wanted).collect();
+        let labels: Vec<Label> = todo.iter().map(|turn| self.label(*turn)).collect();
         self.session.progress.begin(&labels);
-        for position in todo {
-            match self.turn(position)? {
+        for turn in todo {
+            match self.turn(turn)? {
                 Step::Cancelled => {
                     self.summary.interrupted = true;
                     break;
@@ -161,10 +164,34 @@ impl<'a> Run<'a> {
         Ok(self.summarize())
     }
 
-    /// Waits for the device and measures one cell, unless another run has done so meanwhile.
-    fn turn(&mut self, position: usize) -> Result<Step> {
+    /// The chosen cells and their processes, both from 0: the first process of every cell, then the second of every
+    /// one. What warms up or disturbs the machine meanwhile meets a cell's processes and its baseline's alike.
+    fn in_turns(&self) -> impl Iterator<Item = (usize, usize)> {
+        let most = self.chosen.iter().map(|position| self.rows[*position].len()).max().unwrap_or(0);
+        (0..most).flat_map(move |process| {
+            let has = move |position: &&usize| process < self.rows[**position].len();
+            self.chosen.iter().filter(has).map(move |position| (*position, process))
+        })
+    }
+
+    /// A cell that has once run out of memory, failed or diverged is not measured more often, unless that is asked for.
+    fn is_due(&self, position: usize, process: usize) -> bool {
+        let first = self.rows[position][0].as_ref().filter(|row| !self.options.wants(Some(row)));
+        process == 0 || first.is_none_or(|row| row.status == Status::Ok)
+    }
+
+    fn label(&self, (position, process): (usize, usize)) -> Label {
+        let of = self.rows[position].len();
+        Label { process: (of > 1).then_some((process + 1, of)), ..self.labels[position].clone() }
+    }
+
+    /// Waits for the device and measures one process of a cell, unless another run has done so meanwhile.
+    fn turn(&mut self, (position, process): (usize, usize)) -> Result<Step> {
         let Session { recipe, store, executor, progress, lock, environment, trace, cancel } = *self.session;
-        let (cell, label) = (&recipe.cells[position], &self.labels[position]);
+        let (cell, label) = (&recipe.cells[position], &self.label((position, process)));
+        if process > 0 && self.rows[position][0].as_ref().is_some_and(|row| row.status != Status::Ok) {
+            return Ok(Step::Skipped);
+        }
         if cancel.load(Relaxed) {
             return Ok(Step::Cancelled);
         }
@@ -183,10 +210,11 @@ impl<'a> Run<'a> {
         }
         let inputs = Contents::new(&|text| progress.notice(text)).inputs(cell);
         let key = store.key(cell, &inputs);
-        let known = self.rows[position].as_ref();
+        let name = row::name(&key, process + 1);
+        let known = self.rows[position][process].as_ref();
         let newer = |row: &Row| known.is_none_or(|k| row.environment.date >= k.environment.date && row != k);
-        if let Some(row) = store.read(&key).filter(newer) {
-            self.rows[position] = Some(row);
+        if let Some(row) = store.read(&name).filter(newer) {
+            self.rows[position][process] = Some(row);
             progress.cell_skipped(label);
             return Ok(Step::Skipped);
         }
@@ -195,8 +223,7 @@ impl<'a> Run<'a> {
         let environment = self.environments.entry(device).or_insert_with(|| environment(device));
         progress.cell_started(label);
         let limit = memory_limit(cell, &device.info());
-        // The CPU keeps no records of kernels.
-        let trace = trace.then(|| store.trace_path(&key));
+        let trace = (trace && process == 0).then(|| store.trace_path(&key));
         let job =
             Job { cell, ranks: cell.parallel.ranks(), memory_limit: limit, timeout, trace: trace.as_deref() };
         let mut on_advance = |advance| match advance {
@@ -212,14 +239,14 @@ impl<'a> Run<'a> {
         let environment = Environment { date: now(), ..environment.clone() };
         let ran = cell.within(limit);
         let row = Row::new(cell, &environment, status, reason).of_inputs(inputs);
-        let row = Row { estimate: ran.estimate(), ..row };
+        let row = Row { repeat: process + 1, estimate: ran.estimate(), ..row };
         let row = match measurement {
             Some(measurement) => row.measured(&ran, measurement),
             None => row,
         };
         self.save(&row)?;
         progress.cell_ended(label, &row);
-        self.rows[position] = Some(row);
+        self.rows[position][process] = Some(row);
         Ok(Step::Ran(status))
     }
 
@@ -228,31 +255,34 @@ impl<'a> Run<'a> {
             // A finished measurement is not lost: its row can be put in place by hand.
             let text = serde_json::to_string(row).expect("a row is plain data");
             self.session.progress.notice(&text);
-            let path = self.session.store.row_path(&row.key);
-            miette!(
-                help = "free some space or raise the quota and run again: only missing cells are measured; the \
-                        line of JSON above is the row, and saving it under that name keeps its measurement",
-                "cannot save the row {}: {e}",
-                path.display()
-            )
+            let path = self.session.store.row_path(&row.name());
+            let help = "free some space or raise the quota and run again: only missing cells are measured; the line of \
+                        JSON above is the row, and saving it under that name keeps its measurement";
+            TryAgain { message: format!("cannot save the row {}: {e}", path.display()), help: help.into() }.into()
         })
     }
 
-    fn summarize(mut self) -> Summary {
-        let summary = &mut self.summary;
+    fn summarize(self) -> Summary {
+        let mut summary = self.summary;
+        let known = |row: &Option<Row>| row.as_ref().map(|row| row.status);
+        let mut all = 0;
         for position in self.chosen {
-            match &self.rows[*position] {
-                None => summary.left += 1,
-                Some(row) => match row.status {
-                    Status::Ok => summary.ok += 1,
-                    Status::Oom => summary.oom += 1,
-                    Status::Failed => summary.failed += 1,
-                    Status::Diverged => summary.diverged += 1,
-                },
+            let rows = &self.rows[*position];
+            // One that has not ended well is not measured more often.
+            let due = if known(&rows[0]).is_none_or(|status| status == Status::Ok) { rows.len() } else { 1 };
+            all += due;
+            for row in &rows[..due] {
+                match known(row) {
+                    None => summary.left += 1,
+                    Some(Status::Ok) => summary.ok += 1,
+                    Some(Status::Oom) => summary.oom += 1,
+                    Some(Status::Failed) => summary.failed += 1,
+                    Some(Status::Diverged) => summary.diverged += 1,
+                }
             }
         }
-        summary.skipped = self.chosen.len() - summary.ran - summary.left;
-        self.summary
+        summary.skipped = all - summary.ran - summary.left;
+        summary
     }
 }
 

@@ -9,6 +9,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use itertools::Itertools;
 use miette::{Result, miette};
 
 use super::row_files::{Files, move_aside, other_notice, read_row, read_rows};
@@ -37,8 +38,8 @@ pub struct Store {
 /// The rows of a recipe's cells that are already there.
 #[derive(Debug, Default)]
 pub struct Loaded {
-    /// One a cell, in the order of the cells.
-    pub rows: Vec<Option<Row>>,
+    /// One for each of a cell's processes, in the order of the cells.
+    pub rows: Vec<Vec<Option<Row>>>,
     /// What the user should know about files that were not read as rows.
     pub notices: Vec<String>,
 }
@@ -47,7 +48,7 @@ pub struct Loaded {
 #[derive(Debug)]
 pub struct Results {
     pub recipe: Recipe,
-    /// In the order of the recipe's cells; cells without a row are left out.
+    /// In the order of the recipe's cells, and of the processes of each; cells without a row are left out.
     pub rows: Vec<Row>,
     pub notices: Vec<String>,
 }
@@ -111,18 +112,18 @@ impl Store {
         Ok(Loaded { rows, notices })
     }
 
-    /// The rows of `cells`, one a cell, without touching a file; the folder need not be there. `notify` as above.
+    /// The rows of `cells`, without touching a file; the folder need not be there. `notify` as above.
     ///
     /// # Errors
     /// When the folder cannot be read.
-    pub fn peek(&self, cells: &[Cell], notify: &dyn Fn(&str)) -> Result<Vec<Option<Row>>> {
+    pub fn peek(&self, cells: &[Cell], notify: &dyn Fn(&str)) -> Result<Vec<Vec<Option<Row>>>> {
         let files = if self.rows().is_dir() { read_rows(&self.rows())? } else { Files::default() };
         Ok(self.sort(files, cells, notify).0)
     }
 
-    /// The newest row of each cell, by what was measured, whichever build measured it; and how many other rows
-    /// there are.
-    fn sort(&self, files: Files, cells: &[Cell], notify: &dyn Fn(&str)) -> (Vec<Option<Row>>, usize) {
+    /// The newest row of each process of each cell, by what was measured, whichever build measured it; and how many
+    /// other rows there are.
+    fn sort(&self, files: Files, cells: &[Cell], notify: &dyn Fn(&str)) -> (Vec<Vec<Option<Row>>>, usize) {
         let mut contents = Contents::new(notify);
         let mut other = files.other + files.rows.len();
         let mut by_cell: HashMap<String, Vec<Row>> = HashMap::new();
@@ -131,31 +132,39 @@ impl Store {
             by_cell.entry(name).or_default().push(row);
         }
         let mut newest = |cell: &Cell| {
-            let found = by_cell.get_mut(&self.key(cell, &Inputs::new()))?;
+            let mut newest: Vec<Option<Row>> = vec![None; cell.measure.repeats];
+            let Some(found) = by_cell.remove(&self.key(cell, &Inputs::new())) else { return newest };
             let inputs = contents.inputs(cell);
             // What its files held is not known of a row without inputs; it is of another build for sure.
-            found.retain(|row| row.inputs.as_ref().is_none_or(|of_row| *of_row == inputs));
-            found.drain(..).max_by(|a, b| a.environment.date.cmp(&b.environment.date))
+            for row in found.into_iter().filter(|row| row.inputs.as_ref().is_none_or(|of| *of == inputs)) {
+                let place = row.repeat.checked_sub(1).and_then(|place| newest.get_mut(place));
+                if let Some(place) = place
+                    && place.as_ref().is_none_or(|kept| kept.environment.date <= row.environment.date)
+                {
+                    *place = Some(row);
+                }
+            }
+            newest
         };
-        let rows: Vec<Option<Row>> = cells.iter().map(&mut newest).collect();
-        other -= rows.iter().flatten().count();
+        let rows: Vec<Vec<Option<Row>>> = cells.iter().map(&mut newest).collect();
+        other -= rows.iter().flatten().flatten().count();
         (rows, other)
     }
 
-    /// The row with this name as it stands now; `None` when there is none that can be read.
-    pub fn read(&self, key: &str) -> Option<Row> {
-        let path = self.row_path(key);
+    /// The row with this [`name`](crate::row::name) as it stands now; `None` when there is none that can be read.
+    pub fn read(&self, name: &str) -> Option<Row> {
+        let path = self.row_path(name);
         read_row(&path, &fs::read(&path).ok()?).ok()?
     }
 
-    /// Writes a row, replacing the cell's earlier one.
+    /// Writes a row, replacing the earlier one of the same process.
     ///
     /// # Errors
     /// When it cannot be written (full disk, quota). The caller still holds the row.
     pub fn save(&self, row: &Row) -> io::Result<()> {
         let mut text = serde_json::to_string_pretty(row).expect("a row is plain data");
         text.push('\n');
-        write_whole(&self.rows(), Some(&format!("{}.json", row.key)), text.as_bytes())
+        write_whole(&self.rows(), Some(&format!("{}.json", row.name())), text.as_bytes())
     }
 
     /// What there is of `recipe`: rows of other devices or input files may be in the folder, and are not
@@ -165,8 +174,8 @@ impl Store {
     /// When the folder cannot be read.
     pub fn results(&self, recipe: &Recipe, notify: &dyn Fn(&str)) -> Result<Results> {
         let rows = self.peek(&recipe.cells, notify)?;
-        let keys: HashSet<String> = rows.into_iter().flatten().map(|row| row.key).collect();
-        Self::read_folder(&self.folder, |row| keys.contains(&row.key))
+        let names: HashSet<String> = rows.into_iter().flatten().flatten().map(|row| row.name()).collect();
+        Self::read_folder(&self.folder, |row| names.contains(&row.name()))
     }
 
     /// Reads a results folder without writing to it, whichever builds measured it.
@@ -200,24 +209,31 @@ impl Store {
             .map(|(path, why)| format!("{} is left out: {why}", path.display()))
             .collect();
         let (mut found, others): (Vec<Row>, Vec<Row>) = files.rows.into_iter().partition(wanted);
-        // A cell may have been measured more than once: the newest row counts.
+        // A cell may have been measured more than once: the newest row counts, and those of its other processes that
+        // have its key and its build.
         found.sort_by(|a, b| b.environment.date.cmp(&a.environment.date));
-        let mut rows = Vec::new();
-        let mut settings: Vec<_> = found.iter().map(|row| recipe.apart_from_device(row.settings())).collect();
-        for cell in &recipe.cells {
-            let wanted = recipe.apart_from_device(cell.settings());
-            if let Some(at) = settings.iter().position(|of_row| *of_row == wanted) {
-                settings.remove(at);
-                rows.push(found.remove(at));
-            }
+        let count = found.len();
+        let mut by_settings: HashMap<String, Vec<Row>> = HashMap::new();
+        let settings_of = |settings| format!("{:?}", recipe.apart_from_device(settings));
+        for row in found {
+            by_settings.entry(settings_of(row.settings())).or_default().push(row);
         }
-        notices.extend(other_notice(files.other + others.len() + found.len()));
+        let mut rows: Vec<Row> = Vec::new();
+        for cell in &recipe.cells {
+            let Some(of_cell) = by_settings.remove(&settings_of(cell.settings())) else { continue };
+            let (key, build) = (of_cell[0].key.clone(), of_cell[0].environment.build.clone());
+            let alike = of_cell.into_iter().filter(|row| row.key == key && row.environment.build == build);
+            let mut of_processes: Vec<Row> = alike.unique_by(|row| row.repeat).collect();
+            of_processes.sort_by_key(|row| row.repeat);
+            rows.append(&mut of_processes);
+        }
+        notices.extend(other_notice(files.other + others.len() + count - rows.len()));
         Ok(Results { recipe, rows, notices })
     }
 
-    /// The file of the row with this key.
-    pub fn row_path(&self, key: &str) -> PathBuf {
-        self.rows().join(format!("{key}.json"))
+    /// The file of the row with this [`name`](crate::row::name).
+    pub fn row_path(&self, name: &str) -> PathBuf {
+        self.rows().join(format!("{name}.json"))
     }
 
     /// Where the trace of the row with this key goes.

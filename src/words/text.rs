@@ -80,9 +80,31 @@ pub fn percent(share: f64) -> String {
     if (0.05..0.95).contains(&value) { format!("{value:.1} %") } else { format!("{value:.0} %") }
 }
 
-/// A rate: whole numbers from one hundred on.
+/// A rate: whole numbers from one hundred on, in groups of three digits: `92,761`.
 pub fn rate(x: f64) -> String {
-    if x >= 100.0 { format!("{x:.0}") } else { significant(x) }
+    if x < 100.0 {
+        return significant(x);
+    }
+    let digits = format!("{x:.0}");
+    let mut out = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place) % 3 == 0 {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// `2⁻¹⁴`; `None` of another number.
+pub fn power_of_two(x: f64) -> Option<String> {
+    let exponent = x.log2();
+    let raised = |c: char| match c.to_digit(10) {
+        None => '⁻',
+        Some(digit) => ['⁰', '¹', '²', '³', '⁴', '⁵', '⁶', '⁷', '⁸', '⁹'][digit as usize],
+    };
+    (exponent.fract() == 0.0)
+        .then(|| format!("2{}", exponent.to_string().chars().map(raised).collect::<String>()))
 }
 
 /// `a, b and c`

@@ -70,3 +70,97 @@ fn the_readmes_recipe_is_valid() {
     let (recipe, _) = rest.split_once("```").expect("its block ends");
     Place::new(recipe).runner(&["check", "recipe.toml"]).exits(0).says(&["3 cells, all valid"]);
 }
+
+/// A number of a document with what it is of.
+#[derive(Debug)]
+struct Figure {
+    text: String,
+    value: f64,
+    /// Of the last digit that is written.
+    precision: f64,
+    unit: &'static str,
+}
+
+/// Amounts of memory, times in milliseconds, and rates, which are the numbers with groups of three digits.
+fn figures(text: &str) -> Vec<Figure> {
+    let plain = |word: &str| word.trim_matches(|c: char| !c.is_ascii_digit()).to_string();
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let of = |(i, word): (usize, &&str)| {
+        let text = plain(word);
+        let value: f64 = text.replace(',', "").parse().ok()?;
+        let next = words.get(i + 1).map_or("", |next| next.trim_matches(|c: char| !c.is_alphanumeric()));
+        let unit = ["GiB", "MiB", "ms"].into_iter().find(|unit| *unit == next);
+        let unit = unit.or_else(|| (text.contains(',') && value >= 1000.0).then_some("tokens/s"))?;
+        let decimals = text.split_once('.').map_or(0, |(_, decimals)| decimals.len());
+        Some(Figure { value, precision: 0.1f64.powi(decimals as i32), unit, text: format!("{text} {next}") })
+    };
+    words.iter().enumerate().filter_map(of).collect()
+}
+
+/// What the rows of a results folder have of a unit.
+fn measured(folder: &Path, unit: &str) -> Vec<f64> {
+    let rows = WalkDir::new(folder.join("rows")).into_iter().filter_map(Result::ok);
+    let rows = rows.filter(|entry| entry.path().extension().is_some_and(|ending| ending == "json"));
+    let mut out = Vec::new();
+    for row in rows {
+        let row: serde_json::Value = serde_json::from_str(&read(row.path())).expect("a row");
+        let number =
+            |path: &str| row.pointer(&format!("/measurement{path}")).and_then(serde_json::Value::as_f64);
+        let phases = ["forward", "backward", "optimizer", "step", "host_update"];
+        let memory = ["live_peak", "driver_peak", "reserved_peak", "pinned", "host", "process_rss_peak"];
+        out.extend(match unit {
+            "tokens/s" => number("/tokens_per_second").into_iter().collect::<Vec<f64>>(),
+            "ms" => phases.iter().filter_map(|of| Some(number(&format!("/{of}/median"))? * 1e3)).collect(),
+            "MiB" => {
+                memory.iter().filter_map(|of| Some(number(&format!("/memory/{of}"))? / 1048576.0)).collect()
+            }
+            _ => memory
+                .iter()
+                .filter_map(|of| Some(number(&format!("/memory/{of}"))? / 1073741824.0))
+                .collect(),
+        });
+    }
+    out
+}
+
+/// Each paragraph and each row of a table that leads to a results folder, or follows such a row, has its figures from the
+/// rows there, or from the PEERS.md beside them.
+#[test]
+fn every_figure_is_of_a_committed_row() {
+    let (mut checked, mut wrong) = (0, Vec::new());
+    let docs = documents().into_iter().filter(|path| !path.starts_with(Path::new(ROOT).join("results")));
+    for document in docs {
+        let text = read(&document);
+        let folder = document.parent().expect("a file lies in a folder");
+        let mut source: Option<PathBuf> = None;
+        for block in text.split("\n\n") {
+            source = None.or(source.filter(|_| block.starts_with('|')));
+            let parts: Vec<&str> = if block.starts_with('|') { block.lines().collect() } else { vec![block] };
+            for part in parts {
+                let linked = links(part).map(|link| folder.join(link)).find_map(|path| {
+                    let inside = path.canonicalize().ok()?;
+                    let folder = inside.ancestors().find(|folder| folder.join("rows").is_dir())?;
+                    Some(folder.to_path_buf())
+                });
+                source = linked.or(source);
+                let Some(source) = &source else { continue };
+                let peers = std::fs::read_to_string(source.join("PEERS.md")).unwrap_or_default();
+                for figure in figures(part) {
+                    checked += 1;
+                    let near = |value: &f64| (value - figure.value).abs() <= 0.5001 * figure.precision;
+                    let is_measured = measured(source, figure.unit).iter().any(near);
+                    if !is_measured && !peers.contains(&figure.text) {
+                        wrong.push(format!(
+                            "{}: {} is not in {}",
+                            document.display(),
+                            figure.text,
+                            source.display()
+                        ));
+                    }
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(checked >= 25, "{checked} figures");
+}

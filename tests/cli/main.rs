@@ -2,12 +2,14 @@
 
 mod bad_input;
 mod checkpoint;
+mod cluster;
 mod commands;
 mod cuda;
 mod cuda_training;
 mod data;
 mod docs;
 mod equivalence;
+mod html;
 mod inputs;
 mod language;
 mod offload;

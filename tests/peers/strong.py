@@ -41,6 +41,8 @@ GROUPS = {
     "adamw05": ("strong", 3, WHOLE),
     "adamw15": ("strong", 4, WHOLE),
     "adamw7": ("strong", 5, ["compile+checkpoint+liger_loss", "compile+checkpoint+chunks"]),
+    "lora05": ("strong", 6, ["compile compile+graph", "eager eager+graph", "compile+chunks", "checkpoint"]),
+    "lora7": ("strong", 7, ["eager", "checkpoint", "compile", "compile+checkpoint", "compile+chunks"]),
     "swiglu": ("swiglu", None, SWIGLU),
     "swiglu_bf16": ("swiglu_bf16", None, SWIGLU),
 }

@@ -29,7 +29,7 @@ def network(cell, words, device):
     shape = (train["batch_size"], train["seq_len"])
     if model["kind"] == "swiglu":
         return swiglu(model, shape, words, stored, device)
-    return language_model(model, shape, words, stored, device)
+    return language_model(model, cell.get("tuning", {}), shape, words, stored, device)
 
 
 def swiglu(model, shape, words, dtype, device):
@@ -60,7 +60,7 @@ def swiglu(model, shape, words, dtype, device):
     return loss, [x, *(tensor for weights in layers for tensor in weights)], x
 
 
-def language_model(model, shape, words, dtype, device):
+def language_model(model, tuning, shape, words, dtype, device):
     if "liger" in words:
         from liger_kernel.transformers import apply_liger_kernel_to_qwen2
         apply_liger_kernel_to_qwen2()
@@ -70,12 +70,30 @@ def language_model(model, shape, words, dtype, device):
         torch.set_default_dtype(dtype)
         net = new(config)
         torch.set_default_dtype(default)
+    if tuning.get("method", "full") != "full":
+        adapt(net, tuning)
     net.train()
     if "checkpoint" in words:
         # Without dropout there is no state of random numbers to keep, which a graph could not.
         net.gradient_checkpointing_enable({"use_reentrant": False, "preserve_rng_state": False})
     ids = torch.randint(0, config.vocab_size, shape, device=device)
-    return with_head(net, words), net.parameters(), ids
+    return with_head(net, words), [p for p in net.parameters() if p.requires_grad], ids
+
+
+def adapt(net, tuning):
+    """PEFT's adapters in the network, in the network's type as the runner has them, not in fp32, PEFT's default."""
+    from peft import LoraConfig, inject_adapter_in_model
+    if tuning["method"] != "lora":
+        raise ValueError(f"no peer is tuned by {tuning['method']}")
+    dtype = net.dtype
+    config = LoraConfig(r=tuning["rank"], lora_alpha=tuning["alpha"], lora_dropout=tuning.get("dropout", 0.0),
+                        target_modules=tuning["target_modules"].split(", "))
+    inject_adapter_in_model(config, net)
+    for name, parameter in net.named_parameters():
+        parameter.requires_grad_("lora_" in name)
+    net.to(dtype)
+    # Recomputed blocks need an input that has a gradient.
+    net.enable_input_require_grads()
 
 
 def configured(model):

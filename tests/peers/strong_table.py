@@ -20,7 +20,9 @@ def work(cell):
     size = f"{train['batch_size']} x {train['seq_len']}"
     size += f", {micro_batches} micro-batches" if micro_batches > 1 else ""
     kind = train["optimizer"]["kind"]
-    return f"{name}, {types}, {'forward and backward' if kind == 'none' else f'step with {kind}'}, {size}"
+    done = "forward and backward" if kind == "none" else f"step with {kind}"
+    tuning = cell.get("tuning", {}).get("method", "full")
+    return f"{name}, {types}, {done}{'' if tuning == 'full' else f' by {tuning}'}, {size}"
 
 
 def tokens(path):

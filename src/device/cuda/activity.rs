@@ -5,13 +5,14 @@ use std::collections::HashMap;
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use cudarc::cupti::sys as cupti;
 use cudarc::driver::sys::{self, CUcontext};
 
 use super::scopes::Scopes;
 use super::{Gpu, stream};
-use crate::device::trace::{Activity, ActivityKind, Mark, follow};
+use crate::device::trace::{Activity, ActivityKind, HOST, Mark, follow, follow_host_work, take_host_work};
 
 static RECORDED: Mutex<Vec<Record>> = Mutex::new(Vec::new());
 /// Whether a recording runs; marks are noted only then.
@@ -50,6 +51,8 @@ enum Record {
 pub struct Recording {
     gpu: &'static Gpu,
     scopes: Arc<Scopes>,
+    /// One moment by the host's clock and by that of the records, in nanoseconds.
+    moment: (Instant, u64),
 }
 
 impl Recording {
@@ -74,7 +77,14 @@ impl Recording {
         RECORDING.store(true, Relaxed);
         let scopes = Arc::new(Scopes::new(gpu));
         follow(Some(scopes.clone()));
-        Ok(Self { gpu, scopes })
+        let mut stamp = 0;
+        // SAFETY: writes one number, the time that records would have now.
+        unsafe { cupti::cuptiGetTimestamp(&mut stamp) }
+            .result()
+            .map_err(|e| format!("CUPTI has no clock ({e:?})"))?;
+        let moment = (Instant::now(), stamp);
+        follow_host_work();
+        Ok(Self { gpu, scopes, moment })
     }
 
     /// What ran since the start, ordered by the time at which it began.
@@ -101,6 +111,16 @@ impl Recording {
             ..activity
         };
         let mut activities: Vec<Activity> = activities.into_iter().map(named).collect();
+        let at = |time: Instant| self.moment.1 + time.duration_since(self.moment.0).as_nanos() as u64;
+        activities.extend(take_host_work().into_iter().map(|(start, end)| Activity {
+            kind: ActivityKind::HostUpdate,
+            name: "update on the host".into(),
+            operator: None,
+            stream: HOST,
+            start: at(start),
+            end: at(end),
+            bytes: 0,
+        }));
         activities.sort_by_key(|activity| activity.start);
         activities
     }

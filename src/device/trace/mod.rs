@@ -2,6 +2,7 @@
 
 mod crossings;
 mod host;
+mod host_work;
 mod profile;
 mod scope;
 mod summary;
@@ -13,6 +14,7 @@ use serde_json::{Value, json};
 
 pub use crossings::{Mark, crossings};
 pub use host::HostRecording;
+pub use host_work::{follow_host_work, note_host_work, take_host_work};
 pub use profile::{KernelTime, Part, Profile};
 pub use scope::{Follower, Scope, follow};
 pub use summary::{Summary, Transfers, span};
@@ -34,6 +36,9 @@ pub struct Activity {
     pub bytes: u64,
 }
 
+/// The stream of what the host computes, which no device gives out.
+pub const HOST: u32 = u32::MAX;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ActivityKind {
@@ -41,6 +46,8 @@ pub enum ActivityKind {
     HostToDevice,
     DeviceToHost,
     DeviceToDevice,
+    /// What the host computed for the step; its stream is [`HOST`].
+    HostUpdate,
     /// A place in the stream of the kernels, a [`Mark`]; it computes nothing.
     Mark,
 }

@@ -11,6 +11,7 @@ use burn::module::ParamId;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use super::state::{HostParameters, HostRule, Work};
+use crate::device::trace::note_host_work;
 use crate::device::{HostMemory, Loan};
 use crate::optim::Visit;
 
@@ -134,6 +135,7 @@ fn answer(
     pool.install(|| state.apply(work, &mut *memory));
     if matches!(work, Work::Step { .. }) {
         busy.fetch_add(start.elapsed().as_nanos() as u64, Relaxed);
+        note_host_work(start);
     }
     Ok(memory)
 }

@@ -1,5 +1,6 @@
 //! [`Canvas`]: a drawing area with the report's font, colours and markers. Lengths are pixels.
 
+use std::cell::RefCell;
 use std::sync::{LazyLock, Once};
 
 use ab_glyph::{Font, FontRef};
@@ -36,7 +37,7 @@ const METHODS: [RGBColor; 8] = [
     RGBColor(213, 94, 0),
     RGBColor(86, 180, 233),
     RGBColor(136, 34, 85),
-    RGBColor(90, 90, 90),
+    RGBColor(140, 105, 60),
 ];
 
 /// Each further round of colours is darker: from the second on to 55 %, 30 %, ... of the light.
@@ -106,18 +107,24 @@ type Point = (i32, i32);
 
 pub struct Canvas<'a> {
     area: DrawingArea<SVGBackend<'a>, Shift>,
+    /// Areas that say what they show when a browser's pointer is over them, as SVG.
+    hovers: RefCell<String>,
 }
 
 /// Draws on a white canvas; returns the SVG.
 pub fn svg(height: i32, draw: impl FnOnce(&Canvas) -> Result) -> Result<String> {
     register_fonts();
     let mut out = String::new();
-    let canvas =
-        Canvas { area: SVGBackend::with_string(&mut out, (WIDTH as u32, height as u32)).into_drawing_area() };
+    let canvas = Canvas {
+        area: SVGBackend::with_string(&mut out, (WIDTH as u32, height as u32)).into_drawing_area(),
+        hovers: RefCell::default(),
+    };
     canvas.area.fill(&WHITE).map_err(failed)?;
     draw(&canvas)?;
     canvas.area.present().map_err(failed)?;
+    let hovers = canvas.hovers.take();
     drop(canvas);
+    let out = out.replace("</svg>", &format!("{hovers}</svg>"));
     Ok(out.replace(&format!("font-family=\"{FONT}\""), &format!("font-family=\"{FAMILIES}\"")))
 }
 
@@ -155,6 +162,21 @@ impl Canvas<'_> {
         let font = FontDesc::new(FontFamily::Name(FONT), f64::from(size) * SVG_FONT_SCALE, style);
         let style = font.color(&color).pos(Pos::new(h, VPos::Center));
         self.area.draw(&Text::new(text, at, style)).map_err(failed)
+    }
+
+    /// Gives an area a text for a browser's pointer.
+    pub fn hover(&self, from: Point, to: Point, text: &str) {
+        let escaped = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+        let (width, height) = ((to.0 - from.0).max(1), (to.1 - from.1).max(1));
+        self.hovers.borrow_mut().push_str(&format!(
+            "<rect x=\"{}\" y=\"{}\" width=\"{width}\" height=\"{height}\" fill-opacity=\"0\"><title>{escaped}</title></rect>\n",
+            from.0, from.1
+        ));
+    }
+
+    /// The same of a point.
+    pub fn hover_at(&self, (x, y): Point, text: &str) {
+        self.hover((x - 7, y - 7), (x + 7, y + 7), text);
     }
 
     pub fn rect(&self, from: Point, to: Point, color: RGBColor) -> Result {

@@ -32,7 +32,9 @@ pub fn curves(comparison: &Comparison) -> Result<Vec<Chart>> {
         (0..comparison.lines.len()).filter(|&i| belongs(&comparison.lines[i])).collect()
     };
     let all = of(None);
-    let shapes: Vec<usize> = (0..comparison.shapes.len()).filter(|&s| !of(Some(s)).is_empty()).collect();
+    // Runs that differ in the seed alone look alike: the first stands for them.
+    let mut shapes: Vec<usize> = (0..comparison.shapes.len()).filter(|&s| !of(Some(s)).is_empty()).collect();
+    shapes.dedup_by_key(|shape| comparison.problem(*shape));
     if all.len() <= MOST || shapes.len() == 1 || comparison.methods.len() == 1 {
         return if all.is_empty() { Ok(Vec::new()) } else { Ok(vec![chart(comparison, all, None)?]) };
     }
@@ -44,14 +46,21 @@ pub fn curves(comparison: &Comparison) -> Result<Vec<Chart>> {
     Ok(charts)
 }
 
-/// The baseline and those with the lowest loss at the end, in their order; and the others.
+/// The baseline and those that ended farthest from it, in their order; and the others.
 fn choose(comparison: &Comparison, lines: Vec<usize>) -> (Vec<usize>, Vec<usize>) {
-    let end = |i: usize| match Learned::of(&comparison.lines[i]) {
-        _ if comparison.is_baseline(i) => f64::NEG_INFINITY,
-        Some(learned) => learned.end().map_or(learned.train_last, |end| end.loss),
-        None => f64::INFINITY,
+    let end = |i: usize| {
+        let learned = Learned::of(&comparison.lines[i])?;
+        Some(learned.end().map_or(learned.train_last, |end| end.loss))
     };
-    let ranked = lines.iter().copied().sorted_by(|a, b| end(*a).total_cmp(&end(*b)));
+    let base = lines.iter().find(|&&i| comparison.is_baseline(i)).and_then(|&i| end(i));
+    let far = |i: usize| match (end(i), base) {
+        _ if comparison.is_baseline(i) => f64::INFINITY,
+        (Some(end), Some(base)) => (end - base).abs(),
+        // Without a baseline the lowest are the ones to see.
+        (Some(end), None) => -end,
+        (None, _) => f64::MAX,
+    };
+    let ranked = lines.iter().copied().sorted_by(|a, b| far(*b).total_cmp(&far(*a)));
     let ranked: Vec<usize> = ranked.take(MOST).collect();
     lines.into_iter().partition(|i| ranked.contains(i))
 }
@@ -83,7 +92,9 @@ fn chart(comparison: &Comparison, lines: Vec<usize>, shape: Option<usize>) -> Re
             let line = &comparison.lines[i];
             let diverged = line.row.is_some_and(|row| row.status == Status::Diverged);
             let sign = if by_method { line.method } else { place };
-            Some(Curve { line: i, sign, measured: trained(line)?, diverged, tokens: tokens(i) })
+            let base =
+                line.baseline.filter(|base| *base != i).and_then(|base| trained(&comparison.lines[base]));
+            Some(Curve { line: i, sign, measured: trained(line)?, base, diverged, tokens: tokens(i) })
         })
         .collect();
     let mut legend = Legend::default();
@@ -98,14 +109,25 @@ fn chart(comparison: &Comparison, lines: Vec<usize>, shape: Option<usize>) -> Re
     let first = curves.iter().filter_map(|curve| curve.measured.loss.first()).copied().fold(0.0, f64::max);
     let limit = first * BLOWN_UP;
     let file = shape.map_or("curves".into(), |shape| format!("curves-{}", shape + 1));
-    let shown =
-        if evaluated { &[Shown::Loss, Shown::Perplexity, Shown::Accuracy][..] } else { &[Shown::Loss] };
+    // Two evaluations are a line in the table.
+    let often = curves.iter().any(|curve| curve.measured.evaluations.len() > 2);
+    let compared = curves.iter().any(|curve| curve.differences().len() > 2);
+    let shown = match (often, compared) {
+        (_, true) => &[Shown::Loss, Shown::Difference][..],
+        (true, false) => &[Shown::Loss, Shown::Perplexity, Shown::Accuracy],
+        (false, false) => &[Shown::Loss],
+    };
     let plot = Plot::new(&file, &format!("Learning curves{at}"), legend, 300);
     let plot = shown.iter().fold(plot, |plot, values| panel(plot, &curves, *values, limit));
-    let mut caption = caption(&curves, &at, evaluated, limit);
+    let mut caption = caption(&curves, &at, shown, evaluated, limit);
     if !left_out.is_empty() {
         let names = few(left_out.iter().map(name));
-        caption.push_str(&format!(" Not drawn, with higher losses at the end: {names}."));
+        let why = if drawn.iter().any(|&i| comparison.is_baseline(i)) {
+            "nearer to the baseline at the end"
+        } else {
+            "with higher losses at the end"
+        };
+        caption.push_str(&format!(" Not drawn, {why}: {names}."));
     }
     let lost = |line: &&Line| {
         line.row.is_some_and(|row| row.status == Status::Diverged && row.measurement.is_none())
@@ -130,7 +152,7 @@ fn few(names: impl ExactSizeIterator<Item = String>) -> String {
     and(names)
 }
 
-fn caption(curves: &[Curve], at: &str, evaluated: bool, limit: f64) -> String {
+fn caption(curves: &[Curve], at: &str, shown: &[Shown], evaluated: bool, limit: f64) -> String {
     let mut windows: Vec<usize> = curves.iter().map(Curve::window).filter(|window| *window > 1).collect();
     windows.sort_unstable();
     let mean = match (windows.first(), windows.last()) {
@@ -138,8 +160,14 @@ fn caption(curves: &[Curve], at: &str, evaluated: bool, limit: f64) -> String {
         (Some(low), Some(high)) => format!(" (thin; thick: its mean over 2 % of the steps, {low} to {high})"),
         _ => String::new(),
     };
-    let held_out =
-        if evaluated { " and held-out loss (marks), and held-out perplexity and accuracy," } else { "" };
+    let held_out = match shown {
+        _ if !evaluated => "",
+        [_, Shown::Difference] => {
+            " and held-out loss (marks), and what the held-out loss is above the baseline's,"
+        }
+        [_] => " and held-out loss (marks)",
+        _ => " and held-out loss (marks), and held-out perplexity and accuracy,",
+    };
     let over = match curves.iter().any(|curve| curve.tokens.is_some()) {
         true => "the real tokens seen",
         false => "the steps taken",

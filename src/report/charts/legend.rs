@@ -2,9 +2,7 @@
 
 use plotters::style::RGBColor;
 
-use super::canvas::{
-    ALARM, Anchor, Canvas, INK, MUTED, Result, SMALL, TEXT, WIDTH, fit, method_color, text_width,
-};
+use super::canvas::{ALARM, Anchor, Canvas, INK, Result, TEXT, WIDTH, fit, method_color, text_width};
 
 const ROW: i32 = 20;
 const SIGN: i32 = 20;
@@ -23,8 +21,6 @@ pub enum Sign {
     Cross,
     /// A line, such as the Pareto front.
     Line(RGBColor),
-    /// The number of a shape.
-    Number(usize),
 }
 
 #[derive(Default)]
@@ -76,7 +72,6 @@ impl Legend {
                 }
                 Sign::Stroke => canvas.rect((x + 5, y - 7), (x + 7, y + 7), INK)?,
                 Sign::Cross => canvas.cross((x + 6, y), 4, ALARM)?,
-                Sign::Number(n) => canvas.text(&n.to_string(), (x + 4, y), SMALL, MUTED, Anchor::Left)?,
                 Sign::Line(color) => canvas.line(&[(x - 2, y), (x + 14, y)], color, 2)?,
             }
             canvas.text(name, (x + SIGN, y), TEXT, INK, Anchor::Left)?;

@@ -7,6 +7,7 @@ use super::canvas::{ALARM, Anchor, Result, SMALL, method_color};
 use super::legend::{Legend, Sign};
 use super::plot::{Axis, Plot, Ticks};
 use crate::measure::{FIRST, Magnitudes, SMALLEST, SMALLEST_NORMAL};
+use crate::words::text::power_of_two;
 
 /// More lines than this look alike.
 const MOST: usize = 8;
@@ -27,7 +28,7 @@ pub fn magnitudes(comparison: &Comparison) -> Result<Vec<Chart>> {
     let legend = Legend::of(drawn.iter().map(|(_, method, _)| &comparison.methods[*method]), Sign::Marker);
     let x = Axis {
         ticks: Ticks::At((FIRST..=end).step_by(4).map(f64::from).collect()),
-        label: |exponent| format!("2^{exponent}"),
+        label: |exponent| power_of_two(exponent.exp2()).unwrap_or_default(),
         room: (12, 12),
         ..Axis::level("size, with the scale", (f64::from(FIRST), f64::from(end)))
     };
@@ -60,6 +61,6 @@ pub fn magnitudes(comparison: &Comparison) -> Result<Vec<Chart>> {
         Ok(())
     });
     let caption = "Gradients of the results of operators in one step after the last, as backward passed them on: times \
-                   the scale where the loss is scaled. fp16 turns what lies left of 2^-24 into zero.";
+                   the scale where the loss is scaled. fp16 turns what lies left of 2⁻²⁴ into zero.";
     Ok(vec![plot.chart(caption)?])
 }

@@ -6,6 +6,7 @@ mod basis;
 mod canvas;
 mod curves;
 mod growth;
+mod lanes;
 mod legend;
 mod lines;
 mod magnitudes;
@@ -20,8 +21,9 @@ use serde::Serialize;
 use super::table::Comparison;
 
 pub use canvas::font_files;
+pub use lanes::family;
 pub use png::png;
-pub use timeline::{family, timeline};
+pub use timeline::{compared, timeline};
 
 /// A drawn chart.
 #[derive(Clone, Serialize)]

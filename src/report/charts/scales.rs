@@ -9,6 +9,7 @@ use super::canvas::{ALARM, Anchor, MUTED, Result, SMALL, method_color};
 use super::legend::{Legend, Sign};
 use super::plot::{Axis, Plot, Room, Ticks};
 use crate::precision::ScalerConfig;
+use crate::words::text::power_of_two;
 
 /// Fewer scales are no sweep.
 const FEW: usize = 3;
@@ -43,7 +44,10 @@ pub fn scales(comparison: &Comparison) -> Result<Vec<Chart>> {
     let values: Vec<f64> = losses.chain(levels.iter().map(|(_, level)| *level)).collect();
     let exponents: Vec<f64> = points.iter().map(|point| point.exponent).collect();
     let x = Axis {
-        label: |exponent| format!("2^{}", tick_label((exponent * 10.0).round() / 10.0)),
+        label: |exponent| match power_of_two(exponent.exp2()) {
+            Some(text) => text,
+            None => format!("2^{}", tick_label((exponent * 10.0).round() / 10.0)),
+        },
         room: (30, 30),
         ..Axis::level("static scale", (exponents[0], exponents[exponents.len() - 1]))
     };

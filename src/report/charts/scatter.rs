@@ -1,95 +1,125 @@
-//! Peak memory against step time, with the Pareto front of each shape.
-//!
-//! With several shapes both axes are relative to the shape's baseline: sizes differ by more than
-//! methods do, and only within a shape can one method replace another.
+//! Peak memory against step time: a panel for each of the sizes, with its Pareto front. Sizes differ by more than methods
+//! do, and only at equal sizes can one method replace another.
 
 use super::super::pareto;
-use super::super::table::Comparison;
+use super::super::table::{Comparison, Group};
 use super::Chart;
-use super::axis::{padded, tick_label};
-use super::canvas::{Anchor, Canvas, INK, Result, SMALL, text_width};
+use super::axis::padded;
+use super::canvas::{Anchor, Canvas, GRID, INK, Result, SMALL, text_width};
 use super::legend::{Legend, Sign};
-use super::plot::{Area, Axis, Plot, Ticks};
+use super::plot::{Area, Axis, Plot};
 use plotters::style::RGBColor;
 
-/// Times this far apart stand on a logarithmic axis.
-const FAR: f64 = 20.0;
+/// A point that takes so many times as long as the median one stands at the edge, with its value: it would press all
+/// others together, and so would a logarithmic axis.
+const FAR: f64 = 6.0;
+/// More panels than this are left to the table.
+const MOST: usize = 8;
 const FRONT: RGBColor = RGBColor(150, 150, 150);
+/// Markers nearer than this cover each other.
+const NEAR: i32 = 11;
 
-/// A measured cell: its line, and time and memory in the units of the axes.
-type Point = (usize, f64, f64);
+/// A measured group, and its time and memory in the units of the axes.
+struct Point<'g> {
+    group: &'g Group,
+    time: f64,
+    memory: f64,
+}
 
-/// Nothing when no shape has two measured methods, the baseline among them, or where steps are not alike.
+/// Nothing when at no size two methods were measured, or where steps are not alike.
 pub fn scatter(comparison: &Comparison) -> Result<Vec<Chart>> {
     if comparison.with_samplers() {
         return Ok(Vec::new());
     }
-    let relative = comparison.shapes.len() > 1;
-    let columns = match relative {
-        true => ["step_vs_baseline", "live_peak_vs_baseline"],
-        false => ["step_s_median", "live_peak_bytes"],
+    let groups = comparison.groups();
+    let point = |group| {
+        let of = |column| comparison.of_group(column, group);
+        Some(Point { group, time: of("step_s_median")?, memory: of("live_peak_bytes")? })
     };
-    let [times, memory] = columns.map(|column| comparison.frame.of_rows(column, 0..comparison.lines.len()));
-    let axis = |title: &str, column: &str, values: Vec<f64>, log: bool| {
-        let (low, high) = padded(&values, log);
-        let (unit, size) = comparison.frame.unit(column).of_axis(high);
-        let title = match relative {
-            true => format!("{title} relative to the baseline"),
-            false => format!("{title} in {unit}"),
-        };
-        let label = if relative { |value| format!("{}x", tick_label(value)) } else { tick_label };
-        (Axis { log, label, ticks: Ticks::About(7), ..Axis::new(title, (low / size, high / size)) }, size)
-    };
-    let times: Vec<f64> = times.iter().flatten().collect();
-    let slowest = times.iter().copied().fold(0.0, f64::max);
-    let log = times.iter().any(|time| *time > 0.0 && FAR * time < slowest);
-    let (x, second) = axis("step time", columns[0], times, log);
-    let (y, byte) = axis("peak memory", columns[1], memory.iter().flatten().collect(), false);
-    let value = |column: usize, i: usize| comparison.frame.get(columns[column], i);
-    let point = |i: usize| Some((i, value(0, i)? / second, value(1, i)? / byte));
-    let points: Vec<Point> = (0..comparison.lines.len()).filter_map(point).collect();
-    let compared = |shape: usize| points.iter().filter(|p| comparison.lines[p.0].shape == shape).count();
-    if !(0..comparison.shapes.len()).any(|shape| compared(shape) > 1) {
+    let points: Vec<Point> = groups.iter().filter_map(point).collect();
+    let of = |problem: usize| points.iter().filter(move |point| point.group.problem == problem);
+    let mut problems: Vec<usize> = (0..comparison.problems()).filter(|&p| of(p).count() > 1).collect();
+    if problems.is_empty() {
         return Ok(Vec::new());
     }
+    let all = problems.len();
+    problems.sort_by_key(|&problem| std::cmp::Reverse(of(problem).count()));
+    problems.truncate(MOST);
+    problems.sort_unstable();
 
     let mut legend = Legend::of(&comparison.methods, Sign::Marker);
-    legend.add(Sign::Line(FRONT), "Pareto front");
-    for (i, shape) in comparison.shapes.iter().enumerate().filter(|_| relative) {
-        legend.add(Sign::Number(i + 1), &shape.label);
+    if problems.iter().any(|&problem| pareto::front(comparison, problem).len() > 1) {
+        legend.add(Sign::Line(FRONT), "Pareto front");
     }
-    let plot =
-        Plot::new("pareto", "Peak memory against step time", legend, 400)
-            .panel(x, y, |canvas, area| draw(canvas, area, comparison, &points));
-    let caption = match relative {
-        true => {
-            "Peak memory against step time, each shape relative to its baseline; left and below is better. Numbers name \
-             the shapes, where there is room for them. Grey: the Pareto front of each shape."
-        }
-        false => "Peak memory against step time; left and below is better. Grey: the Pareto front.",
-    };
+    let height = if problems.len() == 1 { 380 } else { 210 };
+    let mut plot = Plot::new("pareto", "Peak memory against step time", legend, height);
+    let mut far_points = false;
+    for problem in problems {
+        let mut times: Vec<f64> = of(problem).map(|point| point.time).collect();
+        times.sort_by(f64::total_cmp);
+        let far = FAR * times[(times.len() - 1) / 2];
+        far_points |= times.iter().any(|time| *time > far);
+        times.retain(|time| *time <= far);
+        let axis = |title: String, column: &str, values: &[f64]| {
+            let (low, high) = padded(values, false);
+            let (unit, size) = comparison.frame.unit(column).of_axis(high);
+            (Axis::new(format!("{title} in {unit}"), (low.max(0.0) / size, high / size)), size)
+        };
+        let label = comparison.problem_label(problem);
+        let at =
+            if comparison.problems() > 1 && !label.is_empty() { format!("{label}: ") } else { String::new() };
+        let (x, second) = axis("step time".into(), "step_s_median", &times);
+        let memory: Vec<f64> = of(problem).map(|point| point.memory).collect();
+        let (y, byte) = axis(format!("{at}peak memory"), "live_peak_bytes", &memory);
+        let x = Axis { room: (10, if of(problem).any(|point| point.time > far) { 90 } else { 14 }), ..x };
+        let y = Axis { room: (10, 10), ..y };
+        let of_problem: Vec<Point> = of(problem)
+            .map(|point| Point { group: point.group, time: point.time / second, memory: point.memory / byte })
+            .collect();
+        let far = far / second;
+        plot = plot.panel(x, y, move |canvas, area| draw(canvas, area, comparison, &of_problem, far));
+    }
+    let mut caption = String::from("Peak memory of tensors against step time; left and below is better.");
+    if far_points {
+        caption += " A point at the right edge, behind the stroke, takes longer than the axis: its time stands beside it.";
+    }
+    if all > MOST {
+        caption += &format!(" Shown are {MOST} of {all} sizes; the tables have all.");
+    }
     Ok(vec![plot.chart(caption)?])
 }
 
-fn draw(canvas: &Canvas, area: &Area, comparison: &Comparison, points: &[Point]) -> Result {
-    let relative = comparison.shapes.len() > 1;
-    let place = |(_, x, y): &Point| area.at(*x, *y);
-    for shape in 0..comparison.shapes.len() {
-        let front = pareto::front(comparison, shape);
-        let front = front.iter().filter_map(|line| points.iter().find(|(i, ..)| i == line)).map(place);
-        canvas.line(&staircase(&front.collect::<Vec<_>>()), FRONT, if relative { 1 } else { 2 })?;
+fn draw(canvas: &Canvas, area: &Area, comparison: &Comparison, points: &[Point], far: f64) -> Result {
+    let edge = area.sides.1 - 78;
+    let place = |point: &Point| match point.time > far {
+        true => (edge + 12, area.y.pixel(point.memory)),
+        false => area.at(point.time, point.memory),
+    };
+    let front: Vec<(i32, i32)> = pareto::front(comparison, points[0].group.problem)
+        .iter()
+        .filter_map(|group| points.iter().find(|point| point.group.method == group.method))
+        .map(place)
+        .collect();
+    canvas.line(&staircase(&front), FRONT, 2)?;
+    if points.iter().any(|point| point.time > far) {
+        canvas.line(&[(edge, area.top), (edge, area.bottom)], INK, 1)?;
     }
-    for point in points {
-        canvas.marker(comparison.lines[point.0].method, place(point), 5)?;
-    }
-    if relative {
-        let labelled: Vec<&Point> = points.iter().filter(|(i, ..)| !comparison.is_baseline(*i)).collect();
-        let markers: Vec<(i32, i32)> = points.iter().map(place).collect();
-        let names: Vec<String> =
-            labelled.iter().map(|(i, ..)| (comparison.lines[*i].shape + 1).to_string()).collect();
-        let anchors: Vec<(i32, i32)> = labelled.iter().map(|p| place(p)).collect();
-        for (name, at) in place_numbers(&names, &anchors, &markers, area.sides, (area.top, area.bottom)) {
-            canvas.text(&name, at, SMALL, INK, Anchor::Middle)?;
+    let places: Vec<(i32, i32)> = points.iter().map(place).collect();
+    for (point, (at, drawn)) in points.iter().zip(places.iter().zip(apart(&places, area.sides))) {
+        // A marker that makes room for another is tied to its place.
+        canvas.line(&[*at, drawn], GRID, 1)?;
+        canvas.marker(point.group.method, drawn, 5)?;
+        let written = |column: &str| {
+            let value = comparison.of_group(column, point.group).unwrap_or_default();
+            comparison.frame.unit(column).write(value)
+        };
+        let (time, memory) = (written("step_s_median"), written("live_peak_bytes"));
+        canvas.hover_at(drawn, &format!("{}: {time}, {memory}", comparison.methods[point.group.method]));
+        if point.time > far {
+            let at = (drawn.0 + 10, drawn.1);
+            if at.0 + text_width(&time, SMALL) <= area.sides.1 {
+                canvas.text(&time, at, SMALL, INK, Anchor::Left)?;
+            }
         }
     }
     Ok(())
@@ -105,38 +135,18 @@ fn staircase(front: &[(i32, i32)]) -> Vec<(i32, i32)> {
     path
 }
 
-/// Places each number next to its marker where it overlaps no marker and no other number; one without
-/// such a place is left out.
-fn place_numbers(
-    names: &[String],
-    anchors: &[(i32, i32)],
-    markers: &[(i32, i32)],
-    (left, right): (i32, i32),
-    (top, bottom): (i32, i32),
-) -> Vec<(String, (i32, i32))> {
-    let mut placed: Vec<(String, (i32, i32))> = Vec::new();
-    for (name, (x, y)) in names.iter().zip(anchors) {
-        // Methods that fall together need their shape's number once.
-        if placed.iter().any(|(other, o)| other == name && (o.0 - x).abs() < 16 && (o.1 - y).abs() < 16) {
-            continue;
-        }
-        let half = text_width(name, SMALL) / 2 + 1;
-        // A front comes from above and leaves to the right, so left and below come first.
-        let beside = [(-12, 0), (0, 15), (-11, 11), (11, 11), (11, -11), (-11, -11), (12, 0), (0, -15)];
-        let free = beside.into_iter().map(|(dx, dy)| (x + dx, y + dy)).find(|at| {
-            let inside = at.0 - half > left && at.0 + half < right && at.1 - 9 > top && at.1 + 9 < bottom;
-            let clear_of_markers =
-                markers.iter().all(|m| (m.0 - at.0).abs() > half + 6 || (m.1 - at.1).abs() > 12);
-            let clear_of_numbers = placed.iter().all(|(other, o)| {
-                (o.0 - at.0).abs() > half + text_width(other, SMALL) / 2 + 1 || (o.1 - at.1).abs() > 15
-            });
-            inside && clear_of_markers && clear_of_numbers
-        });
-        if let Some(at) = free {
-            placed.push((name.clone(), at));
-        }
+/// Places for markers so that none covers another: each moves to the right, or to the left at the edge, until it is free.
+fn apart(places: &[(i32, i32)], (left, right): (i32, i32)) -> Vec<(i32, i32)> {
+    let mut taken: Vec<(i32, i32)> = Vec::new();
+    for &(x, y) in places {
+        let steps = (0..40).flat_map(|step| [x + step * NEAR, x - step * NEAR]);
+        let free = |at: &i32| {
+            (left + 4..right - 4).contains(at)
+                && taken.iter().all(|other| (other.0 - at).abs() >= NEAR || (other.1 - y).abs() >= NEAR)
+        };
+        taken.push((steps.into_iter().find(free).unwrap_or(x), y));
     }
-    placed
+    taken
 }
 
 #[cfg(test)]
@@ -144,14 +154,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_avoid_markers_and_one_another() {
-        let names = ["1".to_string(), "2".into(), "1".into()];
-        let at = [(100, 100), (100, 100), (101, 100)];
-        let placed = place_numbers(&names, &at, &at, (0, 200), (0, 200));
-        // Left of the markers, then below them; the second "1" is already there.
-        assert_eq!(placed, [("1".to_string(), (88, 100)), ("2".into(), (100, 115))]);
-        let full: Vec<(i32, i32)> = (0..20).flat_map(|x| (0..20).map(move |y| (x * 10, y * 10))).collect();
-        assert!(place_numbers(&names, &at, &full, (0, 200), (0, 200)).is_empty());
+    fn no_marker_covers_another() {
+        let placed = apart(&[(100, 100), (102, 101), (98, 99), (100, 140)], (0, 200));
+        assert_eq!(placed[0], (100, 100));
+        assert_eq!(placed[3], (100, 140));
+        for (i, a) in placed.iter().enumerate() {
+            let covers = |b: &&(i32, i32)| (a.0 - b.0).abs() < NEAR && (a.1 - b.1).abs() < NEAR;
+            assert_eq!(placed[i + 1..].iter().find(covers), None, "{placed:?}");
+        }
     }
 
     #[test]

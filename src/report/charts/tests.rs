@@ -195,7 +195,13 @@ fn labels_of_scales_and_gradients_never_meet() {
         let scaler = recipe.cells[i].precision.scaler.expect("every cell has one");
         let measured = row.measurement.as_mut().expect("a measured row");
         let scale = scaler.first_scale() as f32;
-        let updates: Vec<Vec<f32>> = (0..40).map(|step| vec![f32::from(u8::from(step > i)), scale]).collect();
+        let updates: Vec<Vec<f32>> = (0..40)
+            .map(|step| {
+                // A dynamic scale grows.
+                let grown = if i < 3 { scale * (1 + step / 20) as f32 } else { scale };
+                vec![f32::from(u8::from(step > i)), grown]
+            })
+            .collect();
         measured.scaler = Some(ScalerRecord::new(scaler.first_scale(), &updates));
         let mut activations = Magnitudes::default();
         activations.add(&(0..500).map(|n| (n as f32 / 50.0 - 8.0).exp() * scale).collect::<Vec<_>>());

@@ -4,9 +4,13 @@ use super::super::axis::{extent, from_zero, padded};
 use super::super::canvas::{ALARM, Canvas, Result, method_color, tint};
 use super::super::plot::{Area, Axis, Plot, Ticks};
 use crate::measure::{Evaluation, Measurement};
+use crate::words::text::significant;
 
 /// From so many steps on, a mean runs over them.
 const MANY_STEPS: usize = 100;
+/// A difference is drawn up to so many times the median one, and at least up to this many nats.
+const FAR: f64 = 4.0;
+const LEAST: f64 = 0.05;
 /// Pixels between the marks of a curve.
 const APART: i32 = 14;
 
@@ -16,6 +20,8 @@ pub struct Curve<'c> {
     /// Which colour and form it has.
     pub sign: usize,
     pub measured: &'c Measurement,
+    /// The baseline's, of another cell.
+    pub base: Option<&'c Measurement>,
     pub diverged: bool,
     /// Real tokens seen before each step and after the last; `None` where steps are counted.
     pub tokens: Option<Vec<f64>>,
@@ -34,6 +40,16 @@ impl Curve<'_> {
     pub fn window(&self) -> usize {
         let steps = self.measured.loss.len();
         if steps < MANY_STEPS { 1 } else { (steps / 50).max(10) / 2 * 2 + 1 }
+    }
+
+    /// What was seen at each evaluation, and by how much its loss is above the baseline's after as many steps.
+    pub fn differences(&self) -> Vec<(f64, f64)> {
+        let Some(base) = self.base else { return Vec::new() };
+        let pairs = self.measured.evaluations.iter().filter_map(|own| {
+            let other = base.evaluations.iter().find(|other| other.step == own.step)?;
+            Some((self.at(own.step), own.loss - other.loss))
+        });
+        pairs.collect()
     }
 
     /// What was seen before each step, and the training loss.
@@ -59,12 +75,14 @@ pub enum Shown {
     Perplexity,
     /// In percent.
     Accuracy,
+    /// Of the held-out loss to the baseline's: curves that are alike lie on one another.
+    Difference,
 }
 
 impl Shown {
     fn held_out(self, evaluation: &Evaluation) -> f64 {
         match self {
-            Self::Loss => evaluation.loss,
+            Self::Loss | Self::Difference => evaluation.loss,
             Self::Perplexity => evaluation.perplexity(),
             Self::Accuracy => evaluation.accuracy * 100.0,
         }
@@ -72,6 +90,9 @@ impl Shown {
 
     /// What was seen at each evaluation, and its value.
     fn marks(self, curve: &Curve) -> Vec<(f64, f64)> {
+        if self == Self::Difference {
+            return curve.differences();
+        }
         curve.measured.evaluations.iter().map(|e| (curve.at(e.step), self.held_out(e))).collect()
     }
 
@@ -86,15 +107,17 @@ pub fn panel<'c>(plot: Plot<'c>, curves: &'c [Curve], values: Shown, limit: f64)
         Shown::Loss => limit,
         Shown::Perplexity => limit.exp(),
         Shown::Accuracy => 100.0,
+        Shown::Difference => far(curves),
     };
     let points: Vec<(f64, f64)> =
         curves.iter().flat_map(|curve| values.losses(curve).into_iter().chain(values.marks(curve))).collect();
     let heights = points.iter().map(|(_, value)| value.min(limit)).filter(|v| v.is_finite());
     let heights: Vec<f64> = heights.collect();
     let (low, high) = extent(&heights);
-    let log = low > 0.0 && high > 10.0 * low && values != Shown::Accuracy;
+    let log = low > 0.0 && high > 10.0 * low && matches!(values, Shown::Loss | Shown::Perplexity);
     let range = match values {
         Shown::Accuracy => from_zero(heights.into_iter()),
+        Shown::Difference => padded(&[low.min(0.0), high.max(0.0)], false),
         _ => padded(&heights, log),
     };
     let marks = curves.iter().any(|curve| !curve.measured.evaluations.is_empty());
@@ -103,6 +126,7 @@ pub fn panel<'c>(plot: Plot<'c>, curves: &'c [Curve], values: Shown, limit: f64)
         Shown::Loss => "training loss in nats",
         Shown::Perplexity => "held-out perplexity",
         Shown::Accuracy => "held-out tokens predicted in %",
+        Shown::Difference => "held-out loss above the baseline's in nats",
     };
     let by_tokens = curves.iter().any(|curve| curve.tokens.is_some());
     let seen = if by_tokens { "real tokens seen" } else { "steps taken" };
@@ -124,7 +148,7 @@ fn draw(canvas: &Canvas, area: &Area, curves: &[Curve], values: Shown, limit: f6
         let line = match values {
             Shown::Loss if curve.window() > 1 => place(curve.means()),
             Shown::Loss => place(curve.losses()),
-            Shown::Perplexity | Shown::Accuracy => place(values.marks(curve)),
+            Shown::Perplexity | Shown::Accuracy | Shown::Difference => place(values.marks(curve)),
         };
         canvas.line(&thin(line), method_color(curve.sign), 2)?;
     }
@@ -132,12 +156,24 @@ fn draw(canvas: &Canvas, area: &Area, curves: &[Curve], values: Shown, limit: f6
         for mark in apart(place(values.marks(curve))) {
             canvas.marker(curve.sign, mark, if curves.len() > 4 { 3 } else { 4 })?;
         }
+        for ((_, value), at) in values.marks(curve).into_iter().zip(place(values.marks(curve))) {
+            canvas.hover_at(at, &significant(value));
+        }
         let end = place(values.losses(curve)).last().copied();
         if let Some(end) = end.filter(|_| curve.diverged) {
             canvas.cross(end, 6, ALARM)?;
         }
     }
     Ok(())
+}
+
+/// A few times what curves typically end above the baseline: those that fail are drawn at the upper edge, and hide none of
+/// the others.
+fn far(curves: &[Curve]) -> f64 {
+    let mut ends: Vec<f64> =
+        curves.iter().filter_map(|curve| Some(curve.differences().last()?.1.abs())).collect();
+    ends.sort_by(f64::total_cmp);
+    ends.get(ends.len() / 2).map_or(1.0, |typical| (FAR * typical).max(LEAST))
 }
 
 /// Of the points in each column of pixels the lowest and the highest: all that can be seen.

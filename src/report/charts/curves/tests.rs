@@ -29,7 +29,7 @@ fn a_running_mean_and_its_window() {
     let rows = [learned_row(&recipe.cells[0], losses, &[])];
     let comparison = Comparison::new(&recipe, &rows);
     let measured = trained(&comparison.lines[0]).expect("a trained model");
-    let curve = Curve { line: 0, sign: 0, measured, diverged: false, tokens: None };
+    let curve = Curve { line: 0, sign: 0, measured, base: None, diverged: false, tokens: None };
     let means = curve.means();
     // 21 steps around step 500, 11 of them even; at the start the 11 that there are, 6 of them even.
     assert_eq!(
@@ -62,7 +62,11 @@ fn too_many_curves_are_split_by_sizes_or_left_out_by_name() {
         .collect();
     let charts = curves(&Comparison::new(&one_size, &rows)).expect("charts");
     assert_eq!(names(&charts), ["curves"]);
-    assert!(charts[0].caption.ends_with("higher losses at the end: lr 0.009."), "{}", charts[0].caption);
+    assert!(
+        charts[0].caption.ends_with("nearer to the baseline at the end: lr 0.009."),
+        "{}",
+        charts[0].caption
+    );
     assert!(!charts[0].svg.contains("lr 0.009") && charts[0].svg.contains("lr 0.001"));
 }
 

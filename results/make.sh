@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# Makes the committed results again with one build, on a machine with nothing else running:
+#
+#   cargo build --release --features fusion && results/make.sh [RECIPE...]
+#
+# Interrupted, the same command goes on: rows of this build stay, those of others are measured again. Recipes on WikiText
+# need the folder `wikitext`; without a GPU only those for a CPU are run.
+set -u
+cd "$(dirname "$0")/.."
+runner=${RUNNER:-target/release/runner}
+
+cpu="quickstart amp data"
+gpu="overlap methods qwen2_0.5b qwen7b qwen7b_adamw gpt2_large gpt2_small_amp lm swiglu swiglu_bf16 norm fusion \
+     pipeline_ladder amp_wikitext data_wikitext"
+if [ $# -gt 0 ]; then
+  recipes=$*
+elif "$runner" devices | grep -q cuda; then
+  recipes="$cpu $gpu"
+else
+  recipes=$cpu
+fi
+
+failed=""
+for recipe in $recipes; do
+  case $recipe in
+    *_wikitext) [ -d wikitext ] || { echo "$recipe: skipped, there is no folder wikitext"; continue; } ;;
+  esac
+  # A step more of each cell is recorded, for the timelines.
+  for try in 1 2 3; do
+    "$runner" run "recipes/$recipe.toml" --results results --stale --trace
+    code=$?
+    [ $code = 75 ] || break
+  done
+  # 1 and 42: some cells failed, diverged or ran out of memory; they are rows.
+  case $code in
+    0 | 1 | 42) ;;
+    130) exit 130 ;;
+    *) failed="$failed $recipe" ;;
+  esac
+done
+[ -z "$failed" ] || { echo "not made:$failed"; exit 1; }

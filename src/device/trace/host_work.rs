@@ -1,0 +1,45 @@
+//! What the host does for a step beside driving the device, such as updates there: noted while a recording runs.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+/// Start and end of each; `None` while nothing is recorded.
+static NOTED: Mutex<Option<Vec<(Instant, Instant)>>> = Mutex::new(None);
+
+fn noted() -> MutexGuard<'static, Option<Vec<(Instant, Instant)>>> {
+    NOTED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The host worked from `start` until now.
+pub fn note_host_work(start: Instant) {
+    if let Some(noted) = &mut *noted() {
+        noted.push((start, Instant::now()));
+    }
+}
+
+/// From now on work is noted.
+pub fn follow_host_work() {
+    *noted() = Some(Vec::new());
+}
+
+/// What was noted since; nothing is from now on.
+pub fn take_host_work() -> Vec<(Instant, Instant)> {
+    noted().take().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_is_noted_during_a_recording_alone() {
+        note_host_work(Instant::now());
+        follow_host_work();
+        let start = Instant::now();
+        note_host_work(start);
+        let noted = take_host_work();
+        assert!(noted.iter().any(|(from, to)| *from == start && to >= from));
+        note_host_work(Instant::now());
+        assert!(take_host_work().is_empty());
+    }
+}

@@ -1,0 +1,162 @@
+//! [`Differences`]: at which sizes a method takes another time than its baseline by more than chance. Times are compared
+//! process by process: steps within one process are alike, and say nothing of the next one.
+
+use std::collections::BTreeSet;
+
+use super::statistics::{LEVEL, holm, welch};
+use super::table::Comparison;
+use crate::words::text::and;
+
+/// The quantities that are told apart: the columns' prefix, and what it is called.
+pub const TIMES: [(&str, &str); 3] =
+    [("step", "step time"), ("backward", "backward time"), ("forward", "forward time")];
+
+/// What is known of a difference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Known {
+    /// It is larger than processes, or the steps of a single one, are apart by chance.
+    Clear,
+    /// It may be chance.
+    Chance,
+    /// The two were measured by different builds of the runner.
+    OtherBuild,
+}
+
+/// One quantity of a method against its baseline, at equal sizes.
+pub struct Difference {
+    pub method: usize,
+    pub quantity: &'static str,
+    /// Of medians over processes.
+    pub ratio: f64,
+    pub known: Known,
+    /// Of whichever of the two has fewer.
+    pub processes: usize,
+}
+
+/// Of a report.
+pub struct Differences {
+    pub all: Vec<Difference>,
+}
+
+impl Differences {
+    pub fn new(comparison: &Comparison) -> Self {
+        let (mut all, mut tested, mut p_values) = (Vec::new(), Vec::new(), Vec::new());
+        for problem in 0..comparison.problems() {
+            for method in 0..comparison.methods.len() {
+                let own = comparison.of_problem(problem, method);
+                let Some(base) = own.iter().find_map(|&i| comparison.lines[i].baseline) else { continue };
+                let base = comparison.of_problem(problem, comparison.lines[base].method);
+                if own == base {
+                    continue;
+                }
+                for (quantity, _) in TIMES {
+                    let [times, others] = [&own, &base].map(|lines| times(comparison, lines, quantity));
+                    let (Some(median), Some(other)) = (median(&times), median(&others)) else { continue };
+                    let ratio = median / other;
+                    let known = if builds(comparison, own.iter().chain(&base)).len() > 1 {
+                        Known::OtherBuild
+                    } else if let Some(p) = welch(&times, &others) {
+                        tested.push(all.len());
+                        p_values.push(p);
+                        Known::Chance
+                    } else if beyond_steps(comparison, own[0], base[0], quantity, ratio) {
+                        Known::Clear
+                    } else {
+                        Known::Chance
+                    };
+                    let processes = times.len().min(others.len());
+                    all.push(Difference { method, quantity, ratio, known, processes });
+                }
+            }
+        }
+        for (difference, told) in tested.into_iter().zip(holm(&p_values, LEVEL)) {
+            if told {
+                all[difference].known = Known::Clear;
+            }
+        }
+        Self { all }
+    }
+
+    pub fn of(&self, method: usize, quantity: &str) -> impl Iterator<Item = &Difference> {
+        self.all.iter().filter(move |of| of.method == method && of.quantity == quantity)
+    }
+
+    /// What the reader must know of all of them: whether the spread between processes was measured, and whether
+    /// builds are mixed.
+    pub fn caveats(&self, comparison: &Comparison) -> Vec<String> {
+        let mut out = Vec::new();
+        let measured = || (0..comparison.lines.len()).filter(|&i| comparison.lines[i].measured().is_some());
+        let builds = builds(comparison, &measured().collect::<Vec<_>>());
+        if builds.len() > 1 {
+            out.push(format!(
+                "The rows are of {} builds of the runner, {}: of cells of different builds no difference of time is told. \
+                 `runner run --stale` measures them again with one.",
+                builds.len(),
+                and(builds)
+            ));
+        }
+        let fewest = self.all.iter().map(|of| of.processes).min();
+        let single = self.all.iter().any(|of| of.processes < 2 && of.known != Known::OtherBuild);
+        let seeds = comparison.problems() < comparison.shapes.len();
+        match fewest {
+            _ if single => out.push(
+                "Cells were measured in one process each, so the spread between processes was not measured: a difference \
+                 of times is told where it exceeds the interquartile range of the steps, and may still be that of two \
+                 processes. With measure.repeats = 5 it would be known."
+                    .into(),
+            ),
+            Some(fewest @ 2..) => out.push(format!(
+                "Times are medians over processes{}, at least {fewest} of each cell. A difference is told where Welch's \
+                 t-test finds one with a chance of error of {LEVEL} over all {} comparisons together (Holm).",
+                if seeds { ", those of other seeds among them" } else { "" },
+                self.all.iter().filter(|of| of.known != Known::OtherBuild).count()
+            )),
+            _ => {}
+        }
+        out
+    }
+}
+
+/// Whether one line's step takes clearly longer than another's of the same sizes, by itself.
+pub fn is_slower(comparison: &Comparison, line: usize, other: usize) -> bool {
+    let of = |i: usize| {
+        let line = &comparison.lines[i];
+        comparison.of_problem(comparison.problem(line.shape), line.method)
+    };
+    let [own, base] = [line, other].map(|i| times(comparison, &of(i), "step"));
+    let (Some(median), Some(least)) = (median(&own), median(&base)) else { return false };
+    match welch(&own, &base) {
+        Some(p) => p < LEVEL && median > least,
+        None => median > least && beyond_steps(comparison, line, other, "step", median / least),
+    }
+}
+
+/// The quantity in each process of the lines: of a step, or with a sampler of a real token.
+fn times(comparison: &Comparison, lines: &[usize], quantity: &str) -> Vec<f64> {
+    let unit = if comparison.with_samplers() { "per_token" } else { "median" };
+    comparison.over_processes(&format!("{quantity}_s_{unit}"), lines)
+}
+
+fn median(values: &[f64]) -> Option<f64> {
+    Some(crate::measure::Samples::of(values.to_vec())?.median)
+}
+
+/// Whether a ratio is larger than the steps of either process are apart.
+fn beyond_steps(comparison: &Comparison, line: usize, base: usize, quantity: &str, ratio: f64) -> bool {
+    let spread = |i| comparison.frame.get(&format!("{quantity}_spread"), i).unwrap_or_default();
+    (ratio - 1.0).abs() > (spread(line) * ratio).max(spread(base))
+}
+
+/// The builds of the lines' rows, by their commits where these are known.
+fn builds<'i>(comparison: &Comparison, lines: impl IntoIterator<Item = &'i usize>) -> BTreeSet<String> {
+    let rows = lines.into_iter().flat_map(|&i| &comparison.lines[i].rows);
+    rows.map(|row| match (&row.environment.commit, &row.environment.build) {
+        (commit, build) if commit.is_empty() => build.clone(),
+        (commit, _) => commit.clone(),
+    })
+    .collect()
+}
+
+#[cfg(test)]
+#[path = "differences_tests.rs"]
+mod tests;

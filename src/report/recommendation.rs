@@ -1,0 +1,186 @@
+//! The recipe's question answered: which method is fastest, which needs the least memory, what that costs, and which one
+//! to take where.
+
+use itertools::Itertools;
+
+use super::differences::is_slower;
+use super::table::{Comparison, Group, Line};
+use super::{ladder, loading, pareto, quality};
+use crate::row::Status;
+use crate::words::Bytes;
+use crate::words::text::{and, percent, ratio, sentence, significant};
+
+/// Names of methods that a sentence lists.
+const FEW: usize = 8;
+
+/// Two or three sentences with numbers; none where nothing was measured.
+pub fn sentences(comparison: &Comparison) -> Vec<String> {
+    if let Some(sentence) = ladder::sentence(comparison) {
+        return vec![sentence];
+    }
+    if comparison.with_samplers() {
+        return loading::answer(comparison);
+    }
+    let (good, lost) = as_good(comparison);
+    let mut out = quality_sentence(comparison, &good, &lost);
+    let groups = comparison.groups();
+    let measured = |group: &&Group| {
+        good.contains(&group.method) && group.lines.iter().any(|&i| comparison.lines[i].measured().is_some())
+    };
+    let candidates: Vec<&Group> = groups.iter().filter(measured).collect();
+    let Some(problem) = largest(comparison, &candidates) else { return out };
+    let candidates: Vec<&Group> = candidates.into_iter().filter(|group| group.problem == problem).collect();
+    out.extend(if candidates.len() == 1 { alone(comparison) } else { trade(comparison, &candidates) });
+    out
+}
+
+/// The methods whose held-out perplexity is as low as the baseline's at every size, and the others; all are good where
+/// nothing was evaluated.
+fn as_good(comparison: &Comparison) -> (Vec<usize>, Vec<usize>) {
+    let methods = 0..comparison.methods.len();
+    if comparison.having("eval_perplexity").next().is_none() {
+        return (methods.collect(), Vec::new());
+    }
+    let diverged = |line: &Line| line.rows.iter().any(|row| row.status == Status::Diverged);
+    let good = |method: &usize| {
+        comparison.of_method(*method).all(|i| !diverged(&comparison.lines[i]))
+            && quality::is_as_good(comparison, *method)
+    };
+    methods.partition(good)
+}
+
+/// `As good as fp32, within 3 % of its held-out perplexity at every seed: 2^0 and bf16. Worse: 2^-14. Diverged: 2^24.`
+fn quality_sentence(comparison: &Comparison, good: &[usize], lost: &[usize]) -> Vec<String> {
+    let base = comparison.lines.iter().find_map(|line| line.baseline);
+    let Some(base) = base.map(|i| comparison.lines[i].method).filter(|_| !lost.is_empty()) else {
+        return Vec::new();
+    };
+    let diverged = |method: &&usize| {
+        let mut rows = comparison.of_method(**method).flat_map(|i| &comparison.lines[i].rows);
+        rows.any(|row| row.status == Status::Diverged)
+    };
+    let names = |methods: Vec<&usize>| {
+        let more = methods.len().saturating_sub(FEW);
+        let names = methods.iter().take(FEW).map(|method| comparison.methods[**method].clone());
+        and(names.chain((more > 0).then(|| format!("{more} more"))))
+    };
+    let (diverged, worse): (Vec<&usize>, Vec<&usize>) = lost.iter().partition(diverged);
+    let equal: Vec<&usize> = good.iter().filter(|method| **method != base).collect();
+    let mut text = match equal.is_empty() {
+        true => format!("No method is as good as {}", comparison.methods[base]),
+        false => format!("As good as {}: {}", comparison.methods[base], names(equal)),
+    };
+    text += &format!(
+        " (held-out perplexity at most {} above it at every {})",
+        percent(quality::BOUND),
+        comparison.repeated()
+    );
+    for (what, methods) in [("worse", worse), ("diverged", diverged)] {
+        if !methods.is_empty() {
+            text += &format!("; {what}: {}", names(methods));
+        }
+    }
+    vec![text + "."]
+}
+
+/// The problem with the most work at which most of the methods were measured.
+fn largest(comparison: &Comparison, candidates: &[&Group]) -> Option<usize> {
+    let count = |problem: usize| candidates.iter().filter(|group| group.problem == problem).count();
+    let most = candidates.iter().map(|group| count(group.problem)).max()?;
+    let full = candidates.iter().filter(|group| 2 * count(group.problem) > most);
+    let work = |group: &Group| comparison.lines[group.lines[0]].cell.flops().forward;
+    full.max_by(|a, b| work(a).total_cmp(&work(b))).map(|group| group.problem)
+}
+
+/// What each shape came to, of a recipe without a choice.
+fn alone(comparison: &Comparison) -> Vec<String> {
+    let of_line = |i: usize| {
+        let line = &comparison.lines[i];
+        let m = line.measured()?;
+        let sequences = m.tokens_per_second / line.cell.train.seq_len as f64;
+        let written = |column: &str| comparison.frame.written(column, i).unwrap_or_default();
+        Some(format!(
+            "{}: {} tokens a second ({} sequences), {} a step, in {}",
+            comparison.name(line),
+            written("tokens_per_second"),
+            significant(sequences),
+            written("step_s_median"),
+            memory(comparison, i)
+        ))
+    };
+    let parts: Vec<String> = (0..comparison.lines.len()).filter_map(of_line).take(FEW).collect();
+    if parts.is_empty() { parts } else { vec![format!("{}.", sentence(&parts.iter().join("; ")))] }
+}
+
+/// `9.12 GiB of tensors (10.1 GiB by the driver)`
+fn memory(comparison: &Comparison, line: usize) -> String {
+    let written = |column: &str| comparison.frame.written(column, line);
+    let tensors = written("live_peak_bytes").unwrap_or_default();
+    match written("driver_peak_bytes") {
+        Some(driver) => format!("{tensors} of tensors ({driver} by the driver)"),
+        None => tensors,
+    }
+}
+
+/// The fastest method, the one with the least memory, and a choice by the memory that there is.
+fn trade(comparison: &Comparison, candidates: &[&Group]) -> Vec<String> {
+    let problem = candidates[0].problem;
+    let value = |column: &str, of: &Group| comparison.of_group(column, of).unwrap_or(f64::INFINITY);
+    let written = |column: &str, of: &Group| {
+        comparison
+            .of_group(column, of)
+            .map_or_else(String::new, |value| comparison.frame.unit(column).write(value))
+    };
+    let name = |of: &Group| comparison.methods[of.method].as_str();
+    let slower = |a: &Group, b: &Group| is_slower(comparison, a.lines[0], b.lines[0]);
+    let label = comparison.problem_label(problem);
+    let at = match comparison.problems() == 1 || label.is_empty() {
+        true => String::new(),
+        false => format!("at {label}, "),
+    };
+    let is_candidate = |group: &Group| candidates.iter().any(|of| of.method == group.method);
+    let mut front: Vec<Group> = pareto::front(comparison, problem).into_iter().filter(is_candidate).collect();
+    if front.is_empty() {
+        return Vec::new();
+    }
+    // Of those that are not clearly slower than the fastest, the one with the least memory.
+    let alike = front.iter().rposition(|group| !slower(group, &front[0])).unwrap_or(0);
+    front.drain(..alike);
+    let (fastest, least) = (&front[0], &front[front.len() - 1]);
+    let rivals = candidates.iter().filter(|of| of.method != fastest.method && !slower(of, fastest));
+    let rivals: Vec<&str> = rivals.map(|of| name(of)).collect();
+    let equal = match rivals.as_slice() {
+        [] => String::new(),
+        names if names.len() > FEW => format!(", not clearly before {} others", names.len()),
+        names => format!(", not clearly before {}", and(names)),
+    };
+    let first = sentence(&format!(
+        "{at}{} takes the least time{equal}: {} a step, {} tokens a second, in {}.",
+        name(fastest),
+        written("step_s_median", fastest),
+        written("tokens_per_second", fastest),
+        memory(comparison, fastest.lines[0])
+    ));
+    if least.method == fastest.method {
+        return vec![first, format!("It also needs the least memory: take {}.", name(fastest))];
+    }
+    let host: f64 =
+        ["pinned_bytes", "host_bytes"].iter().filter_map(|of| comparison.of_group(of, least)).sum();
+    let host = match host > 0.0 {
+        true => format!(", and {} of the host's memory", Bytes(host as u64)),
+        false => String::new(),
+    };
+    let saved = 1.0 - value("live_peak_bytes", least) / value("live_peak_bytes", fastest);
+    let longer = value("step_s_median", least) / value("step_s_median", fastest);
+    let second = format!(
+        "{} needs the least memory: {}, {} less, for {} the time{host}.",
+        sentence(name(least)),
+        memory(comparison, least.lines[0]),
+        percent(saved),
+        ratio(longer)
+    );
+    let room =
+        |of: &Group| format!("{} where {} are free for tensors", name(of), written("live_peak_bytes", of));
+    let choices = if front.len() > 4 { vec![fastest, least] } else { front.iter().collect() };
+    vec![first, second, format!("Take {}.", choices.into_iter().map(room).join(", else "))]
+}
