@@ -16,7 +16,7 @@ use rand_chacha::ChaCha8Rng;
 use runner::data::sampler::BalancedBatchSampler;
 use runner::data::{
     Balanced, Collator, Corpus, DataError, Draws, LastSample, Packed, Padded, Position, Sampler,
-    SamplerConfig, Samples, SamplingPlan, Split, Standard, Tokenize, Tokenizer,
+    SamplerConfig, Samples, SamplingPlan, Share, Split, Standard, Tokenize, Tokenizer,
 };
 use runner::measure::Counts;
 
@@ -82,8 +82,13 @@ fn padding(folder: Option<&Path>, batch_size: usize, max_length: usize) -> Resul
     });
     let others = [("padded", Sampler::Padded(Padded {})), ("standard", Sampler::Standard(Standard {}))]
         .map(|(name, sampler)| (name.to_string(), SamplerConfig::of(sampler)));
-    let mut collator =
-        Collator { samples, config: SamplerConfig::of(Sampler::Padded(Padded {})), batch_size, max_length };
+    let mut collator = Collator {
+        samples,
+        config: SamplerConfig::of(Sampler::Padded(Padded {})),
+        batch_size,
+        max_length,
+        share: Share::WHOLE,
+    };
     for (name, config) in others.into_iter().chain(balanced).chain(packed) {
         collator.config = config;
         let plan = SamplingPlan { config, lengths: lengths.clone(), batch_size, max_length, seed: 42 };
