@@ -4,11 +4,12 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::commands::SetArgs;
+use crate::commands::advise::AdviseArgs;
 use crate::commands::generate::GenerateArgs;
+use crate::commands::memory::MemoryArgs;
 use crate::commands::profile::ProfileArgs;
 use crate::commands::run::RunArgs;
-use crate::device::Target;
+use crate::commands::{CheckArgs, SetArgs};
 use crate::recipe::Setting;
 use crate::verify;
 use crate::words::Compute;
@@ -32,6 +33,10 @@ pub enum Command {
         #[command(flatten)]
         checked: CheckArgs,
     },
+    /// Print where the memory of each cell goes: formula and bytes of every part, beside what was measured
+    Memory(MemoryArgs),
+    /// Print the fastest ways to train a recipe within so much memory, why others do not fit, and what runs the best
+    Advise(AdviseArgs),
     /// Check a recipe without running anything
     Check {
         /// Recipes (TOML files)
@@ -80,15 +85,6 @@ pub enum Command {
     /// Run one cell, as asked on standard input
     #[command(hide = true)]
     Cell,
-}
-
-#[derive(Debug, Args)]
-pub struct CheckArgs {
-    #[command(flatten)]
-    pub settings: SetArgs,
-    /// For this device, which need not be here: "cuda, 11 GiB, sm_75" or "cpu, 8 GiB"
-    #[arg(long = "for", value_name = "DEVICE")]
-    pub target: Option<Target>,
 }
 
 #[derive(Debug, Args)]

@@ -4,6 +4,7 @@
 //! which `train` builds and `measure` measures into a `row`; `report` turns rows into tables,
 //! charts and documents.
 
+pub mod advise;
 pub mod cli;
 pub mod commands;
 pub mod data;

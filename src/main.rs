@@ -6,9 +6,10 @@ use std::process::ExitCode;
 use clap::Parser;
 use miette::Result;
 
-use runner::cli::{CheckArgs, Cli, Command};
+use runner::cli::{Cli, Command};
+use runner::commands::CheckArgs;
 use runner::commands::run::{self, RunArgs};
-use runner::commands::{devices, generate, keys, plan, profile, recipes};
+use runner::commands::{advise, devices, generate, keys, memory, plan, profile, recipes};
 use runner::device::Target;
 use runner::recipe::{Recipe, RecipeError, Setting, reference, schema};
 use runner::run::{Build, EXIT_TRY_AGAIN, Results, Store, TryAgain};
@@ -26,6 +27,12 @@ fn execute(command: Command) -> Result<ExitCode> {
             let recipe = Recipe::load(&recipe, &settings.set, &target)?;
             println!("{}", plan::plan(&recipe, &target));
         }
+        Command::Memory(args) => {
+            let target = args.checked.target.clone().unwrap_or_default();
+            let recipe = Recipe::load(&args.recipe, &args.checked.settings.set, &target)?;
+            print!("{}", memory::memory(&args, &recipe, &target)?);
+        }
+        Command::Advise(args) => print!("{}", advise::run(&args)?),
         Command::Check { recipes, checked: CheckArgs { settings, target } } => {
             return Ok(check(&recipes, &settings.set, &target.unwrap_or_default()));
         }

@@ -20,6 +20,7 @@ const LAYERS: [&str; 21] = [
     "data",      // corpora, tokenizers, samplers
     "parallel",  // stages, schedules, ranks
     "recipe",    // TOML to cells, rules across sections
+    "advise",    // which ways of training fit, and the fastest of them
     "row",       // one finished cell, by what it is known again
     "train",     // the step, the loop, feeds, saving
     "verify",    // against the values of a reference

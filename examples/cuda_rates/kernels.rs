@@ -21,6 +21,7 @@ use runner::ops::kernels::softmax::{Mask, masked_softmax, masked_softmax_backwar
 use runner::ops::kernels::sum::{
     mean_square_difference, mean_square_difference_backward, sum, sum_of_squares,
 };
+use runner::ops::rope::Pairs;
 use runner::optim::AdamW;
 
 use crate::data::{integers, scalar};
@@ -97,7 +98,7 @@ fn attention(bench: &mut Bench) {
     let positions = integers(&positions, &[tokens]);
     let bytes = 2 * 2 * tokens * heads * d;
     bench.rate("rope [65536, 32*128] bf16", bytes, || {
-        drop(rope(x.clone(), heads * d, &cos, &sin, &positions, false));
+        drop(rope(x.clone(), heads * d, Pairs::halves(d), &cos, &sin, &positions, false));
     });
     let dims = Heads { batch: 16, sequence: 4096, kv_heads: 8, group: 4, head_dim: d };
     bench.rate("split_heads [16*4096, 32*128] bf16", bytes, || drop(split_heads(&x, 0, dims, None)));

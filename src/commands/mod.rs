@@ -1,8 +1,10 @@
 //! What each command does; `main.rs` is the flow between them.
 
+pub mod advise;
 pub mod devices;
 pub mod generate;
 pub mod keys;
+pub mod memory;
 pub mod plan;
 pub mod profile;
 pub mod recipes;
@@ -10,6 +12,7 @@ pub mod run;
 
 use clap::Args;
 
+use crate::device::Target;
 use crate::recipe::Setting;
 
 /// Settings of recipe keys
@@ -18,4 +21,14 @@ pub struct SetArgs {
     /// Use this value for a recipe key, in every cell, as train.batch_size=4; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<Setting>,
+}
+
+/// What a recipe is checked with
+#[derive(Debug, Args)]
+pub struct CheckArgs {
+    #[command(flatten)]
+    pub settings: SetArgs,
+    /// For this device, which need not be here: "cuda, 11 GiB, sm_75" or "cpu, 8 GiB"
+    #[arg(long = "for", value_name = "DEVICE")]
+    pub target: Option<Target>,
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crate::device::Target;
-use crate::recipe::{Cell, Recipe, keys};
+use crate::recipe::{Cell, Recipe};
 use crate::run::memory_limit;
 use crate::words::{Bytes, Settings};
 use crate::words::{DeviceId, text};
@@ -11,9 +11,7 @@ use crate::words::{DeviceId, text};
 /// The plan as a table with a closing sentence; whether a cell fits is asked of the target's memory.
 pub fn plan(recipe: &Recipe, target: &Target) -> String {
     let settings: Vec<Settings> = recipe.cells.iter().map(Cell::settings).collect();
-    // A kind or a preset stands for all that it decides.
-    let swept: Vec<String> =
-        recipe.swept_keys().into_iter().filter(|key| !keys::goes_along(key, &settings)).collect();
+    let swept = recipe.telling_keys();
     let mut header = vec!["cell"];
     header.extend(swept.iter().map(|key| short(key, &swept)));
     let host = recipe.cells.iter().any(|cell| cell.estimate().host > 0);
@@ -27,7 +25,11 @@ pub fn plan(recipe: &Recipe, target: &Target) -> String {
         let limit = memory_limit(cell, &devices[&cell.device_id()]);
         let estimate = cell.within(limit).estimate();
         let limit = Some(limit).filter(|limit| *limit < u64::MAX);
-        let fits = limit.map(|limit| estimate.total() <= limit);
+        let on_host = cell.measure.host_memory_limit.is_none_or(|limit| estimate.host <= limit.0);
+        let fits = match (on_host, limit) {
+            (false, _) => Some(false),
+            (true, limit) => limit.map(|limit| estimate.total() <= limit),
+        };
         too_large += usize::from(fits == Some(false));
         unknown += usize::from(fits.is_none());
         let mut line = vec![(index + 1).to_string()];
@@ -62,7 +64,7 @@ pub fn plan(recipe: &Recipe, target: &Target) -> String {
 }
 
 /// The key without its section, where that is clear: a kind is one of something.
-fn short<'a>(key: &'a str, among: &[String]) -> &'a str {
+pub fn short<'a>(key: &'a str, among: &[String]) -> &'a str {
     let last = |key: &'a str| key.rsplit('.').next().unwrap_or(key);
     let same = among.iter().filter(|other| other.rsplit('.').next() == Some(last(key))).count();
     match last(key) {

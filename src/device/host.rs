@@ -32,12 +32,20 @@ pub struct Loan {
 
 const ADVICE: &str = "take a smaller model, or leave out offload.optimizer or offload.activations";
 
-/// Whether the host has so many bytes for what the device does not hold. A system that promises more memory
-/// than it has would end the process later, without a message.
+/// Whether the host has so many bytes for what the device does not hold, `locked` of them in page-locked buffers, and
+/// the recipe's `limit` allows them. A system that promises more memory than it has would end the process later, without
+/// a message.
 ///
 /// # Errors
 /// Says how much is asked for, how much there is, and what to change.
-pub fn require_host_memory(bytes: u64) -> Result<(), String> {
+pub fn require_host_memory(locked: u64, bytes: u64, limit: Option<u64>) -> Result<(), String> {
+    if let Some(limit) = limit.filter(|limit| bytes > *limit) {
+        let [locked, bytes, limit] = [locked, bytes, limit].map(Bytes);
+        return Err(format!(
+            "the host is out of memory: {bytes} are to be there, {locked} of them in page-locked buffers, and \
+             measure.host_memory_limit is {limit}: raise it, or {ADVICE}"
+        ));
+    }
     let free = DeviceId::Cpu.info().memory_available;
     if free > 0 && bytes > free {
         let (bytes, free) = (Bytes(bytes), Bytes(free));
@@ -46,6 +54,16 @@ pub fn require_host_memory(bytes: u64) -> Result<(), String> {
         ));
     }
     Ok(())
+}
+
+/// The reason of a cell whose process has more than the recipe allows.
+pub fn beyond_host_limit(own: u64, limit: u64) -> String {
+    format!(
+        "the host is out of memory: the process has {}, page-locked memory included, and measure.host_memory_limit is \
+         {}: raise it, or {ADVICE}",
+        Bytes(own),
+        Bytes(limit)
+    )
 }
 
 /// The message for the user when the host gave no memory; `None` for any other error.

@@ -4,7 +4,7 @@
 use burn::tensor::Tensor;
 use serde::{Deserialize, Serialize};
 
-use crate::measure::Crossing;
+use crate::measure::{Crossing, ProcessMemory};
 
 /// A phase of a training step, in the order they run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, strum::Display, strum::IntoStaticStr)]
@@ -50,6 +50,9 @@ pub struct MemoryUse {
     /// The operating system's figure for the whole process at its highest.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub process_rss_peak: Option<u64>,
+    /// What the process had of the host's memory at its highest, page-locked memory included, and file-backed pages.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub process: Option<ProcessMemory>,
 }
 
 /// Why a cell's steps end early.

@@ -1,13 +1,16 @@
 //! A training step's memory and arithmetic: the fold of its operators' costs, and what else the device holds.
 
+mod account;
 mod work;
 
+pub use account::Account;
+
 use crate::measure::Estimate;
-use crate::ops::cost::{Cost, Flops, Moment, Setting, Trained};
+use crate::ops::cost::{Cost, Flops, Setting, Trained};
 use crate::ops::{Checkpoint, Operator, Ops};
 use crate::optim::OptimizerConfig;
 use crate::precision::Precision;
-use crate::residence::{Memory, Moved, Offload};
+use crate::residence::{Moved, Offload};
 use crate::words::DeviceId;
 
 /// What a step of a network works on, and how.
@@ -143,51 +146,9 @@ impl Operators {
         }
     }
 
-    /// What is there during a micro-batch besides weights and optimizer state, and during an update.
-    fn there(&self, workload: &Workload) -> (Moment, Moment) {
-        let Workload { device, offload, optimizer, precision, .. } = *workload;
-        let whole = self.whole(workload);
-        let moved = self.moved(workload);
-        let batches = (workload.accumulation_steps + workload.eval_batches) as u64;
-        let there = self.tables + batches * self.batch + offload.slot_bytes(&moved, device);
-        let stored = precision.stored_bytes();
-        // A block that moves is updated as a whole, in a copy of its slot.
-        let (updated, in_place) = match offload.moves() {
-            true => (moved.trained, false),
-            false => (whole.largest, true),
-        };
-        let workspace = match offload.optimizer {
-            Memory::Host => 0,
-            Memory::Device => optimizer.workspace_bytes(device, updated, stored, in_place),
-        };
-        // Of earlier micro-batches, to which more are added.
-        let earlier = if moved.accumulates { whole.gradients } else { 0 };
-        let graphs = whole.kept * (workload.live_graphs as u64 - 1);
-        let kept = Moment::gradients(offload.kept_gradients(&moved, device));
-        (
-            Moment { kept: graphs, gradients: earlier, workspace: there } + kept,
-            Moment::workspace(there + workspace) + Moment::gradients(whole.gradients) + kept,
-        )
-    }
-
-    /// Bytes at the highest moment of a step: of its last micro-batch, or of its update.
+    /// Bytes at the highest moment of a step.
     pub fn estimate(&self, workload: &Workload) -> Estimate {
-        let Workload { offload, optimizer, .. } = *workload;
-        let whole = self.whole(workload);
-        let (there, update) = self.there(workload);
-        let highest = Moment::highest([there + whole.forward, there + whole.backward, update]);
-        Estimate {
-            weights: whole.weights + whole.casts,
-            gradients: highest.gradients,
-            optimizer: match offload.optimizer {
-                Memory::Host => 0,
-                Memory::Device => optimizer.state_bytes(self.trained()),
-            },
-            activations: highest.kept,
-            workspace: highest.workspace,
-            host: offload.host_bytes(&self.moved(workload)),
-            kept: whole.kept * workload.live_graphs as u64,
-        }
+        self.account(workload).estimate()
     }
 }
 
@@ -255,6 +216,7 @@ mod tests {
             "kind = \"qwen2\"\npreset = \"qwen2.5-7b\"\n".to_string(),
             gpt2.to_string(),
             format!("{gpt2}positions = \"sinusoidal\"\ntie_word_embeddings = false\n"),
+            "kind = \"gptj\"\npreset = \"gpt-j-6b\"\n".to_string(),
             "kind = \"swiglu\"\nhidden_size = 7\nintermediate_size = 13\nnum_hidden_layers = 2\n".to_string(),
         ];
         for model in models {

@@ -5,7 +5,7 @@ use burn::tensor::DType;
 use super::*;
 use crate::device::drawing;
 use crate::model::Model;
-use crate::model::families::{Gpt2, Llama, Qwen2};
+use crate::model::families::{Gpt2, GptJ, Llama, Qwen2};
 use crate::model::language::Computation;
 use crate::ops::dense::Arithmetic;
 use crate::ops::{Checkpoint, Ops};
@@ -13,9 +13,10 @@ use crate::params::table::Tuning;
 use crate::recipe::{Recipe, Source};
 use crate::words::{Compute, DeviceId};
 
-/// Learned positions; rotary ones with a key head for each query head; and grouped queries with biases. Nothing is a
+/// Learned positions; rotary ones of neighbours in a part of each head, with a biased output; rotary ones with a key head for each query head; and grouped queries with biases. Nothing is a
 /// power of two.
 const GPT2: &str = "kind = \"gpt2\"\nhidden_size = 30\nnum_attention_heads = 5\n";
+const GPTJ: &str = "kind = \"gptj\"\nhidden_size = 30\nnum_attention_heads = 3\nrotary_dim = 6\n";
 const LLAMA: &str = "kind = \"llama\"\nhidden_size = 18\nintermediate_size = 26\nnum_attention_heads = 3\n\
                      num_key_value_heads = 3\n";
 const QWEN2: &str = "kind = \"qwen2\"\nhidden_size = 36\nintermediate_size = 50\nnum_attention_heads = 6\n\
@@ -73,6 +74,7 @@ fn cached_logits_are_those_of_whole_sequences<F: Family>(model: &str) {
 #[test]
 fn a_cache_and_padding_change_no_logit() {
     cached_logits_are_those_of_whole_sequences::<Gpt2>(GPT2);
+    cached_logits_are_those_of_whole_sequences::<GptJ>(GPTJ);
     cached_logits_are_those_of_whole_sequences::<Llama>(LLAMA);
     cached_logits_are_those_of_whole_sequences::<Qwen2>(QWEN2);
 }
@@ -93,6 +95,7 @@ fn prompts_continue_as_each_alone<F: Family>(model: &str) {
 #[test]
 fn prompts_of_different_lengths_continue_as_each_alone() {
     prompts_continue_as_each_alone::<Gpt2>(GPT2);
+    prompts_continue_as_each_alone::<GptJ>(GPTJ);
     prompts_continue_as_each_alone::<Llama>(LLAMA);
     prompts_continue_as_each_alone::<Qwen2>(QWEN2);
 }

@@ -25,7 +25,7 @@ use crate::params::tuning::LinearLayer;
 use crate::residence::Offloaded;
 use crate::words::values::Values;
 use crate::words::{Key, Section};
-pub use cost::{Operators, Workload};
+pub use cost::{Account, Operators, Workload};
 
 use config::LanguageModel;
 use families::*;
@@ -80,7 +80,7 @@ macro_rules! models {
     };
 }
 
-models!($ Qwen2, Llama, Gpt2);
+models!($ Qwen2, Llama, Gpt2, GptJ);
 pub(crate) use {on_language, on_model};
 
 /// `[model]` of one kind.
@@ -112,6 +112,14 @@ impl Model {
         match self {
             Self::Swiglu(config) => config.parameters(),
             _ => self.decoder().map_or(0, |shape| shape.parameters),
+        }
+    }
+
+    /// Columns of what goes from block to block.
+    pub fn hidden_size(&self) -> usize {
+        match self {
+            Self::Swiglu(config) => config.hidden_size,
+            _ => self.decoder().map_or(0, |shape| shape.hidden_size),
         }
     }
 

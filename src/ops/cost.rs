@@ -12,12 +12,14 @@
 //! ```
 
 mod by_field;
+mod kept_by;
 mod moment;
 mod setting;
 #[cfg(test)]
 mod tests;
 mod work;
 
+pub use kept_by::KeptBy;
 pub use moment::{Flops, Moment};
 pub use setting::{Setting, Trained, WeightCost};
 pub use work::{Passes, Work, Works};
@@ -31,10 +33,12 @@ pub struct Cost {
     pub input: u64,
     /// y, and its gradient.
     pub output: u64,
-    /// Whether x stays until backward.
+    /// Whether x stays until backward, and for whom: `None` where backward computes all of it again.
     pub holds_input: bool,
-    /// From forward to backward, besides x.
+    pub holder: Option<OperatorName>,
+    /// From forward to backward, besides x; and by whom, as far as operators are named.
     pub kept: u64,
+    pub kept_by: KeptBy,
     /// The highest moment of forward when what backward needs is kept, and when nothing is.
     pub forward: Moment,
     pub passing: Moment,
@@ -69,21 +73,25 @@ impl Cost {
         let (Some(first), Some(last)) = (parts.first(), parts.last()) else { return Self::default() };
         // What each one reads is what the one before it made; the first one's input is the whole's.
         let input = |i: usize| if i == 0 { 0 } else { parts[i - 1].output };
-        let held = |i: usize| if parts[i].holds_input { input(i) } else { 0 };
-        let mut kept_before = vec![0];
+        let held =
+            |i: usize| Moment::kept_by(parts[i].holder, if parts[i].holds_input { input(i) } else { 0 });
+        let mut kept_before = vec![Moment::default()];
         for (i, part) in parts.iter().enumerate() {
-            kept_before.push(kept_before[i] + part.kept + held(i));
+            kept_before.push(kept_before[i] + part.keeps() + held(i));
         }
+        let Moment { kept, by: kept_by, .. } = kept_before[parts.len()];
         let mut cost = Self {
             input: first.input,
             output: last.output,
             holds_input: first.holds_input,
-            kept: kept_before[parts.len()],
+            holder: first.holder,
+            kept,
+            kept_by,
             ..Self::default()
         };
         let mut gradients = 0;
         for (i, part) in parts.iter().enumerate().rev() {
-            let (before, x) = (Moment::kept(kept_before[i]), Moment::workspace(input(i)));
+            let (before, x) = (kept_before[i], Moment::workspace(input(i)));
             // The input of the whole is free where no operator holds it.
             let gone = if i > 0 && !first.holds_input { first.input } else { 0 };
             cost.forward = Moment::highest([(before + x + part.forward).less(gone), cost.forward]);
@@ -92,11 +100,16 @@ impl Cost {
                 true => (0, 0),
                 false => (part.output, if g_ends { last.output } else { 0 }),
             };
-            let there = before + Moment { kept: held(i), gradients, workspace: g };
+            let there = before + held(i) + Moment::gradients(gradients) + Moment::workspace(g);
             cost.backward = Moment::highest([(there + part.backward).less(gone), cost.backward]);
             gradients += part.gradients;
         }
         cost.total_of(parts)
+    }
+
+    /// What stays from forward to backward, besides x.
+    fn keeps(&self) -> Moment {
+        Moment { kept: self.kept, by: self.kept_by, ..Moment::default() }
     }
 
     /// With the parameters and FLOPs of all parts.
@@ -122,21 +135,24 @@ impl Cost {
             input: first.input,
             output,
             holds_input: parts.iter().any(|part| part.holds_input),
+            holder: parts.iter().find(|part| part.holds_input).and_then(|part| part.holder),
             ..Self::default()
         };
         let (mut results, mut gradients, mut dx) = (0, 0, 0);
         for part in parts {
             let there = Moment::workspace(results);
-            cost.forward = Moment::highest([cost.forward, Moment::kept(cost.kept) + there + part.forward]);
+            cost.forward = Moment::highest([cost.forward, cost.keeps() + there + part.forward]);
             cost.passing = Moment::highest([cost.passing, there + part.passing]);
             cost.kept += part.kept;
+            cost.kept_by = cost.kept_by + part.kept_by;
             results += part.output;
         }
-        let mut kept = cost.kept;
+        let (mut kept, mut by) = (cost.kept, cost.kept_by);
         let mut left = output;
         for part in parts.iter().rev() {
             kept -= part.kept;
-            let there = Moment { kept, gradients, workspace: dx };
+            by = by - part.kept_by;
+            let there = Moment { kept, by, gradients, workspace: dx };
             // The gradients of other results are free when their operators have run.
             cost.backward = Moment::highest([cost.backward, (there + part.backward).less(output - left)]);
             gradients += part.gradients;
@@ -144,6 +160,38 @@ impl Cost {
             dx = part.input;
         }
         cost.total_of(parts)
+    }
+
+    /// Operators of one input, one after the other in each branch, whose results are added up in the first one's place.
+    /// Each branch gets the gradient of the sum, which somebody else holds.
+    pub fn branches(branches: &[&[Self]]) -> Self {
+        let parts: Vec<Self> = branches.iter().map(|branch| Self::chain(branch, false)).collect();
+        let Some(first) = parts.first() else { return Self::default() };
+        let mut cost = Self { output: first.output, ..Self::fan(&parts) };
+        let sum = Moment::workspace(2 * first.output);
+        (cost.forward, cost.passing) = (Moment::default(), Moment::default());
+        let (mut kept, mut there) = (Moment::default(), Moment::default());
+        for part in &parts {
+            cost.forward = Moment::highest([cost.forward, kept + there + part.forward]);
+            cost.passing = Moment::highest([cost.passing, there + part.passing]);
+            kept = kept + part.keeps();
+            there = Moment::workspace(first.output);
+        }
+        cost.forward = Moment::highest([cost.forward, kept + sum]);
+        cost.passing = Moment::highest([cost.passing, sum]);
+        cost.backward = Moment::default();
+        let (mut gradients, mut dx) = (0, 0);
+        for part in parts.iter().rev() {
+            kept = Moment { kept: kept.kept - part.kept, by: kept.by - part.kept_by, ..kept };
+            let there = kept + Moment::gradients(gradients) + Moment::workspace(dx);
+            cost.backward = Moment::highest([cost.backward, there + part.backward]);
+            gradients += part.gradients;
+            dx = part.input;
+        }
+        // The gradients of x are added.
+        let added = Moment::gradients(gradients) + Moment::workspace(2 * dx);
+        cost.backward = Moment::highest([cost.backward, added]);
+        cost
     }
 
     /// x + f(x) in x's type, f being these operators one after the other.
@@ -167,7 +215,7 @@ impl Cost {
         Self {
             works: branch.works + Works::new(OperatorName::Residual, own),
             output: x,
-            forward: Moment::highest([branch.forward, Moment::kept(branch.kept) + sum]),
+            forward: Moment::highest([branch.forward, branch.keeps() + sum]),
             passing: Moment::highest([branch.passing, sum]),
             ..branch
         }
@@ -180,6 +228,7 @@ impl Cost {
         let cost = Self {
             output: one.output,
             kept: one.kept + other.kept,
+            kept_by: one.kept_by + other.kept_by,
             forward: Moment::highest([one.forward, result + other.forward]),
             passing: Moment::highest([one.passing, result + other.passing]),
             backward: Moment::highest([other.backward, Moment::gradients(other.gradients) + one.backward]),
@@ -194,7 +243,9 @@ impl Cost {
         let Flops { forward, backward, recompute } = self.flops;
         Self {
             holds_input: true,
+            holder: None,
             kept: 0,
+            kept_by: KeptBy::default(),
             forward: self.passing,
             backward: Moment::highest([self.forward, self.backward]),
             flops: Flops { forward, backward, recompute: recompute + forward },

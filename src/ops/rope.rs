@@ -1,7 +1,7 @@
-//! Rotary position embedding (Su et al. 2021) in the half-split form of Hugging Face, with its
-//! backward, which is the rotation by the opposite angle.
+//! Rotary position embedding (Su et al. 2021) with its backward, which is the rotation by the opposite angle.
 //!
-//! Of every head's d numbers, i and i + d/2 form a pair, turned at position p by p·θ^(−2i/d).
+//! Of every head's numbers the first d are turned in pairs: i and i + d/2, as Hugging Face's Llama does, or 2i and
+//! 2i + 1, as in the paper and GPT-J. At position p pair i is turned by p·θ^(−2i/d).
 
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 
@@ -14,9 +14,27 @@ use super::kernels::rope as kernels;
 use super::name::OperatorName;
 use super::{Operator, narrow, wide};
 
-/// Cosines and sines, [positions, head_dim / 2] each, in fp32.
+/// Which numbers of a head are turned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pairs {
+    pub head_dim: usize,
+    /// The first so many of them; even.
+    pub turned: usize,
+    /// Whether the numbers of a pair are neighbours; else half of what is turned lies between them.
+    pub neighbours: bool,
+}
+
+impl Pairs {
+    /// All numbers of a head, in pairs of its halves.
+    pub fn halves(head_dim: usize) -> Self {
+        Self { head_dim, turned: head_dim, neighbours: false }
+    }
+}
+
+/// Cosines and sines, [positions, pairs of a head] each, in fp32.
 #[derive(Clone, Debug)]
 pub struct Rotation {
+    pairs: Pairs,
     cosine: Tensor<2>,
     sine: Tensor<2>,
 }
@@ -24,16 +42,16 @@ pub struct Rotation {
 impl Rotation {
     /// The angles are computed in fp32, as the reference implementations do: at position 10000 fp32
     /// rounds an angle by 5e-4, which weights trained with such angles expect.
-    pub fn new(positions: usize, head_dim: usize, theta: f64, device: &Device) -> Self {
-        let half = head_dim / 2;
+    pub fn new(positions: usize, pairs: Pairs, theta: f64, device: &Device) -> Self {
+        let (half, turned) = (pairs.turned / 2, pairs.turned as f32);
         let frequencies: Vec<f32> =
-            (0..half).map(|i| 1.0 / (theta as f32).powf((2 * i) as f32 / head_dim as f32)).collect();
+            (0..half).map(|i| 1.0 / (theta as f32).powf((2 * i) as f32 / turned)).collect();
         let table = |f: fn(f32) -> f32| {
             let angles = (0..positions).flat_map(|p| frequencies.iter().map(move |w| f(p as f32 * w)));
             let data = TensorData::new(angles.collect::<Vec<f32>>(), [positions, half]);
             Tensor::from_data(data, (device, DType::F32))
         };
-        Self { cosine: table(f32::cos), sine: table(f32::sin) }
+        Self { pairs, cosine: table(f32::cos), sine: table(f32::sin) }
     }
 }
 
@@ -76,7 +94,7 @@ fn on_device(
     inverse: bool,
 ) -> Tensor<2> {
     let [cosine, sine] = [&rotation.cosine, &rotation.sine].map(|table| cube(table.clone()));
-    uncube(kernels::rope(cube(x), columns, &cosine, &sine, &cube_int(positions), inverse))
+    uncube(kernels::rope(cube(x), columns, rotation.pairs, &cosine, &sine, &cube_int(positions), inverse))
 }
 
 fn fused(x: Tensor<2>, rotation: &Rotation, positions: &Tensor<1, Int>, inverse: bool) -> Tensor<2> {
@@ -86,39 +104,47 @@ fn fused(x: Tensor<2>, rotation: &Rotation, positions: &Tensor<1, Int>, inverse:
     }
     if cpu::takes(&x) {
         let tables = [&rotation.cosine, &rotation.sine].map(Clone::clone);
-        return cpu::elementwise::rope(x, tables, positions, inverse);
+        return cpu::elementwise::rope(x, tables, rotation.pairs, positions, inverse);
     }
     turn(x, rotation, positions, inverse)
 }
 
 fn turn(x: Tensor<2>, rotation: &Rotation, positions: &Tensor<1, Int>, inverse: bool) -> Tensor<2> {
+    let Pairs { head_dim, turned, neighbours } = rotation.pairs;
     let [tokens, columns] = x.dims();
-    let half = rotation.cosine.dims()[1];
+    let (heads, half) = (columns / head_dim, turned / 2);
     let dtype = x.dtype();
-    let pairs = wide(x).reshape([tokens, columns / (2 * half), 2, half]);
+    let x = wide(x).reshape([tokens, heads, head_dim]);
+    // The numbers of a pair along the dimension `of_pair`, of two.
+    let (shape, of_pair) =
+        if neighbours { ([tokens, heads, half, 2], 3) } else { ([tokens, heads, 2, half], 2) };
+    let pairs = x.clone().narrow(2, 0, turned).reshape(shape);
+    let one = if neighbours { [tokens, heads, half, 1] } else { [tokens, heads, 1, half] };
     let angles = |table: &Tensor<2>| {
-        table.clone().select(0, positions.clone()).reshape([tokens, 1, 1, half]).expand([
-            tokens,
-            columns / (2 * half),
-            1,
-            half,
-        ])
+        let of_tokens = table.clone().select(0, positions.clone()).reshape([tokens, 1, half]);
+        of_tokens.expand([tokens, heads, half]).reshape(one)
     };
     let (cosine, sine) = (angles(&rotation.cosine), angles(&rotation.sine));
     let sine = if inverse { sine * -1.0 } else { sine };
-    let (first, second) = (pairs.clone().narrow(2, 0, 1), pairs.narrow(2, 1, 1));
-    let turned = Tensor::cat(
+    let (first, second) = (pairs.clone().narrow(of_pair, 0, 1), pairs.narrow(of_pair, 1, 1));
+    let pairs = Tensor::cat(
         vec![first.clone() * cosine.clone() - second.clone() * sine.clone(), second * cosine + first * sine],
-        2,
+        of_pair,
     );
-    narrow(turned.reshape([tokens, columns]), dtype)
+    let y = pairs.reshape([tokens, heads, turned]);
+    let y = match turned == head_dim {
+        true => y,
+        false => Tensor::cat(vec![y, x.narrow(2, turned, head_dim - turned)], 2),
+    };
+    narrow(y.reshape([tokens, columns]), dtype)
 }
 
-/// Of x [tokens, heads · head_dim]. The result takes the place of x, and dx that of g, but on the CPU in fewer bits. Composed of Burn's
-/// operators it keeps cosines and sines for each token.
-pub fn cost(setting: &Setting, heads: u64, head_dim: u64) -> Cost {
-    let columns = heads * head_dim;
-    let (x, wide, angles) = (setting.activation(columns), setting.wide(columns), setting.wide(head_dim));
+/// Of x [tokens, heads · head_dim]. The result takes the place of x, and dx that of g, but on the CPU in fewer bits.
+/// Composed of Burn's operators it keeps cosines and sines for each token.
+pub fn cost(setting: &Setting, heads: u64, pairs: Pairs) -> Cost {
+    let columns = heads * pairs.head_dim as u64;
+    let angles = setting.wide(pairs.turned as u64);
+    let (x, wide) = (setting.activation(columns), setting.wide(columns));
     let plain = setting.ops.rope == Operator::Plain;
     let kept = if plain { angles } else { 0 };
     let moment = if setting.has_kernels() && !plain { 0 } else { 2 * wide + angles + x };

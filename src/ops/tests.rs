@@ -10,7 +10,7 @@ use super::embedding::{Ids, embedding};
 use super::gelu::gelu;
 use super::norm::norm;
 use super::product::Fp32Math;
-use super::rope::{Rotation, rope};
+use super::rope::{Pairs, Rotation, rope};
 use super::testing::{assert_close, random};
 use super::{Operator, wide};
 
@@ -61,7 +61,7 @@ fn norms() {
 #[test]
 fn gelu_and_rope() {
     let device = Device::flex();
-    let rotation = Rotation::new(32, 8, 1e4, &device);
+    let rotation = Rotation::new(32, Pairs::halves(8), 1e4, &device);
     let positions = Ids::new(vec![0, 1, 2, 31, 7], &device);
     let run = |operator| {
         [
@@ -74,11 +74,33 @@ fn gelu_and_rope() {
 }
 
 #[test]
+fn rope_of_a_part_of_each_head() {
+    let device = Device::flex();
+    let positions = Ids::new(vec![0, 1, 2, 31, 7], &device);
+    for neighbours in [false, true] {
+        let rotation = Rotation::new(32, Pairs { head_dim: 12, turned: 8, neighbours }, 1e4, &device);
+        let run = |operator| gradients([random([5, 24], 1)], |[x]| rope(x, &rotation, &positions, operator));
+        assert_all_close(&run(Operator::Custom), &run(Operator::Plain), 1e-5);
+    }
+    let x = Tensor::<2>::from_floats([[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]], &device);
+    let at_three = Ids::new(vec![3], &device);
+    let pairs = Pairs { head_dim: 6, turned: 4, neighbours: true };
+    let (c, s) = ([3f64.cos(), 0.3f64.cos()], [3f64.sin(), 0.3f64.sin()]);
+    // Pairs (0, 1) and (2, 3) turned by 3 and 3/√100; two numbers stay.
+    let expected =
+        [c[0] - 2.0 * s[0], 2.0 * c[0] + s[0], 3.0 * c[1] - 4.0 * s[1], 4.0 * c[1] + 3.0 * s[1], 5.0, 6.0];
+    for operator in [Operator::Custom, Operator::Plain] {
+        let rotation = Rotation::new(8, pairs, 100.0, &device);
+        assert_close(&list(rope(x.clone(), &rotation, &at_three, operator)), &expected, 1e-6);
+    }
+}
+
+#[test]
 fn rope_keeps_lengths_and_turns_by_the_position() {
     let device = Device::flex();
     let x = Tensor::<2>::from_floats([[1.0, 2.0, 0.0, 0.0]], &device);
     let positions = Ids::new(vec![3], &device);
-    let y = list(rope(x, &Rotation::new(8, 4, 100.0, &device), &positions, Operator::Custom));
+    let y = list(rope(x, &Rotation::new(8, Pairs::halves(4), 100.0, &device), &positions, Operator::Custom));
     // Pairs (0, 2) and (1, 3) turned by 3 and 3/√100.
     let expected = [3f64.cos(), 2.0 * 0.3f64.cos(), 3f64.sin(), 2.0 * 0.3f64.sin()];
     assert_close(&y, &expected, 1e-6);
@@ -133,7 +155,7 @@ fn ids_beyond_a_table_are_refused_on_the_host() {
         assert!(of(vec![-1, 0]).is_err());
     };
     refused(&|ids| drop(embedding(random([5, 6], 1), ids, DType::F32)));
-    let rotation = Rotation::new(5, 4, 1e4, &Device::flex());
+    let rotation = Rotation::new(5, Pairs::halves(4), 1e4, &Device::flex());
     for operator in [Operator::Custom, Operator::Plain] {
         refused(&|positions| drop(rope(random([2, 8], 1), &rotation, positions, operator)));
     }

@@ -13,7 +13,7 @@ use super::{NOT_OF_CELLS, complete, rules, tagged};
 use crate::data::{Data, Task};
 use crate::device::Target;
 use crate::measure::Estimate;
-use crate::model::{Model, Operators, Workload};
+use crate::model::{Account, Model, Operators, Workload};
 use crate::ops::cost::{Flops, Setting, Works};
 use crate::ops::{Checkpoint, Operator, Ops};
 use crate::parallel::{Parallel, schedule};
@@ -123,6 +123,21 @@ impl Cell {
         self.tuning.tuning(self.seed)
     }
 
+    /// Whether no rule refuses it on its device, which `target` has.
+    pub fn is_permitted(&self, target: &Target) -> bool {
+        rules::check(self, |_| false).is_ok() && rules::on_device(self, self.device_id(), target).is_ok()
+    }
+
+    /// What is left of a limit for tensors: a GPU's context and the pools' reserve take the rest.
+    pub fn room(limit: u64) -> u64 {
+        limit - limit / ROOM
+    }
+
+    /// The least limit with room for so many bytes of tensors.
+    pub fn limit_for(tensors: u64) -> u64 {
+        tensors.div_ceil(ROOM - 1).saturating_mul(ROOM)
+    }
+
     /// The cell with as many resident blocks as its estimate has room for in `limit` bytes of its device, where the
     /// recipe leaves their number open.
     #[must_use]
@@ -136,10 +151,16 @@ impl Cell {
             ResidentBlocks::Count(_) => self.clone(),
             ResidentBlocks::Auto => {
                 let mut cells = (1..=self.operators().blocks).rev().map(with);
-                let fits = |cell: &Self| cell.estimate().total() <= limit - limit / ROOM;
+                let fits = |cell: &Self| cell.estimate().total() <= Self::room(limit);
                 cells.find(fits).unwrap_or_else(|| with(0))
             }
         }
+    }
+
+    /// What holds each rank's memory at its highest moment, part by part.
+    pub fn account(&self) -> Account {
+        let rank = self.of_rank();
+        rank.operators().account(&rank.workload())
     }
 
     /// Bytes that each of its ranks needs at its highest moment, from its settings alone.

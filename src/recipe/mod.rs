@@ -253,6 +253,12 @@ impl Recipe {
         let settings: Vec<Settings> = self.cells.iter().map(Cell::settings).collect();
         keys::swept(&settings)
     }
+
+    /// Those of them by which its cells are told apart: a kind or a preset stands for all that it decides.
+    pub fn telling_keys(&self) -> Vec<String> {
+        let settings: Vec<Settings> = self.cells.iter().map(Cell::settings).collect();
+        keys::swept(&settings).into_iter().filter(|key| !keys::goes_along(key, &settings)).collect()
+    }
 }
 
 #[cfg(test)]

@@ -76,6 +76,13 @@ section! {
         /// Device memory that the cell must live within, as on a smaller card.
         pub memory_limit: Option<Bytes> =
             Key::method(Values::Bytes).default(Nothing).reads(&[("", "limit {}")]).without("no memory limit"),
+        /// Memory of the host that the cell's process must live within: its resident set, without file-backed pages, and
+        /// page-locked memory.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub host_memory_limit: Option<Bytes> = Key::method(Values::Bytes)
+            .default(Nothing)
+            .reads(&[("", "host limit {}")])
+            .without("no host memory limit"),
         /// Whether the gradients of one step after the last are counted by their size.
         pub gradient_histogram: bool = Key::flag(false),
         /// Seconds after which a cell is ended and becomes a `failed` row.

@@ -3,6 +3,7 @@
 //! They are written at the end of the recipe's text as tables `[[set]]`, one for each command line, so that
 //! an error shows them with their place and the copy in the results folder says all that was run.
 
+use std::fmt;
 use std::str::FromStr;
 
 use toml::Spanned;
@@ -35,6 +36,13 @@ impl Setting {
             inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
         };
         within(&self.key, key) || within(key, &self.key)
+    }
+}
+
+/// As the command line takes it.
+impl fmt::Display for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={}", self.key, self.value)
     }
 }
 

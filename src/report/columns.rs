@@ -147,6 +147,12 @@ pub const CELLS: &[Column<OfLine>] = &[
     column("process_rss_peak_bytes", "of the process", Bytes, |l| {
         whole(l.measured()?.memory.process_rss_peak)
     }),
+    column("process_own_bytes", "of the process, files apart", Bytes, |l| {
+        Some(l.measured()?.memory.process?.own as f64)
+    }),
+    column("process_files_bytes", "file-backed", Bytes, |l| {
+        Some(l.measured()?.memory.process?.file_backed as f64)
+    }),
     column("estimate_bytes", "estimate", Bytes, |l| Some(l.estimate() as f64)),
     column("estimate_over_measured", "est./peak", Ratio, |l| l.estimate_over_measured()),
     column("tflops", "TFLOP/s", Number, |l| Some(l.measured()?.flops_per_second / 1e12)),

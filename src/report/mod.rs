@@ -51,12 +51,22 @@ use document::Document;
 use table::Comparison;
 use timelines::Timelines;
 
+pub use charts::StackedBar;
 pub use compare::compare;
 pub use profile::profile;
 pub use terminal::terminal_table;
 
 /// The formats of each chart.
 const PICTURES: [&str; 3] = ["svg", "png", "pdf"];
+
+/// A chart of stacked bars, as SVG or as PNG.
+///
+/// # Errors
+/// When it cannot be drawn.
+pub fn stacked_bars(title: &str, unit: &str, bars: &[StackedBar], png: bool) -> miette::Result<Vec<u8>> {
+    let svg = charts::stacked(title, unit, bars)?;
+    if png { charts::png(&svg) } else { Ok(svg.into_bytes()) }
+}
 
 /// Writes the tables, the charts and the documents of a recipe's rows into `folder`, which is made
 /// when it is missing. Rows may be missing or not `ok`: their cells are shown as such. Traces that

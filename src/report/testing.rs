@@ -138,6 +138,7 @@ pub fn measurement(forward: f64, backward: f64, peak: u64) -> Measurement {
             pinned: None,
             host: None,
             process_rss_peak: Some(peak * 2),
+            process: None,
         },
         flops_per_second: 50e9,
         prepare_seconds: None,

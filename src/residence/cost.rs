@@ -3,7 +3,7 @@
 use super::activations::SLOTS as ACTIVATION_SLOTS;
 use super::config::{Memory, Offload};
 use super::engine::GRADIENT_SLOTS;
-use crate::ops::cost::{Cost, Moment};
+use crate::ops::cost::{Cost, KeptBy, Moment};
 use crate::words::DeviceId;
 
 /// The sizes that decide it.
@@ -66,12 +66,14 @@ impl Offload {
         // Where their slots hold memory all the time, that is counted as such.
         let counted = self.kept_gradients(moved, device) > 0;
         let stay = self.keeps_gradients(moved.accumulates, moved.updates) && !counted;
+        // Its graph holds the result too, which else is the next block's input on the device.
+        let result = if !moved.recomputes && on_host { block.output } else { 0 };
         Cost {
             weights: moved.block(),
             gradients: if stay { block.gradients } else { 0 },
             holds_input: !moved.recomputes || !on_host,
-            // Its graph holds the result too, which else is the next block's input on the device.
-            kept: block.kept + if !moved.recomputes && on_host { block.output } else { 0 },
+            kept: block.kept + result,
+            kept_by: block.kept_by + KeptBy::of(None, result),
             backward: leaving(&block, if counted { 1 } else { 2 }, device),
             ..block
         }
@@ -85,10 +87,9 @@ impl Offload {
         if stay && always { moved.resident * moved.gradients() } else { 0 }
     }
 
-    /// Bytes of slots that hold memory all the time: of weights and gradients that move, and of the inputs of
-    /// blocks.
-    pub fn slot_bytes(&self, moved: &Moved, device: DeviceId) -> u64 {
-        let Some(movement) = self.strategy.movement() else { return 0 };
+    /// Slots that hold memory all the time.
+    pub fn slot_bytes(&self, moved: &Moved, device: DeviceId) -> SlotBytes {
+        let Some(movement) = self.strategy.movement() else { return SlotBytes::default() };
         let inputs = match (self.activations, device) {
             _ if moved.inputs() == 0 => 0,
             (Memory::Device, _) => 0,
@@ -102,11 +103,15 @@ impl Offload {
             DeviceId::Cpu | DeviceId::Cuda(_) => 0,
         };
         let weights = moved.moving().min(movement.buffers() as u64);
-        weights * moved.block() + gradients * moved.gradients() + inputs * moved.input
+        SlotBytes {
+            weights: weights * moved.block(),
+            gradients: gradients * moved.gradients(),
+            inputs: inputs * moved.input,
+        }
     }
 
-    /// Bytes on the host: the buffers of blocks and of their inputs, and what an optimizer has there.
-    pub fn host_bytes(&self, moved: &Moved) -> u64 {
+    /// What is on the host instead of on the device.
+    pub fn host_bytes(&self, moved: &Moved) -> HostBytes {
         let &Moved { blocks, resident, trained, others, input, stored, accumulates, updates, .. } = moved;
         let in_blocks = if self.moves() { blocks * trained } else { 0 };
         let buffers = match self.moves() {
@@ -120,12 +125,50 @@ impl Offload {
         };
         let inputs = if self.activations == Memory::Host { moved.inputs() * input } else { 0 };
         let all = blocks * trained + others;
-        let optimizer = match self.optimizer {
-            Memory::Device => 0,
-            // fp32 master weights and moments; what is not in blocks crosses in buffers of its own.
-            Memory::Host => all * 3 * 4 + (all - in_blocks) * stored,
+        // fp32 master weights and two moments; what is not in blocks crosses in buffers of its own.
+        let (masters, state, crossing) = match self.optimizer {
+            Memory::Device => (0, 0, 0),
+            Memory::Host => (all * 4, all * 2 * 4, (all - in_blocks) * stored),
         };
-        buffers + inputs + optimizer
+        HostBytes { blocks: buffers, inputs, crossing, masters, state }
+    }
+}
+
+/// Bytes on the device through which blocks move: of weights, of gradients, and of the inputs of blocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SlotBytes {
+    pub weights: u64,
+    pub gradients: u64,
+    pub inputs: u64,
+}
+
+impl SlotBytes {
+    pub fn total(&self) -> u64 {
+        self.weights + self.gradients + self.inputs
+    }
+}
+
+/// Bytes on the host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HostBytes {
+    /// Buffers of blocks' weights and gradients, and of their inputs.
+    pub blocks: u64,
+    pub inputs: u64,
+    /// Buffers in which what is not in blocks that move goes to an optimizer on the host and comes back.
+    pub crossing: u64,
+    /// What such an optimizer has: master weights, and its state.
+    pub masters: u64,
+    pub state: u64,
+}
+
+impl HostBytes {
+    /// Where a GPU copies to and from, the system must not move these.
+    pub fn page_locked(&self) -> u64 {
+        self.blocks + self.inputs + self.crossing
+    }
+
+    pub fn total(&self) -> u64 {
+        self.page_locked() + self.masters + self.state
     }
 }
 

@@ -22,7 +22,8 @@ use burn::module::{Module, ParamId};
 use burn::tensor::{DType, Gradients, Tensor, TensorData};
 
 pub use config::{Memory, Offload, Placement};
-pub use cost::Moved;
+pub use cost::{HostBytes, Moved, SlotBytes};
+pub use floor::Copies;
 pub use offloaded::{Compute, Offloaded};
 pub use resident_blocks::ResidentBlocks;
 pub use store::ParameterStore;

@@ -71,3 +71,37 @@ fn estimates_are_near_what_was_measured() {
         assert!(error <= 0.03, "{device}: a mean error of {error}");
     }
 }
+
+/// What is there between forward and backward, and on the host, by the account and as measured. Rows that an operator of
+/// another build made are left out, as above.
+#[test]
+fn classes_of_the_account_are_near_what_was_measured() {
+    let mut paths = Vec::new();
+    files(&Path::new(env!("CARGO_MANIFEST_DIR")).join("results"), "rows", &mut paths);
+    let (mut between, mut on_host) = (0, 0);
+    for path in paths {
+        let text = std::fs::read_to_string(&path).expect("a row");
+        let row: Row = serde_json::from_str(&text).expect("a row");
+        if ratio(row.clone()).is_none() {
+            continue;
+        }
+        let (cell, measurement) =
+            (Cell::from_json(&row.cell).expect("a cell"), row.measurement.expect("measured"));
+        let (account, memory) = (cell.account(), measurement.memory);
+        assert_eq!(account.estimate(), cell.estimate());
+        assert!(account.highest.by.total() <= account.highest.kept, "{}", path.display());
+        if measurement.loading.is_none() {
+            let ratio = account.after_forward() as f64 / memory.after_forward as f64;
+            assert!((0.92..=1.08).contains(&ratio), "{}: {ratio} after forward", path.display());
+            between += 1;
+        }
+        if let (Some(pinned), Some(host)) = (memory.pinned, memory.host) {
+            let ratio = account.host.page_locked() as f64 / pinned as f64;
+            assert!((0.99..=1.01).contains(&ratio), "{}: {ratio} page-locked", path.display());
+            assert_eq!(account.host.masters + account.host.state, host, "{}", path.display());
+            on_host += 1;
+        }
+    }
+    println!("{between} rows between forward and backward, {on_host} with a host's optimizer");
+    assert!(between >= 50);
+}

@@ -231,6 +231,15 @@ impl Store {
         Ok(Results { recipe, rows, notices })
     }
 
+    /// The rows of a recipe on every device that has measured it, the newest first; what cannot be read is left out.
+    pub fn rows_of_all_devices(results_root: &Path, recipe: &Recipe) -> Vec<Row> {
+        let folders = fs::read_dir(results_root.join(recipe.name())).into_iter().flatten().flatten();
+        let files = folders.filter_map(|folder| read_rows(&folder.path().join(ROWS)).ok());
+        let mut rows: Vec<Row> = files.flat_map(|files| files.rows).collect();
+        rows.sort_by(|a, b| b.environment.date.cmp(&a.environment.date));
+        rows
+    }
+
     /// The file of the row with this [`name`](crate::row::name).
     pub fn row_path(&self, name: &str) -> PathBuf {
         self.rows().join(format!("{name}.json"))

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use super::train;
 use crate::device;
-use crate::measure::Stop;
+use crate::measure::{Stop, process};
 use crate::recipe::Cell;
 use crate::train::protocol::{Event, Request};
 use crate::words::refusal::Refusal;
@@ -45,6 +45,11 @@ fn answer(request: Request) -> Event {
         Ok(cell) => cell,
         Err(error) => return Event::Failed { reason: format!("the request's cell is not valid: {error}") },
     };
+    let limit = cell.measure.host_memory_limit.map(|bytes| bytes.0);
+    process::follow(limit, move |own| {
+        send(&Event::OutOfMemory { reason: device::beyond_host_limit(own, limit.unwrap_or_default()) });
+        std::process::exit(1);
+    });
     // What the backend keeps for itself is not the cell's, neither measured nor limited.
     cell.device_id().warm_up(cell.precision.compute);
     let first = request.seat.as_ref().is_none_or(|seat| seat.rank == 0);

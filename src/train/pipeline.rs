@@ -52,7 +52,10 @@ fn run<K: Kind<Network: Build>>(
     on_step: &mut dyn FnMut(usize, usize),
 ) -> Result<Outcome, Stop> {
     let (id, placed) = (cell.device_id(), cell.within(memory_limit));
-    device::require_host_memory(placed.estimate().host).map_err(|reason| Stop::OutOfMemory { reason })?;
+    let host = placed.account().host;
+    let limit = cell.measure.host_memory_limit.map(|bytes| bytes.0);
+    device::require_host_memory(host.page_locked(), host.total(), limit)
+        .map_err(|reason| Stop::OutOfMemory { reason })?;
     // Before memory is counted: a corpus is not the cell's.
     let mut feed = K::Network::feed(cell, share(world.all()));
     let folders = Folders::of(cell).expect("checked with the cell");

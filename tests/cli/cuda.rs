@@ -29,7 +29,7 @@ fn verify_passes_in_every_precision() {
 fn language_models_equal_the_reference_in_every_precision() {
     need_gpu();
     let place = Place::new(TINY);
-    for name in ["qwen2", "gpt2"] {
+    for name in ["qwen2", "gpt2", "gptj"] {
         let golden = fixture(name);
         for compute in ["fp32", "tf32", "bf16", "fp16"] {
             let compute = format!("precision.compute={compute}");
@@ -102,7 +102,7 @@ fn out_of_memory_is_a_row_and_the_others_run() {
 fn offloaded_models_equal_the_reference() {
     need_gpu();
     let place = Place::new(TINY);
-    for name in ["qwen2", "gpt2"] {
+    for name in ["qwen2", "gpt2", "gptj"] {
         let golden = fixture(name);
         for strategy in ["naive", "checkpointed", "function", "overlap"] {
             let strategy = format!("offload.strategy={strategy}");

@@ -106,7 +106,7 @@ fn accumulation_changes_nothing_but_memory() {
 #[test]
 fn references_are_verified_and_a_changed_weight_is_noticed() {
     let place = Place::new(SMALL);
-    for name in ["qwen2", "gpt2"] {
+    for name in ["qwen2", "gpt2", "gptj"] {
         place.runner(&["verify", &fixture(name)]).exits(0).says(&["quantities pass"]);
     }
     let folder = copied(&place, "gpt2");

@@ -12,6 +12,7 @@ mod equivalence;
 mod html;
 mod inputs;
 mod language;
+mod memory;
 mod offload;
 mod place;
 mod precision;

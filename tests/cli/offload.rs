@@ -276,6 +276,8 @@ fn verify_takes_a_strategy() {
     let folder = fixture("gpt2");
     let overlap = ["verify", &folder, "--set", "offload.strategy=overlap", "--set", "offload.optimizer=host"];
     place.runner(&overlap).exits(0).says(&["quantities pass"]);
+    let gptj = fixture("gptj");
+    place.runner(&["verify", &gptj, "--set", "offload.strategy=overlap"]).exits(0).says(&["quantities pass"]);
     let args = ["verify", &folder, "--set", "offload.activations=host"];
     place.runner(&args).exits(2).says(&["keep more than their input"]);
 }

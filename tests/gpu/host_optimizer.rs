@@ -90,7 +90,7 @@ fn against_references() {
             "strategy=\"function\", resident_blocks=1, optimizer=\"host\", activations=\"host\"",
             "strategy=\"naive\", resident_blocks=\"auto\", optimizer=\"host\"",
         ] {
-            for model in ["qwen2", "gpt2"] {
+            for model in ["qwen2", "gpt2", "gptj"] {
                 let settings = ["device=cuda:0".to_string(), format!("offload={{{offload}}}")];
                 let settings = settings.map(|setting| setting.parse().expect("a setting"));
                 let options = verify::Options { settings: settings.to_vec(), atol: None };

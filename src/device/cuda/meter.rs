@@ -15,7 +15,9 @@ use cubecl::client::Client;
 
 use super::pinned::pinned;
 use super::{Event, Gpu, PeakObservation, Usage, buffer, out_of_memory};
-use crate::measure::{Measured, Meter, Phase, Stop, after_last_update, alloc, divergence, process_peak_rss};
+use crate::measure::{
+    Measured, Meter, Phase, ProcessMemory, Stop, after_last_update, alloc, divergence, process_peak_rss,
+};
 
 /// The device's answer to a read: it arrives in page-locked memory without the host waiting.
 type Read = Pin<Box<dyn Future<Output = Result<Vec<Bytes>, String>> + Send>>;
@@ -237,6 +239,7 @@ impl Meter for CudaMeter {
         self.result.memory.host = alloc::uncounted();
         self.result.memory.pinned = Some(pinned()).filter(|bytes| *bytes > 0);
         self.result.memory.process_rss_peak = process_peak_rss();
+        self.result.memory.process = ProcessMemory::peak();
         Ok(self.result)
     }
 }

@@ -1,6 +1,7 @@
 //! Page-locked host memory: the only host memory a copy engine reads and writes at full rate and
 //! without a copy of its own.
 
+use crate::measure::process::{self, Resident};
 use crate::words::Bytes;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
@@ -34,6 +35,7 @@ impl Drop for Block {
         // SAFETY: allocated by cuMemHostAlloc and no longer referred to.
         unsafe { sys::cuMemFreeHost(self.start.cast()) };
         PINNED.fetch_sub(self.length as u64, Relaxed);
+        process::unlocked(self.length as u64);
     }
 }
 
@@ -58,6 +60,7 @@ impl PinnedArena {
     /// When the host cannot lock that much memory; says how much was asked for.
     pub fn new(gpu: &Gpu, bytes: usize) -> Result<Self, String> {
         gpu.context.bind();
+        let before = Resident::now();
         let mut start = std::ptr::null_mut();
         // SAFETY: the context is current and `start` is written before use.
         unsafe { sys::cuMemHostAlloc(&mut start, bytes.max(1), sys::CU_MEMHOSTALLOC_PORTABLE) }
@@ -71,6 +74,7 @@ impl PinnedArena {
         // SAFETY: the block holds `bytes` bytes, and nobody else has it yet.
         zero(unsafe { std::slice::from_raw_parts_mut(start.cast(), bytes) });
         PINNED.fetch_add(bytes as u64, Relaxed);
+        process::locked(bytes as u64, before);
         Ok(Self { block: Arc::new(Block { start: start.cast(), length: bytes }), used: 0 })
     }
 

@@ -20,7 +20,7 @@ use crate::ops::attention::{self, HeadSizes, attention_packed};
 use crate::ops::cost::{Cost, Setting};
 use crate::ops::dense::{WeightLayout, lies_side_by_side};
 use crate::ops::residual::residual;
-use crate::ops::rope::{self, rope, rope_first};
+use crate::ops::rope::{self, Pairs, rope, rope_first};
 use crate::ops::{Operator, cross_entropy, embedding, norm};
 use crate::params::source::Source;
 use crate::params::table::Tuning;
@@ -177,7 +177,7 @@ impl<const BIASES: bool> Family for LlamaLike<BIASES> {
             blocks: "model.layers",
             norm: "model.norm",
             norm_kind: NormKind::Rms(config.rms_norm_eps),
-            positions: Positions::Rotary { columns: config.head_dim, theta: config.rope_theta },
+            positions: Positions::Rotary { pairs: Pairs::halves(config.head_dim), theta: config.rope_theta },
             head_bias: false,
         }
     }
@@ -198,7 +198,10 @@ impl<const BIASES: bool> Family for LlamaLike<BIASES> {
         };
         let projection = |name, columns| linear(name, hidden, columns, config.attention_bias);
         let turned = |name, heads| {
-            Cost::sequence(&[projection(name, heads * head_dim), rope::cost(setting, heads, head_dim)])
+            Cost::sequence(&[
+                projection(name, heads * head_dim),
+                rope::cost(setting, heads, Pairs::halves(config.head_dim)),
+            ])
         };
         let norm = || norm::cost(setting, hidden, 1);
         let tied = config.tie_word_embeddings;

@@ -1,6 +1,7 @@
 //! Families of language models, a file each: dimensions, what surrounds the blocks, and a block.
 
 mod gpt2;
+mod gptj;
 mod llama;
 
 use std::fmt::Debug;
@@ -10,6 +11,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 pub use gpt2::{Gpt2, Gpt2Config, LearnedOrSinusoidal};
+pub use gptj::{GptJ, GptJConfig};
 pub use llama::{Llama, LlamaConfig, Qwen2};
 
 use super::Operators;

@@ -132,8 +132,8 @@ impl<F: Family> Decoder<F> {
         let (mut rotation, mut sinusoids) = (None, None);
         match outline.positions {
             Positions::Learned { .. } => {}
-            Positions::Rotary { columns, theta } => {
-                rotation = Some(Rotation::new(positions, columns, theta, &device));
+            Positions::Rotary { pairs, theta } => {
+                rotation = Some(Rotation::new(positions, pairs, theta, &device));
             }
             Positions::Sinusoidal => {
                 sinusoids = Some(PositionalEncoding::new(positions, outline.shape.hidden_size, &device));
@@ -228,15 +228,16 @@ impl<F: Family> Decoder<F> {
         offloaded.run(x, &compute)
     }
 
-    /// What the head reads and its weight [vocab, hidden_size]: a bias is the weight of one more column of ones.
+    /// What the head reads and its weight [vocab, hidden_size]: a bias is the weight of one more column of ones, which
+    /// [`head_columns`] counts.
     pub(super) fn with_head(&self, hidden: Tensor<2>) -> (Tensor<2>, Weight) {
         let Some(head) = &self.modules.head else {
             return (hidden, weight(&self.modules.tokens.weight));
         };
         let Some(bias) = &head.bias else { return (hidden, weight(&head.weight)) };
         let ones = hidden.clone().narrow(1, 0, 1).ones_like();
-        let weight = Tensor::cat(vec![head.weight.val(), bias.val().unsqueeze_dim(1)], 1);
-        (Tensor::cat(vec![hidden, ones], 1), weight.into())
+        let weight = vec![head.weight.val(), bias.val().unsqueeze_dim(1)];
+        (aligned(vec![hidden, ones]), aligned(weight).into())
     }
 
     /// [tokens, vocab] in fp32, of these rows of what [`hidden`](Self::hidden) gives.
@@ -266,6 +267,21 @@ impl<B: Block> Modules<B> {
         };
         Self { tokens, positions, blocks, norm, head: (!shape.tied).then(head) }
     }
+}
+
+/// Columns of a head's weight with those of its bias: rows are as well aligned as before, so products are as fast.
+pub fn head_columns(hidden: usize, bias: bool) -> usize {
+    if bias { hidden + ALIGNED } else { hidden }
+}
+
+/// Elements: 16 bytes of the narrowest type, or a multiple.
+const ALIGNED: usize = 8;
+
+/// The columns of a matrix, one more, and zeros.
+fn aligned(mut parts: Vec<Tensor<2>>) -> Tensor<2> {
+    let ([rows, _], of) = (parts[0].dims(), (&parts[0].device(), parts[0].dtype()));
+    parts.push(Tensor::zeros([rows, ALIGNED - 1], of));
+    Tensor::cat(parts, 1)
 }
 
 fn block<F: Family>(config: &F::Config, outline: &Outline, i: usize, source: &Source) -> F::Block {

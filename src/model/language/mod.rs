@@ -2,6 +2,7 @@
 
 mod cache;
 mod decoder;
+mod head;
 pub mod parts;
 mod positions;
 mod sizes;
@@ -10,7 +11,8 @@ mod training;
 use burn::tensor::{Device, Int, Tensor};
 
 pub use cache::{Cache, LayerCache};
-pub use decoder::{Block, Context, Decoder, Outline};
+pub use decoder::{Block, Context, Decoder, Outline, head_columns};
+pub use head::head_cost;
 pub use positions::Positions;
 pub use sizes::DecoderSizes;
 

@@ -3,6 +3,7 @@
 use burn::tensor::{DType, Device, Tensor, TensorData};
 
 use crate::ops::embedding::Ids;
+use crate::ops::rope::Pairs;
 
 #[derive(Clone, Copy, Debug)]
 pub enum Positions {
@@ -10,8 +11,8 @@ pub enum Positions {
     Learned { name: &'static str, rows: usize },
     /// [`PositionalEncoding`]s, added to the tokens' vectors.
     Sinusoidal,
-    /// Rotations of so many columns of every head in each block.
-    Rotary { columns: usize, theta: f64 },
+    /// Rotations of pairs of every head in each block.
+    Rotary { pairs: Pairs, theta: f64 },
 }
 
 /// Sinusoidal positions (Vaswani et al. 2017), added to √hidden_size times the tokens' vectors:

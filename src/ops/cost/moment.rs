@@ -3,12 +3,16 @@
 use serde::{Deserialize, Serialize};
 
 use super::by_field::by_field;
+use super::kept_by::KeptBy;
+use crate::ops::name::OperatorName;
 
 /// Bytes at a moment, by what holds them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moment {
     /// Kept from forward to backward.
     pub kept: u64,
+    /// By whom, as far as operators are named.
+    pub by: KeptBy,
     pub gradients: u64,
     pub workspace: u64,
 }
@@ -16,6 +20,17 @@ pub struct Moment {
 impl Moment {
     pub fn kept(bytes: u64) -> Self {
         Self { kept: bytes, ..Self::default() }
+    }
+
+    /// The same, kept by an operator.
+    pub fn kept_by(keeper: Option<OperatorName>, bytes: u64) -> Self {
+        Self { kept: bytes, by: KeptBy::of(keeper, bytes), ..Self::default() }
+    }
+
+    /// What is kept as that of this operator.
+    #[must_use]
+    pub(super) fn named(self, name: OperatorName) -> Self {
+        Self { by: KeptBy::of(Some(name), self.kept), ..self }
     }
 
     pub fn gradients(bytes: u64) -> Self {
@@ -33,7 +48,7 @@ impl Moment {
     /// Without bytes that were counted and are free.
     pub fn less(self, bytes: u64) -> Self {
         let kept = self.kept.saturating_sub(bytes.saturating_sub(self.workspace));
-        Self { workspace: self.workspace.saturating_sub(bytes), kept, ..self }
+        Self { workspace: self.workspace.saturating_sub(bytes), kept, by: self.by.at_most(kept), ..self }
     }
 
     /// The moment with the most bytes.
@@ -42,7 +57,7 @@ impl Moment {
     }
 }
 
-by_field!(Add for Moment { kept, gradients, workspace });
+by_field!(Add for Moment { kept, by, gradients, workspace });
 
 /// Floating-point operations, a multiply-add counted as two.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -57,6 +57,32 @@ fn a_fan_by_hand() {
 }
 
 #[test]
+fn branches_by_hand() {
+    let both = Cost::branches(&[&[operator()], &[operator()]]);
+    // Forward: 100 kept, the first one's result, 130. Nothing kept: that result and 130. Backward begins with the last:
+    // 100 of the first and 150.
+    assert_eq!(moments(both), [200, 240, 140, 250]);
+    assert_eq!((both.input, both.output, both.gradients), (10, 10, 14));
+    // The first one's backward is higher: 7 bytes of gradients, dx, 450.
+    let steep = Cost { backward: Moment::workspace(450), ..operator() };
+    assert_eq!(Cost::branches(&[&[steep], &[operator()]]).backward.total(), 467);
+}
+
+#[test]
+fn what_is_kept_is_that_of_operators() {
+    let setting = setting(Compute::Fp32, false);
+    let of = |name| operator().named(name, &setting);
+    let two = Cost::sequence(&[of(OperatorName::Norm), of(OperatorName::Linear)]);
+    // The second one holds what the first one made.
+    let kept: Vec<_> = two.kept_by.iter().collect();
+    assert_eq!(kept, [(Some(OperatorName::Norm), 100), (Some(OperatorName::Linear), 110)]);
+    assert_eq!(two.backward.by.total(), two.backward.kept);
+    // Of two segments the second one's input waits, for nobody in particular.
+    let segments = Cost::sequence(&[two.recomputed(), two.recomputed()]);
+    assert_eq!(segments.kept_by.iter().collect::<Vec<_>>(), [(None, 10)]);
+}
+
+#[test]
 fn what_is_computed_again_keeps_its_input_alone() {
     let two = Cost::sequence(&[operator(), operator()]).recomputed();
     assert!(two.holds_input);

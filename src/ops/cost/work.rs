@@ -5,7 +5,7 @@ use std::ops::{Add, Index, IndexMut, Mul};
 use strum::EnumCount;
 
 use super::by_field::by_field;
-use super::{Cost, Setting};
+use super::{Cost, KeptBy, Setting};
 use crate::measure::Phase;
 use crate::ops::name::OperatorName;
 
@@ -32,7 +32,7 @@ pub struct Passes {
 pub struct Works([Passes; OperatorName::COUNT]);
 
 impl Cost {
-    /// The same with its work as that of the operator `name`. Each tensor that it takes, gives, keeps or reads as a
+    /// The same with its work, and what it keeps, as those of the operator `name`. Each tensor that it takes, gives, keeps or reads as a
     /// weight crosses memory once in each direction of the network: no order of its operations needs less, but a
     /// kernel that computes it together with the operators beside it, or a cache, may.
     #[must_use]
@@ -57,7 +57,14 @@ impl Cost {
             backward: work(flops.backward + flops.recompute, gradients + held + self.kept + read_again),
             ..Passes::default()
         };
-        self
+        Self {
+            holder: Some(name),
+            kept_by: KeptBy::of(Some(name), self.kept),
+            forward: self.forward.named(name),
+            passing: self.passing.named(name),
+            backward: self.backward.named(name),
+            ..self
+        }
     }
 }
 

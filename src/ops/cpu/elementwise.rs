@@ -6,6 +6,7 @@ use cpu_kernels::{elementwise, rope};
 
 use super::{buffer, filled, integers, numbers, tensor};
 use crate::ops::backend::unflex;
+use crate::ops::rope::Pairs;
 
 /// x + y, in the memory of the one that nobody else holds.
 pub fn add<const D: usize>(x: Tensor<D>, y: Tensor<D>) -> Tensor<D> {
@@ -31,18 +32,20 @@ pub fn gelu_backward(x: Tensor<2>, g: Tensor<2>) -> Tensor<2> {
 }
 
 /// x [tokens, heads · head_dim] turned by each token's position, in its memory where nobody else holds it; `cosine` and
-/// `sine` are [positions, head_dim / 2].
+/// `sine` are [positions, pairs of a head].
 pub fn rope(
     x: Tensor<2>,
     [cosine, sine]: [Tensor<2>; 2],
+    Pairs { head_dim, turned, neighbours }: Pairs,
     positions: &Tensor<1, Int>,
     inverse: bool,
 ) -> Tensor<2> {
-    let ([_, columns], [_, half]) = (x.dims(), cosine.dims());
+    let [_, columns] = x.dims();
     let (mut x, cosine, sine) = (buffer(x), buffer(cosine), buffer(sine));
     let positions: Vec<usize> = integers(positions).into_iter().map(|position| position as usize).collect();
     let sign = if inverse { -1.0 } else { 1.0 };
-    rope::turn(x.storage_mut(), columns, numbers(&cosine), numbers(&sine), half, &positions, sign);
+    let pairs = rope::Pairs { head: head_dim, half: turned / 2, neighbours };
+    rope::turn(x.storage_mut(), columns, [numbers(&cosine), numbers(&sine)], pairs, &positions, sign);
     unflex(x)
 }
 

@@ -1,17 +1,18 @@
-//! Rotary position embeddings in the half-split convention of Hugging Face.
+//! Rotary position embeddings, of pairs that lie half of the turned columns apart, or side by side.
 
 use burn::tensor::DType;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::launch::{Grid, at_most, buffer, contiguous, expect, float, over, sizes, vector, writable};
+use crate::ops::rope::Pairs;
 
 /// The most heads that a thread turns by the angles it has loaded.
 const MOST_HEADS: usize = 4;
 
-/// A thread turns the pairs of one vector, elements i and i + d/2, in `shared` heads that follow
-/// each other. `half` is d/2 in vectors, `groups` the groups of such heads of a token, `width` the vectors of a token,
-/// `pieces` the threads of all tokens.
+/// A thread turns the pairs of one vector in `shared` heads that follow each other. In vectors: `half` pairs are
+/// turned of each head of `head`, the one after a pair is `step` behind it, and its two elements are `apart`; a token
+/// has `width`. `groups` are the groups of such heads of a token, `pieces` the threads of all tokens.
 #[cube(launch_unchecked)]
 #[allow(clippy::too_many_arguments)]
 fn rotate<F: Float, N: Size>(
@@ -23,6 +24,9 @@ fn rotate<F: Float, N: Size>(
     pieces: usize,
     groups: usize,
     half: usize,
+    head: usize,
+    step: usize,
+    apart: usize,
     width: usize,
     sign: f32,
     last: usize,
@@ -36,32 +40,32 @@ fn rotate<F: Float, N: Size>(
         let angle = at_most(positions[token], last) * half + pair;
         let c = cos[angle];
         let s = sin[angle] * Vector::new(sign);
-        let first = token * width + (group % groups) * shared * half * 2 + pair;
+        let first = token * width + (group % groups) * shared * head + pair * step;
         let mut left = Array::<Vector<f32, N>>::new(shared);
         let mut right = Array::<Vector<f32, N>>::new(shared);
         #[unroll]
-        for head in 0..shared {
-            left[head] = Vector::cast_from(x[first + head * half * 2]);
-            right[head] = Vector::cast_from(x[first + head * half * 2 + half]);
+        for i in 0..shared {
+            left[i] = Vector::cast_from(x[first + i * head]);
+            right[i] = Vector::cast_from(x[first + i * head + apart]);
         }
         #[unroll]
-        for head in 0..shared {
-            let place = first + head * half * 2;
-            y[place] = Vector::cast_from(left[head] * c - right[head] * s);
-            y[place + half] = Vector::cast_from(right[head] * c + left[head] * s);
+        for i in 0..shared {
+            let place = first + i * head;
+            y[place] = Vector::cast_from(left[i] * c - right[i] * s);
+            y[place + apart] = Vector::cast_from(right[i] * c + left[i] * s);
         }
     }
 }
 
-/// Turns each pair (x₁, x₂) = (x\[i\], x\[i + d/2\]) of every head by the angle of its token's
-/// position: y₁ = x₁ cos − x₂ sin, y₂ = x₂ cos + x₁ sin; `inverse` turns back, which is the
-/// backward pass.
+/// Turns each of the `pairs` (x₁, x₂) of every head by the angle of its token's position: y₁ = x₁ cos − x₂ sin,
+/// y₂ = x₂ cos + x₁ sin; `inverse` turns back, which is the backward pass.
 ///
-/// x [T, width], of which the first `columns` are heads · d, cos and sin [P, d/2] f32, positions [T] i32 below P →
-/// [T, width], in x's memory where nobody else holds it. A position beyond the table gets its last row.
+/// x [T, width], of which the first `columns` are heads, cos and sin [P, pairs of a head] f32, positions [T] i32 below
+/// P → [T, width], in x's memory where nobody else holds it. A position beyond the table gets its last row.
 pub fn rope(
     x: CubeTensor,
     columns: usize,
+    pairs: Pairs,
     cos: &CubeTensor,
     sin: &CubeTensor,
     positions: &CubeTensor,
@@ -69,26 +73,29 @@ pub fn rope(
 ) -> CubeTensor {
     let (x, positions) = (burn_cubecl::kernel::into_contiguous(x), contiguous(positions));
     let [tokens, width] = sizes(&x, "x");
+    let Pairs { head_dim, turned, neighbours } = pairs;
     // What is not turned must be there.
-    let x = if columns == width { x } else { writable(x) };
+    let x = if columns == width && turned == head_dim { x } else { writable(x) };
     let (cos, sin) = (contiguous(cos), contiguous(sin));
     let [table, half] = sizes(&cos, "cos");
     assert!(table > 0, "a table has a row");
     expect(&cos, DType::F32, table * half, "cos");
     expect(&sin, DType::F32, table * half, "sin");
     expect(&positions, DType::I32, tokens, "positions");
+    assert_eq!(turned, 2 * half, "the table has the angles of each pair");
     assert!(
-        columns.is_multiple_of(2 * half) && columns <= width,
-        "{columns} of {width} columns are no heads of {}",
-        2 * half
+        columns.is_multiple_of(head_dim) && columns <= width,
+        "{columns} of {width} columns are no heads of {head_dim}"
     );
-    let vector = vector(DType::F32, &[half, width]);
-    let heads = columns / (2 * half);
+    // The elements of a pair must lie in vectors of their own.
+    let vector = if neighbours { 1 } else { vector(DType::F32, &[half, head_dim, width]) };
+    let (step, apart) = if neighbours { (2, 1) } else { (1, half / vector) };
+    let heads = columns / head_dim;
     let mut shared = MOST_HEADS;
     while !heads.is_multiple_of(shared) {
         shared /= 2;
     }
-    let pieces = tokens * columns / 2 / vector / shared;
+    let pieces = tokens * heads * half / vector / shared;
     let grid = Grid::of(pieces);
     let (y, y_argument) = over(&x, 0, x.dtype);
     // SAFETY: the kernel checks the end of `y`, and keeps positions within the table.
@@ -106,6 +113,9 @@ pub fn rope(
             pieces,
             heads / shared,
             half / vector,
+            head_dim / vector,
+            step,
+            apart,
             width / vector,
             if inverse { -1.0 } else { 1.0 },
             table - 1,

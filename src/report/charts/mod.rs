@@ -14,6 +14,7 @@ mod plot;
 mod png;
 mod scales;
 mod scatter;
+mod stacked;
 mod timeline;
 
 use serde::Serialize;
@@ -23,6 +24,7 @@ use super::table::Comparison;
 pub use canvas::font_files;
 pub use lanes::family;
 pub use png::png;
+pub use stacked::{StackedBar, stacked};
 pub use timeline::{compared, timeline};
 
 /// A drawn chart.

@@ -5,6 +5,7 @@ use runner::ops::attention::Heads;
 use runner::ops::kernels::heads::{merge_heads, merge_heads_into, split_heads};
 use runner::ops::kernels::rope::rope;
 use runner::ops::kernels::softmax::{Mask, masked_softmax, masked_softmax_backward};
+use runner::ops::rope::Pairs;
 
 use super::bench;
 use super::data::{integers, known, normal};
@@ -13,11 +14,22 @@ use super::data::{integers, known, normal};
 #[ignore = "needs an NVIDIA GPU"]
 fn rope_values() {
     bench(|bench| {
-        // With columns behind the heads that stay as they are.
-        for (tokens, heads, d, rest) in
-            [(1, 1, 2, 0), (7, 3, 6, 0), (5, 2, 64, 64), (33, 4, 128, 0), (9, 16, 64, 128), (4, 3, 8, 5)]
-        {
-            let (half, table, columns) = (d / 2, tokens + 3, heads * d);
+        // With numbers of each head, and columns behind the heads, that stay as they are.
+        for (tokens, heads, d, turned, rest, neighbours) in [
+            (1, 1, 2, 2, 0, false),
+            (7, 3, 6, 6, 0, false),
+            (5, 2, 64, 64, 64, false),
+            (33, 4, 128, 128, 0, false),
+            (9, 16, 64, 64, 128, false),
+            (4, 3, 8, 8, 5, false),
+            (5, 4, 24, 16, 0, false),
+            (1, 1, 2, 2, 0, true),
+            (7, 3, 6, 4, 5, true),
+            (33, 16, 256, 64, 4096, true),
+        ] {
+            let pairs = Pairs { head_dim: d, turned, neighbours };
+            let (half, table, columns) = (turned / 2, tokens + 3, heads * d);
+            let (step, apart) = if neighbours { (2, 1) } else { (1, half) };
             let width = columns + rest;
             let angles: Vec<f64> = (0..table * half).map(|i| (i * 7 % 100) as f64 * 0.063).collect();
             let cosines: Vec<f64> = angles.iter().map(|a| a.cos()).collect();
@@ -31,22 +43,24 @@ fn rope_values() {
                     let mut expected = x.values.clone();
                     for (t, position) in positions.iter().enumerate() {
                         for pair in 0..heads * half {
-                            let first = t * width + pair / half * d + pair % half;
+                            let first = t * width + pair / half * d + pair % half * step;
                             let at = *position as usize * half + pair % half;
                             let s = sin.values[at] * if inverse { -1.0 } else { 1.0 };
-                            let (x1, x2, c) = (x.values[first], x.values[first + half], cos.values[at]);
+                            let (x1, x2, c) = (x.values[first], x.values[first + apart], cos.values[at]);
                             expected[first] = x1 * c - x2 * s;
-                            expected[first + half] = x2 * c + x1 * s;
+                            expected[first + apart] = x2 * c + x1 * s;
                         }
                     }
-                    let name = format!("rope [{tokens}, {heads}*{d}+{rest}] {dtype:?} inverse {inverse}");
+                    let name =
+                        format!("rope [{tokens}, {heads}*{d}+{rest}] {pairs:?} {dtype:?} inverse {inverse}");
                     let places = integers(&positions, &[tokens]);
                     let shared = x.tensor.clone();
-                    let got = rope(x.tensor.clone(), columns, &cos.tensor, &sin.tensor, &places, inverse);
+                    let got =
+                        rope(x.tensor.clone(), columns, pairs, &cos.tensor, &sin.tensor, &places, inverse);
                     bench.compare(&format!("{name}, input kept"), &got, &expected);
                     bench.compare_within(&format!("{name}, the input"), &shared, &x.values, 0.0);
                     drop((shared, got));
-                    let got = rope(x.tensor, columns, &cos.tensor, &sin.tensor, &places, inverse);
+                    let got = rope(x.tensor, columns, pairs, &cos.tensor, &sin.tensor, &places, inverse);
                     bench.compare(&format!("{name}, in place"), &got, &expected);
                 }
             }

@@ -1,0 +1,132 @@
+//! The ways of training a cell: what may change without changing what is trained on.
+
+use itertools::iproduct;
+
+use crate::device::Target;
+use crate::ops::Level;
+use crate::precision::Precision;
+use crate::recipe::Cell;
+use crate::residence::{Memory, Offload, Overlap, ResidentBlocks, Strategy};
+use crate::words::Compute;
+
+/// The keys that are searched, each of which may be kept as it is.
+pub const AXES: [&str; 10] = [
+    "precision",
+    "checkpoint.level",
+    "checkpoint.blocks",
+    "train.batch_size",
+    "train.accumulation_steps",
+    "offload.strategy",
+    "offload.buffers",
+    "offload.resident_blocks",
+    "offload.activations",
+    "offload.optimizer",
+];
+
+/// Every permitted one, the cell itself among them. The sequences of a step stay as many as they are.
+pub fn candidates(cell: &Cell, target: &Target, kept: &[String]) -> Vec<Cell> {
+    let keeps = |key: &str| kept.iter().any(|kept| key == kept || key.starts_with(&format!("{kept}.")));
+    let all = iproduct!(
+        precisions(cell, keeps("precision")),
+        levels(cell, keeps("checkpoint.level")),
+        segments(cell, keeps("checkpoint.blocks")),
+        batches(cell, keeps("train.batch_size") || keeps("train.accumulation_steps")),
+        offloads(cell, &keeps)
+    );
+    let mut cells = Vec::new();
+    for (precision, level, blocks, (batch_size, accumulation_steps), offload) in all {
+        let mut candidate = cell.clone();
+        candidate.precision = precision;
+        (candidate.checkpoint.level, candidate.checkpoint.blocks) = (level, blocks);
+        (candidate.train.batch_size, candidate.train.accumulation_steps) = (batch_size, accumulation_steps);
+        candidate.offload = offload;
+        if candidate.is_permitted(target) {
+            cells.push(candidate);
+        }
+    }
+    cells
+}
+
+/// The cell's own, and products in bf16 with weights as they are stored.
+fn precisions(cell: &Cell, keep: bool) -> Vec<Precision> {
+    let own = cell.precision;
+    let mixed = Precision { compute: Compute::Bf16, autocast: true, scaler: None };
+    let stored_wide = own.stored_bytes() == 4;
+    if keep || !stored_wide || own.compute == Compute::Bf16 { vec![own] } else { vec![own, mixed] }
+}
+
+/// Where the MLP is gated, backward can compute parts of it again.
+fn levels(cell: &Cell, keep: bool) -> Vec<Level> {
+    let has = cell.model.operator_names().contains(&"swiglu");
+    let own = cell.checkpoint.level;
+    if keep || !has { vec![own] } else { vec![Level::Keep, Level::Elementwise, Level::Full] }
+}
+
+/// Segments of 1, 2, 4 ... blocks, and none.
+fn segments(cell: &Cell, keep: bool) -> Vec<usize> {
+    let own = cell.checkpoint.blocks;
+    let blocks = cell.operators().blocks;
+    let powers = std::iter::successors(Some(1), |size| Some(2 * size)).take_while(|size| *size < blocks);
+    let mut all: Vec<usize> = if keep { vec![own] } else { [0, own].into_iter().chain(powers).collect() };
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+/// Sequences of a micro-batch and micro-batches of a step, of the same number of sequences together.
+fn batches(cell: &Cell, keep: bool) -> Vec<(usize, usize)> {
+    let (own, steps) = (cell.train.batch_size, cell.train.accumulation_steps);
+    // A sampler's batches are its own.
+    if keep || cell.data.sampler().sampler.keeps_samples() {
+        return vec![(own, steps)];
+    }
+    let all = own * steps;
+    (1..=all).filter(|size| all.is_multiple_of(*size)).map(|size| (size, all / size)).collect()
+}
+
+fn offloads(cell: &Cell, keeps: &dyn Fn(&str) -> bool) -> Vec<Offload> {
+    let own = cell.offload;
+    let updates = cell.train.optimizer.rule().is_some();
+    let places = |key: &str, own: Memory, can: bool| match (keeps(key), can) {
+        (true, _) => vec![own],
+        (false, true) => vec![Memory::Device, Memory::Host],
+        (false, false) => vec![Memory::Device],
+    };
+    let optimizers = places("offload.optimizer", own.optimizer, updates);
+    let is_language = cell.model.decoder().is_some();
+    let strategies: Vec<Strategy> = match (keeps("offload.strategy"), is_language) {
+        (true, _) => buffers(own.strategy, keeps("offload.buffers")),
+        (false, true) => {
+            Strategy::all().flat_map(|strategy| buffers(strategy, keeps("offload.buffers"))).collect()
+        }
+        (false, false) => vec![own.strategy],
+    };
+    let mut all = Vec::new();
+    for (strategy, optimizer) in iproduct!(strategies, optimizers) {
+        let moves = Offload::of(strategy).moves();
+        let can = strategy.movement().is_some_and(|movement| movement.input_stays().is_none());
+        let residents = match (keeps("offload.resident_blocks"), moves) {
+            (true, _) => vec![own.resident_blocks],
+            (false, true) => vec![ResidentBlocks::Count(0), ResidentBlocks::Auto],
+            (false, false) => vec![ResidentBlocks::Count(0)],
+        };
+        let activations = places("offload.activations", own.activations, moves && can);
+        all.extend(iproduct!(activations, residents).map(|(activations, resident_blocks)| Offload {
+            strategy,
+            resident_blocks,
+            activations,
+            optimizer,
+        }));
+    }
+    all
+}
+
+/// The strategy with each number of slots that helps: two to copy ahead into one, three to have another ready.
+fn buffers(strategy: Strategy, keep: bool) -> Vec<Strategy> {
+    match strategy {
+        Strategy::Overlap(_) if !keep => {
+            [2, 3, 4].into_iter().map(|buffers| Strategy::Overlap(Overlap { buffers })).collect()
+        }
+        _ => vec![strategy],
+    }
+}

@@ -1,0 +1,98 @@
+//! Advice on small cells: what it searches, what it says fits, and in which order.
+
+use super::*;
+use crate::recipe::{Recipe, Source};
+
+const SMALL: &str = "title = \"t\"\ndevice = \"cpu\"\n[model]\nkind = \"qwen2\"\nvocab_size = 101\nhidden_size = 32\n\
+    intermediate_size = 64\nnum_hidden_layers = 4\nnum_attention_heads = 4\nnum_key_value_heads = 2\n[train]\n\
+    batch_size = 8\nseq_len = 16\noptimizer = { kind = \"adamw\", lr = 1e-3 }\n";
+
+fn cell(text: &str) -> Cell {
+    let source = Source { path: "r.toml".into(), text: text.into() };
+    Recipe::parse(&source).expect("a recipe").cells.remove(0)
+}
+
+fn advice(memory: u64, kept: &[&str]) -> Advice {
+    let cell = cell(SMALL);
+    let kept: Vec<String> = kept.iter().map(ToString::to_string).collect();
+    let limits = Limits { memory, host_memory: None };
+    advise(&cell, &Target::Here, limits, &Rates::assumed(DeviceId::Cpu), &kept)
+}
+
+#[test]
+fn every_way_trains_the_same_sequences_and_is_permitted() {
+    let cell = cell(SMALL);
+    let all = candidates(&cell, &Target::Here, &[]);
+    assert!(all.len() > 200 && all.contains(&cell), "{} ways", all.len());
+    for (i, candidate) in all.iter().enumerate() {
+        assert_eq!(candidate.train.batch_size * candidate.train.accumulation_steps, 8);
+        assert!(!all[..i].contains(candidate), "twice: {:?}", candidate.settings());
+    }
+}
+
+#[test]
+fn keys_that_are_kept_stay_and_without_others_there_is_one_way() {
+    let cell = cell(SMALL);
+    let kept = ["precision", "checkpoint", "train", "offload"].map(String::from);
+    assert_eq!(candidates(&cell, &Target::Here, &kept), [cell.clone()]);
+    let one = [&kept[..2], &kept[3..]].concat();
+    let batches: Vec<usize> =
+        candidates(&cell, &Target::Here, &one).iter().map(|cell| cell.train.batch_size).collect();
+    assert_eq!(batches, [1, 2, 4, 8]);
+}
+
+#[test]
+fn what_fits_comes_the_fastest_first_and_the_rest_by_what_it_needs() {
+    let everything = advice(u64::MAX / 2, &[]);
+    assert!(everything.others.is_empty());
+    let need = |plan: &Plan| plan.memory();
+    let (least, most) = (
+        everything.fitting.iter().map(need).min().expect("some"),
+        everything.fitting.iter().map(need).max().expect("some"),
+    );
+    let middle = advice(u64::midpoint(least, most), &[]);
+    assert!(!middle.fitting.is_empty() && !middle.others.is_empty());
+    let times: Vec<f64> = middle.fitting.iter().map(|plan| plan.time.total()).collect();
+    assert!(times.is_sorted());
+    assert!(middle.others.iter().map(need).is_sorted());
+    // The least that would do does.
+    let none = advice(1000, &[]);
+    assert!(none.fitting.is_empty());
+    let enough = none.others[0].memory();
+    assert!(!advice(enough, &[]).fitting.is_empty());
+    assert!(advice(enough - enough / 50, &[]).fitting.iter().all(|plan| plan.memory() < enough));
+}
+
+#[test]
+fn a_limit_on_the_host_refuses_what_waits_there() {
+    let cell = cell(SMALL);
+    let limits = Limits { memory: u64::MAX / 2, host_memory: Some(HOST_BASE + 400_000) };
+    let advice = advise(&cell, &Target::Here, limits, &Rates::assumed(DeviceId::Cpu), &[]);
+    assert!(
+        advice.others.iter().all(|plan| plan.lacks(limits) == Lacks { memory: false, host_memory: true })
+    );
+    assert!(advice.others.iter().any(|plan| plan.cell.offload.moves()));
+}
+
+/// Recomputation, copies that nothing hides and more launches take time; less work does not.
+#[test]
+fn the_model_of_time_orders_what_is_known() {
+    let rates = Rates::assumed(DeviceId::Cuda(0));
+    let time = |more: &str| {
+        let text = SMALL
+            .replace("device = \"cpu\"", "device = \"cuda:0\"")
+            .replace("hidden_size = 32", "hidden_size = 1024");
+        let source = Source { path: "r.toml".into(), text: format!("{text}{more}") };
+        let target: Target = "cuda, 80 GiB".parse().expect("a device");
+        let recipe = Recipe::parse_for(&source, &target).expect("a recipe");
+        step_time(&recipe.cells[0], &rates).total()
+    };
+    let plain = time("");
+    assert!(time("[checkpoint]\nblocks = 1\n") > plain);
+    let overlap = time("[offload]\nstrategy = \"overlap\"\n");
+    assert!(overlap > plain && time("[offload]\nstrategy = \"naive\"\n") > overlap);
+    assert!(time("[offload]\noptimizer = \"host\"\n") > plain);
+    let resident =
+        |count: usize| time(&format!("[offload]\nstrategy = \"overlap\"\nresident_blocks = {count}\n"));
+    assert!(resident(3) <= resident(1));
+}

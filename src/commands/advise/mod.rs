@@ -1,0 +1,197 @@
+//! `runner advise`: how to train what a recipe trains within so much memory, the fastest ways first.
+
+mod measured;
+mod text;
+
+use std::path::PathBuf;
+
+use clap::Args;
+use miette::{Result, miette};
+
+use super::CheckArgs;
+use crate::advise::{AXES, Limits, Plan, Rates, advise};
+use crate::device::Target;
+use crate::recipe::{Cell, Recipe, Setting};
+use crate::words::{Bytes, Compute};
+
+#[derive(Debug, Args)]
+pub struct AdviseArgs {
+    /// The recipe (a TOML file)
+    pub recipe: PathBuf,
+    /// Memory of the device to live within, such as 11GiB; else that of `measure.memory_limit`, or what is free
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    pub memory: Option<Bytes>,
+    /// Memory of the host to live within; else that of `measure.host_memory_limit`, or any
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    pub host_memory: Option<Bytes>,
+    #[command(flatten)]
+    pub checked: CheckArgs,
+    /// The cell that `runner plan` gives this number, of a recipe with a grid
+    #[arg(long, value_name = "K")]
+    pub cell: Option<usize>,
+    /// A key, or a section, that stays as the recipe has it, such as precision; may be repeated
+    #[arg(long, value_name = "KEY")]
+    pub keep: Vec<String>,
+    /// How many ways to list
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    pub top: usize,
+    /// Run the best three, and set what they take beside what was predicted
+    #[arg(long)]
+    pub measure: bool,
+    /// Folder for the results of --measure
+    #[arg(long, value_name = "FOLDER", default_value = "results")]
+    pub results: PathBuf,
+}
+
+fn bytes(text: &str) -> Result<Bytes, String> {
+    Bytes::parse(text).ok_or_else(|| "write an amount such as 11GiB or 500 MB".into())
+}
+
+/// The advice as text, after the best three ran where that is asked for.
+///
+/// # Errors
+/// When the recipe has more than one cell and none is chosen, a key to keep is none of those that are searched, or
+/// what is to be measured cannot run.
+pub fn run(args: &AdviseArgs) -> Result<String> {
+    let target = args.checked.target.clone().unwrap_or_default();
+    let recipe = Recipe::load(&args.recipe, &args.checked.settings.set, &target)?;
+    let cell = chosen(&recipe, args.cell)?;
+    for key in &args.keep {
+        let known = |axis: &&str| {
+            axis == &key || axis.starts_with(&format!("{key}.")) || key.starts_with(&format!("{axis}."))
+        };
+        if !AXES.iter().any(|axis| known(&axis)) {
+            return Err(miette!(
+                help = format!("what is searched: {}; all else stays as it is", AXES.join(", ")),
+                "--keep {key} is none of the keys that are searched"
+            ));
+        }
+    }
+    let limits = limits(args, cell, &target)?;
+    let types = [cell.precision.compute, Compute::Bf16];
+    let rates = Rates::measure(&target, cell.device_id(), &types);
+    let advice = advise(cell, &target, limits, &rates, &args.keep);
+    let command = |plan: &Plan, limits| command(args, cell, &plan.cell, limits);
+    let mut text = text::advice(&recipe.title, &advice, limits, args.top, &command)?;
+    if target != Target::Here {
+        text +=
+            "\nTimes are those of an H200, or of two cores of a CPU: the device is not here to be measured.";
+    }
+    if args.measure {
+        if target != Target::Here {
+            return Err(miette!(help = "leave out --for", "--measure runs on this machine"));
+        }
+        let best: Vec<&Plan> = advice.fitting.iter().take(3).collect();
+        text += &measured::measured(args, cell, &best, limits)?;
+    }
+    Ok(text)
+}
+
+/// The cell to advise on.
+fn chosen(recipe: &Recipe, cell: Option<usize>) -> Result<&Cell> {
+    let count = recipe.cells.len();
+    match cell {
+        None if count == 1 => Ok(&recipe.cells[0]),
+        None => Err(miette!(
+            help =
+                "choose one by --cell K, as `runner plan` numbers them, or set the keys of the grid by --set",
+            "the recipe has {count} cells, and advice is for one"
+        )),
+        Some(k) if (1..=count).contains(&k) => Ok(&recipe.cells[k - 1]),
+        Some(k) => Err(miette!(
+            help = "`runner plan` numbers them",
+            "there is no cell {k}: the recipe has cells 1 to {count}"
+        )),
+    }
+}
+
+fn limits(args: &AdviseArgs, cell: &Cell, target: &Target) -> Result<Limits> {
+    let free = Some(target.info(cell.device_id()).memory_available).filter(|bytes| *bytes > 0);
+    let written = args.memory.or(cell.measure.memory_limit).map(|bytes| bytes.0);
+    let memory = written.or(free).ok_or_else(|| {
+        miette!(help = "write --memory 11GiB", "it is not known how much memory the device has")
+    })?;
+    let host_memory = args.host_memory.or(cell.measure.host_memory_limit).map(|bytes| bytes.0);
+    Ok(Limits { memory, host_memory })
+}
+
+/// The settings that make the plan of the recipe's cell.
+fn settings(base: &Cell, plan: &Cell) -> Vec<(String, String)> {
+    let mut settings = Vec::new();
+    let mut add = |key: &str, value: String| settings.push((key.to_string(), value));
+    let inline = |section: &str| {
+        let json = plan.to_json();
+        let table: toml::Table = json[section]
+            .as_object()
+            .into_iter()
+            .flatten()
+            .filter(|(_, value)| !value.is_null())
+            .filter_map(|(key, value)| Some((key.clone(), toml::Value::try_from(value).ok()?)))
+            .collect();
+        toml::Value::Table(table).to_string()
+    };
+    if plan.precision != base.precision {
+        add("precision", inline("precision"));
+    }
+    if plan.checkpoint.level != base.checkpoint.level {
+        add("checkpoint.level", plan.to_json()["checkpoint"]["level"].to_string());
+    }
+    if plan.checkpoint.blocks != base.checkpoint.blocks {
+        add("checkpoint.blocks", plan.checkpoint.blocks.to_string());
+    }
+    if plan.train.batch_size != base.train.batch_size {
+        add("train.batch_size", plan.train.batch_size.to_string());
+        add("train.accumulation_steps", plan.train.accumulation_steps.to_string());
+    }
+    if plan.offload != base.offload {
+        add("offload", inline("offload"));
+    }
+    settings
+}
+
+/// The recipe that runs a plan within the limits, with the settings that make it so, and the number of the plan's cell.
+///
+/// # Errors
+/// When the recipe has changed meanwhile.
+fn located(
+    args: &AdviseArgs,
+    base: &Cell,
+    plan: &Cell,
+    limits: Limits,
+) -> Result<(Recipe, Vec<(String, String)>, usize)> {
+    let mut changed = settings(base, plan);
+    changed.push(("measure.memory_limit".into(), limits.memory.to_string()));
+    let host = limits.host_memory.map(|bytes| ("measure.host_memory_limit".into(), bytes.to_string()));
+    changed.extend(host);
+    let written = changed.iter().map(|(key, value)| format!("{key}={value}").parse().expect("a setting"));
+    let all: Vec<Setting> = args.checked.settings.set.iter().cloned().chain(written).collect();
+    let recipe = Recipe::load(&args.recipe, &all, &args.checked.target.clone().unwrap_or_default())?;
+    let mut wanted = plan.clone();
+    wanted.measure.memory_limit = Some(Bytes(limits.memory));
+    wanted.measure.host_memory_limit = limits.host_memory.map(Bytes);
+    let position = recipe.cells.iter().position(|cell| *cell == wanted);
+    let position =
+        position.ok_or_else(|| miette!(help = "run it again", "the recipe has changed meanwhile"))?;
+    Ok((recipe, changed, position))
+}
+
+/// What runs a plan.
+///
+/// # Errors
+/// As [`located`].
+fn command(args: &AdviseArgs, base: &Cell, plan: &Cell, limits: Limits) -> Result<String> {
+    let (recipe, changed, position) = located(args, base, plan, limits)?;
+    let own = args.checked.settings.set.iter().map(ToString::to_string);
+    let settings = own.chain(changed.iter().map(|(key, value)| format!("{key}={value}")));
+    let mut command = format!("runner run {}", args.recipe.display());
+    for setting in settings {
+        command += &match setting.contains(['"', ' ', '{']) {
+            true => format!(" --set '{setting}'"),
+            false => format!(" --set {setting}"),
+        };
+    }
+    if recipe.cells.len() > 1 {
+        command += &format!(" --cell {}", position + 1);
+    }
+    Ok(command)
+}

@@ -1,0 +1,237 @@
+//! `runner memory`: where the memory of each cell goes, by the estimate's own account, beside what was measured.
+
+mod lines;
+mod rule_of_thumb;
+
+use std::path::PathBuf;
+
+use clap::Args;
+use miette::{IntoDiagnostic, Result, WrapErr, miette};
+
+use self::lines::{Class, Line, Unit, grouped, lines};
+use self::rule_of_thumb::{Rule, differences, rule_of_thumb};
+use crate::commands::CheckArgs;
+use crate::commands::plan::short;
+use crate::device::Target;
+use crate::measure::MemoryUse;
+use crate::model::Account;
+use crate::recipe::{Cell, Recipe};
+use crate::report::{StackedBar, stacked_bars};
+use crate::run::{Store, memory_limit};
+use crate::words::text::{significant, table, value};
+use crate::words::{Bytes, Settings};
+use strum::VariantArray;
+
+#[derive(Debug, Args)]
+pub struct MemoryArgs {
+    /// The recipe (a TOML file)
+    pub recipe: PathBuf,
+    #[command(flatten)]
+    pub checked: CheckArgs,
+    /// Only the cell that `runner plan` gives this number
+    #[arg(long, value_name = "K")]
+    pub cell: Option<usize>,
+    /// Also draw the bars into this file (.svg or .png)
+    #[arg(long, value_name = "FILE")]
+    pub chart: Option<PathBuf>,
+    /// Folder with the results that are set beside it
+    #[arg(long, value_name = "FOLDER", default_value = "results")]
+    pub results: PathBuf,
+}
+
+/// The accounts of the chosen cells as text; writes the chart that is asked for.
+///
+/// # Errors
+/// When there is no such cell, or the chart cannot be written.
+pub fn memory(args: &MemoryArgs, recipe: &Recipe, target: &Target) -> Result<String> {
+    let count = recipe.cells.len();
+    if let Some(cell) = args.cell.filter(|cell| !(1..=count).contains(cell)) {
+        return Err(miette!(
+            help = "`runner plan` numbers them",
+            "the recipe has {count} cells, and no cell {cell}"
+        ));
+    }
+    let chosen = (0..count).filter(|i| args.cell.is_none_or(|cell| cell == i + 1));
+    let measured = Store::rows_of_all_devices(&args.results, recipe);
+    let settings: Vec<Settings> = recipe.cells.iter().map(Cell::settings).collect();
+    let swept = recipe.telling_keys();
+    let accounts: Vec<CellAccount> = chosen
+        .map(|i| {
+            let cell = &recipe.cells[i];
+            let limit = memory_limit(cell, &target.info(cell.device_id()));
+            let cell = cell.within(limit);
+            let wanted = recipe.apart_from_device(settings[i].clone());
+            let same_kind = |device: &str| (device == "cpu") == (cell.device == "cpu");
+            let row = measured.iter().find(|row| {
+                same_kind(&row.environment.device.id) && recipe.apart_from_device(row.settings()) == wanted
+            });
+            let of_cell = swept
+                .iter()
+                .filter_map(|key| Some(format!("{} = {}", short(key, &swept), value(settings[i].get(key)?))));
+            let name = of_cell.collect::<Vec<_>>().join(", ");
+            CellAccount {
+                name: if name.is_empty() {
+                    format!("cell {}", i + 1)
+                } else {
+                    format!("cell {}: {name}", i + 1)
+                },
+                lines: lines(&cell, &cell.account()),
+                account: cell.account(),
+                rules: rule_of_thumb(&cell),
+                measured: row.and_then(|row| {
+                    let memory = row.measurement.as_ref()?.memory;
+                    Some((memory, row.environment.device.name.clone()))
+                }),
+                cell,
+            }
+        })
+        .collect();
+    if let Some(path) = &args.chart {
+        let png = path.extension().is_some_and(|extension| extension == "png");
+        let chart = stacked_bars(
+            &recipe.title,
+            "GB",
+            &accounts.iter().map(CellAccount::bar).collect::<Vec<_>>(),
+            png,
+        )?;
+        std::fs::write(path, chart)
+            .into_diagnostic()
+            .wrap_err_with(|| format!("cannot write the chart to {}", path.display()))?;
+    }
+    let mut text = format!("{}\n", recipe.title);
+    accounts.iter().for_each(|account| text += &format!("\n{}", account.text()));
+    text += &format!("\n{}", bars(&accounts));
+    Ok(text)
+}
+
+struct CellAccount {
+    name: String,
+    cell: Cell,
+    account: Account,
+    lines: Vec<Line>,
+    /// Of a language model.
+    rules: Option<Vec<Rule>>,
+    /// And on which device.
+    measured: Option<(MemoryUse, String)>,
+}
+
+impl CellAccount {
+    fn of(&self, class: Class) -> u64 {
+        self.lines.iter().filter(|line| line.class == class).map(|line| line.bytes).sum()
+    }
+
+    fn on_device(&self) -> u64 {
+        Class::VARIANTS.iter().filter(|class| class.is_on_device()).map(|class| self.of(*class)).sum()
+    }
+
+    fn text(&self) -> String {
+        let mut text = format!("{}\n{}\n", self.name, self.table());
+        text += &format!("{}.\n", Unit::of(&self.cell).legend());
+        if let Some(rules) = &self.rules {
+            text += &format!("{}\n", self.beside_the_rule(rules));
+        }
+        text
+    }
+
+    fn table(&self) -> String {
+        let mut rows = Vec::new();
+        let gb = |bytes: u64| format!("{:.3}", bytes as f64 * 1e-9);
+        for (i, line) in self.lines.iter().enumerate() {
+            let first = i == 0 || self.lines[i - 1].class != line.class;
+            let class = if first { line.class.into_str() } else { "" };
+            let (what, formula) = (line.what.clone(), line.formula.clone());
+            rows.push(vec![class.into(), what, formula, grouped(line.bytes), gb(line.bytes), String::new()]);
+        }
+        for (what, bytes, measured) in self.sums() {
+            let measured = measured.map_or(String::new(), gb);
+            rows.push(vec!["sum".into(), what.into(), String::new(), grouped(bytes), gb(bytes), measured]);
+        }
+        let device = self.measured.as_ref().map_or(String::new(), |(_, device)| format!(", {device}"));
+        let measured = format!("measured GB{device}");
+        table(&["", "what", "formula", "bytes", "GB", &measured], rows, 3)
+    }
+
+    /// What, its bytes, and the same as measured.
+    fn sums(&self) -> Vec<(&'static str, u64, Option<u64>)> {
+        let measured = self.measured.as_ref().map(|(memory, _)| memory);
+        let of = |value: fn(&MemoryUse) -> Option<u64>| measured.and_then(value);
+        let mut sums = vec![
+            ("tensors at the highest moment", self.account.estimate().total(), of(|m| Some(m.live_peak))),
+            (
+                "tensors between forward and backward",
+                self.account.after_forward(),
+                of(|m| Some(m.after_forward)),
+            ),
+        ];
+        if self.of(Class::Context) > 0 {
+            sums.push((
+                "device, without what pools hold in reserve",
+                self.on_device(),
+                of(|m| m.driver_peak),
+            ));
+        }
+        let (locked, host) = (self.of(Class::PageLocked), self.of(Class::Host));
+        // The CPU has no memory to lock: there all of it is the host's.
+        match self.of(Class::Context) > 0 {
+            true => sums.extend([("page-locked", locked, of(|m| m.pinned)), ("host", host, of(|m| m.host))]),
+            false => sums.push(("host", locked + host, of(|m| m.host))),
+        }
+        sums.retain(|(_, bytes, measured)| *bytes > 0 || measured.is_some());
+        sums
+    }
+
+    fn beside_the_rule(&self, rules: &[Rule]) -> String {
+        let gb = |bytes: u64| format!("{} GB", significant(bytes as f64 * 1e-9));
+        let parts: Vec<String> =
+            rules.iter().map(|rule| format!("{} {} ({})", rule.what, gb(rule.bytes), rule.formula)).collect();
+        let total: u64 = rules.iter().map(|rule| rule.bytes).sum();
+        let mut text = format!(
+            "The rule of thumb, P = {} parameters: {} = {}; the account: {}.",
+            grouped(self.cell.model.parameters()),
+            parts.join(" + "),
+            gb(total),
+            gb(self.on_device()),
+        );
+        for note in differences(&self.cell, &self.account, rules) {
+            text += &format!("\n  {note}");
+        }
+        text
+    }
+
+    fn bar(&self) -> StackedBar {
+        let classes = Class::VARIANTS.iter().filter(|class| class.is_on_device());
+        StackedBar {
+            name: self.name.clone(),
+            parts: classes.map(|class| (class.into_str(), self.of(*class) as f64 * 1e-9)).collect(),
+        }
+    }
+}
+
+/// Columns of the longest bar.
+const WIDTH: f64 = 72.0;
+
+/// A bar of letters for each cell, one length for all: what is on the device.
+fn bars(accounts: &[CellAccount]) -> String {
+    let letters = [
+        (Class::Weights, 'W'),
+        (Class::Gradients, 'G'),
+        (Class::Optimizer, 'O'),
+        (Class::Activations, 'A'),
+        (Class::Workspace, 't'),
+        (Class::Context, 'c'),
+    ];
+    let longest = accounts.iter().map(CellAccount::on_device).max().unwrap_or(1).max(1) as f64;
+    let mut text = String::new();
+    for account in accounts {
+        let (mut sum, mut bar) = (0, String::new());
+        for (class, letter) in letters {
+            sum += account.of(class);
+            let end = (sum as f64 / longest * WIDTH).round() as usize;
+            while bar.len() < end {
+                bar.push(letter);
+            }
+        }
+        text += &format!("{}\n{bar} {}\n", account.name, Bytes(sum));
+    }
+    text + "W weights, G gradients, O optimizer state, A activations, t workspace, c context\n"
+}

@@ -1,0 +1,125 @@
+//! [`Account`]: what holds a step's memory at its highest moment, part by part. The estimate is its sum by class.
+
+use super::{Operators, Workload};
+use crate::measure::{Estimate, Phase};
+use crate::ops::cost::Moment;
+use crate::residence::{HostBytes, Memory, SlotBytes};
+
+/// Bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Account {
+    /// Weights on the device as they are stored, but those in slots; and their casts that serve all micro-batches.
+    pub parameters: u64,
+    pub casts: u64,
+    /// Of the optimizer, on the device.
+    pub state: u64,
+    /// The rest at the highest moment of a step, which is in this phase.
+    pub highest: Moment,
+    pub phase: Option<Phase>,
+    /// Of the workspace: what is there all the time.
+    pub standing: Standing,
+    /// The most that is kept from forward to backward, by whom, and gradients of earlier micro-batches beside it.
+    pub kept: Moment,
+    /// What is there instead of on the device.
+    pub host: HostBytes,
+}
+
+/// What is on the device during a whole step besides weights and state.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Standing {
+    /// Batches of a step and of an evaluation, and tables that no step changes.
+    pub batches: u64,
+    pub tables: u64,
+    /// Through which blocks move.
+    pub slots: SlotBytes,
+}
+
+impl Standing {
+    pub fn total(&self) -> u64 {
+        self.batches + self.tables + self.slots.total()
+    }
+}
+
+impl Account {
+    /// The sum by class.
+    pub fn estimate(&self) -> Estimate {
+        Estimate {
+            weights: self.parameters + self.casts,
+            gradients: self.highest.gradients,
+            optimizer: self.state,
+            activations: self.highest.kept,
+            workspace: self.highest.workspace,
+            host: self.host.total(),
+            kept: self.kept.kept,
+        }
+    }
+
+    /// Bytes of what the operators and the update make for a moment.
+    pub fn temporaries(&self) -> u64 {
+        self.highest.workspace.saturating_sub(self.standing.total())
+    }
+
+    /// Bytes between forward and backward.
+    pub fn after_forward(&self) -> u64 {
+        self.parameters + self.casts + self.state + self.standing.total() + self.kept.total()
+    }
+}
+
+impl Operators {
+    /// At the highest moment of a step: of its last micro-batch, or of its update.
+    pub fn account(&self, workload: &Workload) -> Account {
+        let Workload { offload, optimizer, device, .. } = *workload;
+        let whole = self.whole(workload);
+        let moved = self.moved(workload);
+        let batches = (workload.accumulation_steps + workload.eval_batches) as u64;
+        let standing = Standing {
+            batches: batches * self.batch,
+            tables: self.tables,
+            slots: offload.slot_bytes(&moved, device),
+        };
+        let slots = Moment::gradients(offload.kept_gradients(&moved, device));
+        let always = Moment::workspace(standing.total()) + slots;
+        // Of earlier micro-batches, to which more are added, and whose backward is still to come.
+        let earlier = Moment::gradients(if moved.accumulates { whole.gradients } else { 0 });
+        let graphs = workload.live_graphs as u64;
+        let kept =
+            |graphs| Moment { kept: whole.kept * graphs, by: whole.kept_by * graphs, ..Moment::default() };
+        let there = always + earlier + kept(graphs - 1);
+        let update =
+            always + Moment::gradients(whole.gradients) + self.update_workspace(workload, whole.largest);
+        let moments = [
+            (Phase::Forward, there + whole.forward),
+            (Phase::Backward, there + whole.backward),
+            (Phase::Optimizer, update),
+        ];
+        let (phase, highest) =
+            moments.into_iter().max_by_key(|(_, moment)| moment.total()).expect("there are three");
+        Account {
+            parameters: whole.weights,
+            casts: whole.casts,
+            state: match offload.optimizer {
+                Memory::Host => 0,
+                Memory::Device => optimizer.state_bytes(self.trained()),
+            },
+            highest,
+            phase: Some(phase),
+            standing,
+            kept: kept(graphs) + earlier + slots,
+            host: offload.host_bytes(&moved),
+        }
+    }
+
+    /// What an update takes for a moment, the largest parameter having so many numbers.
+    fn update_workspace(&self, workload: &Workload, largest: u64) -> Moment {
+        let Workload { offload, optimizer, device, precision, .. } = *workload;
+        // A block that moves is updated as a whole, in a copy of its slot.
+        let (updated, in_place) = match offload.moves() {
+            true => (self.block_trained(), false),
+            false => (largest, true),
+        };
+        Moment::workspace(match offload.optimizer {
+            Memory::Host => 0,
+            Memory::Device => optimizer.workspace_bytes(device, updated, precision.stored_bytes(), in_place),
+        })
+    }
+}

@@ -1,0 +1,250 @@
+//! GPT-J (Wang and Komatsuzaki 2021): attention and a GELU MLP read the same LayerNorm and are added to the residual
+//! stream together; a part of each head is turned, in pairs of neighbours; the head has a bias.
+
+use burn::module::Module;
+use burn::tensor::Tensor;
+use serde_json::{Map, Value, json};
+
+use super::Family;
+use crate::model::Operators;
+use crate::model::config::{ConfigFile, dimensions, head_dim, size, tied};
+use crate::model::language::parts::{Linear, Norm, NormKind, linear_cost};
+use crate::model::language::{
+    Block, Context, DecoderSizes, LayerCache, Outline, Positions, attend, batch_bytes, head_cost,
+};
+use crate::ops::attention::{self, HeadSizes, attention_packed};
+use crate::ops::cost::{Cost, Setting};
+use crate::ops::dense::{WeightLayout, lies_side_by_side};
+use crate::ops::residual::residual;
+use crate::ops::rope::{self, Pairs, rope, rope_first};
+use crate::ops::{Operator, embedding, gelu, norm};
+use crate::params::source::Source;
+use crate::params::table::Tuning;
+use crate::words::Section;
+use crate::words::key::DefaultValue::{Depends, Number, Whole};
+use crate::words::values::{COUNT, LAYERS, POSITIVE};
+
+dimensions! {
+    /// Dimensions of a GPT-J decoder.
+    GptJConfig, GptJKeys {
+        /// Columns of the residual stream.
+        hidden_size: usize = size(COUNT), "n_embd";
+        /// Columns inside the MLP.
+        intermediate_size: usize = size(COUNT).default(Depends("4 x hidden_size")), "n_inner";
+        /// Transformer blocks.
+        num_hidden_layers: usize = size(LAYERS).called("layers"), "n_layer";
+        /// Heads.
+        num_attention_heads: usize = size(COUNT).called("heads"), "n_head";
+        /// Elements of each head that rotary positions turn, the first; even.
+        rotary_dim: usize = size(COUNT).default(Whole(64)), "rotary_dim";
+        /// Rows of the token embedding.
+        vocab_size: usize =
+            size(COUNT).called("vocabulary").follows(&["model.preset", "data.vocab_size"]), "vocab_size";
+        /// Longest sequence, in tokens.
+        max_position_embeddings: usize =
+            size(COUNT).default(Whole(2048)).called("longest sequence"), "n_positions";
+        /// Added to the variance before its root.
+        layer_norm_eps: f64 = size(POSITIVE).default(Number(1e-5)), "layer_norm_epsilon";
+        /// Whether the output projection is the embedding.
+        tie_word_embeddings: bool = tied(false), "tie_word_embeddings";
+    }
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct GptJ;
+
+/// Base of the rotary wavelengths.
+const THETA: f64 = 10_000.0;
+
+impl GptJConfig {
+    fn head_dim(&self) -> usize {
+        self.hidden_size / self.num_attention_heads
+    }
+
+    fn pairs(&self) -> Pairs {
+        Pairs { head_dim: self.head_dim(), turned: self.rotary_dim, neighbours: true }
+    }
+}
+
+impl Family for GptJ {
+    const KIND: &'static str = "gptj";
+
+    const PRESETS: &'static [(&'static str, &'static str)] =
+        &[("gpt-j-6b", include_str!("presets/gpt-j-6b.json"))];
+
+    const SECTION: Section = Section::of("model", "kind", &["gptj"]).with(
+        "Attention and a GELU MLP side by side behind one LayerNorm, rotary positions of a part of each head, and a head \
+         with a bias.",
+        GptJKeys::KEYS,
+    );
+
+    const IN_FILE: &'static [&'static str] = GptJKeys::IN_FILE;
+
+    const OPERATORS: &'static [&'static str] = &["gelu", "attention", "loss", "norm", "rope"];
+
+    const LAYOUT: WeightLayout = WeightLayout::OutIn;
+
+    type Config = GptJConfig;
+    type Keys = GptJKeys;
+    type Block = Layer;
+
+    fn complete(keys: &mut GptJKeys) -> Result<(), String> {
+        let [hidden_size, heads] =
+            [keys.hidden_size, keys.num_attention_heads].map(Option::unwrap_or_default);
+        let head_dim = head_dim(hidden_size, heads)?;
+        let turned = *keys.rotary_dim.get_or_insert(64);
+        if !turned.is_multiple_of(2) || turned > head_dim {
+            return Err(format!(
+                "rotary_dim {turned} of heads of {head_dim} elements: rotary positions turn elements in pairs; make \
+                 it even and at most {head_dim}"
+            ));
+        }
+        if *keys.tie_word_embeddings.get_or_insert(false) {
+            return Err(
+                "tie_word_embeddings is true, and GPT-J's head has a weight and a bias of its own; remove the key"
+                    .into(),
+            );
+        }
+        keys.intermediate_size.get_or_insert(4 * hidden_size);
+        keys.max_position_embeddings.get_or_insert(2048);
+        keys.layer_norm_eps.get_or_insert(1e-5);
+        Ok(())
+    }
+
+    fn read(file: &ConfigFile, _written: &mut Map<String, Value>) -> Result<(), String> {
+        file.only("activation_function", json!("gelu_new"))
+    }
+
+    fn write(_: &GptJConfig, file: &mut Map<String, Value>) {
+        file.insert("architectures".into(), json!(["GPTJForCausalLM"]));
+        file.insert("activation_function".into(), json!("gelu_new"));
+    }
+
+    fn outline(config: &GptJConfig) -> Outline {
+        Outline {
+            shape: DecoderSizes {
+                vocab_size: config.vocab_size,
+                hidden_size: config.hidden_size,
+                intermediate_size: config.intermediate_size,
+                layers: config.num_hidden_layers,
+                heads: config.num_attention_heads,
+                kv_heads: config.num_attention_heads,
+                head_dim: config.head_dim(),
+                max_positions: config.max_position_embeddings,
+                gated: false,
+                tied: false,
+                parameters: 0,
+                portable: true,
+            },
+            tokens: "transformer.wte",
+            blocks: "transformer.h",
+            norm: "transformer.ln_f",
+            norm_kind: NormKind::Layer(config.layer_norm_eps),
+            positions: Positions::Rotary { pairs: config.pairs(), theta: THETA },
+            head_bias: true,
+        }
+    }
+
+    fn operators(config: &GptJConfig, setting: &Setting, tuning: &Tuning) -> Operators {
+        let [vocab, hidden, inner] =
+            [config.vocab_size, config.hidden_size, config.intermediate_size].map(|size| size as u64);
+        let (heads, head_dim) = (config.num_attention_heads as u64, config.head_dim() as u64);
+        let linear = |name, sizes, bias| linear_cost(setting, tuning, name, sizes, bias, Self::LAYOUT);
+        let projection = |name| linear(name, [hidden, hidden], false);
+        let turned = |name| Cost::sequence(&[projection(name), rope::cost(setting, heads, config.pairs())]);
+        let norm = || norm::cost(setting, hidden, 2);
+        let attention = [
+            Cost::fan(&[turned("q_proj"), turned("k_proj"), projection("v_proj")]),
+            attention::cost(setting, HeadSizes { heads, kv_heads: heads, head_dim }),
+            projection("out_proj"),
+        ];
+        let mlp = [
+            linear("fc_in", [hidden, inner], true),
+            gelu::cost(setting, inner),
+            linear("fc_out", [inner, hidden], true),
+        ];
+        Operators {
+            first: vec![embedding::cost(setting, [vocab, hidden], false)],
+            block: vec![Cost::residual(&[norm(), Cost::branches(&[&attention, &mlp])])],
+            blocks: config.num_hidden_layers,
+            last: vec![norm(), head_cost(setting, [vocab, hidden], false, true)],
+            batch: batch_bytes(setting),
+            // Cosines and sines of every position.
+            tables: setting.sequence * config.rotary_dim as u64 * 4,
+        }
+    }
+}
+
+#[derive(Module, Debug)]
+pub struct Layer {
+    ln_1: Norm,
+    attn: Attention,
+    mlp: Mlp,
+}
+
+#[derive(Module, Debug)]
+struct Attention {
+    q_proj: Linear,
+    k_proj: Linear,
+    v_proj: Linear,
+    out_proj: Linear,
+}
+
+#[derive(Module, Debug)]
+struct Mlp {
+    fc_in: Linear,
+    fc_out: Linear,
+}
+
+impl Block for Layer {
+    type Config = GptJConfig;
+
+    fn new(config: &GptJConfig, source: &Source) -> Self {
+        let (hidden, inner) = (config.hidden_size, config.intermediate_size);
+        let (attention, mlp) = (source.at("attn"), source.at("mlp"));
+        let projection = |name| Linear::new(&attention.at(name), hidden, hidden, false);
+        Self {
+            ln_1: Norm::new(&source.at("ln_1"), hidden, NormKind::Layer(config.layer_norm_eps)),
+            attn: Attention {
+                q_proj: projection("q_proj"),
+                k_proj: projection("k_proj"),
+                v_proj: projection("v_proj"),
+                out_proj: projection("out_proj"),
+            },
+            mlp: Mlp {
+                fc_in: Linear::new(&mlp.at("fc_in"), hidden, inner, true),
+                fc_out: Linear::new(&mlp.at("fc_out"), inner, hidden, true),
+            },
+        }
+    }
+
+    fn forward(&self, x: Tensor<2>, context: &Context, cache: Option<LayerCache<'_>>) -> Tensor<2> {
+        let computation = &context.computation;
+        let normal = self.ln_1.forward(x.clone(), computation);
+        let o = self.attn.attend(normal.clone(), context, cache);
+        let x = residual(x, self.attn.out_proj.forward(o, computation));
+        let inner = self.mlp.fc_in.forward_gelu(normal, computation);
+        residual(x, self.mlp.fc_out.forward(inner, computation))
+    }
+}
+
+impl Attention {
+    /// What `out_proj` reads.
+    fn attend(&self, x: Tensor<2>, context: &Context, cache: Option<LayerCache<'_>>) -> Tensor<2> {
+        let Context { computation, heads, mask, positions, rotation } = context;
+        let rotation = rotation.as_ref().expect("given by the network");
+        let layers = [&self.q_proj, &self.k_proj, &self.v_proj];
+        let (ops, arithmetic) = (computation.ops, computation.arithmetic);
+        let custom = [ops.rope, ops.attention].iter().all(|way| *way == Operator::Custom);
+        let adapted = layers.iter().any(|layer| layer.adapter.is_some());
+        if cache.is_none() && custom && !adapted && lies_side_by_side(&x) {
+            let qkv = Linear::side_by_side(layers, x, computation);
+            let qkv = rope_first(qkv, 2 * heads.columns(), rotation, positions);
+            return attention_packed(qkv, *heads, mask, arithmetic, (&ops).into());
+        }
+        let turn = |x| rope(x, rotation, positions, ops.rope);
+        let q = turn(self.q_proj.forward(x.clone(), computation));
+        let k = turn(self.k_proj.forward(x.clone(), computation));
+        attend([q, k, self.v_proj.forward(x, computation)], context, cache)
+    }
+}

@@ -1,0 +1,33 @@
+//! What the head of a language model costs with its loss.
+
+use super::head_columns;
+use crate::ops::cost::{Cost, Flops, Moment, Setting};
+use crate::ops::cross_entropy;
+
+/// From the last norm's result [tokens, hidden] to the loss. A `bias` is a column of the weight, and of what it is
+/// multiplied by: both are put together anew in every forward, and backward takes their gradients apart.
+pub fn head_cost(setting: &Setting, [vocab, hidden]: [u64; 2], tied: bool, bias: bool) -> Cost {
+    if !bias || tied {
+        return cross_entropy::cost(setting, [vocab, hidden], tied);
+    }
+    let columns = head_columns(hidden as usize, bias) as u64;
+    let loss = cross_entropy::cost(setting, [vocab, columns], false);
+    let parameters = vocab * (hidden + 1);
+    let trained = if setting.trained.weights { parameters } else { 0 };
+    let joined = vocab * columns * setting.stored;
+    let (x, y) = (setting.activation(hidden), setting.activation(columns));
+    let apart = Moment::workspace(x + trained * setting.stored);
+    let join = Cost { input: x, output: y, kept: joined, ..Cost::new(Moment::workspace(joined + y), apart) };
+    // What is computed for the column is none of the model's operations.
+    let of_model = hidden as f64 / columns as f64;
+    let Flops { forward, backward, recompute } = loss.flops * of_model;
+    let cost = Cost::sequence(&[join, loss]);
+    Cost {
+        parameters,
+        trained,
+        largest: if trained > 0 { vocab * hidden } else { 0 },
+        weights: parameters * setting.stored,
+        flops: Flops { forward, backward, recompute },
+        ..cost
+    }
+}

@@ -1,0 +1,83 @@
+//! Where memory goes: accounts of recipes, and limits of the host's memory.
+
+use crate::language::SMALL;
+use crate::place::{Place, TINY};
+
+const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+
+#[test]
+fn an_account_names_every_part_beside_what_was_measured() {
+    let place = Place::new(SMALL);
+    let account = |args: &[&str]| place.runner(&[&["memory", "recipe.toml"], args].concat());
+    account(&[]).exits(0).says(&["optimizer state", "state of adamw", "h t L 4 B", "The rule of thumb"]);
+    place.runner(&["run", "recipe.toml"]).exits(0);
+    let row = place.rows().remove(0);
+    let bytes = |key: &str| row["measurement"]["memory"][key].as_u64().expect("bytes");
+    let ended = account(&[]).exits(0);
+    for measured in ["live_peak", "after_forward"] {
+        let gb = format!("{:.3}", bytes(measured) as f64 * 1e-9);
+        assert!(ended.out.contains(&gb), "{measured} {gb} in {}", ended.out);
+    }
+    let sum = |estimate: &serde_json::Value| -> u64 {
+        let classes = ["weights", "gradients", "optimizer", "activations", "workspace"];
+        classes.iter().map(|class| estimate[class].as_u64().expect("bytes")).sum()
+    };
+    let digits = sum(&row["estimate"]).to_string();
+    assert!(ended.out.replace(',', "").contains(&digits), "{digits} in {}", ended.out);
+    account(&["--chart", "bars.svg"]).exits(0);
+    let chart = std::fs::read_to_string(place.path().join("bars.svg")).expect("a chart");
+    assert!(chart.starts_with("<svg") && chart.contains("activations"));
+    account(&["--chart", "bars.png"]).exits(0);
+    account(&["--cell", "2"]).exits(1).says(&["the recipe has 1 cells, and no cell 2", "runner plan"]);
+}
+
+/// 6 + 6 + 12 + 60.4 + 1 GB; 3 + 6 + 3 + 12 + 1.9 + 1 of an eighth of the sequences, which else are 15.1.
+#[test]
+fn the_lectures_example_is_reproduced() {
+    let place = Place::new(TINY);
+    let recipe = format!("{ROOT}/recipes/memory_lecture.toml");
+    place.runner(&["memory", &recipe, "--for", "cuda, 80 GB, sm_80"]).exits(0).says(&[
+        "P = 1,500,000,000 parameters",
+        "= 85.4 GB",
+        "= 40.1 GB",
+        "= 26.9 GB",
+    ]);
+}
+
+#[test]
+fn a_cell_beyond_the_hosts_limit_is_a_row_and_the_others_run() {
+    // A process of its own has more than 1 MiB, whatever the cell.
+    let grid = "[[grid]]\n\"train.batch_size\" = 2\n[[grid]]\n\"train.batch_size\" = 4\n\
+                \"measure.host_memory_limit\" = \"1 MiB\"\n[[grid]]\n\"train.batch_size\" = 4\n\
+                \"measure.host_memory_limit\" = \"64 GiB\"\n";
+    let recipe = TINY.split("[grid]").next().expect("its grid");
+    let place = Place::new(&format!("{}{grid}", recipe.replace("steps = 3", "steps = 40")));
+    place
+        .runner(&["run", "recipe.toml"])
+        .exits(42)
+        .says(&["1 out of memory", "measure.host_memory_limit is 1.00 MiB: raise it"]);
+    assert_eq!((place.count("ok"), place.count("oom")), (2, 1));
+    let ok: Vec<_> = place.rows().into_iter().filter(|row| row["status"] == "ok").collect();
+    for row in ok {
+        let process = &row["measurement"]["memory"]["process"];
+        assert!(
+            process["own"].as_u64() > Some(1 << 20) && process["file_backed"].as_u64() > Some(0),
+            "{row}"
+        );
+    }
+}
+
+/// Blocks and their optimizer on the host are more than the limit allows: nothing is begun.
+#[test]
+fn what_is_to_be_on_the_host_is_refused_beforehand() {
+    let offload = "[offload]\nstrategy = \"overlap\"\noptimizer = \"host\"\n";
+    let place = Place::new(
+        &SMALL.replace("[measure]", &format!("{offload}[measure]\nhost_memory_limit = \"90 KiB\"")),
+    );
+    place.runner(&["plan", "recipe.toml"]).exits(0).says(&["1 would not fit"]);
+    place.runner(&["run", "recipe.toml"]).exits(42).says(&[
+        "are to be there",
+        "in page-locked buffers",
+        "measure.host_memory_limit is 90.0 KiB: raise it, or take a smaller model",
+    ]);
+}
