@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crate::device::Target;
-use crate::recipe::{Cell, Recipe};
+use crate::recipe::{Cell, Recipe, keys};
 use crate::run::memory_limit;
 use crate::words::{Bytes, Settings};
 use crate::words::{DeviceId, text};
