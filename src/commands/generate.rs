@@ -16,14 +16,13 @@ use crate::ops::dense::Arithmetic;
 use crate::ops::{Checkpoint, Ops};
 use crate::params::peft;
 use crate::params::table::Tuning;
-use crate::params::tuning::{Tunes, TuningConfig};
 use crate::words::{Compute, DeviceId, Rule};
 
 #[derive(Debug, Args)]
 pub struct GenerateArgs {
     /// Folder with config.json, safetensors and tokenizer.json
     pub folder: PathBuf,
-    /// Folder of a LoRA adapter of this model, as PEFT stores it
+    /// Folder of an adapter of this model, as PEFT stores it: LoRA, prompt or prefix tuning
     #[arg(long, value_name = "FOLDER")]
     pub adapter: Option<PathBuf>,
     /// Text to continue; may be repeated, and is then continued as one batch
@@ -69,11 +68,17 @@ pub fn run(args: &GenerateArgs) -> Result<String> {
     let model = from_hugging_face(&args.folder).map_err(|e| miette!("{e}"))?;
     let DecoderSizes { vocab_size: vocab, max_positions: positions, .. } =
         model.decoder().expect("a language model");
+    let tuning = match &args.adapter {
+        None => Tuning::default(),
+        Some(folder) => adapted(&model, folder)?,
+    };
     let longest = text.prompts.iter().map(Vec::len).max().unwrap_or(0).saturating_add(args.tokens);
+    let longest = longest.saturating_add(tuning.virtual_count());
     if longest > positions {
         return Err(miette!(
             help = "make --tokens smaller",
-            "prompt and continuation would be {longest} tokens long, and the model has {positions} positions"
+            "prompt and continuation would be {longest} tokens long, with virtual tokens where the adapter has some, and \
+             the model has {positions} positions"
         ));
     }
     if let Some(id) = text.prompts.iter().flatten().find(|id| **id as usize >= vocab) {
@@ -82,10 +87,6 @@ pub fn run(args: &GenerateArgs) -> Result<String> {
     let request = Request { tokens: args.tokens, choice, end: text.end };
     let arithmetic = Arithmetic::of(args.compute);
     let computation = Computation::new(arithmetic, Ops::default(), Checkpoint::default());
-    let tuning = match &args.adapter {
-        None => Tuning::default(),
-        Some(folder) => adapted(&model, folder)?,
-    };
     let results = on_language!(&model, model => {
         let source = model.source(device, dtype(args.compute), &tuning);
         let network = model.network(longest, &source.map_err(|e| miette!("{e}"))?, computation, None);
@@ -98,10 +99,10 @@ pub fn run(args: &GenerateArgs) -> Result<String> {
 
 /// The network with the adapter in this folder.
 fn adapted(model: &Model, folder: &Path) -> Result<Tuning> {
-    let lora = peft::read(folder).map_err(|e| miette!("{e}"))?;
+    let method = peft::method(folder).map_err(|e| miette!("{e}"))?;
     let other = |rule: Rule| miette!("{} does not go with this model: {}", folder.display(), rule.message);
-    lora.check(&model.linear_layers()).map_err(other)?;
-    Ok(TuningConfig::Lora(lora).tuning(0))
+    method.check(&model.linear_layers()).map_err(other)?;
+    Ok(method.tuning(0))
 }
 
 /// Prompts as token ids, and the way back.

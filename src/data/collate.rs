@@ -24,6 +24,9 @@ pub struct Collated {
     /// Of packed samples; `None` where every row is one sample. Padding comes after its sample, where
     /// causal attention does not see it.
     pub segments: Option<Segments>,
+    /// The rows of virtual tokens, sample by sample, and how many a sample has.
+    pub virtual_rows: Vec<i32>,
+    pub virtual_tokens: usize,
     pub counts: Counts,
     /// What of it is to be computed here.
     pub share: Share,
@@ -45,6 +48,8 @@ pub struct Collator {
     pub batch_size: usize,
     /// Tokens of a sample at most.
     pub max_length: usize,
+    /// Before each sample, beyond its length.
+    pub virtual_tokens: usize,
     /// What of each batch is computed here.
     pub share: Share,
 }
@@ -61,14 +66,14 @@ impl Collator {
             true => self.packed(&samples, width),
             false => self.rows(&samples, width),
         };
-        Ok(Collated { share: self.share, ..batch })
+        Ok(Collated { share: self.share, ..batch.with_virtual_tokens(self.virtual_tokens) })
     }
 
     /// A row for each sample.
     fn rows(&self, samples: &[Sample], width: usize) -> Collated {
         let mut batch = Collated { rows: samples.len(), width, ..Collated::default() };
         for sample in samples {
-            batch.append(&sample.tokens, sample.prompt, sample.cut);
+            batch.append(&sample.tokens, (sample.prompt, sample.class), sample.cut);
             batch.pad(self.samples.padding(), sample.tokens.len()..width);
         }
         batch
@@ -86,7 +91,9 @@ impl Collator {
             let start = batch.ids.len();
             let length = sample.tokens.len().min(width - start);
             let cut = sample.cut + sample.tokens.len() - length;
-            batch.append(&sample.tokens[..length], sample.prompt, cut);
+            // What is cut has not been read whole.
+            let class = sample.class.filter(|_| length == sample.tokens.len());
+            batch.append(&sample.tokens[..length], (sample.prompt, class), cut);
             mark(length);
         }
         let start = batch.ids.len();
@@ -125,13 +132,45 @@ impl Collated {
         Self { rows: 1, width: self.ids.len(), segments, ..self }
     }
 
-    /// `prompt`: how many of the first tokens are given.
-    fn append(&mut self, tokens: &[u32], prompt: usize, cut: usize) {
+    /// The batch with so many virtual tokens before each sample, and before each piece of padding. They predict nothing,
+    /// and their ids are 0.
+    #[must_use]
+    pub fn with_virtual_tokens(self, count: usize) -> Self {
+        if count == 0 {
+            return self;
+        }
+        let pieces = match &self.segments {
+            Some(segments) => segments.lengths.clone(),
+            None => vec![self.width; self.rows],
+        };
+        let mut all = Self { rows: self.rows, virtual_tokens: count, counts: self.counts, ..Self::default() };
+        let (mut segments, mut first) = (Segments::default(), 0);
+        for length in pieces {
+            let (start, own) = (all.ids.len() as i32, first..first + length);
+            all.virtual_rows.extend(start..start + count as i32);
+            all.ids.extend(std::iter::repeat_n(0, count));
+            all.ids.extend(&self.ids[own.clone()]);
+            all.labels.extend(std::iter::repeat_n(NO_LABEL, count));
+            all.labels.extend(&self.labels[own.clone()]);
+            all.positions.extend(0..count as i32);
+            all.positions.extend(self.positions[own.clone()].iter().map(|position| position + count as i32));
+            segments.starts.extend(std::iter::repeat_n(start, count + length));
+            segments.lengths.push(count + length);
+            first = own.end;
+        }
+        all.width = all.ids.len() / self.rows;
+        all.segments = self.segments.is_some().then_some(segments);
+        all
+    }
+
+    /// `prompt`: how many of the first tokens are given; `class`: what the last one predicts.
+    fn append(&mut self, tokens: &[u32], (prompt, class): (usize, Option<u32>), cut: usize) {
         self.ids.extend(tokens.iter().map(|id| *id as i32));
         self.positions.extend(0..tokens.len() as i32);
         let label = |(i, id): (usize, &u32)| if i < prompt { NO_LABEL } else { *id as i32 };
         self.labels.extend(tokens.iter().enumerate().skip(1).map(label));
-        self.labels.extend((!tokens.is_empty()).then_some(NO_LABEL));
+        let last = class.map_or(NO_LABEL, |class| class as i32);
+        self.labels.extend((!tokens.is_empty()).then_some(last));
         let length = tokens.len() as u64;
         self.counts.samples += 1;
         self.counts.tokens += length;
@@ -183,6 +222,7 @@ mod tests {
             config: SamplerConfig { pad_to_multiple_of: 3, ..SamplerConfig::of(sampler) },
             batch_size: 2,
             max_length: 5,
+            virtual_tokens: 0,
             share: Share::WHOLE,
         }
     }
@@ -219,6 +259,7 @@ mod tests {
             config: SamplerConfig::of(sampler),
             batch_size: 2,
             max_length: 7,
+            virtual_tokens: 0,
             share: Share::WHOLE,
         };
         let [x, y] = ["x", "y"].map(|letter| tokenizer.encode(letter).unwrap()[0] as i32);
@@ -247,6 +288,27 @@ mod tests {
         assert_eq!(batch.seen(), [1, 0, 0, 0, 0, 1, 1, 1, 0, 0].map(|seen| seen == 1));
         batch.labels[7] = NO_LABEL;
         assert_eq!(batch.seen(), [1, 0, 0, 0, 0, 0, 0, 0, 0, 0].map(|seen| seen == 1));
+    }
+
+    #[test]
+    fn virtual_tokens_come_before_each_sample() {
+        let with = |sampler, samples: &[u32]| {
+            Collator { virtual_tokens: 2, ..collator(sampler) }.collate(samples).unwrap()
+        };
+        let rows = with(Sampler::Standard(Standard {}), &[0, 1]);
+        let plain = collator(Sampler::Standard(Standard {})).collate(&[0, 1]).unwrap();
+        assert_eq!((rows.rows, rows.width, rows.counts), (2, 7, plain.counts));
+        assert_eq!(rows.ids, [&[0, 0][..], &plain.ids[..5], &[0, 0], &plain.ids[5..]].concat());
+        assert_eq!(rows.labels[..3], [NO_LABEL, NO_LABEL, plain.labels[0]]);
+        assert_eq!(rows.positions, [0, 1, 2, 3, 4, 5, 6, 0, 1, 2, 3, 4, 5, 6]);
+        assert_eq!((rows.virtual_rows, rows.segments), (vec![0, 1, 7, 8], None));
+        let packed = with(Sampler::Packed(Packed::default()), &[1, 0, 2]);
+        assert_eq!((packed.rows, packed.width), (1, 16));
+        assert_eq!(packed.virtual_rows, [0, 1, 6, 7, 10, 11]);
+        assert_eq!(packed.positions, [0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 0, 1, 2, 3, 4, 5]);
+        let segments = packed.segments.as_ref().unwrap();
+        assert_eq!(segments.lengths, [6, 4, 6]);
+        assert_eq!(segments.starts, [0, 0, 0, 0, 0, 0, 6, 6, 6, 6, 10, 10, 10, 10, 10, 10]);
     }
 
     #[test]

@@ -69,6 +69,8 @@ pub enum Part {
 pub struct TextDataset {
     pub corpus: Corpus,
     pub tokenizer: Tokenizer,
+    /// Whether the problems of a task have classes.
+    classified: bool,
     pub train_split: Split,
     pub eval_split: Split,
 }
@@ -87,6 +89,7 @@ impl Dataset {
             return Ok(Self::Random { seed, vocab_size });
         };
         let (train_split, eval_split) = (*train_split, *eval_split);
+        let classified = task.is_some_and(|task| task.kind.classes().is_some());
         let corpus = match corpus {
             TextSource::Generated { size } => Corpus::Generated { seed, bytes: size.0 },
             TextSource::Path(path) => Corpus::open(path)?,
@@ -115,7 +118,7 @@ impl Dataset {
                 tokenizer.vocab_size()
             )));
         }
-        Ok(Self::Text(Box::new(TextDataset { corpus, tokenizer, train_split, eval_split })))
+        Ok(Self::Text(Box::new(TextDataset { corpus, tokenizer, classified, train_split, eval_split })))
     }
 
     /// What the sampler draws from, of at most `max_length` tokens each.
@@ -137,6 +140,9 @@ impl Dataset {
             Part::HeldOut => text.eval_split,
         };
         if let Corpus::Task(problems) = &text.corpus {
+            if text.classified {
+                return Samples::classified(problems.of(split), &text.tokenizer, max_length);
+            }
             let problems = problems.of(split).to_vec();
             return Samples::prompted(problems, &text.tokenizer, max_length, config.tokenize);
         }

@@ -29,7 +29,7 @@ pub enum Tokenize {
     EveryStep,
 }
 
-/// Text that follows a prompt and is learned; the prompt is given.
+/// Text that follows a prompt and is learned, or the number of the prompt's class; the prompt is given.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Prompted {
     pub prompt: String,
@@ -60,6 +60,7 @@ enum Content {
 struct Place {
     end: usize,
     prompt: usize,
+    class: Option<u32>,
 }
 
 /// The tokens of a sample, at most `max_length`, and how many more it had.
@@ -67,6 +68,8 @@ pub struct Sample<'a> {
     pub tokens: Cow<'a, [u32]>,
     /// How many of them, or of all, are given: none of these is predicted.
     pub prompt: usize,
+    /// What the last token predicts, where that is a class.
+    pub class: Option<u32>,
     pub cut: usize,
 }
 
@@ -137,6 +140,33 @@ impl Samples {
         Ok(Self { content, end, max_length })
     }
 
+    /// Prompts alone, whose last tokens predict their classes. `end`: what fills up a batch.
+    ///
+    /// # Errors
+    /// A prompt that is longer than `max_length`, and text that the vocabulary cannot express.
+    pub fn classified(
+        texts: &[Prompted],
+        tokenizer: &Tokenizer,
+        max_length: usize,
+    ) -> Result<Self, DataError> {
+        let (mut tokens, mut places) = (Vec::new(), Vec::new());
+        for text in texts {
+            let prompt = tokenizer.encode(&text.prompt)?;
+            if prompt.len() > max_length {
+                return Err(DataError::new(format!(
+                    "\"{}\" has {} tokens, and a classifier reads it whole; make train.seq_len = {max_length} larger",
+                    task::beginning(&text.prompt),
+                    prompt.len()
+                )));
+            }
+            let class = Some(text.completion.parse().expect("the completion is a class"));
+            tokens.extend(&prompt);
+            places.push(Place { end: tokens.len(), prompt: prompt.len(), class });
+        }
+        let content = Content::Tokens { tokens, places };
+        Ok(Self { content, end: tokenizer.require_eos()?, max_length })
+    }
+
     /// Texts joined, each followed by the end-of-text token, and cut into [`blocks`](Self::blocks).
     ///
     /// # Errors
@@ -161,7 +191,7 @@ impl Samples {
         }
         let count = tokens.len() / length;
         tokens.truncate(count * length);
-        let places = (1..=count).map(|block| Place { end: block * length, prompt: 0 }).collect();
+        let places = (1..=count).map(|block| Place { end: block * length, prompt: 0, class: None }).collect();
         // No block is filled up.
         Ok(Self { content: Content::Tokens { tokens, places }, end: 0, max_length: length })
     }
@@ -198,23 +228,23 @@ impl Samples {
     /// # Panics
     /// When there is no such sample.
     pub fn get(&self, index: usize) -> Result<Sample<'_>, DataError> {
-        let (tokens, prompt, length): (Cow<[u32]>, usize, usize) = match &self.content {
+        let (tokens, prompt, class, length): (Cow<[u32]>, usize, Option<u32>, usize) = match &self.content {
             Content::Tokens { tokens, places } => {
-                let Place { end, prompt } = places[index];
+                let Place { end, prompt, class } = places[index];
                 let start = if index == 0 { 0 } else { places[index - 1].end };
                 let length = end - start;
-                (Cow::from(&tokens[start..][..length.min(self.max_length)]), prompt, length)
+                (Cow::from(&tokens[start..][..length.min(self.max_length)]), prompt, class, length)
             }
             Content::Texts { texts, tokenizer, .. } => {
                 let (mut tokens, prompt) = encode(&texts[index], tokenizer)?;
                 tokens.push(self.end);
                 let length = tokens.len();
                 tokens.truncate(self.max_length);
-                (tokens.into(), prompt, length)
+                (tokens.into(), prompt, None, length)
             }
         };
         let cut = length - tokens.len();
-        Ok(Sample { tokens, prompt, cut })
+        Ok(Sample { tokens, prompt, class, cut })
     }
 }
 
@@ -234,7 +264,7 @@ fn join(texts: Vec<(Vec<u32>, usize)>, end: u32) -> (Vec<u32>, Vec<Place>) {
     for (text, prompt) in texts {
         tokens.extend(text);
         tokens.push(end);
-        places.push(Place { end: tokens.len(), prompt });
+        places.push(Place { end: tokens.len(), prompt, class: None });
     }
     (tokens, places)
 }

@@ -30,7 +30,7 @@ impl Default for Share {
 impl Collated {
     /// The share of the rows, or of a packed row's samples, each of which lies in one share. Where there are fewer than
     /// shares, one without any gets the first, without a label: it computes a gradient of zero. Counts stay those of the
-    /// whole batch.
+    /// whole batch, which has no virtual tokens.
     #[must_use]
     pub fn shared(self) -> Self {
         let share = self.share;
@@ -70,6 +70,8 @@ impl Collated {
             positions: self.positions[range].to_vec(),
             labels,
             segments,
+            virtual_rows: self.virtual_rows,
+            virtual_tokens: self.virtual_tokens,
             counts: self.counts,
             share: Share::WHOLE,
         }

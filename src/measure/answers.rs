@@ -48,8 +48,9 @@ impl Answers {
         [if self.right == 0 { 0.0 } else { low }, if self.right == self.questions { 1.0 } else { high }]
     }
 
-    pub fn tokens_per_second(&self) -> f64 {
-        self.tokens as f64 / self.seconds
+    /// `None` where answers are classes.
+    pub fn tokens_per_second(&self) -> Option<f64> {
+        (self.tokens > 0).then(|| self.tokens as f64 / self.seconds)
     }
 }
 

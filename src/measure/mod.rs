@@ -4,6 +4,7 @@ pub mod alloc;
 mod answers;
 mod cpu;
 mod crossing;
+mod distance;
 mod estimate;
 mod evaluation;
 mod loading;
@@ -22,6 +23,7 @@ use serde_json::Value;
 pub use answers::{Answer, Answers};
 pub use cpu::{CpuMeter, process_peak_rss};
 pub use crossing::{Crossing, Direction};
+pub use distance::FeatureDistance;
 pub(crate) use estimate::check_elements;
 pub use estimate::{Estimate, elements};
 pub use evaluation::Evaluation;
@@ -65,6 +67,9 @@ pub struct Measurement {
     /// Answers to each test set of the task before training, and then after it, where the recipe asks for them.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub answers: Vec<Answers>,
+    /// How far the features of held-out inputs moved, where the recipe asks for it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub feature_distance: Option<FeatureDistance>,
     /// Absent without a gradient scaler.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub scaler: Option<ScalerRecord>,

@@ -10,6 +10,7 @@ use super::language::{Cache, Decoder, Tokens};
 use crate::device::integers;
 use crate::ops::attention::Mask;
 use crate::ops::embedding::Ids;
+use crate::ops::virtual_tokens::VirtualRows;
 
 /// How the next token is chosen.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -56,9 +57,12 @@ pub fn generate_until<F: Family>(
 ) -> Vec<Vec<u32>> {
     assert!(!prompts.is_empty() && prompts.iter().all(|p| !p.is_empty()), "a prompt needs a token");
     let batch = prompts.len();
-    let longest = prompts.iter().map(Vec::len).max().unwrap_or(0);
-    let padding: Vec<usize> = prompts.iter().map(|prompt| longest - prompt.len()).collect();
-    let mut results = prompts.to_vec();
+    // Virtual tokens are the first of each sequence, with ids of 0.
+    let before = network.virtual_tokens();
+    let mut results: Vec<Vec<u32>> =
+        prompts.iter().map(|prompt| [&vec![0; before][..], prompt].concat()).collect();
+    let longest = results.iter().map(Vec::len).max().unwrap_or(0);
+    let padding: Vec<usize> = results.iter().map(|sequence| longest - sequence.len()).collect();
     // Of each sequence: its length, once it has ended.
     let mut ends: Vec<Option<usize>> = vec![None; batch];
     let mut chooser = Chooser::new(request.choice);
@@ -66,7 +70,7 @@ pub fn generate_until<F: Family>(
     // The columns that the network has not read yet.
     let mut columns = 0..longest;
     for _ in 0..request.tokens {
-        let tokens = tokens(&results, &padding, columns.clone(), device);
+        let tokens = tokens(&results, (&padding, before), columns.clone(), device);
         let hidden = network.hidden(&tokens, Some(&mut cache));
         let last: Vec<i32> = (1..=batch).map(|b| (b * columns.len() - 1) as i32).collect();
         let logits = network.logits(hidden.inner().select(0, integers(last, device)));
@@ -76,8 +80,8 @@ pub fn generate_until<F: Family>(
             let next = chooser.choose(row);
             // An ended sequence goes on as padding of the others' batch: what follows is cut off.
             results[b].push(next);
-            let ended =
-                ends[b].is_none() && (Some(next) == request.end || stops(&results[b][prompts[b].len()..]));
+            let ended = ends[b].is_none()
+                && (Some(next) == request.end || stops(&results[b][before + prompts[b].len()..]));
             if ended {
                 ends[b] = Some(results[b].len());
             }
@@ -89,14 +93,16 @@ pub fn generate_until<F: Family>(
     }
     for (result, end) in results.iter_mut().zip(ends) {
         result.truncate(end.unwrap_or(result.len()));
+        result.drain(..before);
     }
     results
 }
 
-/// The given columns of the padded sequences, and a mask over all columns so far.
+/// The given columns of the padded sequences, each with so many virtual tokens `before` its own, and a mask over all
+/// columns so far.
 fn tokens(
     sequences: &[Vec<u32>],
-    padding: &[usize],
+    (padding, before): (&[usize], usize),
     columns: std::ops::Range<usize>,
     device: &Device,
 ) -> Tokens {
@@ -112,6 +118,11 @@ fn tokens(
         let start = cells(&|_, pad, c| if c < pad { 0 } else { pad as i32 }, 0..columns.end);
         integers(start, device).reshape([batch, columns.end])
     });
+    let virtual_rows = (before > 0 && columns.start == 0).then(|| {
+        let first = |(b, pad): (usize, &usize)| (b * columns.len() + pad) as i32;
+        let rows = padding.iter().enumerate().map(first).flat_map(|first| first..first + before as i32);
+        VirtualRows::new(rows.collect(), batch * columns.len(), before, device)
+    });
     Tokens {
         ids: Ids::new(
             cells(&|sequence, pad, c| if c < pad { 0 } else { sequence[c - pad] as i32 }, columns.clone()),
@@ -121,6 +132,7 @@ fn tokens(
         batch,
         sequence: columns.len(),
         mask: Mask { starts, packing: None },
+        virtual_rows,
     }
 }
 

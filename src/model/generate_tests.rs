@@ -58,7 +58,7 @@ fn cached_logits_are_those_of_whole_sequences<F: Family>(model: &str) {
     let mut cache = Cache::new(network.layers(), sequences.len());
     let mut columns = 0..longest;
     for step in 0..6 {
-        let together = tokens(&sequences, &padding, columns.clone(), &device);
+        let together = tokens(&sequences, (&padding, 0), columns.clone(), &device);
         let together = last_logits(&network, &together, Some(&mut cache));
         for (b, sequence) in sequences.iter_mut().enumerate() {
             let alone = last_logits(&network, &Tokens::new(sequence, 1, &device), None);

@@ -237,6 +237,23 @@ impl Cost {
         cost.total_of(&[one, other])
     }
 
+    /// Of operators that have no backward, since nothing in them or before them is trained.
+    #[must_use]
+    pub fn without_backward(self) -> Self {
+        Self {
+            holds_input: false,
+            holder: None,
+            kept: 0,
+            kept_by: KeptBy::default(),
+            forward: self.passing,
+            backward: Moment::default(),
+            gradients: 0,
+            flops: Flops { forward: self.flops.forward, ..Flops::default() },
+            works: self.works.without_backward(),
+            ..self
+        }
+    }
+
     /// Keeps x alone: backward computes forward again, and then what it differentiates.
     #[must_use]
     pub fn recomputed(self) -> Self {

@@ -25,6 +25,7 @@ pub mod residual;
 pub mod rope;
 pub mod segment;
 pub mod swiglu;
+pub mod virtual_tokens;
 
 use std::fmt;
 

@@ -1,7 +1,9 @@
-//! PEFT's folder of a LoRA adapter: `adapter_config.json`, and `adapter_model.safetensors` with A [r, inputs] and
+//! PEFT's folder of an adapter. LoRA: `adapter_config.json`, and `adapter_model.safetensors` with A [r, inputs] and
 //! B [outputs, r] of every adapted layer as `base_model.model.<layer>.lora_A.weight`.
 
-use std::collections::BTreeSet;
+mod virtual_tokens;
+
+use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -12,9 +14,11 @@ use serde_json::{Map, Value, json};
 
 use super::save::{MARK, RUNNER, write_weights};
 use super::table::{Entry, Group, Table};
-use super::tuning::{Lora, Tunes};
+use super::tuning::{Lora, Prefix, Prompt, Tunes, TuningConfig, VirtualTokens};
 use super::weights::{TensorFile, float};
 use crate::words::Rule;
+use virtual_tokens::Part;
+pub use virtual_tokens::{check as check_virtual, write as write_virtual};
 
 pub const CONFIG: &str = "adapter_config.json";
 pub const TENSORS: &str = "adapter_model.safetensors";
@@ -47,27 +51,60 @@ pub fn plain_name(name: &str) -> String {
     name.replacen(WRAPPED, "", 1).replace(".default.", ".")
 }
 
-/// The adapter's settings, with the folder as its first values.
-///
-/// # Errors
-/// A missing or damaged file, and what the runner does not compute, named.
-pub fn read(folder: &Path) -> Result<Lora, String> {
+/// The configuration of a folder, and what an error about it begins with.
+fn read_config(folder: &Path) -> Result<(Map<String, Value>, impl Fn(&str) -> String), String> {
     let path = folder.join(CONFIG);
     let text = fs::read_to_string(&path).map_err(|e| {
         format!("cannot read {}: {e}; name a folder that PEFT's save_pretrained has written", path.display())
     })?;
-    let wrong = |what: &str| format!("{}: {what}", path.display());
-    let config: Map<String, Value> =
-        serde_json::from_str(&text).map_err(|e| wrong(&format!("it is not a JSON object: {e}")))?;
+    let wrong = move |what: &str| format!("{}: {what}", path.display());
+    let config = serde_json::from_str(&text).map_err(|e| wrong(&format!("it is not a JSON object: {e}")))?;
+    Ok((config, wrong))
+}
+
+/// Whether a value is PEFT's default of a key that is not supported.
+fn is_default(value: &Value) -> bool {
+    let empty = value.as_object().is_some_and(Map::is_empty) || value.as_array().is_some_and(Vec::is_empty);
+    value.is_null() || *value == false || *value == "none" || empty
+}
+
+/// What methods of tuning add to a network.
+fn adapters(table: &Table) -> impl Iterator<Item = &Entry> {
+    table.entries.iter().filter(|entry| entry.group == Group::Adapter)
+}
+
+/// The method of a folder of any kind, with the folder as its first values.
+///
+/// # Errors
+/// A missing or damaged file, and what the runner does not compute, named.
+pub fn method(folder: &Path) -> Result<TuningConfig, String> {
+    let (config, wrong) = read_config(folder)?;
+    let adapter = Some(folder.display().to_string());
+    Ok(match virtual_tokens::of_config(&config).map_err(|what| wrong(&what))? {
+        None => TuningConfig::Lora(read(folder)?),
+        Some(VirtualTokens::Embeddings(num_virtual_tokens)) => {
+            TuningConfig::Prompt(Prompt { num_virtual_tokens, adapter })
+        }
+        Some(VirtualTokens::KeysAndValues(num_virtual_tokens)) => {
+            TuningConfig::Prefix(Prefix { num_virtual_tokens, adapter })
+        }
+    })
+}
+
+/// The settings of a LoRA adapter, with the folder as its first values.
+///
+/// # Errors
+/// A missing or damaged file, and what the runner does not compute, named.
+pub fn read(folder: &Path) -> Result<Lora, String> {
+    let (config, wrong) = read_config(folder)?;
     let get = |key: &str| config.get(key).unwrap_or(&Value::Null);
     if get("peft_type") != "LORA" {
-        return Err(wrong(&format!("peft_type {} is not supported; only \"LORA\" is", get("peft_type"))));
+        return Err(wrong(&format!(
+            "peft_type {} is not supported here; \"LORA\", \"PROMPT_TUNING\" and \"PREFIX_TUNING\" are, each with its \
+             own tuning.method",
+            get("peft_type")
+        )));
     }
-    let is_default = |value: &Value| {
-        let empty =
-            value.as_object().is_some_and(Map::is_empty) || value.as_array().is_some_and(Vec::is_empty);
-        value.is_null() || *value == false || *value == "none" || empty
-    };
     if let Some(key) = UNSUPPORTED.into_iter().find(|key| !is_default(get(key))) {
         return Err(wrong(&format!("{key} = {} is not supported", get(key))));
     }
@@ -118,16 +155,26 @@ pub fn check(lora: &Lora) -> Result<(), Rule> {
 
 /// The tensors of a folder.
 #[derive(Debug)]
-pub struct AdapterFile(TensorFile);
+pub struct AdapterFile {
+    file: TensorFile,
+    /// Of virtual tokens, by name.
+    parts: HashMap<String, Part>,
+}
 
 impl AdapterFile {
     /// # Errors
     /// A missing or damaged file, and every tensor that is not one of the adapter parameters in `expected`.
     pub fn open(folder: &Path, expected: &Table) -> Result<Self, String> {
-        let file = Self(TensorFile::open(&folder.join(TENSORS))?);
-        let adapters = || expected.entries.iter().filter(|entry| entry.group == Group::Adapter);
+        let mut file = Self { file: TensorFile::open(&folder.join(TENSORS))?, parts: HashMap::new() };
         let mut problems = Vec::new();
-        for Entry { name, shape, .. } in adapters() {
+        let parts = virtual_tokens::parts(&file.file, expected);
+        let of_virtual_tokens = !matches!(parts, Ok(None));
+        match parts {
+            Ok(parts) => file.parts = parts.unwrap_or_default(),
+            Err(problem) => problems.push(problem),
+        }
+        let fits = problems.is_empty();
+        for Entry { name, shape, .. } in adapters(expected).filter(|_| fits) {
             match file.get(name) {
                 None => problems.push(format!("  missing: {name} {shape:?}")),
                 Some(tensor) if tensor.shape() != shape => {
@@ -140,8 +187,9 @@ impl AdapterFile {
                 Some(_) => {}
             }
         }
-        let known: BTreeSet<&str> = adapters().map(|entry| entry.name.as_str()).collect();
-        let unexpected = file.0.names().into_iter().filter(|name| !known.contains(plain_name(name).as_str()));
+        let known: BTreeSet<&str> = adapters(expected).map(|entry| entry.name.as_str()).collect();
+        let names = if of_virtual_tokens { Vec::new() } else { file.file.names() };
+        let unexpected = names.into_iter().filter(|name| !known.contains(plain_name(name).as_str()));
         problems.extend(unexpected.map(|name| format!("  unexpected: {name}")));
         if problems.is_empty() {
             return Ok(file);
@@ -159,7 +207,10 @@ impl AdapterFile {
 
     /// A parameter by its name in the model.
     pub fn get(&self, name: &str) -> Option<TensorView<'_>> {
-        self.0.tensor(&format!("{WRAPPED}{name}"))
+        match self.parts.get(name) {
+            Some(part) => Some(part.view()),
+            None => self.file.tensor(&format!("{WRAPPED}{name}")),
+        }
     }
 }
 
@@ -186,9 +237,8 @@ pub fn write(
         "init_lora_weights": true,
     });
     fs::write(folder.join(CONFIG), serde_json::to_vec_pretty(&config)?)?;
-    let adapters = table.entries.iter().filter(|entry| entry.group == Group::Adapter);
     let wrapped = |entry: &Entry| Entry { name: format!("{WRAPPED}{}", entry.name), ..entry.clone() };
-    let entries = adapters.map(wrapped).collect();
+    let entries = adapters(table).map(wrapped).collect();
     let unwrapped = |name: &str| value(name.strip_prefix(WRAPPED).expect("wrapped"));
     write_weights(&folder.join(TENSORS), &Table { entries }, (MARK, RUNNER), unwrapped)
         .map_err(io::Error::other)

@@ -179,7 +179,7 @@ impl Source {
         let tensor = match (origin, self.group) {
             (Origin::Shapes, _) => None,
             _ if loaded.is_some() => loaded.map(Tensor::autodiff),
-            (_, Group::Adapter) => {
+            (_, group) if group.is_added() => {
                 let first = adapter.as_ref().and_then(|adapter| adapter.get(&name));
                 let values = first.map_or_else(
                     || drawn(&name, tuning.seed, shape, init),

@@ -10,7 +10,7 @@ use burn::module::ParamId;
 use burn::tensor::DType;
 
 use super::source::Source;
-use super::tuning::Method;
+use super::tuning::{Method, VirtualTokens};
 
 /// What a parameter belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,8 +21,18 @@ pub enum Group {
     /// The norm after the last block.
     Norm,
     Head,
-    /// An adapter of a block's linear layer.
+    /// What a method of tuning adds.
     Adapter,
+    /// A task's classifier, in the place of the head.
+    Classifier,
+}
+
+impl Group {
+    /// Whether the model's own files do not have it: it is trained by every method, and its first values follow from its
+    /// name and the seed.
+    pub fn is_added(self) -> bool {
+        matches!(self, Self::Adapter | Self::Classifier)
+    }
 }
 
 /// One parameter.
@@ -54,6 +64,10 @@ pub struct Tuning {
     pub trainable: Arc<Trains>,
     /// What linear layers of blocks have in addition.
     pub adapter: Option<Arc<dyn Method>>,
+    /// What stands before each sample.
+    pub virtual_tokens: Option<VirtualTokens>,
+    /// Of a classifier in the place of the head.
+    pub classes: Option<usize>,
     /// Of the first values of adapters, which are drawn apart from the model's: that is the same with and without them.
     pub seed: u32,
     /// A folder of PEFT's with these values.
@@ -63,7 +77,14 @@ pub struct Tuning {
 impl Default for Tuning {
     /// Every parameter is trained.
     fn default() -> Self {
-        Self { trainable: Arc::new(|_, _| true), adapter: None, seed: 0, folder: None }
+        Self {
+            trainable: Arc::new(|_, _| true),
+            adapter: None,
+            virtual_tokens: None,
+            classes: None,
+            seed: 0,
+            folder: None,
+        }
     }
 }
 
@@ -71,6 +92,11 @@ impl Tuning {
     /// Whether linear layers of this name have an adapter in a block.
     pub fn adapts(&self, layer: &str) -> bool {
         self.adapter.as_ref().is_some_and(|method| method.adapts(layer))
+    }
+
+    /// Virtual tokens before each sample.
+    pub fn virtual_count(&self) -> usize {
+        self.virtual_tokens.map_or(0, VirtualTokens::count)
     }
 }
 

@@ -1,5 +1,7 @@
 //! [`Cell`]: one fully resolved experiment, and its dotted settings.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use toml::Spanned;
@@ -98,7 +100,7 @@ impl Cell {
             offload: self.offload,
             optimizer: &self.train.optimizer,
             batch_size: self.train.batch_size,
-            seq_len: self.train.seq_len,
+            seq_len: self.train.seq_len + self.tuning().virtual_count(),
             packed: self.data.is_packed(),
             accumulation_steps: self.train.accumulation_steps,
             live_graphs: (schedule::STEP.live_graphs)(self.train.accumulation_steps),
@@ -107,11 +109,13 @@ impl Cell {
         }
     }
 
-    /// Tokens of a sequence that the network reads, at most: of a step, or of a prompt with its answer.
+    /// Tokens of a sequence that the network reads, at most, virtual ones included: of a step, or of a prompt with its
+    /// answer.
     pub fn positions(&self) -> usize {
         let asks = self.task.as_ref().is_some_and(|task| task.evaluate_generation.is_some());
         let decoder = self.model.decoder().filter(|_| asks);
-        decoder.map_or(self.train.seq_len, |shape| shape.max_positions)
+        let own = self.train.seq_len + self.tuning().virtual_count();
+        decoder.map_or(own, |shape| shape.max_positions)
     }
 
     pub fn operators(&self) -> Operators {
@@ -120,7 +124,20 @@ impl Cell {
 
     /// Which parameters are trained, and what is added to the network.
     pub fn tuning(&self) -> Tuning {
-        self.tuning.tuning(self.seed)
+        Tuning { classes: self.classes(), ..self.tuning.tuning(self.seed) }
+    }
+
+    /// Of the task's classifier.
+    pub fn classes(&self) -> Option<usize> {
+        self.task.as_ref()?.kind.classes()
+    }
+
+    /// The cell with the method by which the step after so many updates trains.
+    pub fn after(&self, updates: usize) -> Cow<'_, Self> {
+        match self.tuning.phase(updates) {
+            None => Cow::Borrowed(self),
+            Some(tuning) => Cow::Owned(Self { tuning, ..self.clone() }),
+        }
     }
 
     /// Whether no rule refuses it on its device, which `target` has.

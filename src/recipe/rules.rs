@@ -227,6 +227,20 @@ fn tuning(cell: &Cell) -> Checked {
     }
     cell.tuning.check(&cell.model.linear_layers())?;
     let (method, tuning): (&str, _) = ((&cell.tuning).into(), cell.tuning());
+    Rule::refuse_if(
+        cell.tuning.needs_classes() && tuning.classes.is_none(),
+        &["tuning.method"],
+        format!("tuning.method = \"{method}\" trains the classifier of a task, and this cell has none"),
+        "use another method, or a task with classes: corpus = \"task\" under [data], and [task] with kind = \"topics\"",
+    )?;
+    let steps = cell.measure.steps.zip(cell.tuning.probe_steps()).filter(|(steps, probe)| probe >= steps);
+    if let Some((steps, probe)) = steps {
+        return Err(Rule::new(
+            &["tuning.probe_steps"],
+            format!("tuning.probe_steps = {probe} leaves none of the {steps} steps for full tuning"),
+            "make tuning.probe_steps smaller or measure.steps larger, or use tuning.method = \"linear_probe\"",
+        ));
+    }
     let in_mlp = ["gate_proj", "up_proj", "down_proj"].iter().any(|layer| tuning.adapts(layer));
     Rule::refuse_if(
         in_mlp && (cell.checkpoint.level != Level::Keep || cell.ops.swiglu == Operator::Plain),
@@ -235,8 +249,10 @@ fn tuning(cell: &Cell) -> Checked {
          its linear layers and their gate",
         "remove them, or leave gate_proj, up_proj and down_proj without adapters; checkpoint.blocks works with both",
     )?;
+    let of_classifier =
+        cell.model.decoder().map_or(0, |shape| shape.hidden_size * tuning.classes.unwrap_or(0));
     Rule::refuse_if(
-        cell.operators().trained() == 0,
+        cell.operators().trained() == of_classifier as u64 && !cell.tuning.needs_classes(),
         &["tuning.method"],
         format!("tuning.method = \"{method}\" trains no parameter of this model"),
         "use another method, or a model with biases",
@@ -252,8 +268,17 @@ fn saving(cell: &Cell) -> Checked {
         folders.adapter.is_some() && !cell.tuning.has_peft_folder(),
         &["save.adapter"],
         format!("tuning.method = \"{method}\" has no adapter that PEFT could read"),
-        "remove save.adapter, or use tuning.method = \"lora\"",
+        "remove save.adapter, or use tuning.method = \"lora\", \"prompt\" or \"prefix\"",
     )?;
+    let model = [("save.weights", &folders.weights), ("save.adapter", &folders.adapter)];
+    if let Some((key, _)) = model.into_iter().find(|(_, folder)| cell.classes().is_some() && folder.is_some())
+    {
+        return Err(Rule::new(
+            &[key],
+            "a model with the classifier of a task in the place of its head is no language model that could be read",
+            format!("remove {key}; save.state keeps all parameters"),
+        ));
+    }
     Rule::refuse_if(
         folders.weights.is_some() && !cell.tuning.merges(),
         &["save.weights"],
@@ -300,6 +325,16 @@ fn sequences(cell: &Cell) -> Checked {
         &["train.seq_len", "model.max_position_embeddings"],
         format!("train.seq_len = {seq_len} is longer than the model's {positions} positions"),
         "make train.seq_len smaller, or model.max_position_embeddings larger",
+    )?;
+    let virtual_tokens = cell.tuning().virtual_count();
+    Rule::refuse_if(
+        seq_len + virtual_tokens > positions,
+        &["tuning.num_virtual_tokens", "train.seq_len", "tuning.method"],
+        format!(
+            "train.seq_len = {seq_len} with {virtual_tokens} virtual tokens before it is longer than the model's \
+             {positions} positions"
+        ),
+        "make tuning.num_virtual_tokens or train.seq_len smaller, or model.max_position_embeddings larger",
     )?;
     Rule::refuse_if(
         seq_len < 2,

@@ -51,6 +51,8 @@ section! {
             Key::method(COUNT).reads(&[("", "evaluated every {} steps")]).without("no evaluation"),
         /// Batches of `train.batch_size` sequences that an evaluation reads.
         pub batches: usize = Key::method(COUNT).default(Whole(8)).reads(&[("", "{} held-out batches")]),
+        /// Whether the distance is measured by which training moves what the head reads of these batches.
+        pub feature_distance: bool = Key::flag(false).since(4),
     }
 }
 

@@ -56,8 +56,8 @@ fn table(comparison: &Comparison) -> Option<Table> {
     let rows = comparison.lines.iter().enumerate().flat_map(|(i, line)| {
         asked(line).into_iter().map(move |asked| (i, vec![("set", asked.after.set.clone())], asked))
     });
-    let caption = "The share of questions whose answer came to the right number, before training and after it, each with \
-                   its 95 % interval (Wilson). Answers are generated greedily; tokens/s are those of answers after \
+    let caption = "The share of questions whose answer came to the right number, or was the right class, before training and \
+                   after it, each with its 95 % interval (Wilson). Text is generated greedily; tokens/s are those of answers after \
                    training, with the time of their prompts.";
     comparison.table_of(caption, ANSWERS, rows)
 }

@@ -118,8 +118,15 @@ pub const CELLS: &[Column<OfLine>] = &[
     column("answers_right", "right answers", FineShare, |l| Some(answers::first(l)?.after.accuracy())),
     column("answers_right_low", "at least", FineShare, |l| Some(answers::first(l)?.after.interval()[0])),
     column("answers_right_high", "at most", FineShare, |l| Some(answers::first(l)?.after.interval()[1])),
+    column("answers_right_other", "right in the other set", FineShare, |l| {
+        Some(answers::other(l)?.after.accuracy())
+    }),
+    column("feature_l2", "features moved, L2", Number, |l| Some(l.measured()?.feature_distance?.l2)),
+    column("feature_cosine", "features moved, cosine", Number, |l| {
+        Some(l.measured()?.feature_distance?.cosine)
+    }),
     column("answer_tokens_per_second", "generated tokens/s", PerSecond, |l| {
-        Some(answers::first(l)?.after.tokens_per_second())
+        answers::first(l)?.after.tokens_per_second()
     }),
     column("skipped_steps", "skipped steps", Count, |l| Some(scaler(l)?.skipped as f64)),
     column("final_scale", "final scale", PowerOfTwo, |l| Some(scaler(l)?.final_scale)),
@@ -291,9 +298,11 @@ pub const GRADIENTS: &[Column<OfGradients>] = &[
     }),
 ];
 
-/// Parameters that are trained, and all with those that tuning adds; `None` where all are trained.
+/// Parameters that are trained, and all with those that tuning adds; `None` where all are trained, and nothing compares
+/// that with other methods.
 fn trained(line: &Line) -> Option<[u64; 2]> {
-    let operators = (!line.cell.tuning.is_full()).then(|| line.cell.operators())?;
+    let compared = line.cell.eval.is_some_and(|eval| eval.feature_distance);
+    let operators = (!line.cell.tuning.is_full() || compared).then(|| line.cell.operators())?;
     Some([operators.trained(), operators.parameters()])
 }
 

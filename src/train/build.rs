@@ -1,12 +1,13 @@
 //! [`Build`]: from a cell's sections to its network and what feeds it.
 
-use burn::tensor::Device;
+use burn::tensor::{Device, Tensor};
 
 use super::feed::{Feed, Problems, TokenFeed};
 use crate::data::Share;
+use crate::device::integers;
 use crate::model::families::Family;
 use crate::model::generate::{Request, generate_until};
-use crate::model::language::{Computation, Decoder};
+use crate::model::language::{Computation, Decoder, LmBatch};
 use crate::model::swiglu::SwigluStack;
 use crate::model::{Model, Network};
 use crate::recipe::Cell;
@@ -20,6 +21,11 @@ pub trait Build: Network {
 
     /// A share of what its steps work on, from `cell.seed`. Files that cannot be used end the cell.
     fn feed(cell: &Cell, share: Share) -> Box<dyn Feed<Self::Batch>>;
+
+    /// What the head reads of the tokens that predict something, [tokens, columns], of a network outside of autodiff.
+    fn features(&self, _batch: &Self::Batch) -> Tensor<2> {
+        unreachable!("checked: a language model is evaluated")
+    }
 
     /// Every prompt with its continuation, as [`generate_until`], of a network outside of autodiff.
     fn generate(
@@ -58,6 +64,13 @@ impl<F: Family> Build for Decoder<F> {
 
     fn feed(cell: &Cell, share: Share) -> Box<dyn Feed<Self::Batch>> {
         Box::new(TokenFeed::open(cell, share).unwrap_or_else(|e| refuse(e)))
+    }
+
+    fn features(&self, batch: &LmBatch) -> Tensor<2> {
+        let labels: Vec<i32> = batch.labels.clone().into_data().iter::<i32>().collect();
+        let rows = (0..labels.len()).filter(|row| labels[*row] >= 0).map(|row| row as i32).collect();
+        let hidden = self.hidden(&batch.tokens, None).inner();
+        hidden.clone().select(0, integers(rows, &hidden.device()))
     }
 
     fn generate(

@@ -80,6 +80,7 @@ fn of_rank<K: Kind<Network: Build>>(cell: &Cell, world: &World, damage: Option<D
         if step == 1 && damage == Some(Damage::SkippedUpdate) {
             continue;
         }
+        training.next_phase().expect("a temporary folder can be written");
         training.load();
         training.damage(damage);
         let mut parts: Vec<Tensor<1>> = Vec::new();

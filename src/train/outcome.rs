@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::measure::{Answers, Evaluation, Loading, Measured, Measurement, RankRecord, Samples};
+use crate::measure::{
+    Answers, Evaluation, FeatureDistance, Loading, Measured, Measurement, RankRecord, Samples,
+};
 use crate::measure::{GradientHistogram, ScalerRecord};
 use crate::ops::{Operator, attention};
 use crate::optim::OptimizerConfig;
@@ -14,6 +16,7 @@ pub struct Outcome {
     pub measured: Measured,
     pub evaluations: Vec<Evaluation>,
     pub answers: Vec<Answers>,
+    pub feature_distance: Option<FeatureDistance>,
     /// Seconds of the measured updates on the host.
     pub host_updates: Vec<f64>,
     /// Of all measured steps, by the host's clock.
@@ -32,6 +35,7 @@ pub fn measurement(cell: &Cell, outcome: Outcome) -> Measurement {
         measured,
         evaluations,
         answers,
+        feature_distance,
         host_updates,
         run_seconds,
         loading,
@@ -69,6 +73,7 @@ pub fn measurement(cell: &Cell, outcome: Outcome) -> Measurement {
         loss: losses,
         evaluations,
         answers,
+        feature_distance,
         scaler: cell.precision.scaler.map(|config| ScalerRecord::new(config.first_scale(), &noted)),
         gradient_histogram,
         memory,
@@ -136,6 +141,7 @@ mod tests {
             measured,
             evaluations: Vec::new(),
             answers: Vec::new(),
+            feature_distance: None,
             host_updates: Vec::new(),
             run_seconds: 5.0,
             loading: None,

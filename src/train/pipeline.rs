@@ -118,6 +118,8 @@ fn run<K: Kind<Network: Build>>(
     let ranks = together(world, &mut measured, traffic);
     measured.losses.drain(..apart);
     measured.noted.drain(..apart.min(measured.noted.len()));
+    let feature_distance =
+        cell.eval.is_some_and(|eval| eval.feature_distance).then(|| training.feature_distance(&placed));
     let (evaluations, answers, host_updates) = training.into_results();
     if let Some(Err(e)) = states.map(|states| states.remove()) {
         eprintln!("the state of a finished cell cannot be removed: {e}");
@@ -127,6 +129,7 @@ fn run<K: Kind<Network: Build>>(
         measured,
         evaluations,
         answers,
+        feature_distance,
         host_updates,
         run_seconds,
         loading,
@@ -223,6 +226,8 @@ impl<'r, N: Build> Run<'r, N> {
                 self.traffic = self.world.traffic();
             }
             self.training.load();
+            let failed = |e| refuse(format!("the parameters cannot be kept for the next phase: {e}"));
+            clock.without(|_| self.training.next_phase()).unwrap_or_else(failed);
             if step == self.apart {
                 clock.without(|_| self.training.answer());
             }

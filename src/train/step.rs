@@ -57,15 +57,22 @@ pub fn share(replicas: &Group) -> Share {
 }
 
 impl<'a, N: Build> Step<'a, N> {
-    /// Makes the network, its optimizer and scaler, the same ones each time. `total_updates`: what the
-    /// schedule of the learning rate goes over; `largest_input`: elements of a block's input at most.
-    pub fn new(cell: &'a Cell, group: &Group, total_updates: usize, largest_input: usize) -> Self {
+    /// Makes the network, its optimizer and scaler, the same ones each time: of the cell as it is `tuned` now.
+    /// `total_updates`: what the schedule of the learning rate goes over; `largest_input`: elements of a block's input
+    /// at most.
+    pub fn new(
+        cell: &'a Cell,
+        tuned: &Cell,
+        group: &Group,
+        total_updates: usize,
+        largest_input: usize,
+    ) -> Self {
         let device = cell.device_id();
         let plain = device.burn();
         let scaler = cell.precision.scaler.map(|config| GradScaler::new(config, &plain));
         let drawing = drawing();
         plain.seed(u64::from(cell.seed));
-        let network = N::build(cell);
+        let network = N::build(tuned);
         drop(drawing);
         let parts = (network.parameters().clone(), network.offloaded().cloned());
         let (optimizer, clips) = (&cell.train.optimizer, cell.train.clip_norm.is_some());

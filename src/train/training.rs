@@ -4,6 +4,7 @@ mod answering;
 mod observing;
 mod saved;
 
+use std::io;
 use std::sync::Arc;
 
 use burn::tensor::Tensor;
@@ -25,6 +26,8 @@ pub struct Training<'a, N: Build> {
     replicas: Group,
     /// `None` only while it is made anew.
     step: Option<Step<'a, N>>,
+    /// Over which the schedule of the learning rate goes.
+    total_updates: usize,
     feed: Box<dyn Feed<N::Batch>>,
     /// The micro-batches of the step that is next.
     batches: Vec<N::Batch>,
@@ -53,6 +56,7 @@ impl<'a, N: Build> Training<'a, N> {
             cell,
             replicas: replicas.clone(),
             step: None,
+            total_updates,
             feed,
             batches: Vec::new(),
             held_out: Vec::new(),
@@ -60,17 +64,27 @@ impl<'a, N: Build> Training<'a, N> {
             answers: Vec::new(),
             host_updates: Vec::new(),
         };
-        training.begin(total_updates);
+        // The last phase needs the most memory, and is what the device prepares for.
+        training.make(cell, usize::MAX);
         training
     }
 
     /// Starts again with the same weights.
     pub fn begin(&mut self, total_updates: usize) {
+        self.total_updates = total_updates;
+        self.make(self.cell, 0);
+    }
+
+    /// Makes the network of the cell as it trains after so many updates.
+    fn make(&mut self, cell: &Cell, updates: usize) {
         // Two at a time would take twice the memory.
         self.step = None;
-        let tokens = self.feed.largest().map_or(self.cell.train.tokens(), |[rows, width]| rows * width);
+        let virtual_tokens = self.cell.tuning().virtual_count();
+        let tokens = self.feed.largest().map_or(self.cell.train.tokens(), |[rows, width]| rows * width)
+            + self.cell.train.batch_size * virtual_tokens;
         let largest_input = tokens * self.cell.model.decoder().map_or(0, |shape| shape.hidden_size);
-        self.step = Some(Step::new(self.cell, &self.replicas, total_updates, largest_input));
+        let tuned = cell.after(updates);
+        self.step = Some(Step::new(self.cell, &tuned, &self.replicas, self.total_updates, largest_input));
     }
 
     fn current(&self) -> &Step<'a, N> {
@@ -125,6 +139,27 @@ impl<'a, N: Build> Training<'a, N> {
             Some(Damage::StaleSlot) => self.current().stage.residence.follow(Arc::new(RefillsEarly)),
             Some(Damage::SkippedUpdate) | None => {}
         }
+    }
+
+    /// Where a method trains in another way from the next step on: goes on so with the same parameters, which pass
+    /// through a folder, and a new optimizer.
+    ///
+    /// # Errors
+    /// When the folder cannot be written.
+    pub fn next_phase(&mut self) -> io::Result<()> {
+        let updates = self.current().updates;
+        let before = updates.checked_sub(1).map(|before| self.cell.tuning.phase(before));
+        if before.is_none_or(|before| before == self.cell.tuning.phase(updates)) {
+            return Ok(());
+        }
+        let folder = tempfile::tempdir()?;
+        self.write_weights(folder.path())?;
+        let mut cell = self.cell.clone();
+        cell.model.load_from(folder.path().to_path_buf());
+        self.make(&cell, updates);
+        self.step.as_mut().expect("made").updates = updates;
+        self.make_states();
+        Ok(())
     }
 
     /// Of the next step's first micro-batch.

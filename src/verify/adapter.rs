@@ -15,7 +15,8 @@ use crate::model::config::from_hugging_face;
 use crate::model::on_language;
 use crate::params::named::Named;
 use crate::params::peft;
-use crate::params::tuning::{Lora, TuningConfig};
+use crate::params::table::Entry;
+use crate::params::tuning::{Lora, Prefix, Prompt, TuningConfig};
 use crate::recipe::Cell;
 
 /// The folder of an adapter, in that of its model.
@@ -33,11 +34,19 @@ pub fn section(folder: &Path) -> Result<String, String> {
     if !folder.join(peft::CONFIG).exists() {
         return Ok(String::new());
     }
-    let Lora { rank, alpha, target_modules, .. } = peft::read(&folder)?;
-    let [targets, folder] = [target_modules, folder.display().to_string()].map(|text| quoted(&text));
-    Ok(format!(
-        "[tuning]\nmethod = \"lora\"\nrank = {rank}\nalpha = {alpha:?}\ntarget_modules = {targets}\nadapter = {folder}\n"
-    ))
+    let method = peft::method(&folder)?;
+    let keys = match &method {
+        TuningConfig::Lora(Lora { rank, alpha, target_modules, .. }) => {
+            format!("rank = {rank}\nalpha = {alpha:?}\ntarget_modules = {}", quoted(target_modules))
+        }
+        TuningConfig::Prompt(Prompt { num_virtual_tokens, .. })
+        | TuningConfig::Prefix(Prefix { num_virtual_tokens, .. }) => {
+            format!("num_virtual_tokens = {num_virtual_tokens}")
+        }
+        _ => unreachable!("no other method has a folder"),
+    };
+    let (method, folder): (&str, _) = ((&method).into(), quoted(&folder.display().to_string()));
+    Ok(format!("[tuning]\nmethod = \"{method}\"\n{keys}\nadapter = {folder}\n"))
 }
 
 /// Parameters that the reference holds from before the first step, which must be equal as they are stored.
@@ -62,8 +71,9 @@ pub fn first_values(ours: &Named, cell: &Cell, golden: &Golden) -> Vec<Check> {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Counts {
-    r: u64,
-    alpha: f64,
+    r: Option<u64>,
+    alpha: Option<f64>,
+    num_virtual_tokens: Option<u64>,
     trainable: u64,
     total: u64,
 }
@@ -71,17 +81,25 @@ struct Counts {
 /// Each number of `golden.json` against ours; `None` where the file says something else.
 pub fn checks(folder: &Path) -> Option<Vec<Check>> {
     let counts: Counts = serde_json::from_slice(&fs::read(folder.join(FILE)).ok()?).ok()?;
-    let lora = peft::read(&folder.join(FOLDER)).ok()?;
-    let (rank, alpha) = (lora.rank, lora.alpha);
-    let tuning = TuningConfig::Lora(lora).tuning(0);
+    let method = peft::method(&folder.join(FOLDER)).ok()?;
+    let tuning = method.tuning(0);
+    let lora = if let TuningConfig::Lora(lora) = &method { Some(lora) } else { None };
+    let tokens = tuning.virtual_tokens.map(|tokens| tokens.count() as f64);
     let model = from_hugging_face(folder).ok()?;
     let table = on_language!(&model, model => model.table(DType::F32, &tuning))?;
+    let elements = |of: fn(&Entry) -> bool| Some(table.elements(of) as f64);
     let numbers = [
-        ("rank", rank as f64, counts.r as f64),
-        ("alpha", alpha, counts.alpha),
-        ("trained parameters", table.elements(|entry| entry.trainable) as f64, counts.trainable as f64),
-        ("parameters", table.elements(|_| true) as f64, counts.total as f64),
+        ("rank", lora.map(|lora| lora.rank as f64), counts.r.map(|r| r as f64)),
+        ("alpha", lora.map(|lora| lora.alpha), counts.alpha),
+        ("virtual tokens", tokens, counts.num_virtual_tokens.map(|tokens| tokens as f64)),
+        ("trained parameters", elements(|entry| entry.trainable), Some(counts.trainable as f64)),
+        ("parameters", elements(|_| true), Some(counts.total as f64)),
     ];
     let none = Tolerance { absolute: 0.0, of_largest: 0.0, relative: 0.0 };
-    Some(numbers.map(|(name, ours, theirs)| Check::new(name.into(), &[ours], &[theirs], none)).into())
+    let check = |(name, ours, theirs): (&str, Option<f64>, Option<f64>)| match (ours, theirs) {
+        (None, None) => None,
+        (Some(ours), Some(theirs)) => Some(Check::new(name.into(), &[ours], &[theirs], none)),
+        _ => Some(Check::failed(name, "the adapter or golden.json does not have it")),
+    };
+    Some(numbers.into_iter().filter_map(check).collect())
 }

@@ -165,7 +165,12 @@ fn compare<F: Family>(
 /// [batch, sequence, vocab]
 fn logits<F: Family>(network: &Decoder<F>, cell: &Cell, reference: &Reference) -> Vec<f64> {
     let _region = autocast(cell.precision.region());
-    let hidden = network.hidden(&reference.batch(cell).tokens, None).inner();
+    let tokens = reference.batch(cell).tokens;
+    let hidden = network.hidden(&tokens, None).inner();
+    let hidden = match tokens.virtual_rows {
+        None => hidden,
+        Some(rows) => hidden.select(0, rows.others()),
+    };
     let logits: Tensor<2> = network.logits(hidden);
     wide(logits.into_data())
 }

@@ -115,8 +115,8 @@ impl Reference {
     /// The sequences as the cell trains on them: blocks of text, or samples.
     pub fn batch(&self, cell: &Cell) -> LmBatch {
         let rows = Collated::of_rows(self.ids.clone(), &self.labels, self.batch);
-        let packed = cell.data.is_packed();
-        on_device(if packed { rows.joined() } else { rows }, cell.device_id())
+        let rows = if cell.data.is_packed() { rows.joined() } else { rows };
+        on_device(rows.with_virtual_tokens(cell.tuning().virtual_count()), cell.device_id())
     }
 
     /// The batch as each of a step's micro-batches: their mean is the batch's own.

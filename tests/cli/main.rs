@@ -23,3 +23,4 @@ mod rows;
 mod run;
 mod task;
 mod tuning;
+mod virtual_tokens;

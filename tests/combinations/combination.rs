@@ -44,6 +44,8 @@ impl Combination {
         let ops = match self.choice("model") {
             "swiglu" => &["swiglu"][..],
             "gpt2" | "gpt2 with sinusoids" => &["attention", "loss", "norm", "gelu"],
+            // The MLP with adapters has no SwiGLU.
+            _ if self.is("tuning", "adapter") => &["attention", "loss", "norm", "rope"],
             _ => &["swiglu", "attention", "loss", "norm", "rope"],
         };
         // Packed samples are one sequence to the composed attention: that is another test's.
@@ -77,6 +79,12 @@ impl Combination {
                     ("heads", _) => "model.num_attention_heads",
                     ("kv_heads", "llama" | "qwen2") => "model.num_key_value_heads",
                     ("kv_heads", _) => continue,
+                    ("targets", _) => {
+                        let of_llama = matches!(kind, "llama" | "qwen2");
+                        let targets = if of_llama { "q_proj, v_proj" } else { "c_attn, c_fc" };
+                        lines.push(format!("tuning.target_modules = '{targets}'"));
+                        continue;
+                    }
                     ("model.vocab_size" | "model.tie_word_embeddings", "swiglu") => continue,
                     (key, _) => key,
                 };
@@ -84,7 +92,7 @@ impl Combination {
             }
         }
         if kind != "swiglu" {
-            lines.push("model.max_position_embeddings = 64".into());
+            lines.push("model.max_position_embeddings = 72".into());
         }
         if !self.is("data", "random") {
             // A tokenizer of few tokens: every model knows them.

@@ -21,6 +21,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
+use runner::recipe::{Recipe, Source};
 use runner::train::{Change, Damage, change};
 
 use combination::Combination;
@@ -177,6 +178,40 @@ fn segments_of_blocks_train_as_blocks_that_keep_all() {
 fn gpu_segments_of_blocks_train_as_blocks_that_keep_all() {
     GPU.store(true, Ordering::Relaxed);
     segments("cuda:0");
+}
+
+/// Classifiers of a task, which every method trains, with their blocks elsewhere and in segments.
+#[test]
+fn classifiers_train_as_with_blocks_that_stay() {
+    let _alone = alone();
+    let classes =
+        "data.corpus = 'task'\ndata.sampler = 'standard'\ndata.vocab_size = 300\ntask.kind = 'topics'\n";
+    let mut wrong = Vec::new();
+    for model in ["qwen2", "gpt2"] {
+        let plain = example(&[("model", model), ("batch", "5 x 12"), ("accumulation", "2")]);
+        for method in ["'full'", "'linear_probe'", "'lp_ft'\ntuning.probe_steps = 2", "'prefix'", "'bitfit'"]
+        {
+            let cell = |more: &str| {
+                let text = format!("{}\n{classes}tuning.method = {method}\n{more}", plain.recipe("cpu"));
+                let source = Source { path: "classes.toml".into(), text };
+                Recipe::parse(&source).unwrap_or_else(|e| panic!("{e}")).cells.remove(0)
+            };
+            let reference = change(&cell(""), None);
+            let precise = "precision.compute = 'bf16'\nprecision.autocast = true\n";
+            let autocast = change(&cell(precise), None);
+            for more in
+                ["checkpoint.blocks = 2", "offload.strategy = 'naive'", "offload.strategy = 'overlap'"]
+            {
+                for (precision, reference) in [("", &reference), (precise, &autocast)] {
+                    let ours = change(&cell(&format!("{precision}{more}\n")), None);
+                    let compared = equal_bits(&ours, reference);
+                    wrong
+                        .extend(compared.err().map(|e| format!("{model}, {method}, {precision}{more}: {e}")));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 /// A combination that a fault is done to.

@@ -64,6 +64,12 @@ pub const REFUSALS: &[Refusal] = &[
         |c| !c.is("scaler", "none") && (moves(c) || c.is("optimizer's place", "host")),
         "a gradient scaler skips whole updates on the device",
     ),
+    refusal("tuning", |c| !c.is("tuning", "full") && swiglu(c), "`tuning` is for language models"),
+    refusal(
+        "tuning",
+        |c| c.is("tuning", "bitfit") && c.is("model", "llama"),
+        "trains no parameter of this model",
+    ),
     refusal("data", |c| !c.is("data", "random") && swiglu(c), "`data` is for language models"),
     refusal("loader", |c| !c.is("loader", "default") && !sampled(c), "data.sampler"),
     refusal("tokenize", |c| !c.is("tokenize", "once") && !sampled(c), "data.sampler"),
@@ -133,6 +139,11 @@ pub const REFUSALS: &[Refusal] = &[
     refusal("norm", |c| lacks(c, "norm", !swiglu(c)), NO_OPERATOR),
     refusal("rope", |c| lacks(c, "rope", !swiglu(c) && !gpt2(c)), NO_OPERATOR),
     refusal("gelu", |c| lacks(c, "gelu", gpt2(c)), NO_OPERATOR),
+    refusal(
+        "tuning",
+        |c| c.is("tuning", "adapter") && !gpt2(c) && (c.is("swiglu", "plain") || !c.is("level", "0")),
+        "checkpoint.level and ops.swiglu are choices of the SwiGLU operator",
+    ),
     refusal(
         "level",
         |c| !c.is("level", "0") && c.is("swiglu", "plain"),

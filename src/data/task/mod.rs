@@ -5,6 +5,7 @@ mod answer;
 mod exam;
 mod gsm8k;
 mod sums;
+mod topics;
 
 use std::path::PathBuf;
 
@@ -14,6 +15,7 @@ pub use answer::Number;
 pub use exam::{Exam, Question, Questions, beginning};
 pub use gsm8k::Gsm8k;
 pub use sums::{LastLine, Sums};
+pub use topics::{Learn, Topics};
 
 use super::{DataError, Prompted, Split};
 use crate::words::key::DefaultValue::{Nothing, Whole};
@@ -46,6 +48,7 @@ kinds! {
     pub enum TaskKind: Method {
         Gsm8k(Gsm8k),
         Sums(Sums),
+        Topics(Topics),
     }
 }
 
@@ -64,9 +67,15 @@ pub trait Method {
 
     /// What a model that goes on behind its answer begins the next prompt with.
     fn next(&self) -> &'static str;
+
+    /// How many classes a classifier tells apart, whose label is a prompt's completion; `None` where completions are
+    /// text that the model writes.
+    fn classes(&self) -> Option<usize> {
+        None
+    }
 }
 
-/// The problems of a task in their parts. An answer ends with a line `#### n`.
+/// The problems of a task in their parts. An answer ends with a line `#### n`, or is the number of a class.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Problems {
     pub train: Vec<Prompted>,

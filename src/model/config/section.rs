@@ -12,12 +12,14 @@ use super::ConfigFile;
 use crate::model::families::Family;
 use crate::model::language::{Computation, Decoder, DecoderSizes};
 use crate::model::{Kind, Model, Operators};
-use crate::ops::cost::Setting;
+use crate::ops::cost::{Setting, Trained};
 use crate::ops::dense::WeightLayout;
+use crate::ops::name::OperatorName;
+use crate::ops::virtual_tokens;
 use crate::params::WeightsFrom;
 use crate::params::source::Source;
 use crate::params::table::{Entry, Group, Table, Tuning};
-use crate::params::tuning::LinearLayer;
+use crate::params::tuning::{LinearLayer, VirtualTokens};
 use crate::residence::Placement;
 use crate::words::values::Values;
 use crate::words::{DeviceId, key::DefaultValue};
@@ -139,7 +141,24 @@ impl<F: Family> LanguageModel<F> {
 
     /// Its operators.
     pub fn operators(&self, setting: &Setting, tuning: &Tuning) -> Operators {
-        F::operators(&self.config, setting, tuning)
+        let mut operators = F::operators(&self.config, setting, tuning);
+        if let Some(VirtualTokens::Embeddings(count)) = tuning.virtual_tokens {
+            let hidden = F::outline(&self.config).shape.hidden_size as u64;
+            let sizes = [count as u64, hidden];
+            operators.first.push(virtual_tokens::cost(
+                OperatorName::Embedding,
+                setting,
+                sizes,
+                (hidden, setting.stored),
+            ));
+        }
+        if setting.trained == Trained::NONE && tuning.adapter.is_none() && tuning.virtual_tokens.is_none() {
+            let Operators { first, block, last, .. } = &mut operators;
+            let head = last.len() - 1;
+            let before = first.iter_mut().chain(block).chain(&mut last[..head]);
+            before.for_each(|cost| *cost = cost.without_backward());
+        }
+        operators
     }
 
     /// The linear layers of a block.

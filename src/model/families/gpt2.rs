@@ -11,14 +11,14 @@ use crate::model::Operators;
 use crate::model::config::{ConfigFile, dimensions, head_dim, method, size, tied};
 use crate::model::language::parts::{DEVIATION, Linear, Norm, NormKind, linear_cost};
 use crate::model::language::{
-    Block, Context, DecoderSizes, LayerCache, Outline, Positions, attend, batch_bytes,
+    Block, Context, DecoderSizes, LayerCache, Outline, Positions, Prefix, attend, batch_bytes, head_cost,
 };
 use crate::ops::attention::{self, HeadSizes, attention_packed};
 use crate::ops::cost::{Cost, Setting};
 use crate::ops::dense::WeightLayout;
 use crate::ops::gelu;
 use crate::ops::residual::residual;
-use crate::ops::{cross_entropy, embedding, norm};
+use crate::ops::{embedding, norm};
 use crate::params::source::Source;
 use crate::params::table::Tuning;
 use crate::words::Section;
@@ -168,14 +168,19 @@ impl Family for Gpt2 {
             }
             LearnedOrSinusoidal::Sinusoidal => (Cost::default(), setting.sequence * hidden * 4),
         };
-        let tied = config.tie_word_embeddings;
+        let tied = config.tie_word_embeddings && tuning.classes.is_none();
         Operators {
             first: vec![Cost::sum(embedding::cost(setting, [vocab, hidden], tied), positions)],
             block: vec![
                 Cost::residual(&[
                     norm(),
                     conv("c_attn", [hidden, 3 * hidden]),
-                    attention::cost(setting, sizes),
+                    Prefix::attended(
+                        setting,
+                        tuning,
+                        [3 * hidden, 2 * hidden],
+                        attention::cost(setting, sizes),
+                    ),
                     conv("c_proj", [hidden, hidden]),
                 ]),
                 Cost::residual(&[
@@ -186,7 +191,7 @@ impl Family for Gpt2 {
                 ]),
             ],
             blocks: config.num_hidden_layers,
-            last: vec![norm(), cross_entropy::cost(setting, [vocab, hidden], tied)],
+            last: vec![norm(), head_cost(setting, tuning, [vocab, hidden], tied, false)],
             batch: batch_bytes(setting),
             tables,
         }
@@ -204,6 +209,7 @@ pub struct Layer {
 #[derive(Module, Debug)]
 struct Attention {
     c_attn: Linear,
+    prefix: Option<Prefix>,
     c_proj: Linear,
 }
 
@@ -226,6 +232,7 @@ impl Block for Layer {
             ln_1: norm("ln_1"),
             attn: Attention {
                 c_attn: Linear::conv1d(&attention.at("c_attn"), hidden, 3 * hidden, DEVIATION),
+                prefix: Prefix::new(&attention, hidden),
                 c_proj: Linear::conv1d(&attention.at("c_proj"), hidden, hidden, added),
             },
             ln_2: norm("ln_2"),
@@ -239,6 +246,10 @@ impl Block for Layer {
     fn forward(&self, x: Tensor<2>, context: &Context, cache: Option<LayerCache<'_>>) -> Tensor<2> {
         let Context { computation, heads, mask, .. } = context;
         let qkv = self.attn.c_attn.forward(self.ln_1.forward(x.clone(), computation), computation);
+        let qkv = match &self.attn.prefix {
+            None => qkv,
+            Some(prefix) => prefix.within(qkv, context),
+        };
         let o = if cache.is_none() {
             attention_packed(qkv, *heads, mask, computation.arithmetic, (&computation.ops).into())
         } else {

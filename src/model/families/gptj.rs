@@ -10,7 +10,7 @@ use crate::model::Operators;
 use crate::model::config::{ConfigFile, dimensions, head_dim, size, tied};
 use crate::model::language::parts::{Linear, Norm, NormKind, linear_cost};
 use crate::model::language::{
-    Block, Context, DecoderSizes, LayerCache, Outline, Positions, attend, batch_bytes, head_cost,
+    Block, Context, DecoderSizes, LayerCache, Outline, Positions, Prefix, attend, batch_bytes, head_cost,
 };
 use crate::ops::attention::{self, HeadSizes, attention_packed};
 use crate::ops::cost::{Cost, Setting};
@@ -153,9 +153,10 @@ impl Family for GptJ {
         let projection = |name| linear(name, [hidden, hidden], false);
         let turned = |name| Cost::sequence(&[projection(name), rope::cost(setting, heads, config.pairs())]);
         let norm = || norm::cost(setting, hidden, 2);
+        let attended = attention::cost(setting, HeadSizes { heads, kv_heads: heads, head_dim });
         let attention = [
             Cost::fan(&[turned("q_proj"), turned("k_proj"), projection("v_proj")]),
-            attention::cost(setting, HeadSizes { heads, kv_heads: heads, head_dim }),
+            Prefix::attended(setting, tuning, [3 * hidden, 2 * hidden], attended),
             projection("out_proj"),
         ];
         let mlp = [
@@ -167,7 +168,7 @@ impl Family for GptJ {
             first: vec![embedding::cost(setting, [vocab, hidden], false)],
             block: vec![Cost::residual(&[norm(), Cost::branches(&[&attention, &mlp])])],
             blocks: config.num_hidden_layers,
-            last: vec![norm(), head_cost(setting, [vocab, hidden], false, true)],
+            last: vec![norm(), head_cost(setting, tuning, [vocab, hidden], false, true)],
             batch: batch_bytes(setting),
             // Cosines and sines of every position.
             tables: setting.sequence * config.rotary_dim as u64 * 4,
@@ -187,6 +188,7 @@ struct Attention {
     q_proj: Linear,
     k_proj: Linear,
     v_proj: Linear,
+    prefix: Option<Prefix>,
     out_proj: Linear,
 }
 
@@ -209,6 +211,7 @@ impl Block for Layer {
                 q_proj: projection("q_proj"),
                 k_proj: projection("k_proj"),
                 v_proj: projection("v_proj"),
+                prefix: Prefix::new(&attention, hidden),
                 out_proj: projection("out_proj"),
             },
             mlp: Mlp {
@@ -231,7 +234,7 @@ impl Block for Layer {
 impl Attention {
     /// What `out_proj` reads.
     fn attend(&self, x: Tensor<2>, context: &Context, cache: Option<LayerCache<'_>>) -> Tensor<2> {
-        let Context { computation, heads, mask, positions, rotation } = context;
+        let Context { computation, heads, mask, positions, rotation, .. } = context;
         let rotation = rotation.as_ref().expect("given by the network");
         let layers = [&self.q_proj, &self.k_proj, &self.v_proj];
         let (ops, arithmetic) = (computation.ops, computation.arithmetic);
@@ -240,11 +243,20 @@ impl Attention {
         if cache.is_none() && custom && !adapted && lies_side_by_side(&x) {
             let qkv = Linear::side_by_side(layers, x, computation);
             let qkv = rope_first(qkv, 2 * heads.columns(), rotation, positions);
+            let qkv = match &self.prefix {
+                None => qkv,
+                Some(prefix) => prefix.within(qkv, context),
+            };
             return attention_packed(qkv, *heads, mask, arithmetic, (&ops).into());
         }
         let turn = |x| rope(x, rotation, positions, ops.rope);
         let q = turn(self.q_proj.forward(x.clone(), computation));
         let k = turn(self.k_proj.forward(x.clone(), computation));
-        attend([q, k, self.v_proj.forward(x, computation)], context, cache)
+        let v = self.v_proj.forward(x, computation);
+        let [k, v] = match &self.prefix {
+            None => [k, v],
+            Some(prefix) => prefix.keys_and_values([k, v], context),
+        };
+        attend([q, k, v], context, cache)
     }
 }

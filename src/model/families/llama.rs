@@ -14,14 +14,14 @@ use crate::model::Operators;
 use crate::model::config::{ConfigFile, dimensions, head_dim, size, tied};
 use crate::model::language::parts::{Linear, Norm, NormKind, linear_cost};
 use crate::model::language::{
-    Block, Context, DecoderSizes, LayerCache, Outline, Positions, attend, batch_bytes,
+    Block, Context, DecoderSizes, LayerCache, Outline, Positions, Prefix, attend, batch_bytes, head_cost,
 };
 use crate::ops::attention::{self, HeadSizes, attention_packed};
 use crate::ops::cost::{Cost, Setting};
 use crate::ops::dense::{WeightLayout, lies_side_by_side};
 use crate::ops::residual::residual;
 use crate::ops::rope::{self, Pairs, rope, rope_first};
-use crate::ops::{Operator, cross_entropy, embedding, norm};
+use crate::ops::{Operator, embedding, norm};
 use crate::params::source::Source;
 use crate::params::table::Tuning;
 use crate::words::Section;
@@ -204,7 +204,8 @@ impl<const BIASES: bool> Family for LlamaLike<BIASES> {
             ])
         };
         let norm = || norm::cost(setting, hidden, 1);
-        let tied = config.tie_word_embeddings;
+        let attended = attention::cost(setting, HeadSizes { heads, kv_heads, head_dim });
+        let tied = config.tie_word_embeddings && tuning.classes.is_none();
         Operators {
             first: vec![embedding::cost(setting, [vocab, hidden], tied)],
             block: vec![
@@ -215,13 +216,13 @@ impl<const BIASES: bool> Family for LlamaLike<BIASES> {
                         turned("k_proj", kv_heads),
                         projection("v_proj", keys),
                     ]),
-                    attention::cost(setting, HeadSizes { heads, kv_heads, head_dim }),
+                    Prefix::attended(setting, tuning, [queries + 2 * keys, 2 * keys], attended),
                     linear("o_proj", queries, hidden, false),
                 ]),
                 Cost::residual(&[norm(), mlp::cost(setting, tuning, [hidden, inner])]),
             ],
             blocks: config.num_hidden_layers,
-            last: vec![norm(), cross_entropy::cost(setting, [vocab, hidden], tied)],
+            last: vec![norm(), head_cost(setting, tuning, [vocab, hidden], tied, false)],
             batch: batch_bytes(setting),
             // Cosines and sines of every position.
             tables: setting.sequence * head_dim * 4,
@@ -242,6 +243,7 @@ struct Attention {
     q_proj: Linear,
     k_proj: Linear,
     v_proj: Linear,
+    prefix: Option<Prefix>,
     o_proj: Linear,
 }
 
@@ -260,6 +262,7 @@ impl Block for Layer {
                 q_proj: Linear::new(&attention.at("q_proj"), hidden, queries, bias),
                 k_proj: Linear::new(&attention.at("k_proj"), hidden, keys, bias),
                 v_proj: Linear::new(&attention.at("v_proj"), hidden, keys, bias),
+                prefix: Prefix::new(&attention, keys),
                 o_proj: Linear::new(&attention.at("o_proj"), queries, hidden, false),
             },
             post_attention_layernorm: norm("post_attention_layernorm"),
@@ -280,7 +283,7 @@ impl Block for Layer {
 impl Attention {
     /// What `o_proj` reads.
     fn attend(&self, x: Tensor<2>, context: &Context, cache: Option<LayerCache<'_>>) -> Tensor<2> {
-        let Context { computation, heads, mask, positions, rotation } = context;
+        let Context { computation, heads, mask, positions, rotation, .. } = context;
         let rotation = rotation.as_ref().expect("given by the network");
         let layers = [&self.q_proj, &self.k_proj, &self.v_proj];
         let (ops, arithmetic) = (computation.ops, computation.arithmetic);
@@ -290,11 +293,20 @@ impl Attention {
             let qkv = Linear::side_by_side(layers, x, computation);
             let turned = heads.columns() + heads.of_keys().columns();
             let qkv = rope_first(qkv, turned, rotation, positions);
+            let qkv = match &self.prefix {
+                None => qkv,
+                Some(prefix) => prefix.within(qkv, context),
+            };
             return attention_packed(qkv, *heads, mask, arithmetic, (&ops).into());
         }
         let turn = |x| rope(x, rotation, positions, ops.rope);
         let q = turn(self.q_proj.forward(x.clone(), computation));
         let k = turn(self.k_proj.forward(x.clone(), computation));
-        attend([q, k, self.v_proj.forward(x, computation)], context, cache)
+        let v = self.v_proj.forward(x, computation);
+        let [k, v] = match &self.prefix {
+            None => [k, v],
+            Some(prefix) => prefix.keys_and_values([k, v], context),
+        };
+        attend([q, k, v], context, cache)
     }
 }

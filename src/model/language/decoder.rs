@@ -4,10 +4,10 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use burn::module::{Module, ModuleDisplay};
+use burn::module::{Module, ModuleDisplay, Param};
 use burn::tensor::{DType, FloatDType, Tensor};
 
-use super::parts::{Embedding, Linear, Norm, NormKind};
+use super::parts::{DEVIATION, Embedding, Linear, Norm, NormKind};
 use super::positions::{PositionalEncoding, Positions};
 use super::{Cache, Computation, DecoderSizes, LayerCache, Tokens};
 use crate::model::families::Family;
@@ -16,12 +16,15 @@ use crate::ops::autocast::{autocast, region, weight};
 use crate::ops::dense::{Arithmetic, Weight};
 use crate::ops::dropout;
 use crate::ops::embedding::Ids;
+use crate::ops::name::OperatorName;
 use crate::ops::product::{plain, product, transpose};
 use crate::ops::residual::residual;
 use crate::ops::rope::Rotation;
 use crate::ops::segment::in_segments;
-use crate::params::source::Source;
+use crate::ops::virtual_tokens::{VirtualRows, with_virtual};
+use crate::params::source::{Init, Source};
 use crate::params::table::{Entry, Group, Table, Tuning};
+use crate::params::tuning::VirtualTokens;
 use crate::residence::{Compute, Offloaded, Placement};
 
 /// A family's sizes, and the names and kinds of its modules other than blocks.
@@ -61,6 +64,8 @@ pub struct Context {
     pub positions: Ids,
     /// Where positions enter in every block.
     pub rotation: Option<Rotation>,
+    /// Which of the tokens are virtual.
+    pub virtual_rows: Option<VirtualRows>,
 }
 
 #[derive(Module, Debug)]
@@ -76,6 +81,8 @@ pub struct Decoder<F: Family, B: Block = <F as Family>::Block> {
 struct Modules<B: Block> {
     tokens: Embedding,
     positions: Option<Embedding>,
+    /// The embeddings of virtual tokens, where they are trained.
+    prompt: Option<Param<Tensor<2>>>,
     /// Empty where the blocks live on the host.
     blocks: Vec<B>,
     norm: Norm,
@@ -91,6 +98,8 @@ pub(super) struct Rest {
     pub(super) computation: Computation,
     rotation: Option<Rotation>,
     sinusoids: Option<PositionalEncoding>,
+    /// Before each sample.
+    virtual_tokens: usize,
     pub(super) offloaded: Option<Offloaded>,
     pub(super) table: Arc<Table>,
 }
@@ -143,7 +152,9 @@ impl<F: Family> Decoder<F> {
         let made_anew = MadeAnew(Arc::new(move |i, source, x, context, cache| {
             F::Block::new(&config, &source.within(Group::Block(i))).forward(x, context, cache)
         }));
-        let rest = Rest { made_anew, outline, computation, rotation, sinusoids, offloaded, table };
+        let virtual_tokens = source.tuning().virtual_count();
+        let rest =
+            Rest { made_anew, outline, computation, rotation, sinusoids, virtual_tokens, offloaded, table };
         Self { modules, family: PhantomData, rest }
     }
 
@@ -160,6 +171,11 @@ impl<F: Family> Decoder<F> {
     /// Layers that attend.
     pub fn layers(&self) -> usize {
         self.rest.outline.shape.layers
+    }
+
+    /// Virtual tokens that stand before each sample.
+    pub fn virtual_tokens(&self) -> usize {
+        self.rest.virtual_tokens
     }
 
     /// What the head reads, [batch · sequence, hidden_size]. With a cache, `tokens` are those after the
@@ -180,13 +196,17 @@ impl<F: Family> Decoder<F> {
             mask: tokens.mask.clone(),
             positions: tokens.positions.clone(),
             rotation: rotation.clone(),
+            virtual_rows: tokens.virtual_rows.clone(),
         };
         self.modules.norm.forward(self.through(self.embed(tokens), context, cache), computation)
     }
 
     /// Token and position embeddings added, in the type they are stored in.
     fn embed(&self, tokens: &Tokens) -> Tensor<2> {
-        let x = self.modules.tokens.forward(&tokens.ids);
+        let mut x = self.modules.tokens.forward(&tokens.ids);
+        if let (Some(prompt), Some(rows)) = (&self.modules.prompt, &tokens.virtual_rows) {
+            x = with_virtual(OperatorName::Embedding, x, prompt.val(), rows, 0);
+        }
         match (&self.modules.positions, &self.rest.sinusoids) {
             (Some(learned), _) => residual(x, learned.forward(&tokens.positions)),
             // Sines and cosines are of size 1: the tokens' vectors are brought to theirs, as in the paper.
@@ -213,8 +233,14 @@ impl<F: Family> Decoder<F> {
         if let Some(cache) = cache {
             return offloaded.infer(x, |i, source, x| forward(i, source, x, &context, Some(cache.layer(i))));
         }
-        let freezes = |entry: &Entry| entry.group != Group::Embedding || !entry.trainable;
-        let x = match self.rest.table.entries.iter().all(freezes) && x.device().is_autodiff() {
+        let trains = |of: &dyn Fn(&Entry) -> bool| {
+            self.rest.table.entries.iter().any(|entry| entry.trainable && of(entry))
+        };
+        let (is_tracked, prefix) = (self.modules.prompt.is_some(), self.rest.outline.blocks);
+        let embeds = is_tracked || trains(&|entry| entry.group == Group::Embedding);
+        let in_blocks = trains(&|entry| entry.name.starts_with(prefix));
+        let has_backward = x.device().is_autodiff() && (embeds || in_blocks);
+        let x = match has_backward && !embeds {
             // Gradients of blocks come with that of their input.
             true => x.require_grad(),
             false => x,
@@ -225,7 +251,11 @@ impl<F: Family> Decoder<F> {
             let _region = autocast(region);
             forward(i, source, x, &context, None)
         });
-        offloaded.run(x, &compute)
+        match x.device().is_autodiff() && !has_backward {
+            // Nothing before the head is trained: no block comes back.
+            true => offloaded.run(x.inner(), &compute).autodiff(),
+            false => offloaded.run(x, &compute),
+        }
     }
 
     /// What the head reads and its weight [vocab, hidden_size]: a bias is the weight of one more column of ones, which
@@ -259,13 +289,26 @@ impl<B: Block> Modules<B> {
             Positions::Learned { name, rows } => Some(Embedding::new(&source.at(name), rows, hidden)),
             Positions::Rotary { .. } | Positions::Sinusoidal => None,
         };
+        let prompt = match source.tuning().virtual_tokens {
+            Some(VirtualTokens::Embeddings(count)) => {
+                let source = source.at("prompt_encoder").at("embedding").within(Group::Adapter);
+                Some(source.parameter("weight", [count, hidden], Init::Normal(DEVIATION)))
+            }
+            Some(VirtualTokens::KeysAndValues(_)) | None => None,
+        };
         let blocks = blocks();
         let norm = Norm::new(&source.at(norm).within(Group::Norm), hidden, norm_kind);
         let head = || {
             let source = source.at("lm_head").within(Group::Head);
             Linear::new(&source, hidden, shape.vocab_size, head_bias)
         };
-        Self { tokens, positions, blocks, norm, head: (!shape.tied).then(head) }
+        let head = match source.tuning().classes {
+            Some(classes) => {
+                Some(Linear::new(&source.at("score").within(Group::Classifier), hidden, classes, false))
+            }
+            None => (!shape.tied).then(head),
+        };
+        Self { tokens, positions, prompt, blocks, norm, head }
     }
 }
 

@@ -1,12 +1,24 @@
 //! What the head of a language model costs with its loss.
 
 use super::head_columns;
-use crate::ops::cost::{Cost, Flops, Moment, Setting};
+use crate::ops::cost::{Cost, Flops, Moment, Setting, Trained};
 use crate::ops::cross_entropy;
+use crate::params::table::Tuning;
 
 /// From the last norm's result [tokens, hidden] to the loss. A `bias` is a column of the weight, and of what it is
-/// multiplied by: both are put together anew in every forward, and backward takes their gradients apart.
-pub fn head_cost(setting: &Setting, [vocab, hidden]: [u64; 2], tied: bool, bias: bool) -> Cost {
+/// multiplied by: both are put together anew in every forward, and backward takes their gradients apart. A classifier
+/// of `tuning` in its place has no bias, and is trained.
+pub fn head_cost(
+    setting: &Setting,
+    tuning: &Tuning,
+    [vocab, hidden]: [u64; 2],
+    tied: bool,
+    bias: bool,
+) -> Cost {
+    if let Some(classes) = tuning.classes {
+        let trained = Setting { trained: Trained::ALL, ..*setting };
+        return cross_entropy::cost(&trained, [classes as u64, hidden], false);
+    }
     if !bias || tied {
         return cross_entropy::cost(setting, [vocab, hidden], tied);
     }

@@ -5,6 +5,7 @@ mod decoder;
 mod head;
 pub mod parts;
 mod positions;
+mod prefix;
 mod sizes;
 mod training;
 
@@ -14,12 +15,14 @@ pub use cache::{Cache, LayerCache};
 pub use decoder::{Block, Context, Decoder, Outline, head_columns};
 pub use head::head_cost;
 pub use positions::Positions;
+pub use prefix::Prefix;
 pub use sizes::DecoderSizes;
 
 use crate::ops::attention::{Mask, attend_cached, attention};
 use crate::ops::cost::Setting;
 use crate::ops::dense::Arithmetic;
 use crate::ops::embedding::Ids;
+use crate::ops::virtual_tokens::VirtualRows;
 use crate::ops::{Checkpoint, Ops};
 
 /// How a network computes: the same weights, other arithmetic or other operators.
@@ -49,6 +52,8 @@ pub struct Tokens {
     /// Tokens of one sequence.
     pub sequence: usize,
     pub mask: Mask,
+    /// Which of them are virtual; `None`: none.
+    pub virtual_rows: Option<VirtualRows>,
 }
 
 impl Tokens {
@@ -62,6 +67,7 @@ impl Tokens {
             batch,
             sequence,
             mask: Mask::default(),
+            virtual_rows: None,
         }
     }
 }

@@ -91,6 +91,12 @@ impl Works {
         let again = |of: Passes| Passes { forward: of.passing, backward: of.forward + of.backward, ..of };
         Self(self.0.map(again))
     }
+
+    /// Of operators that have no backward.
+    #[must_use]
+    pub fn without_backward(self) -> Self {
+        Self(self.0.map(|of| Passes { forward: of.passing, backward: Work::default(), ..of }))
+    }
 }
 
 impl Index<OperatorName> for Works {

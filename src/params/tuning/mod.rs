@@ -5,7 +5,11 @@ mod adapter;
 mod bitfit;
 mod bottleneck;
 mod full;
+mod linear_probe;
 mod lora;
+mod lp_ft;
+mod prefix;
+mod prompt;
 
 use std::io;
 use std::path::Path;
@@ -18,7 +22,11 @@ pub use adapter::{Adapter, Masks, Matrix, Method};
 pub use bitfit::BitFit;
 pub use bottleneck::Bottleneck;
 pub use full::Full;
+pub use linear_probe::LinearProbe;
 pub use lora::Lora;
+pub use lp_ft::LpFt;
+pub use prefix::Prefix;
+pub use prompt::Prompt;
 
 use super::table::{Group, Table, Tuning};
 use crate::ops::cost::Trained;
@@ -38,11 +46,35 @@ kinds! {
         Lora(Lora),
         BitFit(BitFit),
         Adapter(Bottleneck),
+        Prompt(Prompt),
+        Prefix(Prefix),
+        #[serde(rename = "linear_probe")]
+        #[strum(serialize = "linear_probe")]
+        LinearProbe(LinearProbe),
+        #[serde(rename = "lp_ft")]
+        #[strum(serialize = "lp_ft")]
+        LpFt(LpFt),
     }
 }
 
 /// A linear layer of a block: its name, its inputs and its outputs.
 pub type LinearLayer = (String, [usize; 2]);
+
+/// Virtual tokens before each sample: what of them is trained, and how many there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VirtualTokens {
+    /// Their embeddings.
+    Embeddings(usize),
+    /// Their keys and values in every layer; what else is computed of them no other token sees.
+    KeysAndValues(usize),
+}
+
+impl VirtualTokens {
+    pub fn count(self) -> usize {
+        let (Self::Embeddings(count) | Self::KeysAndValues(count)) = self;
+        count
+    }
+}
 
 /// What the methods have in common.
 pub trait Tunes {
@@ -51,6 +83,26 @@ pub trait Tunes {
 
     /// What linear layers of blocks have in addition.
     fn adapter(&self) -> Option<Arc<dyn Method>> {
+        None
+    }
+
+    /// What stands before each sample.
+    fn virtual_tokens(&self) -> Option<VirtualTokens> {
+        None
+    }
+
+    /// Whether there is nothing to train but a task's classes.
+    fn needs_classes(&self) -> bool {
+        false
+    }
+
+    /// The method by which the step after so many updates trains, where that is another.
+    fn phase(&self, _updates: usize) -> Option<TuningConfig> {
+        None
+    }
+
+    /// Steps by another method before this one's.
+    fn probe_steps(&self) -> Option<usize> {
         None
     }
 
@@ -125,6 +177,10 @@ impl TuningConfig {
                 ("lora", "LoRA"),
                 ("bitfit", "BitFit"),
                 ("adapter", "bottleneck adapters"),
+                ("prompt", "prompt tuning"),
+                ("prefix", "prefix tuning"),
+                ("linear_probe", "linear probing"),
+                ("lp_ft", "linear probing, then full tuning"),
             ])
             .since(4)],
     );
@@ -132,13 +188,21 @@ impl TuningConfig {
     /// `seed`: of the first values of what is added.
     pub fn tuning(&self, seed: u32) -> Tuning {
         let trained = self.trained();
-        let trains = move |name: &str, group| match group {
-            Group::Adapter => true,
-            _ if name.ends_with(".bias") => trained.biases,
+        let trains = move |name: &str, group: Group| match name {
+            _ if group.is_added() => true,
+            name if name.ends_with(".bias") => trained.biases,
             _ => trained.weights,
         };
         let folder = self.folder().map(Path::to_path_buf);
-        Tuning { trainable: Arc::new(trains), adapter: self.adapter(), seed, folder }
+        let virtual_tokens = self.virtual_tokens();
+        Tuning {
+            trainable: Arc::new(trains),
+            adapter: self.adapter(),
+            virtual_tokens,
+            classes: None,
+            seed,
+            folder,
+        }
     }
 
     /// Whether nothing is added and nothing frozen.

@@ -39,6 +39,11 @@ fn every_method_has_the_parameters_that_its_operators_count() {
                  num_attention_heads = 2\nnum_key_value_heads = 1\nmax_position_embeddings = 16";
     let gpt2 = "kind = \"gpt2\"\nvocab_size = 61\nhidden_size = 28\nnum_hidden_layers = 3\nnum_attention_heads = 2\n\
                 max_position_embeddings = 16";
+    let classes = |tuning: &str| {
+        format!(
+            "{tuning}\n[data]\ncorpus = \"task\"\nvocab_size = 257\nsampler = \"padded\"\n[task]\nkind = \"topics\"\ntopics = 3"
+        )
+    };
     let all_layers = "target_modules = \"q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj\"";
     let [all, trained] = counted(qwen2, "method = \"full\"");
     assert_eq!(all, trained);
@@ -48,7 +53,23 @@ fn every_method_has_the_parameters_that_its_operators_count() {
     assert_eq!(counted(qwen2, "method = \"adapter\"\nbottleneck = 5"), [all + added, added]);
     let added = 3 * 3 * (2 * (28 + 28) + 2 * (28 + 14) + 3 * (28 + 43));
     assert_eq!(counted(qwen2, &format!("method = \"lora\"\nrank = 3\n{all_layers}")), [all + added, added]);
+    // An embedding of 28 columns each; keys and values of 14 each in three layers.
+    assert_eq!(counted(qwen2, "method = \"prompt\"\nnum_virtual_tokens = 6"), [all + 6 * 28, 6 * 28]);
+    let added = 3 * 6 * (14 + 14);
+    assert_eq!(counted(qwen2, "method = \"prefix\"\nnum_virtual_tokens = 6"), [all + added, added]);
+    // A classifier of three classes.
+    let of_text = qwen2.replace("61", "257");
+    let [all, _] = counted(&of_text, "method = \"full\"");
+    assert_eq!(counted(&of_text, &classes("method = \"linear_probe\"")), [all + 3 * 28, 3 * 28]);
+    assert_eq!(counted(&of_text, &classes("method = \"lp_ft\"\nprobe_steps = 3")), [all + 3 * 28; 2]);
+    let added = 6 * 28 + 3 * 28;
+    assert_eq!(
+        counted(&of_text, &classes("method = \"prompt\"\nnum_virtual_tokens = 6")),
+        [all + added, added]
+    );
     let [all, _] = counted(gpt2, "method = \"full\"");
+    let added = 3 * 6 * (28 + 28);
+    assert_eq!(counted(gpt2, "method = \"prefix\"\nnum_virtual_tokens = 6"), [all + added, added]);
     // Those of the products, and of two norms in each block and one after.
     let biases = 3 * (3 * 28 + 28 + 4 * 28 + 28) + 7 * 28;
     assert_eq!(counted(gpt2, "method = \"bitfit\""), [all, biases]);

@@ -31,6 +31,13 @@ pub(super) fn check(cell: &Cell, written: impl Fn(&str) -> bool) -> Checked {
         "a histogram counts the gradients of a whole batch, of which each replica has a part",
         "remove measure.gradient_histogram, or parallel.data",
     )?;
+    let method: &str = (&cell.tuning).into();
+    Rule::refuse_if(
+        !["full", "lora", "bitfit", "adapter"].contains(&method),
+        &["tuning.method", "parallel.data"],
+        format!("tuning.method = \"{method}\" trains in one process"),
+        "use \"full\", \"lora\", \"bitfit\" or \"adapter\", or remove parallel.data",
+    )?;
     Rule::refuse_if(
         Folders::of(cell)?.state.is_some(),
         &["save.state", "parallel.data"],

@@ -28,8 +28,16 @@ pub(super) fn check(cell: &Cell, written: &impl Fn(&str) -> bool) -> Checked {
         "data.samples has no effect on a task, each problem of which is a sample",
         "remove data.samples",
     )?;
+    let asks = task.evaluate_generation.is_some();
+    Rule::refuse_if(
+        asks && task.kind.classes().is_some(),
+        &["task.evaluate_generation"],
+        "task.evaluate_generation asks for answers as text, and this task's are classes: all of its test sets are told \
+         before training and after it anyway",
+        "remove task.evaluate_generation",
+    )?;
     let of_answers = ["task.examples", "task.max_new_tokens", "task.batch_size"];
-    let unused = of_answers.into_iter().find(|key| task.evaluate_generation.is_none() && written(key));
+    let unused = of_answers.into_iter().find(|key| !asks && written(key));
     unused.map_or(Ok(()), |key| {
         Err(Rule::new(
             &[key],

@@ -24,8 +24,13 @@ pub const ANSWERS: &[Column<Take>] = &[
     column("after", "right after", FineShare, |a| Some(a.after.accuracy())),
     column("after_low", "from", FineShare, |a| Some(a.after.interval()[0])),
     column("after_high", "to", FineShare, |a| Some(a.after.interval()[1])),
-    column("tokens_per_second", "tokens/s", PerSecond, |a| Some(a.after.tokens_per_second())),
+    column("tokens_per_second", "tokens/s", PerSecond, |a| a.after.tokens_per_second()),
 ];
+
+/// The answers to the second test set of a cell.
+pub fn other<'a>(line: &Line<'a>) -> Option<Asked<'a>> {
+    asked(line).into_iter().nth(1)
+}
 
 /// The answers to the first test set of a cell.
 pub fn first<'a>(line: &Line<'a>) -> Option<Asked<'a>> {

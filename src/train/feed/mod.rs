@@ -56,6 +56,11 @@ pub trait Feed<Batch> {
         None
     }
 
+    /// Batches of each test set whose answers are classes, with the set's name.
+    fn classified(&self) -> Vec<(&'static str, Vec<Batch>)> {
+        Vec::new()
+    }
+
     /// What loading each step's batches came to, as far as they count as seen.
     fn loads(&self) -> &[Load] {
         &[]

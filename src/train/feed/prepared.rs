@@ -6,17 +6,20 @@ use crate::measure::Counts;
 use crate::model::language::{LmBatch, Tokens};
 use crate::ops::attention::{Bucket, Buckets, Grain, Mask, Packing};
 use crate::ops::embedding::{Ids, ScatterPlan};
+use crate::ops::virtual_tokens::VirtualRows;
 use crate::words::DeviceId;
 
 pub(super) struct Prepared {
     /// [`Ids`] of the tokens and of their positions, four each; labels; and of packed samples where the sample of
-    /// each token begins, and the buckets' tokens.
+    /// each token begins, and the buckets' tokens; last those of [`VirtualRows`].
     arrays: Vec<Vec<i32>>,
     /// What the ids of tokens and of positions are below.
     bounds: [usize; 2],
     rows: usize,
     width: usize,
     buckets: Option<Vec<Bucket>>,
+    /// Of each sample; 0: none.
+    virtual_tokens: usize,
     /// Labels that count, of all shares.
     counted: usize,
     pub counts: Counts,
@@ -45,7 +48,7 @@ impl Prepared {
         let plan = |ids: &[i32]| ScatterPlan::of(ids, |token| seen[token]);
         let (ids, positions) = (plan(&batch.ids), plan(&batch.positions));
         let bounds = [&batch.ids, &batch.positions].map(|ids| Ids::bound(ids));
-        let Collated { rows, width, counts, .. } = batch;
+        let Collated { rows, width, counts, virtual_tokens, .. } = batch;
         let mut arrays = Ids::arrays(batch.ids, ids).to_vec();
         arrays.extend(Ids::arrays(batch.positions, positions));
         arrays.push(batch.labels);
@@ -54,11 +57,15 @@ impl Prepared {
             arrays.extend([segments.starts, tokens]);
             buckets
         });
-        Self { arrays, bounds, rows, width, buckets, counted, counts }
+        if virtual_tokens > 0 {
+            let marks = VirtualRows::marks(&batch.virtual_rows, rows * width);
+            arrays.extend([batch.virtual_rows, marks]);
+        }
+        Self { arrays, bounds, rows, width, buckets, virtual_tokens, counted, counts }
     }
 
     pub fn upload(self, staging: &mut Staging) -> LmBatch {
-        let Self { arrays, bounds, rows, width, buckets, counted, .. } = self;
+        let Self { arrays, bounds, rows, width, buckets, virtual_tokens, counted, .. } = self;
         let mut tensors = staging.upload(arrays).into_iter();
         let mut next = || tensors.next().expect("one for each array");
         let [ids, positions] = bounds.map(|below| Ids::from_tensors([next(), next(), next(), next()], below));
@@ -67,7 +74,9 @@ impl Prepared {
             starts: Some(next().reshape([rows, width])),
             packing: Some(Packing::new(buckets, next())),
         });
-        let tokens = Tokens { ids, positions, batch: rows, sequence: width, mask };
+        let virtual_rows =
+            (virtual_tokens > 0).then(|| VirtualRows::from_tensors([next(), next()], virtual_tokens));
+        let tokens = Tokens { ids, positions, batch: rows, sequence: width, mask, virtual_rows };
         LmBatch { tokens, labels, total: counted as f64 }
     }
 }

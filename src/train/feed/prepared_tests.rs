@@ -37,8 +37,14 @@ fn collate(sampler: Sampler, samples: &[u32]) -> Collated {
     let tokenizer = Tokenizer::train(&[], 257).unwrap();
     let config = SamplerConfig::of(sampler);
     let samples_of = Samples::new(texts(), &tokenizer, MAX_LENGTH, Tokenize::Once).unwrap();
-    let collator =
-        Collator { samples: samples_of, config, batch_size: 4, max_length: MAX_LENGTH, share: Share::WHOLE };
+    let collator = Collator {
+        samples: samples_of,
+        config,
+        batch_size: 4,
+        max_length: MAX_LENGTH,
+        virtual_tokens: 0,
+        share: Share::WHOLE,
+    };
     collator.collate(samples).unwrap()
 }
 

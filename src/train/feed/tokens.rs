@@ -7,8 +7,8 @@ use super::prepared::{Prepared, finish, on_device};
 use crate::data::corpus::Corpus;
 use crate::data::task::Exam;
 use crate::data::{
-    Collator, DataError, Dataset, Draws, Loader, Packed, Part, Position, Sampler, SamplerConfig,
-    SamplingPlan, Share, Tokenize, Tokenizer,
+    Collator, DataError, Dataset, Draws, Loader, Packed, Part, Position, Prompted, Sampler, SamplerConfig,
+    Samples, SamplingPlan, Share, Standard, Tokenize, Tokenizer,
 };
 use crate::device::Staging;
 use crate::measure::Load;
@@ -29,6 +29,8 @@ pub struct TokenFeed {
     position: Position,
     tokenizer: Option<Tokenizer>,
     exam: Option<Exam>,
+    /// Test sets whose answers are classes.
+    classified: Vec<(&'static str, Batches)>,
     /// `None` where nothing is evaluated.
     held_out: Option<(Batches, Draws)>,
     accumulation_steps: usize,
@@ -51,11 +53,17 @@ impl Batches {
         config: SamplerConfig,
         share: Share,
     ) -> Result<Self, DataError> {
+        let samples = data.samples(part, &config, cell.train.seq_len)?;
+        Ok(Self::of(cell, samples, config, share))
+    }
+
+    fn of(cell: &Cell, samples: Samples, config: SamplerConfig, share: Share) -> Self {
         let (batch_size, max_length) = (cell.train.batch_size, cell.train.seq_len);
-        let samples = data.samples(part, &config, max_length)?;
         let lengths = Arc::new(samples.lengths());
         let plan = SamplingPlan { config, lengths, batch_size, max_length, seed: u64::from(cell.seed) };
-        Ok(Self { plan, collator: Arc::new(Collator { samples, config, batch_size, max_length, share }) })
+        let virtual_tokens = cell.tuning().virtual_count();
+        let collator = Collator { samples, config, batch_size, max_length, virtual_tokens, share };
+        Self { plan, collator: Arc::new(collator) }
     }
 
     /// Blocks as they are trained on; samples packed: the same tokens for every sampler, and as many in each
@@ -101,6 +109,7 @@ impl TokenFeed {
             train,
             held_out: cell.eval.map(|_| Batches::held_out(cell, &data, config)).transpose()?,
             exam: exam(cell, &data)?,
+            classified: classified(cell, &data)?,
             tokenizer: match data {
                 Dataset::Random { .. } => None,
                 Dataset::Text(text) => Some(text.tokenizer),
@@ -113,12 +122,27 @@ impl TokenFeed {
     }
 }
 
+/// The test sets of a task with classes: one of the distribution that is trained on, and one of another.
+fn classified(cell: &Cell, data: &Dataset) -> Result<Vec<(&'static str, Batches)>, DataError> {
+    let Dataset::Text(text) = data else { return Ok(Vec::new()) };
+    let (Some(_), Corpus::Task(problems)) = (cell.classes(), &text.corpus) else { return Ok(Vec::new()) };
+    let config = SamplerConfig::of(Sampler::Standard(Standard {}));
+    let batches = |(name, problems): (&'static str, &[Prompted])| {
+        let samples = Samples::classified(problems, &text.tokenizer, cell.train.seq_len)?;
+        Ok((name, Batches::of(cell, samples, config, Share::WHOLE)))
+    };
+    let published = problems.published.as_ref().map(|(name, problems)| (*name, problems.as_slice()));
+    let own = ("in distribution", problems.test.as_slice());
+    std::iter::once(own).chain(published).map(batches).collect()
+}
+
 /// What the recipe asks of the task.
 fn exam(cell: &Cell, data: &Dataset) -> Result<Option<Exam>, DataError> {
     let task = cell.task.as_ref().filter(|task| task.evaluate_generation.is_some());
     let (Some(task), Dataset::Text(text)) = (task, data) else { return Ok(None) };
     let Corpus::Task(problems) = &text.corpus else { return Ok(None) };
-    Exam::new(task, problems, &text.tokenizer, u64::from(cell.seed), cell.positions()).map(Some)
+    let context = cell.positions().saturating_sub(cell.tuning().virtual_count());
+    Exam::new(task, problems, &text.tokenizer, u64::from(cell.seed), context).map(Some)
 }
 
 /// The step's losses add up to the mean over its real tokens.
@@ -193,6 +217,14 @@ impl Feed<LmBatch> for TokenFeed {
 
     fn exam(&self) -> Option<&Exam> {
         self.exam.as_ref()
+    }
+
+    fn classified(&self) -> Vec<(&'static str, Vec<LmBatch>)> {
+        let batches = |batches: &Batches| {
+            let all: Vec<u32> = (0..batches.plan.lengths.len() as u32).collect();
+            all.chunks(batches.plan.batch_size).map(|samples| batches.alone(samples, self.device)).collect()
+        };
+        self.classified.iter().map(|(name, of)| (*name, batches(of))).collect()
     }
 
     fn loads(&self) -> &[Load] {

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::Training;
 use crate::data::task::{Exam, Questions};
-use crate::measure::{Answer, Answers};
+use crate::measure::{Answer, Answers, Evaluation};
 use crate::model::generate::{Choice, Request};
 use crate::ops::autocast::autocast;
 use crate::train::build::Build;
@@ -15,9 +15,30 @@ const KEPT: usize = 3;
 impl<N: Build> Training<'_, N> {
     /// Answers the questions of every test set; none where the recipe asks none.
     pub fn answer(&mut self) {
+        let classified: Vec<Answers> =
+            self.feed.classified().iter().map(|(name, batches)| self.classes(name, batches)).collect();
+        self.answers.extend(classified);
         let Some(exam) = self.feed.exam() else { return };
         let answers: Vec<Answers> = exam.sets.iter().map(|set| self.answers(exam, set)).collect();
         self.answers.extend(answers);
+    }
+
+    /// Prompts whose class has the largest logit, of a test set.
+    fn classes(&self, set: &str, batches: &[N::Batch]) -> Answers {
+        let network = self.network().valid();
+        let _region = autocast(self.cell.precision.region());
+        let start = Instant::now();
+        let parts: Vec<_> = batches.iter().map(|batch| network.evaluate(batch)).collect();
+        let sum = |of: &dyn Fn(&(Evaluation, f64)) -> f64| parts.iter().map(of).sum::<f64>().round() as usize;
+        Answers {
+            step: self.current().updates,
+            set: set.into(),
+            questions: sum(&|(_, prompts)| *prompts),
+            right: sum(&|(part, prompts)| part.accuracy * prompts),
+            tokens: 0,
+            seconds: start.elapsed().as_secs_f64(),
+            samples: Vec::new(),
+        }
     }
 
     fn answers(&self, exam: &Exam, set: &Questions) -> Answers {

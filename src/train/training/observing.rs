@@ -4,9 +4,11 @@ use std::path::Path;
 
 use super::Training;
 use crate::device::trace::{self, Mark};
-use crate::measure::{Crossing, Evaluation, GradientHistogram, Stop, diverged};
+use crate::measure::{Crossing, Evaluation, FeatureDistance, GradientHistogram, Stop, diverged};
 use crate::ops::autocast::autocast;
+use crate::ops::wide;
 use crate::precision::gradient_histogram;
+use crate::recipe::Cell;
 use crate::train::build::Build;
 
 impl<N: Build> Training<'_, N> {
@@ -41,6 +43,28 @@ impl<N: Build> Training<'_, N> {
             return Ok(());
         }
         Err(diverged(&format!("the loss on held-out text after step {} was {}", mean.step, mean.loss)))
+    }
+
+    /// How far training has moved the features of held-out inputs from those of the `first` network, which takes the
+    /// place of the trained one.
+    pub fn feature_distance(&mut self, first: &Cell) -> FeatureDistance {
+        let (after, columns) = self.features();
+        self.make(first, 0);
+        let (before, _) = self.features();
+        FeatureDistance::of(&before, &after, columns)
+    }
+
+    /// Of all held-out batches, and the columns of each.
+    fn features(&self) -> (Vec<f32>, usize) {
+        let network = self.network().valid();
+        let _region = autocast(self.cell.precision.region());
+        let (mut features, mut columns) = (Vec::new(), 1);
+        for batch in &self.held_out {
+            let of_batch = wide(network.features(batch));
+            columns = of_batch.dims()[1];
+            features.extend(of_batch.into_data().iter::<f32>());
+        }
+        (features, columns)
     }
 
     /// Records one more step, outside of the measured ones, and writes its trace if there is a path.

@@ -11,7 +11,6 @@ use crate::data::{Data, Position, Tokenizer, TokenizerSource};
 use crate::measure::{Answers, Evaluation, Load};
 use crate::optim::{Kept, Visit};
 use crate::params::save::{LAYOUT, WEIGHTS, write_weights};
-use crate::params::table::Group;
 use crate::train::build::Build;
 
 /// Where a training stands, apart from its parameters and from what its optimizer and scaler keep.
@@ -40,6 +39,10 @@ impl<N: Build> Training<'_, N> {
     /// Goes on from there: the network and the feed do already. `restore` puts values in the place of the first
     /// ones.
     pub fn resume(&mut self, standing: &Standing, restore: &mut Visit) {
+        if self.cell.tuning.phase(standing.updates) != self.cell.tuning.phase(0) {
+            self.make(self.cell, standing.updates);
+            self.make_states();
+        }
         let step = self.step.as_mut().expect("begun");
         step.updates = standing.updates;
         step.visit(restore);
@@ -77,7 +80,7 @@ impl<N: Build> Training<'_, N> {
             (&self.cell.tuning, self.cell.model.layout().expect("checked: a language model"));
         let residence = &mut self.step.as_mut().expect("begun").stage.residence;
         let mut table = (**residence.table()).clone();
-        table.entries.retain(|entry| entry.group != Group::Adapter);
+        table.entries.retain(|entry| !entry.group.is_added());
         let merged = |name: &str| tuning.merged(name, layout, &mut |name| residence.value(name));
         write_weights(&folder.join(WEIGHTS), &table, LAYOUT, merged).map_err(io::Error::other)?;
         let end = self.feed.tokenizer().and_then(Tokenizer::eos);

@@ -1,0 +1,22 @@
+//! Linear probing: a classifier on features that stay as they are.
+
+use super::Tunes;
+use crate::ops::cost::Trained;
+use crate::words::Section;
+use crate::words::section::section;
+
+section! {
+    /// The classifier alone is trained, on frozen features.
+    #[derive(Copy, Default)]
+    pub struct LinearProbe: Section::of("tuning", "method", &["linear_probe"]) => {}
+}
+
+impl Tunes for LinearProbe {
+    fn trained(&self) -> Trained {
+        Trained::NONE
+    }
+
+    fn needs_classes(&self) -> bool {
+        true
+    }
+}
