@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes the committed results again with one build, on a machine with nothing else running:
 #
-#   cargo build --release --features fusion && results/make.sh [RECIPE...]
+#   cargo build --release && results/make.sh [RECIPE...]
 #
 # Interrupted, the same command goes on: rows of this build stay, those of others are measured again. Recipes on WikiText
 # need the folder `wikitext`; without a GPU only those for a CPU are run.
@@ -10,7 +10,7 @@ cd "$(dirname "$0")/.."
 runner=${RUNNER:-target/release/runner}
 
 cpu="quickstart amp data"
-gpu="overlap methods qwen2_0.5b qwen7b qwen7b_adamw gpt2_large gpt2_small_amp lm swiglu swiglu_bf16 norm fusion \
+gpu="overlap methods qwen2_0.5b qwen7b qwen7b_adamw gpt2_large gpt2_small_amp lm swiglu swiglu_bf16 norm operators \
      pipeline_ladder amp_wikitext data_wikitext"
 if [ $# -gt 0 ]; then
   recipes=$*

@@ -50,7 +50,7 @@ pub enum Command {
         /// A results folder such as results/quickstart/cpu-...
         folder: PathBuf,
     },
-    /// Print where the time of a traced step went: by operator beside the least it could take, and by kernel
+    /// Print where the time of a traced step went: by operator, with the least it could take, and by kernel
     Profile(ProfileArgs),
     /// Compare two results folders cell by cell
     Compare { a: PathBuf, b: PathBuf },
@@ -79,9 +79,6 @@ pub enum Command {
     /// Print the device's measured rates as JSON
     #[command(hide = true)]
     Ceilings { device: String, compute: Vec<Compute> },
-    /// Print which build this is
-    #[command(hide = true)]
-    Build,
     /// Run one cell, as asked on standard input
     #[command(hide = true)]
     Cell,

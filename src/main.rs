@@ -12,10 +12,10 @@ use runner::commands::run::{self, RunArgs};
 use runner::commands::{advise, devices, generate, keys, memory, plan, profile, recipes};
 use runner::device::Target;
 use runner::recipe::{Recipe, RecipeError, Setting, reference, schema};
-use runner::run::{Build, EXIT_TRY_AGAIN, Results, Store, TryAgain};
+use runner::run::{EXIT_TRY_AGAIN, Results, Store, TryAgain};
 use runner::{report, train, verify};
 
-pub fn main() -> ExitCode {
+fn main() -> ExitCode {
     execute(Cli::parse().command).unwrap_or_else(|error| failure(&error))
 }
 
@@ -57,7 +57,6 @@ fn execute(command: Command) -> Result<ExitCode> {
         Command::Keys { prefix, .. } => println!("{}", keys::table(&prefix)?),
         Command::Schema => println!("{:#}", schema::schema()),
         Command::Ceilings { device, compute } => println!("{}", devices::ceilings(&device, &compute)?),
-        Command::Build => println!("{}", Build::own()),
         Command::Cell => return Ok(train::serve()),
     }
     Ok(ExitCode::SUCCESS)

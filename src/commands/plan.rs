@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use rayon::prelude::*;
+
 use crate::device::Target;
 use crate::recipe::{Cell, Recipe, keys};
 use crate::run::memory_limit;
@@ -10,7 +12,7 @@ use crate::words::{DeviceId, text};
 
 /// The plan as a table with a closing sentence; whether a cell fits is asked of the target's memory.
 pub fn plan(recipe: &Recipe, target: &Target) -> String {
-    let settings: Vec<Settings> = recipe.cells.iter().map(Cell::settings).collect();
+    let settings: Vec<Settings> = recipe.cells.par_iter().map(Cell::settings).collect();
     let swept = recipe.telling_keys();
     let mut header = vec!["cell"];
     header.extend(swept.iter().map(|key| short(key, &swept)));

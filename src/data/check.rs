@@ -14,7 +14,7 @@ impl Data {
             sized,
             &["data.vocab_size"],
             "data.vocab_size is of a tokenizer that is trained, and loaded weights come with their own",
-            "remove data.vocab_size, or write data.tokenizer = \"train\" beside it",
+            "remove data.vocab_size, or also write data.tokenizer = \"train\"",
         )?;
         *tokenizer = TokenizerSource::Path(folder.to_path_buf());
         Ok(())

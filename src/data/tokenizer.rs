@@ -58,8 +58,8 @@ impl Tokenizer {
     /// The files that [`load`](Self::load) reads.
     pub fn files(path: &Path) -> Vec<PathBuf> {
         let file = Self::file(path);
-        let beside = SPECIAL_TOKENS.map(|name| file.with_file_name(name));
-        std::iter::once(file).chain(beside.into_iter().filter(|file| file.exists())).collect()
+        let others = SPECIAL_TOKENS.map(|name| file.with_file_name(name));
+        std::iter::once(file).chain(others.into_iter().filter(|file| file.exists())).collect()
     }
 
     /// Trains a byte-level BPE, as GPT-2's, of at most `vocab_size` tokens. The same documents give
@@ -153,7 +153,7 @@ impl Tokenizer {
         self.eos.ok_or_else(|| {
             DataError::new(
                 "the tokenizer has no end token, and without one a model cannot learn where an answer ends; name \
-                 eos_token in tokenizer_config.json beside tokenizer.json",
+                 eos_token in tokenizer_config.json next to tokenizer.json",
             )
         })
     }
@@ -167,7 +167,7 @@ impl Tokenizer {
         self.id(END_OF_TEXT).or(self.eos).ok_or_else(|| {
             DataError::new(format!(
                 "the tokenizer has no {END_OF_TEXT} and no eos_token; name one in tokenizer_config.json \
-                 beside tokenizer.json"
+                 next to tokenizer.json"
             ))
         })
     }

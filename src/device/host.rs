@@ -49,9 +49,7 @@ pub fn require_host_memory(locked: u64, bytes: u64, limit: Option<u64>) -> Resul
     let free = DeviceId::Cpu.info().memory_available;
     if free > 0 && bytes > free {
         let (bytes, free) = (Bytes(bytes), Bytes(free));
-        return Err(format!(
-            "the host is out of memory: {bytes} are to be there, and {free} are free: {ADVICE}"
-        ));
+        return Err(format!("the host is out of memory: {bytes} are needed, and {free} are free: {ADVICE}"));
     }
     Ok(())
 }

@@ -7,7 +7,7 @@ use crate::words::DeviceId;
 
 /// Arrays on the host become tensors on the device.
 pub enum Staging {
-    /// Each by itself, from wherever it lies.
+    /// Each by itself, from its own place.
     Plain(Device),
     /// All of them in one copy from page-locked memory.
     Pinned(Box<cuda::Staging>),

@@ -27,7 +27,7 @@ pub struct Description {
     capability: Option<(i32, i32)>,
 }
 
-const GRAMMAR: &str = "write \"cpu\" or \"cuda\", and after it, apart by commas, what is known: the memory such as \
+const GRAMMAR: &str = "write \"cpu\" or \"cuda\", and after it, separated by commas, what is known: the memory such as \
                        11 GiB, and of a GPU the architecture such as sm_75 (compute capability 7.5)";
 
 /// The architecture from which on tensor cores know bf16 and tf32: Ampere.
@@ -88,7 +88,7 @@ impl Target {
     /// What is known of a device there; memory of 0 bytes is not known.
     pub fn info(&self, device: DeviceId) -> DeviceInfo {
         let Self::Described(described) = self else { return device.info() };
-        // A described GPU comes with a CPU of which nothing is known.
+        // Nothing is known of the CPU of a described GPU.
         let same_kind = (device == DeviceId::Cpu) == (described.device == DeviceId::Cpu);
         let memory = described.memory.filter(|_| same_kind).map_or(0, |memory| memory.0);
         DeviceInfo {

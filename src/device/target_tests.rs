@@ -67,7 +67,7 @@ fn auto_is_the_described_device_and_its_memory_the_limit() {
     let on_gpu = recipe("", "fp32", &gpu).unwrap();
     assert_eq!(on_gpu.device(), DeviceId::Cuda(0));
     assert_eq!(gpu.info(DeviceId::Cuda(0)).memory_available, 11 << 30);
-    assert_eq!(gpu.info(DeviceId::Cpu).memory_available, 0, "nothing is known of the CPU beside it");
+    assert_eq!(gpu.info(DeviceId::Cpu).memory_available, 0, "nothing is known of its CPU");
     assert_eq!(recipe("", "fp32", &target("cpu")).unwrap().device(), DeviceId::Cpu);
     assert_eq!(recipe("device = \"cuda:1\"", "fp32", &gpu).unwrap().device(), DeviceId::Cuda(1));
     assert_eq!(recipe("device = \"cpu\"", "fp32", &gpu).unwrap().device(), DeviceId::Cpu);

@@ -84,7 +84,7 @@ pub struct Measured {
 pub trait Meter {
     /// Lets the device compile and tune its kernels on `work`, a step without its update, before any
     /// step counts; what that takes of memory is given back. `on_tuned` gets 0 at the start, and then the
-    /// number of matrix products tuned so far, on whichever thread tunes.
+    /// number of matrix products tuned so far, on the thread that tunes.
     fn prepare(&mut self, work: &dyn Fn(), on_tuned: fn(usize));
 
     /// As [`Meter::prepare`], without tuning: for work like that of the preparation in another size.

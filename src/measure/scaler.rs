@@ -19,10 +19,10 @@ pub struct ScalerRecord {
 impl ScalerRecord {
     /// From the scale before the first step and what `GradScaler::update` gave of each step: whether its update
     /// was applied (1) or skipped (0), and the scale after it.
-    pub fn new(first: f64, told: &[Vec<f32>]) -> Self {
-        let scales: Vec<f64> = told.iter().map(|step| f64::from(step[1])).collect();
+    pub fn new(first: f64, stats: &[Vec<f32>]) -> Self {
+        let scales: Vec<f64> = stats.iter().map(|step| f64::from(step[1])).collect();
         let skipped_steps: Vec<usize> =
-            told.iter().enumerate().filter(|(_, step)| step[0] == 0.0).map(|(i, _)| i + 1).collect();
+            stats.iter().enumerate().filter(|(_, step)| step[0] == 0.0).map(|(i, _)| i + 1).collect();
         Self {
             skipped: skipped_steps.len(),
             final_scale: scales.last().copied().unwrap_or(first),

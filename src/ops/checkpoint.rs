@@ -6,7 +6,7 @@ use burn::tensor::{Gradients, Tensor};
 use super::function::relay;
 use crate::ops::autocast::{autocast, region};
 
-/// y = f(x), of which only x is kept: `recompute` is f on a fresh leaf, run when the gradient of y
+/// y = f(x), which keeps x alone: `recompute` is f on a fresh leaf, run when the gradient of y
 /// arrives. Parameters that `recompute` uses must be leaves of its own; `gradients` then gets what
 /// backward left for them. It runs in forward's autocast region. No tensor of the graph around this
 /// operator may be used inside: backward would wait for itself.

@@ -143,8 +143,6 @@ section! {
         pub rope: Operator = OPERATOR,
         /// GELU, in the tanh approximation.
         pub gelu: Operator = OPERATOR,
-        /// Whether Burn joins element-wise operators and reductions of its own into one kernel (CUDA).
-        pub fusion: bool = Key::flag(false).called("kernel fusion").tacit(),
     }
 }
 
@@ -159,7 +157,6 @@ impl Default for Ops {
             norm: ours,
             rope: ours,
             gelu: ours,
-            fusion: false,
         }
     }
 }
@@ -213,8 +210,6 @@ pub fn rounded<const D: usize>(tensor: Tensor<D>, dtype: DType) -> Tensor<D> {
     }
 }
 
-#[cfg(test)]
-mod section_tests;
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]

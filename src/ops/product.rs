@@ -71,7 +71,9 @@ impl<const D: usize> Factor<D> {
             let part = part(tensor.dims(), rows, columns);
             tensor = tensor.slice(part);
         }
-        narrow(if transposed { tensor.transpose() } else { tensor }, dtype)
+        // In this order: a transpose is first copied in its own order where it is cast.
+        let tensor = narrow(tensor, dtype);
+        if transposed { tensor.transpose() } else { tensor }
     }
 }
 

@@ -1,4 +1,4 @@
-//! [`in_segments`]: modules one after the other, of which only the input of each segment is kept (Chen et al. 2016,
+//! [`in_segments`]: modules one after the other, in segments that keep their input alone (Chen et al. 2016,
 //! "Training Deep Nets with Sublinear Memory Cost").
 
 use std::collections::HashMap;
@@ -90,7 +90,7 @@ mod tests {
     use crate::ops::name::OperatorName;
     use crate::ops::testing::random;
 
-    /// y = x · scale · weight, of which the scale is frozen.
+    /// y = x · scale · weight with a frozen scale.
     #[derive(Module, Debug)]
     struct Scaling {
         weight: Param<Tensor<2>>,

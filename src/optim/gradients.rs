@@ -86,7 +86,7 @@ pub fn clip_factor(norm: Tensor<1>, limit: f64) -> Tensor<1> {
     (norm + 1e-6).recip().mul_scalar(limit).clamp_max(1.0)
 }
 
-/// Σ g², [1] in fp32, over gradients of any shapes on one device, of which there is one at least.
+/// Σ g², [1] in fp32, over at least one gradient; all are on one device, of any shapes.
 pub fn squares(gradients: Vec<DispatchTensor>) -> Tensor<1> {
     if on_cuda(&Tensor::<1>::from_dispatch(gradients[0].clone())) {
         let cube = |gradient| cube(Tensor::<1>::from_dispatch(gradient));

@@ -214,7 +214,7 @@ impl Optimizer {
     }
 }
 
-/// What moments are before the first step, in fp32 whatever the parameter's type is.
+/// Moments before the first step, in fp32 for every type of parameter.
 fn zeros(elements: usize, device: &Device) -> Tensor<1> {
     Tensor::zeros([elements], (device, DType::F32))
 }
@@ -238,7 +238,7 @@ mod tests {
         weight: Param<Tensor<1>>,
     }
 
-    /// Parameters after steps of which those marked are not applied.
+    /// The parameter after each step; a step marked `false` is not applied.
     fn trained(config: &OptimizerConfig, steps: &[(f32, bool)]) -> Vec<Vec<f32>> {
         let device = Device::flex().autodiff();
         let weight = Tensor::<1>::from_floats([1.0, -2.0, 0.5], &device).require_grad();

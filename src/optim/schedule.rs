@@ -1,89 +1,44 @@
-//! Learning-rate schedules: the factor of the optimizer's `lr` at each step.
+//! Learning-rate schedules: the factor of the optimizer's `lr` at each step. A schedule is one file: its keys, and
+//! [`Factor`].
+
+mod constant;
+mod cosine;
 
 use serde::{Deserialize, Serialize};
 
-use crate::words::key::DefaultValue::{Number, Whole, Word};
-use crate::words::section::section;
-use crate::words::values::{COUNT_OR_ZERO, FRACTION, Values};
+use crate::words::key::DefaultValue::Word;
+use crate::words::section::kinds;
+use crate::words::values::Values;
 use crate::words::{Key, Section};
 
-/// `train.schedule`
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Schedule {
-    Constant(Constant),
-    Cosine(Cosine),
-}
-
-section! {
-    /// A straight line from 0, and then half a cosine (Loshchilov and Hutter 2017).
-    ///
-    /// It ends at `final_fraction` at the cell's last step. With step t counted from 1, w warm-up steps, n steps in
-    /// all and f the final fraction:
-    ///
-    /// ```text
-    /// t ≤ w:  t / w        t > w:  f + (1 − f) · (1 + cos(π (t − w) / (n − w))) / 2
-    /// ```
-    #[derive(Copy)]
-    pub struct Cosine: Section::of("train.schedule", "kind", &["cosine"]) => {
-        /// Steps of the straight line.
-        pub warmup_steps: usize =
-            Key::method(COUNT_OR_ZERO).default(Whole(0)).reads(&[("", "{} warm-up steps")]),
-        /// Share of the learning rate that is left at the last step.
-        pub final_fraction: f64 =
-            Key::method(FRACTION).default(Number(0.0)).reads(&[("", "down to {} of the rate")]),
+kinds! {
+    /// `train.schedule`
+    #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Schedule: Factor {
+        Constant(constant::Constant),
+        Cosine(cosine::Cosine),
     }
 }
 
-section! {
-    /// The learning rate as it is.
-    #[derive(Copy)]
-    pub struct Constant: Section::of("train.schedule", "kind", &["constant"]) => {}
+/// What the kinds of schedules have in common.
+pub trait Factor {
+    /// The factor at `step`, counted from 1, of `total` steps.
+    fn factor(&self, step: usize, total: usize) -> f64;
+}
+
+impl Schedule {
+    pub const KEY: Section = Section::new("train.schedule").with(
+        "The factor of the learning rate at each step.",
+        &[Key::method(Values::Kinds)
+            .named("kind", "Which schedule.")
+            .default(Word("constant"))
+            .reads(&[("", "{} schedule")])],
+    );
 }
 
 impl Default for Schedule {
     fn default() -> Self {
-        Self::Constant(Constant {})
-    }
-}
-
-impl Schedule {
-    pub const SECTIONS: &[Section] = &[
-        Section::new("train.schedule").with(
-            "The factor of the learning rate at each step.",
-            &[Key::method(Values::Kinds)
-                .named("kind", "Which schedule.")
-                .default(Word("constant"))
-                .reads(&[("", "{} schedule")])],
-        ),
-        Constant::SECTION,
-        Cosine::SECTION,
-    ];
-
-    /// The factor at `step`, counted from 1, of `total` steps.
-    pub fn factor(&self, step: usize, total: usize) -> f64 {
-        let Self::Cosine(Cosine { warmup_steps, final_fraction }) = *self else { return 1.0 };
-        if step <= warmup_steps {
-            return step as f64 / warmup_steps as f64;
-        }
-        let progress = (step - warmup_steps) as f64 / total.saturating_sub(warmup_steps).max(1) as f64;
-        let cosine = (1.0 + (std::f64::consts::PI * progress.min(1.0)).cos()) / 2.0;
-        final_fraction + (1.0 - final_fraction) * cosine
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn warm_up_rises_and_the_cosine_falls_to_its_end() {
-        let cosine = Schedule::Cosine(Cosine { warmup_steps: 4, final_fraction: 0.1 });
-        let at = |step| cosine.factor(step, 12);
-        assert_eq!([at(1), at(2), at(4)], [0.25, 0.5, 1.0]);
-        // Half-way between steps 4 and 12: the mean of 1 and 0.1.
-        assert!((at(8) - 0.55).abs() < 1e-12);
-        assert!((at(12) - 0.1).abs() < 1e-12);
-        assert_eq!(Schedule::default().factor(7, 12), 1.0);
+        Self::Constant(constant::Constant {})
     }
 }

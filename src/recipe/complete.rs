@@ -30,7 +30,7 @@ pub fn complete(root: &mut DeTable<'_>, source: &Source) -> Result<(), RecipeErr
     Ok(())
 }
 
-/// Adds the table of a section all of whose keys have a default, where the recipe does not write it.
+/// Adds the table of a section that the recipe does not write, where all of its keys have a default.
 fn add_section(root: &mut DeTable<'_>, section: &Section) -> bool {
     let defaults = section.keys.iter().any(|key| key.default.value().is_some());
     let required = section.keys.iter().any(|key| key.default.is_required());

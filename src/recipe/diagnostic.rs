@@ -73,7 +73,7 @@ impl Source {
     }
 
     /// A TOML or serde error, reworded: unknown keys get the nearest valid one.
-    /// `also` names keys that are also valid, of which serde does not know.
+    /// `also`: valid keys that serde does not know.
     pub fn toml_error(&self, error: &toml::de::Error, also: &[&str]) -> RecipeError {
         let raw = error.message();
         let (message, label, help) = reword(raw, also);

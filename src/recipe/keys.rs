@@ -29,6 +29,7 @@ const SECTIONS: &[&[Section]] = &[
     &[Train::SECTION],
     &[OptimizerConfig::KEY],
     OptimizerConfig::SECTIONS,
+    &[Schedule::KEY],
     Schedule::SECTIONS,
     &[Data::SECTION, SamplerConfig::KEY, SamplerConfig::SECTION],
     Sampler::SECTIONS,
@@ -99,7 +100,7 @@ impl Entry {
     }
 }
 
-/// The key of this path, of whichever kind.
+/// The key of this path, of any kind.
 pub fn find(path: &str) -> Option<&'static Entry> {
     of_path(path).next()
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use rayon::prelude::*;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -65,7 +66,7 @@ impl ReportConfig {
                 "write one [[report.ladder]] with `stage` and `why` for each cell, in their order".into(),
             ));
         }
-        let settings: Vec<Settings> = cells.iter().map(Cell::settings).collect();
+        let settings: Vec<Settings> = cells.par_iter().map(Cell::settings).collect();
         let known: Vec<&str> = settings[0].keys().map(String::as_str).collect();
         let selections = std::iter::once(("report.baseline", &self.baseline))
             .chain(self.published.iter().map(|p| ("report.published", &p.cell)));

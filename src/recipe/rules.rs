@@ -48,11 +48,6 @@ pub(super) fn on_device(cell: &Cell, device: DeviceId, target: &Target) -> Check
             "tf32 is a format of NVIDIA's tensor cores; the CPU has none",
             "use compute = \"fp32\" on the CPU, or device = \"cuda:0\"",
         )),
-        DeviceId::Cpu if cell.ops.fusion => Err(Rule::new(
-            &["ops.fusion"],
-            "ops.fusion joins kernels of a GPU, and this cell runs on the CPU",
-            "remove ops.fusion, or use device = \"cuda:0\"",
-        )),
         DeviceId::Cuda(_) if !cell.parallel.is_alone() => Err(Rule::new(
             &["parallel.data", "device"],
             format!("{} ranks need a device each, and ranks run on the CPU alone", cell.parallel.ranks()),
@@ -112,13 +107,6 @@ fn operators(cell: &Cell) -> Checked {
             format!("remove ops.{name}"),
         ));
     }
-    Rule::refuse_if(
-        cell.ops.fusion && cell.offload.moves(),
-        &["ops.fusion", "offload.strategy"],
-        "ops.fusion does not go with offload: an operator that waits to be fused could read its block after \
-         the next one has taken the place",
-        "remove ops.fusion, or use offload.strategy = \"none\"",
-    )?;
     let level = cell.checkpoint.level;
     Rule::refuse_if(
         cell.ops.swiglu == Operator::Plain && level != Level::Keep,

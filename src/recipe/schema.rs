@@ -53,7 +53,7 @@ fn header() -> Map<String, Value> {
     let report = json!({
         "baseline": defined("settings", "all"),
         "published": {
-            "description": "Results published elsewhere, shown beside ours.",
+            "description": "Results published elsewhere, shown next to ours.",
             "type": "array",
             "items": closed(object(json!({
                 "cell": defined("settings", "all"),
@@ -170,7 +170,7 @@ fn section(path: &str) -> Value {
     out
 }
 
-/// The values of a key, of whichever kind.
+/// The values of a key, of every kind.
 fn key(path: &str) -> Value {
     let mut of_kinds: Vec<Value> = Vec::new();
     for entry in keys::all().iter().filter(|entry| entry.path == path) {
@@ -237,7 +237,7 @@ mod tests {
 
     /// `runner schema > recipes/schema.json`
     #[test]
-    fn the_schema_beside_the_recipes_is_current() {
+    fn the_schema_next_to_the_recipes_is_current() {
         let written: Value = serde_json::from_str(include_str!("../../recipes/schema.json")).unwrap();
         assert!(written == schema(), "write it again: runner schema > recipes/schema.json");
     }

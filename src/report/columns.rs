@@ -4,22 +4,22 @@
 
 mod answers;
 mod ranks;
+mod traces;
 
 use polars::prelude::{ChunkQuantile, Float64Chunked, QuantileMethod};
 
 use super::learning::Learned;
 use super::offload::floor;
-use super::profile::PartTime;
 use super::statistics::half_width;
 use super::table::Line;
 use super::units::Unit::{self, *};
-use crate::device::trace::{KernelTime, Summary};
 use crate::measure::{
     Crossing, Loading, Magnitudes, Measurement, SMALLEST, SMALLEST_NORMAL, Samples, ScalerRecord,
 };
 
 pub use answers::{ANSWERS, Asked};
 pub use ranks::{RANKS, SCALING, Scaling};
+pub use traces::{KERNELS, PARTS, TRACES};
 
 /// A quantity and how it is computed: `F` is a function of a cell, a crossing of the bus, a trace or a part of it to an
 /// `Option<f64>`, which is `None` where there is no such value.
@@ -62,9 +62,6 @@ pub fn named(name: &str) -> OfLine {
 /// How a column is computed of each kind of row.
 pub type OfLine = fn(&Line) -> Option<f64>;
 type OfCrossing = fn(&Crossing) -> Option<f64>;
-type OfTrace = fn(&Summary) -> Option<f64>;
-type OfPart = fn(&PartTime) -> Option<f64>;
-type OfKernel = fn(&(KernelTime, f64)) -> Option<f64>;
 type OfGradients = fn(&(f64, &Magnitudes)) -> Option<f64>;
 
 /// What `table.csv` and `table.parquet` have of each cell. Times in seconds, memory in bytes, losses in nats
@@ -252,38 +249,6 @@ pub const CROSSINGS: &[Column<OfCrossing>] = &[
     }),
 ];
 
-/// One traced step.
-pub const TRACES: &[Column<OfTrace>] = &[
-    column("trace_s", "step", Seconds, |s| Some(s.span as f64 * 1e-9)),
-    column("trace_kernels", "kernels", Count, |s| Some(s.kernels as f64)),
-    column("trace_busy", "busy", Share, |s| Some(s.busy_share)),
-    column("trace_idle_s", "longest idle", Seconds, |s| Some(s.longest_idle as f64 * 1e-9)),
-    column("trace_copies_to_device", "copies to the device", Count, |s| Some(s.to_device.count as f64)),
-    column("trace_bytes_to_device", "to the device", Bytes, |s| some(s.to_device.bytes)),
-    column("trace_rate_to_device", "GB/s", GigabytesPerSecond, |s| s.to_device.rate()),
-    column("trace_copies_to_host", "copies to the host", Count, |s| Some(s.to_host.count as f64)),
-    column("trace_bytes_to_host", "to the host", Bytes, |s| some(s.to_host.bytes)),
-    column("trace_rate_to_host", "GB/s", GigabytesPerSecond, |s| s.to_host.rate()),
-    column("trace_hidden", "copy time hidden", Share, |s| s.hidden_share),
-];
-
-/// An operator in a phase of a traced step.
-pub const PARTS: &[Column<OfPart>] = &[
-    column("part_count", "count", Count, |p| Some(p.kernels? as f64)),
-    column("part_s", "time", Seconds, |p| Some(p.seconds)),
-    column("part_floor_s", "floor", Seconds, |p| Some(p.floor?.seconds)),
-    column("part_over_floor", "× floor", Ratio, |p| Some(p.seconds / p.floor?.seconds)),
-    column("part_share", "of the step", Share, |p| Some(p.seconds / p.step)),
-];
-
-/// A kernel of a traced step, with the seconds of the step.
-pub const KERNELS: &[Column<OfKernel>] = &[
-    column("kernel_count", "count", Count, |(k, _)| Some(k.count as f64)),
-    column("kernel_s", "time", Seconds, |(k, _)| Some(k.time as f64 * 1e-9)),
-    column("kernel_each_s", "each", Seconds, |(k, _)| Some(k.time as f64 * 1e-9 / k.count as f64)),
-    column("kernel_share", "of the step", Share, |(k, step)| Some(k.time as f64 * 1e-9 / step)),
-];
-
 /// The sizes of some gradients, and the scale that they were multiplied by.
 pub const GRADIENTS: &[Column<OfGradients>] = &[
     column("scale", "scale", PowerOfTwo, |(scale, _)| Some(*scale)),
@@ -304,11 +269,6 @@ fn trained(line: &Line) -> Option<[u64; 2]> {
     let compared = line.cell.eval.is_some_and(|eval| eval.feature_distance);
     let operators = (!line.cell.tuning.is_full() || compared).then(|| line.cell.operators())?;
     Some([operators.trained(), operators.parameters()])
-}
-
-/// Bytes, of which there are some.
-fn some(bytes: u64) -> Option<f64> {
-    (bytes > 0).then_some(bytes as f64)
 }
 
 fn whole(n: Option<u64>) -> Option<f64> {

@@ -33,11 +33,9 @@ pub fn elements(
     out.extend(section("What was learned", [comparison.table("learned")]));
     out.extend(section("What was trained", [comparison.table("tuning")]));
     out.extend(answers::elements(comparison));
-    out.extend(section("Gradients in few bits", precision::tables(comparison)));
-    if !charts.is_empty() {
-        out.push(Element::heading("Charts"));
-        out.extend(charts.into_iter().map(Element::Figure));
-    }
+    let [scalers, gradients] = precision::tables(comparison);
+    out.extend(section("Gradient scalers", [scalers]));
+    out.extend(charts.into_iter().map(Element::Figure));
     out.extend(section("The phases of a step", [results(comparison)]));
     let (copies, crossed) = offload::elements(comparison);
     let (shown, traces) = timelines::elements(comparison, timelines);
@@ -53,6 +51,7 @@ pub fn elements(
     let details = vec![
         crossed,
         traces,
+        section("Gradients in few bits", [gradients]),
         section("Estimate against measured memory", [comparison.table("estimates")]),
         section("Cells without a result", [failures(comparison)]),
     ];

@@ -88,7 +88,7 @@ fn told(processes: usize, spread: f64, factor: f64) -> (usize, usize) {
 #[test]
 fn equal_work_shows_no_difference_and_a_tenth_is_found() {
     // A GPU at work: 0.2 %. One that waits for its host: 10 % and more.
-    let busy = spread(&equal_work(&["fusion/h200", "norm/h200"]));
+    let busy = spread(&equal_work(&["operators/h200", "norm/h200"]));
     let waiting = spread(&equal_work(&["amp_wikitext/h200"]));
     assert!((0.001..0.01).contains(&busy) && (0.05..0.3).contains(&waiting), "{busy} {waiting}");
     for spread in [busy, waiting] {

@@ -119,14 +119,14 @@ pub fn methods(keys: &[String], methods: &[&Settings]) -> (Vec<String>, String) 
 }
 
 /// The same without keys that have no effect and defaults that go without saying: our own operator is the rule, and
-/// nothing moves to the host or is fused by itself. Empty when nothing is left.
+/// nothing moves to the host. Empty when nothing is left.
 fn short_method_label(keys: &[String], settings: &Settings) -> String {
     short_label(keys.iter().collect(), keys, settings)
 }
 
 /// Of some of the keys.
 fn short_label(of: Vec<&String>, keys: &[String], settings: &Settings) -> String {
-    let told = |key: &&String| match keys::find(key).map(|entry| entry.key) {
+    let shown = |key: &&String| match keys::find(key).map(|entry| entry.key) {
         Some(of) => {
             let tacit = of.tacit && settings.get(*key) == of.default.value().as_ref();
             !tacit && !of.moot.is_some_and(|when| holds(when, settings))
@@ -134,7 +134,7 @@ fn short_label(of: Vec<&String>, keys: &[String], settings: &Settings) -> String
         // All operators as one.
         None => settings.get(*key) != serde_json::to_value(Operator::default()).ok().as_ref(),
     };
-    label(of.into_iter().filter(told).collect(), keys, settings)
+    label(of.into_iter().filter(shown).collect(), keys, settings)
 }
 
 fn holds((key, value): When, settings: &Settings) -> bool {

@@ -35,14 +35,14 @@ mod tests {
 
     #[test]
     fn networks_with_different_operators_share_methods() {
-        let text = include_str!("../../recipes/fusion.toml").replace("\"auto\"", "\"cuda:0\"");
-        let source = Source { path: "recipes/fusion.toml".into(), text };
+        let text = include_str!("../../recipes/operators.toml").replace("\"auto\"", "\"cuda:0\"");
+        let source = Source { path: "recipes/operators.toml".into(), text };
         let recipe = Recipe::parse_finished(&source, false).expect("a valid recipe");
         let comparison = Comparison::new(&recipe, &[]);
-        assert_eq!(comparison.methods, ["plain operators", "kernel fusion", "custom operators"]);
+        assert_eq!(comparison.methods, ["plain operators", "custom operators"]);
         let methods: Vec<usize> = comparison.lines.iter().map(|line| line.method).collect();
-        assert_eq!(methods, [0, 1, 2, 0, 1, 2]);
+        assert_eq!(methods, [0, 1, 0, 1]);
         let baselines: Vec<Option<usize>> = comparison.lines.iter().map(|line| line.baseline).collect();
-        assert_eq!(baselines, [0, 0, 0, 3, 3, 3].map(Some));
+        assert_eq!(baselines, [0, 0, 2, 2].map(Some));
     }
 }

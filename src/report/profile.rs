@@ -1,4 +1,4 @@
-//! [`StepProfile`]: where the time of a traced step went, by phase and operator, beside the least that each could
+//! [`StepProfile`]: where the time of a traced step went, by phase and operator, with the least that each could
 //! take; and its longest kernels.
 
 use std::path::Path;

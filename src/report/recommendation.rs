@@ -145,7 +145,7 @@ fn trade(comparison: &Comparison, candidates: &[&Group]) -> Vec<String> {
     }
     // Of those that are not clearly slower than the fastest, the one with the least memory.
     let alike = front.iter().rposition(|group| !slower(group, &front[0])).unwrap_or(0);
-    front.drain(..alike);
+    let quicker: Vec<Group> = front.drain(..alike).collect();
     let (fastest, least) = (&front[0], &front[front.len() - 1]);
     let rivals = candidates.iter().filter(|of| of.method != fastest.method && !slower(of, fastest));
     let rivals: Vec<&str> = rivals.map(|of| name(of)).collect();
@@ -154,15 +154,24 @@ fn trade(comparison: &Comparison, candidates: &[&Group]) -> Vec<String> {
         names if names.len() > FEW => format!(", not clearly before {} others", names.len()),
         names => format!(", not clearly before {}", and(names)),
     };
+    let what = match quicker.first() {
+        None => format!("{} takes the least time{equal}", name(fastest)),
+        Some(first) => format!(
+            "{} takes the least time, {} a step, but not clearly: of those that are not clearly slower, {} needs the least \
+             memory",
+            name(first),
+            written("step_s_median", first),
+            name(fastest)
+        ),
+    };
     let first = sentence(&format!(
-        "{at}{} takes the least time{equal}: {} a step, {} tokens a second, in {}.",
-        name(fastest),
+        "{at}{what}: {} a step, {} tokens a second, in {}.",
         written("step_s_median", fastest),
         written("tokens_per_second", fastest),
         memory(comparison, fastest.lines[0])
     ));
     if least.method == fastest.method {
-        return vec![first, format!("It also needs the least memory: take {}.", name(fastest))];
+        return vec![first, format!("No other one needs less memory: take {}.", name(fastest))];
     }
     let host: f64 =
         ["pinned_bytes", "host_bytes"].iter().filter_map(|of| comparison.of_group(of, least)).sum();

@@ -36,7 +36,7 @@ pub struct Activations {
     tickets: u64,
 }
 
-/// Buffers and slots, of which an input takes the first elements.
+/// Buffers and slots. An input takes the first elements of one.
 struct Kept {
     store: Box<dyn BlockStore>,
     elements: usize,

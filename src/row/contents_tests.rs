@@ -95,8 +95,8 @@ fn a_missing_file_has_no_checksum_until_it_is_there() {
 }
 
 /// With its memory in `folder`.
-fn remembering<'a>(folder: &Path, told: &'a dyn Fn(&str)) -> Contents<'a> {
-    Contents { folder: Some(folder.join("memory")), ..Contents::new(told) }
+fn remembering<'a>(folder: &Path, notices: &'a dyn Fn(&str)) -> Contents<'a> {
+    Contents { folder: Some(folder.join("memory")), ..Contents::new(notices) }
 }
 
 #[test]
@@ -105,14 +105,14 @@ fn a_large_file_is_read_once_and_again_when_it_changes() {
     let path = place.path().join("large");
     let file = File::create(&path).unwrap();
     file.set_len(NOTIFIED).unwrap();
-    let told = RefCell::new(Vec::new());
-    let note = |text: &str| told.borrow_mut().push(text.to_string());
+    let notices = RefCell::new(Vec::new());
+    let note = |text: &str| notices.borrow_mut().push(text.to_string());
     // Not by reading, which takes long in a test.
     let state = || Remembered::new(&path, &fs::metadata(&path).unwrap()).unwrap();
     let sum = "of an earlier run".to_string();
     remembering(place.path(), &note).remember(Remembered { sha256: sum.clone(), ..state() });
     assert_eq!(remembering(place.path(), &note).file(&path).unwrap(), sum);
-    assert!(told.borrow().is_empty());
+    assert!(notices.borrow().is_empty());
 
     file.set_len(REMEMBERED).unwrap();
     let real = remembering(place.path(), &note).file(&path).unwrap();

@@ -17,33 +17,19 @@ fn files(folder: &Path, name: &str, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Builds that measured language models on CUDA with operators that kept other bytes than this version's: aligned
-/// rows of random weights, and logits twice. Such a row is to be measured again.
-const OF_OTHER_OPERATORS: [&str; 10] = [
-    "09eecc4229aa",
-    "822466f4a02b",
-    "852e5562ff7a",
-    "a17a028c6d9e",
-    "ae8d63df98fe",
-    "b30e7fd82f5a",
-    "cab644695418",
-    "d63ded6e0ae5",
-    "e4f5dffe221a",
-    "f4bad64f7323",
-];
-
-/// The kind of device and the estimate over the measured peak; `None` of a row without a measurement, or of other
-/// operators.
+/// The kind of device and the estimate over the measured peak; `None` of a row without a measurement, or of
+/// operators that kept other bytes: before format 3 language models on CUDA had aligned rows of random weights, and
+/// logits twice.
 fn ratio(row: Row) -> Option<(&'static str, f64)> {
-    let measurement = row.measurement?;
+    let format = row.format;
+    let row = row.in_this_format().expect("a row that can be read");
     let mut cell = Cell::from_json(&row.cell).expect("a cell of this version");
-    // No row before format 3 was measured with it.
-    cell.ops.fused_attention &= row.format >= 3;
+    let measurement = row.measurement?;
     if let Some([batch_size, seq_len]) = measurement.loading.and_then(|loading| loading.largest_batch) {
         (cell.train.batch_size, cell.train.seq_len) = (batch_size, seq_len);
     }
     let device = if cell.device == "cpu" { "cpu" } else { "cuda" };
-    if device == "cuda" && OF_OTHER_OPERATORS.contains(&row.environment.commit.as_str()) {
+    if device == "cuda" && format < 3 && cell.model.decoder().is_some() {
         return None;
     }
     Some((device, cell.estimate().total() as f64 / measurement.memory.live_peak as f64))

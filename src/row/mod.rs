@@ -149,12 +149,16 @@ impl Row {
         Self { measurement: Some(measurement), ..self }
     }
 
-    /// The row with its cell as this format writes it: keys that came later have their defaults. Its key stays what
-    /// it was, the name of its file.
+    /// The row with its cell as this format writes it: keys that came later have their defaults, and those that are
+    /// gone are left out where they changed nothing. Its key stays what it was, the name of its file.
     ///
     /// # Errors
     /// When the cell is not one that can be read today.
-    pub fn in_this_format(self) -> Result<Self, RecipeError> {
+    pub fn in_this_format(mut self) -> Result<Self, RecipeError> {
+        let ops = self.cell.get_mut("ops").and_then(Value::as_object_mut);
+        if let Some(ops) = ops.filter(|ops| ops.get("fusion") == Some(&Value::Bool(false))) {
+            ops.remove("fusion");
+        }
         if self.format == FORMAT {
             return Ok(self);
         }
@@ -193,6 +197,20 @@ mod tests {
         (rebuilt.commit, rebuilt.build) = ("fedcba987654-dirty".into(), "0123456789ab".into());
         assert_eq!(Row::new(&cells[0], &rebuilt, Status::Ok, String::new()).key, row.key);
         assert!(row.is_named_rightly() && !Row { key: of("a").key, ..row.clone() }.is_named_rightly());
+    }
+
+    /// A row of a cell with Burn's kernel fusion, which is gone, is none of this version's.
+    #[test]
+    fn a_key_that_is_gone_is_left_out_where_it_changed_nothing() {
+        let row = |fusion| {
+            let mut row =
+                Row::new(&testing::recipe().cells[0], &testing::environment(), Status::Ok, String::new());
+            (row.format, row.cell["ops"]["fusion"]) = (FORMAT - 1, fusion);
+            row
+        };
+        let read = row(false.into()).in_this_format().unwrap();
+        assert_eq!(read.cell, testing::recipe().cells[0].to_json());
+        assert!(row(true.into()).in_this_format().is_err());
     }
 
     #[test]

@@ -64,7 +64,7 @@ impl DeviceLock {
             Err(e) => return Ok(Turn::Unlocked(format!("cannot open {}: {e}", self.lock.display()))),
         };
         let deadline = Instant::now().checked_add(limit);
-        let mut told = false;
+        let mut noticed = false;
         // The queue is left when its file is dropped, with the lock in hand.
         for file in [&queue, &lock] {
             loop {
@@ -75,7 +75,7 @@ impl DeviceLock {
                         return Ok(Turn::Unlocked(format!("cannot lock {}: {e}", self.lock.display())));
                     }
                 }
-                if !std::mem::replace(&mut told, true) {
+                if !std::mem::replace(&mut noticed, true) {
                     waiting();
                 }
                 if cancel.load(Relaxed) {
@@ -135,14 +135,14 @@ mod tests {
     fn held_until_dropped() {
         let folder = tempfile::tempdir().unwrap();
         let lock = DeviceLock::in_folder(folder.path(), "cuda:0");
-        let (turn, told) = take(&lock, false);
+        let (turn, notices) = take(&lock, false);
         let turn = turn.unwrap();
-        assert!(matches!(turn, Turn::Ours(_)) && told == 0);
+        assert!(matches!(turn, Turn::Ours(_)) && notices == 0);
 
-        let (second, told) = take(&lock, false);
+        let (second, notices) = take(&lock, false);
         let error = second.unwrap_err().to_string();
         assert!(error.contains("runner-cuda-0.lock"), "{error}");
-        assert_eq!(told, 1, "the wait is told once");
+        assert_eq!(notices, 1, "one notice of the wait");
         assert!(matches!(take(&lock, true).0, Ok(Turn::Cancelled)));
 
         drop(turn);

@@ -21,7 +21,7 @@ pub(crate) mod testing;
 mod verdict;
 
 pub use again::{EXIT_TRY_AGAIN, TryAgain};
-pub use build::{Build, stale_notice};
+pub use build::stale_notice;
 pub use environment::measure_environment;
 pub use executor::{Advance, Executor, Job, Outcome, memory_limit};
 pub use interrupt::install as install_interrupt;

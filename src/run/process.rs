@@ -14,12 +14,10 @@ use miette::{IntoDiagnostic, Result, WrapErr};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
-use super::build::Build;
 use super::child_output::ChildOutput;
 use super::executor::{Advance, Executor, Job, Outcome};
 use super::ranks::Ranks;
 use super::verdict;
-use crate::recipe::Cell;
 use crate::train::protocol::Request;
 use crate::world::Seat;
 
@@ -41,8 +39,7 @@ pub(super) const POLL: Duration = Duration::from_millis(50);
 /// after a rank has lost another.
 pub(super) const GRACE: Duration = Duration::from_secs(2);
 
-/// Runs `program args…` for each cell, or the [`Build`] in the same folder that the cell needs, and speaks
-/// [`super::protocol`] with it.
+/// Runs `program args…` for each cell, and speaks [`protocol`](crate::train::protocol) with it.
 #[derive(Clone, Debug)]
 pub struct ProcessExecutor {
     pub program: PathBuf,
@@ -59,24 +56,15 @@ impl ProcessExecutor {
         Ok(Self { program, args: vec!["cell".into()] })
     }
 
-    /// Checks that every program is there which these cells need.
-    ///
-    /// # Errors
-    /// Which one is missing, and how it is built.
-    pub fn check<'c>(&self, cells: impl IntoIterator<Item = &'c Cell>) -> Result<()> {
-        let other = cells.into_iter().map(Build::of).find(|build| *build != Build::own());
-        other.map_or(Ok(()), |build| build.check(&build.beside(&self.program)))
-    }
-
     /// `ranks`: processes that share the processor.
-    fn spawn(program: &Path, args: &[OsString], ranks: usize) -> io::Result<Child> {
-        let mut command = Command::new(program);
+    fn spawn(&self, ranks: usize) -> io::Result<Child> {
+        let mut command = Command::new(&self.program);
         if ranks > 1 && env::var_os(THREADS).is_none() {
             let cores = std::thread::available_parallelism().map_or(1, usize::from);
             command.env(THREADS, (cores / ranks).max(1).to_string());
         }
         command
-            .args(args)
+            .args(&self.args)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -138,7 +126,6 @@ impl Executor for ProcessExecutor {
     fn run(&self, job: Job, on_advance: &mut dyn FnMut(Advance), cancel: &AtomicBool) -> Outcome {
         let Job { cell, ranks, memory_limit, trace, .. } = job;
         let oom_kills = verdict::oom_kills();
-        let program = Build::of(cell).beside(&self.program);
         let seats = match ranks {
             1 => Ok(vec![None]),
             _ => Seat::all(ranks, cell.parallel.timeout).map(|seats| seats.into_iter().map(Some).collect()),
@@ -149,9 +136,9 @@ impl Executor for ProcessExecutor {
         };
         let (mut running, mut pipes) = (Vec::with_capacity(ranks), Vec::with_capacity(ranks));
         for seat in seats {
-            let mut child = match Self::spawn(&program, &self.args, ranks) {
+            let mut child = match self.spawn(ranks) {
                 Ok(child) => child,
-                Err(e) => return verdict::of_no_start(&program, &e),
+                Err(e) => return verdict::of_no_start(&self.program, &e),
             };
             pipes.push((child.stdout.take().expect("piped"), child.stderr.take().expect("piped")));
             let first = seat.as_ref().is_none_or(|seat| seat.rank == 0);

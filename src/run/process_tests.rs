@@ -12,7 +12,7 @@ const LONG: Duration = Duration::from_secs(60);
 
 struct Ran {
     outcome: Outcome,
-    told: Vec<Advance>,
+    advances: Vec<Advance>,
     took: Duration,
 }
 
@@ -37,11 +37,11 @@ fn job(cell: &Cell, memory_limit: u64, timeout: Duration) -> Job<'_> {
 
 fn run_within(executor: &ProcessExecutor, timeout: Duration) -> Ran {
     let cell = &testing::recipe().cells[0];
-    let mut told = Vec::new();
+    let mut advances = Vec::new();
     let start = Instant::now();
-    let mut on_advance = |advance| told.push(advance);
+    let mut on_advance = |advance| advances.push(advance);
     let outcome = executor.run(job(cell, 1 << 20, timeout), &mut on_advance, &AtomicBool::new(false));
-    Ran { outcome, told, took: start.elapsed() }
+    Ran { outcome, advances, took: start.elapsed() }
 }
 
 fn run(script: &str) -> Ran {
@@ -62,7 +62,7 @@ fn steps_and_result_come_through() {
         Outcome::Finished(measurement) => assert_eq!(*measurement, testing::measurement(0.5)),
         other => panic!("{other:?}"),
     }
-    assert_eq!(ran.told, [Advance::Preparing { tuned: 3 }, Advance::Step { done: 1, of: 2 }]);
+    assert_eq!(ran.advances, [Advance::Preparing { tuned: 3 }, Advance::Step { done: 1, of: 2 }]);
 }
 
 #[test]

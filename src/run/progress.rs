@@ -41,7 +41,7 @@ pub trait Progress: Sync {
     fn cell_skipped(&self, cell: &Label);
     /// Anything else the user should know.
     fn notice(&self, text: &str);
-    /// The run is over, in whatever way.
+    /// The run has ended.
     fn end(&self);
 }
 

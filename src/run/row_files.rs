@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use miette::miette;
+use rayon::prelude::*;
 use serde_json::Value;
 
 use crate::row::{FORMAT, Row, Status};
@@ -27,22 +28,26 @@ pub(super) fn read_rows(folder: &Path) -> miette::Result<Files> {
             folder.display()
         )
     };
-    let mut files = Files::default();
+    let mut paths = Vec::new();
     for entry in fs::read_dir(folder).map_err(unreadable)? {
         let path = entry.map_err(unreadable)?.path();
-        if path.extension().is_none_or(|extension| extension != "json") {
-            continue;
+        if path.extension().is_some_and(|extension| extension == "json") {
+            paths.push(path);
         }
-        let text = match fs::read(&path) {
-            Ok(text) => text,
-            // Another run has just moved it aside.
-            Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
-            Err(e) => return Err(unreadable(e)),
-        };
-        match read_row(&path, &text) {
-            Ok(Some(row)) => files.rows.push(row),
-            Ok(None) => files.other += 1,
-            Err(why) => files.damaged.push((path, why)),
+    }
+    let read = |path: PathBuf| match fs::read(&path) {
+        Ok(text) => Ok(Some((read_row(&path, &text), path))),
+        // Another run has just moved it aside.
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(e),
+    };
+    let mut files = Files::default();
+    for row in paths.into_par_iter().map(read).collect::<Vec<io::Result<_>>>() {
+        match row.map_err(unreadable)? {
+            Some((Ok(Some(row)), _)) => files.rows.push(row),
+            Some((Ok(None), _)) => files.other += 1,
+            Some((Err(why), path)) => files.damaged.push((path, why)),
+            None => {}
         }
     }
     Ok(files)

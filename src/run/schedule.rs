@@ -122,8 +122,8 @@ enum Step {
 impl<'a> Run<'a> {
     fn new(session: &'a Session, options: &'a Options, chosen: &'a [usize]) -> Result<Self> {
         let cells = &session.recipe.cells;
-        let told = |text: &str| session.progress.notice(text);
-        let loaded = session.store.load(cells, &told)?;
+        let notify = |text: &str| session.progress.notice(text);
+        let loaded = session.store.load(cells, &notify)?;
         let kept = chosen.iter().flat_map(|position| loaded.rows[*position].iter().flatten());
         let stale = stale_notice(kept.filter(|row| !options.wants(Some(row))));
         loaded.notices.iter().chain(&stale).for_each(|notice| session.progress.notice(notice));

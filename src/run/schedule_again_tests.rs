@@ -23,7 +23,7 @@ fn finished_rows_stay_unless_asked_for_again() {
 }
 
 #[test]
-fn rows_of_another_build_are_told_of_and_measured_again_when_asked_for() {
+fn a_notice_names_rows_of_another_build_and_stale_measures_them_again() {
     let folder = tempfile::tempdir().unwrap();
     let executor = MockExecutor::new(|_, _| finished());
     run(folder.path(), &executor, &Options::default()).0.unwrap();
@@ -33,15 +33,15 @@ fn rows_of_another_build_are_told_of_and_measured_again_when_asked_for() {
         (row.environment.commit, row.environment.build) = ("fedcba987654".into(), "0123456789ab".into());
         store.save(&row).unwrap();
     }
-    let (summary, told) = run(folder.path(), &executor, &Options::default());
+    let (summary, log) = run(folder.path(), &executor, &Options::default());
     assert_eq!((summary.unwrap().skipped, executor.take_ran()), (3, vec![]));
     let notice = "2 finished rows are of other builds of the runner, of commit fedcba987654; --stale";
-    assert!(told.contains(notice), "{told}");
+    assert!(log.contains(notice), "{log}");
 
     let stale = Options { stale: true, ..Options::default() };
-    let (summary, told) = run(folder.path(), &executor, &stale);
+    let (summary, log) = run(folder.path(), &executor, &stale);
     assert_eq!((summary.unwrap().ran, executor.take_ran()), (2, vec![1, 2]));
-    assert!(!told.contains("--stale"), "{told}");
+    assert!(!log.contains("--stale"), "{log}");
     assert_eq!(run(folder.path(), &executor, &stale).0.unwrap().skipped, 3, "they are this build's now");
 }
 

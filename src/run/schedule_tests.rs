@@ -1,57 +1,15 @@
 //! What runs, what does not, and what is left, with scripted outcomes instead of processes.
 
 use std::path::Path;
-use std::sync::Mutex;
 
 use super::*;
 use crate::device::Target;
 use crate::recipe::Source;
 use crate::row::Inputs;
-use crate::run::testing::{self, MockExecutor};
+use crate::run::testing::{self, MockExecutor, Recorder};
 
 #[path = "schedule_again_tests.rs"]
 mod again;
-
-/// Notes what it is told.
-#[derive(Default)]
-struct Recorder(Mutex<Vec<String>>);
-
-impl Recorder {
-    fn note(&self, text: String) {
-        self.0.lock().unwrap().push(text);
-    }
-
-    fn all(&self) -> String {
-        self.0.lock().unwrap().join("\n")
-    }
-}
-
-impl Progress for Recorder {
-    fn begin(&self, cells: &[Label]) {
-        self.note(format!("begin {}", cells.len()));
-    }
-    fn cell_started(&self, cell: &Label) {
-        self.note(format!("start {}", cell.number));
-    }
-    fn preparing(&self, cell: &Label, tuned: usize) {
-        self.note(format!("prepare {} {tuned}", cell.number));
-    }
-    fn step(&self, done: usize, of: usize) {
-        self.note(format!("step {done}/{of}"));
-    }
-    fn cell_ended(&self, cell: &Label, row: &Row) {
-        self.note(format!("end {} {}", cell.number, row.status.into_str()));
-    }
-    fn cell_skipped(&self, cell: &Label) {
-        self.note(format!("skip {}", cell.number));
-    }
-    fn notice(&self, text: &str) {
-        self.note(text.into());
-    }
-    fn end(&self) {
-        self.note("over".into());
-    }
-}
 
 /// Runs the recipe of three cells with its results and its lock in `folder`.
 fn run(folder: &Path, executor: &dyn Executor, options: &Options) -> (Result<Summary>, String) {
@@ -104,20 +62,20 @@ fn only_what_is_missing_runs() {
     let folder = tempfile::tempdir().unwrap();
     let executor = MockExecutor::new(|_, _| finished());
     let only = Options { cells: vec![2], ..Options::default() };
-    let (summary, told) = run(folder.path(), &executor, &only);
+    let (summary, log) = run(folder.path(), &executor, &only);
     assert_eq!(summary.unwrap(), Summary { ran: 1, ok: 1, ..Summary::default() });
     assert_eq!(executor.take_ran(), [2]);
-    assert_eq!(told, "begin 1\nstart 2\nstep 1/1\nend 2 ok\nover");
+    assert_eq!(log, "begin 1\nstart 2\nstep 1/1\nend 2 ok\nover");
 
     let (summary, _) = run(folder.path(), &executor, &Options::default());
     assert_eq!(summary.unwrap(), Summary { ran: 2, skipped: 1, ok: 3, ..Summary::default() });
     assert_eq!(executor.take_ran(), [1, 3]);
 
-    let (summary, told) = run(folder.path(), &executor, &Options::default());
+    let (summary, log) = run(folder.path(), &executor, &Options::default());
     let summary = summary.unwrap();
     assert_eq!(summary, Summary { skipped: 3, ok: 3, ..Summary::default() });
     assert_eq!((summary.exit_code(), executor.take_ran().len()), (0, 0));
-    assert_eq!(told, "begin 0\nover");
+    assert_eq!(log, "begin 0\nover");
 }
 
 #[test]
@@ -129,10 +87,10 @@ fn a_damaged_row_is_measured_again() {
     let recipe = testing::recipe();
     let store = Store::open(folder.path(), &recipe, &testing::device()).unwrap();
     std::fs::write(store.row_path(&store.key(&recipe.cells[1], &Inputs::new())), "{\"format\": 1,").unwrap();
-    let (summary, told) = run(folder.path(), &executor, &Options::default());
+    let (summary, log) = run(folder.path(), &executor, &Options::default());
     assert_eq!(summary.unwrap().ran, 1);
     assert_eq!(executor.take_ran(), [2]);
-    assert!(told.contains("counts as missing"), "{told}");
+    assert!(log.contains("counts as missing"), "{log}");
 }
 
 #[test]
@@ -217,12 +175,12 @@ fn an_interrupted_cell_has_no_row_and_runs_next_time() {
         finished()
     });
     let cancel = AtomicBool::new(false);
-    let (summary, told) = run_until(folder.path(), &executor, &Options::default(), &cancel);
+    let (summary, log) = run_until(folder.path(), &executor, &Options::default(), &cancel);
     let summary = summary.unwrap();
     assert_eq!(summary, Summary { ran: 1, left: 2, ok: 1, interrupted: true, ..Summary::default() });
     assert_eq!(summary.exit_code(), 130);
     assert_eq!(statuses(folder.path()), [Some(Status::Ok), None, None]);
-    assert!(told.ends_with("over"), "{told}");
+    assert!(log.ends_with("over"), "{log}");
 
     executor.take_ran();
     let executor = MockExecutor::new(|_, _| finished());
@@ -274,17 +232,17 @@ fn a_row_that_cannot_be_saved_is_printed_and_the_others_stay() {
         }
         finished()
     });
-    let (summary, told) = run(folder.path(), &executor, &Options::default());
+    let (summary, log) = run(folder.path(), &executor, &Options::default());
     let error = summary.unwrap_err();
     assert!(error.to_string().contains(&second.display().to_string()), "{error}");
     assert!(error.help().unwrap().to_string().contains("free some space"));
-    let line = told.lines().find(|line| line.starts_with('{')).expect("the row's JSON is told");
+    let line = log.lines().find(|line| line.starts_with('{')).expect("the row's JSON is printed");
     let row: Row = serde_json::from_str(line).unwrap();
     assert_eq!(
         (row.key, row.measurement),
         (store.key(&recipe.cells[1], &Inputs::new()), Some(testing::measurement(1.0)))
     );
-    assert!(told.ends_with("over"), "{told}");
+    assert!(log.ends_with("over"), "{log}");
     assert_eq!(executor.take_ran(), [1, 2], "the run stops");
     assert_eq!(statuses(folder.path()), [Some(Status::Ok), None, None]);
 }

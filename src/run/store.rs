@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use itertools::Itertools;
 use miette::{Result, miette};
+use rayon::prelude::*;
 
 use super::row_files::{Files, move_aside, other_notice, read_row, read_rows};
 use crate::device::DeviceInfo;
@@ -127,13 +128,14 @@ impl Store {
         let mut contents = Contents::new(notify);
         let mut other = files.other + files.rows.len();
         let mut by_cell: HashMap<String, Vec<Row>> = HashMap::new();
-        for row in files.rows {
-            let name = key(&row.cell, &row.environment.device.name, &Inputs::new());
+        let named = |row: Row| (key(&row.cell, &row.environment.device.name, &Inputs::new()), row);
+        for (name, row) in files.rows.into_par_iter().map(named).collect::<Vec<_>>() {
             by_cell.entry(name).or_default().push(row);
         }
-        let mut newest = |cell: &Cell| {
+        let keys: Vec<String> = cells.par_iter().map(|cell| self.key(cell, &Inputs::new())).collect();
+        let mut newest = |(cell, key): (&Cell, &String)| {
             let mut newest: Vec<Option<Row>> = vec![None; cell.measure.repeats];
-            let Some(found) = by_cell.remove(&self.key(cell, &Inputs::new())) else { return newest };
+            let Some(found) = by_cell.remove(key) else { return newest };
             let inputs = contents.inputs(cell);
             // What its files held is not known of a row without inputs; it is of another build for sure.
             for row in found.into_iter().filter(|row| row.inputs.as_ref().is_none_or(|of| *of == inputs)) {
@@ -146,7 +148,7 @@ impl Store {
             }
             newest
         };
-        let rows: Vec<Vec<Option<Row>>> = cells.iter().map(&mut newest).collect();
+        let rows: Vec<Vec<Option<Row>>> = cells.iter().zip(&keys).map(&mut newest).collect();
         other -= rows.iter().flatten().flatten().count();
         (rows, other)
     }

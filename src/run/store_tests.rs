@@ -78,7 +78,7 @@ fn a_damaged_row_is_moved_aside_and_missing() {
         assert!(loaded.notices[0].contains(&row(0).key), "names the file: {:?}", loaded.notices);
         let aside = path(&store, 0).with_added_extension("damaged");
         assert_eq!(fs::read_to_string(aside).unwrap(), text, "kept as it was");
-        assert!(load(&store).notices.is_empty(), "told once");
+        assert!(load(&store).notices.is_empty(), "one notice");
     }
 }
 
@@ -103,7 +103,7 @@ fn rows_of_other_formats_and_recipes_stay_untouched() {
     assert_eq!(fs::read_to_string(path(&store, 1)).unwrap(), old_version.to_string());
 }
 
-/// By what was measured, whichever build did it and whatever it called the file.
+/// By what was measured; neither the build nor the name of the file counts.
 #[test]
 fn a_row_of_another_build_is_a_finished_row() {
     let root = tempfile::tempdir().unwrap();

@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use super::build;
 use super::executor::{Advance, Executor, Job, Outcome};
+use super::progress::{Label, Progress};
 use crate::device::{Ceilings, DeviceInfo};
 use crate::measure::{Measurement, MemoryUse, Samples};
 use crate::recipe::{Recipe, Source};
-use crate::row::Environment;
+use crate::row::{Environment, Row};
 
 /// Three cells, with batch sizes 1, 2 and 3.
 pub fn recipe() -> Recipe {
@@ -110,5 +111,46 @@ impl<F: Fn(usize, &AtomicBool) -> Outcome + Sync> Executor for MockExecutor<F> {
         on_advance(Advance::Step { done: 1, of: 1 });
         let outcome = (self.script)(cell.train.batch_size, cancel);
         if cancel.load(Relaxed) { Outcome::Cancelled } else { outcome }
+    }
+}
+
+/// Notes every call.
+#[derive(Default)]
+pub struct Recorder(Mutex<Vec<String>>);
+
+impl Recorder {
+    fn note(&self, text: String) {
+        self.0.lock().unwrap().push(text);
+    }
+
+    pub fn all(&self) -> String {
+        self.0.lock().unwrap().join("\n")
+    }
+}
+
+impl Progress for Recorder {
+    fn begin(&self, cells: &[Label]) {
+        self.note(format!("begin {}", cells.len()));
+    }
+    fn cell_started(&self, cell: &Label) {
+        self.note(format!("start {}", cell.number));
+    }
+    fn preparing(&self, cell: &Label, tuned: usize) {
+        self.note(format!("prepare {} {tuned}", cell.number));
+    }
+    fn step(&self, done: usize, of: usize) {
+        self.note(format!("step {done}/{of}"));
+    }
+    fn cell_ended(&self, cell: &Label, row: &Row) {
+        self.note(format!("end {} {}", cell.number, row.status.into_str()));
+    }
+    fn cell_skipped(&self, cell: &Label) {
+        self.note(format!("skip {}", cell.number));
+    }
+    fn notice(&self, text: &str) {
+        self.note(text.into());
+    }
+    fn end(&self) {
+        self.note("over".into());
     }
 }

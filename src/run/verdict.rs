@@ -123,7 +123,7 @@ pub fn of_no_start(program: &Path, error: &io::Error) -> Outcome {
 }
 
 /// How often the system has killed a process for want of memory: on the machine (/proc/vmstat)
-/// and in this process's control group (v2), whichever of the two there are.
+/// and in this process's control group (v2), where these files exist.
 pub fn oom_kills() -> u64 {
     let machine = fs::read_to_string("/proc/vmstat").unwrap_or_default();
     let group = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();

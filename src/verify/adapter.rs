@@ -1,4 +1,4 @@
-//! A reference with an adapter beside its model: the recipe's section for it, its first values, and what `golden.json` says
+//! A reference with an adapter in its folder: the recipe's section for it, its first values, and what `golden.json` says
 //! of it.
 
 use std::fs;

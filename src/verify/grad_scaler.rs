@@ -66,10 +66,10 @@ pub fn verify(folder: &Path, options: &Options) -> Result<Vec<Check>> {
     let (mut scales, mut applied) = (Vec::new(), Vec::new());
     for overflow in &trace.overflow {
         let squares = Tensor::from_floats([if *overflow { f32::INFINITY } else { 1.0 }], &device);
-        let told = scaler.update(scaler.unscale(squares, None).applied);
-        let told: Vec<f64> = told.into_data().iter::<f64>().collect();
-        applied.push(told[0]);
-        scales.push(told[1]);
+        let stats = scaler.update(scaler.unscale(squares, None).applied);
+        let stats: Vec<f64> = stats.into_data().iter::<f64>().collect();
+        applied.push(stats[0]);
+        scales.push(stats[1]);
     }
     let stepped: Vec<f64> = trace.stepped.iter().map(|stepped| f64::from(u8::from(*stepped))).collect();
     let exact = Tolerance { absolute: 0.0, of_largest: 0.0, relative: 0.0 };

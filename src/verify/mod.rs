@@ -83,7 +83,7 @@ pub fn verify(folder: &Path, options: &Options) -> Result<Vec<Check>> {
     if trace {
         let unread = || {
             let reason =
-                "beside golden.safetensors this version reads the numbers of an adapter's parameters alone";
+                "next to golden.safetensors this version reads the numbers of an adapter's parameters alone";
             vec![Check::failed(grad_scaler::FILE, reason)]
         };
         checks.extend(adapter::checks(folder).unwrap_or_else(unread));

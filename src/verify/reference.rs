@@ -156,7 +156,7 @@ fn ids(name: &str, values: &ReferenceTensor, vocab: usize) -> Result<Vec<u32>> {
     Ok(ids.into_iter().map(|id| id as u32).collect())
 }
 
-/// Whole numbers of which each is `valid`.
+/// Whole numbers, each of them `valid`.
 fn whole(
     name: &str,
     values: &ReferenceTensor,
@@ -166,7 +166,7 @@ fn whole(
     let wrong = values.data.iter().find(|value| value.fract() != 0.0 || !valid(**value as i32));
     match wrong {
         Some(value) => Err(miette!(
-            help = "the reference and config.json beside it must be of one model",
+            help = "the reference and the config.json in its folder must be of one model",
             "{name} of the reference holds {value}, and the model has the {vocab} tokens from 0 to {}",
             vocab - 1
         )),

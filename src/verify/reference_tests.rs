@@ -152,7 +152,7 @@ fn a_reference_that_is_not_the_models_is_an_error() {
     error(&damaged, "config.json");
 }
 
-/// A loss that is 5e-6 off, as of a softmax in fp32 with a coarse exponential, is told of; the fixture's own
+/// A loss that is 5e-6 off, as of a softmax in fp32 with a coarse exponential, is reported; the fixture's own
 /// follows from its logits.
 #[test]
 fn a_reference_with_a_rounded_loss_is_told_of() {

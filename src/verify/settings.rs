@@ -42,11 +42,11 @@ pub fn variants(recipe: String, verified: &[&str], settings: &[Setting]) -> Resu
     let swept = recipe.swept_keys();
     let label = |cell: &Cell| {
         let settings = cell.settings();
-        let told = swept.iter().filter_map(|key| {
+        let described = swept.iter().filter_map(|key| {
             let value = text::value(settings.get(key)?);
             (value != "custom").then(|| format!("{} {value}", key.rsplit('.').next().unwrap_or(key)))
         });
-        told.into_iter().join(", ")
+        described.into_iter().join(", ")
     };
     Ok(recipe.cells.iter().map(|cell| Variant { label: label(cell), cell: cell.clone() }).collect())
 }

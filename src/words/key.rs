@@ -1,4 +1,4 @@
-//! [`Key`]: what is known of a key of a recipe: its values, its default, what it is called and what it is for.
+//! [`Key`]: a key of a recipe: its values, its default, what it is called and what it is for.
 
 use serde_json::{Number, Value};
 

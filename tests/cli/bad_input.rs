@@ -33,7 +33,6 @@ fn a_wrong_recipe_is_refused_before_anything_runs() {
         &format!("device = \"cuda:9\"\n{TINY}"),
         &["the device \"cuda:9\" is not there", "recipe.toml:1:10"],
     );
-    refused(&format!("{TINY}[ops]\nfusion = true\n"), &["this cell runs on the CPU", "recipe.toml:18:10"]);
     // The last cell of the grid is as wrong as the first would be.
     refused(&TINY.replace("[0, 1]", "[0, 3]"), &["0, 0.5 or 1, not 3", "recipe.toml:16:26"]);
     let axis = format!("[{}]", (1..=1000).map(|n| n.to_string()).collect::<Vec<_>>().join(", "));

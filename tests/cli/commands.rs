@@ -70,7 +70,7 @@ fn settings_of_the_command_line_take_the_place_of_the_recipes() {
         assert_eq!(row["cell"]["train"]["batch_size"], 3);
         assert_eq!(row["cell"]["train"]["optimizer"]["kind"], "none");
     }
-    // The copy beside the rows says what was run: its report and another run find them.
+    // The copy next to the rows says what was run: its report and another run find them.
     let copy = std::fs::read_to_string(place.results().join("recipe.toml")).expect("a recipe");
     assert!(copy.contains("[[set]]\n\"train.batch_size\" = 3\n"), "{copy}");
     let folder = place.results().to_str().expect("UTF-8").to_string();

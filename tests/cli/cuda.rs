@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::place::{Ended, Place, TINY, files, fixture, losses, runner};
+use crate::place::{Place, TINY, files, fixture, losses};
 use runner::device::cuda;
 
 /// A test that needs a GPU fails where there is none.
@@ -222,62 +222,5 @@ epochs = 1
         let worst = other.iter().zip(&rows[0]).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
         println!("losses of samplers differ by {worst:.1e}");
         assert!(other.len() == rows[0].len() && worst < 1e-3, "{rows:?}");
-    }
-}
-
-/// Plain operators without and with kernel fusion.
-const FUSION: &str = r#"title = "fusion"
-device = "cuda:0"
-[model]
-kind = "gpt2"
-vocab_size = 300
-hidden_size = 64
-num_hidden_layers = 2
-num_attention_heads = 4
-max_position_embeddings = 64
-[train]
-batch_size = 8
-seq_len = 64
-optimizer = { kind = "adamw", lr = 1e-3 }
-[measure]
-warmup = 2
-steps = 5
-[grid]
-ops = [
-    { gelu = "plain", attention = "plain", loss = "plain", norm = "plain" },
-    { gelu = "plain", attention = "plain", loss = "plain", norm = "plain", fusion = true },
-    { fusion = true },
-]
-"#;
-
-#[test]
-#[ignore = "needs an NVIDIA GPU"]
-fn without_the_fused_program_nothing_runs() {
-    need_gpu();
-    let place = Place::new(FUSION);
-    let alone = place.path().join("runner");
-    std::fs::copy(runner(), &alone).expect("the binary can be copied");
-    let run =
-        |args: &[&str]| Ended::from(place.command_of(&alone, args).output().expect("the binary starts"));
-    run(&["plan", "recipe.toml"]).exits(0);
-    let parts = ["runner-fused cannot be started", "--features fusion --bin runner-fused"];
-    run(&["run", "recipe.toml"]).exits(1).says(&parts);
-    assert!(place.rows().is_empty());
-}
-
-#[test]
-#[ignore = "needs an NVIDIA GPU"]
-fn fused_kernels_change_no_loss() {
-    need_gpu();
-    let place = Place::new(FUSION);
-    place.runner_on_gpu(&["run", "recipe.toml"]).exits(0).says(&["3 measured"]);
-    let mut rows = place.rows();
-    rows.sort_by_key(|row| row["cell"]["ops"]["fusion"].as_bool());
-    assert!(rows[0]["measurement"]["paths"]["fusion"].is_null());
-    for row in &rows[1..] {
-        assert!(row["measurement"]["paths"]["fusion"].is_string(), "{}", row["measurement"]["paths"]);
-        for (a, b) in losses(row).iter().zip(losses(&rows[0])) {
-            assert!((a - b).abs() < 1e-3, "{rows:?}");
-        }
     }
 }

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::cuda::need_gpu;
 use crate::equivalence::{peaks_are_equal, samples_train_alike};
-use crate::place::{Place, losses};
+use crate::place::{Place, SMALL, changed, losses};
 
 /// Runs every cell; gives the rows, whose losses are all finite.
 fn trained(recipe: &str, cells: usize) -> Vec<Value> {
@@ -25,42 +25,27 @@ fn apart(row: &Value, other: &Value) -> f64 {
     ours.iter().zip(others).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max)
 }
 
-const SAMPLES: &str = r#"title = "samples"
-device = "cuda:0"
-[model]
-kind = "gpt2"
-vocab_size = 300
-hidden_size = 32
-num_hidden_layers = 6
-num_attention_heads = 4
-max_position_embeddings = 128
-[data]
-corpus = "generated"
-size = "100 KiB"
-vocab_size = 300
-[train]
-batch_size = 4
-seq_len = 128
-optimizer = { kind = "adamw", lr = 1e-3 }
-[offload]
-strategy = "overlap"
-optimizer = "host"
-[measure]
-warmup = 1
-steps = 2
-[[grid]]
-"data.sampler" = ["packed", "standard"]
-[[grid]]
-"data.sampler" = "balanced"
-"data.k" = 8
-"#;
+fn samples() -> String {
+    changed(
+        SMALL,
+        &[
+            ("[model]", "device = \"cuda:0\"\n[model]"),
+            ("num_hidden_layers = 2", "num_hidden_layers = 6"),
+            ("max_position_embeddings = 32", "max_position_embeddings = 128"),
+            ("batch_size = 2", "batch_size = 4"),
+            ("seq_len = 16", "seq_len = 128"),
+            ("[measure]", "[offload]\nstrategy = \"overlap\"\noptimizer = \"host\"\n[measure]"),
+        ],
+    ) + "[[grid]]\n\"data.sampler\" = [\"packed\", \"standard\"]\n\
+         [[grid]]\n\"data.sampler\" = \"balanced\"\n\"data.k\" = 8\n"
+}
 
 /// More blocks than slots, and gradients in the place of weights: each width that the device prepares for is
 /// a backward of its own.
 #[test]
 #[ignore = "needs an NVIDIA GPU"]
 fn samples_of_every_width_train_with_blocks_and_optimizer_on_the_host() {
-    trained(SAMPLES, 3);
+    trained(&samples(), 3);
 }
 
 #[test]

@@ -64,7 +64,7 @@ fn samples_train_alike_wherever_blocks_are() {
     samples_train_alike("cpu", 1e-4);
 }
 
-/// A network of which the optimizer's state is the most, beside 32 tokens.
+/// A network whose optimizer state is its largest part: a step has 32 tokens.
 const STATES: &str = r#"title = "states"
 [model]
 kind = "qwen2"

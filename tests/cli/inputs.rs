@@ -5,8 +5,8 @@ use std::path::Path;
 use runner::data::Tokenizer;
 use serde_json::{Value, json};
 
-use crate::language::{SMALL, copied};
-use crate::place::{Ended, Place, TINY};
+use crate::language::copied;
+use crate::place::{Ended, Place, SMALL, TINY, changed};
 
 /// Trains the weights of the folder `qwen2` on generated text.
 const TUNED: &str = r#"title = "tuned"
@@ -27,7 +27,7 @@ steps = 1
 
 /// `SMALL` on a text of files, without [eval].
 fn on_text(corpus: &str) -> String {
-    SMALL.replace("corpus = \"generated\"\nsize = \"100 KiB\"", &format!("corpus = \"{corpus}\""))
+    changed(SMALL, &[("\"generated\"\nsize = \"100 KiB\"", &format!("\"{corpus}\""))])
 }
 
 fn sentences(count: usize) -> String {
@@ -67,10 +67,7 @@ fn configure(folder: &Path, changes: &Value) {
 /// Ends at once and in little memory, whatever the sizes.
 #[test]
 fn sizes_beyond_every_machine_are_refused() {
-    let change = |from: &str, to: &str| {
-        assert!(SMALL.contains(from), "{from}");
-        SMALL.replace(from, to)
-    };
+    let change = |from, to| changed(SMALL, &[(from, to)]);
     let layers = change("num_hidden_layers = 2", "num_hidden_layers = 2000000000");
     refused(&layers, &["must be at most 65536, not 2000000000", "recipe.toml:6"]);
     refused(&TINY.replace("num_hidden_layers = 2", "num_hidden_layers = 2000000000"), &["at most 65536"]);

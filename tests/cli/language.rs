@@ -4,29 +4,7 @@ use std::path::{Path, PathBuf};
 
 use runner::verify::Golden;
 
-use crate::place::{Place, fixture};
-
-/// 2 layers on generated text, well under a second.
-pub const SMALL: &str = r#"title = "small"
-[model]
-kind = "gpt2"
-vocab_size = 300
-hidden_size = 32
-num_hidden_layers = 2
-num_attention_heads = 4
-max_position_embeddings = 32
-[data]
-corpus = "generated"
-size = "100 KiB"
-vocab_size = 300
-[train]
-batch_size = 2
-seq_len = 16
-optimizer = { kind = "adamw", lr = 1e-3 }
-[measure]
-warmup = 1
-steps = 2
-"#;
+use crate::place::{Place, SMALL, changed, fixture};
 
 /// A copy of a fixture's files below `place`.
 pub fn copied(place: &Place, name: &str) -> PathBuf {
@@ -156,8 +134,7 @@ fn weights_of_a_folder_train_and_generate() {
 #[test]
 fn what_cannot_be_is_refused_with_its_place() {
     let refused = |from: &str, to: &str, parts: &[&str]| {
-        assert!(SMALL.contains(from), "{from}");
-        Place::new(&SMALL.replace(from, to)).runner(&["check", "recipe.toml"]).exits(2).says(parts);
+        Place::new(&changed(SMALL, &[(from, to)])).runner(&["check", "recipe.toml"]).exits(2).says(parts);
     };
     refused("seq_len = 16", "seq_len = 64", &["longer than the model's 32 positions", "recipe.toml:15"]);
     refused("[train]", "[ops]\nrope = \"plain\"\n[train]", &["ops.rope", "does not have that operator"]);

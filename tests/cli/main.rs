@@ -8,6 +8,7 @@ mod cuda;
 mod cuda_training;
 mod data;
 mod docs;
+mod endings;
 mod equivalence;
 mod html;
 mod inputs;

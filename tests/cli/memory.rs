@@ -1,12 +1,11 @@
 //! Where memory goes: accounts of recipes, and limits of the host's memory.
 
-use crate::language::SMALL;
-use crate::place::{Place, TINY};
+use crate::place::{Place, SMALL, TINY};
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 #[test]
-fn an_account_names_every_part_beside_what_was_measured() {
+fn an_account_names_every_part_with_what_was_measured() {
     let place = Place::new(SMALL);
     let account = |args: &[&str]| place.runner(&[&["memory", "recipe.toml"], args].concat());
     account(&[]).exits(0).says(&["optimizer state", "state of adamw", "h t L 4 B", "The rule of thumb"]);

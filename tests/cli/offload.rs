@@ -238,7 +238,7 @@ fn a_host_that_is_too_small_is_told() {
     place.runner(&["run", "recipe.toml"]).exits(42);
     let row = place.rows().remove(0);
     let reason = row["reason"].as_str().expect("a reason");
-    assert!(reason.contains("TiB are to be there") && reason.contains("take a smaller model"), "{reason}");
+    assert!(reason.contains("TiB are needed") && reason.contains("take a smaller model"), "{reason}");
 }
 
 /// On the CPU every buffer is ordinary memory: what is measured is what was estimated, but for biases and

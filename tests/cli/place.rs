@@ -1,5 +1,6 @@
 //! A folder of its own for each test, and the binary in it.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -25,9 +26,40 @@ steps = 3
 "checkpoint.level" = [0, 1]
 "#;
 
+/// 2 layers on generated text, well under a second.
+pub const SMALL: &str = r#"title = "small"
+[model]
+kind = "gpt2"
+vocab_size = 300
+hidden_size = 32
+num_hidden_layers = 2
+num_attention_heads = 4
+max_position_embeddings = 32
+[data]
+corpus = "generated"
+size = "100 KiB"
+vocab_size = 300
+[train]
+batch_size = 2
+seq_len = 16
+optimizer = { kind = "adamw", lr = 1e-3 }
+[measure]
+warmup = 1
+steps = 2
+"#;
+
+/// The recipe with each of these pieces, which is in it, replaced by another.
+#[track_caller]
+pub fn changed(recipe: &str, changes: &[(&str, &str)]) -> String {
+    changes.iter().fold(recipe.to_string(), |recipe, (from, to)| {
+        assert!(recipe.contains(from), "no `{from}` in:\n{recipe}");
+        recipe.replace(from, to)
+    })
+}
+
 /// Enough steps that a cell can be interrupted.
 pub fn slow() -> String {
-    TINY.replace("steps = 3", "steps = 1000000")
+    changed(TINY, &[("steps = 3", "steps = 1000000")])
 }
 
 pub struct Place {
@@ -153,6 +185,20 @@ pub fn files(folder: &Path) -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> = entries.filter_map(|entry| entry.ok().map(|e| e.path())).collect();
     paths.sort();
     paths
+}
+
+/// Every file below a folder with its content.
+pub fn contents(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut all = BTreeMap::new();
+    for path in files(folder) {
+        if path.is_dir() {
+            all.extend(contents(&path));
+        } else {
+            let content = std::fs::read(&path).expect("a result can be read");
+            all.insert(path, content);
+        }
+    }
+    all
 }
 
 /// How the binary ended.

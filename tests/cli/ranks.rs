@@ -7,8 +7,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
+use crate::endings::{alive, children};
 use crate::place::{Place, losses};
-use crate::run::{alive, children};
 
 /// Tied embeddings, samples of unequal length, two micro-batches and clipping.
 const TRAINED: &str = r#"title = "ranks"

@@ -1,27 +1,18 @@
 //! What a row holds and what it is known by, through the binary.
 
-use crate::place::{Place, TINY};
+use crate::place::{Place, SMALL, TINY, changed};
 
 /// A small language model on the text of the folder `text`.
-const TEXT: &str = r#"title = "text"
-[model]
-kind = "gpt2"
-vocab_size = 300
-hidden_size = 32
-num_hidden_layers = 2
-num_attention_heads = 4
-max_position_embeddings = 32
-[data]
-corpus = "text"
-vocab_size = 300
-[train]
-batch_size = 2
-seq_len = 16
-optimizer = { kind = "sgd", lr = 1e-3 }
-[measure]
-warmup = 0
-steps = 2
-"#;
+fn on_text() -> String {
+    changed(
+        SMALL,
+        &[
+            ("\"generated\"\nsize = \"100 KiB\"", "\"text\""),
+            ("\"adamw\"", "\"sgd\""),
+            ("warmup = 1", "warmup = 0"),
+        ],
+    )
+}
 
 /// With text to train on and text held out.
 fn place(recipe: &str) -> Place {
@@ -35,7 +26,7 @@ fn place(recipe: &str) -> Place {
 
 #[test]
 fn a_row_is_known_by_what_its_files_hold() {
-    let place = place(TEXT);
+    let place = place(&on_text());
     place.runner(&["run", "recipe.toml"]).exits(0).says(&["1 measured, 0 finished earlier"]);
     place.runner(&["run", "recipe.toml"]).exits(0).says(&["0 measured, 1 finished earlier"]);
     let first = place.rows().remove(0);
@@ -78,7 +69,7 @@ fn a_row_of_another_build_is_finished_and_can_be_measured_again() {
 /// The only loss is that of the first forward; the update after it makes the weights infinite.
 #[test]
 fn an_update_that_is_not_finite_is_a_diverged_row_with_and_without_evaluation() {
-    let diverging = TEXT.replace("1e-3", "1e30").replace("steps = 2", "steps = 1");
+    let diverging = on_text().replace("1e-3", "1e30").replace("steps = 2", "steps = 1");
     for (eval, reason) in [
         ("", "after the last update the loss was"),
         ("[eval]\nevery = 1\nbatches = 1\n", "held-out text after step 1"),
@@ -87,14 +78,14 @@ fn an_update_that_is_not_finite_is_a_diverged_row_with_and_without_evaluation() 
         place.runner(&["run", "recipe.toml"]).exits(1).says(&["1 diverged"]);
         let row = place.rows().remove(0);
         assert_eq!(row["status"], "diverged", "{row}");
-        let told = row["reason"].as_str().expect("a reason");
-        assert!(told.contains(reason) && told.contains("train.optimizer.lr"), "{told}");
+        let given = row["reason"].as_str().expect("a reason");
+        assert!(given.contains(reason) && given.contains("train.optimizer.lr"), "{given}");
     }
 }
 
 #[test]
 fn tokens_a_second_are_those_of_the_whole_run() {
-    let place = place(&format!("{TEXT}[eval]\nevery = 1\nbatches = 2\n"));
+    let place = place(&format!("{}[eval]\nevery = 1\nbatches = 2\n", on_text()));
     place.runner(&["run", "recipe.toml"]).exits(0);
     let m = place.rows().remove(0)["measurement"].clone();
     let number = |value: &serde_json::Value| value.as_f64().expect("a number");
@@ -108,8 +99,9 @@ fn tokens_a_second_are_those_of_the_whole_run() {
 
 #[test]
 fn check_and_plan_are_for_the_device_that_is_described() {
-    let recipe =
-        TEXT.replace("[data]", "[precision]\ncompute = \"bf16\"\n[data]").replace("warmup = 0", "warmup = 2");
+    let recipe = on_text()
+        .replace("[data]", "[precision]\ncompute = \"bf16\"\n[data]")
+        .replace("warmup = 0", "warmup = 2");
     let place = place(&recipe.replace("steps = 2", "steps = 2\n[grid]\n\"train.batch_size\" = [1, 4096]"));
     let card = |device| place.runner(&["check", "recipe.toml", "--for", device]);
     card("cuda, 11 GiB").exits(0).says(&["2 cells, all valid"]);

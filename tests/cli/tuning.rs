@@ -140,8 +140,8 @@ fn an_adapter_is_saved_merged_and_read_again() {
     for file in ["adapter_config.json", "adapter_model.safetensors"] {
         std::fs::copy(Path::new(&adapter).join(file), own.join(file)).unwrap();
     }
-    place.write("told.toml", &format!("{tuned}[save]\nadapter = \"own\"\noverwrite = true\n"));
-    place.runner(&["run", "told.toml"]).exits(0).says(&["1 measured"]);
+    place.write("overwriting.toml", &format!("{tuned}[save]\nadapter = \"own\"\noverwrite = true\n"));
+    place.runner(&["run", "overwriting.toml"]).exits(0).says(&["1 measured"]);
     place.write("again.toml", &tuned.replace(&adapter, "out/adapter"));
     place.runner(&["run", "again.toml"]).exits(0).says(&["1 measured"]);
 }

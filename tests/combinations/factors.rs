@@ -159,6 +159,7 @@ pub const FACTORS: &[Factor] = &[
     ),
     factor!("swiglu", ["custom"], ["plain", "ops.swiglu" = "'plain'"]),
     factor!("attention", ["custom"], ["plain", "ops.attention" = "'plain'"]),
+    factor!("fused attention", ["yes"], ["no", "ops.fused_attention" = "false"]),
     factor!("loss", ["custom"], ["plain", "ops.loss" = "'plain'"]),
     factor!("norm", ["custom"], ["plain", "ops.norm" = "'plain'"]),
     factor!("rope", ["custom"], ["plain", "ops.rope" = "'plain'"]),

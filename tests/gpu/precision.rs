@@ -153,11 +153,11 @@ fn nothing_waits() {
             let products: Vec<Tensor<2>> = (0..100).map(|_| multiply()).collect();
             let unscaled = scaler.unscale(number(4.0), Some(1.0));
             module = stepped(&mut optimizer, module, 0.5, unscaled.applied.clone());
-            let told = scaler.update(unscaled.applied);
+            let stats = scaler.update(unscaled.applied);
             issued = start.elapsed().as_secs_f64();
             gpu.synchronize();
             done = start.elapsed().as_secs_f64();
-            drop((products, told));
+            drop((products, stats));
         }
         let figures = format!("issued after {:.1} ms, done after {:.1} ms", issued * 1e3, done * 1e3);
         checks.verdict("no step waits for the host", issued < 0.5 * done, &figures);

@@ -224,7 +224,7 @@ fn a_thousand_refills_are_read_whole() {
         let wrong =
             sums.into_iter().enumerate().filter(|(i, sums)| !Rig::is_content(sums.clone(), *i)).count();
         let figures = format!("{wrong} of {REFILLS} wrong, {:.1} s", start.elapsed().as_secs_f64());
-        checks.verdict("refills beside kernels", wrong == 0, &figures);
+        checks.verdict("refills during kernels", wrong == 0, &figures);
         let last = REFILLS - 1;
         rig.send(last % SLOTS, BLOCKS);
         checks.verdict("what was filled comes back", rig.holds_on_host(BLOCKS, last), "bit for bit");

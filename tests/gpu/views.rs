@@ -139,7 +139,7 @@ fn embed(values: &[f64], [batch, rows, columns]: [usize; 3], plus: f64) -> Vec<f
         .collect()
 }
 
-/// Columns of a matrix, and heads that lie beside each other in every row.
+/// Columns of a matrix, and heads that lie next to each other in every row.
 fn columns_and_heads(gpu: &Gpu, compute: Compute, checks: &mut Checks) {
     let sizes @ [m, n, k] = [96, 80, 64];
     let (a, b) =

@@ -48,7 +48,7 @@ pub trait Method {
         self.rows() == Rows::Packed
     }
 
-    /// Whether documents or paragraphs stay samples, of which an epoch has so many.
+    /// Whether documents or paragraphs stay samples: an epoch is one pass over them.
     fn keeps_samples(&self) -> bool {
         true
     }

@@ -92,10 +92,10 @@ impl Blas {
         unsafe { sys::cublasLtGetVersion() }
     }
 
-    /// Allows tuning until the guard is dropped; calls `told` after each problem, on CubeCL's thread, with the
+    /// Allows tuning until the guard is dropped; calls `on_tuned` after each problem, on CubeCL's thread, with the
     /// number of problems tuned so far.
-    pub fn allow_tuning(&self, told: fn(usize)) -> TuningAllowed<'_> {
-        *locked(&self.tuning) = Some(told);
+    pub fn allow_tuning(&self, on_tuned: fn(usize)) -> TuningAllowed<'_> {
+        *locked(&self.tuning) = Some(on_tuned);
         TuningAllowed(self)
     }
 
@@ -141,16 +141,16 @@ impl Blas {
         at: &Addresses,
         stream: CUstream,
     ) -> Result<Arc<Plan>, CublasError> {
-        let told = *locked(&self.tuning);
+        let on_tuned = *locked(&self.tuning);
         let mut plans = locked(&self.plans);
         match plans.get(problem) {
             // First asked for while tuning was not allowed.
-            Some(Ok(plan)) if plan.open && told.is_some() => {}
+            Some(Ok(plan)) if plan.open && on_tuned.is_some() => {}
             Some(plan) => return plan.clone(),
             None => {}
         }
         // SAFETY: as the caller says.
-        let plan = unsafe { self.choose(problem, at, told, stream) }.map(Arc::new);
+        let plan = unsafe { self.choose(problem, at, on_tuned, stream) }.map(Arc::new);
         if let Ok(plan) = &plan {
             locked(&self.any_batch).insert(Problem { batch: 0, ..*problem }, plan.algorithm);
         }
@@ -164,7 +164,7 @@ impl Blas {
         &self,
         problem: &Problem,
         at: &Addresses,
-        told: Option<fn(usize)>,
+        on_tuned: Option<fn(usize)>,
         stream: CUstream,
     ) -> Result<Plan, CublasError> {
         let descriptors = Descriptors::new(problem, at.vector)?;
@@ -176,7 +176,7 @@ impl Blas {
                 return Ok(Plan { descriptors, algorithm, open: false });
             }
         }
-        let Some(told) = told.filter(|_| worth) else {
+        let Some(on_tuned) = on_tuned.filter(|_| worth) else {
             let of_another = locked(&self.any_batch).get(&Problem { batch: 0, ..*problem }).copied();
             let algorithm = match of_another.filter(|known| descriptors.accept(self.handle, known)) {
                 Some(known) => known,
@@ -191,7 +191,7 @@ impl Blas {
         if let Some(fastest) = fastest {
             self.remembered.put(problem, algorithm.data, &fastest);
             self.measured.store(true, Relaxed);
-            told(self.tuned.fetch_add(1, Relaxed) + 1);
+            on_tuned(self.tuned.fetch_add(1, Relaxed) + 1);
         }
         Ok(Plan { descriptors, algorithm, open: false })
     }

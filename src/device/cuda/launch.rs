@@ -40,7 +40,7 @@ pub fn launch<const N: usize>(
     memory::observe(gpu);
     let launches: Vec<Launch> = launches.into_iter().collect();
     let written = written.handle.clone().binding();
-    gpu.lane().stream.enqueue(Some(written), move |buffers, stream| {
+    gpu.stream().enqueue(Some(written), move |buffers, stream| {
         let mut located = Vec::with_capacity(N);
         for pointer in pointers {
             let at =

@@ -87,7 +87,7 @@ fn launch<const K: usize>(
             scalars,
         };
         let written = call.rows[0].buffers[0].clone();
-        gpu.lane().stream.enqueue(Some(written), move |buffers, stream| call.run(buffers, function, stream));
+        gpu.stream().enqueue(Some(written), move |buffers, stream| call.run(buffers, function, stream));
     }
 }
 

@@ -110,7 +110,7 @@ impl Product {
     fn issue_with(&self, epilogue: Epilogue, vector: &CubeTensor) -> bool {
         let (gpu, blas) = self.begin();
         let call = self.call(gpu, epilogue, Some(&vector.handle));
-        // CubeCL's buffers begin at multiples of 256 bytes, so the parts' offsets tell their alignment.
+        // CubeCL's buffers begin at multiples of 256 bytes, so the parts' offsets sender their alignment.
         match blas.accepts(&call.problem(self.offsets())) {
             Some(true) => {
                 call.enqueue(gpu, blas);
@@ -121,15 +121,15 @@ impl Product {
                 false
             }
             None => {
-                let (tell, told) = mpsc::channel();
-                gpu.lane().stream.enqueue(Some(call.out()), move |buffers, stream| {
+                let (sender, receiver) = mpsc::channel();
+                gpu.stream().enqueue(Some(call.out()), move |buffers, stream| {
                     let accepted = call.run(buffers, blas, stream).is_ok();
-                    let _ = tell.send(accepted);
+                    let _ = sender.send(accepted);
                     if accepted { Ok(()) } else { call.without_epilogue().run(buffers, blas, stream) }
                 });
                 // All that was enqueued has run, or this panics.
-                gpu.lane().stream.submit(|_| ());
-                told.recv().expect("the call has run")
+                gpu.stream().submit(|_| ());
+                receiver.recv().expect("the call has run")
             }
         }
     }
@@ -197,7 +197,7 @@ impl Call {
     }
 
     fn enqueue(self, gpu: &Gpu, blas: &'static Blas) {
-        gpu.lane().stream.enqueue(Some(self.out()), move |buffers, stream| self.run(buffers, blas, stream));
+        gpu.stream().enqueue(Some(self.out()), move |buffers, stream| self.run(buffers, blas, stream));
     }
 
     fn out(&self) -> BufferBinding {

@@ -21,9 +21,8 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Waits for the queues of Burn and CubeCL, not for the device.
+    /// Waits for CubeCL's queue, not for the device.
     pub fn now(gpu: &Gpu) -> Self {
-        gpu.issue();
         let pools = gpu.client().memory_report(MemoryScope::Device).usage();
         let (free, total) = gpu.context.memory();
         let driver = total - free - HELD_BACK.load(Relaxed);

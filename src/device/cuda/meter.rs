@@ -80,7 +80,6 @@ impl CudaMeter {
     /// Notes the memory of a phase that has just been issued.
     fn note(&mut self, phase: Phase) {
         let Some(observation) = &self.observation else { return };
-        // First, since it issues the phase to its end.
         let now = Usage::now(self.gpu);
         let (live, reserved) = observation.take_peaks();
         let above = |bytes: u64, base: u64| bytes.saturating_sub(base);
@@ -156,9 +155,9 @@ impl Meter for CudaMeter {
     /// NVRTC compiles each kernel at its first launch, and CubeCL tries several variants of its
     /// reductions, with scratch buffers of gigabytes. Large matrix products are tuned here and nowhere
     /// else, so that no step of the measurement contains a trial.
-    fn prepare(&mut self, work: &dyn Fn(), told: fn(usize)) {
-        told(0);
-        let tuning = self.gpu.allow_tuning(told);
+    fn prepare(&mut self, work: &dyn Fn(), on_tuned: fn(usize)) {
+        on_tuned(0);
+        let tuning = self.gpu.allow_tuning(on_tuned);
         self.compile(work);
         drop(tuning);
     }

@@ -96,7 +96,7 @@ fn primitive(tensor: DispatchTensor) -> CubeTensor {
     buffer(Tensor::<1>::from_dispatch(tensor))
 }
 
-/// Waits for these events, on whichever thread; CubeCL's has come to them.
+/// Waits for these events, on any thread; CubeCL's thread has recorded them.
 pub(super) fn arrival(gpu: &'static Gpu, events: impl IntoIterator<Item = Later>) -> Arrival {
     let events: Vec<Later> = events.into_iter().collect();
     Box::new(move || {

@@ -61,7 +61,7 @@ pub use ranges::Range;
 pub use staging::Staging;
 pub use store::{CudaStore, Hold};
 pub use stream::Path as StreamPath;
-pub use tensors::{FUSED, buffer, int_buffer, int_tensor, tensor, writable};
+pub use tensors::{buffer, int_buffer, int_tensor, tensor, writable};
 pub use upload::Uploader;
 
 /// An opened device.
@@ -131,9 +131,7 @@ impl Gpu {
             Ok(version) => format!("cuBLASLt {version}"),
             Err(reason) => format!("CubeCL ({reason})"),
         };
-        let mut paths = vec![("matmul", matmul), ("stream", stream), ("time", "device events".into())];
-        paths.extend(FUSED.then(|| ("fusion", "Burn's kernel fusion".into())));
-        paths
+        vec![("matmul", matmul), ("stream", stream), ("time", "device events".into())]
     }
 
     /// The Burn device.
@@ -143,7 +141,7 @@ impl Gpu {
 
     /// How products on this thread's stream are ordered with Burn's kernels.
     pub fn stream_path(&self) -> &StreamPath {
-        self.lane().stream.path()
+        self.stream().path()
     }
 
     /// The version of cuBLASLt, or why there is none: products then take Burn's own kernels.
@@ -152,10 +150,10 @@ impl Gpu {
     }
 
     /// Until the guard is dropped, times each new matrix product with several algorithms, and keeps the
-    /// fastest in memory and on disk. Calls `told` after each product with the number tuned so far. `None`
+    /// fastest in memory and on disk. Calls `on_tuned` after each product with the number tuned so far. `None`
     /// without cuBLASLt.
-    pub fn allow_tuning(&self, told: fn(usize)) -> Option<TuningAllowed<'_>> {
-        self.blas.as_ref().ok().map(|blas| blas.allow_tuning(told))
+    pub fn allow_tuning(&self, on_tuned: fn(usize)) -> Option<TuningAllowed<'_>> {
+        self.blas.as_ref().ok().map(|blas| blas.allow_tuning(on_tuned))
     }
 
     /// Waits until the device has done everything issued on this thread's stream.
@@ -173,14 +171,8 @@ impl Gpu {
         self.device.client()
     }
 
-    /// Issues those of this thread's operators that Burn holds back to fuse them with later ones.
-    fn issue(&self) {
-        tensors::issue(&self.device);
-    }
-
-    /// This thread's stream, after everything that Burn was given has been issued on it.
+    /// This thread's stream.
     fn stream(&self) -> &'static stream::Stream {
-        self.issue();
         &self.lane().stream
     }
 
@@ -277,8 +269,8 @@ mod tests {
         for words in
             ["out of device memory allocating 3221225472 bytes", "can't allocate buffer of size: 3221225472"]
         {
-            let told = out_of_memory(&failure(words.into())).expect("a lack of memory");
-            assert!(told.contains("3221225472 bytes (3.00 GiB)"), "{told}");
+            let message = out_of_memory(&failure(words.into())).expect("a lack of memory");
+            assert!(message.contains("3221225472 bytes (3.00 GiB)"), "{message}");
         }
         for other in ["the product was refused: CUBLAS_STATUS_NOT_SUPPORTED", "CUDA_ERROR_ILLEGAL_ADDRESS"] {
             let error = failure(other.into());

@@ -43,10 +43,9 @@ impl Scopes {
         place as u64
     }
 
-    /// Calls CUPTI on CubeCL's thread, after what was issued before. What Burn holds back to fuse it stays held
-    /// back: the step would be another one.
+    /// Calls CUPTI on CubeCL's thread, after what was issued before.
     fn between_launches(&self, call: impl FnOnce() -> cupti::CUptiResult + Send + 'static) {
-        self.gpu.lane().stream.enqueue(None, move |_, _| {
+        self.gpu.stream().enqueue(None, move |_, _| {
             // Where CUPTI refuses, kernels are recorded without their operators.
             let _ = call();
             Ok(())

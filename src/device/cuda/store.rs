@@ -5,6 +5,8 @@
 //! waits for it only before it reads a buffer. It would wait for all kernels that are queued, and leave CubeCL's thread
 //! without any while it prepares the next.
 
+mod hold;
+
 use std::slice;
 
 use burn::backend::DispatchTensor;
@@ -13,6 +15,9 @@ use burn_cubecl::kernel::into_contiguous;
 use cudarc::driver::DriverError;
 use cudarc::driver::result::{memcpy_dtod_async, memcpy_dtoh_async, memcpy_htod_async, memset_d8_async};
 use cudarc::driver::sys::CUstream;
+
+pub use hold::Hold;
+use hold::hold;
 
 use super::mirror::arrival;
 use super::stream::Raw;
@@ -38,29 +43,6 @@ struct Place {
     /// Kernels that read or wrote it.
     used: Option<Later>,
     sent: Option<Later>,
-}
-
-/// What a copy or a kernel waits for on the device. A store keeps all of these holds; a test leaves one out and
-/// sees that the values are wrong.
-#[doc(hidden)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Hold {
-    /// A fill waits for the kernels that read or wrote its slot,
-    FillForKernels,
-    /// for the copy that sends what the slot holds,
-    FillForSend,
-    /// and for the copy that writes its buffer.
-    FillForBuffer,
-    /// Kernels that read a slot wait for its fill,
-    KernelsForFill,
-    /// and those that write it for the copy that sends what it holds.
-    KernelsForSend,
-    /// A send waits for the kernels that wrote its slot,
-    SendForKernels,
-    /// for the copy that fills the slot,
-    SendForFill,
-    /// and for the copy that reads its buffer.
-    SendForBuffer,
 }
 
 /// Buffers and slots of one GPU, for the thread that made it.
@@ -151,11 +133,6 @@ impl CudaStore {
 }
 
 const HERE: &str = "the buffer is here";
-
-/// What a stream gets from here on runs after the event; on CubeCL's thread.
-fn hold(stream: CUstream, later: &Later) {
-    later.event().into_iter().for_each(|event| event.hold(stream));
-}
 
 impl BlockStore for CudaStore {
     fn host(&mut self, side: Side, block: usize) -> &mut [u8] {

@@ -23,23 +23,23 @@ use crate::residence::{Offload, Overlap, Placement, Residence, Strategy};
 use crate::train::on_device;
 use crate::words::{Compute, DeviceId};
 
-/// y + x · beside, of which nothing is left before training.
+/// y + xA with A = 0 before training.
 #[derive(Debug)]
-struct Beside(&'static [&'static str]);
+struct Added(&'static [&'static str]);
 
-impl Method for Beside {
+impl Method for Added {
     fn adapts(&self, layer: &str) -> bool {
         self.0.contains(&layer)
     }
 
     fn matrices(&self, inputs: usize, outputs: usize) -> Vec<Matrix> {
-        vec![("beside", [inputs, outputs], Init::Constant(0.0))]
+        vec![("added", [inputs, outputs], Init::Constant(0.0))]
     }
 
     fn forward(&self, x: Tensor<2>, layer: Layer, matrices: Vec<Weight>, _: Masks) -> Tensor<2> {
-        let [beside] = matrices.try_into().expect("one matrix");
+        let [added] = matrices.try_into().expect("one matrix");
         let arithmetic = layer.arithmetic;
-        layer.forward(x.clone()) + dense(x, beside, None, WeightLayout::InOut, arithmetic)
+        layer.forward(x.clone()) + dense(x, added, None, WeightLayout::InOut, arithmetic)
     }
 
     fn cost(&self, setting: &Setting, sizes: [u64; 2], bias: bool, layout: WeightLayout) -> Cost {
@@ -51,7 +51,7 @@ impl Method for Beside {
 fn methods(layers: &'static [&'static str]) -> Vec<Arc<dyn Method>> {
     let target_modules = layers.join(", ");
     vec![
-        Arc::new(Beside(layers)),
+        Arc::new(Added(layers)),
         Arc::new(Lora { rank: 3, target_modules, ..Lora::default() }),
         Arc::new(Bottleneck { bottleneck: 5 }),
     ]

@@ -34,7 +34,7 @@ pub struct Works([Passes; OperatorName::COUNT]);
 impl Cost {
     /// The same with its work, and what it keeps, as those of the operator `name`. Each tensor that it takes, gives, keeps or reads as a
     /// weight crosses memory once in each direction of the network: no order of its operations needs less, but a
-    /// kernel that computes it together with the operators beside it, or a cache, may.
+    /// kernel that computes it together with its neighbours, or a cache, may.
     #[must_use]
     pub fn named(mut self, name: OperatorName, setting: &Setting) -> Self {
         let table = if self.flops.forward > 0.0 { self.weights } else { self.weights.min(self.output) };

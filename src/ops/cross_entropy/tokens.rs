@@ -156,10 +156,10 @@ mod tests {
     #[test]
     fn tokens_divide_by_what_fits() {
         let of = |tokens, vocab| Chunks::of(tokens, vocab).map(|c| [c.gradients, c.logits]);
-        // GPT-2: 512 rows of 201 KB are 103 MB; 1978 of 101 KB fit beside them in 302 MB, and more in 470 MB.
+        // GPT-2: 512 rows of 201 KB are 103 MB; 1978 of 101 KB fit with them in 302 MB, and more in 470 MB.
         assert_eq!(of(8192, 50_257), Some([2048, 512]));
         assert_eq!(of(2560, 50_257), Some([1536, 512]));
-        // Qwen2.5: 256 rows of 608 KB are 156 MB; of 304 KB 482 fit beside them for 2048 tokens, and 1033 for 8192.
+        // Qwen2.5: 256 rows of 608 KB are 156 MB; of 304 KB 482 fit with them for 2048 tokens, and 1033 for 8192.
         assert_eq!(of(2048, 151_936), None);
         assert_eq!(of(8192, 151_936), Some([1024, 256]));
         assert_eq!(of(16384, 151_936), Some([2048, 256]));

@@ -20,7 +20,7 @@ use crate::words::values::{COUNT, FRACTION, POSITIVE, Values};
 use crate::words::{Key, Rule, Section};
 
 section! {
-    /// Low-rank matrices beside frozen linear layers: y = xW + alpha / rank · (xAᵀ)Bᵀ, of which A and B are trained.
+    /// Low-rank matrices added to frozen linear layers: y = xW + alpha / rank · (xAᵀ)Bᵀ with trained A and B.
     pub struct Lora: Section::of("tuning", "method", &["lora"]) => {
         /// Rows of A and columns of B; at most the inputs and the outputs of each layer.
         pub rank: usize = Key::method(COUNT).default(Whole(8)).reads(&[("", "rank {}")]).since(4),

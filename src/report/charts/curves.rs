@@ -36,7 +36,10 @@ pub fn curves(comparison: &Comparison) -> Result<Vec<Chart>> {
     let mut shapes: Vec<usize> = (0..comparison.shapes.len()).filter(|&s| !of(Some(s)).is_empty()).collect();
     shapes.dedup_by_key(|shape| comparison.problem(*shape));
     if all.len() <= MOST || shapes.len() == 1 || comparison.methods.len() == 1 {
-        return if all.is_empty() { Ok(Vec::new()) } else { Ok(vec![chart(comparison, all, None)?]) };
+        // Of runs with several seeds those of the first.
+        let first = shapes.first().copied().filter(|_| shapes.len() == 1 && comparison.shapes.len() > 1);
+        let drawn = if first.is_some() { of(first) } else { all };
+        return if drawn.is_empty() { Ok(Vec::new()) } else { Ok(vec![chart(comparison, drawn, first)?]) };
     }
     let chart = |&shape: &usize| chart(comparison, of(Some(shape)), Some(shape));
     let mut charts: Vec<Chart> = shapes.iter().take(CHARTS).map(chart).collect::<Result<_>>()?;

@@ -84,7 +84,7 @@ impl Axis {
     }
 }
 
-/// A line of small texts from left to right, of which those that have no room are left out.
+/// A line of small texts from left to right; a text without room is left out.
 #[derive(Default)]
 pub struct Room {
     taken: Option<i32>,

@@ -39,7 +39,7 @@ fn cases(kind: &str) -> Vec<Case> {
     let mut cases = Vec::new();
     for [tokens, width] in SHAPES {
         for [x, weight, out, g] in TYPES {
-            // A mean far from zero tells a two-pass variance from one that cancels.
+            // With a mean far from zero a one-pass variance cancels, and a two-pass one does not.
             let mut values = normal(&[tokens, width], DType::F32, 1).values;
             values.iter_mut().for_each(|value| *value = 0.5 * *value + 2.0);
             cases.push(Case {

@@ -1,0 +1,47 @@
+//! Columns of traced steps: a step, an operator in a phase of it, and a kernel.
+
+use super::super::profile::PartTime;
+use super::super::units::Unit::*;
+use super::{Column, column};
+use crate::device::trace::{KernelTime, Summary};
+
+type OfTrace = fn(&Summary) -> Option<f64>;
+type OfPart = fn(&PartTime) -> Option<f64>;
+type OfKernel = fn(&(KernelTime, f64)) -> Option<f64>;
+
+/// One traced step.
+pub const TRACES: &[Column<OfTrace>] = &[
+    column("trace_s", "step", Seconds, |s| Some(s.span as f64 * 1e-9)),
+    column("trace_kernels", "kernels", Count, |s| Some(s.kernels as f64)),
+    column("trace_busy", "busy", Share, |s| Some(s.busy_share)),
+    column("trace_idle_s", "longest idle", Seconds, |s| Some(s.longest_idle as f64 * 1e-9)),
+    column("trace_copies_to_device", "copies to the device", Count, |s| Some(s.to_device.count as f64)),
+    column("trace_bytes_to_device", "to the device", Bytes, |s| some(s.to_device.bytes)),
+    column("trace_rate_to_device", "GB/s", GigabytesPerSecond, |s| s.to_device.rate()),
+    column("trace_copies_to_host", "copies to the host", Count, |s| Some(s.to_host.count as f64)),
+    column("trace_bytes_to_host", "to the host", Bytes, |s| some(s.to_host.bytes)),
+    column("trace_rate_to_host", "GB/s", GigabytesPerSecond, |s| s.to_host.rate()),
+    column("trace_hidden", "copy time hidden", Share, |s| s.hidden_share),
+];
+
+/// An operator in a phase of a traced step.
+pub const PARTS: &[Column<OfPart>] = &[
+    column("part_count", "count", Count, |p| Some(p.kernels? as f64)),
+    column("part_s", "time", Seconds, |p| Some(p.seconds)),
+    column("part_floor_s", "floor", Seconds, |p| Some(p.floor?.seconds)),
+    column("part_over_floor", "× floor", Ratio, |p| Some(p.seconds / p.floor?.seconds)),
+    column("part_share", "of the step", Share, |p| Some(p.seconds / p.step)),
+];
+
+/// A kernel of a traced step, with the seconds of the step.
+pub const KERNELS: &[Column<OfKernel>] = &[
+    column("kernel_count", "count", Count, |(k, _)| Some(k.count as f64)),
+    column("kernel_s", "time", Seconds, |(k, _)| Some(k.time as f64 * 1e-9)),
+    column("kernel_each_s", "each", Seconds, |(k, _)| Some(k.time as f64 * 1e-9 / k.count as f64)),
+    column("kernel_share", "of the step", Share, |(k, step)| Some(k.time as f64 * 1e-9 / step)),
+];
+
+/// A number of bytes above 0.
+fn some(bytes: u64) -> Option<f64> {
+    (bytes > 0).then_some(bytes as f64)
+}
