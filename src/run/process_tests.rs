@@ -228,7 +228,7 @@ fn run_ranks(script: &str) -> Ran {
     let (mut told, start) = (Vec::new(), Instant::now());
     let job = Job { ranks: 3, ..job(cell, 1 << 20, LONG) };
     let outcome = shell(&script).run(job, &mut |advance| told.push(advance), &AtomicBool::new(false));
-    Ran { outcome, told, took: start.elapsed() }
+    Ran { outcome, advances: told, took: start.elapsed() }
 }
 
 #[test]
