@@ -46,6 +46,11 @@ fn answer(request: Request) -> Event {
         Err(error) => return Event::Failed { reason: format!("the request's cell is not valid: {error}") },
     };
     let limit = cell.measure.host_memory_limit.map(|bytes| bytes.0);
+    // What is sure to be too much is refused before anything is there.
+    let host = cell.within(request.memory_limit).account().host;
+    if let Err(reason) = device::require_host_memory(host.page_locked(), host.total(), limit) {
+        return Event::OutOfMemory { reason };
+    }
     process::follow(limit, move |own| {
         send(&Event::OutOfMemory { reason: device::beyond_host_limit(own, limit.unwrap_or_default()) });
         std::process::exit(1);

@@ -10,7 +10,6 @@ use super::ranks::together;
 use super::saving::{BUILD, Progress, State, States};
 use super::step::share;
 use super::training::Training;
-use crate::device;
 use crate::measure::{Load, Loading, Measured, Measurement, Meter, Stop, diverged};
 use crate::model::{Kind, on_model};
 use crate::params::save::check_free;
@@ -52,10 +51,6 @@ fn run<K: Kind<Network: Build>>(
     on_step: &mut dyn FnMut(usize, usize),
 ) -> Result<Outcome, Stop> {
     let (id, placed) = (cell.device_id(), cell.within(memory_limit));
-    let host = placed.account().host;
-    let limit = cell.measure.host_memory_limit.map(|bytes| bytes.0);
-    device::require_host_memory(host.page_locked(), host.total(), limit)
-        .map_err(|reason| Stop::OutOfMemory { reason })?;
     // Before memory is counted: a corpus is not the cell's.
     let mut feed = K::Network::feed(cell, share(world.all()));
     let folders = Folders::of(cell).expect("checked with the cell");

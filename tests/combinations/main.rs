@@ -187,26 +187,25 @@ fn classifiers_train_as_with_blocks_that_stay() {
     let classes =
         "data.corpus = 'task'\ndata.sampler = 'standard'\ndata.vocab_size = 300\ntask.kind = 'topics'\n";
     let mut wrong = Vec::new();
+    let ways = ["checkpoint.blocks = 2", "offload.strategy = 'naive'", "offload.strategy = 'overlap'"];
     for model in ["qwen2", "gpt2"] {
-        let plain = example(&[("model", model), ("batch", "5 x 12"), ("accumulation", "2")]);
+        let plain = [("model", model), ("batch", "5 x 12"), ("accumulation", "2")];
+        let autocast = [&plain[..], &[("precision", "bf16"), ("autocast", "on")]].concat();
+        let recipes = [&plain[..], &autocast].map(|choices| example(choices).recipe("cpu"));
         for method in ["'full'", "'linear_probe'", "'lp_ft'\ntuning.probe_steps = 2", "'prefix'", "'bitfit'"]
         {
-            let cell = |more: &str| {
-                let text = format!("{}\n{classes}tuning.method = {method}\n{more}", plain.recipe("cpu"));
+            let cell = |recipe: &str, more: &str| {
+                let text = format!("{recipe}\n{classes}tuning.method = {method}\n{more}");
                 let source = Source { path: "classes.toml".into(), text };
                 Recipe::parse(&source).unwrap_or_else(|e| panic!("{e}")).cells.remove(0)
             };
-            let reference = change(&cell(""), None);
-            let precise = "precision.compute = 'bf16'\nprecision.autocast = true\n";
-            let autocast = change(&cell(precise), None);
-            for more in
-                ["checkpoint.blocks = 2", "offload.strategy = 'naive'", "offload.strategy = 'overlap'"]
-            {
-                for (precision, reference) in [("", &reference), (precise, &autocast)] {
-                    let ours = change(&cell(&format!("{precision}{more}\n")), None);
-                    let compared = equal_bits(&ours, reference);
-                    wrong
-                        .extend(compared.err().map(|e| format!("{model}, {method}, {precision}{more}: {e}")));
+            for (recipe, precision) in recipes.iter().zip(["fp32", "autocast"]) {
+                let reference = change(&cell(recipe, ""), None);
+                for more in ways {
+                    let compared = equal_bits(&change(&cell(recipe, more), None), &reference);
+                    wrong.extend(
+                        compared.err().map(|e| format!("{model}, {method}, {precision}, {more}: {e}")),
+                    );
                 }
             }
         }
