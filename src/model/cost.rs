@@ -6,7 +6,7 @@ mod work;
 pub use account::Account;
 
 use crate::measure::Estimate;
-use crate::ops::cost::{Cost, Flops, Setting, Trained};
+use crate::ops::cost::{Cost, Flops, Setting, Tensors, Trained};
 use crate::ops::{Checkpoint, Operator, Ops};
 use crate::optim::OptimizerConfig;
 use crate::precision::Precision;
@@ -34,6 +34,8 @@ pub struct Workload<'a> {
     pub eval_batches: usize,
     /// Which of the model's own parameters are trained.
     pub trained: Trained,
+    /// Whether the weights of blocks' linear layers are stored in 4 bits.
+    pub packs: bool,
 }
 
 impl Workload<'_> {
@@ -62,6 +64,7 @@ impl Workload<'_> {
             ops: self.ops,
             level: self.checkpoint.level,
             trained: self.trained,
+            packs: self.packs,
         }
     }
 }
@@ -90,14 +93,30 @@ impl Operators {
         self.block.iter().map(|cost| cost.parameters).sum()
     }
 
+    /// Bytes of one block's weights.
+    pub fn block_weights(&self) -> u64 {
+        self.block.iter().map(|cost| cost.weights).sum()
+    }
+
     /// Parameters that are trained, with those of adapters: of all, and of one block.
     pub fn trained(&self) -> u64 {
-        self.block_trained() * self.blocks as u64
-            + self.first.iter().chain(&self.last).map(|cost| cost.trained).sum::<u64>()
+        self.trained_tensors(false).elements
     }
 
     pub fn block_trained(&self) -> u64 {
-        self.block.iter().map(|cost| cost.trained).sum()
+        self.block.iter().map(|cost| cost.trained.elements).sum()
+    }
+
+    /// What is trained. The optimizer has blocks that move as one vector each.
+    fn trained_tensors(&self, moves: bool) -> Tensors {
+        let block: Tensors = self.block.iter().map(|cost| cost.trained).sum();
+        let others: Tensors = self.first.iter().chain(&self.last).map(|cost| cost.trained).sum();
+        others + if moves { block.flat() } else { block } * self.blocks as u64
+    }
+
+    /// Bytes that the optimizer keeps between steps, apart from master weights.
+    pub fn state_bytes(&self, workload: &Workload) -> u64 {
+        workload.optimizer.state_bytes(self.trained_tensors(workload.offload.moves()))
     }
 
     /// Of one micro-batch.
@@ -135,13 +154,14 @@ impl Operators {
         Moved {
             blocks,
             resident: workload.offload.resident_blocks.count(self.blocks) as u64,
-            parameters: self.block_parameters(),
+            weights: self.block_weights(),
             trained: self.block_trained(),
             others: self.trained() - self.block_trained() * blocks,
             input: self.block.first().map_or(0, |cost| cost.input),
             stored: workload.precision.stored_bytes(),
             accumulates: workload.accumulation_steps > 1,
             updates: workload.optimizer.rule().is_some(),
+            state: self.state_bytes(workload),
             recomputes: workload.checkpoint.blocks > 0,
         }
     }
@@ -176,6 +196,7 @@ mod tests {
             live_graphs,
             eval_batches: 0,
             trained: Trained::ALL,
+            packs: false,
         };
         f(&operators, &workload)
     }

@@ -15,6 +15,7 @@ mod by_field;
 mod kept_by;
 mod moment;
 mod setting;
+mod tensors;
 #[cfg(test)]
 mod tests;
 mod work;
@@ -22,6 +23,7 @@ mod work;
 pub use kept_by::KeptBy;
 pub use moment::{Flops, Moment};
 pub use setting::{Setting, Trained, WeightCost};
+pub use tensors::{SMALL, Tensors};
 pub use work::{Passes, Work, Works};
 
 use super::name::OperatorName;
@@ -47,7 +49,7 @@ pub struct Cost {
     /// Numbers in parameters; their bytes as stored, of their gradients, and of casts that serve all micro-batches.
     pub parameters: u64,
     /// Of those that are trained, and in the largest trained one.
-    pub trained: u64,
+    pub trained: Tensors,
     pub largest: u64,
     pub weights: u64,
     pub gradients: u64,
@@ -116,7 +118,7 @@ impl Cost {
     fn total_of(mut self, parts: &[Self]) -> Self {
         for part in parts {
             self.parameters += part.parameters;
-            self.trained += part.trained;
+            self.trained = self.trained + part.trained;
             self.largest = self.largest.max(part.largest);
             self.weights += part.weights;
             self.gradients += part.gradients;

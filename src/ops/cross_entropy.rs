@@ -102,12 +102,12 @@ fn chunked(
     longest_sum: usize,
 ) -> Tensor<1> {
     let dtype = arithmetic.dtype;
-    let Weight { stored, cast } = weight;
+    let Weight { stored, cast, .. } = weight;
     let inputs = [h.into_dispatch(), stored.into_dispatch()];
     custom_adding(OperatorName::Loss, inputs, |[h, stored], wanted| {
         let (h, stored) = (Tensor::<2>::from_dispatch(h), Tensor::<2>::from_dispatch(stored));
         let types = [h.dtype(), stored.dtype()];
-        let weight = Weight { stored, cast }.narrow(dtype);
+        let weight = Weight { cast, ..Weight::from(stored) }.narrow(dtype);
         let head = Head { h: rounded(h, dtype), weight, labels, arithmetic, chunk, longest_sum };
         let (differentiated, vocab) = (wanted.contains(&true), head.weight.dims()[0]);
         let (losses, kept) = match chunks_of_tokens(&head).filter(|_| differentiated) {

@@ -4,7 +4,7 @@
 //! region ([`autocast`](crate::ops::autocast())) W is rounded once, in forward, and dW comes out of
 //! the product in fp32.
 //!
-//! Kept for backward: W, and x where W is trained.
+//! Kept for backward: W, and x where W is trained. A W of 4-bit codes is kept as these, and made numbers of for each product.
 
 mod cost;
 mod side_by_side;
@@ -21,7 +21,7 @@ use super::kernels::columns::column_sums;
 use super::kernels::gelu as kernels;
 use super::name::OperatorName;
 use super::product::{Factor, Fp32Math, cpu, plain, product, product_add, product_bias, transpose};
-use super::{Operator, rounded, wide};
+use super::{Operator, nf4, rounded, wide};
 use crate::device::dtype;
 use crate::ops::autocast;
 use crate::words::Compute;
@@ -96,14 +96,26 @@ pub struct Weight<const D: usize = 2> {
     pub stored: Tensor<D>,
     /// The same in the type it is multiplied in, outside of autodiff, where a cast is kept.
     pub cast: Option<Tensor<D>>,
+    /// The shape of a frozen weight whose 4-bit codes are what is stored, as [`nf4`] has them.
+    pub packed: Option<[usize; 2]>,
 }
 
 impl<const D: usize> Weight<D> {
     /// As `dtype`; what is stored must be outside of autodiff's graph.
     pub fn narrow(self, dtype: DType) -> Tensor<D> {
-        match self.cast {
-            Some(cast) if cast.dtype() == dtype => cast,
-            _ => rounded(self.stored, dtype),
+        match (self.packed, self.cast) {
+            (Some(shape), _) => nf4::unpack(self.stored, shape, dtype),
+            (None, Some(cast)) if cast.dtype() == dtype => cast,
+            (None, _) => rounded(self.stored, dtype),
+        }
+    }
+
+    /// As an operator keeps it for backward: as `dtype`, or packed.
+    #[must_use]
+    pub fn kept(self, dtype: DType) -> Self {
+        match self.packed {
+            Some(_) => Self { cast: None, ..self },
+            None => self.narrow(dtype).into(),
         }
     }
 
@@ -116,7 +128,7 @@ impl<const D: usize> Weight<D> {
 
 impl<const D: usize> From<Tensor<D>> for Weight<D> {
     fn from(stored: Tensor<D>) -> Self {
-        Self { stored, cast: None }
+        Self { stored, cast: None, packed: None }
     }
 }
 
@@ -145,10 +157,10 @@ pub fn dense(
     layout: WeightLayout,
     arithmetic: Arithmetic,
 ) -> Tensor<2> {
-    let Weight { stored, cast } = weight.into();
+    let Weight { stored, cast, packed } = weight.into();
     let arithmetic = arithmetic.in_region();
     let keep = |x, stored| {
-        let weight = Weight { stored: Tensor::from_dispatch(stored), cast };
+        let weight = Weight { stored: Tensor::from_dispatch(stored), cast, packed };
         Kept::new(Tensor::from_dispatch(x), weight, layout, arithmetic)
     };
     match bias {
@@ -168,7 +180,7 @@ pub fn dense(
             let inputs = [x.into_dispatch(), stored.into_dispatch(), bias.stored.into_dispatch()];
             custom_adding(OperatorName::Linear, inputs, |[x, stored, stored_bias], tracked| {
                 let kept = keep(x, stored);
-                let bias = Weight { stored: Tensor::from_dispatch(stored_bias), cast: bias.cast };
+                let bias = Weight { stored: Tensor::from_dispatch(stored_bias), ..bias };
                 let dtype = bias.stored.dtype();
                 let (y, kept) = (kept.forward(Some(bias)), kept.for_backward(tracked));
                 (y, move |g, wanted, earlier: &mut Earlier<'_>| {
@@ -190,12 +202,12 @@ pub fn dense_gelu(
     if !on_cuda(&x) {
         return gelu(dense(x, weight, Some(bias), layout, arithmetic), Operator::Custom);
     }
-    let Weight { stored, cast } = weight.into();
+    let Weight { stored, cast, packed } = weight.into();
     let inputs = [x.into_dispatch(), stored.into_dispatch(), bias.stored.into_dispatch()];
     custom_adding(OperatorName::Linear, inputs, |[x, stored, stored_bias], tracked| {
-        let weight = Weight { stored: Tensor::from_dispatch(stored), cast };
+        let weight = Weight { stored: Tensor::from_dispatch(stored), cast, packed };
         let kept = Kept::new(Tensor::from_dispatch(x), weight, layout, arithmetic.in_region());
-        let bias = Weight { stored: Tensor::from_dispatch(stored_bias), cast: bias.cast };
+        let bias = Weight { stored: Tensor::from_dispatch(stored_bias), ..bias };
         let dtype = bias.stored.dtype();
         let u = cube(kept.forward(Some(bias)));
         let (y, kept) = (uncube(kernels::gelu(u.clone())), kept.for_backward(tracked));
@@ -219,7 +231,8 @@ struct Bias {
 struct Kept {
     /// In the compute type, as multiplied; `None` where the weight is frozen.
     x: Option<Tensor<2>>,
-    weight: Tensor<2>,
+    /// In the compute type, or packed.
+    weight: Weight,
     layout: WeightLayout,
     arithmetic: Arithmetic,
     /// The types of the gradients.
@@ -232,7 +245,7 @@ impl Kept {
         let (x_dtype, weight_dtype) = (x.dtype(), weight.stored.dtype());
         Self {
             x: Some(rounded(x, arithmetic.dtype)),
-            weight: weight.narrow(arithmetic.dtype),
+            weight: weight.kept(arithmetic.dtype),
             layout,
             arithmetic,
             x_dtype,
@@ -243,7 +256,7 @@ impl Kept {
     fn forward(&self, bias: Option<Weight<1>>) -> Tensor<2> {
         let Arithmetic { dtype, math } = self.arithmetic;
         let x = plain(self.x.clone().expect("there in forward"));
-        let weight = self.layout.weight(self.weight.clone());
+        let weight = self.layout.weight(self.weight.clone().narrow(dtype));
         match bias {
             None => product(x, weight, dtype, math),
             Some(bias) => product_bias(x, weight, bias.narrow(dtype), dtype, math),
@@ -268,7 +281,7 @@ impl Kept {
         let Self { x, weight, layout, x_dtype, weight_dtype, .. } = self;
         let g = rounded(g, dtype);
         let dx = want_x.then(|| {
-            let weight = layout.transposed(weight);
+            let weight = layout.transposed(weight.narrow(dtype));
             let earlier = (x_dtype == dtype && on_cuda(&g)).then(|| earlier(0)).flatten();
             match earlier.map(Tensor::from_dispatch) {
                 Some(sum) => product_add(sum, plain(g.clone()), weight, math),

@@ -12,6 +12,7 @@ use std::cell::Cell;
 use std::marker::PhantomData;
 
 use burn::tensor::{DType, Tensor, TensorData};
+use cpu_kernels::random::philox;
 
 use super::backend::{cube, on_cuda, uncube};
 use super::kernels::dropout as kernels;
@@ -98,17 +99,6 @@ fn drop_elements<E: burn::tensor::Element + std::ops::MulAssign>(
             if number < threshold { *element = E::from_elem(0) } else { *element *= scale }
         }
     }
-}
-
-/// Philox4x32-10.
-fn philox(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
-    for _ in 0..kernels::ROUNDS {
-        let [x, y] = [0, 1].map(|i| u64::from(kernels::MULTIPLIERS[i]) * u64::from(counter[2 * i]));
-        let [high_x, high_y] = [x, y].map(|product| (product >> 32) as u32);
-        counter = [high_y ^ counter[1] ^ key[0], y as u32, high_x ^ counter[3] ^ key[1], x as u32];
-        key = [0, 1].map(|i| key[i].wrapping_add(kernels::KEY_STEPS[i]));
-    }
-    counter
 }
 
 /// The finaliser of splitmix64 (Steele et al. 2014): every bit of the result depends on every bit of x.

@@ -4,7 +4,7 @@
 use burn::tensor::{DType, Device, IndexingUpdateOp, Int, Tensor};
 
 use super::backend::{cube, cube_int, on_cuda, uncube};
-use super::cost::{Cost, Moment, Setting};
+use super::cost::{Cost, Moment, Setting, Tensors};
 use super::cpu;
 use super::function::custom;
 pub use super::kernels::embedding::ScatterPlan;
@@ -115,7 +115,7 @@ pub fn cost(setting: &Setting, [rows, columns]: [u64; 2], tied: bool) -> Cost {
     Cost {
         output: y,
         parameters: table.elements,
-        trained: if setting.trained.weights { table.elements } else { 0 },
+        trained: Tensors::matrices(u64::from(setting.trained.weights), [rows, columns]),
         largest: if setting.trained.weights { table.elements } else { 0 },
         weights: table.bytes,
         gradients,

@@ -14,14 +14,15 @@
 //! |---|---|---|
 //! | x | N I, those of the norm before it: layers that read the same x keep it once | dA |
 //! | s h | N r | dB; x̃Aᵀ again would be a product with x |
-//! | W, A, B | the parameters; under autocast their casts | dx, dh |
+//! | W, A, B | the parameters; under autocast their casts; a W of 4-bit codes as these (QLoRA) | dx, dh |
 //!
+//! Numbers of a W in 4 bits are made for forward's product, and once more for backward's, and freed behind it.
 //! W needs no activation, and the mask none either: it is drawn again from its seed ([`Dropout`]).
 
 use burn::tensor::{DType, Tensor};
 
 use super::backend::on_cuda;
-use super::cost::{Cost, Flops, Moment, Setting};
+use super::cost::{Cost, Flops, Moment, Setting, Tensors};
 use super::dense::{Arithmetic, Layer, Weight, WeightLayout};
 use super::dropout::Dropout;
 use super::function::{Earlier, custom_adding};
@@ -47,7 +48,7 @@ pub fn lora(x: Tensor<2>, layer: Layer, low_rank: LowRank) -> Tensor<2> {
     let Layer { weight, bias, layout, arithmetic } = layer;
     let arithmetic = arithmetic.in_region();
     let Arithmetic { dtype, math } = arithmetic;
-    let weight = weight.outside().narrow(dtype);
+    let weight = weight.outside().kept(dtype);
     let bias = bias.map(|bias| bias.outside().narrow(dtype));
     let inputs = [x, a.stored, b.stored].map(Tensor::into_dispatch);
     custom_adding(OperatorName::Linear, inputs, |inputs, _| {
@@ -56,9 +57,9 @@ pub fn lora(x: Tensor<2>, layer: Layer, low_rank: LowRank) -> Tensor<2> {
         let [x, stored_a, stored_b] = inputs;
         let x = rounded(x, dtype);
         let [a, b] = [(stored_a, a.cast), (stored_b, b.cast)]
-            .map(|(stored, cast)| Weight { stored, cast }.narrow(dtype));
+            .map(|(stored, cast)| Weight { cast, ..Weight::from(stored) }.narrow(dtype));
         let h = product(plain(dropped(x.clone(), dropout)), transpose(a.clone()), dtype, math) * scale;
-        let (lhs, rhs) = (plain(x.clone()), layout.weight(weight.clone()));
+        let (lhs, rhs) = (plain(x.clone()), layout.weight(weight.clone().narrow(dtype)));
         let y = match bias {
             None => product(lhs, rhs, dtype, math),
             Some(bias) => product_bias(lhs, rhs, bias, dtype, math),
@@ -84,7 +85,8 @@ struct Kept {
     x: Tensor<2>,
     /// s x̃Aᵀ
     h: Tensor<2>,
-    weight: Tensor<2>,
+    /// In the compute type, or packed.
+    weight: Weight,
     a: Tensor<2>,
     b: Tensor<2>,
     scale: f64,
@@ -110,7 +112,7 @@ impl Kept {
         let dx = want_x.then(|| {
             // Of layers that read the same x.
             let earlier = (x_dtype == dtype && on_cuda(&g)).then(|| earlier(0)).flatten();
-            let (lhs, rhs) = (plain(g), layout.transposed(weight));
+            let (lhs, rhs) = (plain(g), layout.transposed(weight.narrow(dtype)));
             let dx = match earlier.map(Tensor::from_dispatch) {
                 None => product(lhs, rhs, dtype, math),
                 Some(sum) => product_add(sum, lhs, rhs, math),
@@ -134,7 +136,7 @@ pub fn cost(
     rank: u64,
     dropout: bool,
 ) -> Cost {
-    let weight = setting.weight(layout.shape(inputs, outputs));
+    let weight = setting.linear_weight(layout.shape(inputs, outputs));
     let [a, b] = [[rank, inputs], [outputs, rank]].map(|shape| setting.weight(shape));
     let bias = if bias { outputs } else { 0 };
     let tokens = setting.tokens();
@@ -151,7 +153,7 @@ pub fn cost(
     let added = |bytes: u64| if setting.on_cuda() || setting.element() == 4 { 0 } else { bytes };
     let forward = [
         casts + masked + h_bytes + product(x, a.elements, h),
-        casts + h_bytes + y_bytes + product(x, weight.elements, y),
+        casts + h_bytes + weight.unpacked + y_bytes + product(x, weight.elements, y),
         casts + h_bytes + y_bytes + added(y_bytes) + product(h, b.elements, y),
     ];
     let [a_gradient, b_gradient] = [a.gradient, b.gradient];
@@ -161,7 +163,10 @@ pub fn cost(
         moment(b_gradient, casts + h_bytes + to_parameter(y, h, b.elements)),
         moment(b_gradient, casts + h_bytes + product(y, b.elements, h)),
         moment(a_gradient + b_gradient, casts + h_bytes + masked + to_parameter(h, x, a.elements)),
-        moment(a_gradient + b_gradient, casts + h_bytes + x_bytes + product(y, weight.elements, x)),
+        moment(
+            a_gradient + b_gradient,
+            casts + h_bytes + weight.unpacked + x_bytes + product(y, weight.elements, x),
+        ),
         moment(a_gradient + b_gradient, casts + h_bytes + x_bytes + to_dx + product(h, a.elements, x)),
     ];
     let parameters = a.elements + b.elements;
@@ -172,7 +177,7 @@ pub fn cost(
         holds_input: true,
         kept: casts + h_bytes,
         parameters: weight.elements + bias + parameters,
-        trained: parameters,
+        trained: Tensors::matrices(1, [rank, inputs]) + Tensors::matrices(1, [outputs, rank]),
         largest: a.elements.max(b.elements),
         weights: weight.bytes + bias * setting.stored + a.bytes + b.bytes,
         gradients: a_gradient + b_gradient,

@@ -18,6 +18,7 @@ pub mod kernels;
 pub mod lora;
 pub mod mean_square;
 pub mod name;
+pub mod nf4;
 pub mod norm;
 pub mod parameters;
 pub mod product;

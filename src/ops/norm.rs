@@ -14,7 +14,7 @@
 use burn::tensor::{DType, Tensor};
 
 use super::backend::{cube, on_cuda, uncube};
-use super::cost::{Cost, Moment, Setting, Trained};
+use super::cost::{Cost, Moment, Setting, Tensors, Trained};
 use super::cpu;
 use super::function::{Earlier, InputGradients, custom_adding};
 use super::kernels::norm as kernels;
@@ -198,7 +198,7 @@ pub fn cost(setting: &Setting, columns: u64, numbers: u64) -> Cost {
         holds_input: keeps_x,
         kept,
         parameters,
-        trained,
+        trained: Tensors::vectors(trained / columns, columns),
         largest: trained.min(columns),
         weights: parameters * stored,
         gradients: trained * stored,

@@ -12,7 +12,7 @@
 
 use burn::tensor::{Bool, DType, Device, IndexingUpdateOp, Int, Tensor};
 
-use super::cost::{Cost, Moment, Setting};
+use super::cost::{Cost, Moment, Setting, Tensors};
 use super::function::custom;
 use super::name::OperatorName;
 use super::{narrow, wide};
@@ -118,7 +118,7 @@ pub fn cost(
         input: x,
         output: x,
         parameters: vectors.elements,
-        trained: vectors.elements,
+        trained: Tensors::matrices(1, [count, width]),
         largest: vectors.elements,
         weights: vectors.bytes,
         gradients: vectors.gradient,

@@ -4,8 +4,9 @@
 use burn::tensor::{Device, Tensor};
 
 use super::host::{AdamWOnHost, HostRule};
-use super::{Kept, Pending, Rule, State, StepSize, Visit, clipped, zeros};
+use super::{Kept, Pending, Rule, State, StepSize, Visit, clipped, widened, zeros};
 use crate::ops::backend::{cube, on_cuda, uncube};
+use crate::ops::cost::Tensors;
 use crate::ops::cpu;
 use crate::ops::kernels::adamw::AdamWStep;
 use crate::ops::{narrow, wide};
@@ -23,7 +24,7 @@ section! {
     /// v ← beta_2 v + (1 − beta_2) g²
     /// p ← p − lr / (1 − beta_1ᵗ) · m / (√v / √(1 − beta_2ᵗ) + epsilon)
     /// ```
-    pub struct AdamW: Section::of("train.optimizer", "kind", &["adamw"]) => {
+    pub struct AdamW: Section::of("train.optimizer", "kind", &["adamw", "adamw8bit", "adamw_bf16"]) => {
         /// Learning rate.
         pub lr: f64 = Key::method(POSITIVE).default(Number(1e-3)),
         /// Decay of the mean of gradients.
@@ -78,19 +79,20 @@ struct Moments {
 
 impl Rule for AdamW {
     /// Two moments in fp32.
-    fn state_bytes(&self, elements: u64) -> u64 {
-        2 * 4 * elements
+    fn state_bytes(&self, tensors: Tensors) -> u64 {
+        2 * 4 * tensors.elements
     }
 
-    fn workspace_bytes(&self, elements: u64) -> u64 {
-        4 * elements
+    fn workspace_bytes(&self, elements: u64, stored: u64) -> u64 {
+        4 * elements + widened(elements, stored)
     }
 
     fn has_kernel(&self) -> bool {
         true
     }
 
-    fn state(&self, elements: usize, device: &Device) -> Box<dyn State> {
+    fn state(&self, shape: &[usize], device: &Device) -> Box<dyn State> {
+        let elements = shape.iter().product();
         let moments = Some((zeros(elements, device), zeros(elements, device)));
         Box::new(Moments { rule: self.clone(), moments, steps: 0 })
     }
@@ -164,7 +166,7 @@ mod tests {
         let gradients = [0.5, -0.25, 1e-4, 3.0, -0.7];
         let (mut p, mut m, mut v) = (1.0f64, 0.0, 0.0);
         let mut tensor = Tensor::<1>::ones([1], &device);
-        let mut state = adamw.state(1, &device);
+        let mut state = adamw.state(&[1], &device);
         for (i, g) in gradients.into_iter().enumerate() {
             let t = i as i32 + 1;
             p *= 1.0 - 0.01 * 0.01;

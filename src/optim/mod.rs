@@ -1,7 +1,9 @@
 //! Optimizers with PyTorch's formulas and defaults. Each keeps one state per parameter. A rule is one file:
 //! [`Rule`] and the [`State`] of one parameter.
 
+mod adafactor;
 mod adamw;
+mod compact;
 mod gradients;
 pub mod host;
 mod kept;
@@ -13,13 +15,16 @@ use burn::module::{Module, ParamId};
 use burn::tensor::{DType, Device, Tensor};
 use serde::{Deserialize, Serialize};
 
+pub use adafactor::Adafactor;
 pub use adamw::AdamW;
+pub use compact::{AdamW8bit, AdamWBf16};
 pub use gradients::{GradientSet, clip_factor, squares};
 pub use kept::{Kept, Visit};
 pub use on_device::DeviceOptimizer;
 pub use schedule::Schedule;
 pub use sgd::Sgd;
 
+use crate::ops::cost::Tensors;
 pub use crate::ops::kernels::adamw::Pending;
 use crate::ops::wide;
 use crate::words::section::{kinds, section};
@@ -36,6 +41,10 @@ kinds! {
         None(NoUpdate),
         Sgd(Sgd),
         AdamW(AdamW),
+        AdamW8bit(AdamW8bit),
+        #[serde(rename = "adamw_bf16")]
+        AdamWBf16(AdamWBf16),
+        Adafactor(Adafactor),
     }
 }
 
@@ -75,9 +84,9 @@ impl OptimizerConfig {
         &[Key::method(Values::Kinds).named("kind", "Which optimizer.").default(Word("none"))],
     );
 
-    /// Bytes that the optimizer keeps between steps of so many parameters.
-    pub fn state_bytes(&self, elements: u64) -> u64 {
-        self.rule().map_or(0, |rule| rule.state_bytes(elements))
+    /// Bytes that the optimizer keeps between steps of these parameters.
+    pub fn state_bytes(&self, tensors: Tensors) -> u64 {
+        self.rule().map_or(0, |rule| rule.state_bytes(tensors))
     }
 
     /// Bytes that exist for a moment while a parameter of so many elements, of `stored` bytes each, is updated on
@@ -86,9 +95,7 @@ impl OptimizerConfig {
         let Some(rule) = self.rule() else { return 0 };
         match device {
             DeviceId::Cuda(_) if rule.has_kernel() => u64::from(!in_place) * elements * stored,
-            DeviceId::Cpu | DeviceId::Cuda(_) => {
-                rule.workspace_bytes(elements) + if stored < 4 { 4 * elements } else { 0 }
-            }
+            DeviceId::Cpu | DeviceId::Cuda(_) => rule.workspace_bytes(elements, stored),
         }
     }
 }
@@ -102,28 +109,36 @@ pub struct StepSize {
     pub clip: Option<Tensor<1>>,
     /// 1, or 0 where parameters and state are to stay as they are, [1] in fp32 on the device; `None`: 1.
     pub applied: Option<Tensor<1>>,
+    /// Of what is rounded at random.
+    pub seed: u64,
 }
 
 impl StepSize {
     /// The learning rate as configured, no clipping, and nothing skipped.
-    pub const FULL: Self = Self { rate: 1.0, clip: None, applied: None };
+    pub const FULL: Self = Self { rate: 1.0, clip: None, applied: None, seed: 0 };
 }
 
 /// How parameters are updated.
 pub trait Rule: Send {
-    /// Bytes kept between steps of so many elements.
-    fn state_bytes(&self, elements: u64) -> u64;
+    /// Bytes kept between steps.
+    fn state_bytes(&self, tensors: Tensors) -> u64;
 
-    /// Bytes of what the formula, composed of Burn's operators in fp32, computes in no other tensor's place.
-    fn workspace_bytes(&self, elements: u64) -> u64;
+    /// Bytes of what the update of so many elements, of `stored` bytes each, computes in no other tensor's place where no
+    /// kernel of CUDA does it.
+    fn workspace_bytes(&self, elements: u64, stored: u64) -> u64;
 
     /// Whether a kernel of its own updates in place on CUDA; else Burn's operators compose the formula there too.
     fn has_kernel(&self) -> bool {
         false
     }
 
-    /// The state of a parameter of `elements` elements before its first update.
-    fn state(&self, elements: usize, device: &Device) -> Box<dyn State>;
+    /// Whether the update of a matrix reads its rows and columns; else it works element by element.
+    fn reads_matrices(&self) -> bool {
+        false
+    }
+
+    /// The state of a parameter of this shape before its first update.
+    fn state(&self, shape: &[usize], device: &Device) -> Box<dyn State>;
 
     /// What the updates of one step share on a device whose flag [`StepSize::applied`] the host does not
     /// wait for, from that flag and the same of the step before; it takes the flag's place.
@@ -219,6 +234,11 @@ fn zeros(elements: usize, device: &Device) -> Tensor<1> {
     Tensor::zeros([elements], (device, DType::F32))
 }
 
+/// Bytes of a parameter's copy in fp32, where it is stored in fewer bits.
+fn widened(elements: u64, stored: u64) -> u64 {
+    if stored < 4 { 4 * elements } else { 0 }
+}
+
 /// The gradient times the step's factor, in fp32.
 fn clipped(gradient: Tensor<1>, size: &StepSize) -> Tensor<1> {
     match &size.clip {
@@ -258,7 +278,14 @@ mod tests {
     #[test]
     fn a_step_that_is_not_applied_leaves_everything_as_it_was() {
         let sgd = Sgd { lr: 0.1, momentum: 0.9, weight_decay: 0.1 };
-        for config in [OptimizerConfig::Sgd(sgd), OptimizerConfig::AdamW(AdamW::default())] {
+        let adamw = AdamW::default();
+        for config in [
+            OptimizerConfig::Sgd(sgd),
+            OptimizerConfig::AdamW(adamw.clone()),
+            OptimizerConfig::AdamW8bit(AdamW8bit(adamw.clone())),
+            OptimizerConfig::AdamWBf16(AdamWBf16(adamw)),
+            OptimizerConfig::Adafactor(Adafactor::default()),
+        ] {
             let all = trained(&config, &[(0.5, true), (-2.0, true), (3.0, true)]);
             let lost = f32::INFINITY;
             let skipping =

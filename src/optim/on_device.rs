@@ -25,14 +25,14 @@ impl DeviceOptimizer {
     pub fn make_states<M: Module>(&mut self, module: &M) {
         each_parameter(module, |id, parameter| {
             if parameter.is_require_grad() {
-                self.state(id, parameter.shape().num_elements(), &parameter.inner().device());
+                self.state(id, &parameter.shape(), &parameter.inner().device());
             }
         });
     }
 
     /// The state of one parameter, made where there is none.
-    pub fn state(&mut self, id: ParamId, elements: usize, device: &Device) -> &mut dyn State {
-        &mut **self.states.entry(id).or_insert_with(|| self.rule.state(elements, device))
+    pub fn state(&mut self, id: ParamId, shape: &[usize], device: &Device) -> &mut dyn State {
+        &mut **self.states.entry(id).or_insert_with(|| self.rule.state(shape, device))
     }
 
     /// The state kept under `id`, where there is one.
@@ -61,7 +61,9 @@ impl DeviceOptimizer {
         }
         let mut pending = Pending::default();
         update_each(module, gradients.into_map(), |id, parameter, gradient| {
-            let state = self.state(id, parameter.dims()[0], &parameter.device());
+            // The rank of a tensor is a mark on its type alone.
+            let shape = Tensor::<1>::from_dispatch(gradient.clone()).shape();
+            let state = self.state(id, &shape, &parameter.device());
             state.update(parameter, flat(gradient), &size, &mut pending)
         })
     }
@@ -74,7 +76,7 @@ impl DeviceOptimizer {
         gradient: Tensor<1>,
         size: &StepSize,
     ) -> Tensor<1> {
-        let state = self.state(id, flat.dims()[0], &flat.device());
+        let state = self.state(id, &flat.dims(), &flat.device());
         state.update(flat, gradient, size, &mut Pending::default())
     }
 }

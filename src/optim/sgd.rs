@@ -2,8 +2,9 @@
 
 use burn::tensor::{Device, Tensor};
 
-use super::{Kept, Pending, Rule, State, StepSize, Visit, clipped, zeros};
+use super::{Kept, Pending, Rule, State, StepSize, Visit, clipped, widened, zeros};
 use crate::ops::backend::{cube, on_cuda, uncube};
+use crate::ops::cost::Tensors;
 use crate::ops::cpu;
 use crate::ops::kernels::sgd::{SgdStep, sgd};
 use crate::ops::{narrow, wide};
@@ -43,21 +44,21 @@ struct Momentum {
 }
 
 impl Rule for Sgd {
-    fn state_bytes(&self, elements: u64) -> u64 {
-        if self.momentum > 0.0 { 4 * elements } else { 0 }
+    fn state_bytes(&self, tensors: Tensors) -> u64 {
+        if self.momentum > 0.0 { 4 * tensors.elements } else { 0 }
     }
 
     /// In place.
-    fn workspace_bytes(&self, _elements: u64) -> u64 {
-        0
+    fn workspace_bytes(&self, elements: u64, stored: u64) -> u64 {
+        widened(elements, stored)
     }
 
     fn has_kernel(&self) -> bool {
         true
     }
 
-    fn state(&self, elements: usize, device: &Device) -> Box<dyn State> {
-        let m = (self.momentum > 0.0).then(|| zeros(elements, device));
+    fn state(&self, shape: &[usize], device: &Device) -> Box<dyn State> {
+        let m = (self.momentum > 0.0).then(|| zeros(shape.iter().product(), device));
         Box::new(Momentum { rule: self.clone(), m })
     }
 }
@@ -107,7 +108,7 @@ mod tests {
     fn momentum_and_weight_decay_follow_torch() {
         let sgd = Sgd { lr: 0.1, momentum: 0.9, weight_decay: 0.1 };
         let device = Device::flex();
-        let mut state = sgd.state(1, &device);
+        let mut state = sgd.state(&[1], &device);
         let mut p = Tensor::<1>::ones([1], &device);
         for expected in [0.94, 0.8266] {
             p = state.update(p, Tensor::full([1], 0.5, &device), &StepSize::FULL, &mut Pending::default());

@@ -43,7 +43,10 @@ pub fn write_weights(
     value: impl FnMut(&str) -> TensorData,
 ) -> Result<(), SafeTensorError> {
     let value = RefCell::new(value);
-    let parameters = table.entries.iter().map(|entry| (&entry.name, Parameter { entry, value: &value }));
+    let parameters = table
+        .entries
+        .iter()
+        .map(|entry| (&entry.name, Parameter { entry, shape: entry.stored_shape(), value: &value }));
     let metadata = HashMap::from([(key.to_string(), note.to_string())]);
     serialize_to_file(parameters, Some(metadata), path)
 }
@@ -51,6 +54,7 @@ pub fn write_weights(
 /// A parameter that is read when it is written: no two are in memory at a time.
 struct Parameter<'a, V> {
     entry: &'a Entry,
+    shape: Vec<usize>,
     value: &'a RefCell<V>,
 }
 
@@ -60,7 +64,7 @@ impl<V: FnMut(&str) -> TensorData> View for Parameter<'_, V> {
     }
 
     fn shape(&self) -> &[usize] {
-        &self.entry.shape
+        &self.shape
     }
 
     fn data(&self) -> Cow<'_, [u8]> {
@@ -70,7 +74,7 @@ impl<V: FnMut(&str) -> TensorData> View for Parameter<'_, V> {
     }
 
     fn data_len(&self) -> usize {
-        self.entry.shape.iter().product::<usize>() * self.entry.dtype.size()
+        self.shape.iter().product::<usize>() * self.entry.dtype.size()
     }
 }
 

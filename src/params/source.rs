@@ -1,6 +1,8 @@
 //! [`Source`]: where a network's parameters come from: random numbers, a folder of weights, tensors that are
 //! there already, or their shapes alone.
 
+mod packed;
+
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::f64::consts::TAU;
@@ -194,7 +196,8 @@ impl Source {
             (Origin::Files(_), _) => unreachable!("{name} was there when the files were checked"),
             _ => Some(random(init, shape, (device, *dtype))),
         };
-        let entry = Entry { name, shape: shape.to_vec(), dtype: *dtype, trainable, group: self.group };
+        let (shape_of_entry, group) = (shape.to_vec(), self.group);
+        let entry = Entry { name, shape: shape_of_entry, dtype: *dtype, trainable, group, packed: false };
         table.borrow_mut().entries.push(entry);
         match tensor {
             None => {

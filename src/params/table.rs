@@ -11,6 +11,7 @@ use burn::tensor::DType;
 
 use super::source::Source;
 use super::tuning::{Method, VirtualTokens};
+use crate::ops::nf4::carriers;
 
 /// What a parameter belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,9 +47,19 @@ pub struct Entry {
     /// Whether it has a gradient and an optimizer's state; else it is frozen.
     pub trainable: bool,
     pub group: Group,
+    /// Whether 4-bit codes of it are stored.
+    pub packed: bool,
 }
 
 impl Entry {
+    /// The shape of what is stored, in numbers of its type.
+    pub fn stored_shape(&self) -> Vec<usize> {
+        match *self.shape {
+            [rows, columns] if self.packed => vec![1, carriers([rows, columns], self.dtype)],
+            _ => self.shape.clone(),
+        }
+    }
+
     pub fn elements(&self) -> u128 {
         self.shape.iter().fold(1, |product, size| product.saturating_mul(*size as u128))
     }
@@ -62,6 +73,8 @@ pub type Trains = dyn Fn(&str, Group) -> bool + Send + Sync;
 pub struct Tuning {
     /// Whether a parameter of this name and group is trained.
     pub trainable: Arc<Trains>,
+    /// Whether the weights of blocks' linear layers, which are frozen, are stored in 4 bits.
+    pub packs: bool,
     /// What linear layers of blocks have in addition.
     pub adapter: Option<Arc<dyn Method>>,
     /// What stands before each sample.
@@ -79,6 +92,7 @@ impl Default for Tuning {
     fn default() -> Self {
         Self {
             trainable: Arc::new(|_, _| true),
+            packs: false,
             adapter: None,
             virtual_tokens: None,
             classes: None,

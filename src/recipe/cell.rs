@@ -106,6 +106,7 @@ impl Cell {
             live_graphs: (schedule::STEP.live_graphs)(self.train.accumulation_steps),
             eval_batches: self.eval.map_or(0, |eval| eval.batches),
             trained: self.tuning.trained(),
+            packs: self.tuning.packs(),
         }
     }
 

@@ -181,7 +181,14 @@ fn offload(cell: &Cell) -> Checked {
         cell.offload.optimizer == Memory::Host && !on_host(),
         &["offload.optimizer", "train.optimizer"],
         "offload.optimizer = \"host\" runs AdamW on the host, and this cell has another optimizer or none",
-        "remove offload.optimizer, or use train.optimizer = { kind = \"adamw\", lr = 1e-3 }",
+        "remove offload.optimizer, or use train.optimizer = { kind = \"adamw\", lr = 1e-3 }, \"adamw8bit\" or \
+         \"adamw_bf16\"",
+    )?;
+    Rule::refuse_if(
+        cell.offload.moves() && cell.train.optimizer.rule().is_some_and(|rule| rule.reads_matrices()),
+        &["train.optimizer", "offload.strategy"],
+        "this optimizer reads the rows and columns of each matrix, and offload updates a block as one vector",
+        "use offload.strategy = \"none\", or train.optimizer = { kind = \"adamw8bit\", lr = 1e-3 }",
     )
 }
 
@@ -231,11 +238,13 @@ fn tuning(cell: &Cell) -> Checked {
     }
     let in_mlp = ["gate_proj", "up_proj", "down_proj"].iter().any(|layer| tuning.adapts(layer));
     Rule::refuse_if(
-        in_mlp && (cell.checkpoint.level != Level::Keep || cell.ops.swiglu == Operator::Plain),
+        (in_mlp || tuning.packs)
+            && (cell.checkpoint.level != Level::Keep || cell.ops.swiglu == Operator::Plain),
         &["checkpoint.level", "ops.swiglu"],
-        "checkpoint.level and ops.swiglu are choices of the SwiGLU operator, in whose place an MLP with adapters has \
-         its linear layers and their gate",
-        "remove them, or leave gate_proj, up_proj and down_proj without adapters; checkpoint.blocks works with both",
+        "checkpoint.level and ops.swiglu are choices of the SwiGLU operator, in whose place an MLP with adapters, or with \
+         weights of 4 bits, has its linear layers and their gate",
+        "remove them, or use tuning.method = \"lora\" and leave gate_proj, up_proj and down_proj without adapters; \
+         checkpoint.blocks works with both",
     )?;
     let of_classifier =
         cell.model.decoder().map_or(0, |shape| shape.hidden_size * tuning.classes.unwrap_or(0));

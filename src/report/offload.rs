@@ -102,7 +102,7 @@ pub fn floor(line: &Line) -> Option<[f64; 2]> {
     let updates = cell.train.optimizer.rule().is_some();
     let copies = cell.offload.fewest_copies(shape.layers, cell.train.accumulation_steps, updates);
     let (operators, stored) = (cell.operators(), cell.precision.stored_bytes());
-    let weights = |copies: usize| copies as f64 * (operators.block_parameters() * stored) as f64;
+    let weights = |copies: usize| copies as f64 * operators.block_weights() as f64;
     let gradients = |copies: usize| copies as f64 * (operators.block_trained() * stored) as f64;
     let to_device = weights(copies.backward_to_device) + gradients(copies.gradients_to_device);
     let most = to_device.max(gradients(copies.gradients_to_host));
@@ -122,8 +122,9 @@ fn needed(comparison: &Comparison) -> String {
     let bytes = |i: usize| {
         let cell = comparison.lines[i].cell;
         let operators = cell.operators();
-        let blocks = operators.blocks as u64 * (operators.block_parameters() + operators.block_trained());
-        (blocks > 0).then(|| blocks * cell.precision.stored_bytes())
+        let gradients = operators.block_trained() * cell.precision.stored_bytes();
+        let bytes = operators.blocks as u64 * (operators.block_weights() + gradients);
+        (bytes > 0).then_some(bytes)
     };
     let sizes: BTreeSet<u64> = moved(comparison).filter_map(bytes).collect();
     and(sizes.into_iter().map(Bytes))

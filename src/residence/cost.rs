@@ -12,8 +12,9 @@ pub struct Moved {
     /// All blocks, and those of them that are resident.
     pub blocks: u64,
     pub resident: u64,
-    /// Numbers in the parameters of one block, those of them that are trained, and in the trained ones outside of blocks.
-    pub parameters: u64,
+    /// Bytes of the parameters of one block.
+    pub weights: u64,
+    /// Numbers in those of them that are trained, and in the trained ones outside of blocks.
     pub trained: u64,
     pub others: u64,
     /// Bytes of a block's input.
@@ -24,6 +25,8 @@ pub struct Moved {
     pub accumulates: bool,
     /// Whether weights are updated.
     pub updates: bool,
+    /// Bytes that the optimizer keeps between steps, apart from master weights.
+    pub state: u64,
     /// Whether backward computes resident blocks again.
     pub recomputes: bool,
 }
@@ -35,7 +38,7 @@ impl Moved {
 
     /// Bytes of a block's weights, and of its gradients.
     fn block(&self) -> u64 {
-        self.parameters * self.stored
+        self.weights
     }
 
     fn gradients(&self) -> u64 {
@@ -112,7 +115,8 @@ impl Offload {
 
     /// What is on the host instead of on the device.
     pub fn host_bytes(&self, moved: &Moved) -> HostBytes {
-        let &Moved { blocks, resident, trained, others, input, stored, accumulates, updates, .. } = moved;
+        let &Moved { blocks, resident, trained, others, input, stored, accumulates, updates, state, .. } =
+            moved;
         let in_blocks = if self.moves() { blocks * trained } else { 0 };
         let buffers = match self.moves() {
             true => {
@@ -125,10 +129,10 @@ impl Offload {
         };
         let inputs = if self.activations == Memory::Host { moved.inputs() * input } else { 0 };
         let all = blocks * trained + others;
-        // fp32 master weights and two moments; what is not in blocks crosses in buffers of its own.
+        // fp32 master weights and the rule's state; what is not in blocks crosses in buffers of its own.
         let (masters, state, crossing) = match self.optimizer {
             Memory::Device => (0, 0, 0),
-            Memory::Host => (all * 4, all * 2 * 4, (all - in_blocks) * stored),
+            Memory::Host => (all * 4, state, (all - in_blocks) * stored),
         };
         HostBytes { blocks: buffers, inputs, crossing, masters, state }
     }

@@ -50,7 +50,7 @@ impl Layout {
         let (mut parts, mut elements, mut made) = (Vec::new(), 0usize, vec![0; own.len()]);
         for (place, (entry, name)) in own {
             let first = elements.next_multiple_of(ALIGNMENT / entry.dtype.size());
-            let (name, id, shape) = (name.to_string(), id(&entry.name), entry.shape.clone());
+            let (name, id, shape) = (name.to_string(), id(&entry.name), entry.stored_shape());
             let part = Part { name, id, shape, first };
             elements = first + part.elements();
             made[place] = parts.len();

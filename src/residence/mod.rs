@@ -30,6 +30,7 @@ pub use store::ParameterStore;
 pub use strategy::{Movement, Overlap, Strategy};
 
 use crate::ops::autocast::{KeptCasts, keep_casts};
+use crate::ops::nf4;
 use crate::optim::host::Work;
 use crate::optim::{GradientSet, Optimizer, OptimizerConfig, StepSize, Visit};
 use crate::params::named::{Named, wide};
@@ -92,9 +93,9 @@ impl<M: Module> Residence<M> {
 
     /// The backward that comes is the last of a step whose gradients are neither clipped nor looked at: updates
     /// on the host may begin as gradients arrive there.
-    pub fn update_on_arrival(&mut self, rate: f64) {
+    pub fn update_on_arrival(&mut self, size: &StepSize) {
         if let Some(blocks) = &self.offloaded {
-            blocks.engine().update_on_arrival(Work::Step { rate, clip: 1.0 });
+            blocks.engine().update_on_arrival(Work::step(size));
         }
     }
 
@@ -150,10 +151,23 @@ impl<M: Module> Residence<M> {
         found.unwrap_or_else(|| panic!("there is no parameter {name}"))
     }
 
+    /// The same, of a packed one the numbers that its codes give.
+    ///
+    /// # Panics
+    /// As [`value`](Self::value).
+    pub fn dense(&mut self, name: &str) -> TensorData {
+        let value = self.value(name);
+        let entry = self.table().entries.iter().find(|entry| entry.name == name);
+        match entry.filter(|entry| entry.packed).map(|entry| &*entry.shape) {
+            Some(&[rows, columns]) => nf4::unpack_data(&value, [rows, columns], value.dtype()),
+            _ => value,
+        }
+    }
+
     /// Every parameter by name.
     pub fn parameters(&mut self) -> Named {
         let names: Vec<String> = self.table().entries.iter().map(|entry| entry.name.clone()).collect();
-        names.into_iter().map(|name| (name.clone(), wide(self.value(&name)))).collect()
+        names.into_iter().map(|name| (name.clone(), wide(self.dense(&name)))).collect()
     }
 
     /// All that the optimizer keeps between steps.

@@ -31,6 +31,7 @@ fn layout(elements: usize, dtype: DType) -> Layout {
         dtype,
         trainable: true,
         group: Group::Block(0),
+        packed: false,
     };
     Layout::of(&["weight", "bias"].map(entry), "blocks.0.")
 }

@@ -85,6 +85,33 @@ fn adamw_resumes_on_the_host_and_between_slots() {
     }
 }
 
+/// With tensors of more than 4096 elements: codes, random rounding, and rows and columns go on as they were.
+#[test]
+fn compact_state_resumes() {
+    let model = GPT2.replace("hidden_size = 8", "hidden_size = 16");
+    for kind in ["adamw8bit", "adamw_bf16", "adafactor"] {
+        let train = format!("optimizer = {{ kind = \"{kind}\", lr = 0.01 }}\n");
+        resumes(&model, &train, "");
+        if kind != "adafactor" {
+            for optimizer in ["host", "device"] {
+                let offload = format!("[offload]\nstrategy = \"overlap\"\noptimizer = \"{optimizer}\"\n");
+                resumes(&model, &train, &offload);
+            }
+        }
+    }
+}
+
+#[test]
+fn packed_weights_resume() {
+    let qlora = "[tuning]\nmethod = \"qlora\"\nrank = 2\ntarget_modules = \"q_proj, down_proj\"\n";
+    resumes(QWEN2, ADAMW, qlora);
+    resumes(
+        QWEN2,
+        ADAMW,
+        &format!("{qlora}[offload]\nstrategy = \"overlap\"\n[precision]\ncompute = \"bf16\"\n"),
+    );
+}
+
 #[test]
 fn momentum_resumes_between_slots() {
     let sgd = "optimizer = { kind = \"sgd\", lr = 0.1, momentum = 0.9 }\naccumulation_steps = 3\n";

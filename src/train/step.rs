@@ -189,17 +189,20 @@ impl<'a, N: Build> Step<'a, N> {
         &mut self.stage
     }
 
-    /// The learning rate's factor in the update that comes.
-    fn rate(&self) -> f64 {
-        self.train.schedule.factor(self.updates + 1, self.total_updates)
+    /// The update that comes, before its gradients are known.
+    fn unclipped(&self) -> StepSize {
+        let rate = self.train.schedule.factor(self.updates + 1, self.total_updates);
+        // As the masks of a micro-batch that no step has.
+        let seed = of_micro_batch(self.seed, self.updates, usize::MAX);
+        StepSize { rate, seed, ..StepSize::FULL }
     }
 
     /// The backward that comes is the last before its update. No update may use the norm of gradients that
     /// are still to come.
     fn update_on_arrival(&mut self) {
         if self.train.clip_norm.is_none() {
-            let rate = self.rate();
-            self.stage.residence.update_on_arrival(rate);
+            let size = self.unclipped();
+            self.stage.residence.update_on_arrival(&size);
         }
     }
 
@@ -225,7 +228,7 @@ impl<'a, N: Build> Step<'a, N> {
     /// How far the update goes that the gradients give.
     fn size(&mut self) -> StepSize {
         let _scope = OperatorName::GradientNorm.scope();
-        let size = StepSize { rate: self.rate(), ..StepSize::FULL };
+        let size = self.unclipped();
         let mut squares = || {
             let squares = self.stage.residence.squares();
             self.replicas

@@ -30,6 +30,7 @@ pub const FIRST: &str = "init";
 /// # Errors
 /// When it cannot be read.
 pub fn section(folder: &Path) -> Result<String, String> {
+    let packs = packs(folder);
     let folder = folder.join(FOLDER);
     if !folder.join(peft::CONFIG).exists() {
         return Ok(String::new());
@@ -45,7 +46,8 @@ pub fn section(folder: &Path) -> Result<String, String> {
         }
         _ => unreachable!("no other method has a folder"),
     };
-    let (method, folder): (&str, _) = ((&method).into(), quoted(&folder.display().to_string()));
+    let method: &str = if packs { "qlora" } else { (&method).into() };
+    let folder = quoted(&folder.display().to_string());
     Ok(format!("[tuning]\nmethod = \"{method}\"\n{keys}\nadapter = {folder}\n"))
 }
 
@@ -76,11 +78,23 @@ struct Counts {
     num_virtual_tokens: Option<u64>,
     trainable: u64,
     total: u64,
+    /// 4 where the weights of blocks' linear layers are stored so.
+    #[serde(default)]
+    bits: Option<u32>,
+}
+
+fn counts(folder: &Path) -> Option<Counts> {
+    serde_json::from_slice(&fs::read(folder.join(FILE)).ok()?).ok()
+}
+
+/// Whether the weights of blocks' linear layers are stored in 4 bits.
+pub fn packs(folder: &Path) -> bool {
+    counts(folder).is_some_and(|counts| counts.bits == Some(4))
 }
 
 /// Each number of `golden.json` against ours; `None` where the file says something else.
 pub fn checks(folder: &Path) -> Option<Vec<Check>> {
-    let counts: Counts = serde_json::from_slice(&fs::read(folder.join(FILE)).ok()?).ok()?;
+    let counts = counts(folder)?;
     let method = peft::method(&folder.join(FOLDER)).ok()?;
     let tuning = method.tuning(0);
     let lora = if let TuningConfig::Lora(lora) = &method { Some(lora) } else { None };

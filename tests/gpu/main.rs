@@ -6,6 +6,7 @@
 //! ```
 
 mod attention;
+mod compact;
 mod host_optimizer;
 mod kernels;
 mod layers;
@@ -15,6 +16,7 @@ mod lora;
 mod loss;
 mod offload;
 mod operator;
+mod packed;
 mod precision;
 mod products;
 mod profile;

@@ -6,10 +6,14 @@
 
 pub mod adamw;
 pub mod attention;
+pub mod dynamic_map;
 pub mod elementwise;
 mod math;
+pub mod moments;
+pub mod nf4;
 pub mod norm;
 pub mod product;
+pub mod random;
 pub mod reduce;
 mod room;
 pub mod rope;

@@ -1,37 +1,127 @@
 //! Element-wise kernels over many tensors in one launch.
 
+use std::sync::LazyLock;
+
 use burn::tensor::DType;
 use burn_cubecl::tensor::CubeTensor;
 use cpu_kernels::adamw::AdamWStep;
+use cpu_kernels::dynamic_map::{self, DynamicMap, SIGNED, UNSIGNED};
 use cubecl::server::BufferBinding;
 
 use super::program::{Function, Source, type_name};
 use super::stream::Buffers;
+use super::tables::table;
 use super::{Gpu, memory};
 use cudarc::driver::sys::CUstream;
 
 /// Entries of a table: with four tensors each it takes 3.9 of the 4 KB that a kernel's parameters may have on every
 /// device.
 const MOST: usize = 96;
-/// Elements and threads of a block.
-const BLOCK: usize = 8192;
 const THREADS: u32 = 256;
 
+/// A kernel of a source.
+struct Kernel {
+    name: &'static str,
+    file: &'static str,
+    text: fn() -> &'static str,
+    /// Elements of a block.
+    block: usize,
+}
+
+const ADAMW: Kernel = Kernel { name: "adamw", file: "many.cu", text: || MANY, block: 8192 };
+const CAST: Kernel = Kernel { name: "cast", file: "many.cu", text: || MANY, block: 8192 };
+const ADAMW_8BIT: Kernel =
+    // Each block copies the maps into its memory: 18 KB.
+    Kernel { name: "adamw_8bit", file: "adamw_8bit.cu", text: || &EIGHT_BIT, block: 32_768 };
+const ADAMW_BF16: Kernel =
+    Kernel { name: "adamw_bf16", file: "adamw_bf16.cu", text: || BFLOAT16, block: 8192 };
+
+const MANY: &str = concat!(
+    include_str!("kernels/numbers.cuh"),
+    include_str!("kernels/many.cuh"),
+    include_str!("kernels/many.cu")
+);
+const BFLOAT16: &str = concat!(
+    include_str!("kernels/numbers.cuh"),
+    include_str!("kernels/many.cuh"),
+    include_str!("kernels/adamw_bf16.cu")
+);
+
+/// With the maps, whose numbers are those of the CPU bit for bit.
+static EIGHT_BIT: LazyLock<String> = LazyLock::new(|| {
+    let map = |name: &str, map: &DynamicMap| {
+        let of = |what: &str| format!("{name}_{what}");
+        [
+            table("u32", &of("VALUES"), map.values.map(f32::to_bits)),
+            table("u32", &of("THRESHOLDS"), map.thresholds.map(f32::to_bits)),
+            table("unsigned char", &of("CELLS"), map.cells.map(u32::from)),
+        ]
+        .concat()
+    };
+    [
+        include_str!("kernels/numbers.cuh"),
+        include_str!("kernels/many.cuh"),
+        &map("SIGNED", &SIGNED),
+        &map("UNSIGNED", &UNSIGNED),
+        include_str!("kernels/adamw_8bit.cu"),
+    ]
+    .concat()
+});
+
+/// How AdamW's moments are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moments {
+    Fp32,
+    /// In fp32 numbers whose bits are the largest of each block of 256, and then 8-bit codes, as
+    /// [`cpu_kernels::dynamic_map`] has them.
+    Coded,
+    /// In bf16, rounded at random with this key.
+    Rounded([u32; 2]),
+}
+
+impl Moments {
+    fn dtype(self) -> DType {
+        match self {
+            Self::Fp32 | Self::Coded => DType::F32,
+            Self::Rounded(_) => DType::BF16,
+        }
+    }
+
+    /// Numbers in the tensor of a moment of so many elements.
+    fn length(self, elements: usize) -> usize {
+        match self {
+            Self::Fp32 | Self::Rounded(_) => elements,
+            Self::Coded => elements.div_ceil(dynamic_map::BLOCK) + elements.div_ceil(4),
+        }
+    }
+}
+
 /// Steps AdamW over parameters p with their gradients g and moments m and v, `[p, g, m, v]` each, in place. All p
-/// have one type, all g one, and m and v fp32. `clip` and `shared` are on the device.
+/// have one type, and all g one. `clip` and `shared` are on the device.
 ///
 /// # Panics
 /// When sizes or types differ, or the kernel cannot be compiled.
 pub fn adamw(
     tensors: &[[CubeTensor; 4]],
+    moments: Moments,
     clip: Option<&CubeTensor>,
     shared: Option<&CubeTensor>,
     step: AdamWStep,
 ) {
     let Some([p, g, ..]) = tensors.first() else { return };
     let types = [p.dtype, g.dtype];
-    let expected = [types[0], types[1], DType::F32, DType::F32];
-    launch("adamw", types, tensors, expected, [clip, shared], step);
+    let rows = tensors.iter().map(|row| {
+        let elements = row[0].meta.num_elements();
+        let moment = (moments.dtype(), moments.length(elements));
+        Row::new("adamw", row, [(types[0], elements), (types[1], elements), moment, moment])
+    });
+    let kernel = match moments {
+        Moments::Fp32 => &ADAMW,
+        Moments::Coded => &ADAMW_8BIT,
+        Moments::Rounded(_) => &ADAMW_BF16,
+    };
+    let key = if let Moments::Rounded(key) = moments { key } else { [0; 2] };
+    launch(kernel, types, &tensors[0][0], rows.collect(), [clip, shared], (step, key));
 }
 
 /// Writes each first tensor into the second, rounded to its type. All first ones have one type, and all second ones.
@@ -41,7 +131,11 @@ pub fn adamw(
 pub fn cast(tensors: &[[CubeTensor; 2]]) {
     let Some([from, to]) = tensors.first() else { return };
     let types = [from.dtype, to.dtype];
-    launch("cast", types, tensors, types, [None, None], AdamWStep::default());
+    let rows = tensors.iter().map(|row| {
+        let elements = row[0].meta.num_elements();
+        Row::new("cast", row, types.map(|dtype| (dtype, elements)))
+    });
+    launch(&CAST, types, from, rows.collect(), [None, None], (AdamWStep::default(), [0; 2]));
 }
 
 #[repr(C)]
@@ -57,35 +151,38 @@ struct Table<const K: usize> {
     entries: [Entry<K>; MOST],
     others: [u64; 2],
     scalars: AdamWStep,
+    key: [u32; 2],
     count: u32,
 }
 
+/// `written`: one of the tensors that the kernel writes.
 fn launch<const K: usize>(
-    kernel: &'static str,
+    kernel: &'static Kernel,
     types: [DType; 2],
-    tensors: &[[CubeTensor; K]],
-    expected: [DType; K],
+    written: &CubeTensor,
+    rows: Vec<Row<K>>,
     others: [Option<&CubeTensor>; 2],
-    scalars: AdamWStep,
+    (scalars, key): (AdamWStep, [u32; 2]),
 ) {
-    let gpu = Gpu::of(&tensors[0][0]).expect("a CUDA tensor");
+    let gpu = Gpu::of(written).expect("a CUDA tensor");
     let macros = vec![
         format!("TENSORS={K}"),
         format!("MOST={MOST}"),
-        format!("BLOCK={BLOCK}"),
+        format!("BLOCK={}", kernel.block),
         format!("A={}", type_name(types[0])),
         format!("B={}", type_name(types[1])),
     ];
-    let text = concat!(include_str!("kernels/numbers.cuh"), include_str!("kernels/many.cu"));
-    let source = Source { name: "many.cu", text, macros, generation_only: false };
-    let [function] = gpu.functions(&source, [(kernel, 0)]).unwrap_or_else(|e| panic!("{e}"));
+    let source = Source { name: kernel.file, text: (kernel.text)(), macros, generation_only: false };
+    let [function] = gpu.functions(&source, [(kernel.name, 0)]).unwrap_or_else(|e| panic!("{e}"));
     memory::observe(gpu);
-    for part in tensors.chunks(MOST) {
-        let call = Call {
-            rows: part.iter().map(|row| Row::new(kernel, row, expected)).collect(),
-            others: others.map(|other| other.map(|other| other.handle.clone().binding())),
-            scalars,
-        };
+    let mut rows = rows.into_iter();
+    loop {
+        let rows: Vec<_> = rows.by_ref().take(MOST).collect();
+        if rows.is_empty() {
+            return;
+        }
+        let others = others.map(|other| other.map(|other| other.handle.clone().binding()));
+        let call = Call { rows, others, scalars, key, block: kernel.block };
         let written = call.rows[0].buffers[0].clone();
         gpu.stream().enqueue(Some(written), move |buffers, stream| call.run(buffers, function, stream));
     }
@@ -96,23 +193,29 @@ struct Call<const K: usize> {
     rows: Vec<Row<K>>,
     others: [Option<BufferBinding>; 2],
     scalars: AdamWStep,
+    key: [u32; 2],
+    block: usize,
 }
 
-/// Tensors of as many elements.
+/// Tensors of one entry, of which the first has so many elements.
 struct Row<const K: usize> {
     buffers: [BufferBinding; K],
     elements: usize,
 }
 
 impl<const K: usize> Row<K> {
-    fn new(kernel: &str, tensors: &[CubeTensor; K], expected: [DType; K]) -> Self {
+    /// Of tensors that have these types and so many elements.
+    fn new(kernel: &str, tensors: &[CubeTensor; K], expected: [(DType, usize); K]) -> Self {
         let elements = tensors[0].meta.num_elements();
-        for (tensor, dtype) in tensors.iter().zip(expected) {
-            assert_eq!((tensor.meta.num_elements(), tensor.dtype), (elements, dtype), "a tensor of {kernel}");
+        for (tensor, expected) in tensors.iter().zip(expected) {
+            assert_eq!((tensor.dtype, tensor.meta.num_elements()), expected, "a tensor of {kernel}");
             assert!(tensor.is_contiguous(), "{kernel} takes contiguous tensors, not {:?}", tensor.meta);
         }
         // A block's end is counted in 32 bits too.
-        assert!(u32::try_from(elements + BLOCK).is_ok(), "{elements} elements are too many for {kernel}");
+        assert!(
+            u32::try_from(elements + ADAMW_8BIT.block).is_ok(),
+            "{elements} elements are too many for {kernel}"
+        );
         Self { buffers: tensors.each_ref().map(|tensor| tensor.handle.clone().binding()), elements }
     }
 }
@@ -124,6 +227,7 @@ impl<const K: usize> Call<K> {
             entries: [entry; MOST],
             others: [0; 2],
             scalars: self.scalars,
+            key: self.key,
             count: self.rows.len() as u32,
         };
         // What was located stays in place until the kernel is in the stream.
@@ -138,7 +242,7 @@ impl<const K: usize> Call<K> {
                 *pointer = at(buffer)?;
             }
             (entry.elements, entry.first_block) = (row.elements as u32, blocks);
-            blocks += row.elements.div_ceil(BLOCK) as u32;
+            blocks += row.elements.div_ceil(self.block) as u32;
         }
         for (pointer, other) in table.others.iter_mut().zip(&self.others) {
             *pointer = other.as_ref().map(&mut at).transpose()?.unwrap_or(0);

@@ -68,7 +68,7 @@ impl Account {
 impl Operators {
     /// At the highest moment of a step: of its last micro-batch, or of its update.
     pub fn account(&self, workload: &Workload) -> Account {
-        let Workload { offload, optimizer, device, .. } = *workload;
+        let Workload { offload, device, .. } = *workload;
         let whole = self.whole(workload);
         let moved = self.moved(workload);
         let batches = (workload.accumulation_steps + workload.eval_batches) as u64;
@@ -99,7 +99,7 @@ impl Operators {
             casts: whole.casts,
             state: match offload.optimizer {
                 Memory::Host => 0,
-                Memory::Device => optimizer.state_bytes(self.trained()),
+                Memory::Device => self.state_bytes(workload),
             },
             highest,
             phase: Some(phase),

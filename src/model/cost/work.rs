@@ -18,7 +18,7 @@ impl Operators {
         let Workload { optimizer, precision, offload, .. } = *workload;
         let parameters = self.trained();
         let none = matches!(optimizer, OptimizerConfig::None(_)) || offload.optimizer == Memory::Host;
-        let bytes = 3 * parameters * precision.stored_bytes() + 2 * optimizer.state_bytes(parameters);
+        let bytes = 3 * parameters * precision.stored_bytes() + 2 * self.state_bytes(workload);
         let bytes = if none { 0.0 } else { bytes as f64 };
         let optimizer = Work { operations: 0.0, bytes };
         Works::new(OperatorName::Update, Passes { optimizer, ..Passes::default() })

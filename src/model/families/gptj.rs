@@ -239,7 +239,7 @@ impl Attention {
         let layers = [&self.q_proj, &self.k_proj, &self.v_proj];
         let (ops, arithmetic) = (computation.ops, computation.arithmetic);
         let custom = [ops.rope, ops.attention].iter().all(|way| *way == Operator::Custom);
-        let adapted = layers.iter().any(|layer| layer.adapter.is_some());
+        let adapted = layers.iter().any(|layer| !layer.is_plain());
         if cache.is_none() && custom && !adapted && lies_side_by_side(&x) {
             let qkv = Linear::side_by_side(layers, x, computation);
             let qkv = rope_first(qkv, 2 * heads.columns(), rotation, positions);

@@ -1,7 +1,7 @@
 //! What the head of a language model costs with its loss.
 
 use super::head_columns;
-use crate::ops::cost::{Cost, Flops, Moment, Setting, Trained};
+use crate::ops::cost::{Cost, Flops, Moment, Setting, Tensors, Trained};
 use crate::ops::cross_entropy;
 use crate::params::table::Tuning;
 
@@ -36,7 +36,8 @@ pub fn head_cost(
     let cost = Cost::sequence(&[join, loss]);
     Cost {
         parameters,
-        trained,
+        trained: Tensors::matrices(u64::from(trained > 0), [vocab, hidden])
+            + Tensors::vectors(u64::from(trained > 0), vocab),
         largest: if trained > 0 { vocab * hidden } else { 0 },
         weights: parameters * setting.stored,
         flops: Flops { forward, backward, recompute },

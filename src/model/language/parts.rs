@@ -7,7 +7,7 @@ use super::Computation;
 use crate::ops::Operator;
 use crate::ops::autocast::weight;
 use crate::ops::cost::{Cost, Setting};
-use crate::ops::dense::{self, LAYERS, Layer, WeightLayout, dense_gelu, dense_side_by_side};
+use crate::ops::dense::{self, LAYERS, Layer, Weight, WeightLayout, dense_gelu, dense_side_by_side};
 use crate::ops::embedding::{Ids, embedding};
 use crate::ops::gelu::gelu;
 use crate::ops::norm::norm;
@@ -26,35 +26,62 @@ pub struct Linear {
     pub adapter: Option<Adapter>,
     #[module(skip)]
     layout: WeightLayout,
+    /// The weight's shape where it is stored in 4 bits.
+    #[module(skip)]
+    packed: Option<[usize; 2]>,
 }
 
 impl Linear {
-    /// Weight [outputs, inputs].
-    pub fn new(source: &Source, inputs: usize, outputs: usize, bias: bool) -> Self {
-        let weight = source.parameter("weight", [outputs, inputs], Init::Normal(DEVIATION));
+    fn with(
+        source: &Source,
+        [inputs, outputs]: [usize; 2],
+        layout: WeightLayout,
+        deviation: f64,
+        bias: bool,
+    ) -> Self {
+        let (shape, init) = (layout.shape(inputs, outputs), Init::Normal(deviation));
+        let packed = source.packs().then_some(shape);
+        let weight = match packed {
+            None => source.parameter("weight", shape, init),
+            Some(shape) => source.packed("weight", shape, init),
+        };
         let bias = bias.then(|| source.parameter("bias", [outputs], Init::Constant(0.0)));
         let adapter = Adapter::new(source, inputs, outputs);
-        Self { weight, bias, adapter, layout: WeightLayout::OutIn }
+        Self { weight, bias, adapter, layout, packed }
+    }
+
+    /// Weight [outputs, inputs].
+    pub fn new(source: &Source, inputs: usize, outputs: usize, bias: bool) -> Self {
+        Self::with(source, [inputs, outputs], WeightLayout::OutIn, DEVIATION, bias)
     }
 
     /// GPT-2's: weight [inputs, outputs] of this standard deviation, with a bias.
     pub fn conv1d(source: &Source, inputs: usize, outputs: usize, deviation: f64) -> Self {
-        let weight = source.parameter("weight", [inputs, outputs], Init::Normal(deviation));
-        let bias = Some(source.parameter("bias", [outputs], Init::Constant(0.0)));
-        let adapter = Adapter::new(source, inputs, outputs);
-        Self { weight, bias, adapter, layout: WeightLayout::InOut }
+        Self::with(source, [inputs, outputs], WeightLayout::InOut, deviation, true)
+    }
+
+    /// Whether the layer is its weight and its bias as they are stored: operators of several layers can take those.
+    pub fn is_plain(&self) -> bool {
+        self.adapter.is_none() && self.packed.is_none()
+    }
+
+    fn weight(&self) -> Weight {
+        match self.packed {
+            None => weight(&self.weight),
+            packed => Weight { packed, ..Weight::from(self.weight.val()) },
+        }
     }
 
     pub fn forward(&self, x: Tensor<2>, computation: &Computation) -> Tensor<2> {
         let (bias, arithmetic) = (self.bias.as_ref().map(weight), computation.arithmetic);
-        let layer = Layer { weight: weight(&self.weight), bias, layout: self.layout, arithmetic };
+        let layer = Layer { weight: self.weight(), bias, layout: self.layout, arithmetic };
         match &self.adapter {
             None => layer.forward(x),
             Some(adapter) => adapter.forward(x, layer, computation.masks),
         }
     }
 
-    /// Three layers without adapters, all with a bias or none, on CUDA: their results side by side.
+    /// Three plain layers, all with a bias or none, on CUDA: their results side by side.
     pub fn side_by_side(layers: [&Self; LAYERS], x: Tensor<2>, computation: &Computation) -> Tensor<2> {
         let layout = layers[0].layout;
         let layers = layers.map(|layer| (weight(&layer.weight), layer.bias.as_ref().map(weight)));
@@ -64,8 +91,8 @@ impl Linear {
     /// GELU of [`Linear::forward`].
     pub fn forward_gelu(&self, x: Tensor<2>, computation: &Computation) -> Tensor<2> {
         let operator = computation.ops.gelu;
-        match (&self.bias, &self.adapter, operator) {
-            (Some(bias), None, Operator::Custom) => {
+        match (&self.bias, self.is_plain(), operator) {
+            (Some(bias), true, Operator::Custom) => {
                 dense_gelu(x, weight(&self.weight), weight(bias), self.layout, computation.arithmetic)
             }
             _ => gelu(self.forward(x, computation), operator),

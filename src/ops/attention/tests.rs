@@ -126,6 +126,7 @@ fn the_fused_kernels_cost_by_hand() {
         ops: Ops::default(),
         level: Level::default(),
         trained: Trained::ALL,
+        packs: false,
     };
     let sizes = HeadSizes { heads: 6, kv_heads: 2, head_dim: 64 };
     let fused = cost(&setting, sizes);

@@ -1,5 +1,7 @@
 //! [`Setting`]: what the operators of a network compute on, and the bytes that follow from it.
 
+use cpu_kernels::nf4::Packing;
+
 use crate::ops::{Level, Ops};
 use crate::words::{Compute, DeviceId};
 
@@ -34,6 +36,8 @@ pub struct Setting {
     pub ops: Ops,
     pub level: Level,
     pub trained: Trained,
+    /// Whether the weights of blocks' linear layers are stored in 4 bits.
+    pub packs: bool,
 }
 
 impl Setting {
@@ -71,7 +75,23 @@ impl Setting {
         let cast = if self.stored == self.element() { 0 } else { elements * self.element() };
         let (kept_cast, cast) = if self.keeps_casts { (cast, 0) } else { (0, cast) };
         let bytes = elements * self.stored;
-        WeightCost { elements, bytes, gradient: bytes, cast, kept_cast }
+        WeightCost { elements, bytes, gradient: bytes, cast, kept_cast, unpacked: 0 }
+    }
+
+    /// The weight of a linear layer of a block.
+    pub fn linear_weight(&self, shape: [u64; 2]) -> WeightCost {
+        let elements = shape[0] * shape[1];
+        match self.packs {
+            false => self.weight(shape),
+            true => WeightCost {
+                elements,
+                bytes: (Packing::of(elements as usize).bytes() as u64).next_multiple_of(self.stored),
+                gradient: 0,
+                cast: 0,
+                kept_cast: 0,
+                unpacked: elements * self.element(),
+            },
+        }
     }
 
     /// What a product of operands of `lhs` and `rhs` elements in the compute type takes for a moment besides its
@@ -101,4 +121,6 @@ pub struct WeightCost {
     pub cast: u64,
     /// or as it serves all micro-batches.
     pub kept_cast: u64,
+    /// Its numbers while a product reads them, where codes are stored.
+    pub unpacked: u64,
 }

@@ -103,6 +103,7 @@ fn setting(compute: Compute, keeps_casts: bool) -> Setting {
         ops: Ops::default(),
         level: Level::Keep,
         trained: Trained::ALL,
+        packs: false,
     }
 }
 

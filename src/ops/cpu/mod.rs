@@ -67,3 +67,13 @@ pub fn numbers(tensor: &FlexTensor) -> &[f32] {
 pub fn integers<const D: usize>(tensor: &Tensor<D, Int>) -> Vec<i64> {
     tensor.to_data().iter::<i64>().collect()
 }
+
+/// The memory of a [`contiguous`] tensor of floats; a copy of its own where somebody else holds it.
+pub fn bytes_mut(tensor: &mut FlexTensor) -> &mut [u8] {
+    match tensor.dtype() {
+        DType::F32 => bytemuck::cast_slice_mut(tensor.storage_mut::<f32>()),
+        DType::BF16 => bytemuck::cast_slice_mut(tensor.storage_mut::<half::bf16>()),
+        DType::F16 => bytemuck::cast_slice_mut(tensor.storage_mut::<half::f16>()),
+        other => unreachable!("parameters are stored in fp32, bf16 or fp16, not {other:?}"),
+    }
+}

@@ -9,7 +9,7 @@
 use super::chunk;
 use super::tokens::Chunks;
 use crate::ops::Operator;
-use crate::ops::cost::{Cost, Flops, Moment, Setting};
+use crate::ops::cost::{Cost, Flops, Moment, Setting, Tensors};
 use crate::ops::name::OperatorName;
 use crate::words::Compute;
 
@@ -47,7 +47,7 @@ pub fn cost(setting: &Setting, [vocab, hidden]: [u64; 2], tied: bool) -> Cost {
         holds_input: true,
         kept: cast_stays + kept.workspace + kept.gradients,
         parameters,
-        trained,
+        trained: Tensors::matrices(u64::from(trained > 0), [vocab, hidden]),
         largest: trained,
         weights,
         gradients: gradient,

@@ -1,13 +1,13 @@
 //! What a linear layer costs.
 
 use super::WeightLayout;
-use crate::ops::cost::{Cost, Flops, Moment, Setting, Trained};
+use crate::ops::cost::{Cost, Flops, Moment, Setting, Tensors, Trained};
 use crate::ops::name::OperatorName;
 
 /// Where the weight is trained x [tokens, inputs] is kept, and under autocast the weight in the compute type. Backward
 /// makes dx, frees the cast, and makes dW.
 pub fn cost(setting: &Setting, [inputs, outputs]: [u64; 2], bias: bool, layout: WeightLayout) -> Cost {
-    let weight = setting.weight(layout.shape(inputs, outputs));
+    let weight = setting.linear_weight(layout.shape(inputs, outputs));
     let bias = if bias { outputs } else { 0 };
     let Trained { weights, biases } = setting.trained;
     let trained_bias = if biases { bias } else { 0 };
@@ -19,8 +19,12 @@ pub fn cost(setting: &Setting, [inputs, outputs]: [u64; 2], bias: bool, layout: 
     let wide = setting.stored > setting.element();
     // The CPU adds up a bias's gradient in an fp32 copy of g.
     let sums = if trained_bias > 0 && !setting.on_cuda() && setting.element() < 4 { 4 * y } else { 0 };
-    let forward = Moment::workspace(weight.cast + y_bytes + setting.product(x, weight.elements, y, false));
-    let dx = Moment::workspace(x_bytes + weight.cast + setting.product(y, weight.elements, x, false));
+    let forward = Moment::workspace(
+        weight.cast + weight.unpacked + y_bytes + setting.product(x, weight.elements, y, false),
+    );
+    let dx = Moment::workspace(
+        x_bytes + weight.cast + weight.unpacked + setting.product(y, weight.elements, x, false),
+    );
     let to_weight = if weights { setting.product(x, y, weight.elements, wide) } else { 0 };
     let dweight = Moment::gradients(gradients) + Moment::workspace(x_bytes + to_weight.max(sums));
     let products = 2.0 * tokens as f64 * weight.elements as f64;
@@ -31,7 +35,7 @@ pub fn cost(setting: &Setting, [inputs, outputs]: [u64; 2], bias: bool, layout: 
         holds_input: weights,
         kept: weight.cast,
         parameters: weight.elements + bias,
-        trained: trained_weight + trained_bias,
+        trained: Tensors::matrices(u64::from(weights), [inputs, outputs]) + Tensors::vectors(1, trained_bias),
         largest: trained_weight.max(trained_bias),
         weights: weight.bytes + bias * setting.stored,
         gradients,

@@ -62,11 +62,11 @@ fn with_inputs<const N: usize>(
         let mut inputs = inputs.into_iter();
         let x = Tensor::<2>::from_dispatch(inputs.next().expect("x"));
         let (x_dtype, x) = (x.dtype(), rounded(x, dtype));
-        let of = |(stored, cast)| Weight { stored: Tensor::from_dispatch(stored), cast };
+        let of = |(stored, cast)| Weight { cast, ..Weight::from(Tensor::from_dispatch(stored)) };
         let weights: Vec<Weight> = inputs.by_ref().take(LAYERS).zip(weight_casts).map(of).collect();
         let weight_dtype = weights[0].stored.dtype();
         let weights: Vec<_> = weights.into_iter().map(|weight| weight.narrow(dtype)).collect();
-        let of = |(stored, cast)| Weight { stored: Tensor::from_dispatch(stored), cast };
+        let of = |(stored, cast)| Weight { cast, ..Weight::from(Tensor::from_dispatch(stored)) };
         let biases: Vec<Weight<1>> = inputs.zip(bias_casts).map(of).collect();
         let bias_dtype = biases.first().map(|bias| bias.stored.dtype());
         let biases = biases.into_iter().map(|bias| bias.narrow(dtype)).collect();

@@ -6,6 +6,7 @@ pub use cpu_kernels::adamw::AdamWStep;
 
 use super::launch::{contiguous, expect, writable};
 use crate::device::cuda;
+pub use crate::device::cuda::Moments;
 
 /// Steps of parameters that are launched together, when this is dropped.
 #[derive(Default)]
@@ -13,6 +14,7 @@ pub struct Pending(Vec<Group>);
 
 /// Parameters of one type, with gradients of one, that take the same step.
 struct Group {
+    moments: Moments,
     step: AdamWStep,
     clip: Option<CubeTensor>,
     shared: Option<CubeTensor>,
@@ -36,6 +38,18 @@ impl Pending {
     /// has been made.
     pub fn adamw(
         &mut self,
+        tensors: [CubeTensor; 4],
+        clip: Option<&CubeTensor>,
+        shared: Option<&CubeTensor>,
+        step: AdamWStep,
+    ) -> [CubeTensor; 3] {
+        self.step(Moments::Fp32, tensors, clip, shared, step)
+    }
+
+    /// The same with m and v as `moments` says.
+    pub fn step(
+        &mut self,
+        moments: Moments,
         [p, g, m, v]: [CubeTensor; 4],
         clip: Option<&CubeTensor>,
         shared: Option<&CubeTensor>,
@@ -50,10 +64,13 @@ impl Pending {
         }
         let tensors = [p.clone(), g, m.clone(), v.clone()];
         let types = |tensors: &[CubeTensor; 4]| tensors.each_ref().map(|tensor| tensor.dtype);
-        let fits = |group: &&mut Group| group.step == step && types(&group.tensors[0]) == types(&tensors);
+        let fits = |group: &&mut Group| {
+            (group.moments, group.step) == (moments, step) && types(&group.tensors[0]) == types(&tensors)
+        };
         match self.0.iter_mut().find(fits) {
             Some(group) => group.tensors.push(tensors),
             None => self.0.push(Group {
+                moments,
                 step,
                 clip: clip.cloned(),
                 shared: shared.cloned(),
@@ -66,8 +83,8 @@ impl Pending {
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        for Group { step, clip, shared, tensors } in self.0.drain(..) {
-            cuda::adamw(&tensors, clip.as_ref(), shared.as_ref(), step);
+        for Group { moments, step, clip, shared, tensors } in self.0.drain(..) {
+            cuda::adamw(&tensors, moments, clip.as_ref(), shared.as_ref(), step);
         }
     }
 }

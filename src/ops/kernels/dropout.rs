@@ -1,14 +1,10 @@
 //! Dropout by the numbers of Philox4x32-10, four elements a thread.
 
 use burn_cubecl::tensor::CubeTensor;
+use cpu_kernels::random::{KEY_STEPS, MULTIPLIERS, ROUNDS};
 use cubecl::prelude::*;
 
 use super::launch::{Grid, buffer, contiguous, float, like};
-
-/// The constants of Philox4x32-10.
-pub const ROUNDS: u32 = 10;
-pub const MULTIPLIERS: [u32; 2] = [0xd251_1f53, 0xcd9e_8d57];
-pub const KEY_STEPS: [u32; 2] = [0x9e37_79b9, 0xbb67_ae85];
 
 const X: u32 = MULTIPLIERS[0];
 const Y: u32 = MULTIPLIERS[1];

@@ -10,7 +10,7 @@
 //!
 //! x is kept for the gradients of W and V, and to compute a and b again: not where these are frozen at levels 0 and 0.5.
 
-use crate::ops::cost::{Cost, Flops, Moment, Setting};
+use crate::ops::cost::{Cost, Flops, Moment, Setting, Tensors};
 use crate::ops::dense::WeightLayout;
 use crate::ops::name::OperatorName;
 use crate::ops::{Level, Operator};
@@ -65,7 +65,7 @@ pub fn cost(setting: &Setting, [hidden, inner]: [u64; 2], layout: WeightLayout) 
         holds_input: trained || plain || setting.level == Level::Full,
         kept: kept * a + casts,
         parameters: 3 * up.elements,
-        trained: if trained { 3 * up.elements } else { 0 },
+        trained: Tensors::matrices(if trained { 3 } else { 0 }, [inner, hidden]),
         largest: if trained { up.elements } else { 0 },
         weights,
         gradients: 3 * gradient,

@@ -9,7 +9,7 @@ use burn::tensor::DType;
 use cpu_kernels::adamw::{AdamWStep, update};
 use rayon::prelude::*;
 
-use super::state::{CHUNK, HostState};
+use super::state::{CHUNK, HostState, HostStep};
 use crate::device::elements::{round, widen};
 use crate::measure::alloc::Uncounted;
 use crate::optim::{AdamW, Kept, Visit};
@@ -35,7 +35,8 @@ impl AdamWOnHost {
 }
 
 impl HostState for AdamWOnHost {
-    fn step(&mut self, dtype: DType, buffer: &mut [u8], master: &mut [f32], rate: f64, clip: f32) {
+    fn step(&mut self, dtype: DType, buffer: &mut [u8], master: &mut [f32], step: HostStep) {
+        let HostStep { rate, clip, .. } = step;
         self.steps += 1;
         let step = self.rule.step(Some(self.steps), rate);
         let [m, v] = [&mut self.m, &mut self.v].map(|bytes| bytemuck::cast_slice_mut::<u8, f32>(bytes));

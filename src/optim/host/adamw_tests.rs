@@ -32,12 +32,12 @@ fn fifty_steps_equal_the_device_optimizer() {
     let mut host = HostParameters::new(&rule.on_host().unwrap(), ELEMENTS, DType::F32).unwrap();
     host.apply(Work::Adopt { elements: ELEMENTS, dtype: DType::F32 }, &mut ours);
     let before = list(&p);
-    let mut theirs = rule.state(ELEMENTS, &device);
+    let mut theirs = rule.state(&[ELEMENTS], &device);
     for step in 0..50 {
         let g = random(1e-3 * f64::from(1 + step % 7));
         let rate = 1.0 - f64::from(step) / 100.0;
         let clip = Tensor::<1>::from_floats([0.5], &device);
-        let size = StepSize { rate, clip: (step % 2 == 0).then_some(clip), applied: None };
+        let size = StepSize { rate, clip: (step % 2 == 0).then_some(clip), ..StepSize::FULL };
         ours.copy_from_slice(bytemuck::cast_slice(&list(&g)));
         host.apply(Work::step(&size), &mut ours);
         p = theirs.update(p, g, &size, &mut Pending::default());
@@ -60,7 +60,7 @@ fn half_precision_weights_follow_their_masters() {
         state.apply(Work::Adopt { elements: 3, dtype }, &mut buffer);
         for _ in 0..100 {
             round(dtype, &[0.1, -0.1, 0.0], &mut buffer);
-            state.apply(Work::Step { rate: 1.0, clip: 1.0 }, &mut buffer);
+            state.apply(Work::Step(HostStep::FULL), &mut buffer);
         }
         let mut weights = [0.0; 3];
         widen(dtype, &buffer, &mut weights);

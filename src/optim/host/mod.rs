@@ -14,7 +14,7 @@ use burn::module::{Module, ParamId};
 use burn::tensor::Tensor;
 
 pub use adamw::AdamWOnHost;
-pub use state::{HostRule, HostState, Work};
+pub use state::{HostParameters, HostRule, HostState, HostStep, Work};
 pub use worker::{Pending, Worker};
 
 use super::GradientSet;

@@ -17,8 +17,8 @@ pub type HostRule = Box<dyn Fn(usize) -> Result<Box<dyn HostState>, String> + Se
 /// What a rule keeps of a buffer's parameters, apart from their master weights.
 pub trait HostState: Send {
     /// One step on the threads of the current rayon pool. `buffer` holds gradients of `dtype`, which are
-    /// multiplied by `clip`, and then the new weights; `rate` is the factor of the learning rate.
-    fn step(&mut self, dtype: DType, buffer: &mut [u8], master: &mut [f32], rate: f64, clip: f32);
+    /// multiplied by the step's factor, and then the new weights.
+    fn step(&mut self, dtype: DType, buffer: &mut [u8], master: &mut [f32], step: HostStep);
 
     /// All that it keeps between steps.
     fn visit(&mut self, visit: &mut Visit);
@@ -30,20 +30,32 @@ pub enum Work {
     /// It begins with so many weights of this type: they become the master weights.
     Adopt { elements: usize, dtype: DType },
     /// It holds gradients: one step, and it holds the new weights.
-    Step {
-        /// Factor of the learning rate.
-        rate: f64,
-        /// Factor of every gradient.
-        clip: f32,
-    },
+    Step(HostStep),
     /// Whatever it holds: it gets the weights.
     Restore,
+}
+
+/// The factors of one step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct HostStep {
+    /// Of the learning rate.
+    pub rate: f64,
+    /// Of every gradient.
+    pub clip: f32,
+    /// Of what is rounded at random.
+    pub seed: u64,
+}
+
+impl HostStep {
+    /// As [`StepSize::FULL`].
+    pub const FULL: Self = Self { rate: 1.0, clip: 1.0, seed: 0 };
 }
 
 impl Work {
     /// A step of this size; waits for the norm of the gradients where they are clipped.
     pub fn step(size: &StepSize) -> Self {
-        Self::Step { rate: size.rate, clip: size.clip.clone().map_or(1.0, |clip| clip.into_scalar()) }
+        let clip = size.clip.clone().map_or(1.0, |clip| clip.into_scalar());
+        Self::Step(HostStep { rate: size.rate, clip, seed: size.seed })
     }
 }
 
@@ -81,7 +93,7 @@ impl HostParameters {
         match work {
             Work::Adopt { .. } => parts.for_each(|(buffer, master)| widen(dtype, buffer, master)),
             Work::Restore => parts.for_each(|(buffer, master)| round(dtype, master, buffer)),
-            Work::Step { rate, clip } => self.rule.step(dtype, buffer, master, rate, clip),
+            Work::Step(step) => self.rule.step(dtype, buffer, master, step),
         }
     }
 }

@@ -133,7 +133,7 @@ fn answer(
     let state = states.get_mut(&id).expect("parameters are adopted first");
     let start = Instant::now();
     pool.install(|| state.apply(work, &mut *memory));
-    if matches!(work, Work::Step { .. }) {
+    if matches!(work, Work::Step(_)) {
         busy.fetch_add(start.elapsed().as_nanos() as u64, Relaxed);
         note_host_work(start);
     }
@@ -144,6 +144,7 @@ fn answer(
 mod tests {
     use super::*;
     use crate::measure::alloc::Uncounted;
+    use crate::optim::host::HostStep;
     use crate::optim::{AdamW, Rule};
     use burn::tensor::DType;
 
@@ -172,7 +173,7 @@ mod tests {
             pending.wait();
         }
         assert_eq!(worker.take_seconds(), 0.0, "only steps count");
-        let step = Work::Step { rate: 1.0, clip: 1.0 };
+        let step = Work::Step(HostStep::FULL);
         let pending = [work(other, &[0.1], step), work(one, &[-0.1, 0.1], step)];
         let [other, one] = pending.map(|pending| values(&*pending.wait()));
         for (ours, exact) in other.iter().chain(&one).zip([-3.5, 1.5, 1.5]) {

@@ -88,7 +88,7 @@ impl Method for Bottleneck {
 
     fn cost(&self, setting: &Setting, sizes: [u64; 2], bias: bool, layout: WeightLayout) -> Cost {
         let (outputs, inside) = (sizes[1], self.bottleneck as u64);
-        let trained = Setting { trained: Trained::ALL, ..*setting };
+        let trained = Setting { trained: Trained::ALL, packs: false, ..*setting };
         let through = |sizes| dense::cost(&trained, sizes, true, WeightLayout::OutIn);
         let own = Cost::residual(&[
             through([outputs, inside]),

@@ -21,7 +21,7 @@ use crate::words::{Key, Rule, Section};
 
 section! {
     /// Low-rank matrices added to frozen linear layers: y = xW + alpha / rank · (xAᵀ)Bᵀ with trained A and B.
-    pub struct Lora: Section::of("tuning", "method", &["lora"]) => {
+    pub struct Lora: Section::of("tuning", "method", &["lora", "qlora"]) => {
         /// Rows of A and columns of B; at most the inputs and the outputs of each layer.
         pub rank: usize = Key::method(COUNT).default(Whole(8)).reads(&[("", "rank {}")]).since(4),
         /// Times the rank's inverse, what the adapter's result is multiplied by.

@@ -10,6 +10,7 @@ mod lora;
 mod lp_ft;
 mod prefix;
 mod prompt;
+mod qlora;
 
 use std::io;
 use std::path::Path;
@@ -27,6 +28,7 @@ pub use lora::Lora;
 pub use lp_ft::LpFt;
 pub use prefix::Prefix;
 pub use prompt::Prompt;
+pub use qlora::QLora;
 
 use super::table::{Group, Table, Tuning};
 use crate::ops::cost::Trained;
@@ -44,6 +46,7 @@ kinds! {
     pub enum TuningConfig: Tunes {
         Full(Full),
         Lora(Lora),
+        QLora(QLora),
         BitFit(BitFit),
         Adapter(Bottleneck),
         Prompt(Prompt),
@@ -80,6 +83,11 @@ impl VirtualTokens {
 pub trait Tunes {
     /// Which of the model's own parameters are trained.
     fn trained(&self) -> Trained;
+
+    /// Whether the weights of blocks' linear layers, which are frozen, are stored in 4 bits.
+    fn packs(&self) -> bool {
+        false
+    }
 
     /// What linear layers of blocks have in addition.
     fn adapter(&self) -> Option<Arc<dyn Method>> {
@@ -175,6 +183,7 @@ impl TuningConfig {
             .reads(&[
                 ("full", "full tuning"),
                 ("lora", "LoRA"),
+                ("qlora", "QLoRA"),
                 ("bitfit", "BitFit"),
                 ("adapter", "bottleneck adapters"),
                 ("prompt", "prompt tuning"),
@@ -197,6 +206,7 @@ impl TuningConfig {
         let virtual_tokens = self.virtual_tokens();
         Tuning {
             trainable: Arc::new(trains),
+            packs: self.packs(),
             adapter: self.adapter(),
             virtual_tokens,
             classes: None,

@@ -54,7 +54,7 @@ impl Weights {
     pub fn check(&self, expected: &Table) -> Result<(), String> {
         let mut problems = Vec::new();
         let mut used = BTreeSet::new();
-        for Entry { name, shape, group, .. } in &expected.entries {
+        for entry @ Entry { name, shape, group, .. } in &expected.entries {
             let (Some((stored, _)), Some(tensor)) = (self.stored(name), self.get(name)) else {
                 if group.is_added() {
                     continue;
@@ -62,7 +62,8 @@ impl Weights {
                 problems.push(format!("  missing: {name} {shape:?}{}", named_by(name)));
                 continue;
             };
-            if tensor.shape() != shape {
+            // A state of training has packed weights as they are.
+            if tensor.shape() != shape && tensor.shape() != entry.stored_shape() {
                 let (found, keys) = (tensor.shape(), sized_by(name));
                 problems.push(format!("  wrong shape: {name} is {found:?}, expected {shape:?}{keys}"));
             } else if float(tensor.dtype()).is_none() {

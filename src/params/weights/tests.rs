@@ -186,6 +186,7 @@ fn table(list: &[(&str, &[usize])]) -> Table {
         dtype: DType::F32,
         trainable: true,
         group: Group::Head,
+        packed: false,
     };
     Table { entries: list.iter().map(entry).collect() }
 }

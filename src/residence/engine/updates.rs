@@ -129,7 +129,8 @@ impl ParameterStore for Engine {
         let trained = self.trained();
         if let Updates::OnDevice(optimizer) = &mut self.updates {
             for block in trained {
-                optimizer.state(self.ids[block], self.layouts[block].trainable_elements(), &self.device);
+                let elements = self.layouts[block].trainable_elements();
+                optimizer.state(self.ids[block], &[elements], &self.device);
             }
         }
     }

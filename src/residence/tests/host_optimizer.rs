@@ -12,7 +12,7 @@ fn recorded_on_the_host(count: usize, update_on_arrival: bool, separate_gradient
     engine.begin(&config, &Optimizer::new(&config, Some(DeviceId::Cpu)), false);
     forward(&mut engine, count);
     if update_on_arrival {
-        engine.update_on_arrival(Work::Step { rate: 1.0, clip: 1.0 });
+        engine.update_on_arrival(Work::step(&StepSize::FULL));
     }
     for block in (0..count).rev() {
         engine.enter(block, Pass::Backward);

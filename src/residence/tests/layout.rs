@@ -18,6 +18,7 @@ fn gradients_are_as_large_as_what_is_trained() {
         shape: vec![200],
         dtype: DType::F32,
         trainable: name == "bias",
+        packed: false,
         group: Group::Block(0),
     });
     let layout = Layout::of(&entries, "blocks.0.");

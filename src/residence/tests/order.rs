@@ -89,6 +89,7 @@ fn crossed(trained: bool) -> [usize; 2] {
         dtype: DType::F32,
         trainable,
         group: Group::Block(0),
+        packed: false,
     };
     let layout = Layout::of(&[entry("weight", 1000, trained), entry("bias", 3, true)], "blocks.0.");
     let (offload, placement) = (overlap(), placed(overlap()));

@@ -30,7 +30,7 @@ fn second_step(placement: Placement, count: usize, micro_batches: usize) -> Vec<
         acts.lock().unwrap().clear();
         for micro_batch_number in 1..=micro_batches {
             let last = host.filter(|_| micro_batch_number == micro_batches);
-            micro_batch(&mut engine, count, last.map(|_| Work::Step { rate: 1.0, clip: 1.0 }));
+            micro_batch(&mut engine, count, last.map(|_| Work::step(&StepSize::FULL)));
         }
         engine.update(&StepSize::FULL);
         engine.finish();

@@ -81,7 +81,8 @@ impl<N: Build> Training<'_, N> {
         let residence = &mut self.step.as_mut().expect("begun").stage.residence;
         let mut table = (**residence.table()).clone();
         table.entries.retain(|entry| !entry.group.is_added());
-        let merged = |name: &str| tuning.merged(name, layout, &mut |name| residence.value(name));
+        table.entries.iter_mut().for_each(|entry| entry.packed = false);
+        let merged = |name: &str| tuning.merged(name, layout, &mut |name| residence.dense(name));
         write_weights(&folder.join(WEIGHTS), &table, LAYOUT, merged).map_err(io::Error::other)?;
         let end = self.feed.tokenizer().and_then(Tokenizer::eos);
         let config = self.cell.model.config_file(self.cell.precision.stored(), end);

@@ -1,4 +1,5 @@
-//! The MLP of a Llama-like block: SwiGLU, as one operator, or with adapters as its linear layers and their gate.
+//! The MLP of a Llama-like block: SwiGLU, as one operator, or with adapters or weights in 4 bits as its linear layers and
+//! their gate.
 
 use burn::module::Module;
 use burn::tensor::Tensor;
@@ -35,7 +36,7 @@ impl Mlp {
     /// [batch · sequence, hidden_size] → the same shape.
     pub fn forward(&self, x: Tensor<2>, Context { computation, .. }: &Context) -> Tensor<2> {
         let linears = [&self.gate_proj, &self.up_proj, &self.down_proj];
-        if linears.iter().any(|linear| linear.adapter.is_some()) {
+        if !linears.iter().all(|linear| linear.is_plain()) {
             let [gate, up] = [linears[0], linears[1]].map(|linear| linear.forward(x.clone(), computation));
             return self.down_proj.forward(gated(gate, up), computation);
         }
@@ -47,7 +48,7 @@ impl Mlp {
 
 /// Of `hidden` columns with `inner` inside.
 pub fn cost(setting: &Setting, tuning: &Tuning, [hidden, inner]: [u64; 2]) -> Cost {
-    if !LAYERS.iter().any(|name| tuning.adapts(name)) {
+    if !tuning.packs && !LAYERS.iter().any(|name| tuning.adapts(name)) {
         return swiglu::cost(setting, [hidden, inner], LAYOUT);
     }
     let linear = |name, sizes| linear_cost(setting, tuning, name, sizes, false, LAYOUT);

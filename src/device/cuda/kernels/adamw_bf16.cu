@@ -1,0 +1,60 @@
+// AdamW with moments in bf16 that are rounded up or down at random, as cpu-kernels' moments.rs has it.
+
+// Philox4x32-10 of a counter and the table's key.
+__device__ __forceinline__ void philox(u32 counter, const u32 (&key)[2], u32 (&random)[4]) {
+    u32 a = counter, b = 0, c = 0, d = 0, k = key[0], l = key[1];
+#pragma unroll
+    for (u32 round = 0; round < 10; round++) {
+        const u32 high_x = __umulhi(a, 0xd2511f53u), low_x = a * 0xd2511f53u;
+        const u32 high_y = __umulhi(c, 0xcd9e8d57u), low_y = c * 0xcd9e8d57u;
+        a = high_y ^ b ^ k;
+        b = low_y;
+        c = high_x ^ d ^ l;
+        d = low_x;
+        k += 0x9e3779b9u;
+        l += 0xbb67ae85u;
+    }
+    random[0] = a;
+    random[1] = b;
+    random[2] = c;
+    random[3] = d;
+}
+
+// One of the two bf16 numbers around x, as a float; the nearer one more often.
+__device__ __forceinline__ float stochastic(float x, u32 random) {
+    const u32 bits = __float_as_uint(x);
+    const bool finite = (bits & 0x7f800000u) != 0x7f800000u;
+    const u32 rounded = (bits + (finite ? random & 0xffffu : 0u)) & 0xffff0000u;
+    return __uint_as_float(x != x ? rounded | 0x00400000u : rounded);
+}
+
+// p of type A, g of type B, m and v in bf16.
+extern "C" __global__ void adamw_bf16(const __grid_constant__ Table table) {
+    if (table.shared && table.shared[0] == 0.0f) return;
+    const Entry &entry = table.entries[own_entry(table)];
+    const Tensor<A> p(entry.tensors[0]);
+    const Tensor<B> g(entry.tensors[1]);
+    const Tensor<BFLOAT16> m(entry.tensors[2]), v(entry.tensors[3]);
+    const Rates rates(table);
+    const bool aligned = p.aligned() && g.aligned() && m.aligned() && v.aligned();
+    each(entry, aligned, [&](u32 i, auto &value) {
+        constexpr u32 N = sizeof(value) / sizeof(float);
+        float gradient[N], mean[N], square[N];
+        u32 random[4];
+        p.load(i, value);
+        g.load(i, gradient);
+        m.load(i, mean);
+        v.load(i, square);
+        philox(i / 4, table.key, random);
+#pragma unroll
+        for (u32 k = 0; k < N; k++) {
+            rates.step(value[k], gradient[k], mean[k], square[k]);
+            const u32 bits = random[N == 4 ? k : i % 4];
+            mean[k] = stochastic(mean[k], bits);
+            square[k] = stochastic(square[k], bits >> 16);
+        }
+        m.store(i, mean);
+        v.store(i, square);
+        p.store(i, value);
+    });
+}

@@ -1,0 +1,62 @@
+//! [`Tensors`]: the sizes of trained parameters that decide what an optimizer keeps of them.
+
+use std::iter::Sum;
+use std::ops::{Add, Mul};
+
+/// Tensors of fewer elements are small.
+pub const SMALL: u64 = 4096;
+
+/// Trained matrices and vectors.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tensors {
+    pub elements: u64,
+    /// Those of small tensors.
+    pub small: u64,
+    /// Rows and columns of matrices, and the elements of vectors.
+    pub sides: u64,
+}
+
+impl Tensors {
+    /// Of one shape.
+    pub fn matrices(count: u64, [rows, columns]: [u64; 2]) -> Self {
+        Self { sides: count * (rows + columns), ..Self::vectors(count, rows * columns) }
+    }
+
+    /// Of one length.
+    pub fn vectors(count: u64, length: u64) -> Self {
+        let elements = count * length;
+        Self { elements, small: if length < SMALL { elements } else { 0 }, sides: elements }
+    }
+
+    /// As one vector.
+    #[must_use]
+    pub fn flat(self) -> Self {
+        Self::vectors(1, self.elements)
+    }
+}
+
+impl Add for Tensors {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            elements: self.elements + other.elements,
+            small: self.small + other.small,
+            sides: self.sides + other.sides,
+        }
+    }
+}
+
+impl Mul<u64> for Tensors {
+    type Output = Self;
+
+    fn mul(self, count: u64) -> Self {
+        Self { elements: count * self.elements, small: count * self.small, sides: count * self.sides }
+    }
+}
+
+impl Sum for Tensors {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), Add::add)
+    }
+}

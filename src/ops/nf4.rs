@@ -1,0 +1,53 @@
+//! Weights in 4 bits, as [`cpu_kernels::nf4`] packs them: the tensors that carry their bytes, and what products read.
+//!
+//! A tensor of packed weights has the type that parameters are stored in, and its bits are no numbers: it is only moved. Its
+//! shape is [1, [`carriers`]].
+
+use burn::tensor::{DType, Tensor, TensorData};
+use burn_flex::FlexTensor;
+use cpu_kernels::nf4::Packing;
+
+use super::backend::{cube, flex, on_cuda, uncube, unflex};
+use super::cpu;
+use crate::device::cuda;
+use crate::device::elements::{round, widen};
+
+/// Numbers of `dtype` that carry a packed weight of this shape.
+pub fn carriers([rows, columns]: [usize; 2], dtype: DType) -> usize {
+    Packing::of(rows * columns).bytes().div_ceil(dtype.size())
+}
+
+/// Packs the elements of `dtype` of a weight of this shape.
+pub fn pack(elements: &[u8], shape: [usize; 2], dtype: DType) -> TensorData {
+    let packing = Packing::of(shape.iter().product());
+    let mut numbers = vec![0.0; elements.len() / dtype.size()];
+    widen(dtype, elements, &mut numbers);
+    let carriers = carriers(shape, dtype);
+    let mut packed = vec![0; carriers * dtype.size()];
+    packing.pack(&numbers, &mut packed[..packing.bytes()]);
+    TensorData::from_bytes_vec(packed, [1, carriers], dtype)
+}
+
+/// The inverse of [`pack`], as `dtype`.
+pub fn unpack_data(packed: &TensorData, shape: [usize; 2], dtype: DType) -> TensorData {
+    TensorData::from_bytes_vec(unpacked(packed.as_bytes(), shape, dtype), shape, dtype)
+}
+
+/// The weight of this shape that a tensor carries, rounded once to `dtype`.
+pub fn unpack<const D: usize>(packed: Tensor<D>, shape: [usize; 2], dtype: DType) -> Tensor<D> {
+    if on_cuda(&packed) {
+        return uncube(cuda::unpack(&cube(packed), shape, dtype));
+    }
+    let data = {
+        let packed = cpu::contiguous(flex(packed));
+        TensorData::from_bytes_vec(unpacked(packed.bytes(), shape, dtype), shape, dtype)
+    };
+    unflex(FlexTensor::from_data(data))
+}
+
+fn unpacked(packed: &[u8], shape: [usize; 2], dtype: DType) -> Vec<u8> {
+    let packing = Packing::of(shape.iter().product());
+    let mut bytes = vec![0; shape.iter().product::<usize>() * dtype.size()];
+    packing.unpack(&packed[..packing.bytes()], &mut bytes, |numbers, part| round(dtype, numbers, part));
+    bytes
+}

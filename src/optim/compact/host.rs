@@ -1,0 +1,56 @@
+//! The moments of few bits of a buffer on the host.
+
+use burn::tensor::DType;
+
+use super::Bits;
+use super::threads::{Target, coded_length, step_8bit, step_bf16};
+use crate::measure::alloc::Uncounted;
+use crate::optim::host::{HostState, HostStep};
+use crate::optim::{AdamW, Kept, Visit};
+
+/// First and second moment, in ordinary memory.
+pub struct CompactOnHost {
+    rule: AdamW,
+    bits: Bits,
+    moments: [Uncounted; 2],
+    /// Taken so far.
+    steps: i32,
+}
+
+impl CompactOnHost {
+    /// # Errors
+    /// When the host has not so much memory.
+    pub fn new(rule: AdamW, bits: Bits, elements: usize) -> Result<Self, String> {
+        let bytes = match bits {
+            Bits::Eight => 4 * coded_length(elements),
+            Bits::Sixteen => 2 * elements,
+        };
+        Ok(Self { rule, bits, moments: [Uncounted::new(bytes)?, Uncounted::new(bytes)?], steps: 0 })
+    }
+}
+
+impl HostState for CompactOnHost {
+    fn step(&mut self, dtype: DType, buffer: &mut [u8], master: &mut [f32], step: HostStep) {
+        let HostStep { rate, clip, seed } = step;
+        self.steps += 1;
+        let step = self.rule.step(Some(self.steps), rate);
+        let target = Target::Buffer { dtype, buffer, master };
+        match self.bits {
+            Bits::Eight => {
+                let moments = self.moments.each_mut().map(|bytes| bytemuck::cast_slice_mut::<u8, f32>(bytes));
+                step_8bit(target, moments, step, clip);
+            }
+            Bits::Sixteen => {
+                let moments = self.moments.each_mut().map(|bytes| bytemuck::cast_slice_mut::<u8, u16>(bytes));
+                step_bf16(target, moments, step, clip, Bits::key(seed));
+            }
+        }
+    }
+
+    fn visit(&mut self, visit: &mut Visit) {
+        for (name, moment) in self.bits.names().into_iter().zip(&mut self.moments) {
+            visit(name, Kept::Bytes(moment));
+        }
+        visit("steps", Kept::Bytes(bytemuck::bytes_of_mut(&mut self.steps)));
+    }
+}

@@ -1,0 +1,107 @@
+//! Against AdamW in fp32, the host against the device, and bytes against those that are kept.
+
+use burn::tensor::Distribution;
+
+use super::*;
+use crate::device::drawing;
+use crate::optim::OptimizerConfig;
+use crate::optim::host::{HostParameters, Work};
+
+/// More than two chunks of threads, and no whole number of blocks.
+const ELEMENTS: usize = 20_001;
+
+fn list(tensor: &Tensor<1>) -> Vec<f32> {
+    crate::ops::wide(tensor.clone()).to_data().try_to_vec().expect("fp32")
+}
+
+fn random(elements: usize, deviation: f64, dtype: DType) -> Tensor<1> {
+    Tensor::random([elements], Distribution::Normal(0.0, deviation), (&Device::flex(), dtype))
+}
+
+fn compact(rule: &AdamW) -> [Box<dyn Rule>; 2] {
+    [Box::new(AdamW8bit(rule.clone())), Box::new(AdamWBf16(rule.clone()))]
+}
+
+fn size(step: u64) -> StepSize {
+    let clip = Tensor::<1>::from_floats([0.5], &Device::flex());
+    StepSize { clip: step.is_multiple_of(2).then_some(clip), seed: step, ..StepSize::FULL }
+}
+
+/// Of parameters that a gradient pulls to a place of their own: the way after 100 steps is fp32's up to a few of its steps.
+#[test]
+fn a_hundred_steps_go_the_way_of_fp32() {
+    let _drawing = drawing();
+    Device::flex().seed(3);
+    let rule = AdamW { lr: 1e-2, ..AdamW::default() };
+    for (dtype, allowed) in [(DType::F32, 0.03), (DType::BF16, 0.05)] {
+        let aims = random(ELEMENTS, 1.0, DType::F32);
+        let run = |rule: &dyn Rule| {
+            let mut p = Tensor::<1>::zeros([ELEMENTS], (&Device::flex(), dtype));
+            let mut state = rule.state(&[ELEMENTS], &Device::flex());
+            for step in 0..100 {
+                let g = (crate::ops::wide(p.clone()) - aims.clone()).cast(dtype);
+                p = state.update(p, g, &size(step), &mut Pending::default());
+            }
+            assert_eq!(p.dtype(), dtype);
+            list(&p)
+        };
+        let wide = run(&rule);
+        for compact in compact(&rule) {
+            let ours = run(&*compact);
+            let distance = |a: &[f32], b: &[f32]| {
+                let sum: f32 = a.iter().zip(b).map(|(a, b)| (a - b).abs()).sum();
+                sum / a.len() as f32
+            };
+            let far = distance(&ours, &wide);
+            assert!(far > 0.0 && far < allowed * distance(&wide, &vec![0.0; ELEMENTS]), "{dtype:?}: {far}");
+        }
+    }
+}
+
+/// The same bits: both compute in fp32 and round in the same places.
+#[test]
+fn the_host_takes_the_steps_of_the_device() {
+    let _drawing = drawing();
+    Device::flex().seed(4);
+    let rule = AdamW { lr: 1e-2, weight_decay: 0.1, ..AdamW::default() };
+    for (compact, elements) in compact(&rule).into_iter().zip([ELEMENTS, 100]) {
+        let mut p = random(elements, 0.5, DType::F32);
+        let mut buffer = crate::measure::alloc::Uncounted::new(4 * elements).expect("memory");
+        let mut host = HostParameters::new(&compact.on_host().expect("it runs there"), elements, DType::F32)
+            .expect("memory");
+        buffer.copy_from_slice(bytemuck::cast_slice(&list(&p)));
+        host.apply(Work::Adopt { elements, dtype: DType::F32 }, &mut buffer);
+        let mut state = compact.state(&[elements], &Device::flex());
+        for step in 0..5 {
+            let g = random(elements, 1e-2, DType::F32);
+            buffer.copy_from_slice(bytemuck::cast_slice(&list(&g)));
+            host.apply(Work::step(&size(step)), &mut buffer);
+            p = state.update(p, g, &size(step), &mut Pending::default());
+        }
+        assert_eq!(bytemuck::cast_slice::<u8, f32>(&buffer), list(&p));
+    }
+}
+
+#[test]
+fn the_estimate_of_the_state_is_what_is_kept() {
+    let configs = [
+        OptimizerConfig::AdamW8bit(AdamW8bit::default()),
+        OptimizerConfig::AdamWBf16(AdamWBf16::default()),
+        OptimizerConfig::Adafactor(crate::optim::Adafactor::default()),
+    ];
+    let shapes: [&[usize]; 4] = [&[96, 512], &[4096], &[64, 63], &[7]];
+    for config in configs {
+        let rule = config.rule().expect("it updates");
+        let mut kept = 0;
+        for shape in shapes {
+            rule.state(shape, &Device::flex()).visit(&mut |name, value| {
+                kept += if name == "steps" { 0 } else { value.bytes().len() as u64 };
+            });
+        }
+        let tensors = Tensors::matrices(1, [96, 512])
+            + Tensors::vectors(1, 4096)
+            + Tensors::matrices(1, [64, 63])
+            + Tensors::vectors(1, 7);
+        assert_eq!(config.state_bytes(tensors), kept, "{config:?}");
+    }
+}
