@@ -16,7 +16,7 @@ use rand_chacha::ChaCha8Rng;
 use runner::data::sampler::BalancedBatchSampler;
 use runner::data::{
     Balanced, Collator, Corpus, DataError, Draws, LastSample, Packed, Padded, Position, Sampler,
-    SamplerConfig, Samples, SamplingPlan, Split, Standard, Tokenize, Tokenizer,
+    SamplerConfig, Samples, SamplingPlan, Share, Split, Standard, Tokenize, Tokenizer,
 };
 use runner::measure::Counts;
 
@@ -83,7 +83,8 @@ fn padding(folder: Option<&Path>, batch_size: usize, max_length: usize) -> Resul
     let others = [("padded", Sampler::Padded(Padded {})), ("standard", Sampler::Standard(Standard {}))]
         .map(|(name, sampler)| (name.to_string(), SamplerConfig::of(sampler)));
     let config = SamplerConfig::of(Sampler::Padded(Padded {}));
-    let mut collator = Collator { samples, config, batch_size, max_length, virtual_tokens: 0 };
+    let share = Share::WHOLE;
+    let mut collator = Collator { samples, config, batch_size, max_length, virtual_tokens: 0, share };
     for (name, config) in others.into_iter().chain(balanced).chain(packed) {
         collator.config = config;
         let plan = SamplingPlan { config, lengths: lengths.clone(), batch_size, max_length, seed: 42 };

@@ -24,6 +24,7 @@ pub mod run;
 pub mod train;
 pub mod verify;
 pub mod words;
+pub mod world;
 
 /// Counts every allocation, so that a cell's live peak on the CPU is exact.
 #[global_allocator]

@@ -6,10 +6,11 @@ use std::path::Path;
 use walkdir::WalkDir;
 
 /// Folders and files at the top of `src`, the lowest first.
-const LAYERS: [&str; 21] = [
+const LAYERS: [&str; 22] = [
     "words",     // units, values with rules, keys, errors, texts, files
     "measure",   // records of a measurement, the meter's trait, the ledger of an estimate
     "device",    // CPU and CUDA: streams, products, copies, traces
+    "world",     // ranks of a cell and what they do together
     "ops",       // operators with their backward and their cost
     "optim",     // update rules, on the device and on the host
     "precision", // autocast's types, gradient scalers

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use rayon::prelude::*;
 
 use crate::device::Target;
-use crate::recipe::{Cell, Recipe};
+use crate::recipe::{Cell, Recipe, keys};
 use crate::run::memory_limit;
 use crate::words::{Bytes, Settings};
 use crate::words::{DeviceId, text};
@@ -35,7 +35,9 @@ pub fn plan(recipe: &Recipe, target: &Target) -> String {
         too_large += usize::from(fits == Some(false));
         unknown += usize::from(fits.is_none());
         let mut line = vec![(index + 1).to_string()];
-        line.extend(swept.iter().map(|key| settings[index].get(key).map_or_else(|| "-".into(), text::value)));
+        line.extend(swept.iter().map(|key| {
+            keys::value(key, &settings[index]).map_or_else(|| "-".into(), |value| text::value(&value))
+        }));
         line.extend([
             Bytes(estimate.weights).to_string(),
             Bytes(estimate.kept).to_string(),

@@ -6,9 +6,10 @@ use std::ops::Range;
 use super::DataError;
 use super::sampler::SamplerConfig;
 use super::samples::{Sample, Samples};
+use super::share::Share;
 
 /// What is predicted at a token that does not count.
-const NO_LABEL: i32 = -100;
+pub(super) const NO_LABEL: i32 = -100;
 
 /// A batch as it lies on the host: `rows` · `width` tokens, row by row.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -27,6 +28,8 @@ pub struct Collated {
     pub virtual_rows: Vec<i32>,
     pub virtual_tokens: usize,
     pub counts: Counts,
+    /// What of it is to be computed here.
+    pub share: Share,
 }
 
 /// The samples of a packed row.
@@ -47,6 +50,8 @@ pub struct Collator {
     pub max_length: usize,
     /// Before each sample, beyond its length.
     pub virtual_tokens: usize,
+    /// What of each batch is computed here.
+    pub share: Share,
 }
 
 impl Collator {
@@ -61,7 +66,7 @@ impl Collator {
             true => self.packed(&samples, width),
             false => self.rows(&samples, width),
         };
-        Ok(batch.with_virtual_tokens(self.virtual_tokens))
+        Ok(Collated { share: self.share, ..batch.with_virtual_tokens(self.virtual_tokens) })
     }
 
     /// A row for each sample.
@@ -218,6 +223,7 @@ mod tests {
             batch_size: 2,
             max_length: 5,
             virtual_tokens: 0,
+            share: Share::WHOLE,
         }
     }
 
@@ -254,6 +260,7 @@ mod tests {
             batch_size: 2,
             max_length: 7,
             virtual_tokens: 0,
+            share: Share::WHOLE,
         };
         let [x, y] = ["x", "y"].map(|letter| tokenizer.encode(letter).unwrap()[0] as i32);
         let (end, no) = (tokenizer.eos().unwrap() as i32, NO_LABEL);

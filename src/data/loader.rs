@@ -164,7 +164,7 @@ impl<T> Drop for Loader<T> {
 #[cfg(test)]
 mod tests {
     use super::super::sampler::{Balanced, Packed, Sampler, SamplerConfig, Standard};
-    use super::super::{Samples, Tokenize, Tokenizer};
+    use super::super::{Samples, Share, Tokenize, Tokenizer};
     use super::*;
 
     /// 50 samples of one letter and more.
@@ -190,7 +190,9 @@ mod tests {
         let lengths = Arc::new(samples.lengths());
         let max_length = 16;
         let plan = SamplingPlan { config, lengths, batch_size, max_length, seed: 1 };
-        let collator = Arc::new(Collator { samples, config, batch_size, max_length, virtual_tokens: 0 });
+        let share = Share::WHOLE;
+        let collator =
+            Arc::new(Collator { samples, config, batch_size, max_length, virtual_tokens: 0, share });
         (Loader::new(&plan, &collator, Position::default(), finish), collator)
     }
 

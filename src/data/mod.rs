@@ -13,6 +13,7 @@ pub mod loader;
 pub mod sampler;
 pub mod samples;
 pub mod section;
+mod share;
 pub mod task;
 pub mod tokenizer;
 mod words;
@@ -30,6 +31,7 @@ pub use sampler::{
 };
 pub use samples::{Prompted, SampleUnit, Samples, Tokenize};
 pub use section::{Data, TextSource, TokenizerSource};
+pub use share::Share;
 pub use task::Task;
 pub use tokenizer::Tokenizer;
 

@@ -11,6 +11,7 @@ mod loading;
 mod magnitudes;
 mod meter;
 pub mod process;
+mod rank;
 mod samples;
 mod scaler;
 
@@ -30,6 +31,7 @@ pub use loading::{Counts, Load, Loading};
 pub use magnitudes::{FIRST, GradientHistogram, Magnitudes, SMALLEST, SMALLEST_NORMAL};
 pub use meter::{Measured, MemoryUse, Meter, Phase, Stop, after_last_update, diverged, divergence};
 pub use process::ProcessMemory;
+pub use rank::RankRecord;
 pub use samples::Samples;
 pub use scaler::ScalerRecord;
 
@@ -95,6 +97,9 @@ pub struct Measurement {
     /// processes.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub resumed: Vec<usize>,
+    /// Of each rank, where there are several; `memory` and the times of phases are of the first.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub ranks: Vec<RankRecord>,
     /// What the batches came to; of cells with a sampler.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub loading: Option<Loading>,

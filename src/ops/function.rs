@@ -191,7 +191,7 @@ where
 
     fn backward(self, ops: Ops<State, N>, grads: &mut Gradients, _: &mut Checkpointer) {
         let gradient = erase::<B>(grads.consume::<B>(&ops.node));
-        ADDED.with_borrow_mut(|added| added.remove(&ops.node.id));
+        consumed(ops.node.id);
         OBSERVER.with_borrow_mut(|observer| {
             if let Some(seen) = observer.as_mut().filter(|_| ops.state.name.is_some()) {
                 seen(gradient.clone());
@@ -213,13 +213,23 @@ where
         let _scope = OperatorName::GradientSums.scope();
         for (parent, gradient) in ops.parents.into_iter().zip(gradients) {
             if let (Some(parent), Some(gradient)) = (parent, gradient) {
-                // A leaf keeps its gradient: it cannot be taken.
-                if !parent.parents.is_empty() {
-                    remember(parent.id);
-                }
+                registered(parent.id, parent.parents.is_empty());
                 grads.register::<B>(parent.id, primitive::<B>(gradient));
             }
         }
+    }
+}
+
+/// That the backward of this node runs, and has its gradient.
+pub(super) fn consumed(id: NodeId) {
+    ADDED.with_borrow_mut(|added| added.remove(&id));
+}
+
+/// That this node gets a gradient.
+pub(super) fn registered(id: NodeId, is_leaf: bool) {
+    // A leaf keeps its gradient: it cannot be taken.
+    if !is_leaf {
+        remember(id);
     }
 }
 
@@ -235,7 +245,7 @@ fn remember(id: NodeId) {
 }
 
 /// A tensor of any rank, without its backend's type.
-fn erase<B: Backend>(tensor: FloatTensor<B>) -> DispatchTensor
+pub(super) fn erase<B: Backend>(tensor: FloatTensor<B>) -> DispatchTensor
 where
     DispatchTensor: DispatchKindConversion<B>,
 {

@@ -12,6 +12,7 @@ pub mod dense;
 pub mod dropout;
 pub mod embedding;
 pub mod function;
+pub mod gate;
 pub mod gelu;
 pub mod kernels;
 pub mod lora;

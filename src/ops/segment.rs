@@ -10,6 +10,7 @@ use burn::tensor::Tensor;
 
 use super::checkpoint::checkpoint;
 use super::function::relay;
+use super::gate::gate;
 use super::parameters::each_parameter;
 
 /// x through all modules by `forward`. From forward to backward every `size` of them, and the rest, keep their
@@ -23,9 +24,11 @@ pub fn in_segments<const D: usize, M: Module + 'static>(
 ) -> Tensor<D> {
     let through = move |modules: &[M], x| modules.iter().fold(x, |x, module| forward(module, x));
     if size == 0 || !x.is_autodiff() {
-        return through(modules, x);
+        return modules.iter().fold(x, |x, module| {
+            through(std::slice::from_ref(module), gate(x, std::slice::from_ref(module)))
+        });
     }
-    modules.chunks(size).fold(x, |x, modules| segment(modules.to_vec(), x, through.clone()))
+    modules.chunks(size).fold(x, |x, modules| segment(modules.to_vec(), gate(x, modules), through.clone()))
 }
 
 fn segment<const D: usize, M: Module + 'static>(

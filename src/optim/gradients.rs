@@ -43,7 +43,26 @@ impl GradientSet {
         set
     }
 
-    /// Every gradient, in its parameter's shape.
+    /// Takes out the gradient of a parameter.
+    pub fn take(&mut self, id: ParamId) -> Option<DispatchTensor> {
+        self.order.retain(|other| *other != id);
+        self.gradients.remove(&id)
+    }
+
+    /// Every gradient, in the order of the module.
+    pub fn into_ordered(mut self) -> Vec<(ParamId, DispatchTensor)> {
+        let with = |id| Some((id, self.gradients.remove(&id)?));
+        self.order.into_iter().filter_map(with).collect()
+    }
+
+    /// Gradients of a module's parameters, each flat or in its parameter's shape.
+    pub fn of_map<M: Module>(module: &M, gradients: HashMap<ParamId, DispatchTensor>) -> Self {
+        let mut order = Vec::with_capacity(gradients.len());
+        each_parameter(module, |id, _| order.extend(gradients.contains_key(&id).then_some(id)));
+        Self { gradients, order }
+    }
+
+    /// Every gradient, flat or in its parameter's shape.
     pub fn into_map(self) -> HashMap<ParamId, DispatchTensor> {
         self.gradients
     }

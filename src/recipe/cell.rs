@@ -18,6 +18,7 @@ use crate::measure::Estimate;
 use crate::model::{Account, Model, Operators, Workload};
 use crate::ops::cost::{Flops, Setting, Works};
 use crate::ops::{Checkpoint, Operator, Ops};
+use crate::parallel::Parallel;
 use crate::params::table::Tuning;
 use crate::params::tuning::TuningConfig;
 use crate::precision::Precision;
@@ -44,6 +45,9 @@ pub struct Cell {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub task: Option<Task>,
     pub train: Train,
+    /// Absent where one process does it all, as in rows from before there were ranks.
+    #[serde(skip_serializing_if = "Parallel::is_alone", default)]
+    pub parallel: Parallel,
     pub eval: Option<Eval>,
     pub measure: Measure,
     /// Absent where nothing is saved: what is measured is the same.
@@ -177,14 +181,24 @@ impl Cell {
         }
     }
 
-    /// What holds memory at its highest moment, part by part.
+    /// What holds each rank's memory at its highest moment, part by part.
     pub fn account(&self) -> Account {
-        self.operators().account(&self.workload())
+        let rank = self.of_rank();
+        rank.operators().account(&rank.workload())
     }
 
-    /// Bytes the cell needs at its highest moment, from its settings alone.
+    /// Bytes that each of its ranks needs at its highest moment, from its settings alone.
     pub fn estimate(&self) -> Estimate {
-        self.operators().estimate(&self.workload())
+        let rank = self.of_rank();
+        rank.operators().estimate(&rank.workload())
+    }
+
+    /// The work of one rank, as a cell by itself.
+    fn of_rank(&self) -> Self {
+        let mut cell = self.clone();
+        cell.train.batch_size = self.train.batch_size.div_ceil(self.parallel.data);
+        cell.parallel = Parallel::default();
+        cell
     }
 
     /// Of a whole step without padding.

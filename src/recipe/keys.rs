@@ -17,6 +17,7 @@ use crate::data::{Data, Sampler, SamplerConfig, Task};
 use crate::model::Model;
 use crate::ops::{Checkpoint, Ops};
 use crate::optim::{OptimizerConfig, Schedule};
+use crate::parallel::Parallel;
 use crate::params::tuning::TuningConfig;
 use crate::precision::{Precision, ScalerConfig};
 use crate::residence::{Offload, Strategy};
@@ -42,6 +43,7 @@ const SECTIONS: &[&[Section]] = &[
     Strategy::SECTIONS,
     &[TuningConfig::KEY],
     TuningConfig::SECTIONS,
+    &[Parallel::SECTION],
     &[Eval::SECTION, Measure::SECTION, Save::SECTION, TOP],
 ];
 
@@ -159,6 +161,11 @@ pub fn swept(settings: &[Settings]) -> Vec<String> {
     let differs = |key: &str| settings.windows(2).any(|pair| pair[0].get(key) != pair[1].get(key));
     let by_default = |key: &str| settings.iter().all(|s| s.get(key).is_none_or(|v| is_default(key, v, s)));
     keys.into_iter().filter(|key| differs(key) && !by_default(key)).cloned().collect()
+}
+
+/// The value of a key, also of one that is left out where it has its default.
+pub fn value(path: &str, settings: &Settings) -> Option<Value> {
+    settings.get(path).cloned().or_else(|| of(path, settings)?.key.default.value())
 }
 
 /// Whether a value is what counts where the key is not written.

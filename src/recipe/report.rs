@@ -99,5 +99,5 @@ impl ReportConfig {
 
 /// Whether `settings` has every key and value of `selection`.
 pub fn matches(settings: &Settings, selection: &BTreeMap<String, Value>) -> bool {
-    selection.iter().all(|(key, want)| settings.get(key).is_some_and(|have| keys::same(have, want)))
+    selection.iter().all(|(key, want)| keys::value(key, settings).is_some_and(|have| keys::same(&have, want)))
 }

@@ -2,6 +2,7 @@
 //! Rules over one section stand with it.
 
 mod inference;
+mod parallel;
 mod sizes;
 mod task;
 
@@ -41,6 +42,7 @@ pub(super) fn check(cell: &Cell, written: impl Fn(&str) -> bool) -> Checked {
     cell.train.check()?;
     cell.measure.check()?;
     saving(cell)?;
+    parallel::check(cell, &written)?;
     task::check(cell, &written)?;
     Rule::refuse_if(
         sampler.num_workers == 0 && written("data.prefetch_factor"),
@@ -57,6 +59,11 @@ pub(super) fn on_device(cell: &Cell, device: DeviceId, target: &Target) -> Check
             &["precision.compute"],
             "tf32 is a format of NVIDIA's tensor cores; the CPU has none",
             "use compute = \"fp32\" on the CPU, or device = \"cuda:0\"",
+        )),
+        DeviceId::Cuda(_) if !cell.parallel.is_alone() => Err(Rule::new(
+            &["parallel.data", "device"],
+            format!("{} ranks need a device each, and ranks run on the CPU alone", cell.parallel.ranks()),
+            "use device = \"cpu\", or remove the section",
         )),
         DeviceId::Cuda(_) if cell.measure.warmup == 0 => Err(Rule::new(
             &["measure.warmup"],

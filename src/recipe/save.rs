@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::cell::Cell;
+use super::keys;
 use crate::words::key::DefaultValue::Nothing;
 use crate::words::section::section;
 use crate::words::values::{COUNT, Values};
@@ -95,7 +96,8 @@ fn filled(cell: &Cell, key: &'static str, name: &str) -> Result<PathBuf, Rule> {
     let mut parts = name.split('{');
     let mut text = parts.next().unwrap_or_default().to_string();
     for part in parts {
-        let value = part.split_once('}').and_then(|(setting, rest)| Some((settings.get(setting)?, rest)));
+        let value =
+            part.split_once('}').and_then(|(setting, rest)| Some((keys::value(setting, &settings)?, rest)));
         let Some((value, rest)) = value else {
             return Err(Rule::new(
                 &[key],

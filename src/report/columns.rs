@@ -3,6 +3,7 @@
 //! read them by name.
 
 mod answers;
+mod ranks;
 mod traces;
 
 use polars::prelude::{ChunkQuantile, Float64Chunked, QuantileMethod};
@@ -17,6 +18,7 @@ use crate::measure::{
 };
 
 pub use answers::{ANSWERS, Asked};
+pub use ranks::{RANKS, SCALING, Scaling};
 pub use traces::{KERNELS, PARTS, TRACES};
 
 /// A quantity and how it is computed: `F` is a function of a cell, a crossing of the bus, a trace or a part of it to an

@@ -6,7 +6,7 @@ use super::document::{Element, Table};
 use super::swiglu;
 use super::table::{CellShape, Comparison};
 use super::timelines::{self, Timelines};
-use super::{answers, conclusion, environment, labels, ladder, offload, precision, recommendation};
+use super::{answers, conclusion, environment, labels, ladder, offload, precision, ranks, recommendation};
 use crate::words::text::sentence;
 
 /// What HTML and PDF say, and the details that HTML alone has.
@@ -40,6 +40,7 @@ pub fn elements(
     let (copies, crossed) = offload::elements(comparison);
     let (shown, traces) = timelines::elements(comparison, timelines);
     out.extend(copies);
+    out.extend(ranks::elements(comparison));
     out.extend(shown);
     out.extend(swiglu::elements(comparison));
     out.extend(section("Beside published results", [published(comparison)]));

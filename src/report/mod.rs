@@ -26,6 +26,7 @@ mod pareto;
 mod precision;
 mod profile;
 mod quality;
+mod ranks;
 mod recommendation;
 mod statistics;
 mod swiglu;

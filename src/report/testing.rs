@@ -122,6 +122,7 @@ pub fn measurement(forward: f64, backward: f64, peak: u64) -> Measurement {
         loss: vec![2.0, 1.5, 1.25],
         paths: Default::default(),
         resumed: Vec::new(),
+        ranks: Vec::new(),
         evaluations: Vec::new(),
         answers: Vec::new(),
         feature_distance: None,

@@ -15,9 +15,10 @@ mod resident_blocks;
 mod store;
 mod strategy;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use burn::module::Module;
+use burn::module::{Module, ParamId};
 use burn::tensor::{DType, Gradients, Tensor, TensorData};
 
 pub use config::{Memory, Offload, Placement};
@@ -31,7 +32,7 @@ pub use strategy::{Movement, Overlap, Strategy};
 use crate::ops::autocast::{KeptCasts, keep_casts};
 use crate::ops::nf4;
 use crate::optim::host::Work;
-use crate::optim::{Optimizer, OptimizerConfig, StepSize, Visit};
+use crate::optim::{GradientSet, Optimizer, OptimizerConfig, StepSize, Visit};
 use crate::params::named::{Named, wide};
 use crate::params::table::Table;
 use crate::words::DeviceId;
@@ -102,6 +103,16 @@ impl<M: Module> Residence<M> {
     pub fn add(&mut self, gradients: Gradients) {
         self.resident.add(gradients);
         self.each(|store| store.settle());
+    }
+
+    /// The gradients since the last update, of what stays on the device.
+    pub fn gradient_set(&mut self) -> &mut GradientSet {
+        self.resident.gradients()
+    }
+
+    /// Puts other values in the place of some parameters on the device; they are flat and outside of autodiff.
+    pub fn replace(&mut self, values: HashMap<ParamId, Tensor<1>>) {
+        self.resident.replace(values);
     }
 
     /// Σ g² over all gradients, [1] in fp32, on the device; not finite where a gradient is not.

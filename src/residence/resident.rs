@@ -1,11 +1,13 @@
 //! [`Resident`]: a module's own parameters, which stay on the device.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use burn::module::Module;
+use burn::module::{Module, ParamId};
 use burn::tensor::{Device, Gradients, Tensor, TensorData};
 
 use super::ParameterStore;
+use crate::ops::parameters::update_each;
 use crate::optim::{GradientSet, Optimizer, StepSize, Visit};
 use crate::params::named::{self, Named};
 use crate::params::table::{Table, id};
@@ -44,6 +46,17 @@ impl<M: Module> Resident<M> {
         if let Optimizer::OnDevice(optimizer) = &mut self.optimizer {
             optimizer.visit_shared(device, visit);
         }
+    }
+
+    /// The gradients since the last update.
+    pub fn gradients(&mut self) -> &mut GradientSet {
+        &mut self.gradients
+    }
+
+    /// Puts other values in the place of some parameters; they are flat and outside of autodiff.
+    pub fn replace(&mut self, values: HashMap<ParamId, Tensor<1>>) {
+        let module = self.module.take().expect("between updates");
+        self.module = Some(update_each(module, values, |_, _, value| value));
     }
 
     /// Adds a micro-batch's gradients.

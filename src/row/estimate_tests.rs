@@ -71,6 +71,7 @@ fn classes_of_the_account_are_near_what_was_measured() {
         if ratio(row.clone()).is_none() {
             continue;
         }
+        let row = row.in_this_format().expect("a row that can be read");
         let (cell, measurement) =
             (Cell::from_json(&row.cell).expect("a cell"), row.measurement.expect("measured"));
         let (account, memory) = (cell.account(), measurement.memory);

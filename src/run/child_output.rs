@@ -1,10 +1,10 @@
-//! [`ChildOutput`]: what a cell's process prints, read on threads of their own so that the process
-//! never blocks on a full pipe and a pipe that stays open never blocks the runner.
+//! [`ChildOutput`]: what a cell's processes print, read on threads of their own so that no process
+//! ever blocks on a full pipe and a pipe that stays open never blocks the runner.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{ChildStderr, ChildStdout};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
@@ -24,48 +24,74 @@ const ALLOCATION: (&str, &str) = ("memory allocation of ", " bytes failed");
 enum Line {
     Event(Event),
     Text(String),
+    /// No more comes on standard output.
+    End,
 }
 
-/// The output of one process.
+/// The output of all processes of a cell, by rank.
 pub struct ChildOutput {
-    lines: Receiver<Line>,
+    lines: Receiver<(usize, Line)>,
+    pub ranks: Vec<LastWords>,
+}
+
+/// What a process said apart from events.
+#[derive(Default)]
+pub struct LastWords {
     tail: VecDeque<String>,
     /// Size of the allocation that was refused, if the process said so.
     pub refused_allocation: Option<u64>,
+    /// Whether no more events can come.
+    pub ended: bool,
 }
 
 /// What [`ChildOutput::next`] came back with.
 pub enum Received {
-    Event(Event),
+    /// Of this rank.
+    Event(usize, Event),
     /// Nothing, or nothing of interest.
     Nothing,
-    /// Both pipes are closed.
+    /// All pipes are closed.
     End,
 }
 
 impl ChildOutput {
     /// The threads end when the pipes close.
-    pub fn start(stdout: ChildStdout, stderr: ChildStderr) -> Self {
+    pub fn start(pipes: Vec<(ChildStdout, ChildStderr)>) -> Self {
         let (to, lines) = channel();
-        let also = to.clone();
-        thread::spawn(move || send_lines(stdout, EVENT_LINE, &to, event_or_text));
-        thread::spawn(move || send_lines(stderr, TEXT_LINE, &also, text));
-        Self { lines, tail: VecDeque::new(), refused_allocation: None }
+        let ranks = pipes.iter().map(|_| LastWords::default()).collect();
+        for (rank, (stdout, stderr)) in pipes.into_iter().enumerate() {
+            let (to, also) = (to.clone(), to.clone());
+            thread::spawn(move || {
+                send_lines(stdout, EVENT_LINE, &|line| to.send((rank, event_or_text(line))).is_ok());
+                // Nobody may listen any more.
+                let _ = to.send((rank, Line::End));
+            });
+            thread::spawn(move || {
+                send_lines(stderr, TEXT_LINE, &|line| also.send((rank, text(line))).is_ok())
+            });
+        }
+        Self { lines, ranks }
     }
 
     /// Waits up to `limit` for the next line.
     pub fn next(&mut self, limit: Duration) -> Received {
         match self.lines.recv_timeout(limit) {
-            Ok(Line::Event(event)) => Received::Event(event),
-            Ok(Line::Text(line)) => {
-                self.note(line);
+            Ok((rank, Line::Event(event))) => Received::Event(rank, event),
+            Ok((rank, Line::Text(line))) => {
+                self.ranks[rank].note(line);
+                Received::Nothing
+            }
+            Ok((rank, Line::End)) => {
+                self.ranks[rank].ended = true;
                 Received::Nothing
             }
             Err(RecvTimeoutError::Timeout) => Received::Nothing,
             Err(RecvTimeoutError::Disconnected) => Received::End,
         }
     }
+}
 
+impl LastWords {
     /// The last lines that were no events, oldest first.
     pub fn tail(&self) -> String {
         self.tail.iter().join("\n")
@@ -98,15 +124,15 @@ fn text(line: &[u8]) -> Line {
     Line::Text(line.trim_end().chars().map(|c| if c.is_control() { ' ' } else { c }).collect())
 }
 
-/// Sends every line, in pieces of at most `longest` bytes, until the pipe closes or nobody receives.
-fn send_lines(pipe: impl Read, longest: u64, to: &Sender<Line>, parse: fn(&[u8]) -> Line) {
+/// Hands on every line, in pieces of at most `longest` bytes, until the pipe closes or nobody receives.
+fn send_lines(pipe: impl Read, longest: u64, send: &dyn Fn(&[u8]) -> bool) {
     let mut reader = BufReader::new(pipe);
     let mut line = Vec::new();
     loop {
         line.clear();
         match reader.by_ref().take(longest).read_until(b'\n', &mut line) {
             Ok(0) | Err(_) => return,
-            Ok(_) if to.send(parse(&line)).is_err() => return,
+            Ok(_) if !send(&line) => return,
             Ok(_) => {}
         }
     }

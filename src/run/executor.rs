@@ -33,7 +33,9 @@ impl Outcome {
 #[derive(Clone, Copy, Debug)]
 pub struct Job<'a> {
     pub cell: &'a Cell,
-    /// Bytes of device memory.
+    /// Processes that it runs in.
+    pub ranks: usize,
+    /// Bytes of device memory, of each.
     pub memory_limit: u64,
     pub timeout: Duration,
     /// Where to record one more step.
@@ -60,8 +62,8 @@ pub trait Executor: Sync {
 /// be driven into swap.
 const CPU_RESERVE: u64 = 512 << 20;
 
-/// Bytes of device memory a cell may hold: the recipe's limit, but never more than `device` has
-/// free.
+/// Bytes of device memory each rank of a cell may hold: the recipe's limit, but never more than its part of what
+/// `device` has free.
 pub fn memory_limit(cell: &Cell, device: &DeviceInfo) -> u64 {
     let wanted = cell.measure.memory_limit.map_or(u64::MAX, |bytes| bytes.0);
     let reserve = match cell.device_id() {
@@ -73,7 +75,7 @@ pub fn memory_limit(cell: &Cell, device: &DeviceInfo) -> u64 {
     match device.memory_available {
         // The system does not say: only the recipe's limit is known.
         0 => wanted,
-        free => wanted.min(free - reserve),
+        free => wanted.min((free - reserve) / cell.parallel.ranks() as u64),
     }
 }
 

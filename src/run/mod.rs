@@ -11,6 +11,7 @@ mod lock;
 mod options;
 mod process;
 mod progress;
+mod ranks;
 mod row_files;
 mod schedule;
 mod shard;

@@ -1,23 +1,25 @@
-//! [`ProcessExecutor`]: a cell in a process of its own: however it ends, the runner and
-//! the other cells go on.
+//! [`ProcessExecutor`]: a cell in a process of its own for each of its ranks, so that whatever becomes of it the runner
+//! and the other cells go on.
 
 use std::env;
 use std::ffi::OsString;
-use std::io::Write;
+use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use miette::{IntoDiagnostic, Result, WrapErr};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
-use super::child_output::{ChildOutput, Received};
+use super::child_output::ChildOutput;
 use super::executor::{Advance, Executor, Job, Outcome};
-use super::verdict::{self, Ending};
-use crate::train::protocol::{Event, Request};
+use super::ranks::Ranks;
+use super::verdict;
+use crate::train::protocol::Request;
+use crate::world::Seat;
 
 /// How glibc allocates in a cell: what a step frees serves the next one, in pages of 2 MiB. Memory that went back to the
 /// system would come again as zeroed pages of 4 KiB, a fault each: a step of 135 million weights on two cores takes 1.4
@@ -27,11 +29,15 @@ const MALLOC: (&str, &str) = (
     "glibc.malloc.arena_max=1:glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=1099511627776:glibc.malloc.hugetlb=1",
 );
 
-/// How often the process, the clock and Ctrl-C are looked at.
-const POLL: Duration = Duration::from_millis(50);
+/// How many threads operators on a CPU divide their work over.
+const THREADS: &str = "RAYON_NUM_THREADS";
+
+/// How often the processes, the clock and Ctrl-C are looked at.
+pub(super) const POLL: Duration = Duration::from_millis(50);
 /// How long a process may take to end after its last event, to die when killed, and its output to
-/// arrive after its end (another process may hold its pipes open).
-const GRACE: Duration = Duration::from_secs(2);
+/// arrive after its end (another process may hold its pipes open); and how long the cause may take to come to light
+/// after a rank has lost another.
+pub(super) const GRACE: Duration = Duration::from_secs(2);
 
 /// Runs `program args…` for each cell, and speaks [`protocol`](crate::train::protocol) with it.
 #[derive(Clone, Debug)]
@@ -50,8 +56,14 @@ impl ProcessExecutor {
         Ok(Self { program, args: vec!["cell".into()] })
     }
 
-    fn spawn(&self) -> std::io::Result<Child> {
-        Command::new(&self.program)
+    /// `ranks`: processes that share the processor.
+    fn spawn(&self, ranks: usize) -> io::Result<Child> {
+        let mut command = Command::new(&self.program);
+        if ranks > 1 && env::var_os(THREADS).is_none() {
+            let cores = std::thread::available_parallelism().map_or(1, usize::from);
+            command.env(THREADS, (cores / ranks).max(1).to_string());
+        }
+        command
             .args(&self.args)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -65,15 +77,24 @@ impl ProcessExecutor {
 }
 
 /// A running process; dropping it kills its whole group.
-struct Running {
+pub(super) struct Running {
     child: Child,
     /// Held open: a cell whose standard input closes ends itself.
-    _stdin: Option<ChildStdin>,
+    stdin: Option<ChildStdin>,
     exit: Option<ExitStatus>,
 }
 
 impl Running {
-    fn exited(&mut self) -> Option<ExitStatus> {
+    /// Asks the process for what it is to do, in one line.
+    fn ask(&mut self, request: &Request) {
+        let mut line = serde_json::to_string(request).expect("a request is plain data");
+        line.push('\n');
+        // A request is shorter than a pipe holds, so this does not block. A process that has ended
+        // already is judged by its end.
+        let _ = self.stdin.as_mut().expect("open").write_all(line.as_bytes());
+    }
+
+    pub(super) fn exited(&mut self) -> Option<ExitStatus> {
         if self.exit.is_none() {
             self.exit = self.child.try_wait().ok().flatten();
         }
@@ -83,7 +104,7 @@ impl Running {
     /// Kills what is left of the group; when nothing is, there is nothing to do. Only to be called
     /// before the process is reaped or at once after it, while the system has not given its
     /// number to another.
-    fn kill(&self) {
+    pub(super) fn kill(&self) {
         let _ = killpg(Pid::from_raw(self.child.id() as i32), Signal::SIGKILL);
     }
 }
@@ -103,70 +124,30 @@ impl Drop for Running {
 
 impl Executor for ProcessExecutor {
     fn run(&self, job: Job, on_advance: &mut dyn FnMut(Advance), cancel: &AtomicBool) -> Outcome {
-        let Job { cell, memory_limit, timeout, trace } = job;
+        let Job { cell, ranks, memory_limit, trace, .. } = job;
         let oom_kills = verdict::oom_kills();
-        let mut child = match self.spawn() {
-            Ok(child) => child,
-            Err(e) => return verdict::of_no_start(&self.program, &e),
+        let seats = match ranks {
+            1 => Ok(vec![None]),
+            _ => Seat::all(ranks, cell.parallel.timeout).map(|seats| seats.into_iter().map(Some).collect()),
         };
-        let (stdout, stderr) = (child.stdout.take().expect("piped"), child.stderr.take().expect("piped"));
-        let mut stdin = child.stdin.take().expect("piped");
-        let mut output = ChildOutput::start(stdout, stderr);
-
-        let request = Request { cell: cell.to_json(), memory_limit, trace: trace.map(Path::to_path_buf) };
-        let mut line = serde_json::to_string(&request).expect("a request is plain data");
-        line.push('\n');
-        // A request is shorter than a pipe holds, so this does not block. A process that has ended
-        // already is judged by its end.
-        let _ = stdin.write_all(line.as_bytes());
-        let mut running = Running { child, _stdin: Some(stdin), exit: None };
-
-        let mut outcome = None;
-        // A limit too far away to count is none.
-        let mut deadline = Instant::now().checked_add(timeout);
-        let mut receive = |received: Received, deadline: &mut Option<Instant>| match received {
-            Received::Event(Event::Preparing { tuned }) => on_advance(Advance::Preparing { tuned }),
-            Received::Event(Event::Step { done, of }) => on_advance(Advance::Step { done, of }),
-            Received::Event(event) => {
-                // The first final event counts.
-                outcome = outcome.take().or_else(|| verdict::of_event(event));
-                *deadline = Some(Instant::now() + GRACE);
-            }
-            Received::Nothing => {}
-            Received::End => std::thread::sleep(POLL / 5),
+        let seats: Vec<Option<Seat>> = match seats {
+            Ok(seats) => seats,
+            Err(e) => return Outcome::failed(format!("the system has no random numbers: {e}")),
         };
-        let exit = loop {
-            receive(output.next(POLL), &mut deadline);
-            if let Some(exit) = running.exited() {
-                break Some(exit);
-            }
-            if cancel.load(Relaxed) {
-                return Outcome::Cancelled;
-            }
-            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                break None;
-            }
-        };
-        running.kill();
-        let last = Instant::now() + GRACE;
-        while Instant::now() < last {
-            match output.next(POLL) {
-                Received::End => break,
-                received => receive(received, &mut deadline),
-            }
+        let (mut running, mut pipes) = (Vec::with_capacity(ranks), Vec::with_capacity(ranks));
+        for seat in seats {
+            let mut child = match self.spawn(ranks) {
+                Ok(child) => child,
+                Err(e) => return verdict::of_no_start(&self.program, &e),
+            };
+            pipes.push((child.stdout.take().expect("piped"), child.stderr.take().expect("piped")));
+            let first = seat.as_ref().is_none_or(|seat| seat.rank == 0);
+            let trace = trace.filter(|_| first).map(Path::to_path_buf);
+            let mut process = Running { stdin: child.stdin.take(), child, exit: None };
+            process.ask(&Request { cell: cell.to_json(), memory_limit, trace, seat });
+            running.push(process);
         }
-        match (outcome, exit) {
-            (Some(outcome), _) => outcome,
-            (None, None) => verdict::of_timeout(timeout.as_secs_f64(), &cell.measure),
-            (None, Some(exit)) => verdict::of_ending(&Ending {
-                exit,
-                tail: &output.tail(),
-                refused_allocation: output.refused_allocation,
-                limit: memory_limit,
-                of_recipe: cell.measure.memory_limit.is_some_and(|bytes| bytes.0 == memory_limit),
-                oom_killer: verdict::oom_kills() > oom_kills,
-            }),
-        }
+        Ranks::new(running, ChildOutput::start(pipes), oom_kills).outcome(&job, on_advance, cancel)
     }
 }
 

@@ -1,9 +1,12 @@
 //! Every way a cell's process may end, with shell scripts as the process.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use super::*;
 use crate::recipe::Cell;
 use crate::row::Status;
 use crate::run::testing;
+use crate::train::protocol::Event;
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -29,7 +32,7 @@ fn shell(script: &str) -> ProcessExecutor {
 }
 
 fn job(cell: &Cell, memory_limit: u64, timeout: Duration) -> Job<'_> {
-    Job { cell, memory_limit, timeout, trace: None }
+    Job { cell, ranks: 1, memory_limit, timeout, trace: None }
 }
 
 fn run_within(executor: &ProcessExecutor, timeout: Duration) -> Ran {
@@ -213,4 +216,56 @@ fn cancelling_kills_the_process() {
     });
     assert!(matches!(outcome, Outcome::Cancelled), "{outcome:?}");
     assert!(gone(std::fs::read_to_string(&pid).unwrap().trim()));
+}
+
+/// Three ranks that each run `script` with its number as `$rank`.
+fn run_ranks(script: &str) -> Ran {
+    let script = format!(
+        "read -r line; rank=${{line##*\\\"rank\\\":}}; rank=${{rank%%,*}}; done='{}'\n{script}",
+        done_event()
+    );
+    let cell = &testing::recipe().cells[0];
+    let (mut told, start) = (Vec::new(), Instant::now());
+    let job = Job { ranks: 3, ..job(cell, 1 << 20, LONG) };
+    let outcome = shell(&script).run(job, &mut |advance| told.push(advance), &AtomicBool::new(false));
+    Ran { outcome, advances: told, took: start.elapsed() }
+}
+
+#[test]
+fn a_cell_of_several_ranks_ends_with_the_last_of_them() {
+    let ran = run_ranks("[ $rank = 0 ] && sleep 3; echo \"$done\"");
+    assert!(matches!(ran.outcome, Outcome::Finished(_)), "{:?}", ran.outcome);
+    assert!(ran.took > Duration::from_secs(3));
+}
+
+#[test]
+fn the_first_rank_that_fails_ends_all() {
+    for (end, status, told) in [
+        ("kill -KILL $$", Status::Failed, "rank 1 of 3: killed by signal 9"),
+        ("exit 3", Status::Failed, "rank 1 of 3: ended with exit code 3"),
+        ("echo '{\"event\":\"diverged\",\"reason\":\"NaN\"}'; exit 0", Status::Diverged, "rank 1 of 3: NaN"),
+        (
+            "echo 'memory allocation of 2097152 bytes failed' >&2; kill -ABRT $$",
+            Status::Oom,
+            "rank 1 of 3: out of memory",
+        ),
+    ] {
+        // One has lost it already, and one waits.
+        let lost = "echo '{\"event\":\"lost\",\"peer\":1,\"reason\":\"gone\"}'; exit 1";
+        let ran = run_ranks(&format!("case $rank in 0) {lost};; 1) sleep 0.3; {end};; 2) sleep 60;; esac"));
+        assert!(ran.reason(status).starts_with(told), "{}", ran.reason(status));
+        assert!(ran.took < Duration::from_secs(6), "{:?}", ran.took);
+    }
+}
+
+#[test]
+fn a_rank_that_all_miss_and_that_says_nothing_is_the_cause() {
+    let lost = |peer| {
+        format!("echo '{{\"event\":\"lost\",\"peer\":{peer},\"reason\":\"it did not come\"}}'; exit 1")
+    };
+    let ran =
+        run_ranks(&format!("case $rank in 0) {};; 1) sleep 60;; 2) sleep 0.2; {};; esac", lost(2), lost(1)));
+    let reason = ran.reason(Status::Failed);
+    assert_eq!(reason, "rank 1 of 3 does not answer: rank 2 says: it did not come");
+    assert!(ran.took < Duration::from_secs(8), "{:?}", ran.took);
 }

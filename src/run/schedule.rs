@@ -224,7 +224,8 @@ impl<'a> Run<'a> {
         progress.cell_started(label);
         let limit = memory_limit(cell, &device.info());
         let trace = (trace && process == 0).then(|| store.trace_path(&key));
-        let job = Job { cell, memory_limit: limit, timeout, trace: trace.as_deref() };
+        let job =
+            Job { cell, ranks: cell.parallel.ranks(), memory_limit: limit, timeout, trace: trace.as_deref() };
         let mut on_advance = |advance| match advance {
             Advance::Preparing { tuned } => progress.preparing(label, tuned),
             Advance::Step { done, of } => progress.step(done, of),

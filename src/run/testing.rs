@@ -77,6 +77,7 @@ pub fn measurement(seconds: f64) -> Measurement {
         memory: MemoryUse::default(),
         paths: Default::default(),
         resumed: Vec::new(),
+        ranks: Vec::new(),
         flops_per_second: 1.0,
         prepare_seconds: None,
         resident_blocks: None,

@@ -32,12 +32,31 @@ pub struct Ending<'a> {
 /// The outcome a final event stands for; `None` for one that is not final.
 pub fn of_event(event: Event) -> Option<Outcome> {
     match event {
-        Event::Preparing { .. } | Event::Step { .. } => None,
+        Event::Preparing { .. } | Event::Step { .. } | Event::Lost { .. } => None,
         Event::Done { measurement } => Some(Outcome::Finished(measurement)),
         Event::Diverged { reason } => Some(Outcome::Ended { status: Status::Diverged, reason }),
         Event::OutOfMemory { reason } => Some(Outcome::Ended { status: Status::Oom, reason }),
         Event::Failed { reason } => Some(Outcome::failed(reason)),
     }
+}
+
+/// The outcome of a cell of so many ranks that this rank has ended.
+pub fn of_rank(rank: usize, ranks: usize, outcome: Outcome) -> Outcome {
+    match outcome {
+        Outcome::Ended { status, reason } if ranks > 1 => {
+            Outcome::Ended { status, reason: format!("rank {rank} of {ranks}: {reason}") }
+        }
+        outcome => outcome,
+    }
+}
+
+/// The outcome where ranks have lost others, and nothing else is known: who lost whom, and what each says. A rank that
+/// is missed and says nothing itself is the cause.
+pub fn of_lost(ranks: usize, lost: &[(usize, usize, String)]) -> Outcome {
+    let says_nothing = |peer: usize| lost.iter().all(|(rank, _, _)| *rank != peer);
+    let cause = lost.iter().find(|(_, peer, _)| says_nothing(*peer)).or(lost.first());
+    let (rank, peer, reason) = cause.expect("a rank is lost");
+    Outcome::failed(format!("rank {peer} of {ranks} does not answer: rank {rank} says: {reason}"))
 }
 
 /// Signals that come from outside: a user, a batch system or a limit sends them.

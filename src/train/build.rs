@@ -3,6 +3,7 @@
 use burn::tensor::{Device, Tensor};
 
 use super::feed::{Feed, Problems, TokenFeed};
+use crate::data::Share;
 use crate::device::integers;
 use crate::model::families::Family;
 use crate::model::generate::{Request, generate_until};
@@ -18,8 +19,8 @@ pub trait Build: Network {
     /// With weights as the recipe says, on the autodiff device. Files that cannot be used end the cell.
     fn build(cell: &Cell) -> Self;
 
-    /// What its steps work on, from `cell.seed`. Files that cannot be used end the cell.
-    fn feed(cell: &Cell) -> Box<dyn Feed<Self::Batch>>;
+    /// A share of what its steps work on, from `cell.seed`. Files that cannot be used end the cell.
+    fn feed(cell: &Cell, share: Share) -> Box<dyn Feed<Self::Batch>>;
 
     /// What the head reads of the tokens that predict something, [tokens, columns], of a network outside of autodiff.
     fn features(&self, _batch: &Self::Batch) -> Tensor<2> {
@@ -45,9 +46,9 @@ impl Build for SwigluStack {
         Self::new(config, cell.checkpoint, cell.ops.swiglu, cell.precision.compute, &device)
     }
 
-    fn feed(cell: &Cell) -> Box<dyn Feed<Self::Batch>> {
+    fn feed(cell: &Cell, share: Share) -> Box<dyn Feed<Self::Batch>> {
         let Model::Swiglu(config) = &cell.model else { unreachable!("checked by kind") };
-        Box::new(Problems::new(config, cell))
+        Box::new(Problems::new(config, cell, share))
     }
 }
 
@@ -61,8 +62,8 @@ impl<F: Family> Build for Decoder<F> {
         model.network(cell.positions(), &source, computation, Some(placement(cell)))
     }
 
-    fn feed(cell: &Cell) -> Box<dyn Feed<Self::Batch>> {
-        Box::new(TokenFeed::open(cell).unwrap_or_else(|e| refuse(e)))
+    fn feed(cell: &Cell, share: Share) -> Box<dyn Feed<Self::Batch>> {
+        Box::new(TokenFeed::open(cell, share).unwrap_or_else(|e| refuse(e)))
     }
 
     fn features(&self, batch: &LmBatch) -> Tensor<2> {

@@ -11,6 +11,7 @@ use crate::measure::{Stop, process};
 use crate::recipe::Cell;
 use crate::train::protocol::{Event, Request};
 use crate::words::refusal::Refusal;
+use crate::world::{Failure, World};
 
 /// Of a Linux program's main thread.
 const STACK_BYTES: usize = 8 << 20;
@@ -56,10 +57,17 @@ fn answer(request: Request) -> Event {
     });
     // What the backend keeps for itself is not the cell's, neither measured nor limited.
     cell.device_id().warm_up(cell.precision.compute);
-    let on_tuned = |tuned| send(&Event::Preparing { tuned });
-    let mut on_step = |done, of| send(&Event::Step { done, of });
+    let first = request.seat.as_ref().is_none_or(|seat| seat.rank == 0);
+    let on_tuned: fn(usize) = if first { |tuned| send(&Event::Preparing { tuned }) } else { |_| () };
+    let mut on_step = |done, of| {
+        if first {
+            send(&Event::Step { done, of });
+        }
+    };
     match catch_unwind(AssertUnwindSafe(|| {
-        train(&cell, request.memory_limit, request.trace.as_deref(), on_tuned, &mut on_step)
+        let world = request.seat.as_ref().map_or_else(|| Ok(World::alone()), World::join);
+        let world = world.unwrap_or_else(|failure| failure.end());
+        train(&cell, &world, request.memory_limit, request.trace.as_deref(), on_tuned, &mut on_step)
     })) {
         Ok(Ok(measurement)) => Event::Done { measurement: Box::new(measurement) },
         Ok(Err(Stop::Diverged { reason })) => Event::Diverged { reason },
@@ -72,6 +80,11 @@ fn answer(request: Request) -> Event {
 fn ended_by(panic: Box<dyn Any + Send>) -> Event {
     let panic = match panic.downcast::<Refusal>() {
         Ok(refusal) => return Event::Failed { reason: refusal.0 },
+        Err(panic) => panic,
+    };
+    let panic = match panic.downcast::<Failure>().map(|failure| *failure) {
+        Ok(Failure::Lost { peer, reason }) => return Event::Lost { peer, reason },
+        Ok(Failure::Disagreement { reason }) => return Event::Failed { reason },
         Err(panic) => panic,
     };
     let reason = message(&*panic);

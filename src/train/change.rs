@@ -1,13 +1,19 @@
 //! [`change`]: what a cell's steps do to its weights, by which one way of training is compared with another.
 
+use std::panic::resume_unwind;
+use std::thread;
+use std::time::Duration;
+
 use burn::tensor::Tensor;
 
 use super::build::Build;
+use super::step::share;
 use super::training::Training;
 use crate::model::{Kind, on_model};
 use crate::params::named::Named;
 use crate::recipe::Cell;
 use crate::residence::Movement;
+use crate::world::World;
 
 /// Every weight before the first of a cell's measured steps and after the last, and the loss of each.
 pub struct Change {
@@ -36,7 +42,7 @@ impl Movement for RefillsEarly {
     }
 }
 
-/// Trains a cell for `measure.steps` steps after the preparation that a run makes, without measuring.
+/// Trains a cell, its ranks as threads, for `measure.steps` steps after the preparation that a run makes, without measuring.
 ///
 /// # Panics
 /// As a run's process; and for a cell that counts epochs.
@@ -45,8 +51,27 @@ pub fn change(cell: &Cell, damage: Option<Damage>) -> Change {
 }
 
 fn of<K: Kind<Network: Build>>(_: &K, cell: &Cell, damage: Option<Damage>) -> Change {
+    let ranks = cell.parallel.ranks();
+    if ranks == 1 {
+        return of_rank::<K>(cell, &World::alone(), damage);
+    }
+    let limit = Duration::try_from_secs_f64(cell.parallel.timeout).unwrap_or(Duration::MAX);
+    let changes: Vec<Change> = thread::scope(|scope| {
+        let work = |world: World| scope.spawn(move || of_rank::<K>(cell, &world, damage));
+        let threads: Vec<_> = World::threads(ranks, limit).into_iter().map(work).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
+    });
+    assert!(changes.iter().all(|change| change.after == changes[0].after), "ranks have the same weights");
+    let losses =
+        (0..changes[0].losses.len()).map(|step| changes.iter().map(|change| change.losses[step]).sum());
+    let losses = losses.collect();
+    Change { losses, ..changes.into_iter().next().expect("a rank") }
+}
+
+fn of_rank<K: Kind<Network: Build>>(cell: &Cell, world: &World, damage: Option<Damage>) -> Change {
     let steps = cell.measure.steps.expect("the cell counts steps");
-    let mut training = Training::<K::Network>::new(cell, K::Network::feed(cell), steps);
+    let feed = K::Network::feed(cell, share(world.all()));
+    let mut training = Training::<K::Network>::among(cell, world.all(), feed, steps);
     training.prepare(&mut *cell.device_id().meter(), |_| ());
     training.begin(steps);
     let before = training.parameters();

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::measure::{Answers, Evaluation, FeatureDistance, Loading, Measured, Measurement, Samples};
+use crate::measure::{
+    Answers, Evaluation, FeatureDistance, Loading, Measured, Measurement, RankRecord, Samples,
+};
 use crate::measure::{GradientHistogram, ScalerRecord};
 use crate::ops::{Operator, attention};
 use crate::optim::OptimizerConfig;
@@ -24,6 +26,8 @@ pub struct Outcome {
     pub gradient_histogram: Option<GradientHistogram>,
     /// Steps after which the cell went on in another process.
     pub resumed: Vec<usize>,
+    /// Of each rank, where there are several.
+    pub ranks: Vec<RankRecord>,
 }
 
 pub fn measurement(cell: &Cell, outcome: Outcome) -> Measurement {
@@ -37,6 +41,7 @@ pub fn measurement(cell: &Cell, outcome: Outcome) -> Measurement {
         loading,
         gradient_histogram,
         resumed,
+        ranks,
     } = outcome;
     let Measured { seconds, losses, memory, crossings, noted, prepare_seconds } = measured;
     let steps = seconds[0].len();
@@ -77,6 +82,7 @@ pub fn measurement(cell: &Cell, outcome: Outcome) -> Measurement {
         crossings,
         paths: paths(cell),
         resumed,
+        ranks,
         prepare_seconds,
         loading: loading.map(|(loading, _)| loading),
     }
@@ -143,6 +149,7 @@ mod tests {
             loading: None,
             gradient_histogram: None,
             resumed: Vec::new(),
+            ranks: Vec::new(),
         }
     }
 

@@ -6,7 +6,9 @@ use std::path::Path;
 use super::build::Build;
 use super::clock::Clock;
 use super::outcome::{Outcome, measurement};
+use super::ranks::together;
 use super::saving::{BUILD, Progress, State, States};
+use super::step::share;
 use super::training::Training;
 use crate::measure::{Load, Loading, Measured, Measurement, Meter, Stop, diverged};
 use crate::model::{Kind, on_model};
@@ -15,8 +17,9 @@ use crate::precision::collapse;
 use crate::recipe::{Cell, Folders};
 use crate::words::refusal::refuse;
 use crate::words::{DeviceId, files::write_folder};
+use crate::world::{Traffic, World};
 
-/// Runs a cell's warm-up and measured steps within `memory_limit` bytes of device memory;
+/// Runs a rank's part of a cell's warm-up and measured steps within `memory_limit` bytes of device memory;
 /// [`Meter::prepare`] calls `on_tuned`, and `on_step(done, of)` is called after each step.
 /// With `trace`, one more step is recorded there as a Chrome trace.
 ///
@@ -24,12 +27,14 @@ use crate::words::{DeviceId, files::write_folder};
 /// Why the steps ended early.
 pub fn train(
     cell: &Cell,
+    world: &World,
     memory_limit: u64,
     trace: Option<&Path>,
     on_tuned: fn(usize),
     on_step: &mut dyn FnMut(usize, usize),
 ) -> Result<Measurement, Stop> {
-    let outcome = on_model!(&cell.model, model => run(model, cell, memory_limit, trace, on_tuned, on_step)?);
+    let outcome =
+        on_model!(&cell.model, model => run(model, (cell, world), memory_limit, trace, on_tuned, on_step)?);
     let measurement = measurement(&cell.within(memory_limit), outcome);
     match measurement.not_finite() {
         None => Ok(measurement),
@@ -39,7 +44,7 @@ pub fn train(
 
 fn run<K: Kind<Network: Build>>(
     _: &K,
-    cell: &Cell,
+    (cell, world): (&Cell, &World),
     memory_limit: u64,
     trace: Option<&Path>,
     on_tuned: fn(usize),
@@ -47,7 +52,7 @@ fn run<K: Kind<Network: Build>>(
 ) -> Result<Outcome, Stop> {
     let (id, placed) = (cell.device_id(), cell.within(memory_limit));
     // Before memory is counted: a corpus is not the cell's.
-    let mut feed = K::Network::feed(cell);
+    let mut feed = K::Network::feed(cell, share(world.all()));
     let folders = Folders::of(cell).expect("checked with the cell");
     let written = || folders.weights.iter().chain(&folders.adapter);
     written().for_each(|folder| check_free(folder, folders.overwrite).unwrap_or_else(|e| refuse(e)));
@@ -66,30 +71,46 @@ fn run<K: Kind<Network: Build>>(
     let steps = cell.measure.steps.or_else(|| feed.of_epochs(cell.measure.epochs?));
     let steps = steps.expect("checked: there are steps, or epochs of samples");
     let total = cell.measure.warmup + steps;
-    let mut training = Training::<K::Network>::new(&start, feed, total);
+    let mut training = Training::<K::Network>::among(&start, world.all(), feed, total);
     on_step(0, total);
     training.prepare(&mut *meter, on_tuned);
     let _limit = early.unwrap_or_else(limit);
     training.make_states();
     let (sampled, warmup) = (cell.data.sampler().sampler.keeps_samples(), cell.measure.warmup);
     let (apart, updates) = if sampled { (warmup, steps) } else { (0, total) };
-    let mut run = Run { cell, training, meter, on_step, done: 0, steps, apart, states, resumed: Vec::new() };
+    let mut run = Run {
+        cell,
+        world,
+        training,
+        meter,
+        on_step,
+        done: 0,
+        steps,
+        apart,
+        states,
+        resumed: Vec::new(),
+        traffic: Traffic::default(),
+    };
     // Where a cell goes on, the process is as cold as at its beginning.
     if sampled || state.is_some() {
         run.warm_up_apart(updates)?;
     }
     let earlier_seconds = state.map_or(Ok(0.0), |state| run.resume(state))?;
     let run_seconds = run.steps(earlier_seconds)?;
-    folders.weights.iter().for_each(|folder| run.save(folder, Training::write_model));
-    folders.adapter.iter().for_each(|folder| run.save(folder, Training::write_adapter));
+    // All ranks have the same.
+    let (weights, adapter) = (folders.weights.iter(), folders.adapter.iter());
+    let first = world.rank() == 0;
+    weights.filter(|_| first).for_each(|folder| run.save(folder, Training::write_model));
+    adapter.filter(|_| first).for_each(|folder| run.save(folder, Training::write_adapter));
 
     let loading = sampled.then(|| run.loading(run_seconds));
-    let Run { mut training, meter, states, resumed, .. } = run;
+    let Run { mut training, meter, states, resumed, traffic, .. } = run;
     // What crossed the bus belongs to the row of a cell whose blocks move.
     let recorded = cell.offload.moves() && id != DeviceId::Cpu;
     let crossings = if trace.is_some() || recorded { training.record(trace) } else { Vec::new() };
     let gradient_histogram = cell.measure.gradient_histogram.then(|| training.count_gradients());
     let mut measured = meter.finish(&|| training.loss())?;
+    let ranks = together(world, &mut measured, traffic);
     measured.losses.drain(..apart);
     measured.noted.drain(..apart.min(measured.noted.len()));
     let feature_distance =
@@ -109,12 +130,14 @@ fn run<K: Kind<Network: Build>>(
         loading,
         gradient_histogram,
         resumed,
+        ranks,
     })
 }
 
 /// The steps of a cell that is prepared.
 struct Run<'r, N: Build> {
     cell: &'r Cell,
+    world: &'r World,
     training: Training<'r, N>,
     meter: Box<dyn Meter>,
     on_step: &'r mut dyn FnMut(usize, usize),
@@ -127,6 +150,8 @@ struct Run<'r, N: Build> {
     states: Option<States>,
     /// Steps after which the cell went on in another process.
     resumed: Vec<usize>,
+    /// With other ranks: before the measured steps, and then in them.
+    traffic: Traffic,
 }
 
 impl<'r, N: Build> Run<'r, N> {
@@ -193,6 +218,7 @@ impl<'r, N: Build> Run<'r, N> {
         for step in start..warmup + self.steps {
             if step == start.max(warmup) {
                 clock.start();
+                self.traffic = self.world.traffic();
             }
             self.training.load();
             let failed = |e| refuse(format!("the parameters cannot be kept for the next phase: {e}"));
@@ -210,6 +236,7 @@ impl<'r, N: Build> Run<'r, N> {
             }
         }
         clock.stop();
+        self.traffic = self.world.traffic() - self.traffic;
         self.training.load();
         if self.training.evaluation_is_due(true) {
             self.training.evaluate()?;

@@ -2,7 +2,8 @@
 //!
 //! The runner starts `runner cell`, writes one [`Request`] as a line of JSON to its standard input
 //! and keeps that pipe open: when it closes, the runner is gone and the cell ends itself. The cell
-//! answers with [`Event`]s, one line of JSON each, on standard output.
+//! answers with [`Event`]s, one line of JSON each, on standard output. A cell of several ranks is a process for each: the
+//! first tells how far it is, and every one how it ended.
 
 use std::path::PathBuf;
 
@@ -10,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::measure::Measurement;
+use crate::world::Seat;
 
 /// One cell to run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -21,6 +23,9 @@ pub struct Request {
     /// Where to write a trace of one more step.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub trace: Option<PathBuf>,
+    /// The place among the ranks of the cell; of a cell with one, none.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub seat: Option<Seat>,
 }
 
 /// What a cell reports.
@@ -39,4 +44,6 @@ pub enum Event {
     OutOfMemory { reason: String },
     /// The cell panicked or could not be built.
     Failed { reason: String },
+    /// Another rank is gone or silent, and this one cannot go on. Why, that one or its end tells.
+    Lost { peer: usize, reason: String },
 }

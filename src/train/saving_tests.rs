@@ -9,6 +9,7 @@ use crate::params::save::WEIGHTS;
 use crate::params::weights::Weights;
 use crate::recipe::{Recipe, Source};
 use crate::train::train;
+use crate::world::World;
 
 const GPT2: &str = "kind = \"gpt2\"\nvocab_size = 300\nhidden_size = 8\nnum_hidden_layers = 3\n\
                     num_attention_heads = 2\nmax_position_embeddings = 32\n";
@@ -36,7 +37,8 @@ fn run(cell: &Cell, kill: Option<usize>) -> Option<Measurement> {
             panic_any("killed");
         }
     };
-    let ended = catch_unwind(AssertUnwindSafe(|| train(cell, u64::MAX, None, |_| (), &mut on_step)));
+    let ended =
+        catch_unwind(AssertUnwindSafe(|| train(cell, &World::alone(), u64::MAX, None, |_| (), &mut on_step)));
     ended.ok().map(|measurement| measurement.expect("it trains"))
 }
 

@@ -3,17 +3,20 @@
 use burn::tensor::{Gradients, Tensor};
 
 use super::build::{Build, placement};
+use crate::data::Share;
 use crate::device::drawing;
 use crate::measure::Phase;
 use crate::ops::dropout::{Masks, masks, of_micro_batch};
 use crate::ops::name::OperatorName;
 use crate::optim::{StepSize, Visit, clip_factor};
+use crate::parallel::Replicas;
 use crate::parallel::schedule::Action;
 use crate::parallel::stage::{Stage, gradients};
 use crate::precision::{GradScaler, Unscaled};
 use crate::recipe::{Cell, Mode, Train};
 use crate::residence::Residence;
 use crate::words::DeviceId;
+use crate::world::Group;
 
 /// What a step has computed when its update comes.
 pub struct BeforeUpdate<'s, N> {
@@ -37,6 +40,10 @@ pub struct Step<'a, N: Build> {
     seed: u32,
     device: DeviceId,
     pub stage: Stage<N>,
+    /// `None` where there is one.
+    replicas: Option<Replicas>,
+    /// This rank among the replicas.
+    share: Share,
     scaler: Option<GradScaler>,
     keeps_casts: bool,
     /// Updates so far, and all of them.
@@ -44,11 +51,22 @@ pub struct Step<'a, N: Build> {
     total_updates: usize,
 }
 
+/// What of each batch this replica computes.
+pub fn share(replicas: &Group) -> Share {
+    Share { place: replicas.place(), of: replicas.size() }
+}
+
 impl<'a, N: Build> Step<'a, N> {
     /// Makes the network, its optimizer and scaler, the same ones each time: of the cell as it is `tuned` now.
     /// `total_updates`: what the schedule of the learning rate goes over; `largest_input`: elements of a block's input
     /// at most.
-    pub fn new(cell: &'a Cell, tuned: &Cell, total_updates: usize, largest_input: usize) -> Self {
+    pub fn new(
+        cell: &'a Cell,
+        tuned: &Cell,
+        group: &Group,
+        total_updates: usize,
+        largest_input: usize,
+    ) -> Self {
         let device = cell.device_id();
         let plain = device.burn();
         let scaler = cell.precision.scaler.map(|config| GradScaler::new(config, &plain));
@@ -66,7 +84,20 @@ impl<'a, N: Build> Step<'a, N> {
         residence.make_room(largest_input);
         let stage = Stage::new(residence, cell.precision.region());
         let (seed, keeps_casts) = (cell.seed, cell.workload().keeps_casts());
-        Self { train: &cell.train, seed, device, stage, scaler, keeps_casts, updates: 0, total_updates }
+        let replicas = Replicas::of(group, cell.parallel.data_reduce);
+        let share = share(group);
+        Self {
+            train: &cell.train,
+            seed,
+            device,
+            stage,
+            replicas,
+            share,
+            scaler,
+            keeps_casts,
+            updates: 0,
+            total_updates,
+        }
     }
 
     /// All that optimizer and scaler keep between steps.
@@ -98,6 +129,8 @@ impl<'a, N: Build> Step<'a, N> {
 
     /// The region of dropout of the next step's micro-batch.
     fn masks(&self, micro_batch: usize) -> Masks {
+        // Each rank drops elements of its own.
+        let micro_batch = micro_batch * self.share.of + self.share.place;
         masks(Some(of_micro_batch(self.seed, self.updates, micro_batch)))
     }
 
@@ -116,7 +149,12 @@ impl<'a, N: Build> Step<'a, N> {
             match *action {
                 Action::Forward { stage, micro_batch } => {
                     let (range, _masks) = (self.device.range(c"forward"), self.masks(micro_batch));
+                    let last = actions
+                        .windows(2)
+                        .any(|pair| pair == [Action::Backward { stage, micro_batch }, Action::Update]);
+                    let gates = self.replicas.as_ref().filter(|_| last).and_then(Replicas::gates);
                     let loss = self.stage(stage).forward(micro_batch, &batches[micro_batch]);
+                    drop(gates);
                     drop(range);
                     losses.extend(self.train.sync_each_step.then(|| loss.clone()));
                     end(Phase::Forward, Some(loss));
@@ -131,13 +169,23 @@ impl<'a, N: Build> Step<'a, N> {
                 }
                 Action::Backward { stage, micro_batch } => {
                     let range = self.device.range(c"backward");
-                    if look.is_none() && actions.get(i + 1) == Some(&Action::Update) {
+                    let last = actions.get(i + 1) == Some(&Action::Update);
+                    if look.is_none() && last {
                         self.update_on_arrival();
+                    }
+                    if let Some(replicas) = self.replicas.as_ref().filter(|_| last) {
+                        replicas.begin(std::mem::take(self.stage.residence.gradient_set()));
                     }
                     let scale = self.scale();
                     let gradients = self.stage(stage).backward(micro_batch, scale);
                     let sums = OperatorName::GradientSums.scope();
-                    self.stage.residence.add(gradients);
+                    let residence = &mut self.stage.residence;
+                    match self.replicas.as_ref().filter(|_| last) {
+                        None => residence.add(gradients),
+                        Some(replicas) => {
+                            *residence.gradient_set() = replicas.finish(residence.network(), gradients);
+                        }
+                    }
                     drop(sums);
                     drop(range);
                     end(Phase::Backward, None);
@@ -189,6 +237,12 @@ impl<'a, N: Build> Step<'a, N> {
         let scope = OperatorName::Update.scope();
         residence.update(&size);
         drop(scope);
+        if let Some(replicas) = &self.replicas {
+            let weights = replicas.weights(residence.network());
+            if !weights.is_empty() {
+                residence.replace(weights);
+            }
+        }
         self.updates += 1;
         self.scaler.as_mut().zip(size.applied).map(|(scaler, applied)| scaler.update(applied))
     }
@@ -197,7 +251,12 @@ impl<'a, N: Build> Step<'a, N> {
     fn size(&mut self) -> StepSize {
         let _scope = OperatorName::GradientNorm.scope();
         let size = self.unclipped();
-        let mut squares = || self.stage.residence.squares();
+        let mut squares = || {
+            let squares = self.stage.residence.squares();
+            self.replicas
+                .as_ref()
+                .map_or_else(|| squares.clone(), |replicas| replicas.of_updater(squares.clone()))
+        };
         match (&self.scaler, self.train.clip_norm) {
             (None, None) => size,
             (None, Some(limit)) => StepSize { clip: Some(clip_factor(squares().sqrt(), limit)), ..size },

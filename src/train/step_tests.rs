@@ -1,11 +1,13 @@
 //! A step does what its list says: other orders of the same work give the same update.
 
 use super::*;
+use crate::data::Share;
 use crate::model::families::Gpt2;
 use crate::model::language::Decoder;
 use crate::parallel::schedule::accumulation;
 use crate::params::named::Named;
 use crate::recipe::{Recipe, Source};
+use crate::world::World;
 
 type Network = Decoder<Gpt2>;
 
@@ -21,11 +23,11 @@ fn cell(more: &str) -> Cell {
 
 /// Losses of all forwards and the parameters after these actions, of one step's micro-batches.
 fn carried_out(cell: &Cell, actions: &[Action]) -> (Vec<f32>, Named) {
-    let batches = Network::feed(cell).next();
+    let batches = Network::feed(cell, Share::WHOLE).next();
     let mut losses = Vec::new();
     let mut end =
         |_: Phase, loss: Option<Tensor<1>>| losses.extend(loss.map(|loss| loss.into_scalar::<f32>()));
-    let mut step = Step::<Network>::new(cell, cell, 3, 0);
+    let mut step = Step::<Network>::new(cell, cell, World::alone().all(), 3, 0);
     step.run(actions, &batches, &mut end, None);
     (losses, step.stage.residence.parameters())
 }
@@ -67,8 +69,8 @@ fn gradients_are_those_since_the_last_update() {
     let cell = cell("schedule = { kind = \"cosine\", warmup_steps = 1 }\n");
     let actions: Vec<Action> = (0..3).flat_map(|i| [forward(i), backward(i), Action::Update]).collect();
     let (losses, parameters) = carried_out(&cell, &actions);
-    let batches = Network::feed(&cell).next();
-    let mut step = Step::<Network>::new(&cell, &cell, 3, 0);
+    let batches = Network::feed(&cell, Share::WHOLE).next();
+    let mut step = Step::<Network>::new(&cell, &cell, World::alone().all(), 3, 0);
     let mut alone: Vec<f32> = Vec::new();
     for batch in &batches {
         let mut end =

@@ -18,9 +18,11 @@ use super::step::{End, Look, Step};
 use crate::measure::{Answers, Evaluation, Meter};
 use crate::params::named::Named;
 use crate::recipe::Cell;
+use crate::world::{Group, World};
 
 pub struct Training<'a, N: Build> {
     cell: &'a Cell,
+    replicas: Group,
     /// `None` only while it is made anew.
     step: Option<Step<'a, N>>,
     /// Over which the schedule of the learning rate goes.
@@ -37,10 +39,21 @@ pub struct Training<'a, N: Build> {
 }
 
 impl<'a, N: Build> Training<'a, N> {
-    /// `total_updates`: what the schedule of the learning rate goes over.
+    /// In one process. `total_updates`: what the schedule of the learning rate goes over.
     pub fn new(cell: &'a Cell, feed: Box<dyn Feed<N::Batch>>, total_updates: usize) -> Self {
+        Self::among(cell, World::alone().all(), feed, total_updates)
+    }
+
+    /// One of several replicas, whose feed gives its share of every batch.
+    pub fn among(
+        cell: &'a Cell,
+        replicas: &Group,
+        feed: Box<dyn Feed<N::Batch>>,
+        total_updates: usize,
+    ) -> Self {
         let mut training = Self {
             cell,
+            replicas: replicas.clone(),
             step: None,
             total_updates,
             feed,
@@ -69,7 +82,8 @@ impl<'a, N: Build> Training<'a, N> {
         let tokens = self.feed.largest().map_or(self.cell.train.tokens(), |[rows, width]| rows * width)
             + self.cell.train.batch_size * virtual_tokens;
         let largest_input = tokens * self.cell.model.decoder().map_or(0, |shape| shape.hidden_size);
-        self.step = Some(Step::new(self.cell, &cell.after(updates), self.total_updates, largest_input));
+        let tuned = cell.after(updates);
+        self.step = Some(Step::new(self.cell, &tuned, &self.replicas, self.total_updates, largest_input));
     }
 
     fn current(&self) -> &Step<'a, N> {

@@ -14,7 +14,7 @@ fn send(signal: Signal, pid: u32) {
 }
 
 /// Processes of `runner cell` that `parent` started.
-fn children(parent: u32) -> Vec<u32> {
+pub fn children(parent: u32) -> Vec<u32> {
     std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children"))
         .unwrap_or_default()
         .split_whitespace()
@@ -26,7 +26,7 @@ fn children(parent: u32) -> Vec<u32> {
         .collect()
 }
 
-fn alive(pid: u32) -> bool {
+pub fn alive(pid: u32) -> bool {
     // A zombie is dead too: its parent has only not asked yet.
     std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
 }

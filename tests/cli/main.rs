@@ -22,6 +22,7 @@ mod precision;
 mod profile;
 mod provenance;
 mod qlora;
+mod ranks;
 mod rows;
 mod run;
 mod task;

@@ -236,7 +236,7 @@ fn fused_attention_in_training() {
         let mut blocks_of = BTreeMap::new();
         for cell in cells.iter().rev() {
             let sampler = cell.settings()["data.sampler"].to_string();
-            let result = train(cell, u64::MAX, None, |_| (), &mut |_, _| ())
+            let result = train(cell, &runner::world::World::alone(), u64::MAX, None, |_| (), &mut |_, _| ())
                 .unwrap_or_else(|_| panic!("{sampler} ends"));
             let path = &result.paths["attention"];
             if !cell.ops.fused_attention {

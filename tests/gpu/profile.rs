@@ -93,7 +93,9 @@ fn a_step_of_a_language_model_by_operator() {
         let temporary = tempfile::tempdir().expect("a temporary folder");
         let folder = std::env::var_os("RUNNER_TRACED").map_or(temporary.path().into(), PathBuf::from);
         let path = folder.join("trace.json");
-        let measured = train(&cell, u64::MAX, Some(&path), |_| {}, &mut |_, _| {}).expect("it trains");
+        let measured =
+            train(&cell, &runner::world::World::alone(), u64::MAX, Some(&path), |_| {}, &mut |_, _| {})
+                .expect("it trains");
         let text = std::fs::read_to_string(path).expect("a trace");
         let profile = Profile::new(&read_chrome_trace(&text).expect("a trace")).expect("a step");
         for part in &profile.parts {

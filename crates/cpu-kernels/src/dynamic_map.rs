@@ -94,7 +94,7 @@ impl DynamicMap {
 /// half counted from the beginning and the second from the end.
 fn middles(steps: usize) -> impl Iterator<Item = f32> {
     let step = (1.0 - 0.1f32) / steps as f32;
-    let place = move |i: usize| match i < (steps + 1) / 2 {
+    let place = move |i: usize| match i < steps.div_ceil(2) {
         true => step.mul_add(i as f32, 0.1),
         false => (-step).mul_add((steps - i) as f32, 1.0),
     };

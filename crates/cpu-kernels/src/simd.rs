@@ -55,6 +55,7 @@ pub fn multiply_add<const FMA: bool>(a: f32, b: f32, c: f32) -> f32 {
 macro_rules! vectorised {
     ($(#[$meta:meta])* $vis:vis fn $name:ident[$fma:ident]($($arg:ident: $type:ty),* $(,)?) $(-> $result:ty)? $body:block) => {
         $(#[$meta])*
+        #[allow(clippy::too_many_arguments)]
         $vis fn $name($($arg: $type),*) $(-> $result)? {
             #[inline(always)]
             #[allow(clippy::too_many_arguments)]

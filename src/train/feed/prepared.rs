@@ -20,7 +20,7 @@ pub(super) struct Prepared {
     buckets: Option<Vec<Bucket>>,
     /// Of each sample; 0: none.
     virtual_tokens: usize,
-    /// Labels that count.
+    /// Labels that count, of all shares.
     counted: usize,
     pub counts: Counts,
 }
@@ -40,7 +40,10 @@ pub fn on_device(batch: Collated, device: DeviceId) -> LmBatch {
 
 impl Prepared {
     fn new(batch: Collated, grain: Grain) -> Self {
-        let (counted, seen) = (batch.counted(), batch.seen());
+        // Of the whole batch: the losses of all shares add up to its loss.
+        let counted = batch.counted();
+        let batch = batch.shared();
+        let seen = batch.seen();
         // No gradient comes back to what no prediction has seen.
         let plan = |ids: &[i32]| ScatterPlan::of(ids, |token| seen[token]);
         let (ids, positions) = (plan(&batch.ids), plan(&batch.positions));

@@ -6,7 +6,7 @@ use burn::tensor::DType;
 
 use super::on_device;
 use crate::data::{
-    Collated, Collator, Packed, Sampler, SamplerConfig, Samples, Standard, Tokenize, Tokenizer,
+    Collated, Collator, Packed, Sampler, SamplerConfig, Samples, Share, Standard, Tokenize, Tokenizer,
 };
 use crate::device::drawing;
 use crate::model::Network;
@@ -37,8 +37,14 @@ fn collate(sampler: Sampler, samples: &[u32]) -> Collated {
     let tokenizer = Tokenizer::train(&[], 257).unwrap();
     let config = SamplerConfig::of(sampler);
     let samples_of = Samples::new(texts(), &tokenizer, MAX_LENGTH, Tokenize::Once).unwrap();
-    let collator =
-        Collator { samples: samples_of, config, batch_size: 4, max_length: MAX_LENGTH, virtual_tokens: 0 };
+    let collator = Collator {
+        samples: samples_of,
+        config,
+        batch_size: 4,
+        max_length: MAX_LENGTH,
+        virtual_tokens: 0,
+        share: Share::WHOLE,
+    };
     collator.collate(samples).unwrap()
 }
 

@@ -3,6 +3,7 @@
 use burn::tensor::{DType, Device, Distribution, Tensor};
 
 use super::Feed;
+use crate::data::Share;
 use crate::device::{drawing, dtype};
 use crate::model::swiglu::{Regression, SwigluConfig};
 use crate::recipe::Cell;
@@ -10,7 +11,9 @@ use crate::recipe::Cell;
 /// One problem for each micro-batch, drawn when the first step asks for them. They are the same in every
 /// step, so that the loss must fall.
 pub struct Problems {
+    /// Of the problems of all shares.
     shape: [usize; 2],
+    share: Share,
     count: usize,
     dtype: DType,
     device: Device,
@@ -18,9 +21,10 @@ pub struct Problems {
 }
 
 impl Problems {
-    pub fn new(config: &SwigluConfig, cell: &Cell) -> Self {
+    pub fn new(config: &SwigluConfig, cell: &Cell, share: Share) -> Self {
         Self {
             shape: [cell.train.tokens(), config.hidden_size],
+            share,
             count: cell.train.accumulation_steps,
             dtype: dtype(cell.precision.compute),
             device: cell.device_id().burn(),
@@ -32,10 +36,15 @@ impl Problems {
 
 impl Feed<Regression> for Problems {
     fn next(&mut self) -> Vec<Regression> {
-        let Self { shape, count, dtype, device, drawn } = self;
+        let Self { shape, share, count, dtype, device, drawn } = self;
         let _drawing = drawing();
         let random = || Tensor::random(*shape, Distribution::Normal(0.0, 1.0), (&*device, *dtype));
-        let part = 1.0 / *count as f64;
+        // Rows of their own, so that no other share's are kept.
+        let random = || match *share {
+            Share::WHOLE => random(),
+            share => random().slice([share.range(shape[0])]) * 1.0,
+        };
+        let part = 1.0 / (*count * share.of) as f64;
         drawn.resize_with(*count, || Regression { x: random(), target: random(), part });
         drawn.clone()
     }

@@ -34,7 +34,7 @@ fn micro_batches_equal_one_batch() {
     let drawing = drawing();
     let network = SwigluStack::build(&cell);
     drop(drawing);
-    let parts = SwigluStack::feed(&cell).next();
+    let parts = SwigluStack::feed(&cell, Share::WHOLE).next();
     assert_eq!(parts.len(), 4);
     let join = |of: fn(&Regression) -> &Tensor<2>| Tensor::cat(parts.iter().map(of).cloned().collect(), 0);
     let whole = Regression { x: join(|p| &p.x), target: join(|p| &p.target), part: 1.0 };
@@ -62,7 +62,7 @@ fn micro_batches_equal_one_batch() {
 
 #[test]
 fn every_step_has_the_same_problems() {
-    let mut feed = SwigluStack::feed(&cell());
+    let mut feed = SwigluStack::feed(&cell(), Share::WHOLE);
     let mut values = || feed.next().into_iter().map(|p| p.x.into_data().try_to_vec::<f32>().unwrap());
     assert!(values().eq(values().collect::<Vec<_>>()));
 }

@@ -8,7 +8,7 @@ use crate::data::corpus::Corpus;
 use crate::data::task::Exam;
 use crate::data::{
     Collator, DataError, Dataset, Draws, Loader, Packed, Part, Position, Prompted, Sampler, SamplerConfig,
-    Samples, SamplingPlan, Standard, Tokenize, Tokenizer,
+    Samples, SamplingPlan, Share, Standard, Tokenize, Tokenizer,
 };
 use crate::device::Staging;
 use crate::measure::Load;
@@ -46,17 +46,23 @@ struct Batches {
 }
 
 impl Batches {
-    fn open(cell: &Cell, data: &Dataset, part: Part, config: SamplerConfig) -> Result<Self, DataError> {
+    fn open(
+        cell: &Cell,
+        data: &Dataset,
+        part: Part,
+        config: SamplerConfig,
+        share: Share,
+    ) -> Result<Self, DataError> {
         let samples = data.samples(part, &config, cell.train.seq_len)?;
-        Ok(Self::of(cell, samples, config))
+        Ok(Self::of(cell, samples, config, share))
     }
 
-    fn of(cell: &Cell, samples: Samples, config: SamplerConfig) -> Self {
+    fn of(cell: &Cell, samples: Samples, config: SamplerConfig, share: Share) -> Self {
         let (batch_size, max_length) = (cell.train.batch_size, cell.train.seq_len);
         let lengths = Arc::new(samples.lengths());
         let plan = SamplingPlan { config, lengths, batch_size, max_length, seed: u64::from(cell.seed) };
         let virtual_tokens = cell.tuning().virtual_count();
-        let collator = Collator { samples, config, batch_size, max_length, virtual_tokens };
+        let collator = Collator { samples, config, batch_size, max_length, virtual_tokens, share };
         Self { plan, collator: Arc::new(collator) }
     }
 
@@ -69,7 +75,7 @@ impl Batches {
             ..trained
         };
         let config = if trained.sampler.keeps_samples() { packed } else { trained };
-        let mut source = Self::open(cell, data, Part::HeldOut, config)?;
+        let mut source = Self::open(cell, data, Part::HeldOut, config, Share::WHOLE)?;
         let tokens: u64 = source.plan.lengths.iter().map(|length| u64::from(*length)).sum();
         // Batches of equal weight in the mean, where there is more than one.
         source.plan.config.drop_last = tokens >= cell.train.tokens() as u64;
@@ -88,13 +94,15 @@ impl Batches {
 }
 
 impl TokenFeed {
+    /// `share`: of each batch that is trained on.
+    ///
     /// # Errors
     /// A corpus or a tokenizer that cannot be used.
-    pub fn open(cell: &Cell) -> Result<Self, DataError> {
+    pub fn open(cell: &Cell, share: Share) -> Result<Self, DataError> {
         let (device, config) = (cell.device_id(), cell.data.sampler());
         let vocab = cell.model.vocab_size().expect("a language model");
         let data = Dataset::open(&cell.data, cell.task.as_ref(), u64::from(cell.seed), vocab)?;
-        let train = Batches::open(cell, &data, Part::Train, config)?;
+        let train = Batches::open(cell, &data, Part::Train, config, share)?;
         Ok(Self {
             loader: (!config.sampler.keeps_samples()).then(|| train.loader(Position::default(), device)),
             position: Position::default(),
@@ -121,7 +129,7 @@ fn classified(cell: &Cell, data: &Dataset) -> Result<Vec<(&'static str, Batches)
     let config = SamplerConfig::of(Sampler::Standard(Standard {}));
     let batches = |(name, problems): (&'static str, &[Prompted])| {
         let samples = Samples::classified(problems, &text.tokenizer, cell.train.seq_len)?;
-        Ok((name, Batches::of(cell, samples, config)))
+        Ok((name, Batches::of(cell, samples, config, Share::WHOLE)))
     };
     let published = problems.published.as_ref().map(|(name, problems)| (*name, problems.as_slice()));
     let own = ("in distribution", problems.test.as_slice());

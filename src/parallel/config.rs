@@ -1,0 +1,73 @@
+//! `[parallel]`: a cell in several processes, and how they divide its work.
+
+use serde::{Deserialize, Serialize};
+
+use crate::words::key::DefaultValue::{Number, Whole, Word};
+use crate::words::section::section;
+use crate::words::values::{POSITIVE, Values};
+use crate::words::{Key, Rule, Section};
+
+/// Most ranks of a cell: each has a connection to every other.
+const MOST_RANKS: i64 = 256;
+
+section! {
+    /// Several processes for a cell, its ranks.
+    #[derive(Copy)]
+    pub struct Parallel: Section::new("parallel") => {
+        /// Replicas of the model, each with its share of the rows of every batch.
+        ///
+        /// `train.batch_size` is that of all together: the same problem, whatever their number.
+        pub data: usize = Key::method(Values::Whole { least: 1, most: MOST_RANKS })
+            .default(Whole(1))
+            .reads(&[("1", "one process"), ("", "{} replicas")])
+            .without("one process"),
+        /// How the replicas' gradients come together: summed on every rank, block by block behind backward; or
+        /// gathered on the first rank, which updates and sends the weights.
+        pub data_reduce: DataReduce =
+            Key::method(Values::Words(&["all_reduce", "rank0"])).default(Word("all_reduce")).tacit(),
+        /// Seconds that a rank waits for another before the cell ends as failed.
+        pub timeout: f64 = Key::method(POSITIVE).default(Number(30.0)).called("time limit of a wait").tacit(),
+    }
+}
+
+/// `parallel.data_reduce`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DataReduce {
+    AllReduce,
+    Rank0,
+}
+
+impl Default for Parallel {
+    fn default() -> Self {
+        Self::SECTION.defaults()
+    }
+}
+
+impl Parallel {
+    /// Processes of a cell.
+    pub fn ranks(&self) -> usize {
+        self.data
+    }
+
+    /// Whether one process does it all.
+    pub fn is_alone(&self) -> bool {
+        self.ranks() == 1
+    }
+
+    /// Refuses what has no effect. `written`: whether a dotted key stands in the recipe.
+    ///
+    /// # Errors
+    /// The key, and what to change.
+    pub fn check(&self, written: impl Fn(&str) -> bool) -> Result<(), Rule> {
+        let unused = ["parallel.data_reduce", "parallel.timeout"].into_iter().find(|key| written(key));
+        match unused.filter(|_| self.is_alone()) {
+            None => Ok(()),
+            Some(key) => Err(Rule::new(
+                &[key],
+                format!("{key} has no effect in one process: there is no other to wait for"),
+                format!("remove {key}, or set parallel.data to 2 or more"),
+            )),
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! Columns of cells in several processes.
+
+use super::{Column, column};
+use crate::measure::RankRecord;
+use crate::report::units::Unit::{Bytes, Count, PerSecond, Ratio, Seconds, Share};
+
+/// A cell of several ranks beside one process.
+pub struct Scaling<'a> {
+    pub ranks: &'a [RankRecord],
+    pub tokens_per_second: f64,
+    /// Of the baseline, where that is one process.
+    pub of_one: Option<f64>,
+}
+
+impl Scaling<'_> {
+    fn most(&self, of: fn(&RankRecord) -> f64) -> Option<f64> {
+        self.ranks.iter().map(of).reduce(f64::max)
+    }
+
+    /// How many times as fast as one process.
+    fn speedup(&self) -> Option<f64> {
+        Some(self.tokens_per_second / self.of_one?)
+    }
+}
+
+type OfScaling = fn(&Scaling) -> Option<f64>;
+type OfRank = fn(&RankRecord) -> Option<f64>;
+
+/// A cell of several ranks.
+pub const SCALING: &[Column<OfScaling>] = &[
+    column("ranks", "ranks", Count, |s| Some(s.ranks.len() as f64)),
+    column("tokens_per_second", "tokens/s", PerSecond, |s| Some(s.tokens_per_second)),
+    column("speedup", "× one process", Ratio, |s| s.speedup()),
+    column("scaling_efficiency", "scaling efficiency", Share, |s| Some(s.speedup()? / s.ranks.len() as f64)),
+    column("most_sent", "sent, most", Bytes, |s| s.most(|rank| rank.sent_bytes)),
+    column("most_exposed", "exposed, most", Seconds, |s| s.most(|rank| rank.exposed_seconds)),
+    column("most_memory", "memory, most", Bytes, |s| s.most(|rank| rank.memory.live_peak as f64)),
+];
+
+/// One rank of a cell.
+pub const RANKS: &[Column<OfRank>] = &[
+    column("rank_step_s", "step", Seconds, |r| Some(r.step_seconds)),
+    column("rank_exchange_s", "exchange", Seconds, |r| Some(r.exchange_seconds)),
+    column("rank_exposed_s", "exposed", Seconds, |r| Some(r.exposed_seconds)),
+    column("rank_sent", "sent", Bytes, |r| Some(r.sent_bytes)),
+    column("rank_memory", "peak memory", Bytes, |r| Some(r.memory.live_peak as f64)),
+];

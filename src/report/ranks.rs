@@ -1,0 +1,45 @@
+//! What the report says of cells in several processes: how they scale, and each of their ranks.
+
+use super::columns::{RANKS, SCALING, Scaling};
+use super::content::section;
+use super::document::{Element, Table};
+use super::table::{Comparison, Line};
+
+/// Nothing for cells of one process.
+pub fn elements(comparison: &Comparison) -> Vec<Element> {
+    section("Ranks", [scaling(comparison), ranks(comparison)])
+}
+
+/// Cells of several ranks that ran to their end.
+fn of_ranks<'c>(comparison: &'c Comparison) -> impl Iterator<Item = (usize, &'c Line<'c>)> {
+    let several = |line: &Line| line.measured().is_some_and(|measured| !measured.ranks.is_empty());
+    comparison.lines.iter().enumerate().filter(move |(_, line)| several(line))
+}
+
+fn scaling(comparison: &Comparison) -> Option<Table> {
+    let rows = of_ranks(comparison).filter_map(|(i, line)| {
+        let measured = line.measured()?;
+        let baseline = line.baseline.map(|baseline| &comparison.lines[baseline]);
+        let one = baseline.filter(|line| line.cell.parallel.is_alone()).and_then(Line::measured);
+        let scaling = Scaling {
+            ranks: &measured.ranks,
+            tokens_per_second: measured.tokens_per_second,
+            of_one: one.map(|measured| measured.tokens_per_second),
+        };
+        Some((i, Vec::new(), scaling))
+    });
+    let caption = "Tokens a second of all ranks together; scaling efficiency is their ratio to one process's over the \
+                   number of ranks. Ranks on one CPU share its cores, so their efficiency is at most 1 over their \
+                   number where one process uses all cores. Sent and exposed: of the rank with the most, in a step.";
+    comparison.table_of(caption, SCALING, rows)
+}
+
+fn ranks(comparison: &Comparison) -> Option<Table> {
+    let rows = of_ranks(comparison).flat_map(|(i, line)| {
+        let ranks = line.measured().map_or(&[][..], |measured| &measured.ranks);
+        ranks.iter().map(move |rank| (i, vec![("rank", rank.rank.to_string())], rank.clone()))
+    });
+    let caption = "Each rank, means over the measured steps. Exchange: time in which the rank exchanged something with \
+                   others or waited for them; exposed: the part of it that was not behind computation.";
+    comparison.table_of(caption, RANKS, rows)
+}

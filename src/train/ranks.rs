@@ -1,0 +1,42 @@
+//! What all ranks of a cell came to together.
+
+use serde::{Deserialize, Serialize};
+
+use crate::measure::{Measured, RankRecord};
+use crate::world::{Traffic, World};
+
+/// What a rank tells the others after the last step.
+#[derive(Serialize, Deserialize)]
+struct Told {
+    /// Its part of each step's loss.
+    losses: Vec<f64>,
+    record: RankRecord,
+}
+
+/// Adds up the losses of all ranks' shares, and gives a record of each rank; none in a world of one. `traffic`: of the
+/// measured steps.
+pub fn together(world: &World, measured: &mut Measured, traffic: Traffic) -> Vec<RankRecord> {
+    if world.size() == 1 {
+        return Vec::new();
+    }
+    let steps = measured.seconds[0].len() as f64;
+    let record = RankRecord {
+        rank: world.rank(),
+        memory: measured.memory,
+        step_seconds: measured.seconds.iter().flatten().sum::<f64>() / steps,
+        sent_bytes: traffic.sent as f64 / steps,
+        exchange_seconds: traffic.busy / steps,
+        // A result comes a moment after its operation has ended.
+        exposed_seconds: traffic.exposed.min(traffic.busy) / steps,
+    };
+    let told = Told { losses: std::mem::take(&mut measured.losses), record };
+    let own = serde_json::to_vec(&told).expect("plain data");
+    let all = world.all().collect("records of ranks", own).wait();
+    let told = all.iter().map(|bytes| serde_json::from_slice::<Told>(bytes).expect("a rank's record"));
+    told.map(|Told { losses, record }| {
+        measured.losses.resize(losses.len(), 0.0);
+        measured.losses.iter_mut().zip(&losses).for_each(|(sum, loss)| *sum += loss);
+        record
+    })
+    .collect()
+}

@@ -1,0 +1,186 @@
+//! [`Group`]: ranks that do something together, and the [`Ticket`]s of what they have begun.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Instant;
+
+use super::failure::Failure;
+use super::links::Links;
+use super::operations::{self, Call};
+
+/// An operation to carry out; `None` is the last.
+pub(super) type Job = Option<Box<dyn FnOnce(&mut Links) + Send>>;
+
+/// Ranks that do something together, this one among them.
+#[derive(Clone)]
+pub struct Group {
+    pub(super) rank: usize,
+    /// Rising.
+    pub(super) ranks: Arc<[usize]>,
+    /// `None` of a world of one.
+    pub(super) jobs: Option<Sender<Job>>,
+    pub(super) counters: Arc<Counters>,
+}
+
+#[derive(Default)]
+pub(super) struct Counters {
+    pub(super) sent: Arc<AtomicU64>,
+    pub(super) busy: AtomicU64,
+    pub(super) exposed: AtomicU64,
+}
+
+/// The result of an operation that has begun.
+#[must_use]
+pub struct Ticket<T> {
+    result: Receiver<Result<T, Failure>>,
+    counters: Arc<Counters>,
+}
+
+impl Group {
+    /// This rank's number in the world.
+    pub fn rank(&self) -> usize {
+        self.rank
+    }
+
+    pub fn size(&self) -> usize {
+        self.ranks.len()
+    }
+
+    /// This rank's place among those of the group.
+    pub fn place(&self) -> usize {
+        self.ranks.binary_search(&self.rank).expect("one of them")
+    }
+
+    /// Sums over all ranks, in the order of ranks.
+    pub fn all_reduce(&self, name: impl Into<String>, values: Vec<f32>) -> Ticket<Vec<f32>> {
+        self.begin(("all_reduce", name), Some(values.len()), values, operations::all_reduce)
+    }
+
+    /// The same sums at `root`; other ranks get nothing.
+    pub fn reduce(&self, name: impl Into<String>, root: usize, values: Vec<f32>) -> Ticket<Vec<f32>> {
+        let work =
+            move |links: &mut Links, call: &Call, values| operations::reduce(links, call, root, values);
+        self.begin(("reduce", name), Some(values.len()), values, work)
+    }
+
+    /// The sums of this rank's [`part`].
+    pub fn reduce_scatter(&self, name: impl Into<String>, values: Vec<f32>) -> Ticket<Vec<f32>> {
+        let work = |links: &mut Links, call: &Call, values: Vec<f32>| match call.ranks.len() {
+            1 => Ok(values),
+            _ => operations::reduce_scatter(links, call, &values),
+        };
+        self.begin(("reduce_scatter", name), Some(values.len()), values, work)
+    }
+
+    /// `count` values, of which each rank gives its [`part`].
+    pub fn all_gather(&self, name: impl Into<String>, own: Vec<f32>, count: usize) -> Ticket<Vec<f32>> {
+        let work = |links: &mut Links, call: &Call, own: Vec<f32>| operations::all_gather(links, call, &own);
+        self.begin(("all_gather", name), Some(count), own, work)
+    }
+
+    /// The bytes of `root`.
+    pub fn broadcast(&self, name: impl Into<String>, root: usize, own: Vec<u8>) -> Ticket<Vec<u8>> {
+        let work = move |links: &mut Links, call: &Call, own| operations::broadcast(links, call, root, own);
+        self.begin(("broadcast", name), None, own, work)
+    }
+
+    /// The bytes of every rank, of any length, in the order of ranks.
+    pub fn collect(&self, name: impl Into<String>, own: Vec<u8>) -> Ticket<Vec<Vec<u8>>> {
+        let work = |links: &mut Links, call: &Call, own| operations::collect(links, call, own);
+        let Some(jobs) = self.jobs.as_ref().filter(|_| self.size() > 1) else {
+            return self.ready(vec![own]);
+        };
+        self.submit(jobs, ("collect", name.into()), None, own, work)
+    }
+
+    /// Returns once every rank has come here.
+    pub fn barrier(&self, name: impl Into<String>) {
+        self.collect(name, Vec::new()).wait();
+    }
+
+    /// To one other rank.
+    pub fn send(&self, name: impl Into<String>, to: usize, bytes: Vec<u8>) -> Ticket<()> {
+        let jobs = self.jobs.as_ref().expect("there is another rank");
+        let pair = Group { ranks: pair(self.rank, to), ..self.clone() };
+        let name = (direction(self.rank < to), name.into());
+        let count = Some(bytes.len());
+        pair.submit(jobs, name, count, bytes, move |links, call, bytes| {
+            operations::send(links, call, to, &bytes)
+        })
+    }
+
+    /// So many bytes of one other rank.
+    pub fn receive(&self, name: impl Into<String>, from: usize, count: usize) -> Ticket<Vec<u8>> {
+        let jobs = self.jobs.as_ref().expect("there is another rank");
+        let pair = Group { ranks: pair(self.rank, from), ..self.clone() };
+        let name = (direction(from < self.rank), name.into());
+        pair.submit(jobs, name, Some(count), (), move |links, call, ()| {
+            operations::receive(links, call, from)
+        })
+    }
+
+    /// An operation whose result in a world of one is what it was given.
+    fn begin<T: Send + 'static>(
+        &self,
+        (operation, name): (&'static str, impl Into<String>),
+        count: Option<usize>,
+        own: T,
+        work: impl FnOnce(&mut Links, &Call, T) -> Result<T, Failure> + Send + 'static,
+    ) -> Ticket<T> {
+        match self.jobs.as_ref().filter(|_| self.size() > 1) {
+            None => self.ready(own),
+            Some(jobs) => self.submit(jobs, (operation, name.into()), count, own, work),
+        }
+    }
+
+    fn submit<O: Send + 'static, T: Send + 'static>(
+        &self,
+        jobs: &Sender<Job>,
+        (operation, name): (&'static str, String),
+        count: Option<usize>,
+        own: O,
+        work: impl FnOnce(&mut Links, &Call, O) -> Result<T, Failure> + Send + 'static,
+    ) -> Ticket<T> {
+        let (to, result) = channel();
+        let (ranks, counters) = (self.ranks.clone(), self.counters.clone());
+        let job: Job = Some(Box::new(move |links: &mut Links| {
+            let start = Instant::now();
+            let call = Call { ranks: &ranks, operation, name: &name, count };
+            let result = links.carry_out(|links| work(links, &call, own));
+            counters.busy.fetch_add(start.elapsed().as_nanos() as u64, Relaxed);
+            // Nobody may want the result any more.
+            let _ = to.send(result);
+        }));
+        jobs.send(job).expect("the thread ends after the world");
+        Ticket { result, counters: self.counters.clone() }
+    }
+
+    fn ready<T>(&self, value: T) -> Ticket<T> {
+        let (to, result) = channel();
+        to.send(Ok(value)).expect("the ticket has the other end");
+        Ticket { result, counters: self.counters.clone() }
+    }
+}
+
+impl<T> Ticket<T> {
+    /// The result.
+    ///
+    /// # Panics
+    /// With a [`Failure`] where there is none.
+    pub fn wait(self) -> T {
+        let start = Instant::now();
+        let result = self.result.recv().expect("operations end with a result");
+        self.counters.exposed.fetch_add(start.elapsed().as_nanos() as u64, Relaxed);
+        result.unwrap_or_else(|failure| failure.end())
+    }
+}
+
+fn pair(a: usize, b: usize) -> Arc<[usize]> {
+    Arc::new([a.min(b), a.max(b)])
+}
+
+/// A message's text, by whether it goes to the higher rank.
+fn direction(up: bool) -> &'static str {
+    if up { "message up" } else { "message down" }
+}

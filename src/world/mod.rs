@@ -1,0 +1,165 @@
+//! [`World`]: the ranks of a cell, each a process, and what they do together. A process by itself is a world of one.
+//!
+//! Operations are begun on a rank's own thread and carried out one after the other on a thread beside it, in the order in
+//! which they were begun: it must be the same on every rank that takes part.
+
+mod failure;
+mod group;
+mod links;
+mod operations;
+mod rendezvous;
+#[cfg(test)]
+pub mod tests;
+
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::channel;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+pub use failure::Failure;
+use group::{Counters, Job};
+pub use group::{Group, Ticket};
+use links::Links;
+pub use operations::part;
+pub use rendezvous::Seat;
+
+/// This process among the ranks of its cell.
+pub struct World {
+    all: Group,
+    /// `None` of a world of one.
+    thread: Option<JoinHandle<()>>,
+    /// The connections once more, to end them at once.
+    streams: Vec<UnixStream>,
+}
+
+/// What the operations of this rank have come to so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Traffic {
+    /// Bytes that this rank has sent.
+    pub sent: u64,
+    /// Seconds in which an operation was under way, waiting for others included.
+    pub busy: f64,
+    /// Seconds of these in which this rank's own thread waited for a result.
+    pub exposed: f64,
+}
+
+impl std::ops::Sub for Traffic {
+    type Output = Self;
+
+    fn sub(self, before: Self) -> Self {
+        Self {
+            sent: self.sent - before.sent,
+            busy: self.busy - before.busy,
+            exposed: self.exposed - before.exposed,
+        }
+    }
+}
+
+impl World {
+    /// Ranks of one process, connected with one another: its threads.
+    ///
+    /// # Panics
+    /// When the system refuses a connection.
+    pub fn threads(size: usize, limit: Duration) -> Vec<Self> {
+        let mut streams: Vec<Vec<Option<UnixStream>>> =
+            (0..size).map(|_| (0..size).map(|_| None).collect()).collect();
+        for low in 0..size {
+            for high in low + 1..size {
+                let (a, b) = UnixStream::pair().expect("a pair of sockets");
+                (streams[low][high], streams[high][low]) = (Some(a), Some(b));
+            }
+        }
+        let world = |(rank, streams)| Self::linked(rank, streams, limit).expect("connected");
+        streams.into_iter().enumerate().map(world).collect()
+    }
+
+    /// Of one process.
+    pub fn alone() -> Self {
+        let counters = Arc::default();
+        Self {
+            all: Group { rank: 0, ranks: Arc::new([0]), jobs: None, counters },
+            thread: None,
+            streams: vec![],
+        }
+    }
+
+    /// Takes a seat, and waits until all others are taken.
+    ///
+    /// # Errors
+    /// Which rank did not come.
+    pub fn join(seat: &Seat) -> Result<Self, Failure> {
+        if seat.size == 1 {
+            return Ok(Self::alone());
+        }
+        Self::linked(seat.rank, seat.meet()?, seat.limit())
+    }
+
+    fn linked(rank: usize, streams: Vec<Option<UnixStream>>, limit: Duration) -> Result<Self, Failure> {
+        let failed = |e: std::io::Error| Failure::Lost {
+            peer: rank,
+            reason: format!("rank {rank} has no connection: {e}"),
+        };
+        let copies =
+            streams.iter().flatten().map(UnixStream::try_clone).collect::<Result<_, _>>().map_err(failed)?;
+        let ranks = (0..streams.len()).collect();
+        let counters = Arc::new(Counters::default());
+        let mut links = Links::new(rank, streams, limit, counters.sent.clone()).map_err(failed)?;
+        let (jobs, begun) = channel::<Job>();
+        let carry_out = move || begun.into_iter().map_while(|job| job).for_each(|job| job(&mut links));
+        let thread = thread::spawn(carry_out);
+        Ok(Self {
+            all: Group { rank, ranks, jobs: Some(jobs), counters },
+            thread: Some(thread),
+            streams: copies,
+        })
+    }
+
+    pub fn rank(&self) -> usize {
+        self.all.rank
+    }
+
+    pub fn size(&self) -> usize {
+        self.all.ranks.len()
+    }
+
+    /// All ranks.
+    pub fn all(&self) -> &Group {
+        &self.all
+    }
+
+    /// These ranks, of which this one is one.
+    ///
+    /// # Panics
+    /// When this rank is not among them.
+    pub fn group(&self, ranks: impl IntoIterator<Item = usize>) -> Group {
+        let mut ranks: Vec<usize> = ranks.into_iter().collect();
+        ranks.sort_unstable();
+        assert!(ranks.contains(&self.all.rank), "a rank speaks for itself alone");
+        Group { ranks: ranks.into(), ..self.all.clone() }
+    }
+
+    pub fn traffic(&self) -> Traffic {
+        let Counters { sent, busy, exposed } = &*self.all.counters;
+        let seconds = |nanoseconds: &AtomicU64| nanoseconds.load(Relaxed) as f64 / 1e9;
+        Traffic { sent: sent.load(Relaxed), busy: seconds(busy), exposed: seconds(exposed) }
+    }
+}
+
+impl Drop for World {
+    /// Waits for what has begun, unless this rank ends by a panic: the others then learn of it at once.
+    fn drop(&mut self) {
+        let failing = thread::panicking();
+        if failing {
+            for stream in &self.streams {
+                let _ = stream.shutdown(std::net::Shutdown::Both);
+            }
+        }
+        // The thread is there until it gets this, or a connection that has ended ends it.
+        let _ = self.all.jobs.take().map(|jobs| jobs.send(None));
+        if let Some(thread) = self.thread.take().filter(|_| !failing) {
+            let _ = thread.join();
+        }
+    }
+}

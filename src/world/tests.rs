@@ -1,0 +1,237 @@
+//! Ranks as threads: results, their bits, and every way in which ranks fail each other.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::*;
+
+const LONG: Duration = Duration::from_secs(20);
+const SHORT: Duration = Duration::from_millis(300);
+
+/// What each rank's thread comes to.
+pub fn on_ranks<T: Send>(size: usize, limit: Duration, work: impl Fn(&World) -> T + Sync) -> Vec<T> {
+    let work = &work;
+    thread::scope(|scope| {
+        let threads: Vec<_> =
+            World::threads(size, limit).into_iter().map(|world| scope.spawn(move || work(&world))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("no rank panics")).collect()
+    })
+}
+
+/// The failure that `work` ends with.
+fn failure(work: impl FnOnce()) -> Failure {
+    let panic = catch_unwind(AssertUnwindSafe(work)).expect_err("it fails");
+    *panic.downcast::<Failure>().expect("a failure")
+}
+
+/// Element i of rank r: values whose sum depends on the order of additions.
+fn values(rank: usize, count: usize) -> Vec<f32> {
+    (0..count).map(|i| ((rank * 31 + i * 7) % 13) as f32 * 0.1 + 1e6 * f32::from(rank == i % 3)).collect()
+}
+
+/// Their sums in the order of ranks.
+fn sums(ranks: usize, count: usize) -> Vec<f32> {
+    let zero = vec![0.0; count];
+    (0..ranks).fold(zero, |sum, rank| sum.iter().zip(values(rank, count)).map(|(a, b)| a + b).collect())
+}
+
+#[test]
+fn sums_are_those_in_the_order_of_ranks_to_the_last_bit() {
+    for size in [1, 2, 3, 4, 7] {
+        for count in [0, 1, 2, 5, 1000, 100_003] {
+            let reduced = on_ranks(size, LONG, |world| {
+                let (all, own) = (world.all(), values(world.rank(), count));
+                let sums = all.all_reduce("values", own.clone());
+                let at_last = all.reduce("values", size - 1, own.clone());
+                let part = all.reduce_scatter("values", own);
+                (sums.wait(), at_last.wait(), part.wait())
+            });
+            let expected = sums(size, count);
+            for (rank, (all, at_last, own)) in reduced.into_iter().enumerate() {
+                assert_eq!(all, expected);
+                assert_eq!(at_last, if rank == size - 1 { expected.clone() } else { vec![] });
+                assert_eq!(own, expected[part(count, rank, size)]);
+            }
+        }
+    }
+}
+
+#[test]
+fn parts_come_together_and_bytes_reach_every_rank() {
+    on_ranks(3, LONG, |world| {
+        let (all, rank) = (world.all(), world.rank());
+        let expected = values(0, 10);
+        assert_eq!(all.all_gather("parts", expected[part(10, rank, 3)].to_vec(), 10).wait(), expected);
+        assert_eq!(all.broadcast("bytes", 1, vec![rank as u8; 5]).wait(), [1; 5]);
+        assert_eq!(all.collect("bytes", vec![7; rank]).wait(), [vec![], vec![7], vec![7, 7]]);
+        all.barrier("all");
+        // Around the ring, both ways at once.
+        let (next, last) = ((rank + 1) % 3, (rank + 2) % 3);
+        let sent = [all.send("up", next, vec![rank as u8]), all.send("down", last, vec![rank as u8 + 10])];
+        assert_eq!(all.receive("up", last, 1).wait(), [last as u8]);
+        assert_eq!(all.receive("down", next, 1).wait(), [next as u8 + 10]);
+        sent.into_iter().for_each(Ticket::wait);
+    });
+}
+
+#[test]
+fn groups_reduce_apart_from_one_another() {
+    let sums = on_ranks(4, LONG, |world| {
+        let rank = world.rank();
+        let (row, column) =
+            (world.group([rank / 2 * 2, rank / 2 * 2 + 1]), world.group([rank % 2, rank % 2 + 2]));
+        let across = row.all_reduce("row", vec![rank as f32]);
+        let down = column.all_reduce("column", vec![rank as f32]);
+        (across.wait()[0], down.wait()[0], row.place(), column.place())
+    });
+    assert_eq!(sums, [(1.0, 2.0, 0, 0), (1.0, 4.0, 1, 0), (5.0, 2.0, 0, 1), (5.0, 4.0, 1, 1)]);
+}
+
+/// 16 MB each way, far beyond what a socket holds.
+#[test]
+fn large_messages_cross() {
+    on_ranks(2, LONG, |world| {
+        let sent = world.all().send("much", 1 - world.rank(), vec![5; 16 << 20]);
+        assert!(world.all().receive("much", 1 - world.rank(), 16 << 20).wait().iter().all(|byte| *byte == 5));
+        sent.wait();
+        let traffic = world.traffic();
+        assert!(traffic.sent > 16 << 20 && traffic.busy > 0.0 && traffic.exposed > 0.0, "{traffic:?}");
+    });
+}
+
+/// Each rank of N sends 2 (N-1)/N of what is reduced.
+#[test]
+fn the_bytes_on_the_wire_are_those_of_the_formula() {
+    let sent = on_ranks(4, LONG, |world| {
+        world.all().all_reduce("values", vec![1.0; 40_000]).wait();
+        world.all().barrier("counted");
+        world.traffic().sent as f64
+    });
+    let formula = 2.0 * 3.0 / 4.0 * 160_000.0;
+    assert!(sent.iter().all(|sent| (formula..formula * 1.02).contains(sent)), "{sent:?}");
+}
+
+#[test]
+fn ranks_that_disagree_end_with_both_texts() {
+    type Work = fn(&Group);
+    let of_size: [Work; 2] = [
+        |all| drop(all.all_reduce("x", vec![0.0; 4]).wait()),
+        |all| drop(all.all_reduce("x", vec![0.0; 6]).wait()),
+    ];
+    let of_name: [Work; 2] = [
+        |all| drop(all.all_reduce("x", vec![0.0; 4]).wait()),
+        |all| drop(all.all_reduce("y", vec![0.0; 4]).wait()),
+    ];
+    let of_order: [Work; 2] = [
+        |all| drop(all.reduce_scatter("x", vec![0.0; 4]).wait()),
+        |all| drop(all.broadcast("weights", 0, vec![0; 4]).wait()),
+    ];
+    for (work, texts) in [
+        (of_size, ["4 elements", "6 elements"]),
+        (of_name, ["of \"x\"", "of \"y\""]),
+        (of_order, ["reduce_scatter", "broadcast of \"weights\""]),
+    ] {
+        let start = Instant::now();
+        let failures = on_ranks(2, LONG, |world| failure(|| work[world.rank()](world.all())));
+        assert!(start.elapsed() < Duration::from_secs(5));
+        let told = failures.iter().find_map(|failure| match failure {
+            Failure::Disagreement { reason } => Some(reason),
+            Failure::Lost { .. } => None,
+        });
+        let told = told.expect("one rank sees that they disagree");
+        assert!(texts.iter().all(|text| told.contains(text)), "{told}");
+    }
+}
+
+#[test]
+fn a_rank_that_ends_is_named_at_once() {
+    let start = Instant::now();
+    let failures = on_ranks(3, LONG, |world| match world.rank() {
+        1 => None,
+        _ => Some(failure(|| drop(world.all().all_reduce("gradients", vec![1.0; 10]).wait()))),
+    });
+    assert!(start.elapsed() < Duration::from_secs(5));
+    let failures: Vec<_> = failures.into_iter().flatten().collect();
+    // One that has ended for that may be missed in its turn.
+    assert!(failures.iter().all(|failure| matches!(failure, Failure::Lost { .. })), "{failures:?}");
+    let first = failures.iter().find_map(|failure| match failure {
+        Failure::Lost { peer: 1, reason } => Some(reason),
+        _ => None,
+    });
+    let reason = first.expect("one rank misses it");
+    assert!(reason.contains("rank 1 is gone") && reason.contains("\"gradients\""), "{reason}");
+}
+
+#[test]
+fn a_silent_rank_is_waited_for_no_longer_than_the_limit() {
+    let start = Instant::now();
+    let failures = on_ranks(2, SHORT, |world| match world.rank() {
+        1 => {
+            thread::sleep(Duration::from_secs(1));
+            None
+        }
+        _ => Some(failure(|| drop(world.all().all_reduce("gradients", vec![1.0; 10]).wait()))),
+    });
+    assert!(start.elapsed() < Duration::from_secs(5));
+    let Some(Failure::Lost { peer: 1, reason }) = &failures[0] else { panic!("{failures:?}") };
+    assert!(reason.contains("for 0.3 s: raise parallel.timeout"), "{reason}");
+}
+
+/// After a failure everything fails as it did, without another wait.
+#[test]
+fn no_operation_begins_after_a_failure() {
+    on_ranks(2, SHORT, |world| {
+        if world.rank() == 0 {
+            let tickets: Vec<_> = (0..50).map(|_| world.all().all_reduce("x", vec![0.0])).collect();
+            let start = Instant::now();
+            let failures: Vec<_> =
+                tickets.into_iter().map(|ticket| failure(|| drop(ticket.wait()))).collect();
+            assert!(failures.iter().all(|failure| *failure == failures[0]));
+            assert!(start.elapsed() < 5 * SHORT);
+        } else {
+            thread::sleep(2 * SHORT);
+        }
+    });
+}
+
+#[test]
+fn seats_meet_in_any_order_and_a_missing_one_is_named() {
+    let meet = |limit: f64, late: usize, missing: Option<usize>| -> Vec<Result<f32, Failure>> {
+        let seats = Seat::all(4, limit).unwrap();
+        thread::scope(|scope| {
+            let sit = |seat: &Seat| {
+                if seat.rank == late {
+                    thread::sleep(Duration::from_millis(50));
+                }
+                World::join(seat)
+                    .map(|world| world.all().all_reduce("rank", vec![seat.rank as f32]).wait()[0])
+            };
+            let seats: Vec<Seat> = seats.into_iter().filter(|seat| Some(seat.rank) != missing).collect();
+            let threads: Vec<_> = seats.into_iter().map(|seat| scope.spawn(move || sit(&seat))).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        })
+    };
+    for late in 0..4 {
+        assert_eq!(meet(20.0, late, None), vec![Ok(6.0); 4]);
+    }
+    for result in meet(0.3, 9, Some(2)) {
+        let Err(Failure::Lost { peer: 2, reason }) = result else { panic!("{result:?}") };
+        assert!(reason.contains("rank 2 did not come to the meeting of all 4 ranks"), "{reason}");
+    }
+}
+
+#[test]
+fn who_does_not_know_the_token_gets_no_seat() {
+    let seats = Seat::all(2, 5.0).unwrap();
+    let strangers = Seat::all(2, 5.0).unwrap();
+    let mut stranger = strangers[1].clone();
+    stranger.address.clone_from(&seats[0].address);
+    thread::scope(|scope| {
+        let first = scope.spawn(|| World::join(&seats[0]).unwrap().all().all_reduce("x", vec![1.0]).wait());
+        let refused = World::join(&stranger).map(|world| failure(|| world.all().barrier("x")));
+        assert!(matches!(refused, Err(Failure::Lost { peer: 0, .. }) | Ok(Failure::Lost { peer: 0, .. })));
+        assert_eq!(World::join(&seats[1]).unwrap().all().all_reduce("x", vec![2.0]).wait(), [3.0]);
+        assert_eq!(first.join().unwrap(), [3.0]);
+    });
+}

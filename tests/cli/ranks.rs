@@ -1,0 +1,271 @@
+//! Cells in several processes: the same training as in one, and every way in which ranks end.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+use crate::endings::{alive, children};
+use crate::place::{Place, losses};
+
+/// Tied embeddings, samples of unequal length, two micro-batches and clipping.
+const TRAINED: &str = r#"title = "ranks"
+device = "cpu"
+[model]
+kind = "gpt2"
+vocab_size = 300
+hidden_size = 32
+num_hidden_layers = 3
+num_attention_heads = 4
+max_position_embeddings = 64
+[data]
+corpus = "generated"
+size = "20 KiB"
+vocab_size = 300
+[train]
+batch_size = 4
+seq_len = 64
+accumulation_steps = 2
+clip_norm = 0.5
+optimizer = { kind = "adamw", lr = 1e-3 }
+[measure]
+warmup = 1
+steps = 50
+[save]
+weights = "out/{data.sampler}-{parallel.data}-{parallel.data_reduce}"
+"#;
+
+/// The numbers of a file of weights, all tensors one after the other, by name.
+fn weights(folder: &Path) -> Vec<f32> {
+    let file = std::fs::read(folder.join("model.safetensors")).expect("weights");
+    let tensors = safetensors::SafeTensors::deserialize(&file).expect("safetensors");
+    let mut named = tensors.tensors();
+    named.sort_by(|a, b| a.0.cmp(&b.0));
+    let numbers = |bytes: &[u8]| {
+        let number = |b: &[u8]| f32::from_le_bytes([b[0], b[1], b[2], b[3]]);
+        bytes.chunks_exact(4).map(number).collect::<Vec<_>>()
+    };
+    named.iter().flat_map(|(_, tensor)| numbers(tensor.data())).collect()
+}
+
+fn setting<'r>(row: &'r Value, section: &str, key: &str) -> &'r Value {
+    &row["cell"][section][key]
+}
+
+/// The largest distance relative to the second.
+fn apart(ours: &[f64], reference: &[f64]) -> f64 {
+    assert_eq!(ours.len(), reference.len());
+    let distance = |(a, b): (&f64, &f64)| (a - b).abs() / b.abs();
+    ours.iter().zip(reference).map(distance).fold(0.0, f64::max)
+}
+
+#[test]
+fn replicas_train_as_one_process_does() {
+    let grid = "[[grid]]\n\"data.sampler\" = [\"blocks\", \"standard\", \"packed\"]\n\
+                \"parallel.data\" = [1, 2, 4]\n[[grid]]\n\"data.sampler\" = [\"blocks\"]\n\
+                \"parallel.data\" = [2]\n\"parallel.data_reduce\" = [\"rank0\"]\n";
+    let place = Place::new(&format!("{TRAINED}{grid}"));
+    place.runner(&["run", "recipe.toml"]).exits(0).says(&["10 measured"]);
+    let rows = place.rows();
+    for row in &rows {
+        let of_one = rows.iter().find(|other| {
+            setting(other, "parallel", "data").is_null()
+                && setting(other, "data", "sampler") == setting(row, "data", "sampler")
+        });
+        let reference = losses(of_one.expect("a row of one process"));
+        assert!(reference[0] - reference[reference.len() - 1] > 0.5, "it learns: {reference:?}");
+        let difference = apart(&losses(row), &reference);
+        assert!(difference < 1e-5, "{difference} {}", row["cell"]);
+
+        let Some(ranks) = setting(row, "parallel", "data").as_u64() else { continue };
+        let records = row["measurement"]["ranks"].as_array().expect("a record of each rank");
+        assert_eq!(records.len() as u64, ranks);
+        for (rank, record) in (0..).zip(records) {
+            assert_eq!(record["rank"], rank);
+            let number = |key: &str| record[key].as_f64().expect("a number");
+            assert!(number("sent_bytes") > 0.0 && number("step_seconds") > 0.0);
+            assert!(number("exposed_seconds") <= number("step_seconds"), "{record}");
+            assert!(record["memory"]["live_peak"].as_u64().expect("bytes") > 0);
+        }
+    }
+    let folder = |name: &str| place.path().join("out").join(name);
+    for sampler in ["blocks", "standard", "packed"] {
+        let reference = weights(&folder(&format!("{sampler}-1-all_reduce")));
+        for ways in ["2-all_reduce", "4-all_reduce", "2-rank0"] {
+            if ways == "2-rank0" && sampler != "blocks" {
+                continue;
+            }
+            let ours = weights(&folder(&format!("{sampler}-{ways}")));
+            assert_eq!(ours.len(), reference.len());
+            let squares = |of: &dyn Fn(f32, f32) -> f32| -> f64 {
+                ours.iter().zip(&reference).map(|(a, b)| f64::from(of(*a, *b)).powi(2)).sum()
+            };
+            let distance = (squares(&|a, b| a - b) / squares(&|_, b| b)).sqrt();
+            assert!(distance < 1e-4, "{sampler} {ways}: {distance}");
+        }
+    }
+}
+
+/// fp16 with a scaler whose first scales overflow, so that steps are skipped, and LoRA on Qwen2.
+#[test]
+fn the_scaler_and_adapters_see_all_ranks() {
+    let amp = r#"title = "amp"
+device = "cpu"
+[model]
+kind = "qwen2"
+vocab_size = 300
+hidden_size = 32
+intermediate_size = 64
+num_hidden_layers = 2
+num_attention_heads = 4
+num_key_value_heads = 2
+max_position_embeddings = 64
+[train]
+batch_size = 4
+seq_len = 32
+clip_norm = 0.5
+optimizer = { kind = "adamw", lr = 1e-3 }
+[measure]
+warmup = 0
+steps = 20
+"#;
+    let scaled = "[precision]\ncompute = \"fp16\"\nautocast = true\n\
+                  scaler = { kind = \"dynamic\", init_scale = 1e10, growth_interval = 5 }\n";
+    let lora = "[tuning]\nmethod = \"lora\"\nrank = 4\n";
+    for (more, relative) in [(scaled, 2e-3), (lora, 1e-5)] {
+        let place = Place::new(&format!("{amp}{more}[grid]\n\"parallel.data\" = [1, 2]\n"));
+        place.runner(&["run", "recipe.toml"]).exits(0).says(&["2 measured"]);
+        let mut rows = place.rows();
+        rows.sort_by_key(|row| setting(row, "parallel", "data").as_u64());
+        assert!(apart(&losses(&rows[1]), &losses(&rows[0])) < relative);
+        assert_eq!(rows[0]["measurement"]["scaler"], rows[1]["measurement"]["scaler"]);
+    }
+}
+
+#[test]
+fn ranks_give_the_same_bits_in_every_run() {
+    let place =
+        Place::new(&format!("{}[parallel]\ndata = 3\n", TRAINED.replace("batch_size = 4", "batch_size = 3")));
+    let run = || {
+        place.runner(&["run", "recipe.toml", "--force"]).exits(0);
+        let weights = weights(&place.path().join("out/blocks-3-all_reduce"));
+        (losses(&place.rows()[0]), weights)
+    };
+    assert_eq!(run(), run());
+}
+
+/// Endless cells of four ranks.
+fn endless(more: &str) -> String {
+    let text = TRAINED.split("[save]").next().expect("a beginning");
+    text.replace("steps = 50", "steps = 1000000") + "[parallel]\ndata = 4\n" + more
+}
+
+/// Starts the recipe, lets `end` do its work once all ranks train, and gives the row and the seconds from then to the
+/// runner's end.
+fn ended(place: &Place, end: impl Fn(&[u32])) -> (Value, f64) {
+    let mut run = place.start(&["run", "recipe.toml", "--force"]);
+    let runner = run.id();
+    place.wait("four ranks", || children(runner).len() == 4);
+    let ranks = children(runner);
+    end(&ranks);
+    let start = Instant::now();
+    let code = run.wait().expect("it ends");
+    let took = start.elapsed().as_secs_f64();
+    assert_eq!(code.code(), Some(1));
+    place.wait("no rank is left", || ranks.iter().all(|rank| !alive(*rank)));
+    let names = std::fs::read_to_string("/proc/net/unix").expect("sockets");
+    let own: Vec<&str> = names.lines().filter(|line| line.contains("@runner-")).collect();
+    // Other tests have ranks of their own, for a moment.
+    assert!(own.len() < 64, "{own:?}");
+    (place.rows().remove(0), took)
+}
+
+#[test]
+fn a_killed_rank_ends_the_cell_with_a_row_that_names_it() {
+    let place = Place::new(&endless(""));
+    for round in 0..3 {
+        for rank in 0..4 {
+            // From before they meet to the middle of training.
+            let moment = Duration::from_millis([0, 30, 700][round] + 37 * rank as u64);
+            let (row, took) = ended(&place, |ranks| {
+                std::thread::sleep(moment);
+                kill(Pid::from_raw(ranks[rank] as i32), Signal::SIGKILL).expect("it runs");
+            });
+            let reason = row["reason"].as_str().expect("a reason");
+            let named = format!("rank {rank} of 4: killed by signal 9 (SIGKILL)");
+            assert!(row["status"] == "failed" && reason.starts_with(&named), "{reason}");
+            assert!(took < 10.0, "{took} s");
+        }
+    }
+}
+
+#[test]
+fn a_hung_rank_ends_the_cell_with_a_row_that_names_it() {
+    let place = Place::new(&endless("timeout = 2.0\n"));
+    let (row, took) = ended(&place, |ranks| {
+        std::thread::sleep(Duration::from_millis(1500));
+        kill(Pid::from_raw(ranks[2] as i32), Signal::SIGSTOP).expect("it runs");
+    });
+    let reason = row["reason"].as_str().expect("a reason");
+    assert!(
+        reason.starts_with("rank 2 of 4 does not answer") && reason.contains("parallel.timeout"),
+        "{reason}"
+    );
+    assert!(took < 15.0, "{took} s");
+}
+
+#[test]
+fn a_rank_without_memory_ends_the_cell_as_out_of_memory_and_the_sweep_goes_on() {
+    let text = endless("").replace("steps = 1000000", "steps = 2");
+    let place = Place::new(&format!("{text}[grid]\n\"measure.memory_limit\" = [\"1 MB\", \"1 GB\"]\n"));
+    place.runner(&["run", "recipe.toml"]).exits(42).says(&["2 measured", "1 out of memory"]);
+    let rows = place.rows();
+    let reason = rows.iter().find_map(|row| row["reason"].as_str()).expect("a reason");
+    assert!(reason.starts_with("rank ") && reason.contains(" of 4: out of memory"), "{reason}");
+}
+
+#[test]
+fn interrupting_the_run_ends_every_rank() {
+    let place = Place::new(&endless(""));
+    let mut run = place.start(&["run", "recipe.toml"]);
+    place.wait("four ranks", || children(run.id()).len() == 4);
+    let ranks = children(run.id());
+    kill(Pid::from_raw(run.id() as i32), Signal::SIGINT).expect("it runs");
+    assert_eq!(run.wait().expect("it ends").code(), Some(130));
+    place.wait("no rank is left", || ranks.iter().all(|rank| !alive(*rank)));
+    assert!(place.row_files().is_empty());
+    // The runner itself killed: the ranks see that it is gone.
+    let mut run = place.start(&["run", "recipe.toml"]);
+    place.wait("four ranks", || children(run.id()).len() == 4);
+    let ranks = children(run.id());
+    kill(Pid::from_raw(run.id() as i32), Signal::SIGKILL).expect("it runs");
+    run.wait().expect("it ends");
+    place.wait("no rank is left", || ranks.iter().all(|rank| !alive(*rank)));
+}
+
+#[test]
+fn what_ranks_cannot_do_is_refused_before_anything_runs() {
+    let with =
+        |more: &str| format!("{}[parallel]\n{more}\n", TRAINED.split("[save]").next().expect("a beginning"));
+    for (recipe, parts) in [
+        (
+            with("data = 3"),
+            vec!["train.batch_size = 4 cannot be divided among 3 replicas", "a multiple of 3"],
+        ),
+        (with("data = 0"), vec!["must be at least 1, not 0"]),
+        (with("data = 1000"), vec!["must be at most 256"]),
+        (with("date = 2"), vec!["unknown key `date`", "did you mean `data`?"]),
+        (with("timeout = 5"), vec!["parallel.timeout has no effect in one process"]),
+        (with("data = 2\ntimeout = 0"), vec!["a number above 0"]),
+        (with("data = 2\ndata_reduce = \"ring\""), vec!["all_reduce", "rank0"]),
+        (
+            with("data = 2\n[offload]\nstrategy = \"overlap\""),
+            vec!["parallel.data does not go with [offload]"],
+        ),
+        (with("data = 2\n[save]\nstate = \"s\"\nevery = 2"), vec!["in several processes is not saved"]),
+    ] {
+        Place::new(&recipe).runner(&["check", "recipe.toml"]).exits(2).says(&parts);
+    }
+}
