@@ -75,7 +75,8 @@ impl Rule for Adafactor {
     }
 }
 
-/// Mean squares of a gradient.
+/// Mean squares of a gradient. There is one for each parameter, so its size is of no matter.
+#[allow(clippy::large_enum_variant)]
 enum Squares {
     /// Of a matrix, in its rows and in its columns.
     Factors {
@@ -94,6 +95,7 @@ struct Factored {
 
 /// A number that the host knows, or [1] in fp32 on the device.
 #[derive(Clone)]
+#[allow(clippy::large_enum_variant)]
 enum Factor {
     Known(f64),
     OnDevice(Tensor<1>),

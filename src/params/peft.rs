@@ -52,6 +52,7 @@ pub fn plain_name(name: &str) -> String {
 }
 
 /// The configuration of a folder, and what an error about it begins with.
+#[allow(clippy::type_complexity)]
 fn read_config(folder: &Path) -> Result<(Map<String, Value>, impl Fn(&str) -> String), String> {
     let path = folder.join(CONFIG);
     let text = fs::read_to_string(&path).map_err(|e| {

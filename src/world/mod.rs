@@ -62,6 +62,7 @@ impl World {
     ///
     /// # Panics
     /// When the system refuses a connection.
+    #[allow(clippy::needless_range_loop)]
     pub fn threads(size: usize, limit: Duration) -> Vec<Self> {
         let mut streams: Vec<Vec<Option<UnixStream>>> =
             (0..size).map(|_| (0..size).map(|_| None).collect()).collect();

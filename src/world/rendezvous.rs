@@ -65,8 +65,8 @@ impl Seat {
         let name = self.name(self.rank).and_then(|name| UnixListener::bind_addr(&name));
         let listener = name.map_err(|e| failed(self.rank, &e))?;
         listener.set_nonblocking(true).map_err(|e| failed(self.rank, &e))?;
-        for peer in 0..self.rank {
-            streams[peer] = Some(self.call(peer, deadline).map_err(|e| failed(peer, &e))?);
+        for (peer, stream) in streams.iter_mut().enumerate().take(self.rank) {
+            *stream = Some(self.call(peer, deadline).map_err(|e| failed(peer, &e))?);
         }
         while let Some(missing) = (self.rank + 1..self.size).find(|peer| streams[*peer].is_none()) {
             match listener.accept() {

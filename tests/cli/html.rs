@@ -30,7 +30,7 @@ fn tables_sort_and_filter_in_a_browser() {
             .map((row) => row.cells[heading.cellIndex].textContent).join("|");
         heading.firstChild.click(); heading.firstChild.click();
         document.body.dataset.sorted = text();
-        const filter = document.querySelector("input");
+        const filter = table.closest(".table").querySelector("input");
         filter.value = "LEVEL 0"; filter.oninput();
         document.body.dataset.filtered = text();
         document.body.dataset.contents = [...document.querySelectorAll("nav a")]

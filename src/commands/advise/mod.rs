@@ -57,10 +57,12 @@ pub fn run(args: &AdviseArgs) -> Result<String> {
     let recipe = Recipe::load(&args.recipe, &args.checked.settings.set, &target)?;
     let cell = chosen(&recipe, args.cell)?;
     for key in &args.keep {
-        let known = |axis: &&str| {
-            axis == &key || axis.starts_with(&format!("{key}.")) || key.starts_with(&format!("{axis}."))
+        let known = |axis: &str| {
+            axis == key.as_str()
+                || axis.starts_with(&format!("{key}."))
+                || key.starts_with(&format!("{axis}."))
         };
-        if !AXES.iter().any(|axis| known(&axis)) {
+        if !AXES.iter().any(|axis| known(axis)) {
             return Err(miette!(
                 help = format!("what is searched: {}; all else stays as it is", AXES.join(", ")),
                 "--keep {key} is none of the keys that are searched"
@@ -149,16 +151,14 @@ fn settings(base: &Cell, plan: &Cell) -> Vec<(String, String)> {
     settings
 }
 
+/// A recipe with a plan as one of its cells, the settings that make it so, and the number of the cell.
+type Located = (Recipe, Vec<(String, String)>, usize);
+
 /// The recipe that runs a plan within the limits, with the settings that make it so, and the number of the plan's cell.
 ///
 /// # Errors
 /// When the recipe has changed meanwhile.
-fn located(
-    args: &AdviseArgs,
-    base: &Cell,
-    plan: &Cell,
-    limits: Limits,
-) -> Result<(Recipe, Vec<(String, String)>, usize)> {
+fn located(args: &AdviseArgs, base: &Cell, plan: &Cell, limits: Limits) -> Result<Located> {
     let mut changed = settings(base, plan);
     changed.push(("measure.memory_limit".into(), limits.memory.to_string()));
     let host = limits.host_memory.map(|bytes| ("measure.host_memory_limit".into(), bytes.to_string()));
