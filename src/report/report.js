@@ -36,8 +36,8 @@ for (const table of document.querySelectorAll(".table table")) {
   filter.placeholder = "filter rows";
   filter.setAttribute("aria-label", "filter rows");
   filter.oninput = () => {
-    const words = filter.value.toLowerCase().split(/\s+/);
-    for (const row of body.rows) row.hidden = !words.every((word) => row.textContent.toLowerCase().includes(word));
+    const words = filter.value.toLowerCase();
+    for (const row of body.rows) row.hidden = !row.textContent.toLowerCase().includes(words);
   };
   table.parentElement.before(filter);
 }
