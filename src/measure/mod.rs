@@ -2,6 +2,7 @@
 
 pub mod alloc;
 mod answers;
+mod continuation;
 mod cpu;
 mod crossing;
 mod distance;
@@ -21,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use answers::{Answer, Answers};
+pub use continuation::Continuation;
 pub use cpu::{CpuMeter, process_peak_rss};
 pub use crossing::{Crossing, Direction};
 pub use distance::FeatureDistance;
@@ -69,6 +71,9 @@ pub struct Measurement {
     /// Answers to each test set of the task before training, and then after it, where the recipe asks for them.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub answers: Vec<Answers>,
+    /// What the model wrote before training, and then after it, where the recipe has prompts.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub continuations: Vec<Continuation>,
     /// How far the features of held-out inputs moved, where the recipe asks for it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub feature_distance: Option<FeatureDistance>,

@@ -44,6 +44,9 @@ fn least(section: &Section) -> Settings {
     if section.path == "eval" {
         all.insert("eval.every".into(), json!(1));
     }
+    if section.path == "generate" {
+        all.insert("data.corpus".into(), json!("generated"));
+    }
     if section.path == "parallel" {
         all.extend([("parallel.data".into(), json!(2)), ("train.batch_size".into(), json!(16))]);
     }
@@ -64,11 +67,12 @@ fn least(section: &Section) -> Settings {
     }
     // What is required follows from the kinds that are chosen so far.
     for entry in super::all() {
-        let optional = ["eval", "precision.scaler", "task"].contains(&entry.section.path);
+        let optional = ["eval", "generate", "precision.scaler", "task"].contains(&entry.section.path);
         let has = !optional || entry.section.path == section.path;
         if has && entry.is_of(&all) && entry.key.default.is_required() && !all.contains_key(&entry.path) {
             let value = match entry.key.values {
                 Values::Text => json!("text"),
+                Values::Texts => json!(["text"]),
                 _ if entry.path.ends_with("heads") => json!(2),
                 _ => json!(16),
             };
@@ -91,6 +95,9 @@ fn every_key_of_the_table_is_read_and_has_its_default() {
                 // A section that nothing of is written is not there.
                 if entry.section.path == "eval" {
                     without.insert("eval.batches".into(), json!(1));
+                }
+                if entry.section.path == "generate" {
+                    without.insert("generate.max_new_tokens".into(), json!(1));
                 }
                 if entry.section.path == "task" {
                     without.insert("task.examples".into(), json!(1));
@@ -179,7 +186,7 @@ fn values_are_refused_where_the_table_ends() {
                 );
             }
             Values::Bytes => refused("much".into()),
-            Values::Text | Values::Path(_) => refused(1.into()),
+            Values::Text | Values::Texts | Values::Path(_) => refused(1.into()),
             Values::Words(_) | Values::Kinds => {
                 // serde lists the values that there are.
                 let message = cell(&with("nothing of the kind".into())).expect_err(&entry.path);

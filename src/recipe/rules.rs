@@ -1,6 +1,7 @@
 //! Every rule over more than one section: what cannot go together, and what has no effect with something else.
 //! Rules over one section stand with it.
 
+mod generate;
 mod inference;
 mod parallel;
 mod sizes;
@@ -25,7 +26,8 @@ pub(super) fn check(cell: &Cell, written: impl Fn(&str) -> bool) -> Checked {
     cell.offload.check()?;
     let sampler = cell.data.sampler();
     sampler.check()?;
-    let rules: [fn(&Cell) -> Checked; 11] = [
+    let rules: [fn(&Cell) -> Checked; 12] = [
+        generate::check,
         inference::check,
         operators,
         scaler,
@@ -213,6 +215,7 @@ fn text(cell: &Cell) -> Checked {
         ("data", !cell.data.is_random()),
         ("task", cell.task.is_some()),
         ("eval", cell.eval.is_some()),
+        ("generate", cell.generate.is_some()),
         ("save", cell.save.is_some()),
         ("tuning", !cell.tuning.is_full()),
         ("precision.autocast", cell.precision.autocast),

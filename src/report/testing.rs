@@ -125,6 +125,7 @@ pub fn measurement(forward: f64, backward: f64, peak: u64) -> Measurement {
         ranks: Vec::new(),
         evaluations: Vec::new(),
         answers: Vec::new(),
+        continuations: Vec::new(),
         feature_distance: None,
         scaler: None,
         gradient_histogram: None,

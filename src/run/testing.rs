@@ -71,6 +71,7 @@ pub fn measurement(seconds: f64) -> Measurement {
         loss: vec![1.0],
         evaluations: Vec::new(),
         answers: Vec::new(),
+        continuations: Vec::new(),
         feature_distance: None,
         scaler: None,
         gradient_histogram: None,

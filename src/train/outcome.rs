@@ -2,23 +2,19 @@
 
 use std::collections::BTreeMap;
 
-use crate::measure::{
-    Answers, Evaluation, FeatureDistance, Loading, Measured, Measurement, RankRecord, Samples,
-};
+use crate::measure::{FeatureDistance, Loading, Measured, Measurement, RankRecord, Samples};
 use crate::measure::{GradientHistogram, ScalerRecord};
 use crate::ops::{Operator, attention};
 use crate::optim::OptimizerConfig;
 use crate::recipe::Cell;
+use crate::train::training::Results;
 use crate::words::DeviceId;
 
 /// What a cell's training came to.
 pub struct Outcome {
     pub measured: Measured,
-    pub evaluations: Vec<Evaluation>,
-    pub answers: Vec<Answers>,
+    pub results: Results,
     pub feature_distance: Option<FeatureDistance>,
-    /// Seconds of the measured updates on the host.
-    pub host_updates: Vec<f64>,
     /// Of all measured steps, by the host's clock.
     pub run_seconds: f64,
     /// Of a cell with a sampler, with the squared lengths of its samples added up.
@@ -33,16 +29,15 @@ pub struct Outcome {
 pub fn measurement(cell: &Cell, outcome: Outcome) -> Measurement {
     let Outcome {
         measured,
-        evaluations,
-        answers,
+        results,
         feature_distance,
-        host_updates,
         run_seconds,
         loading,
         gradient_histogram,
         resumed,
         ranks,
     } = outcome;
+    let Results { evaluations, answers, continuations, host_updates } = results;
     let Measured { seconds, losses, memory, crossings, noted, prepare_seconds } = measured;
     let steps = seconds[0].len();
     let step = Samples::new((0..steps).map(|i| seconds.iter().map(|s| s[i]).sum()).collect());
@@ -74,6 +69,7 @@ pub fn measurement(cell: &Cell, outcome: Outcome) -> Measurement {
         loss: losses,
         evaluations,
         answers,
+        continuations,
         feature_distance,
         scaler: cell.precision.scaler.map(|config| ScalerRecord::new(config.first_scale(), &noted)),
         gradient_histogram,
@@ -141,10 +137,8 @@ mod tests {
         let measured = Measured { seconds, memory: MemoryUse::default(), ..Measured::default() };
         Outcome {
             measured,
-            evaluations: Vec::new(),
-            answers: Vec::new(),
+            results: Results::default(),
             feature_distance: None,
-            host_updates: Vec::new(),
             run_seconds: 5.0,
             loading: None,
             gradient_histogram: None,

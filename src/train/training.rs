@@ -15,10 +15,20 @@ use super::build::Build;
 use super::change::{Damage, RefillsEarly};
 use super::feed::Feed;
 use super::step::{End, Look, Step};
-use crate::measure::{Answers, Evaluation, Meter};
+use crate::measure::{Answers, Continuation, Evaluation, Meter};
 use crate::params::named::Named;
 use crate::recipe::Cell;
 use crate::world::{Group, World};
+
+/// What a training leaves besides its weights.
+#[derive(Default)]
+pub struct Results {
+    pub evaluations: Vec<Evaluation>,
+    pub answers: Vec<Answers>,
+    pub continuations: Vec<Continuation>,
+    /// Seconds of the measured updates on the host.
+    pub host_updates: Vec<f64>,
+}
 
 pub struct Training<'a, N: Build> {
     cell: &'a Cell,
@@ -34,6 +44,7 @@ pub struct Training<'a, N: Build> {
     held_out: Vec<N::Batch>,
     evaluations: Vec<Evaluation>,
     answers: Vec<Answers>,
+    continuations: Vec<Continuation>,
     /// Seconds of the measured updates on the host.
     host_updates: Vec<f64>,
 }
@@ -61,6 +72,7 @@ impl<'a, N: Build> Training<'a, N> {
             held_out: Vec::new(),
             evaluations: Vec::new(),
             answers: Vec::new(),
+            continuations: Vec::new(),
             host_updates: Vec::new(),
         };
         // The last phase needs the most memory, and is what the device prepares for.
@@ -171,8 +183,8 @@ impl<'a, N: Build> Training<'a, N> {
         self.host_updates.extend(seconds.filter(|_| measured));
     }
 
-    /// Evaluations, answers, and seconds of the measured updates on the host.
-    pub fn into_results(self) -> (Vec<Evaluation>, Vec<Answers>, Vec<f64>) {
-        (self.evaluations, self.answers, self.host_updates)
+    pub fn into_results(self) -> Results {
+        let Self { evaluations, answers, continuations, host_updates, .. } = self;
+        Results { evaluations, answers, continuations, host_updates }
     }
 }
