@@ -10,7 +10,7 @@ use crate::ops::cost::{Cost, Flops, Moment, Setting, Tensors, Trained};
 use crate::ops::{Checkpoint, Operator, Ops};
 use crate::optim::OptimizerConfig;
 use crate::precision::Precision;
-use crate::residence::{Moved, Offload};
+use crate::residence::{Memory, Moved, Offload, leaving};
 use crate::words::DeviceId;
 
 /// What a step of a network works on, and how.
@@ -34,6 +34,8 @@ pub struct Workload<'a> {
     pub eval_batches: usize,
     /// Which of the model's own parameters are trained.
     pub trained: Trained,
+    /// Whether an update waits for the norm of all gradients.
+    pub awaits_norm: bool,
     /// Whether the weights of blocks' linear layers are stored in 4 bits.
     pub packs: bool,
 }
@@ -50,6 +52,13 @@ impl Workload<'_> {
     pub fn keeps_casts(&self) -> bool {
         let all_at_once = self.device != DeviceId::Cpu && self.checkpoint.blocks == 0;
         !self.offload.moves() && !self.is_forward_alone() && (self.accumulation_steps > 1 || all_at_once)
+    }
+
+    /// Whether gradients of a block that does not move leave for the host when they are final, and nothing is added to them.
+    fn leave_early(&self) -> bool {
+        let on_host = self.offload.optimizer == Memory::Host && !self.offload.moves();
+        // Those of weights that are cast come at the end of backward.
+        on_host && self.accumulation_steps == 1 && !self.awaits_norm && !self.precision.autocast
     }
 
     /// Of one micro-batch.
@@ -167,9 +176,13 @@ impl Operators {
             parts.extend(places.into_iter().map(|stays| if stays { resident } else { moving }));
         } else if workload.checkpoint.blocks > 0 {
             let all = vec![block; self.blocks];
-            parts.extend(
-                all.chunks(workload.checkpoint.blocks).map(|segment| Cost::sequence(segment).recomputed()),
-            );
+            let segment = |segment: &[Cost]| {
+                let segment = Cost::sequence(segment).recomputed();
+                if workload.leave_early() { leaving(segment, workload.device) } else { segment }
+            };
+            parts.extend(all.chunks(workload.checkpoint.blocks).map(segment));
+        } else if workload.leave_early() {
+            parts.extend(vec![leaving(block, workload.device); self.blocks]);
         } else {
             (0..self.blocks).for_each(|_| parts.extend(&self.block));
         }
@@ -225,6 +238,7 @@ mod tests {
             live_graphs,
             eval_batches: 0,
             trained: Trained::ALL,
+            awaits_norm: false,
             packs: false,
         };
         f(&operators, &workload)

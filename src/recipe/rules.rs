@@ -136,7 +136,7 @@ fn operators(cell: &Cell) -> Checked {
     )
 }
 
-/// `precision.scaler` with `train.optimizer` and `[offload]`.
+/// `precision.scaler` with `[train]` and `[offload]`.
 fn scaler(cell: &Cell) -> Checked {
     let scaled = cell.precision.scaler.is_some();
     Rule::refuse_if(
@@ -144,6 +144,12 @@ fn scaler(cell: &Cell) -> Checked {
         &["precision.scaler"],
         "a gradient scaler has no effect without an optimizer: there is no step to skip",
         "remove precision.scaler, or set train.optimizer",
+    )?;
+    Rule::refuse_if(
+        scaled && !cell.train.clip.is_own(),
+        &["train.clip", "precision.scaler"],
+        "train.clip = \"previous_norm\" does not go with a gradient scaler: the norm of a step that is skipped is none",
+        "remove train.clip, or precision.scaler",
     )?;
     Rule::refuse_if(
         scaled && (cell.offload.moves() || cell.offload.optimizer == Memory::Host),

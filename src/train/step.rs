@@ -1,6 +1,6 @@
 //! [`Step`]: carries out a schedule with a network, its optimizer and its scaler.
 
-use burn::tensor::{Gradients, Tensor};
+use burn::tensor::{DType, Gradients, Tensor};
 
 use super::build::{Build, placement};
 use crate::data::Share;
@@ -8,12 +8,12 @@ use crate::device::drawing;
 use crate::measure::Phase;
 use crate::ops::dropout::{Masks, masks, of_micro_batch};
 use crate::ops::name::OperatorName;
-use crate::optim::{StepSize, Visit, clip_factor};
+use crate::optim::{Kept, StepSize, Visit, clip_factor};
 use crate::parallel::Replicas;
 use crate::parallel::schedule::Action;
 use crate::parallel::stage::{Stage, gradients};
 use crate::precision::{GradScaler, Unscaled};
-use crate::recipe::{Cell, Mode, Train};
+use crate::recipe::{Cell, Clip, Mode, Train};
 use crate::residence::Residence;
 use crate::words::DeviceId;
 use crate::world::Group;
@@ -45,6 +45,8 @@ pub struct Step<'a, N: Build> {
     /// This rank among the replicas.
     share: Share,
     scaler: Option<GradScaler>,
+    /// Σ g² over all gradients of the step before, [1] in fp32, where they clip this one's; 0 before the first.
+    previous_squares: Tensor<1>,
     keeps_casts: bool,
     /// Updates so far, and all of them.
     pub updates: usize,
@@ -94,6 +96,7 @@ impl<'a, N: Build> Step<'a, N> {
             replicas,
             share,
             scaler,
+            previous_squares: Tensor::zeros([1], (&plain, DType::F32)),
             keeps_casts,
             updates: 0,
             total_updates,
@@ -104,6 +107,9 @@ impl<'a, N: Build> Step<'a, N> {
     pub fn visit(&mut self, visit: &mut Visit) {
         self.stage.residence.visit_states(visit);
         self.scaler.iter_mut().for_each(|scaler| scaler.visit(visit));
+        if self.train.clip == Clip::PreviousNorm {
+            visit("clip.previous_squares", Kept::Tensor(&mut self.previous_squares));
+        }
     }
 
     /// What the gradient of the loss starts from; `None`: 1.
@@ -153,6 +159,8 @@ impl<'a, N: Build> Step<'a, N> {
                         .windows(2)
                         .any(|pair| pair == [Action::Backward { stage, micro_batch }, Action::Update]);
                     let gates = self.replicas.as_ref().filter(|_| last).and_then(Replicas::gates);
+                    let known = self.known_size().filter(|_| last && look.is_none());
+                    let gates = gates.or_else(|| self.stage.residence.gates(&known?));
                     let loss = self.stage(stage).forward(micro_batch, &batches[micro_batch]);
                     drop(gates);
                     drop(range);
@@ -219,11 +227,23 @@ impl<'a, N: Build> Step<'a, N> {
         StepSize { rate, seed, ..StepSize::FULL }
     }
 
+    /// The same with its clipping; `None` where that waits for the norm of these gradients.
+    fn known_size(&self) -> Option<StepSize> {
+        let size = self.unclipped();
+        match self.train.clip_norm {
+            None => Some(size),
+            Some(limit) if self.train.clip == Clip::PreviousNorm => {
+                let clip = clip_factor(self.previous_squares.clone().sqrt(), limit);
+                Some(StepSize { clip: Some(clip), ..size })
+            }
+            Some(_) => None,
+        }
+    }
+
     /// The backward that comes is the last before its update. No update may use the norm of gradients that
     /// are still to come.
     fn update_on_arrival(&mut self) {
-        if self.train.clip_norm.is_none() {
-            let size = self.unclipped();
+        if let Some(size) = self.known_size() {
             self.stage.residence.update_on_arrival(&size);
         }
     }
@@ -250,7 +270,7 @@ impl<'a, N: Build> Step<'a, N> {
     /// How far the update goes that the gradients give.
     fn size(&mut self) -> StepSize {
         let _scope = OperatorName::GradientNorm.scope();
-        let size = self.unclipped();
+        let (size, known) = (self.unclipped(), self.known_size());
         let mut squares = || {
             let squares = self.stage.residence.squares();
             self.replicas
@@ -259,6 +279,10 @@ impl<'a, N: Build> Step<'a, N> {
         };
         match (&self.scaler, self.train.clip_norm) {
             (None, None) => size,
+            (None, Some(_)) if let Some(known) = known => {
+                self.previous_squares = squares();
+                known
+            }
             (None, Some(limit)) => StepSize { clip: Some(clip_factor(squares().sqrt(), limit)), ..size },
             (Some(scaler), limit) => {
                 let Unscaled { factor, applied } = scaler.unscale(squares(), limit);
