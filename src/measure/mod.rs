@@ -54,6 +54,9 @@ pub struct Measurement {
     /// device.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub host_update: Option<Samples>,
+    /// Bytes of an optimizer's state in files that an update on the host read and wrote a second, at its median.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub disk_rate: Option<f64>,
     /// The three phases together.
     pub step: Samples,
     /// Tokens of all measured steps, without padding, over the time of the whole run. Rows without a time of the

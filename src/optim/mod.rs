@@ -8,6 +8,7 @@ mod gradients;
 pub mod host;
 mod kept;
 mod on_device;
+mod remainders;
 mod schedule;
 mod sgd;
 
@@ -24,6 +25,7 @@ pub use on_device::DeviceOptimizer;
 pub use schedule::Schedule;
 pub use sgd::Sgd;
 
+use crate::measure::alloc::Room;
 use crate::ops::cost::Tensors;
 pub use crate::ops::kernels::adamw::Pending;
 use crate::ops::wide;
@@ -31,6 +33,7 @@ use crate::words::section::{kinds, section};
 use crate::words::values::Values;
 use crate::words::{DeviceId, key::DefaultValue::Word};
 use crate::words::{Key, Section};
+use remainders::Remainders;
 use host::{HostOptimizer, HostRule, Work};
 
 kinds! {
@@ -79,6 +82,22 @@ impl Default for OptimizerConfig {
 }
 
 impl OptimizerConfig {
+    /// `None`: there is no update.
+    pub fn rule(&self) -> Option<Box<dyn Rule>> {
+        let rule = Updates::rule(&**self)?;
+        Some(if self.keeps_remainders() { Box::new(Remainders(rule)) } else { rule })
+    }
+
+    /// Whether bf16 parameters are their fp32 master's upper half.
+    pub fn keeps_remainders(&self) -> bool {
+        match self {
+            Self::AdamW(rule) | Self::AdamW8bit(AdamW8bit(rule)) | Self::AdamWBf16(AdamWBf16(rule)) => {
+                rule.store_param_remainders
+            }
+            Self::None(_) | Self::Sgd(_) | Self::Adafactor(_) => false,
+        }
+    }
+
     pub const KEY: Section = Section::new("train.optimizer").with(
         "What updates the weights.",
         &[Key::method(Values::Kinds).named("kind", "Which optimizer.").default(Word("none"))],
@@ -176,16 +195,16 @@ pub enum Optimizer {
 }
 
 impl Optimizer {
-    /// `host`: on the host, for parameters of this device.
+    /// `host`: on the host, for parameters of this device, with its state in this room.
     ///
     /// # Panics
     /// When the rule has no form for the host, and is to run there.
-    pub fn new(config: &OptimizerConfig, host: Option<DeviceId>) -> Self {
+    pub fn new(config: &OptimizerConfig, host: Option<(DeviceId, Room)>) -> Self {
         match (config.rule(), host) {
             (None, _) => Self::None,
             (Some(rule), None) => Self::OnDevice(Box::new(DeviceOptimizer::new(rule))),
-            (Some(rule), Some(device)) => {
-                Self::OnHost(HostOptimizer::new(rule.on_host().expect("a rule for the host"), device))
+            (Some(rule), Some((device, room))) => {
+                Self::OnHost(HostOptimizer::new(rule.on_host().expect("a rule for the host"), device, room))
             }
         }
     }

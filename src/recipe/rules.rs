@@ -7,6 +7,8 @@ mod parallel;
 mod sizes;
 mod task;
 
+use burn::tensor::DType;
+
 use super::cell::Cell;
 use crate::data::{Data, Rows, Split, TokenizerSource};
 use crate::device::Target;
@@ -26,11 +28,12 @@ pub(super) fn check(cell: &Cell, written: impl Fn(&str) -> bool) -> Checked {
     cell.offload.check()?;
     let sampler = cell.data.sampler();
     sampler.check()?;
-    let rules: [fn(&Cell) -> Checked; 12] = [
+    let rules: [fn(&Cell) -> Checked; 13] = [
         generate::check,
         inference::check,
         operators,
         scaler,
+        remainders,
         histogram,
         offload,
         text,
@@ -66,6 +69,11 @@ pub(super) fn on_device(cell: &Cell, device: DeviceId, target: &Target) -> Check
             &["parallel.data", "device"],
             format!("{} ranks need a device each, and ranks run on the CPU alone", cell.parallel.ranks()),
             "use device = \"cpu\", or remove the section",
+        )),
+        DeviceId::Cuda(_) if cell.train.optimizer.keeps_remainders() => Err(Rule::new(
+            &["train.optimizer.store_param_remainders", "device"],
+            "store_param_remainders is computed on the CPU alone",
+            "use device = \"cpu\", or offload.optimizer = \"host\", which has master weights in fp32, in its place",
         )),
         DeviceId::Cuda(_) if cell.measure.warmup == 0 => Err(Rule::new(
             &["measure.warmup"],
@@ -159,6 +167,16 @@ fn scaler(cell: &Cell) -> Checked {
     )
 }
 
+/// `[precision]` with `train.optimizer`.
+fn remainders(cell: &Cell) -> Checked {
+    Rule::refuse_if(
+        cell.train.optimizer.keeps_remainders() && cell.precision.stored() != DType::BF16,
+        &["train.optimizer.store_param_remainders", "precision.compute"],
+        "store_param_remainders has no effect on parameters that are not in bf16: they have no master of 16 bits more",
+        "remove it, or use compute = \"bf16\" without autocast",
+    )
+}
+
 /// `[measure]` with `[offload]`.
 fn histogram(cell: &Cell) -> Checked {
     Rule::refuse_if(
@@ -196,6 +214,12 @@ fn offload(cell: &Cell) -> Checked {
             format!("use {layers} or fewer, or \"auto\" for as many as the device has room for"),
         )?;
     }
+    Rule::refuse_if(
+        cell.offload.optimizer == Memory::Host && cell.train.optimizer.keeps_remainders(),
+        &["train.optimizer.store_param_remainders", "offload.optimizer"],
+        "an optimizer on the host has master weights in fp32, which store_param_remainders is a form of",
+        "remove store_param_remainders, or offload.optimizer",
+    )?;
     let on_host = || cell.train.optimizer.rule().is_some_and(|rule| rule.on_host().is_some());
     Rule::refuse_if(
         cell.offload.optimizer == Memory::Host && !on_host(),

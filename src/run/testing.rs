@@ -62,6 +62,7 @@ pub fn measurement(seconds: f64) -> Measurement {
     let samples = || Samples::new(vec![seconds]);
     Measurement {
         host_update: None,
+        disk_rate: None,
         forward: samples(),
         backward: Some(samples()),
         optimizer: None,

@@ -57,12 +57,16 @@ pub fn measurement(cell: &Cell, outcome: Outcome) -> Measurement {
             (tokens / run_seconds, (flops.forward + flops.backward) / both)
         }
     };
+    let host_update = (!host_updates.is_empty()).then(|| Samples::new(host_updates));
+    // It is read and written once.
+    let disk = 2.0 * cell.account().host.disk as f64;
     Measurement {
         tokens_per_second,
         run_seconds: loading.is_none().then_some(run_seconds),
         flops_per_second,
         optimizer: cell.train.optimizer.rule().map(|_| optimizer),
-        host_update: (!host_updates.is_empty()).then(|| Samples::new(host_updates)),
+        disk_rate: host_update.as_ref().filter(|_| disk > 0.0).map(|update| disk / update.median),
+        host_update,
         forward,
         backward,
         step,

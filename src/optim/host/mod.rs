@@ -20,6 +20,7 @@ pub use state::{HostParameters, HostRule, HostState, HostStep, Work};
 pub use worker::{Pending, Worker};
 
 use super::GradientSet;
+use crate::measure::alloc::Room;
 use crate::ops::gate::{Gates, gates};
 use crate::ops::parameters::{each_parameter, update_each};
 use crate::words::DeviceId;
@@ -33,8 +34,9 @@ pub struct HostOptimizer {
 }
 
 impl HostOptimizer {
-    pub fn new(rule: HostRule, device: DeviceId) -> Self {
-        Self { worker: Worker::new(rule), device, arrivals: Arc::default() }
+    /// `room`: for master weights and the rule's state.
+    pub fn new(rule: HostRule, device: DeviceId, room: Room) -> Self {
+        Self { worker: Worker::new(rule, room), device, arrivals: Arc::default() }
     }
 
     pub fn worker(&self) -> &Worker {
