@@ -29,9 +29,9 @@ pub fn with_optimizer(cell: &Cell, kind: &str) -> Option<Cell> {
     const OPTIMIZER: &str = "train.optimizer";
     let of_kind = |name: &str| {
         let path = format!("{OPTIMIZER}.{name}");
-        keys::all().iter().any(|entry| {
-            entry.path == path && entry.section.kind.is_none_or(|kinds| kinds.has(kind))
-        })
+        keys::all()
+            .iter()
+            .any(|entry| entry.path == path && entry.section.kind.is_none_or(|kinds| kinds.has(kind)))
     };
     let mut json = cell.to_json();
     let optimizer = json["train"]["optimizer"].as_object_mut()?;

@@ -103,7 +103,9 @@ fn optimizers_are_searched_where_they_are_named() {
     assert_eq!(kinds[0], own);
     let settings = kinds[2].settings();
     assert_eq!(settings["train.optimizer.lr"], 1e-3);
-    assert!(!settings.contains_key("train.optimizer.beta_1") && settings.contains_key("train.optimizer.momentum"));
+    assert!(
+        !settings.contains_key("train.optimizer.beta_1") && settings.contains_key("train.optimizer.momentum")
+    );
     assert!(with_optimizer(&own, "adam9bit").is_none());
     let kept = ["precision", "checkpoint", "train", "offload"].map(String::from);
     let rates = Rates::assumed(DeviceId::Cpu);

@@ -131,7 +131,11 @@ fn exposed_update(cell: &Cell, rates: &Rates, backward: f64) -> f64 {
     let in_blocks = (operators.block_trained() * operators.blocks as u64) as f64;
     // Master, and state, are read and written; a gradient is read, and a weight written.
     let state = operators.state_bytes(&cell.workload()) as f64;
-    let rate = if cell.offload.optimizer_state.is_memory() { rates.host_update } else { DISK.min(rates.host_update) };
+    let rate = if cell.offload.optimizer_state.is_memory() {
+        rates.host_update
+    } else {
+        DISK.min(rates.host_update)
+    };
     let update = |share: f64| share * (trained * (8.0 + 2.0 * stored) + 2.0 * state) / rate;
     let rate = rates.ceilings.device_to_host.or(rates.ceilings.copy).unwrap_or(f64::INFINITY);
     let cross = |parameters: f64| 2.0 * parameters * stored / rate;

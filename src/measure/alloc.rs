@@ -222,7 +222,9 @@ mod tests {
         let room = Room::Files(folder.path().join("state"));
         let mut bytes = room.take(PIECE + 5).expect("the disk has room");
         assert_eq!(bytes.len(), PIECE + 5);
-        assert!(bytes.iter().all(|byte| *byte == 0) && in_files().is_some_and(|all| all >= bytes.len() as u64));
+        assert!(
+            bytes.iter().all(|byte| *byte == 0) && in_files().is_some_and(|all| all >= bytes.len() as u64)
+        );
         bytes[PIECE + 4] = 7;
         assert_eq!(bytes[PIECE + 4], 7);
         assert_eq!(fs::read_dir(folder.path().join("state")).unwrap().count(), 0, "it has no name");

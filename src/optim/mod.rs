@@ -33,8 +33,8 @@ use crate::words::section::{kinds, section};
 use crate::words::values::Values;
 use crate::words::{DeviceId, key::DefaultValue::Word};
 use crate::words::{Key, Section};
-use remainders::Remainders;
 use host::{HostOptimizer, HostRule, Work};
+use remainders::Remainders;
 
 kinds! {
     /// `train.optimizer`

@@ -58,7 +58,8 @@ impl State for Split {
         let master = {
             let (high, low) = (p.into_data(), self.low.to_data());
             let [high, low] = [&high, &low].map(|data| bytemuck::cast_slice::<u8, u16>(data.as_bytes()));
-            let master: Vec<f32> = high.par_iter().zip(low).with_min_len(CHUNK).map(|(h, l)| join(*h, *l)).collect();
+            let master: Vec<f32> =
+                high.par_iter().zip(low).with_min_len(CHUNK).map(|(h, l)| join(*h, *l)).collect();
             Tensor::<1>::from_data(TensorData::new(master, [elements]), (&device, DType::F32))
         };
         let master = self.rule.update(master, wide(g), size, pending).into_data();
@@ -137,12 +138,14 @@ mod tests {
             [Box::new(rule.clone()), Box::new(AdamW8bit(rule.clone())), Box::new(AdamWBf16(rule))];
         for rule in rules {
             let elements = 5001;
-            let first = Tensor::<1>::random([elements], Distribution::Normal(0.0, 1.0), (&device, DType::BF16));
+            let first =
+                Tensor::<1>::random([elements], Distribution::Normal(0.0, 1.0), (&device, DType::BF16));
             let mut wide_state = rule.state(&[elements], &device);
             let mut split_state = Remainders(rule).state(&[elements], &device);
             let (mut master, mut p) = (wide(first.clone()), first.clone());
             for step in 0..100 {
-                let g = Tensor::<1>::random([elements], Distribution::Normal(0.1, 1.0), (&device, DType::BF16));
+                let g =
+                    Tensor::<1>::random([elements], Distribution::Normal(0.1, 1.0), (&device, DType::BF16));
                 let clip = (step % 3 == 0).then(|| Tensor::<1>::from_floats([0.5], &device));
                 let size = StepSize { clip, seed: step, ..StepSize::FULL };
                 master = wide_state.update(master, wide(g.clone()), &size, &mut Pending::default());

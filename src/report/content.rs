@@ -6,7 +6,10 @@ use super::document::{Element, Table};
 use super::swiglu;
 use super::table::{CellShape, Comparison};
 use super::timelines::{self, Timelines};
-use super::{answers, conclusion, continuations, environment, labels, ladder, offload, precision, ranks, recommendation};
+use super::{
+    answers, conclusion, continuations, environment, labels, ladder, offload, precision, ranks,
+    recommendation,
+};
 use crate::words::text::sentence;
 
 /// What HTML and PDF say, and the details that HTML alone has.

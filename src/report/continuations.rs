@@ -39,7 +39,9 @@ fn table(line: &Line, name: &str) -> Option<Table> {
     };
     let drawn = match &line.cell.generate.as_ref()?.temperature {
         None => "the most probable tokens".to_string(),
-        Some(temperature) => format!("tokens drawn at temperature {temperature}, both times by the same seed"),
+        Some(temperature) => {
+            format!("tokens drawn at temperature {temperature}, both times by the same seed")
+        }
     };
     let caption = format!("{name}: how the model continues each prompt, with {drawn}.");
     Some(Table { caption, texts: header.len(), header, rows })
@@ -52,17 +54,12 @@ mod tests {
 
     #[test]
     fn text_stands_side_by_side_with_its_perplexity() {
-        let recipe = language_recipe(
-            "[generate]\nprompts = [\"Once\", \"The\"]\ntemperature = 0.5\n",
-        );
+        let recipe = language_recipe("[generate]\nprompts = [\"Once\", \"The\"]\ntemperature = 0.5\n");
         // e^3 = 20.1, e^2 = 7.39.
         let mut row = learned_row(&recipe.cells[0], vec![5.0; 40], &[(0, 3.0, 0.0), (40, 2.0, 0.25)]);
         assert!(elements(&Comparison::new(&recipe, std::slice::from_ref(&row))).is_empty());
-        let written = |step, prompt: &str, text: &str| Continuation {
-            step,
-            prompt: prompt.into(),
-            text: text.into(),
-        };
+        let written =
+            |step, prompt: &str, text: &str| Continuation { step, prompt: prompt.into(), text: text.into() };
         row.measurement.as_mut().unwrap().continuations = vec![
             written(0, "Once", "\u{14}xx"),
             written(0, "The", "yy"),
@@ -81,6 +78,8 @@ mod tests {
                 ["The", "yy", " end"],
             ]
         );
-        assert!(table.caption.ends_with("with tokens drawn at temperature 0.5, both times by the same seed."));
+        assert!(
+            table.caption.ends_with("with tokens drawn at temperature 0.5, both times by the same seed.")
+        );
     }
 }

@@ -136,7 +136,11 @@ fn updates_that_begin_in_backward_change_nothing() {
     };
     for steps in [1, 3] {
         for (clip, tolerance) in [("", 0.0), ("clip_norm = 0.5\nclip = \"previous_norm\"\n", 1e-6)] {
-            for place in ["strategy = \"none\"", "strategy = \"overlap\"", "strategy = \"none\"\n[checkpoint]\nblocks = 2"] {
+            for place in [
+                "strategy = \"none\"",
+                "strategy = \"overlap\"",
+                "strategy = \"none\"\n[checkpoint]\nblocks = 2",
+            ] {
                 let text = text(steps, &format!("{clip}[offload]\noptimizer = \"host\"\n{place}\n"));
                 let source = Source { path: "r.toml".into(), text: text.clone() };
                 let cell = Recipe::parse(&source).expect("a recipe").cells.remove(0);

@@ -52,7 +52,9 @@ fn text_and_perplexity_before_and_after_stand_side_by_side() {
     let digits = |text: &str| text.chars().filter(char::is_ascii_digit).count();
     assert!(digits(&new_sum) > digits(&sum), "{sum} {new_sum}");
     let html = std::fs::read_to_string(place.results().join("report.html")).expect("a report");
-    for part in ["Text before training and after it", "after 60 steps", "perplexity of held-out text", "12+34="] {
+    for part in
+        ["Text before training and after it", "after 60 steps", "perplexity of held-out text", "12+34="]
+    {
         assert!(html.contains(part), "{part} is not in the report");
     }
 }
@@ -64,7 +66,10 @@ fn prompts_that_cannot_be_continued_are_refused() {
         let place = Place::new(&crate::place::changed(&base, &[change]));
         place.runner(&["check", "recipe.toml"]).exits(1).says(says);
     };
-    refused(("corpus = \"generated\"\nsize = \"200 KiB\"\nvocab_size = 512", "corpus = \"random\""), &["no tokenizer to read it"]);
+    refused(
+        ("corpus = \"generated\"\nsize = \"200 KiB\"\nvocab_size = 512", "corpus = \"random\""),
+        &["no tokenizer to read it"],
+    );
     refused(("prompts = [\"One morning\", \"12+34=\"]", "prompts = []"), &["generate.prompts needs a text"]);
     refused(("prompts = [\"One morning\", \"12+34=\"]", "prompts = \"One\""), &["prompts"]);
     let place = Place::new(&crate::place::changed(&base, &[("max_new_tokens = 32", "max_new_tokens = 63")]));

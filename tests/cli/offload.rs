@@ -287,7 +287,13 @@ fn verify_takes_a_strategy() {
 fn gradients_that_leave_early_never_exist_all_at_once() {
     let recipe = format!(
         "{}[offload]\noptimizer = \"host\"\n[grid]\n\"train.clip\" = [\"norm\", \"previous_norm\"]\n",
-        changed(SMALL, &[("num_hidden_layers = 2", "num_hidden_layers = 12"), ("batch_size = 2", "clip_norm = 1.0\nbatch_size = 2")])
+        changed(
+            SMALL,
+            &[
+                ("num_hidden_layers = 2", "num_hidden_layers = 12"),
+                ("batch_size = 2", "clip_norm = 1.0\nbatch_size = 2")
+            ]
+        )
     );
     let place = Place::new(&recipe);
     place.runner(&["run", "recipe.toml"]).exits(0).says(&["2 measured"]);
@@ -314,7 +320,9 @@ fn state_on_disk_trains_alike() {
     let place = Place::new(&recipe);
     let cache = place.path().join("cache");
     let run = |cache: &std::path::Path| {
-        Ended::from(place.command(&["run", "recipe.toml", "--force"]).env("RUNNER_CACHE", cache).output().unwrap())
+        Ended::from(
+            place.command(&["run", "recipe.toml", "--force"]).env("RUNNER_CACHE", cache).output().unwrap(),
+        )
     };
     run(&cache).exits(0).says(&["4 measured"]);
     let rows = place.rows();

@@ -68,8 +68,13 @@ fn the_host_takes_the_steps_of_the_device() {
     for (compact, elements) in compact(&rule).into_iter().zip([ELEMENTS, 100]) {
         let mut p = random(elements, 0.5, DType::F32);
         let mut buffer = crate::measure::alloc::Uncounted::new(4 * elements).expect("memory");
-        let mut host = HostParameters::new(&compact.on_host().expect("it runs there"), elements, DType::F32, &Room::Memory)
-            .expect("memory");
+        let mut host = HostParameters::new(
+            &compact.on_host().expect("it runs there"),
+            elements,
+            DType::F32,
+            &Room::Memory,
+        )
+        .expect("memory");
         buffer.copy_from_slice(bytemuck::cast_slice(&list(&p)));
         host.apply(Work::Adopt { elements, dtype: DType::F32 }, &mut buffer);
         let mut state = compact.state(&[elements], &Device::flex());

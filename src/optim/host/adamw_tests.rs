@@ -29,7 +29,8 @@ fn fifty_steps_equal_the_device_optimizer() {
     let rule = AdamW { lr: 1e-2, weight_decay: 0.1, ..AdamW::default() };
     let mut p = random(0.5);
     let mut ours = buffer(bytemuck::cast_slice(&list(&p)));
-    let mut host = HostParameters::new(&rule.on_host().unwrap(), ELEMENTS, DType::F32, &Room::Memory).unwrap();
+    let mut host =
+        HostParameters::new(&rule.on_host().unwrap(), ELEMENTS, DType::F32, &Room::Memory).unwrap();
     host.apply(Work::Adopt { elements: ELEMENTS, dtype: DType::F32 }, &mut ours);
     let before = list(&p);
     let mut theirs = rule.state(&[ELEMENTS], &device);

@@ -68,7 +68,8 @@ impl Worker {
                 // Whoever asked may be gone: a cell that ends does not wait.
                 match request {
                     Message::Work { id, work, loan, done } => {
-                        let _ = done.send(answer((&rule, &room), &pool, &mut states, id, work, loan, &step_time));
+                        let _ =
+                            done.send(answer((&rule, &room), &pool, &mut states, id, work, loan, &step_time));
                     }
                     Message::Take(id, taker) => {
                         let _ = taker.send(states.remove(&id));

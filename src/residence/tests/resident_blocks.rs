@@ -24,13 +24,14 @@ fn second_step(placement: Placement, count: usize, micro_batches: usize) -> Vec<
     let acts = Arc::new(Mutex::new(Vec::new()));
     let mut engine = engine(&acts, placement, count);
     let config = OptimizerConfig::AdamW(AdamW::default());
-    let host = (placement.offload.optimizer == Memory::Host).then_some((DeviceId::Cpu, Room::Memory));
-    engine.begin(&config, &Optimizer::new(&config, host.clone()), false);
+    let on_host = placement.offload.optimizer == Memory::Host;
+    let host = on_host.then_some((DeviceId::Cpu, Room::Memory));
+    engine.begin(&config, &Optimizer::new(&config, host), false);
     for _ in 0..2 {
         acts.lock().unwrap().clear();
         for micro_batch_number in 1..=micro_batches {
-            let last = host.filter(|_| micro_batch_number == micro_batches);
-            micro_batch(&mut engine, count, last.map(|_| Work::step(&StepSize::FULL)));
+            let last = on_host && micro_batch_number == micro_batches;
+            micro_batch(&mut engine, count, last.then(|| Work::step(&StepSize::FULL)));
         }
         engine.update(&StepSize::FULL);
         engine.finish();

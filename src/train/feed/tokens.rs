@@ -7,8 +7,8 @@ use super::prepared::{Prepared, finish, on_device};
 use crate::data::corpus::Corpus;
 use crate::data::task::Exam;
 use crate::data::{
-    Collator, DataError, Dataset, Draws, Loader, Packed, Part, Position, Prompted, Prompts, Sampler, SamplerConfig,
-    Samples, SamplingPlan, Share, Standard, Tokenize, Tokenizer,
+    Collator, DataError, Dataset, Draws, Loader, Packed, Part, Position, Prompted, Prompts, Sampler,
+    SamplerConfig, Samples, SamplingPlan, Share, Standard, Tokenize, Tokenizer,
 };
 use crate::device::Staging;
 use crate::measure::Load;
