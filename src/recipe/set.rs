@@ -9,7 +9,7 @@ use std::str::FromStr;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::cell::set;
+use super::read::set;
 use super::diagnostic::{RecipeError, Source};
 use super::grid::{Combination, Override};
 use super::{NOT_OF_CELLS, ON_CPU};
