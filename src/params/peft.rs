@@ -12,7 +12,6 @@ use burn::tensor::TensorData;
 use safetensors::tensor::TensorView;
 use serde_json::{Map, Value, json};
 
-use super::save::{MARK, RUNNER, write_weights};
 use super::table::{Entry, Group, Table};
 use super::tuning::{Lora, Prefix, Prompt, TuningConfig, VirtualTokenKeys, VirtualTokens};
 use super::weights::{TensorFile, float};
@@ -126,7 +125,10 @@ impl Config {
     fn read(folder: &Path) -> Result<Self, String> {
         let path = folder.join(CONFIG);
         let text = fs::read_to_string(&path).map_err(|e| {
-            format!("cannot read {}: {e}; name a folder that PEFT's save_pretrained has written", path.display())
+            format!(
+                "cannot read {}: {e}; name a folder that PEFT's save_pretrained has written",
+                path.display()
+            )
         })?;
         let mut config = Self { path, keys: Map::new() };
         config.keys = serde_json::from_str(&text)

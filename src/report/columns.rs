@@ -11,9 +11,7 @@ use super::learning::Learned;
 use super::statistics::half_width;
 use super::table::Line;
 use super::units::Unit::{self, *};
-use crate::measure::{
-    Crossing, Loading, Magnitudes, SMALLEST, SMALLEST_NORMAL, Samples, ScalerRecord,
-};
+use crate::measure::{Crossing, Loading, Magnitudes, SMALLEST, SMALLEST_NORMAL, Samples, ScalerRecord};
 
 pub use answers::{ANSWERS, Asked};
 pub use documents::{MORE, MORE_RATIOS};

@@ -7,6 +7,7 @@ mod line;
 use std::collections::BTreeMap;
 
 use itertools::Itertools;
+use polars::prelude::ChunkQuantile;
 
 use super::columns::{self, Column, TRACES};
 use super::document::{Defined, Table};

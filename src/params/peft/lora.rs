@@ -49,7 +49,9 @@ pub fn read(config: &Config, folder: &Path) -> Result<Lora, String> {
     };
     let targets: Option<BTreeSet<String>> = names(config.get("target_modules"));
     let targets = targets.ok_or_else(|| {
-        config.wrong("target_modules must be a list of names of layers; give it as such when the adapter is made")
+        config.wrong(
+            "target_modules must be a list of names of layers; give it as such when the adapter is made",
+        )
     })?;
     Ok(Lora {
         rank: rank.ok_or_else(|| config.wrong("r must be a whole number above 0"))? as usize,

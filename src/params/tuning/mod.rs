@@ -178,7 +178,9 @@ impl TuningConfig {
         value: &mut dyn FnMut(&str) -> TensorData,
     ) -> TensorData {
         let weight = value(name);
-        let (Some(path), Some(adapter)) = (name.strip_suffix(".weight"), self.adapter()) else { return weight };
+        let (Some(path), Some(adapter)) = (name.strip_suffix(".weight"), self.adapter()) else {
+            return weight;
+        };
         let adapts = path.rsplit_once('.').is_some_and(|(_, layer)| adapter.adapts(layer));
         if !adapts || weight.shape().num_dims() != 2 {
             return weight;

@@ -6,10 +6,10 @@
 mod drawing;
 
 use super::super::table::{Comparison, Group};
+use super::Chart;
 use super::axis::{extent, from_zero};
 use super::basis::Basis;
 use super::canvas::Result;
-use super::Chart;
 use crate::words::text::ratio;
 
 /// More bars than this cannot be told apart on a page.

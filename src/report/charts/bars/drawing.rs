@@ -13,7 +13,7 @@ use super::super::plot::{Axis, BELOW, MARGIN, Ticks};
 use super::Bars;
 use crate::report::labels::size_note;
 use crate::report::table::Group;
-use crate::words::text::{ratio, sentence};
+use crate::words::text::sentence;
 
 /// Strength of the colour of forward, backward and optimizer.
 const PHASES: [(&str, f64); 3] = [("forward", 1.0), ("backward", 0.62), ("optimizer", 0.3)];
