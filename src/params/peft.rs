@@ -59,7 +59,7 @@ impl PeftType<'_> {
             return Err(Rule::new(
                 &["tuning.adapter", "tuning.method"],
                 format!(
-                    "the adapter in {} is PEFT's {}, and this cell's is {}",
+                    "the adapter in {} is of another method: PEFT's {}, and this cell's is {}",
                     folder.display(),
                     there.name(),
                     self.name()
