@@ -98,7 +98,7 @@ fn trained(cell: &Cell, looks: bool) -> (Vec<Named>, Vec<Named>) {
 }
 
 fn norm(gradients: &Named) -> f64 {
-    gradients.iter().flat_map(|(_, values)| values).map(|g| f64::from(*g).powi(2)).sum::<f64>().sqrt()
+    gradients.iter().flat_map(|(_, values)| values).map(|g| g.powi(2)).sum::<f64>().sqrt()
 }
 
 /// p ← p − lr · min(1, limit / norm of the step before) · g, and the first step as it is.
@@ -115,8 +115,8 @@ fn the_norm_of_the_step_before_clips() {
             for ((name, before), (_, after)) in sides {
                 let (_, gradient) = gradients.iter().find(|(of, _)| of == name).expect("all are trained");
                 for ((before, after), g) in before.iter().zip(after).zip(gradient) {
-                    let expected = f64::from(*before) - 0.5 * factors[step] * f64::from(*g);
-                    let off = (expected - f64::from(*after)).abs();
+                    let expected = *before - 0.5 * factors[step] * *g;
+                    let off = (expected - *after).abs();
                     assert!(off < 1e-6, "{name}, step {step}: {after} is not {expected}");
                 }
             }
