@@ -38,6 +38,11 @@ pub struct Ticket<T> {
 }
 
 impl Group {
+    /// Of one process.
+    pub fn alone() -> Self {
+        Self { rank: 0, ranks: Arc::new([0]), jobs: None, counters: Arc::default() }
+    }
+
     /// This rank's number in the world.
     pub fn rank(&self) -> usize {
         self.rank
@@ -45,6 +50,11 @@ impl Group {
 
     pub fn size(&self) -> usize {
         self.ranks.len()
+    }
+
+    /// The number of the first of them in the world.
+    pub fn first(&self) -> usize {
+        self.ranks[0]
     }
 
     /// This rank's place among those of the group.
