@@ -13,7 +13,7 @@ use super::operations::{self, Call};
 pub(super) type Job = Option<Box<dyn FnOnce(&mut Links) + Send>>;
 
 /// Ranks that do something together, this one among them.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Group {
     pub(super) rank: usize,
     /// Rising.
@@ -23,7 +23,7 @@ pub struct Group {
     pub(super) counters: Arc<Counters>,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(super) struct Counters {
     pub(super) sent: Arc<AtomicU64>,
     pub(super) busy: AtomicU64,

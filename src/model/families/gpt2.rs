@@ -20,6 +20,7 @@ use crate::ops::gelu;
 use crate::ops::residual::residual;
 use crate::ops::{embedding, norm};
 use crate::params::source::Source;
+use crate::params::split::Side;
 use crate::params::table::Tuning;
 use crate::words::Section;
 use crate::words::key::DefaultValue::{Depends, Number, Whole, Word};
@@ -228,24 +229,27 @@ impl Block for Layer {
         let added = DEVIATION / (2.0 * config.num_hidden_layers as f64).sqrt();
         let norm = |name| Norm::new(&source.at(name), hidden, NormKind::Layer(config.layer_norm_eps));
         let (attention, mlp) = (source.at("attn"), source.at("mlp"));
+        let by_outputs = |source: Source, parts| source.divided_by(Side::Outputs { parts });
+        let by_inputs = |source: Source| source.divided_by(Side::Inputs);
         Self {
             ln_1: norm("ln_1"),
             attn: Attention {
-                c_attn: Linear::conv1d(&attention.at("c_attn"), hidden, 3 * hidden, DEVIATION),
+                c_attn: Linear::conv1d(&by_outputs(attention.at("c_attn"), 3), hidden, 3 * hidden, DEVIATION),
                 prefix: Prefix::new(&attention, hidden),
-                c_proj: Linear::conv1d(&attention.at("c_proj"), hidden, hidden, added),
+                c_proj: Linear::conv1d(&by_inputs(attention.at("c_proj")), hidden, hidden, added),
             },
             ln_2: norm("ln_2"),
             mlp: Mlp {
-                c_fc: Linear::conv1d(&mlp.at("c_fc"), hidden, inner, DEVIATION),
-                c_proj: Linear::conv1d(&mlp.at("c_proj"), inner, hidden, added),
+                c_fc: Linear::conv1d(&by_outputs(mlp.at("c_fc"), 1), hidden, inner, DEVIATION),
+                c_proj: Linear::conv1d(&by_inputs(mlp.at("c_proj")), inner, hidden, added),
             },
         }
     }
 
     fn forward(&self, x: Tensor<2>, context: &Context, cache: Option<LayerCache<'_>>) -> Tensor<2> {
         let Context { computation, heads, mask, .. } = context;
-        let qkv = self.attn.c_attn.forward(self.ln_1.forward(x.clone(), computation), computation);
+        let normal = context.copied(self.ln_1.forward(x.clone(), computation));
+        let qkv = self.attn.c_attn.forward(normal, computation);
         let qkv = match &self.attn.prefix {
             None => qkv,
             Some(prefix) => prefix.within(qkv, context),
@@ -253,11 +257,12 @@ impl Block for Layer {
         let o = if cache.is_none() {
             attention_packed(qkv, *heads, mask, computation.arithmetic, (&computation.ops).into())
         } else {
-            let hidden = x.dims()[1];
-            attend([0, 1, 2].map(|part| qkv.clone().narrow(1, part * hidden, hidden)), context, cache)
+            let columns = heads.columns();
+            attend([0, 1, 2].map(|part| qkv.clone().narrow(1, part * columns, columns)), context, cache)
         };
-        let x = residual(x, self.attn.c_proj.forward(o, computation));
-        let inner = self.mlp.c_fc.forward_gelu(self.ln_2.forward(x.clone(), computation), computation);
-        residual(x, self.mlp.c_proj.forward(inner, computation))
+        let x = residual(x, self.attn.c_proj.forward_summed(o, context));
+        let normal = context.copied(self.ln_2.forward(x.clone(), computation));
+        let inner = self.mlp.c_fc.forward_gelu(normal, computation);
+        residual(x, self.mlp.c_proj.forward_summed(inner, context))
     }
 }

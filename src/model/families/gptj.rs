@@ -19,6 +19,7 @@ use crate::ops::residual::residual;
 use crate::ops::rope::{self, Pairs, rope, rope_first};
 use crate::ops::{Operator, embedding, gelu, norm};
 use crate::params::source::Source;
+use crate::params::split::Side;
 use crate::params::table::Tuning;
 use crate::words::Section;
 use crate::words::key::DefaultValue::{Depends, Number, Whole};
@@ -204,30 +205,34 @@ impl Block for Layer {
     fn new(config: &GptJConfig, source: &Source) -> Self {
         let (hidden, inner) = (config.hidden_size, config.intermediate_size);
         let (attention, mlp) = (source.at("attn"), source.at("mlp"));
-        let projection = |name| Linear::new(&attention.at(name), hidden, hidden, false);
+        let (by_outputs, by_inputs) = (Side::Outputs { parts: 1 }, Side::Inputs);
+        let linear = |source: &Source, name, side, sizes: [usize; 2], bias| {
+            Linear::new(&source.at(name).divided_by(side), sizes[0], sizes[1], bias)
+        };
+        let projection = |name, side| linear(&attention, name, side, [hidden, hidden], false);
         Self {
             ln_1: Norm::new(&source.at("ln_1"), hidden, NormKind::Layer(config.layer_norm_eps)),
             attn: Attention {
-                q_proj: projection("q_proj"),
-                k_proj: projection("k_proj"),
-                v_proj: projection("v_proj"),
+                q_proj: projection("q_proj", by_outputs),
+                k_proj: projection("k_proj", by_outputs),
+                v_proj: projection("v_proj", by_outputs),
                 prefix: Prefix::new(&attention, hidden),
-                out_proj: projection("out_proj"),
+                out_proj: projection("out_proj", by_inputs),
             },
             mlp: Mlp {
-                fc_in: Linear::new(&mlp.at("fc_in"), hidden, inner, true),
-                fc_out: Linear::new(&mlp.at("fc_out"), inner, hidden, true),
+                fc_in: linear(&mlp, "fc_in", by_outputs, [hidden, inner], true),
+                fc_out: linear(&mlp, "fc_out", by_inputs, [inner, hidden], true),
             },
         }
     }
 
     fn forward(&self, x: Tensor<2>, context: &Context, cache: Option<LayerCache<'_>>) -> Tensor<2> {
         let computation = &context.computation;
-        let normal = self.ln_1.forward(x.clone(), computation);
+        let normal = context.copied(self.ln_1.forward(x.clone(), computation));
         let o = self.attn.attend(normal.clone(), context, cache);
-        let x = residual(x, self.attn.out_proj.forward(o, computation));
+        let x = residual(x, self.attn.out_proj.forward_summed(o, context));
         let inner = self.mlp.fc_in.forward_gelu(normal, computation);
-        residual(x, self.mlp.fc_out.forward(inner, computation))
+        residual(x, self.mlp.fc_out.forward_summed(inner, context))
     }
 }
 

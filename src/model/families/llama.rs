@@ -23,6 +23,7 @@ use crate::ops::residual::residual;
 use crate::ops::rope::{self, Pairs, rope, rope_first};
 use crate::ops::{Operator, embedding, norm};
 use crate::params::source::Source;
+use crate::params::split::Side;
 use crate::params::table::Tuning;
 use crate::words::Section;
 use crate::words::key::DefaultValue::{Depends, Number};
@@ -256,14 +257,15 @@ impl Block for Layer {
         let keys = config.num_key_value_heads * config.head_dim;
         let norm = |name| Norm::new(&source.at(name), hidden, NormKind::Rms(config.rms_norm_eps));
         let attention = source.at("self_attn");
+        let heads = attention.divided_by(Side::Outputs { parts: 1 });
         Self {
             input_layernorm: norm("input_layernorm"),
             self_attn: Attention {
-                q_proj: Linear::new(&attention.at("q_proj"), hidden, queries, bias),
-                k_proj: Linear::new(&attention.at("k_proj"), hidden, keys, bias),
-                v_proj: Linear::new(&attention.at("v_proj"), hidden, keys, bias),
+                q_proj: Linear::new(&heads.at("q_proj"), hidden, queries, bias),
+                k_proj: Linear::new(&heads.at("k_proj"), hidden, keys, bias),
+                v_proj: Linear::new(&heads.at("v_proj"), hidden, keys, bias),
                 prefix: Prefix::new(&attention, keys),
-                o_proj: Linear::new(&attention.at("o_proj"), queries, hidden, false),
+                o_proj: Linear::new(&attention.at("o_proj").divided_by(Side::Inputs), queries, hidden, false),
             },
             post_attention_layernorm: norm("post_attention_layernorm"),
             mlp: Mlp::new(&source.at("mlp"), hidden, inner),
@@ -272,9 +274,9 @@ impl Block for Layer {
 
     fn forward(&self, x: Tensor<2>, context: &Context, cache: Option<LayerCache<'_>>) -> Tensor<2> {
         let computation = &context.computation;
-        let normal = self.input_layernorm.forward(x.clone(), computation);
+        let normal = context.copied(self.input_layernorm.forward(x.clone(), computation));
         let o = self.self_attn.attend(normal, context, cache);
-        let x = residual(x, self.self_attn.o_proj.forward(o, computation));
+        let x = residual(x, self.self_attn.o_proj.forward_summed(o, context));
         let normal = self.post_attention_layernorm.forward(x.clone(), computation);
         residual(x, self.mlp.forward(normal, context))
     }

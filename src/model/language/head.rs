@@ -1,9 +1,12 @@
-//! What the head of a language model costs with its loss.
+//! The head of a language model: what it costs with its loss, and its logits where ranks have parts of it.
+
+use burn::tensor::{DType, Tensor, TensorData};
 
 use super::head_columns;
 use crate::ops::cost::{Cost, Flops, Moment, Setting, Tensors, Trained};
 use crate::ops::cross_entropy;
 use crate::params::table::Tuning;
+use crate::world::Group;
 
 /// From the last norm's result [tokens, hidden] to the loss. A `bias` is a column of the weight, and of what it is
 /// multiplied by: both are put together anew in every forward, and backward takes their gradients apart. A classifier
@@ -43,4 +46,17 @@ pub fn head_cost(
         flops: Flops { forward, backward, recompute },
         ..cost
     }
+}
+
+/// The columns of all ranks side by side, in fp32.
+pub(super) fn gathered(logits: Tensor<2>, ranks: &Group) -> Tensor<2> {
+    if ranks.size() == 1 {
+        return logits;
+    }
+    let ([rows, columns], device) = (logits.dims(), logits.device());
+    let own = logits.into_data().try_into_vec::<f32>().expect("fp32");
+    let all = ranks.all_gather("logits", own, ranks.size() * rows * columns).wait();
+    let all = TensorData::new(all, [ranks.size(), rows, columns]);
+    let all = Tensor::<3>::from_data(all, (&device, DType::F32));
+    all.swap_dims(0, 1).reshape([rows, ranks.size() * columns])
 }
