@@ -13,7 +13,7 @@ use crate::ops::dense::{Arithmetic, WeightLayout};
 use crate::ops::mean_square::{self, mean_square};
 use crate::ops::segment::in_segments;
 use crate::ops::swiglu::{self, swiglu};
-use crate::ops::tensor_parallel::{copy_to_ranks, sum_over_ranks};
+use crate::ops::tensor_parallel::{copy_cost, copy_to_ranks, sum_cost, sum_over_ranks};
 use crate::ops::{Checkpoint, Operator};
 use crate::params::source::{Init, Source};
 use crate::params::split::Split;
@@ -81,8 +81,11 @@ impl SwigluConfig {
     /// x ← FFN(x) in each block, and the distance to the target.
     pub fn operators(&self, setting: &Setting, _: &Tuning) -> Operators {
         let sizes = [self.hidden_size, self.intermediate_size].map(|size| size as u64);
+        let [hidden, inner] = [sizes[0], setting.part(sizes[1])];
+        let layer = swiglu::cost(setting, [hidden, inner], WeightLayout::InOut);
+        let divided = || vec![copy_cost(setting, hidden), layer, sum_cost(setting, hidden, setting.element())];
         Operators {
-            block: vec![swiglu::cost(setting, sizes, WeightLayout::InOut)],
+            block: if setting.tensor > 1 { divided() } else { vec![layer] },
             blocks: self.num_hidden_layers,
             last: vec![mean_square::cost(setting, sizes[0])],
             // Input and target.

@@ -16,6 +16,7 @@
 
 use burn::tensor::{DType, Tensor, TensorData};
 
+use super::cost::{Cost, Moment, Setting};
 use super::dense::{Weight, column_sums};
 use super::function::custom;
 use super::name::OperatorName;
@@ -65,6 +66,25 @@ pub fn sum_over_ranks(y: Tensor<2>, bias: Option<Weight<1>>, ranks: &Group) -> T
         };
         (y, backward)
     })
+}
+
+/// What [`copy_to_ranks`] of [tokens, columns] costs: backward has the parts' gradient and their sum.
+pub fn copy_cost(setting: &Setting, columns: u64) -> Cost {
+    let (x, sum) = summed_cost(setting, columns, setting.element());
+    Cost { input: x, output: x, ..Cost::new(Moment::default(), sum) }
+}
+
+/// What [`sum_over_ranks`] of [tokens, columns], of `element` bytes each, costs: forward has a part and the sum.
+pub fn sum_cost(setting: &Setting, columns: u64, element: u64) -> Cost {
+    let (x, sum) = summed_cost(setting, columns, element);
+    Cost { input: x, output: x, ..Cost::new(sum, Moment::default()) }
+}
+
+/// Bytes of x, and what its sum takes for a moment: in fp32 it takes the place of the part, else both are made anew.
+fn summed_cost(setting: &Setting, columns: u64, element: u64) -> (u64, Moment) {
+    let x = setting.tokens() * columns * element;
+    let widened = if element == 4 { 0 } else { setting.wide(columns) };
+    (x, Moment::workspace(if setting.tensor == 1 { 0 } else { widened + x }))
 }
 
 /// Σ_r x_r in the type of x.

@@ -18,6 +18,7 @@ use crate::ops::cost::{Cost, Setting};
 use crate::ops::dense::WeightLayout;
 use crate::ops::gelu;
 use crate::ops::residual::residual;
+use crate::ops::tensor_parallel::{copy_cost, sum_cost};
 use crate::ops::{embedding, norm};
 use crate::params::source::Source;
 use crate::params::split::Side;
@@ -159,7 +160,10 @@ impl Family for Gpt2 {
         let [vocab, hidden, inner] =
             [config.vocab_size, config.hidden_size, config.intermediate_size].map(|size| size as u64);
         let heads = config.num_attention_heads as u64;
-        let sizes = HeadSizes { heads, kv_heads: heads, head_dim: hidden / heads };
+        let head_dim = hidden / heads;
+        let [vocab, inner, heads, columns] = [vocab, inner, heads, hidden].map(|size| setting.part(size));
+        let sizes = HeadSizes { heads, kv_heads: heads, head_dim };
+        let (copy, sum) = (|| copy_cost(setting, hidden), || sum_cost(setting, hidden, setting.element()));
         let conv = |name, sizes| linear_cost(setting, tuning, name, sizes, true, Self::LAYOUT);
         let norm = || norm::cost(setting, hidden, 2);
         let (positions, tables) = match config.positions {
@@ -171,28 +175,38 @@ impl Family for Gpt2 {
         };
         let tied = config.tie_word_embeddings && tuning.classes.is_none();
         Operators {
-            first: vec![Cost::sum(embedding::cost(setting, [vocab, hidden], tied), positions)],
+            first: vec![Cost::sum(
+                Cost::sequence(&[
+                    embedding::cost(setting, [vocab, hidden], tied),
+                    sum_cost(setting, hidden, setting.stored),
+                ]),
+                positions,
+            )],
             block: vec![
                 Cost::residual(&[
                     norm(),
-                    conv("c_attn", [hidden, 3 * hidden]),
+                    copy(),
+                    conv("c_attn", [hidden, 3 * columns]),
                     Prefix::attended(
                         setting,
                         tuning,
-                        [3 * hidden, 2 * hidden],
+                        [3 * columns, 2 * columns],
                         attention::cost(setting, sizes),
                     ),
-                    conv("c_proj", [hidden, hidden]),
+                    conv("c_proj", [columns, hidden]),
+                    sum(),
                 ]),
                 Cost::residual(&[
                     norm(),
+                    copy(),
                     conv("c_fc", [hidden, inner]),
                     gelu::cost(setting, inner),
                     conv("c_proj", [inner, hidden]),
+                    sum(),
                 ]),
             ],
             blocks: config.num_hidden_layers,
-            last: vec![norm(), head_cost(setting, tuning, [vocab, hidden], tied, false)],
+            last: vec![norm(), copy(), head_cost(setting, tuning, [vocab, hidden], tied, false)],
             batch: batch_bytes(setting),
             tables,
         }

@@ -16,6 +16,7 @@ use crate::ops::attention::{self, HeadSizes, attention_packed};
 use crate::ops::cost::{Cost, Setting};
 use crate::ops::dense::{WeightLayout, lies_side_by_side};
 use crate::ops::residual::residual;
+use crate::ops::tensor_parallel::{copy_cost, sum_cost};
 use crate::ops::rope::{self, Pairs, rope, rope_first};
 use crate::ops::{Operator, embedding, gelu, norm};
 use crate::params::source::Source;
@@ -150,26 +151,38 @@ impl Family for GptJ {
         let [vocab, hidden, inner] =
             [config.vocab_size, config.hidden_size, config.intermediate_size].map(|size| size as u64);
         let (heads, head_dim) = (config.num_attention_heads as u64, config.head_dim() as u64);
+        let [vocab, inner, heads] = [vocab, inner, heads].map(|size| setting.part(size));
+        let columns = heads * head_dim;
+        let sum = || sum_cost(setting, hidden, setting.element());
         let linear = |name, sizes, bias| linear_cost(setting, tuning, name, sizes, bias, Self::LAYOUT);
-        let projection = |name| linear(name, [hidden, hidden], false);
+        let projection = |name| linear(name, [hidden, columns], false);
         let turned = |name| Cost::sequence(&[projection(name), rope::cost(setting, heads, config.pairs())]);
         let norm = || norm::cost(setting, hidden, 2);
         let attended = attention::cost(setting, HeadSizes { heads, kv_heads: heads, head_dim });
         let attention = [
             Cost::fan(&[turned("q_proj"), turned("k_proj"), projection("v_proj")]),
-            Prefix::attended(setting, tuning, [3 * hidden, 2 * hidden], attended),
-            projection("out_proj"),
+            Prefix::attended(setting, tuning, [3 * columns, 2 * columns], attended),
+            linear("out_proj", [columns, hidden], false),
+            sum(),
         ];
         let mlp = [
             linear("fc_in", [hidden, inner], true),
             gelu::cost(setting, inner),
             linear("fc_out", [inner, hidden], true),
+            sum(),
         ];
         Operators {
-            first: vec![embedding::cost(setting, [vocab, hidden], false)],
-            block: vec![Cost::residual(&[norm(), Cost::branches(&[&attention, &mlp])])],
+            first: vec![
+                embedding::cost(setting, [vocab, hidden], false),
+                sum_cost(setting, hidden, setting.stored),
+            ],
+            block: vec![Cost::residual(&[
+                norm(),
+                copy_cost(setting, hidden),
+                Cost::branches(&[&attention, &mlp]),
+            ])],
             blocks: config.num_hidden_layers,
-            last: vec![norm(), head_cost(setting, tuning, [vocab, hidden], false, true)],
+            last: vec![norm(), copy_cost(setting, hidden), head_cost(setting, tuning, [vocab, hidden], false, true)],
             batch: batch_bytes(setting),
             // Cosines and sines of every position.
             tables: setting.sequence * config.rotary_dim as u64 * 4,

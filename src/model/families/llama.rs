@@ -21,6 +21,7 @@ use crate::ops::cost::{Cost, Setting};
 use crate::ops::dense::{WeightLayout, lies_side_by_side};
 use crate::ops::residual::residual;
 use crate::ops::rope::{self, Pairs, rope, rope_first};
+use crate::ops::tensor_parallel::{copy_cost, sum_cost};
 use crate::ops::{Operator, embedding, norm};
 use crate::params::source::Source;
 use crate::params::split::Side;
@@ -193,7 +194,10 @@ impl<const BIASES: bool> Family for LlamaLike<BIASES> {
             config.head_dim,
         ]
         .map(|size| size as u64);
+        let [vocab, inner, heads, kv_heads] = [vocab, inner, heads, kv_heads].map(|size| setting.part(size));
         let (queries, keys) = (heads * head_dim, kv_heads * head_dim);
+        let (copy, sum) =
+            (|| copy_cost(setting, hidden), || sum_cost(setting, hidden, setting.element()));
         let linear = |name, inputs, outputs, bias| {
             linear_cost(setting, tuning, name, [inputs, outputs], bias, Self::LAYOUT)
         };
@@ -208,10 +212,14 @@ impl<const BIASES: bool> Family for LlamaLike<BIASES> {
         let attended = attention::cost(setting, HeadSizes { heads, kv_heads, head_dim });
         let tied = config.tie_word_embeddings && tuning.classes.is_none();
         Operators {
-            first: vec![embedding::cost(setting, [vocab, hidden], tied)],
+            first: vec![
+                embedding::cost(setting, [vocab, hidden], tied),
+                sum_cost(setting, hidden, setting.stored),
+            ],
             block: vec![
                 Cost::residual(&[
                     norm(),
+                    copy(),
                     Cost::fan(&[
                         turned("q_proj", heads),
                         turned("k_proj", kv_heads),
@@ -219,11 +227,12 @@ impl<const BIASES: bool> Family for LlamaLike<BIASES> {
                     ]),
                     Prefix::attended(setting, tuning, [queries + 2 * keys, 2 * keys], attended),
                     linear("o_proj", queries, hidden, false),
+                    sum(),
                 ]),
-                Cost::residual(&[norm(), mlp::cost(setting, tuning, [hidden, inner])]),
+                Cost::residual(&[norm(), copy(), mlp::cost(setting, tuning, [hidden, inner]), sum()]),
             ],
             blocks: config.num_hidden_layers,
-            last: vec![norm(), head_cost(setting, tuning, [vocab, hidden], tied, false)],
+            last: vec![norm(), copy(), head_cost(setting, tuning, [vocab, hidden], tied, false)],
             batch: batch_bytes(setting),
             // Cosines and sines of every position.
             tables: setting.sequence * head_dim * 4,
