@@ -76,12 +76,7 @@ pub fn embedding(weight: Tensor<2>, ids: &Ids, out: DType) -> Tensor<2> {
 ///
 /// # Panics
 /// When an id is beyond all parts.
-pub fn embedding_of_part(
-    weight: Tensor<2>,
-    ids: &Ids,
-    [place, parts]: [usize; 2],
-    out: DType,
-) -> Tensor<2> {
+pub fn embedding_of_part(weight: Tensor<2>, ids: &Ids, [place, parts]: [usize; 2], out: DType) -> Tensor<2> {
     let [vocab, _] = weight.dims();
     ids.expect_rows(parts * vocab, "the embedding");
     let first = (place * vocab) as i32;

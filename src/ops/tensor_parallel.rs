@@ -33,8 +33,9 @@ pub fn copy_to_ranks(x: Tensor<2>, ranks: &Group) -> Tensor<2> {
     }
     let ranks = ranks.clone();
     custom(OperatorName::AllReduce, [x.into_dispatch()], |[x]| {
-        let backward =
-            move |g: Tensor<2>, _: [bool; 1]| [Some(summed("gradients of a copy", g, &ranks).into_dispatch())];
+        let backward = move |g: Tensor<2>, _: [bool; 1]| {
+            [Some(summed("gradients of a copy", g, &ranks).into_dispatch())]
+        };
         (Tensor::from_dispatch(x), backward)
     })
 }

@@ -73,7 +73,9 @@ impl Layers {
 /// The columns of matrices one after the other, of so many columns together.
 fn side_by_side(parts: &[&Vec<f64>], rows: usize) -> Vec<f64> {
     let row = |row: usize| {
-        parts.iter().flat_map(move |part| part[row * part.len() / rows..(row + 1) * part.len() / rows].to_vec())
+        parts
+            .iter()
+            .flat_map(move |part| part[row * part.len() / rows..(row + 1) * part.len() / rows].to_vec())
     };
     (0..rows).flat_map(row).collect()
 }

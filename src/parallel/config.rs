@@ -66,7 +66,11 @@ impl Parallel {
     /// The key, and what to change.
     pub fn check(&self, written: impl Fn(&str) -> bool) -> Result<(), Rule> {
         let unused = [
-            ("parallel.data_reduce", self.data == 1, "with one replica: there is no other to sum gradients with"),
+            (
+                "parallel.data_reduce",
+                self.data == 1,
+                "with one replica: there is no other to sum gradients with",
+            ),
             ("parallel.timeout", self.is_alone(), "in one process: there is no other to wait for"),
         ];
         if let Some((key, _, reason)) = unused.into_iter().find(|(key, unused, _)| *unused && written(key)) {
@@ -80,7 +84,10 @@ impl Parallel {
         Rule::refuse_if(
             ranks as i64 > MOST_RANKS,
             &["parallel.tensor", "parallel.data"],
-            format!("{} replicas over {} ranks each are {ranks} ranks, more than {MOST_RANKS}", self.data, self.tensor),
+            format!(
+                "{} replicas over {} ranks each are {ranks} ranks, more than {MOST_RANKS}",
+                self.data, self.tensor
+            ),
             "make one of the two smaller: each rank has a connection to every other",
         )
     }

@@ -93,7 +93,9 @@ mod tests {
         let mut again = vec![0; whole.len()];
         cut.iter().enumerate().for_each(|(place, own)| slice(place).put(own, &mut again, 1));
         assert_eq!(again, whole);
-        assert!((0..ranks).all(|place| slice(place).own_shape().iter().product::<usize>() == cut[place].len()));
+        assert!(
+            (0..ranks).all(|place| slice(place).own_shape().iter().product::<usize>() == cut[place].len())
+        );
         cut
     }
 

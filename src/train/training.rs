@@ -17,10 +17,10 @@ use super::change::{Damage, RefillsEarly};
 use super::feed::Feed;
 use super::step::{End, Look, Step};
 use crate::measure::{Answers, Evaluation, Meter};
+use crate::parallel::{Groups, whole};
 use crate::params::named::{Named, wide};
 use crate::params::table::Entry;
 use crate::recipe::Cell;
-use crate::parallel::{Groups, whole};
 
 pub struct Training<'a, N: Build> {
     cell: &'a Cell,

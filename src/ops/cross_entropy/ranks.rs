@@ -24,9 +24,13 @@ impl Found {
         }
         let (device, tokens) = (self.lse.device(), self.lse.dims()[0]);
         let numbers = [self.lse, self.largest, self.target];
-        let own = numbers.into_iter().flat_map(|t| t.into_data().try_into_vec::<f32>().expect("fp32")).collect();
-        let all = ranks.all_gather("losses of parts of the vocabulary", own, 3 * tokens * ranks.size()).wait();
-        let of = |token: usize, number: usize| all.iter().skip(number * tokens + token).step_by(3 * tokens).copied();
+        let own =
+            numbers.into_iter().flat_map(|t| t.into_data().try_into_vec::<f32>().expect("fp32")).collect();
+        let all =
+            ranks.all_gather("losses of parts of the vocabulary", own, 3 * tokens * ranks.size()).wait();
+        let of = |token: usize, number: usize| {
+            all.iter().skip(number * tokens + token).step_by(3 * tokens).copied()
+        };
         let mut found: [Vec<f32>; 4] = std::array::from_fn(|_| Vec::with_capacity(tokens));
         for (token, label) in integers(labels).into_iter().enumerate() {
             let largest = of(token, 0).fold(f32::NEG_INFINITY, f32::max);
@@ -50,11 +54,11 @@ mod tests {
     use burn::tensor::Device;
 
     use super::*;
+    use crate::ops::Operator;
     use crate::ops::cross_entropy::{divided_cross_entropy, evaluate, linear_cross_entropy};
     use crate::ops::dense::Arithmetic;
     use crate::ops::product::Fp32Math;
     use crate::ops::testing::{assert_close, random};
-    use crate::ops::Operator;
     use crate::world::tests::on_ranks;
 
     const EXACT: Arithmetic = Arithmetic { dtype: DType::F32, math: Fp32Math::Exact };

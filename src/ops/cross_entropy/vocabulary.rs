@@ -100,7 +100,8 @@ impl Head {
             (want_weight && !is_whole).then(|| unwritten(self.weight.dims(), weight_dtype, &self.h));
         for chunk in self.chunks() {
             let logits = logits.take().unwrap_or_else(|| self.logits(&chunk));
-            let dlogits = chunk_gradient(logits, &lse, &self.labels, self.first + chunk.start, &factor, dtype);
+            let dlogits =
+                chunk_gradient(logits, &lse, &self.labels, self.first + chunk.start, &factor, dtype);
             let parts = want_h.then(|| self.sums(&chunk));
             for entries in parts.into_iter().flatten() {
                 let columns = entries.start - chunk.start..entries.end - chunk.start;

@@ -73,7 +73,8 @@ impl<N: Build> Training<'_, N> {
         let table = residence.table().clone();
         let ranks = &self.groups.tensor;
         let mut value = |name: &str| asked_for(name, residence, ranks);
-        tuning.write(folder, model.weights_folder(), layout, &table, &mut value)
+        let peft_type = tuning.peft_type().expect("checked: PEFT has the method");
+        peft_type.write(folder, (model.weights_folder(), layout), &table, &mut value)
     }
 
     /// Writes what Hugging Face's programs read, and `runner generate`: the model without additions, which are merged
@@ -86,8 +87,7 @@ impl<N: Build> Training<'_, N> {
         table.entries.retain(|entry| !entry.group.is_added());
         table.entries.iter_mut().for_each(|entry| entry.packed = false);
         let ranks = &self.groups.tensor;
-        let merged =
-            |name: &str| tuning.merged(name, layout, &mut |name| asked_for(name, residence, ranks));
+        let merged = |name: &str| tuning.merged(name, layout, &mut |name| asked_for(name, residence, ranks));
         write_weights(&folder.join(WEIGHTS), &table, LAYOUT, merged).map_err(io::Error::other)?;
         let end = self.feed.tokenizer().and_then(Tokenizer::eos);
         let config = self.cell.model.config_file(self.cell.precision.stored(), end);
