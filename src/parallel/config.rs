@@ -26,7 +26,7 @@ section! {
         pub data_reduce: DataReduce =
             Key::method(Values::Words(&["all_reduce", "rank0"])).default(Word("all_reduce")).tacit(),
         /// Ranks that each layer of a replica is divided among: attention by its heads, the MLP by its inner columns,
-        /// embedding, head and loss by the vocabulary. These are Megatron's.
+        /// embedding, head and loss by the vocabulary.
         pub tensor: usize = Key::method(Values::Whole { least: 1, most: MOST_RANKS })
             .default(Whole(1))
             .reads(&[("1", "whole layers"), ("", "layers over {} ranks")]),
