@@ -38,6 +38,8 @@ pub struct Workload<'a> {
     pub awaits_norm: bool,
     /// Whether the weights of blocks' linear layers are stored in 4 bits.
     pub packs: bool,
+    /// Ranks that layers are divided among; 1: of all of them together.
+    pub tensor: usize,
 }
 
 impl Workload<'_> {
@@ -80,6 +82,7 @@ impl Workload<'_> {
             level: self.checkpoint.level,
             trained: self.trained,
             packs: self.packs,
+            tensor: self.tensor as u64,
         }
     }
 }
@@ -240,6 +243,7 @@ mod tests {
             trained: Trained::ALL,
             awaits_norm: false,
             packs: false,
+            tensor: 1,
         };
         f(&operators, &workload)
     }
