@@ -85,7 +85,7 @@ fn gradients_are_those_since_the_last_update() {
 /// update begins in backward.
 fn trained(cell: &Cell, looks: bool) -> (Vec<Named>, Vec<Named>) {
     let mut feed = Network::feed(cell, Share::WHOLE);
-    let mut step = Step::<Network>::new(cell, cell, World::alone().all(), 4, 0);
+    let mut step = Step::<Network>::new(cell, cell, &Groups::alone(), 4, 0);
     let (mut parameters, mut gradients) = (vec![step.stage.residence.parameters()], Vec::new());
     for _ in 0..4 {
         let batches = feed.next();
