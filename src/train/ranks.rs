@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::measure::{Measured, RankRecord};
 use crate::world::{Traffic, World};
 
-/// What a rank tells the others after the last step.
+/// What a rank sends the others after the last step.
 #[derive(Serialize, Deserialize)]
 struct Told {
     /// Its part of each step's loss.
