@@ -99,6 +99,7 @@ impl Cell {
             eval_batches: self.eval.map_or(0, |eval| eval.batches),
             trained: self.tuning.trained(),
             packs: self.tuning.packs(),
+            tensor: 1,
         }
     }
 
@@ -176,13 +177,13 @@ impl Cell {
     /// What holds each rank's memory at its highest moment, part by part.
     pub fn account(&self) -> Account {
         let rank = self.of_rank();
-        rank.operators().account(&rank.workload())
+        let workload = Workload { tensor: self.parallel.tensor, ..rank.workload() };
+        rank.operators_of(&workload.setting()).account(&workload)
     }
 
     /// Bytes that each of its ranks needs at its highest moment, from its settings alone.
     pub fn estimate(&self) -> Estimate {
-        let rank = self.of_rank();
-        rank.operators().estimate(&rank.workload())
+        self.account().estimate()
     }
 
     /// The work of one rank, as a cell by itself.
