@@ -3,12 +3,11 @@
 
 mod generate;
 mod inference;
+mod optimizer;
 mod parallel;
 mod sizes;
 mod task;
 mod tuning;
-
-use burn::tensor::DType;
 
 use super::cell::Cell;
 use crate::data::{Data, Rows, Split, TokenizerSource};
@@ -34,7 +33,7 @@ pub(super) fn check(cell: &Cell, written: impl Fn(&str) -> bool) -> Checked {
         inference::check,
         operators,
         scaler,
-        remainders,
+        optimizer::check,
         histogram,
         offload,
         text,
@@ -71,11 +70,7 @@ pub(super) fn on_device(cell: &Cell, device: DeviceId, target: &Target) -> Check
             format!("{} ranks need a device each, and ranks run on the CPU alone", cell.parallel.ranks()),
             "use device = \"cpu\", or remove the section",
         )),
-        DeviceId::Cuda(_) if cell.train.optimizer.keeps_remainders() => Err(Rule::new(
-            &["train.optimizer.store_param_remainders", "device"],
-            "store_param_remainders is computed on the CPU alone",
-            "use device = \"cpu\", or offload.optimizer = \"host\", which has master weights in fp32, in its place",
-        )),
+        DeviceId::Cuda(_) if cell.train.optimizer.keeps_remainders() => Err(optimizer::remainders_on_cuda()),
         DeviceId::Cuda(_) if cell.measure.warmup == 0 => Err(Rule::new(
             &["measure.warmup"],
             "a cell on CUDA needs a warm-up step: kernels are compiled and memory is observed in it",
@@ -147,7 +142,7 @@ fn operators(cell: &Cell) -> Checked {
     )
 }
 
-/// `precision.scaler` with `[train]` and `[offload]`.
+/// `precision.scaler` with `train.optimizer` and `[offload]`.
 fn scaler(cell: &Cell) -> Checked {
     let scaled = cell.precision.scaler.is_some();
     Rule::refuse_if(
@@ -157,26 +152,10 @@ fn scaler(cell: &Cell) -> Checked {
         "remove precision.scaler, or set train.optimizer",
     )?;
     Rule::refuse_if(
-        scaled && !cell.train.clip.is_own(),
-        &["train.clip", "precision.scaler"],
-        "train.clip = \"previous_norm\" does not go with a gradient scaler: the norm of a step that is skipped is none",
-        "remove train.clip, or precision.scaler",
-    )?;
-    Rule::refuse_if(
         scaled && (cell.offload.moves() || cell.offload.optimizer == Memory::Host),
         &["precision.scaler"],
         "a gradient scaler skips whole updates on the device, and offloaded blocks are updated one by one",
         "remove precision.scaler and use compute = \"bf16\", or set offload.strategy = \"none\"",
-    )
-}
-
-/// `[precision]` with `train.optimizer`.
-fn remainders(cell: &Cell) -> Checked {
-    Rule::refuse_if(
-        cell.train.optimizer.keeps_remainders() && cell.precision.stored() != DType::BF16,
-        &["train.optimizer.store_param_remainders", "precision.compute"],
-        "store_param_remainders has no effect on parameters that are not in bf16: they have no master of 16 bits more",
-        "remove it, or use compute = \"bf16\" without autocast",
     )
 }
 
@@ -217,12 +196,6 @@ fn offload(cell: &Cell) -> Checked {
             format!("use {layers} or fewer, or \"auto\" for as many as the device has room for"),
         )?;
     }
-    Rule::refuse_if(
-        cell.offload.optimizer == Memory::Host && cell.train.optimizer.keeps_remainders(),
-        &["train.optimizer.store_param_remainders", "offload.optimizer"],
-        "an optimizer on the host has master weights in fp32, which store_param_remainders is a form of",
-        "remove store_param_remainders, or offload.optimizer",
-    )?;
     let on_host = || cell.train.optimizer.rule().is_some_and(|rule| rule.on_host().is_some());
     Rule::refuse_if(
         cell.offload.optimizer == Memory::Host && !on_host(),
