@@ -69,18 +69,20 @@ pub fn sum_over_ranks(y: Tensor<2>, bias: Option<Weight<1>>, ranks: &Group) -> T
     })
 }
 
-/// What [`copy_to_ranks`] of [tokens, columns] costs.
-pub fn copy_cost(setting: &Setting, columns: u64) -> Cost {
+/// What [`copy_to_ranks`] of [tokens, columns] costs; nothing where there is one rank.
+pub fn copy_cost(setting: &Setting, columns: u64) -> Vec<Cost> {
     let (x, sum, sent) = summed_cost(setting, columns, setting.element());
     let sent = Sent { backward: sent, ..Sent::default() };
-    Cost { input: x, output: x, sent, ..Cost::new(Moment::default(), sum) }
+    let cost = Cost { input: x, output: x, sent, ..Cost::new(Moment::default(), sum) };
+    if setting.tensor > 1 { vec![cost] } else { Vec::new() }
 }
 
-/// What [`sum_over_ranks`] of [tokens, columns], of `element` bytes each, costs.
-pub fn sum_cost(setting: &Setting, columns: u64, element: u64) -> Cost {
+/// What [`sum_over_ranks`] of [tokens, columns], of `element` bytes each, costs; nothing where there is one rank.
+pub fn sum_cost(setting: &Setting, columns: u64, element: u64) -> Vec<Cost> {
     let (x, sum, sent) = summed_cost(setting, columns, element);
     let sent = Sent { forward: sent, ..Sent::default() };
-    Cost { input: x, output: x, sent, ..Cost::new(sum, Moment::default()) }
+    let cost = Cost { input: x, output: x, sent, ..Cost::new(sum, Moment::default()) };
+    if setting.tensor > 1 { vec![cost] } else { Vec::new() }
 }
 
 /// Bytes of x; what its sum takes for a moment, which in fp32 takes the place of the part and else is made anew; and what
@@ -88,8 +90,8 @@ pub fn sum_cost(setting: &Setting, columns: u64, element: u64) -> Cost {
 fn summed_cost(setting: &Setting, columns: u64, element: u64) -> (u64, Moment, u64) {
     let numbers = setting.tokens() * columns;
     let widened = if element == 4 { 0 } else { 4 * numbers };
-    let sum = if setting.tensor == 1 { 0 } else { widened + element * numbers };
-    (element * numbers, Moment::workspace(sum), Setting::sent_of_sum(numbers, setting.tensor))
+    let sum = Moment::workspace(widened + element * numbers);
+    (element * numbers, sum, Setting::sent_of_sum(numbers, setting.tensor))
 }
 
 /// Σ_r x_r in the type of x.

@@ -198,9 +198,7 @@ impl Cell {
             _ if !self.train.mode.trains() => 0,
             DataReduce::AllReduce => Setting::sent_of_sum(trained, replicas),
             // The first sends the weights to each of the others.
-            DataReduce::Rank0 => {
-                (4 * trained).max((replicas - 1) * trained * self.precision.stored_bytes())
-            }
+            DataReduce::Rank0 => (4 * trained).max((replicas - 1) * trained * self.precision.stored_bytes()),
         };
         Some(layers + gradients)
     }
