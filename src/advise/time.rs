@@ -139,9 +139,8 @@ fn exposed_update(cell: &Cell, rates: &Rates, backward: f64) -> f64 {
     let update = |share: f64| share * (trained * (8.0 + 2.0 * stored) + 2.0 * state) / rate;
     let rate = rates.ceilings.device_to_host.or(rates.ceilings.copy).unwrap_or(f64::INFINITY);
     let cross = |parameters: f64| 2.0 * parameters * stored / rate;
-    // Blocks have their updates behind backward where no norm of all gradients is awaited; gradients of weights that are cast
-    // come at its end.
-    match !cell.train.awaits_norm() && (cell.offload.moves() || !cell.precision.autocast) {
+    // Only blocks that move have their updates behind backward, and only where no norm of all gradients is awaited.
+    match cell.offload.moves() && !cell.train.awaits_norm() {
         true => {
             let rest = trained - in_blocks;
             (update(in_blocks / trained) - backward).max(0.0) + update(rest / trained) + cross(rest)

@@ -10,7 +10,7 @@ use crate::ops::cost::{Cost, Flops, Moment, Setting, Tensors, Trained};
 use crate::ops::{Checkpoint, Operator, Ops};
 use crate::optim::OptimizerConfig;
 use crate::precision::Precision;
-use crate::residence::{Memory, Moved, Offload, leaving};
+use crate::residence::{Moved, Offload};
 use crate::words::DeviceId;
 
 /// What a step of a network works on, and how.
@@ -34,8 +34,6 @@ pub struct Workload<'a> {
     pub eval_batches: usize,
     /// Which of the model's own parameters are trained.
     pub trained: Trained,
-    /// Whether an update waits for the norm of all gradients.
-    pub awaits_norm: bool,
     /// Whether the weights of blocks' linear layers are stored in 4 bits.
     pub packs: bool,
     /// Ranks that layers are divided among; 1: of all of them together.
@@ -54,13 +52,6 @@ impl Workload<'_> {
     pub fn keeps_casts(&self) -> bool {
         let all_at_once = self.device != DeviceId::Cpu && self.checkpoint.blocks == 0;
         !self.offload.moves() && !self.is_forward_alone() && (self.accumulation_steps > 1 || all_at_once)
-    }
-
-    /// Whether gradients of a block that does not move leave for the host when they are final, and nothing is added to them.
-    fn leave_early(&self) -> bool {
-        let on_host = self.offload.optimizer == Memory::Host && !self.offload.moves();
-        // Those of weights that are cast come at the end of backward.
-        on_host && self.accumulation_steps == 1 && !self.awaits_norm && !self.precision.autocast
     }
 
     /// Of one micro-batch.
@@ -184,13 +175,9 @@ impl Operators {
             parts.extend(places.into_iter().map(|stays| if stays { resident } else { moving }));
         } else if workload.checkpoint.blocks > 0 {
             let all = vec![block; self.blocks];
-            let segment = |segment: &[Cost]| {
-                let segment = Cost::sequence(segment).recomputed();
-                if workload.leave_early() { leaving(segment, workload.device) } else { segment }
-            };
-            parts.extend(all.chunks(workload.checkpoint.blocks).map(segment));
-        } else if workload.leave_early() {
-            parts.extend(vec![leaving(block, workload.device); self.blocks]);
+            parts.extend(
+                all.chunks(workload.checkpoint.blocks).map(|segment| Cost::sequence(segment).recomputed()),
+            );
         } else {
             (0..self.blocks).for_each(|_| parts.extend(&self.block));
         }
@@ -246,7 +233,6 @@ mod tests {
             live_graphs,
             eval_batches: 0,
             trained: Trained::ALL,
-            awaits_norm: false,
             packs: false,
             tensor: 1,
         };

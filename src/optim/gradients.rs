@@ -36,12 +36,6 @@ impl GradientSet {
         });
     }
 
-    /// Takes gradients of other parameters.
-    pub fn join(&mut self, other: Self) {
-        self.gradients.extend(other.gradients);
-        self.order.extend(other.order);
-    }
-
     #[cfg(test)]
     pub fn of<M: Module>(module: &M, gradients: Gradients) -> Self {
         let mut set = Self::default();

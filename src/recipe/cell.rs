@@ -101,7 +101,6 @@ impl Cell {
             live_graphs: (self.train.mode.schedule().live_graphs)(self.train.accumulation_steps),
             eval_batches: self.eval.map_or(0, |eval| eval.batches),
             trained: self.tuning.trained(),
-            awaits_norm: self.train.awaits_norm(),
             packs: self.tuning.packs(),
             tensor: 1,
         }

@@ -58,7 +58,7 @@ impl Offload {
             weights: 0,
             gradients: 0,
             holds_input: self.activations == Memory::Device,
-            backward: highest(&block, 2 * block.gradients, device),
+            backward: leaving(&block, 2, device),
             ..block
         }
     }
@@ -77,7 +77,7 @@ impl Offload {
             holds_input: !moved.recomputes || !on_host,
             kept: block.kept + result,
             kept_by: block.kept_by + KeptBy::of(None, result),
-            backward: highest(&block, if counted { 1 } else { 2 } * block.gradients, device),
+            backward: leaving(&block, if counted { 1 } else { 2 }, device),
             ..block
         }
     }
@@ -194,16 +194,11 @@ impl HostBytes {
     }
 }
 
-/// A block, or a segment of blocks, whose gradients leave for the host at the end of its backward.
-pub fn leaving(block: Cost, device: DeviceId) -> Cost {
-    Cost { gradients: 0, backward: highest(&block, 0, device), ..block }
-}
-
-/// The highest moment of a block's backward, or of its gradients' way to the host. On the CPU a slot takes memory while
-/// it holds something: the gradients, and the slot's once more as each parameter's is put into it, so many `bytes`.
-fn highest(block: &Cost, bytes: u64, device: DeviceId) -> Moment {
+/// The highest moment of a block's backward, or of its gradients' way to a slot. On the CPU that takes memory while
+/// it holds something: the gradients, and the slot's once more as each parameter's is put into it, `times` in all.
+fn leaving(block: &Cost, times: u64, device: DeviceId) -> Moment {
     let slots = Moment::workspace(match device {
-        DeviceId::Cpu => bytes,
+        DeviceId::Cpu => times * block.gradients,
         DeviceId::Cuda(_) => 0,
     });
     Moment::highest([block.backward, Moment::gradients(block.gradients) + slots])

@@ -22,7 +22,7 @@ use burn::module::{Module, ParamId};
 use burn::tensor::{DType, Gradients, Tensor, TensorData};
 
 pub use config::{Memory, Offload, Placement, StatePlace};
-pub use cost::{HostBytes, Moved, SlotBytes, leaving};
+pub use cost::{HostBytes, Moved, SlotBytes};
 pub use floor::Copies;
 pub use offloaded::{Compute, Offloaded};
 pub use resident_blocks::ResidentBlocks;
@@ -30,7 +30,6 @@ pub use store::ParameterStore;
 pub use strategy::{Movement, Overlap, Strategy};
 
 use crate::ops::autocast::{KeptCasts, keep_casts};
-use crate::ops::gate::Gates;
 use crate::ops::nf4;
 use crate::optim::host::Work;
 use crate::optim::{GradientSet, Optimizer, OptimizerConfig, StepSize, Visit};
@@ -44,8 +43,6 @@ pub struct Residence<M> {
     resident: Resident<M>,
     offloaded: Option<Offloaded>,
     device: DeviceId,
-    /// Whether squares of gradients are added up.
-    wants_squares: bool,
 }
 
 impl<M: Module> Residence<M> {
@@ -68,7 +65,7 @@ impl<M: Module> Residence<M> {
         if let Some(blocks) = &offloaded {
             blocks.engine().begin(config, &optimizer, clips);
         }
-        Self { resident: Resident::new(module, table, optimizer), offloaded, device, wants_squares: clips }
+        Self { resident: Resident::new(module, table, optimizer), offloaded, device }
     }
 
     pub fn network(&self) -> &M {
@@ -93,13 +90,6 @@ impl<M: Module> Residence<M> {
     /// Keeps the casts of weights that stay on the device.
     pub fn keep_casts(&self) -> KeptCasts {
         keep_casts(self.network())
-    }
-
-    /// Where an optimizer on the host has all parameters, and no block moves: gates of the forward whose backward is the
-    /// last before an update of this size, at which updates begin. Gradients are neither looked at nor clipped by their
-    /// own norm.
-    pub fn gates(&mut self, size: &StepSize) -> Option<Gates> {
-        self.offloaded.is_none().then(|| self.resident.gates(size, self.wants_squares)).flatten()
     }
 
     /// The backward that comes is the last of a step whose gradients are neither clipped nor looked at: updates

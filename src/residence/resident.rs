@@ -7,9 +7,7 @@ use burn::module::{Module, ParamId};
 use burn::tensor::{Device, Gradients, Tensor, TensorData};
 
 use super::ParameterStore;
-use crate::ops::gate::Gates;
 use crate::ops::parameters::update_each;
-use crate::optim::host::Work;
 use crate::optim::{GradientSet, Optimizer, StepSize, Visit};
 use crate::params::named::{self, Named};
 use crate::params::table::{Table, id};
@@ -61,18 +59,8 @@ impl<M: Module> Resident<M> {
         self.module = Some(update_each(module, values, |_, _, value| value));
     }
 
-    /// Where an optimizer on the host has all of them: gates of the forward whose backward is the last before an update of
-    /// this size, at which updates begin.
-    pub fn gates(&mut self, size: &StepSize, wants_squares: bool) -> Option<Gates> {
-        let Optimizer::OnHost(host) = &self.optimizer else { return None };
-        Some(host.gates(std::mem::take(&mut self.gradients), Work::step(size), wants_squares))
-    }
-
     /// Adds a micro-batch's gradients.
     pub fn add(&mut self, gradients: Gradients) {
-        if let Optimizer::OnHost(host) = &self.optimizer {
-            self.gradients.join(host.take_earlier());
-        }
         self.gradients.add(self.module.as_ref().expect("between updates"), gradients);
     }
 }
@@ -83,11 +71,7 @@ impl<M: Module> ParameterStore for Resident<M> {
     }
 
     fn squares(&self) -> Option<Tensor<1>> {
-        let under_way = match &self.optimizer {
-            Optimizer::OnHost(host) => host.squares(),
-            Optimizer::None | Optimizer::OnDevice(_) => None,
-        };
-        under_way.into_iter().chain(self.gradients.squares()).reduce(|a, b| a + b)
+        self.gradients.squares()
     }
 
     fn update(&mut self, size: &StepSize) {

@@ -163,8 +163,6 @@ impl<'a, N: Build> Step<'a, N> {
                         .windows(2)
                         .any(|pair| pair == [Action::Backward { stage, micro_batch }, Action::Update]);
                     let gates = self.replicas.as_ref().filter(|_| last).and_then(Replicas::gates);
-                    let known = (last && look.is_none()).then(|| self.known_size()).flatten();
-                    let gates = gates.or_else(|| self.stage.residence.gates(&known?));
                     let loss = self.stage(stage).forward(micro_batch, &batches[micro_batch]);
                     drop(gates);
                     drop(range);

@@ -5,14 +5,12 @@
 //! outside of blocks: a gradient comes in it, and the new weights go back in its place.
 
 mod adamw;
-mod arrivals;
 mod state;
 mod worker;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard};
 
-use burn::module::Module;
+use burn::module::{Module, ParamId};
 use burn::tensor::Tensor;
 
 pub use adamw::AdamWOnHost;
@@ -20,23 +18,22 @@ pub use state::{HostParameters, HostRule, HostState, HostStep, Work};
 pub use worker::{Pending, Worker};
 
 use super::GradientSet;
+use crate::device::Mirror;
 use crate::measure::alloc::Room;
-use crate::ops::gate::{Gates, gates};
-use crate::ops::parameters::{each_parameter, update_each};
+use crate::ops::parameters::{each_parameter, flat, update_each};
 use crate::words::DeviceId;
-use arrivals::Arrivals;
 
 /// The parameters of a module that are updated on the host. Buffers of others may share the worker.
 pub struct HostOptimizer {
     worker: Worker,
     device: DeviceId,
-    arrivals: Arc<Mutex<Arrivals>>,
+    mirrors: HashMap<ParamId, Box<dyn Mirror>>,
 }
 
 impl HostOptimizer {
     /// `room`: for master weights and the rule's state.
     pub fn new(rule: HostRule, device: DeviceId, room: Room) -> Self {
-        Self { worker: Worker::new(rule, room), device, arrivals: Arc::default() }
+        Self { worker: Worker::new(rule, room), device, mirrors: HashMap::new() }
     }
 
     pub fn worker(&self) -> &Worker {
@@ -57,48 +54,21 @@ impl HostOptimizer {
             mirror.send(parameter.inner().into_dispatch());
             let adopted = self.worker.submit(id, mirror.lend(), Work::Adopt { elements, dtype }).wait();
             mirror.give_back(adopted);
-            self.arrivals().mirrors.insert(id, mirror);
+            self.mirrors.insert(id, mirror);
         });
     }
 
-    fn arrivals(&self) -> MutexGuard<'_, Arrivals> {
-        self.arrivals.lock().expect("no backward panicked")
-    }
-
-    /// Gates of the forward whose backward is the last before an update: there its updates begin, each when its gradient
-    /// has that of the `earlier` micro-batches.
-    pub fn gates(&self, earlier: GradientSet, work: Work, wants_squares: bool) -> Gates {
-        *self.arrivals() = Arrivals { earlier, squares: None, ..std::mem::take(&mut *self.arrivals()) };
-        let (worker, arrivals) = (self.worker.clone(), self.arrivals.clone());
-        gates(Arc::new(move |gradients| {
-            let mut arrivals = arrivals.lock().expect("no backward panicked");
-            arrivals.arrive(&worker, gradients, work, wants_squares);
-        }))
-    }
-
-    /// The gradients of earlier micro-batches that no gate has taken.
-    pub fn take_earlier(&self) -> GradientSet {
-        std::mem::take(&mut self.arrivals().earlier)
-    }
-
-    /// Σ g² of the gradients that gates have taken, [1] in fp32.
-    pub fn squares(&self) -> Option<Tensor<1>> {
-        self.arrivals().squares.clone()
-    }
-
-    /// Updates every parameter that has a gradient and is not under way.
+    /// Updates every parameter that has a gradient.
     pub fn step<M: Module>(&mut self, module: M, gradients: GradientSet, work: Work) -> M {
-        let mut arrivals = self.arrivals();
-        let mut gradients: HashMap<_, _> = gradients.into_map();
+        let (mut gradients, mut pending) = (gradients.into_map(), HashMap::new());
         each_parameter(&module, |id, _| {
-            if let Some(gradient) = gradients.remove(&id) {
-                arrivals.send(&self.worker, id, gradient, work);
-            }
+            let Some(gradient) = gradients.remove(&id) else { return };
+            let mirror = self.mirrors.get_mut(&id).expect("parameters are adopted first");
+            mirror.send(flat(gradient).into_dispatch());
+            pending.insert(id, self.worker.submit(id, mirror.lend(), work));
         });
-        arrivals.squares = None;
-        let pending = std::mem::take(&mut arrivals.pending);
         update_each(module, pending, |id, parameter, pending: Pending| {
-            let mirror = arrivals.mirrors.get_mut(&id).expect("it was sent");
+            let mirror = self.mirrors.get_mut(&id).expect("it was sent");
             mirror.give_back(pending.wait());
             Tensor::from_dispatch(mirror.fetch(parameter.into_dispatch()))
         })
