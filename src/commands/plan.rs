@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use rayon::prelude::*;
 
+use super::timelines::timelines;
 use crate::device::Target;
 use crate::recipe::{Cell, Recipe, keys};
 use crate::run::memory_limit;
@@ -60,8 +61,9 @@ pub fn plan(recipe: &Recipe, target: &Target) -> String {
     };
     let host = if host { " host: what is there instead of on the device." } else { "" };
     format!(
-        "{}\n{table}\n{cells}; {verdict}. kept: from forward to backward; estimate: at the highest moment.{host}",
+        "{}\n{table}\n{cells}; {verdict}. kept: from forward to backward; estimate: at the highest moment.{host}{}",
         recipe.title,
+        timelines(&recipe.cells),
     )
 }
 

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::pipeline::Pipeline;
 use crate::words::key::DefaultValue::{Number, Whole, Word};
 use crate::words::section::section;
 use crate::words::values::{POSITIVE, Values};
@@ -12,7 +13,6 @@ const MOST_RANKS: i64 = 256;
 
 section! {
     /// Several processes for a cell, its ranks.
-    #[derive(Copy)]
     pub struct Parallel: Section::new("parallel") => {
         /// Replicas of the model, each with its share of the rows of every batch.
         ///
@@ -27,6 +27,10 @@ section! {
             Key::method(Values::Words(&["all_reduce", "rank0"])).default(Word("all_reduce")).tacit(),
         /// Seconds that a rank waits for another before the cell ends as failed.
         pub timeout: f64 = Key::method(POSITIVE).default(Number(30.0)).called("time limit of a wait").tacit(),
+    } and {
+        /// `None`: every rank has the whole network.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub pipeline: Option<Pipeline>,
     }
 }
 
@@ -47,7 +51,7 @@ impl Default for Parallel {
 impl Parallel {
     /// Processes of a cell.
     pub fn ranks(&self) -> usize {
-        self.data
+        self.data * self.pipeline.as_ref().map_or(1, |pipeline| pipeline.stages)
     }
 
     /// Whether one process does it all.
@@ -60,14 +64,21 @@ impl Parallel {
     /// # Errors
     /// The key, and what to change.
     pub fn check(&self, written: impl Fn(&str) -> bool) -> Result<(), Rule> {
-        let unused = ["parallel.data_reduce", "parallel.timeout"].into_iter().find(|key| written(key));
-        match unused.filter(|_| self.is_alone()) {
-            None => Ok(()),
-            Some(key) => Err(Rule::new(
-                &[key],
-                format!("{key} has no effect in one process: there is no other to wait for"),
-                format!("remove {key}, or set parallel.data to 2 or more"),
-            )),
+        let unused = |key: &'static str, what: &str| {
+            let message = format!("{key} has no effect in one process: there is no other to {what}");
+            Rule::new(&[key], message, format!("remove {key}, or set parallel.data to 2 or more"))
+        };
+        if self.is_alone() && written("parallel.timeout") {
+            return Err(unused("parallel.timeout", "wait for"));
         }
+        if self.data == 1 && written("parallel.data_reduce") {
+            return Err(unused("parallel.data_reduce", "sum gradients with"));
+        }
+        Rule::refuse_if(
+            self.data > 1 && self.pipeline.is_some(),
+            &["parallel.pipeline", "parallel.data"],
+            "parallel.pipeline does not go with parallel.data: each stage is on one rank",
+            "remove one of the two",
+        )
     }
 }

@@ -104,6 +104,7 @@ impl Cell {
             packed: self.data.is_packed(),
             accumulation_steps: self.train.accumulation_steps,
             live_graphs: (self.train.mode.schedule().live_graphs)(self.train.accumulation_steps),
+            waiting_inputs: 0,
             eval_batches: self.eval.map_or(0, |eval| eval.batches),
             trained: self.tuning.trained(),
             packs: self.tuning.packs(),
@@ -183,14 +184,16 @@ impl Cell {
 
     /// What holds each rank's memory at its highest moment, part by part.
     pub fn account(&self) -> Account {
+        if let Some(pipeline) = &self.parallel.pipeline {
+            return self.account_of_stages(pipeline);
+        }
         let rank = self.of_rank();
         rank.operators().account(&rank.workload())
     }
 
     /// Bytes that each of its ranks needs at its highest moment, from its settings alone.
     pub fn estimate(&self) -> Estimate {
-        let rank = self.of_rank();
-        rank.operators().estimate(&rank.workload())
+        self.account().estimate()
     }
 
     /// The work of one rank, as a cell by itself.

@@ -118,7 +118,7 @@ impl fmt::Debug for MadeAnew {
 
 impl<F: Family> Decoder<F> {
     /// Positions up to `positions` can be read; learned ones are as many as the configuration says. The blocks go
-    /// where `placement` says.
+    /// where `placement` says; of a network in `parts` only those are here.
     pub fn new(
         config: &F::Config,
         positions: usize,
@@ -166,6 +166,11 @@ impl<F: Family> Decoder<F> {
                 (0..layers).map(|i| block::<F>(config, &outline, i, source)).collect()
             })
         })
+    }
+
+    /// Columns of what goes from block to block.
+    pub fn hidden_size(&self) -> usize {
+        self.rest.outline.shape.hidden_size
     }
 
     /// Layers that attend.
