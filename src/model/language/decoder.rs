@@ -5,19 +5,17 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use burn::module::{Module, ModuleDisplay, Param};
-use burn::tensor::{DType, FloatDType, Tensor};
+use burn::tensor::{DType, Tensor};
 
 use super::parts::{DEVIATION, Embedding, Linear, Norm, NormKind};
 use super::positions::{PositionalEncoding, Positions};
 use super::{Cache, Computation, DecoderSizes, LayerCache, Tokens};
 use crate::model::families::Family;
 use crate::ops::attention::{Heads, Mask};
-use crate::ops::autocast::{autocast, region, weight};
-use crate::ops::dense::{Arithmetic, Weight};
+use crate::ops::autocast::{autocast, region};
 use crate::ops::dropout;
 use crate::ops::embedding::Ids;
 use crate::ops::name::OperatorName;
-use crate::ops::product::{plain, product, transpose};
 use crate::ops::residual::residual;
 use crate::ops::rope::Rotation;
 use crate::ops::segment::in_segments;
@@ -70,7 +68,7 @@ pub struct Context {
 
 #[derive(Module, Debug)]
 pub struct Decoder<F: Family, B: Block = <F as Family>::Block> {
-    modules: Modules<B>,
+    pub(super) modules: Modules<B>,
     #[module(skip)]
     family: PhantomData<F>,
     #[module(skip)]
@@ -78,8 +76,8 @@ pub struct Decoder<F: Family, B: Block = <F as Family>::Block> {
 }
 
 #[derive(Module, Debug)]
-struct Modules<B: Block> {
-    tokens: Embedding,
+pub(super) struct Modules<B: Block> {
+    pub(super) tokens: Embedding,
     positions: Option<Embedding>,
     /// The embeddings of virtual tokens, where they are trained.
     prompt: Option<Param<Tensor<2>>>,
@@ -87,7 +85,7 @@ struct Modules<B: Block> {
     blocks: Vec<B>,
     norm: Norm,
     /// `None`: the embedding of tokens.
-    head: Option<Linear>,
+    pub(super) head: Option<Linear>,
 }
 
 /// What a decoder has apart from its modules.
@@ -264,26 +262,6 @@ impl<F: Family> Decoder<F> {
         });
         offloaded.run(x, &compute)
     }
-
-    /// What the head reads and its weight [vocab, hidden_size]: a bias is the weight of one more column of ones, which
-    /// [`head_columns`] counts.
-    pub(super) fn with_head(&self, hidden: Tensor<2>) -> (Tensor<2>, Weight) {
-        let Some(head) = &self.modules.head else {
-            return (hidden, weight(&self.modules.tokens.weight));
-        };
-        let Some(bias) = &head.bias else { return (hidden, weight(&head.weight)) };
-        let ones = hidden.clone().narrow(1, 0, 1).ones_like();
-        let weight = vec![head.weight.val(), bias.val().unsqueeze_dim(1)];
-        (aligned(vec![hidden, ones]), aligned(weight).into())
-    }
-
-    /// [tokens, vocab] in fp32, of these rows of what [`hidden`](Self::hidden) gives.
-    pub fn logits(&self, hidden: Tensor<2>) -> Tensor<2> {
-        let Arithmetic { dtype, math } = self.rest.computation.arithmetic.in_region();
-        let cast = |t: Tensor<2>| t.inner().cast(FloatDType::from(dtype));
-        let (hidden, head) = self.with_head(hidden);
-        product(plain(cast(hidden)), transpose(cast(head.stored)), DType::F32, math)
-    }
 }
 
 impl<B: Block> Modules<B> {
@@ -317,21 +295,6 @@ impl<B: Block> Modules<B> {
         };
         Self { tokens, positions, prompt, blocks, norm, head }
     }
-}
-
-/// Columns of a head's weight with those of its bias: rows are as well aligned as before, so products are as fast.
-pub fn head_columns(hidden: usize, bias: bool) -> usize {
-    if bias { hidden + ALIGNED } else { hidden }
-}
-
-/// Elements: 16 bytes of the narrowest type, or a multiple.
-const ALIGNED: usize = 8;
-
-/// The columns of a matrix, one more, and zeros.
-fn aligned(mut parts: Vec<Tensor<2>>) -> Tensor<2> {
-    let ([rows, _], of) = (parts[0].dims(), (&parts[0].device(), parts[0].dtype()));
-    parts.push(Tensor::zeros([rows, ALIGNED - 1], of));
-    Tensor::cat(parts, 1)
 }
 
 fn block<F: Family>(config: &F::Config, outline: &Outline, i: usize, source: &Source) -> F::Block {

@@ -70,7 +70,8 @@ impl<N: Build> Training<'_, N> {
         let layout = model.layout().expect("checked: a language model");
         let residence = &mut self.step.as_mut().expect("begun").stage.residence;
         let table = residence.table().clone();
-        tuning.write(folder, model.weights_folder(), layout, &table, &mut |name| residence.value(name))
+        let peft_type = tuning.peft_type().expect("checked: PEFT has the method");
+        peft_type.write(folder, (model.weights_folder(), layout), &table, &mut |name| residence.value(name))
     }
 
     /// Writes what Hugging Face's programs read, and `runner generate`: the model without additions, which are merged
