@@ -140,6 +140,11 @@ impl Model {
         }
     }
 
+    /// A language model's parameters, stored in this type.
+    pub fn table(&self, dtype: DType, tuning: &Tuning) -> Option<Table> {
+        on_language!(self, model => model.table(dtype, tuning))
+    }
+
     /// The operators that it is made of, with the adapters of `tuning`.
     pub fn operators(&self, setting: &Setting, tuning: &Tuning) -> Operators {
         on_model!(self, model => model.operators(setting, tuning))

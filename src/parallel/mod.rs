@@ -1,11 +1,16 @@
 //! How a step is divided: replicas and stages of the network, and schedules of what each does.
 
 mod config;
+mod division;
 mod pipeline;
+mod record;
 mod replicas;
 pub mod schedule;
 pub mod stage;
+mod stages;
 
 pub use config::{DataReduce, Parallel};
 pub use pipeline::Pipeline;
 pub use replicas::Replicas;
+pub use division::Division;
+pub use stages::Stages;

@@ -4,7 +4,7 @@ use super::cell::Cell;
 use crate::measure::Estimate;
 use crate::model::{Account, Operators};
 use crate::ops::cost::Cost;
-use crate::parallel::Pipeline;
+use crate::parallel::{Division, Pipeline};
 use crate::parallel::schedule::pipeline::{Order, Schedule};
 use crate::parallel::schedule::simulate::Times;
 
@@ -12,7 +12,9 @@ impl Cell {
     /// The cell of one process whose micro-batches are those of the pipeline: its steps see the same rows.
     #[must_use]
     pub fn of_micro_batches(&self) -> Self {
-        let Some(pipeline) = &self.parallel.pipeline else { return self.clone() };
+        // Of a recipe's cell with a pipeline they are 1.
+        let unchanged = self.train.accumulation_steps > 1;
+        let Some(pipeline) = self.parallel.pipeline.as_ref().filter(|_| !unchanged) else { return self.clone() };
         let mut cell = self.clone();
         cell.train.batch_size = self.train.batch_size.div_ceil(pipeline.micro_batches);
         cell.train.accumulation_steps = pipeline.micro_batches;
@@ -24,6 +26,18 @@ impl Cell {
     pub fn recomputes_stages(&self) -> bool {
         let gpipe = |pipeline: &Pipeline| pipeline.schedule == Schedule::Gpipe;
         self.checkpoint.blocks > 0 && self.parallel.pipeline.as_ref().is_some_and(gpipe)
+    }
+
+    /// How a pipeline divides the network; `None` without one.
+    pub fn division(&self) -> Option<Division> {
+        let pipeline = self.parallel.pipeline.as_ref()?;
+        Some(Division {
+            order: pipeline.order(),
+            layers: self.operators().blocks,
+            recomputes: self.recomputes_stages(),
+            stashes: pipeline.schedule.updates_at_once(),
+            region: self.precision.region(),
+        })
     }
 
     /// Bytes of what one stage gives another for a micro-batch, at most: the residual stream is in the weights' type.

@@ -9,15 +9,15 @@ use crate::model::families::Family;
 use crate::model::generate::{Request, generate_until};
 use crate::model::language::{Computation, Decoder, LmBatch};
 use crate::model::swiglu::SwigluStack;
-use crate::model::{Model, Network};
+use crate::model::{Model, Network, Parts};
 use crate::recipe::Cell;
 use crate::residence::Placement;
 use crate::words::refusal::refuse;
 
 /// A network that a cell trains.
 pub trait Build: Network {
-    /// With weights as the recipe says, on the autodiff device. Files that cannot be used end the cell.
-    fn build(cell: &Cell) -> Self;
+    /// The parts of it that are wanted, with weights as the recipe says, on the autodiff device. Files that cannot be used end the cell.
+    fn build(cell: &Cell, parts: Parts) -> Self;
 
     /// A share of what its steps work on, from `cell.seed`. Files that cannot be used end the cell.
     fn feed(cell: &Cell, share: Share) -> Box<dyn Feed<Self::Batch>>;
@@ -40,7 +40,7 @@ pub trait Build: Network {
 }
 
 impl Build for SwigluStack {
-    fn build(cell: &Cell) -> Self {
+    fn build(cell: &Cell, _: Parts) -> Self {
         let Model::Swiglu(config) = &cell.model else { unreachable!("checked by kind") };
         let device = cell.device_id().burn().autodiff();
         Self::new(config, cell.checkpoint, cell.ops.swiglu, cell.precision.compute, &device)
@@ -53,13 +53,13 @@ impl Build for SwigluStack {
 }
 
 impl<F: Family> Build for Decoder<F> {
-    fn build(cell: &Cell) -> Self {
+    fn build(cell: &Cell, parts: Parts) -> Self {
         let model = cell.model.language::<F>().expect("checked by kind");
         let source = model.source(cell.device_id(), cell.precision.stored(), &cell.tuning());
         let arithmetic = cell.precision.arithmetic();
         let computation = Computation::new(arithmetic, cell.ops, cell.checkpoint);
         let source = source.unwrap_or_else(|e| refuse(e));
-        model.network(cell.positions(), &source, computation, Some(placement(cell)))
+        model.parts(cell.positions(), &source, computation, Some(placement(cell)), parts)
     }
 
     fn feed(cell: &Cell, share: Share) -> Box<dyn Feed<Self::Batch>> {

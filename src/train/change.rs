@@ -61,16 +61,26 @@ fn of<K: Kind<Network: Build>>(_: &K, cell: &Cell, damage: Option<Damage>) -> Ch
         let threads: Vec<_> = World::threads(ranks, limit).into_iter().map(work).collect();
         threads.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
     });
-    assert!(changes.iter().all(|change| change.after == changes[0].after), "ranks have the same weights");
     let losses =
         (0..changes[0].losses.len()).map(|step| changes.iter().map(|change| change.losses[step]).sum());
     let losses = losses.collect();
-    Change { losses, ..changes.into_iter().next().expect("a rank") }
+    let all = |of: fn(&Change) -> &Named| {
+        let mut named = Named::new();
+        for (name, values) in changes.iter().flat_map(of) {
+            match named.iter().find(|(other, _)| other == name) {
+                Some((_, others)) => assert_eq!(values, others, "ranks have the same {name}"),
+                None => named.push((name.clone(), values.clone())),
+            }
+        }
+        named
+    };
+    Change { losses, before: all(|change| &change.before), after: all(|change| &change.after) }
 }
 
 fn of_rank<K: Kind<Network: Build>>(cell: &Cell, world: &World, damage: Option<Damage>) -> Change {
     let steps = cell.measure.steps.expect("the cell counts steps");
-    let feed = K::Network::feed(cell, share(world.all()));
+    let cell = &cell.of_micro_batches();
+    let feed = K::Network::feed(cell, share(&cell.parallel, world.all()));
     let mut training = Training::<K::Network>::among(cell, world.all(), feed, steps);
     training.prepare(&mut *cell.device_id().meter(), |_| ());
     training.begin(steps);

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::measure::{Measured, RankRecord};
+use crate::measure::{Measured, RankRecord, Span, StageTime};
 use crate::world::{Traffic, World};
 
 /// What a rank tells the others after the last step.
@@ -14,8 +14,13 @@ struct Told {
 }
 
 /// Adds up the losses of all ranks' shares, and gives a record of each rank; none in a world of one. `traffic`: of the
-/// measured steps.
-pub fn together(world: &World, measured: &mut Measured, traffic: Traffic) -> Vec<RankRecord> {
+/// measured steps; `stages`: of a pipeline, by themselves and in the last step.
+pub fn together(
+    world: &World,
+    measured: &mut Measured,
+    traffic: Traffic,
+    (stages, timeline): (Vec<StageTime>, Vec<Span>),
+) -> Vec<RankRecord> {
     if world.size() == 1 {
         return Vec::new();
     }
@@ -28,15 +33,23 @@ pub fn together(world: &World, measured: &mut Measured, traffic: Traffic) -> Vec
         exchange_seconds: traffic.busy / steps,
         // A result comes a moment after its operation has ended.
         exposed_seconds: traffic.exposed.min(traffic.busy) / steps,
+        stages,
+        timeline,
     };
     let told = Told { losses: std::mem::take(&mut measured.losses), record };
     let own = serde_json::to_vec(&told).expect("plain data");
     let all = world.all().collect("records of ranks", own).wait();
     let told = all.iter().map(|bytes| serde_json::from_slice::<Told>(bytes).expect("a rank's record"));
-    told.map(|Told { losses, record }| {
+    let records = told.map(|Told { losses, record }| {
         measured.losses.resize(losses.len(), 0.0);
         measured.losses.iter_mut().zip(&losses).for_each(|(sum, loss)| *sum += loss);
         record
-    })
-    .collect()
+    });
+    let mut records: Vec<RankRecord> = records.collect();
+    let spans = || records.iter().flat_map(|record| &record.timeline);
+    let first = spans().map(|span| span.start).fold(f64::INFINITY, f64::min);
+    for span in records.iter_mut().flat_map(|record| &mut record.timeline) {
+        (span.start, span.end) = (span.start - first, span.end - first);
+    }
+    records
 }

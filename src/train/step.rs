@@ -1,5 +1,7 @@
 //! [`Step`]: carries out a schedule with a network, its optimizer and its scaler.
 
+mod stages;
+
 use burn::tensor::{Gradients, Tensor};
 
 use super::build::{Build, placement};
@@ -9,7 +11,8 @@ use crate::measure::Phase;
 use crate::ops::dropout::{Masks, masks, of_micro_batch};
 use crate::ops::name::OperatorName;
 use crate::optim::{StepSize, Visit, clip_factor};
-use crate::parallel::Replicas;
+use crate::model::Parts;
+use crate::parallel::{Division, Parallel, Replicas, Stages};
 use crate::parallel::schedule::Action;
 use crate::parallel::stage::{Stage, gradients};
 use crate::precision::{GradScaler, Unscaled};
@@ -42,6 +45,8 @@ pub struct Step<'a, N: Build> {
     pub stage: Stage<N>,
     /// `None` where there is one.
     replicas: Option<Replicas>,
+    /// Of a rank of a pipeline.
+    pub stages: Option<Stages<N>>,
     /// This rank among the replicas.
     share: Share,
     scaler: Option<GradScaler>,
@@ -52,8 +57,11 @@ pub struct Step<'a, N: Build> {
 }
 
 /// What of each batch this replica computes.
-pub fn share(replicas: &Group) -> Share {
-    Share { place: replicas.place(), of: replicas.size() }
+pub fn share(parallel: &Parallel, group: &Group) -> Share {
+    match parallel.pipeline {
+        None => Share { place: group.place(), of: group.size() },
+        Some(_) => Share::WHOLE,
+    }
 }
 
 impl<'a, N: Build> Step<'a, N> {
@@ -70,12 +78,14 @@ impl<'a, N: Build> Step<'a, N> {
         let device = cell.device_id();
         let plain = device.burn();
         let scaler = cell.precision.scaler.map(|config| GradScaler::new(config, &plain));
+        let division = cell.division();
+        let parts = division.as_ref().map_or(Parts::Whole, |division| division.parts(group.rank()));
         let drawing = drawing();
         plain.seed(u64::from(cell.seed));
         let network = match cell.train.mode {
-            Mode::Training => N::build(tuned),
+            Mode::Training => N::build(tuned, parts),
             // Outside of autodiff no operator keeps anything.
-            Mode::Inference => N::build(tuned).valid(),
+            Mode::Inference => N::build(tuned, parts).valid(),
         };
         drop(drawing);
         let parts = (network.parameters().clone(), network.offloaded().cloned());
@@ -84,19 +94,23 @@ impl<'a, N: Build> Step<'a, N> {
         residence.make_room(largest_input);
         let stage = Stage::new(residence, cell.precision.region());
         let (seed, keeps_casts) = (cell.seed, cell.workload().keeps_casts());
-        let replicas = Replicas::of(group, cell.parallel.data_reduce);
-        let share = share(group);
+        let share = share(&cell.parallel, group);
+        let replicas =
+            Replicas::of(group, cell.parallel.data_reduce).filter(|_| cell.parallel.pipeline.is_none());
+        let updates_a_step = division.as_ref().map_or(1, Division::updates);
+        let stages = division.map(|division| Stages::new(division, group, &plain));
         Self {
             train: &cell.train,
             seed,
             device,
             stage,
             replicas,
+            stages,
             share,
             scaler,
             keeps_casts,
             updates: 0,
-            total_updates,
+            total_updates: total_updates * updates_a_step,
         }
     }
 
@@ -143,6 +157,9 @@ impl<'a, N: Build> Step<'a, N> {
         end: &mut End,
         mut look: Option<&mut Look<'_, N>>,
     ) -> Option<Tensor<1>> {
+        if self.stages.is_some() {
+            return self.run_stages(batches, end);
+        }
         let (mut losses, mut report) = (Vec::new(), None);
         let mut casts = self.keeps_casts.then(|| self.stage.residence.keep_casts());
         for (i, action) in actions.iter().enumerate() {
@@ -190,6 +207,7 @@ impl<'a, N: Build> Step<'a, N> {
                     drop(range);
                     end(Phase::Backward, None);
                 }
+                Action::Send(_) | Action::Receive(_) => unreachable!("one stage has nobody to speak to"),
                 Action::Update => {
                     drop(casts.take());
                     let range = self.device.range(c"optimizer");
@@ -229,7 +247,11 @@ impl<'a, N: Build> Step<'a, N> {
     }
 
     fn update(&mut self, look: Option<&mut Look<'_, N>>) -> Option<Tensor<1>> {
-        let (size, scale) = (self.size(), self.scale());
+        let wants_norm = self.scaler.is_some() || self.train.clip_norm.is_some();
+        let residence = &mut self.stage.residence;
+        let tied = residence.network().tied();
+        let of_stages = self.stages.as_mut().and_then(|stages| stages.settle(tied, residence, wants_norm));
+        let (size, scale) = (self.size(of_stages), self.scale());
         let residence = &mut self.stage.residence;
         if let Some(look) = look {
             look(BeforeUpdate { residence, size: &size, scale });
@@ -247,11 +269,14 @@ impl<'a, N: Build> Step<'a, N> {
         self.scaler.as_mut().zip(size.applied).map(|(scaler, applied)| scaler.update(applied))
     }
 
-    /// How far the update goes that the gradients give.
-    fn size(&mut self) -> StepSize {
+    /// How far the update goes that the gradients give. `of_stages`: Σ g² over the stages of all ranks.
+    fn size(&mut self, of_stages: Option<Tensor<1>>) -> StepSize {
         let _scope = OperatorName::GradientNorm.scope();
         let size = self.unclipped();
         let mut squares = || {
+            if let Some(squares) = &of_stages {
+                return squares.clone();
+            }
             let squares = self.stage.residence.squares();
             self.replicas
                 .as_ref()

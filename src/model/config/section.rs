@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use super::ConfigFile;
 use crate::model::families::Family;
 use crate::model::language::{Computation, Decoder, DecoderSizes};
-use crate::model::{Kind, Model, Operators};
+use crate::model::{Kind, Model, Operators, Parts};
 use crate::ops::cost::{Setting, Trained};
 use crate::ops::dense::WeightLayout;
 use crate::ops::name::OperatorName;

@@ -1,10 +1,9 @@
 //! [`simulate`]: when each rank does what, from the order and the times of the stages. The time of a step, its bubble, its
 //! messages and what is live at once follow before anything runs.
 
-use serde::{Deserialize, Serialize};
-
 use super::Action;
 use super::pipeline::{Order, Shape};
+use crate::measure::Span;
 
 /// Seconds, or any other unit.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,15 +37,6 @@ impl Times {
             Action::Send(_) | Action::Receive(_) => 0.0,
         }
     }
-}
-
-/// Something that a rank did, from when to when.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Span {
-    /// As [`Action`] writes itself.
-    pub action: String,
-    pub start: f64,
-    pub end: f64,
 }
 
 /// A step, rank by rank.

@@ -17,7 +17,7 @@ fn orders() -> impl Iterator<Item = (Schedule, Order)> {
     let plain = [Schedule::Gpipe, Schedule::OneFOneB, Schedule::Pipedream];
     let sizes = |ranks: usize| [1, 2, 3, 4, 7, 8, 16].map(|micro_batches| (ranks, micro_batches));
     let sizes: Vec<_> = (1..=8).flat_map(sizes).collect();
-    let of_plain = |(ranks, micro_batches): (usize, usize)| {
+    let of_plain = move |(ranks, micro_batches): (usize, usize)| {
         plain.map(|schedule| (schedule, order(schedule, shape(ranks, 1, micro_batches))))
     };
     let of_chunks = |(ranks, times): (usize, usize)| {

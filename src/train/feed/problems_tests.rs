@@ -1,7 +1,7 @@
 //! SwiGLU with accumulation: micro-batches add up to the step that they are parts of.
 
 use super::*;
-use crate::model::Network;
+use crate::model::{Network, Parts};
 use crate::model::swiglu::SwigluStack;
 use crate::ops::testing::assert_close;
 use crate::optim::GradientSet;
@@ -32,7 +32,7 @@ fn cell() -> Cell {
 fn micro_batches_equal_one_batch() {
     let cell = cell();
     let drawing = drawing();
-    let network = SwigluStack::build(&cell);
+    let network = SwigluStack::build(&cell, Parts::Whole);
     drop(drawing);
     let parts = SwigluStack::feed(&cell, Share::WHOLE).next();
     assert_eq!(parts.len(), 4);
