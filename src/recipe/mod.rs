@@ -273,4 +273,4 @@ impl Recipe {
 #[cfg(test)]
 mod ladder_tests;
 #[cfg(test)]
-mod tests;
+pub mod tests;

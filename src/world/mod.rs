@@ -18,6 +18,8 @@ use std::sync::mpsc::channel;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use itertools::Itertools;
+
 pub use failure::Failure;
 use group::{Counters, Job};
 pub use group::{Group, Ticket};
@@ -62,15 +64,12 @@ impl World {
     ///
     /// # Panics
     /// When the system refuses a connection.
-    #[allow(clippy::needless_range_loop)]
     pub fn threads(size: usize, limit: Duration) -> Vec<Self> {
         let mut streams: Vec<Vec<Option<UnixStream>>> =
             (0..size).map(|_| (0..size).map(|_| None).collect()).collect();
-        for low in 0..size {
-            for high in low + 1..size {
-                let (a, b) = UnixStream::pair().expect("a pair of sockets");
-                (streams[low][high], streams[high][low]) = (Some(a), Some(b));
-            }
+        for (low, high) in (0..size).tuple_combinations() {
+            let (a, b) = UnixStream::pair().expect("a pair of sockets");
+            (streams[low][high], streams[high][low]) = (Some(a), Some(b));
         }
         let world = |(rank, streams)| Self::linked(rank, streams, limit).expect("connected");
         streams.into_iter().enumerate().map(world).collect()
