@@ -17,6 +17,7 @@ mod language;
 mod memory;
 mod offload;
 mod optimizers;
+mod pipeline;
 mod place;
 mod precision;
 mod profile;

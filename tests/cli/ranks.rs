@@ -38,7 +38,7 @@ weights = "out/{data.sampler}-{parallel.data}-{parallel.data_reduce}"
 "#;
 
 /// The numbers of a file of weights, all tensors one after the other, by name.
-fn weights(folder: &Path) -> Vec<f32> {
+pub fn weights(folder: &Path) -> Vec<f32> {
     let file = std::fs::read(folder.join("model.safetensors")).expect("weights");
     let tensors = safetensors::SafeTensors::deserialize(&file).expect("safetensors");
     let mut named = tensors.tensors();
@@ -55,7 +55,7 @@ fn setting<'r>(row: &'r Value, section: &str, key: &str) -> &'r Value {
 }
 
 /// The largest distance relative to the second.
-fn apart(ours: &[f64], reference: &[f64]) -> f64 {
+pub fn apart(ours: &[f64], reference: &[f64]) -> f64 {
     assert_eq!(ours.len(), reference.len());
     let distance = |(a, b): (&f64, &f64)| (a - b).abs() / b.abs();
     ours.iter().zip(reference).map(distance).fold(0.0, f64::max)

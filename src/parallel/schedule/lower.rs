@@ -4,6 +4,8 @@
 //! its part of that order one by one: the first message that is not through yet waits for none behind it. So no rank waits
 //! for another in a circle, also where a message is through only once both ends have come to it, as with NCCL.
 
+use std::collections::HashSet;
+
 use super::pipeline::{Order, Shape};
 use super::simulate::{Times, simulate};
 use super::{Action, Carries, Message};
@@ -66,15 +68,18 @@ pub fn with_messages(order: &Order, rank: usize) -> Vec<Action> {
         _ => None,
     });
     let mut own = own.collect::<Vec<_>>().into_iter();
+    // What came before its turn, since it stands before another message.
+    let mut early: HashSet<Action> = HashSet::new();
     let mut actions = Vec::new();
     for action in &order.computations[rank] {
         let (needed, made) = around(order.shape, *action);
         let mut up_to = |message: Option<Action>| {
-            let Some(last) = message else { return Vec::new() };
+            let Some(last) = message.filter(|message| !early.remove(message)) else { return Vec::new() };
             let mut part = Vec::new();
             while part.last() != Some(&last) {
                 part.push(own.next().expect("every result has its message"));
             }
+            early.extend(part.iter().take(part.len() - 1));
             part
         };
         actions.extend(up_to(needed.map(Action::Receive)));

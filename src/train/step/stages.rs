@@ -81,3 +81,7 @@ impl<N: Build> Step<'_, N> {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "stages_tests.rs"]
+mod tests;
