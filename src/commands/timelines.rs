@@ -1,8 +1,8 @@
 //! What `runner plan` says of cells with a pipeline: the timeline of a step, its bubble, messages and live activations.
 
+use crate::parallel::Pipeline;
 use crate::parallel::schedule::simulate::{Times, simulate};
 use crate::parallel::schedule::timeline;
-use crate::parallel::Pipeline;
 use crate::recipe::Cell;
 use crate::words::Bytes;
 
@@ -29,7 +29,8 @@ fn of_cell(number: usize, cell: &Cell, pipeline: &Pipeline) -> String {
     let (lines, whole) = timeline::text(&step);
     let more = if whole { "" } else { " …" };
     let blocks = |rank: usize| {
-        let stages = (0..pipeline.chunks).map(|chunk| order.shape.blocks(chunk * pipeline.stages + rank, layers));
+        let stages =
+            (0..pipeline.chunks).map(|chunk| order.shape.blocks(chunk * pipeline.stages + rank, layers));
         let part = |blocks: std::ops::Range<usize>| match blocks.len() {
             1 => blocks.start.to_string(),
             _ => format!("{}-{}", blocks.start, blocks.end - 1),

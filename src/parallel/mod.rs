@@ -10,7 +10,7 @@ pub mod stage;
 mod stages;
 
 pub use config::{DataReduce, Parallel};
+pub use division::Division;
 pub use pipeline::Pipeline;
 pub use replicas::Replicas;
-pub use division::Division;
 pub use stages::Stages;

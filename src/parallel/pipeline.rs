@@ -1,7 +1,7 @@
 //! `[parallel.pipeline]`: the blocks of a network over several ranks.
 
 use super::schedule::pipeline::{Order, Schedule, Shape};
-use crate::words::key::DefaultValue::{Nothing, Whole, Word};
+use crate::words::key::DefaultValue::Whole;
 use crate::words::section::section;
 use crate::words::values::Values;
 use crate::words::{Key, Rule, Section};
@@ -14,13 +14,13 @@ const MOST_TASKS: usize = 1 << 20;
 
 section! {
     /// A pipeline: each rank has a part of the blocks, and the parts of a batch go through all ranks.
-    pub struct Pipeline: Section::new("parallel.pipeline") => {
+    pub struct Pipeline: Section::new(PATH) => {
         /// Ranks that the blocks are divided over, a stage each, or `chunks` of them.
         pub stages: usize = Key::method(Values::Whole { least: 2, most: MOST_STAGES })
             .reads(&[("", "{} stages")])
             .without("no pipeline"),
         /// What each rank computes when: GPipe, 1F1B, interleaved 1F1B, PipeDream, or the order of `actions`.
-        pub schedule: Schedule = Key::method(Values::Words(Schedule::WORDS)).default(Word("1f1b")).reads(&[
+        pub schedule: Schedule = Key::method(Values::Words(Schedule::WORDS)).reads(&[
             ("gpipe", "GPipe"),
             ("1f1b", "1F1B"),
             ("pipedream", "PipeDream"),
@@ -29,16 +29,52 @@ section! {
         /// Parts of a batch that go through the stages one behind the other.
         pub micro_batches: usize = Key::method(Values::Whole { least: 1, most: MOST_MICRO_BATCHES })
             .reads(&[("1", "1 micro-batch"), ("", "{} micro-batches")]),
-        /// Stages of each rank, of an interleaved or written schedule.
-        pub chunks: usize =
-            Key::method(Values::Whole { least: 1, most: MOST_STAGES }).default(Whole(1)).tacit(),
-        /// A written schedule: `0F0 0B0; 1F0 1B0`, forward and backward of a stage for a micro-batch, rank by rank.
+    } and {
+        /// Stages of each rank.
+        #[serde(default = "one", skip_serializing_if = "is_one")]
+        pub chunks: usize,
+        /// A written schedule.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        pub actions: Option<String> = Key::method(Values::Text).default(Nothing).tacit(),
+        pub actions: Option<String>,
     }
 }
 
+const PATH: &str = "parallel.pipeline";
+const CHUNKS: Values = Values::Whole { least: 1, most: MOST_STAGES };
+
+fn one() -> usize {
+    1
+}
+
+fn is_one(chunks: &usize) -> bool {
+    *chunks == 1
+}
+
 impl Pipeline {
+    /// With the keys of some schedules alone.
+    pub const SECTIONS: &[Section] = &[
+        Self::SECTION,
+        Section::of(PATH, "schedule", &["interleaved"]).with(
+            "1F1B over several stages of each rank.",
+            &[Key::method(CHUNKS)
+                .named("chunks", "Stages of each rank, which are far apart in the network.")
+                .reads(&[("", "{} chunks")])],
+        ),
+        Section::of(PATH, "schedule", &["written"]).with(
+            "An order that is written out.",
+            &[
+                Key::method(CHUNKS)
+                    .named("chunks", "Stages of each rank: stage s is on rank s modulo `stages`.")
+                    .default(Whole(1))
+                    .reads(&[("", "{} chunks")]),
+                Key::method(Values::Text).named(
+                    "actions",
+                    "`0F0 0B0; 1F0 1B0`: rank by rank, forward and backward of a stage for a micro-batch.",
+                ),
+            ],
+        ),
+    ];
+
     pub fn shape(&self) -> Shape {
         Shape { ranks: self.stages, chunks: self.chunks, micro_batches: self.micro_batches }
     }
@@ -100,7 +136,9 @@ impl Pipeline {
         Rule::refuse_if(
             all * micro_batches > MOST_TASKS,
             &key("parallel.pipeline.micro_batches"),
-            format!("{all} stages of {micro_batches} micro-batches are more than {MOST_TASKS} forwards a step"),
+            format!(
+                "{all} stages of {micro_batches} micro-batches are more than {MOST_TASKS} forwards a step"
+            ),
             "use fewer micro-batches",
         )?;
         self.checked_order().map(drop).map_err(|wrong| {

@@ -234,7 +234,8 @@ impl<N: Network> Stages<N> {
             let values = wide(gradient).into_data().try_into_vec::<f32>().expect("fp32");
             let sums = self.group.of([0, last]).all_reduce("gradient of the tied embedding", values).wait();
             let count = sums.len();
-            let sum = Tensor::<1>::from_data(TensorData::new(sums, [count]), (&device, dtype)).into_dispatch();
+            let sum =
+                Tensor::<1>::from_data(TensorData::new(sums, [count]), (&device, dtype)).into_dispatch();
             match rank {
                 0 => residence.gradient_set().insert(id, sum),
                 _ => self.tied = Some(sum),

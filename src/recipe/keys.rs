@@ -43,7 +43,8 @@ const SECTIONS: &[&[Section]] = &[
     Strategy::SECTIONS,
     &[TuningConfig::KEY],
     TuningConfig::SECTIONS,
-    &[Parallel::SECTION, Pipeline::SECTION],
+    &[Parallel::SECTION],
+    Pipeline::SECTIONS,
     &[Eval::SECTION, Measure::SECTION, Save::SECTION, TOP],
 ];
 

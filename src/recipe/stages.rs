@@ -4,9 +4,9 @@ use super::cell::Cell;
 use crate::measure::Estimate;
 use crate::model::{Account, Operators};
 use crate::ops::cost::Cost;
-use crate::parallel::{Division, Pipeline};
 use crate::parallel::schedule::pipeline::{Order, Schedule};
 use crate::parallel::schedule::simulate::Times;
+use crate::parallel::{Division, Pipeline};
 
 impl Cell {
     /// The cell of one process whose micro-batches are those of the pipeline: its steps see the same rows.
@@ -14,7 +14,9 @@ impl Cell {
     pub fn of_micro_batches(&self) -> Self {
         // Of a recipe's cell with a pipeline they are 1.
         let unchanged = self.train.accumulation_steps > 1;
-        let Some(pipeline) = self.parallel.pipeline.as_ref().filter(|_| !unchanged) else { return self.clone() };
+        let Some(pipeline) = self.parallel.pipeline.as_ref().filter(|_| !unchanged) else {
+            return self.clone();
+        };
         let mut cell = self.clone();
         cell.train.batch_size = self.train.batch_size.div_ceil(pipeline.micro_batches);
         cell.train.accumulation_steps = pipeline.micro_batches;
@@ -106,7 +108,10 @@ impl Cell {
         let again = if self.recomputes_stages() { 1.0 } else { 0.0 };
         Times {
             forward: flops.iter().map(|flops| flops.forward / mean).collect(),
-            backward: flops.iter().map(|f| (f.backward + f.recompute.max(again * f.forward)) / mean).collect(),
+            backward: flops
+                .iter()
+                .map(|f| (f.backward + f.recompute.max(again * f.forward)) / mean)
+                .collect(),
             update: vec![0.0; pipeline.stages],
             message: 0.0,
         }

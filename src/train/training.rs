@@ -49,12 +49,7 @@ impl<'a, N: Build> Training<'a, N> {
     }
 
     /// One of several ranks, whose feed gives its share of every batch.
-    pub fn among(
-        cell: &'a Cell,
-        group: &Group,
-        feed: Box<dyn Feed<N::Batch>>,
-        total_updates: usize,
-    ) -> Self {
+    pub fn among(cell: &'a Cell, group: &Group, feed: Box<dyn Feed<N::Batch>>, total_updates: usize) -> Self {
         let mut training = Self {
             cell,
             group: group.clone(),

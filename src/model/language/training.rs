@@ -6,8 +6,8 @@ use burn::tensor::{DType, Tensor};
 
 use super::{Computation, Decoder, LmBatch};
 use crate::measure::Evaluation;
-use crate::model::{Network, Output, Part};
 use crate::model::families::Family;
+use crate::model::{Network, Output, Part};
 use crate::ops::cross_entropy::{self, linear_cross_entropy};
 use crate::params::table::Table;
 use crate::residence::Offloaded;

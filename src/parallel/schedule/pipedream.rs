@@ -11,5 +11,8 @@ pub fn actions(shape: Shape) -> Vec<Vec<Action>> {
         let update = matches!(action, Action::Backward { .. }).then_some(Action::Update);
         std::iter::once(action).chain(update)
     };
-    computations(shape).into_iter().map(|actions| actions.into_iter().flat_map(with_update).collect()).collect()
+    computations(shape)
+        .into_iter()
+        .map(|actions| actions.into_iter().flat_map(with_update).collect())
+        .collect()
 }

@@ -152,7 +152,9 @@ pub fn simulate(order: &Order, times: &Times) -> Result<Simulated, String> {
     let stuck = |rank: usize| order.computations[rank].get(ranks[rank].len()).map(|action| (rank, *action));
     match (0..shape.ranks).find_map(stuck) {
         None => Ok(Simulated { ranks }),
-        Some((rank, action)) => Err(deadlock(&ends, rank, action, |rank| stuck(rank).map(|(_, action)| action))),
+        Some((rank, action)) => {
+            Err(deadlock(&ends, rank, action, |rank| stuck(rank).map(|(_, action)| action)))
+        }
     }
 }
 
@@ -165,7 +167,9 @@ fn deadlock(ends: &Ends, rank: usize, action: Action, at: impl Fn(usize) -> Opti
     };
     let owner = ends.shape.rank_of(stage);
     let there = at(owner).map_or(String::new(), |other| format!(", and rank {owner} is at `{other}`"));
-    format!("`{action}` of rank {rank} waits for `{needed}`, which never comes{there}: the ranks wait for each other")
+    format!(
+        "`{action}` of rank {rank} waits for `{needed}`, which never comes{there}: the ranks wait for each other"
+    )
 }
 
 #[cfg(test)]

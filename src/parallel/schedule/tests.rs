@@ -59,7 +59,8 @@ fn live_activations_equal_their_formulas() {
         }
     }
     // Of 1000 micro-batches as of 16.
-    let live = |schedule, m| (0..4).map(|rank| order(schedule, shape(4, 1, m)).live(rank)).collect::<Vec<_>>();
+    let live =
+        |schedule, m| (0..4).map(|rank| order(schedule, shape(4, 1, m)).live(rank)).collect::<Vec<_>>();
     assert_eq!(live(Schedule::OneFOneB, 1000), live(Schedule::OneFOneB, 16));
     assert_eq!(live(Schedule::OneFOneB, 1000), [4, 3, 2, 1]);
     // In halves of a rank's blocks: 5.5, 4.5, 3.5 and 2.5 of them.
@@ -79,7 +80,8 @@ fn messages_pair_up() {
         for rank in 0..ranks {
             for action in order.of_rank(rank) {
                 let (Action::Send(m) | Action::Receive(m)) = action else { continue };
-                let (from, to) = if matches!(action, Action::Send(_)) { (rank, m.peer) } else { (m.peer, rank) };
+                let (from, to) =
+                    if matches!(action, Action::Send(_)) { (rank, m.peer) } else { (m.peer, rank) };
                 ends.push((m.carries, m.stage, m.micro_batch, from, to));
             }
         }
@@ -147,8 +149,13 @@ fn stages_have_all_blocks_once_and_evenly() {
         for stages in 1..=layers {
             let shape = shape(stages, 1, 1);
             let all: Vec<_> = (0..stages).map(|stage| shape.blocks(stage, layers)).collect();
-            assert_eq!(all.iter().flat_map(Clone::clone).collect::<Vec<_>>(), (0..layers).collect::<Vec<_>>());
-            assert!(all.iter().all(|blocks| blocks.len().abs_diff(layers / stages) <= 1 && !blocks.is_empty()));
+            assert_eq!(
+                all.iter().flat_map(Clone::clone).collect::<Vec<_>>(),
+                (0..layers).collect::<Vec<_>>()
+            );
+            assert!(
+                all.iter().all(|blocks| blocks.len().abs_diff(layers / stages) <= 1 && !blocks.is_empty())
+            );
         }
     }
 }
@@ -181,7 +188,8 @@ fn written_schedules_are_carried_out_or_refused_with_the_first_wrong_action() {
 #[test]
 fn slow_stages_and_messages_take_their_time() {
     let order = order(Schedule::Gpipe, shape(2, 1, 1));
-    let times = Times { forward: vec![1.0, 3.0], backward: vec![2.0, 5.0], update: vec![0.5, 0.0], message: 0.25 };
+    let times =
+        Times { forward: vec![1.0, 3.0], backward: vec![2.0, 5.0], update: vec![0.5, 0.0], message: 0.25 };
     let step = simulate(&order, &times).expect("checked");
     // 1 + message + 3 + 5 + message + 2 + 0.5.
     assert_eq!(step.seconds(), 12.0);
@@ -192,7 +200,8 @@ fn slow_stages_and_messages_take_their_time() {
 
 #[test]
 fn the_timeline_of_gpipe_in_text() {
-    let step = simulate(&order(Schedule::Gpipe, shape(2, 1, 2)), &Times::equal(shape(2, 1, 2))).expect("checked");
+    let step =
+        simulate(&order(Schedule::Gpipe, shape(2, 1, 2)), &Times::equal(shape(2, 1, 2))).expect("checked");
     let (lines, whole) = super::super::timeline::text(&step);
     assert!(whole);
     assert_eq!(lines, ["F0 F1 .........B1----B0----", "...F0 F1 B1----B0----......"]);

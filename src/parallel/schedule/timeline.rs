@@ -19,7 +19,8 @@ pub fn text(step: &Simulated) -> (Vec<String>, bool) {
     let line = |actions: &Vec<(Action, f64, f64)>| {
         let mut line = vec!['.'; last.min(WIDTH)];
         for (action, start, end) in actions {
-            let range = (start * columns).round() as usize..((end * columns).round() as usize).min(line.len());
+            let range =
+                (start * columns).round() as usize..((end * columns).round() as usize).min(line.len());
             if range.start >= range.end {
                 continue;
             }

@@ -10,7 +10,8 @@ use super::pipeline::Shape;
 pub fn actions(text: &str, shape: Shape) -> Result<Vec<Vec<Action>>, String> {
     let lists = text.split([';', '\n']).map(str::trim).filter(|list| !list.is_empty());
     let of_rank = |(rank, list): (usize, &str)| -> Result<Vec<Action>, String> {
-        let mut actions = list.split_whitespace().map(|word| action(rank, word)).collect::<Result<Vec<_>, _>>()?;
+        let mut actions =
+            list.split_whitespace().map(|word| action(rank, word)).collect::<Result<Vec<_>, _>>()?;
         actions.push(Action::Update);
         Ok(actions)
     };

@@ -75,10 +75,30 @@ fn pipeline(cell: &Cell) -> Checked {
     let keeps_samples = cell.data.sampler().sampler.keeps_samples();
     let at_once = pipeline.schedule.updates_at_once();
     let refused: [(&[&'static str], bool, &str, &str); 8] = [
-        (&["train.mode"], !train.mode.trains(), "a forward alone has no backward to be scheduled", "remove one of the two"),
-        (&["data.sampler"], keeps_samples, "the last step of an epoch has fewer micro-batches", "use the sampler \"blocks\""),
-        (&["eval"], cell.eval.is_some(), "held-out text is read by a whole network", "remove [eval], or use one process"),
-        (&["task"], cell.task.is_some(), "the answers to a task are those of a whole network", "remove [task], or use one process"),
+        (
+            &["train.mode"],
+            !train.mode.trains(),
+            "a forward alone has no backward to be scheduled",
+            "remove one of the two",
+        ),
+        (
+            &["data.sampler"],
+            keeps_samples,
+            "the last step of an epoch has fewer micro-batches",
+            "use the sampler \"blocks\"",
+        ),
+        (
+            &["eval"],
+            cell.eval.is_some(),
+            "held-out text is read by a whole network",
+            "remove [eval], or use one process",
+        ),
+        (
+            &["task"],
+            cell.task.is_some(),
+            "the answers to a task are those of a whole network",
+            "remove [task], or use one process",
+        ),
         (
             &["train.optimizer"],
             at_once && train.optimizer.rule().is_none(),

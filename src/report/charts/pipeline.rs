@@ -5,7 +5,9 @@ use plotters::style::RGBColor;
 use super::super::pipeline::{Pipelined, idle, seconds as length};
 use super::super::table::Comparison;
 use super::Chart;
-use super::canvas::{Anchor, Canvas, GRID, INK, MUTED, Result, SMALL, TEXT, WIDTH, method_color, svg, text_width, tint};
+use super::canvas::{
+    Anchor, Canvas, GRID, INK, MUTED, Result, SMALL, TEXT, WIDTH, method_color, svg, text_width, tint,
+};
 use super::legend::{Legend, Sign};
 use super::plot::{Axis, BELOW, MARGIN, Ticks};
 use crate::measure::Span;
@@ -85,9 +87,19 @@ fn lane(canvas: &Canvas, spans: &[Span], at: &dyn Fn(f64) -> i32, y: i32) -> Res
         let number = span.action.rsplit(['F', 'B']).next().unwrap_or_default();
         if text_width(number, SMALL) + 4 <= to - from {
             canvas.line(&[(to, y + 2), (to, y + LANE - 2)], RGBColor(255, 255, 255), 1)?;
-            canvas.text(number, ((from + to) / 2, y + LANE / 2), SMALL, RGBColor(255, 255, 255), Anchor::Middle)?;
+            canvas.text(
+                number,
+                ((from + to) / 2, y + LANE / 2),
+                SMALL,
+                RGBColor(255, 255, 255),
+                Anchor::Middle,
+            )?;
         }
-        canvas.hover((from, y + 2), (to, y + LANE - 2), &format!("{}: {}", span.action, seconds(span.end - span.start)));
+        canvas.hover(
+            (from, y + 2),
+            (to, y + LANE - 2),
+            &format!("{}: {}", span.action, seconds(span.end - span.start)),
+        );
     }
     Ok(())
 }

@@ -1,8 +1,8 @@
 //! SwiGLU with accumulation: micro-batches add up to the step that they are parts of.
 
 use super::*;
-use crate::model::{Network, Parts};
 use crate::model::swiglu::SwigluStack;
+use crate::model::{Network, Parts};
 use crate::ops::testing::assert_close;
 use crate::optim::GradientSet;
 use crate::params::named;

@@ -51,16 +51,21 @@ fn every_schedule_trains_as_one_process_does() {
     for (layers, train, keys) in [
         (3, "clip_norm = 0.1", "stages = 2\nschedule = \"gpipe\""),
         (5, "clip_norm = 0.1", "stages = 4\nschedule = \"gpipe\""),
-        (3, "clip_norm = 0.1", "stages = 2"),
-        (5, "", "stages = 4"),
+        (3, "clip_norm = 0.1", "stages = 2\nschedule = \"1f1b\""),
+        (5, "", "stages = 4\nschedule = \"1f1b\""),
         (5, "clip_norm = 0.1", interleaved),
         (2, "", written),
     ] {
         let train = format!("{SGD}\n{train}");
         for model in ["", "tie_word_embeddings = false"] {
             let one = change::change(&cell(layers, model, &train, ""), None);
-            let moved: f64 =
-                one.before.iter().zip(&one.after).flat_map(|(a, b)| a.1.iter().zip(&b.1)).map(|(a, b)| (a - b).abs()).sum();
+            let moved: f64 = one
+                .before
+                .iter()
+                .zip(&one.after)
+                .flat_map(|(a, b)| a.1.iter().zip(&b.1))
+                .map(|(a, b)| (a - b).abs())
+                .sum();
             assert!(moved > 0.5, "{moved}");
             let ours = change::change(&cell(layers, model, &train, &pipeline(keys)), None);
             let distance = apart(&ours, &one.after, &one.losses);
@@ -72,7 +77,9 @@ fn every_schedule_trains_as_one_process_does() {
 /// Blocks that are computed again, and stages of GPipe that are.
 #[test]
 fn checkpointed_stages_train_as_one_process_does() {
-    for (keys, blocks) in [("schedule = \"gpipe\"", 1), ("schedule = \"gpipe\"", 8), ("", 1)] {
+    for (keys, blocks) in
+        [("schedule = \"gpipe\"", 1), ("schedule = \"gpipe\"", 8), ("schedule = \"1f1b\"", 1)]
+    {
         let checkpoint = format!("[checkpoint]\nblocks = {blocks}\n");
         let one = change::change(&cell(5, "", SGD, &checkpoint), None);
         let text = format!("{checkpoint}{}", pipeline(&format!("stages = 2\n{keys}")));
@@ -98,7 +105,9 @@ fn pipedream_equals_one_process_with_the_same_delays() {
         let mut step = Step::<Network>::new(&alone, &alone, World::alone().all(), 3, 0);
         let stage_of: HashMap<String, usize> = {
             let of = |group| match group {
-                Group::Block(i) => (0..stages).find(|s| shape.blocks(*s, layers).contains(&i)).expect("a stage"),
+                Group::Block(i) => {
+                    (0..stages).find(|s| shape.blocks(*s, layers).contains(&i)).expect("a stage")
+                }
                 Group::Norm | Group::Head => stages - 1,
                 _ => 0,
             };
@@ -127,7 +136,10 @@ fn pipedream_equals_one_process_with_the_same_delays() {
                 let found: HashMap<String, Vec<f64>> = step.stage.residence.gradients().into_iter().collect();
                 *step.stage.residence.gradient_set() = GradientSet::default();
                 for (name, values) in &mut newest {
-                    values.iter_mut().zip(&found[name]).for_each(|(v, g)| *v -= 0.5 * batches.len() as f64 * g);
+                    values
+                        .iter_mut()
+                        .zip(&found[name])
+                        .for_each(|(v, g)| *v -= 0.5 * batches.len() as f64 * g);
                 }
                 versions.push(newest.clone());
             }
@@ -135,12 +147,15 @@ fn pipedream_equals_one_process_with_the_same_delays() {
         }
         let distance = apart(&ours, &newest, &losses);
         assert!(distance < 5e-6, "{distance} with {stages} stages");
-        let without = change::change(&{
-            let mut cell = cell.clone();
-            cell.parallel.pipeline.as_mut().expect("a pipeline").schedule =
-                crate::parallel::schedule::pipeline::Schedule::OneFOneB;
-            cell
-        }, None);
+        let without = change::change(
+            &{
+                let mut cell = cell.clone();
+                cell.parallel.pipeline.as_mut().expect("a pipeline").schedule =
+                    crate::parallel::schedule::pipeline::Schedule::OneFOneB;
+                cell
+            },
+            None,
+        );
         assert!(apart(&without, &newest, &losses) > 1e-3, "updates make a difference");
     }
 }

@@ -10,8 +10,8 @@ use super::Training;
 use crate::data::{Data, Position, Tokenizer, TokenizerSource};
 use crate::measure::{Answers, Evaluation, Load};
 use crate::optim::{Kept, Visit};
-use crate::recipe::Cell;
 use crate::params::save::{LAYOUT, WEIGHTS, write_weights};
+use crate::recipe::Cell;
 use crate::train::build::Build;
 
 /// Where a training stands, apart from its parameters and from what its optimizer and scaler keep.
