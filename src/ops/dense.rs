@@ -19,7 +19,7 @@ pub use weight::{Arithmetic, Weight, WeightLayout};
 use super::backend::{cube, on_cuda, uncube};
 use super::function::{Earlier, InputGradients, custom_adding};
 use super::gelu::gelu;
-use super::kernels::columns::column_sums;
+use super::kernels::columns;
 use super::kernels::gelu as kernels;
 use super::name::OperatorName;
 use super::product::{cpu, plain, product, product_add, product_bias};
@@ -183,7 +183,7 @@ impl Kept {
         });
         let dbias = bias
             .filter(|_| want_bias)
-            .map(|Bias { dtype, gradient }| rounded(gradient.unwrap_or_else(|| sums(&g)), dtype));
+            .map(|Bias { dtype, gradient }| rounded(gradient.unwrap_or_else(|| column_sums(&g)), dtype));
         let dweight = x.filter(|_| want_weight).map(|x| {
             let (lhs, rhs) = layout.gradient(x, g);
             product(lhs, rhs, weight_dtype, math)
@@ -193,9 +193,9 @@ impl Kept {
 }
 
 /// Σ over tokens of g [tokens, outputs], in fp32.
-fn sums(g: &Tensor<2>) -> Tensor<1> {
+pub fn column_sums(g: &Tensor<2>) -> Tensor<1> {
     if on_cuda(g) {
-        return uncube(column_sums(&cube(g.clone())));
+        return uncube(columns::column_sums(&cube(g.clone())));
     }
     let g = wide(g.clone());
     cpu::sums(g.clone()).unwrap_or_else(|| g.sum_dim(0).squeeze_dim(0))

@@ -100,6 +100,7 @@ impl Cell {
             eval_batches: self.eval.map_or(0, |eval| eval.batches),
             trained: self.tuning.trained(),
             packs: self.tuning.packs(),
+            tensor: 1,
         }
     }
 
@@ -180,7 +181,8 @@ impl Cell {
             return self.account_of_stages(pipeline);
         }
         let rank = self.of_rank();
-        rank.operators().account(&rank.workload())
+        let workload = Workload { tensor: self.parallel.tensor, ..rank.workload() };
+        rank.operators_of(&workload.setting()).account(&workload)
     }
 
     /// Bytes that each of its ranks needs at its highest moment, from its settings alone.

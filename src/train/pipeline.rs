@@ -12,6 +12,7 @@ use super::step::share;
 use super::training::Training;
 use crate::measure::{Load, Loading, Measured, Measurement, Meter, Stop, diverged};
 use crate::model::{Kind, on_model};
+use crate::parallel::Groups;
 use crate::params::save::check_free;
 use crate::precision::collapse;
 use crate::recipe::{Cell, Folders};
@@ -52,7 +53,8 @@ fn run<K: Kind<Network: Build>>(
 ) -> Result<Outcome, Stop> {
     let (id, placed) = (cell.device_id(), cell.within(memory_limit).of_micro_batches());
     // Before memory is counted: a corpus is not the cell's.
-    let mut feed = K::Network::feed(&placed, share(&cell.parallel, world.all()));
+    let groups = Groups::of(world, &cell.parallel);
+    let mut feed = K::Network::feed(&placed, share(&groups.replicas));
     let folders = Folders::of(cell).expect("checked with the cell");
     let written = || folders.weights.iter().chain(&folders.adapter);
     written().for_each(|folder| check_free(folder, folders.overwrite).unwrap_or_else(|e| refuse(e)));
@@ -71,7 +73,7 @@ fn run<K: Kind<Network: Build>>(
     let steps = cell.measure.steps.or_else(|| feed.of_epochs(cell.measure.epochs?));
     let steps = steps.expect("checked: there are steps, or epochs of samples");
     let total = cell.measure.warmup + steps;
-    let mut training = Training::<K::Network>::among(&start, world.all(), feed, total);
+    let mut training = Training::<K::Network>::among(&start, &groups, feed, total);
     on_step(0, total);
     training.prepare(&mut *meter, on_tuned);
     let _limit = early.unwrap_or_else(limit);
@@ -100,9 +102,9 @@ fn run<K: Kind<Network: Build>>(
     if folders.weights.is_some() || folders.adapter.is_some() {
         run.training.gather();
     }
-    // All ranks have the same, or the first has it from the others.
+    // All replicas have the same, and the first stage's rank what it has gathered.
     let (weights, adapter) = (folders.weights.iter(), folders.adapter.iter());
-    let first = world.rank() == 0;
+    let first = groups.replicas.place() == 0 && groups.pipeline.place() == 0;
     weights.filter(|_| first).for_each(|folder| run.save(folder, Training::write_model));
     adapter.filter(|_| first).for_each(|folder| run.save(folder, Training::write_adapter));
 
@@ -113,7 +115,7 @@ fn run<K: Kind<Network: Build>>(
     let crossings = if trace.is_some() || recorded { training.record(trace) } else { Vec::new() };
     let gradient_histogram = cell.measure.gradient_histogram.then(|| training.count_gradients());
     let mut measured = meter.finish(&|| training.loss())?;
-    let ranks = together(world, &mut measured, traffic, training.of_stages());
+    let ranks = together(world, &groups, &mut measured, traffic, training.of_stages());
     measured.losses.drain(..apart);
     measured.noted.drain(..apart.min(measured.noted.len()));
     let feature_distance =
@@ -185,11 +187,15 @@ impl<'r, N: Build> Run<'r, N> {
 
     /// Weights of the last measured step: steps that are recorded later change them too.
     fn save(&mut self, folder: &Path, write: fn(&mut Training<'r, N>, &Path) -> std::io::Result<()>) {
+        if self.world.rank() > 0 {
+            return self.training.give_shares();
+        }
         let overwrite = Folders::of(self.cell).is_ok_and(|folders| folders.overwrite);
         let free = check_free(folder, overwrite).map_err(std::io::Error::other);
         let written = free.and_then(|()| write_folder(folder, |folder| write(&mut self.training, folder)));
         let failed = |e| format!("the weights cannot be written to {}: {e}", folder.display());
         written.map_err(failed).unwrap_or_else(|e| refuse(e));
+        self.training.end_shares();
     }
 
     /// Writes the state; `run_seconds`: of the measured steps so far.

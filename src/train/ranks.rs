@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::measure::{Measured, RankRecord, Span, StageTime};
+use crate::parallel::Groups;
 use crate::world::{Traffic, World};
 
 /// What a rank tells the others after the last step.
@@ -13,10 +14,11 @@ struct Told {
     record: RankRecord,
 }
 
-/// Adds up the losses of all ranks' shares, and gives a record of each rank; none in a world of one. `traffic`: of the
+/// Adds up the losses of all replicas' shares, and gives a record of each rank; none in a world of one. `traffic`: of the
 /// measured steps; `stages`: of a pipeline, by themselves and in the last step.
 pub fn together(
     world: &World,
+    groups: &Groups,
     measured: &mut Measured,
     traffic: Traffic,
     (stages, timeline): (Vec<StageTime>, Vec<Span>),
@@ -36,7 +38,10 @@ pub fn together(
         stages,
         timeline,
     };
-    let told = Told { losses: std::mem::take(&mut measured.losses), record };
+    let mut losses = std::mem::take(&mut measured.losses);
+    // Ranks that divide layers all have the loss of their replica.
+    losses.iter_mut().filter(|_| groups.tensor.place() > 0).for_each(|loss| *loss = 0.0);
+    let told = Told { losses, record };
     let own = serde_json::to_vec(&told).expect("plain data");
     let all = world.all().collect("records of ranks", own).wait();
     let told = all.iter().map(|bytes| serde_json::from_slice::<Told>(bytes).expect("a rank's record"));

@@ -14,7 +14,7 @@ use crate::ops::name::OperatorName;
 use crate::optim::{StepSize, Visit, clip_factor};
 use crate::parallel::schedule::Action;
 use crate::parallel::stage::{Stage, gradients};
-use crate::parallel::{Division, Parallel, Replicas, Stages};
+use crate::parallel::{Division, Groups, Replicas, Stages, TensorRanks};
 use crate::precision::{GradScaler, Unscaled};
 use crate::recipe::{Cell, Mode, Train};
 use crate::residence::Residence;
@@ -47,6 +47,8 @@ pub struct Step<'a, N: Build> {
     replicas: Option<Replicas>,
     /// Of a rank of a pipeline.
     pub stages: Option<Stages<N>>,
+    /// `None` where this rank has whole layers.
+    tensor: Option<TensorRanks>,
     /// This rank among the replicas.
     share: Share,
     scaler: Option<GradScaler>,
@@ -57,11 +59,8 @@ pub struct Step<'a, N: Build> {
 }
 
 /// What of each batch this replica computes.
-pub fn share(parallel: &Parallel, group: &Group) -> Share {
-    match parallel.pipeline {
-        None => Share { place: group.place(), of: group.size() },
-        Some(_) => Share::WHOLE,
-    }
+pub fn share(replicas: &Group) -> Share {
+    Share { place: replicas.place(), of: replicas.size() }
 }
 
 impl<'a, N: Build> Step<'a, N> {
@@ -71,7 +70,7 @@ impl<'a, N: Build> Step<'a, N> {
     pub fn new(
         cell: &'a Cell,
         tuned: &Cell,
-        group: &Group,
+        groups: &Groups,
         total_updates: usize,
         largest_input: usize,
     ) -> Self {
@@ -79,13 +78,13 @@ impl<'a, N: Build> Step<'a, N> {
         let plain = device.burn();
         let scaler = cell.precision.scaler.map(|config| GradScaler::new(config, &plain));
         let division = cell.division();
-        let parts = division.as_ref().map_or(Parts::Whole, |division| division.parts(group.rank()));
+        let parts = division.as_ref().map_or(Parts::Whole, |division| division.parts(groups.pipeline.rank()));
         let drawing = drawing();
         plain.seed(u64::from(cell.seed));
         let network = match cell.train.mode {
-            Mode::Training => N::build(tuned, parts),
+            Mode::Training => N::build(tuned, &groups.tensor, parts),
             // Outside of autodiff no operator keeps anything.
-            Mode::Inference => N::build(tuned, parts).valid(),
+            Mode::Inference => N::build(tuned, &groups.tensor, parts).valid(),
         };
         drop(drawing);
         let parts = (network.parameters().clone(), network.offloaded().cloned());
@@ -94,11 +93,11 @@ impl<'a, N: Build> Step<'a, N> {
         residence.make_room(largest_input);
         let stage = Stage::new(residence, cell.precision.region());
         let (seed, keeps_casts) = (cell.seed, cell.workload().keeps_casts());
-        let share = share(&cell.parallel, group);
-        let replicas =
-            Replicas::of(group, cell.parallel.data_reduce).filter(|_| cell.parallel.pipeline.is_none());
+        let replicas = Replicas::of(&groups.replicas, cell.parallel.data_reduce);
+        let tensor = TensorRanks::of(&groups.tensor, stage.residence.table());
+        let share = share(&groups.replicas);
         let updates_a_step = division.as_ref().map_or(1, Division::updates);
-        let stages = division.map(|division| Stages::new(division, group, &plain));
+        let stages = division.map(|division| Stages::new(division, &groups.pipeline, &plain));
         Self {
             train: &cell.train,
             seed,
@@ -106,6 +105,7 @@ impl<'a, N: Build> Step<'a, N> {
             stage,
             replicas,
             stages,
+            tensor,
             share,
             scaler,
             keeps_casts,
@@ -277,7 +277,11 @@ impl<'a, N: Build> Step<'a, N> {
             if let Some(squares) = &of_stages {
                 return squares.clone();
             }
-            let squares = self.stage.residence.squares();
+            let residence = &mut self.stage.residence;
+            let squares = match &self.tensor {
+                None => residence.squares(),
+                Some(tensor) => tensor.squares(residence.gradient_set()),
+            };
             self.replicas
                 .as_ref()
                 .map_or_else(|| squares.clone(), |replicas| replicas.of_updater(squares.clone()))

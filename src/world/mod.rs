@@ -77,12 +77,7 @@ impl World {
 
     /// Of one process.
     pub fn alone() -> Self {
-        let counters = Arc::default();
-        Self {
-            all: Group { rank: 0, ranks: Arc::new([0]), jobs: None, counters },
-            thread: None,
-            streams: vec![],
-        }
+        Self { all: Group::alone(), thread: None, streams: vec![] }
     }
 
     /// Takes a seat, and waits until all others are taken.

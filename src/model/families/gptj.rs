@@ -18,8 +18,10 @@ use crate::ops::cost::{Cost, Setting};
 use crate::ops::dense::WeightLayout;
 use crate::ops::residual::residual;
 use crate::ops::rope::Pairs;
+use crate::ops::tensor_parallel::{copy_cost, sum_cost};
 use crate::ops::{embedding, gelu, norm};
 use crate::params::source::Source;
+use crate::params::split::Side;
 use crate::params::table::Tuning;
 use crate::words::Section;
 use crate::words::key::DefaultValue::{Depends, Number, Whole};
@@ -156,20 +158,36 @@ impl Family for GptJ {
     fn operators(config: &GptJConfig, setting: &Setting, tuning: &Tuning) -> Operators {
         let [vocab, hidden, inner] =
             [config.vocab_size, config.hidden_size, config.intermediate_size].map(|size| size as u64);
+        let [vocab, inner] = [vocab, inner].map(|size| setting.part(size));
         let linear = |name, sizes, bias| linear_cost(setting, tuning, name, sizes, bias, Self::LAYOUT);
         let norm = || norm::cost(setting, hidden, 2);
-        let [projections, attended] = RotaryAttention::cost(setting, tuning, &config.attention());
-        let attention = [projections, attended, linear("out_proj", [hidden, hidden], false)];
+        let sum = || sum_cost(setting, hidden, setting.element());
+        let sizes = config.attention().of_rank(setting);
+        let [columns, _] = sizes.columns();
+        let [projections, attended] = RotaryAttention::cost(setting, tuning, &sizes);
+        let attention = [projections, attended, linear("out_proj", [columns, hidden], false), sum()];
         let mlp = [
             linear("fc_in", [hidden, inner], true),
             gelu::cost(setting, inner),
             linear("fc_out", [inner, hidden], true),
+            sum(),
         ];
         Operators {
-            first: vec![embedding::cost(setting, [vocab, hidden], false)],
-            block: vec![Cost::residual(&[norm(), Cost::branches(&[&attention, &mlp])])],
+            first: vec![
+                embedding::cost(setting, [vocab, hidden], false),
+                sum_cost(setting, hidden, setting.stored),
+            ],
+            block: vec![Cost::residual(&[
+                norm(),
+                copy_cost(setting, hidden),
+                Cost::branches(&[&attention, &mlp]),
+            ])],
             blocks: config.num_hidden_layers,
-            last: vec![norm(), head_cost(setting, tuning, [vocab, hidden], false, true)],
+            last: vec![
+                norm(),
+                copy_cost(setting, hidden),
+                head_cost(setting, tuning, [vocab, hidden], false, true),
+            ],
             batch: batch_bytes(setting),
             // Cosines and sines of every position.
             tables: setting.sequence * config.rotary_dim as u64 * 4,
@@ -202,25 +220,28 @@ impl Block for Layer {
     fn new(config: &GptJConfig, source: &Source) -> Self {
         let (hidden, inner) = (config.hidden_size, config.intermediate_size);
         let (attention, mlp) = (source.at("attn"), source.at("mlp"));
+        let linear = |source: &Source, name, side, sizes: [usize; 2], bias| {
+            Linear::new(&source.at(name).divided_by(side), sizes[0], sizes[1], bias)
+        };
         Self {
             ln_1: Norm::new(&source.at("ln_1"), hidden, NormKind::Layer(config.layer_norm_eps)),
             attn: Attention {
                 heads: RotaryAttention::new(&attention, &config.attention()),
-                out_proj: Linear::new(&attention.at("out_proj"), hidden, hidden, false),
+                out_proj: linear(&attention, "out_proj", Side::Inputs, [hidden, hidden], false),
             },
             mlp: Mlp {
-                fc_in: Linear::new(&mlp.at("fc_in"), hidden, inner, true),
-                fc_out: Linear::new(&mlp.at("fc_out"), inner, hidden, true),
+                fc_in: linear(&mlp, "fc_in", Side::Outputs { parts: 1 }, [hidden, inner], true),
+                fc_out: linear(&mlp, "fc_out", Side::Inputs, [inner, hidden], true),
             },
         }
     }
 
     fn forward(&self, x: Tensor<2>, context: &Context, cache: Option<LayerCache<'_>>) -> Tensor<2> {
         let computation = &context.computation;
-        let normal = self.ln_1.forward(x.clone(), computation);
+        let normal = context.copied(self.ln_1.forward(x.clone(), computation));
         let o = self.attn.heads.forward(normal.clone(), context, cache);
-        let x = residual(x, self.attn.out_proj.forward(o, computation));
+        let x = residual(x, self.attn.out_proj.forward_summed(o, context));
         let inner = self.mlp.fc_in.forward_gelu(normal, computation);
-        residual(x, self.mlp.fc_out.forward(inner, computation))
+        residual(x, self.mlp.fc_out.forward_summed(inner, context))
     }
 }

@@ -22,8 +22,10 @@ use crate::ops::cost::{Cost, Setting};
 use crate::ops::dense::WeightLayout;
 use crate::ops::residual::residual;
 use crate::ops::rope::Pairs;
+use crate::ops::tensor_parallel::{copy_cost, sum_cost};
 use crate::ops::{embedding, norm};
 use crate::params::source::Source;
+use crate::params::split::Side;
 use crate::params::table::Tuning;
 use crate::words::Section;
 use crate::words::key::DefaultValue::{Depends, Number};
@@ -200,20 +202,25 @@ impl<const BIASES: bool> Family for LlamaLike<BIASES> {
     fn operators(config: &LlamaConfig, setting: &Setting, tuning: &Tuning) -> Operators {
         let [vocab, hidden, inner] =
             [config.vocab_size, config.hidden_size, config.intermediate_size].map(|size| size as u64);
-        let sizes = config.attention();
+        let [vocab, inner] = [vocab, inner].map(|size| setting.part(size));
+        let sizes = config.attention().of_rank(setting);
         let [queries, _] = sizes.columns();
+        let (copy, sum) = (|| copy_cost(setting, hidden), || sum_cost(setting, hidden, setting.element()));
         let [projections, attention] = RotaryAttention::cost(setting, tuning, &sizes);
         let output = linear_cost(setting, tuning, "o_proj", [queries, hidden], false, Self::LAYOUT);
         let norm = || norm::cost(setting, hidden, 1);
         let tied = config.tie_word_embeddings && tuning.classes.is_none();
         Operators {
-            first: vec![embedding::cost(setting, [vocab, hidden], tied)],
+            first: vec![
+                embedding::cost(setting, [vocab, hidden], tied),
+                sum_cost(setting, hidden, setting.stored),
+            ],
             block: vec![
-                Cost::residual(&[norm(), projections, attention, output]),
-                Cost::residual(&[norm(), mlp::cost(setting, tuning, [hidden, inner])]),
+                Cost::residual(&[norm(), copy(), projections, attention, output, sum()]),
+                Cost::residual(&[norm(), copy(), mlp::cost(setting, tuning, [hidden, inner]), sum()]),
             ],
             blocks: config.num_hidden_layers,
-            last: vec![norm(), head_cost(setting, tuning, [vocab, hidden], tied, false)],
+            last: vec![norm(), copy(), head_cost(setting, tuning, [vocab, hidden], tied, false)],
             batch: batch_bytes(setting),
             // Cosines and sines of every position.
             tables: setting.sequence * sizes.heads.head_dim * 4,
@@ -247,7 +254,12 @@ impl Block for Layer {
             input_layernorm: norm("input_layernorm"),
             self_attn: Attention {
                 heads: RotaryAttention::new(&attention, &sizes),
-                o_proj: Linear::new(&attention.at("o_proj"), queries as usize, hidden, false),
+                o_proj: Linear::new(
+                    &attention.at("o_proj").divided_by(Side::Inputs),
+                    queries as usize,
+                    hidden,
+                    false,
+                ),
             },
             post_attention_layernorm: norm("post_attention_layernorm"),
             mlp: Mlp::new(&source.at("mlp"), hidden, inner),
@@ -256,9 +268,9 @@ impl Block for Layer {
 
     fn forward(&self, x: Tensor<2>, context: &Context, cache: Option<LayerCache<'_>>) -> Tensor<2> {
         let computation = &context.computation;
-        let normal = self.input_layernorm.forward(x.clone(), computation);
+        let normal = context.copied(self.input_layernorm.forward(x.clone(), computation));
         let o = self.self_attn.heads.forward(normal, context, cache);
-        let x = residual(x, self.self_attn.o_proj.forward(o, computation));
+        let x = residual(x, self.self_attn.o_proj.forward_summed(o, context));
         let normal = self.post_attention_layernorm.forward(x.clone(), computation);
         residual(x, self.mlp.forward(normal, context))
     }

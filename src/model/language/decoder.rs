@@ -21,11 +21,14 @@ use crate::ops::name::OperatorName;
 use crate::ops::residual::residual;
 use crate::ops::rope::Rotation;
 use crate::ops::segment::in_segments;
+use crate::ops::tensor_parallel::copy_to_ranks;
 use crate::ops::virtual_tokens::{VirtualRows, with_virtual};
 use crate::params::source::{Init, Source};
+use crate::params::split::Side;
 use crate::params::table::{Entry, Group, Table, Tuning};
 use crate::params::tuning::VirtualTokens;
 use crate::residence::{Compute, Offloaded, Placement};
+use crate::world::Group as Ranks;
 
 /// A family's sizes, and the names and kinds of its modules other than blocks.
 #[derive(Clone, Debug)]
@@ -66,6 +69,15 @@ pub struct Context {
     pub rotation: Option<Rotation>,
     /// Which of the tokens are virtual.
     pub virtual_rows: Option<VirtualRows>,
+    /// Those that layers are divided among.
+    pub ranks: Ranks,
+}
+
+impl Context {
+    /// x, which layers read whose outputs divide among ranks.
+    pub fn copied(&self, x: Tensor<2>) -> Tensor<2> {
+        copy_to_ranks(x, &self.ranks)
+    }
 }
 
 #[derive(Module, Debug)]
@@ -105,6 +117,10 @@ pub(super) struct Rest {
     /// Of the parameters that are here.
     pub(super) table: Arc<Table>,
     pub(super) parts: Parts,
+    /// Those that layers are divided among.
+    ranks: Ranks,
+    /// The same of the head: a classifier is small, and every rank has it whole.
+    pub(super) ranks_of_head: Ranks,
 }
 
 /// The forward of the block of this number, made anew from a source of its parameters alone.
@@ -159,6 +175,8 @@ impl<F: Family> Decoder<F> {
             F::Block::new(&config, &source.within(Group::Block(i))).forward(x, context, cache)
         }));
         let virtual_tokens = source.tuning().virtual_count();
+        let ranks = source.ranks().clone();
+        let ranks_of_head = if source.tuning().classes.is_some() { Ranks::alone() } else { ranks.clone() };
         let rest = Rest {
             made_anew,
             outline,
@@ -169,6 +187,8 @@ impl<F: Family> Decoder<F> {
             offloaded,
             table,
             parts,
+            ranks,
+            ranks_of_head,
         };
         Self { modules, family: PhantomData, rest }
     }
@@ -204,11 +224,11 @@ impl<F: Family> Decoder<F> {
     }
 
     pub(super) fn context(&self, tokens: &Tokens) -> Context {
-        let Rest { computation, rotation, outline: Outline { shape, .. }, .. } = &self.rest;
+        let Rest { computation, rotation, outline: Outline { shape, .. }, ranks, .. } = &self.rest;
         let heads = Heads {
             batch: tokens.batch,
             sequence: tokens.sequence,
-            kv_heads: shape.kv_heads,
+            kv_heads: shape.kv_heads / ranks.size(),
             group: shape.heads / shape.kv_heads,
             head_dim: shape.head_dim,
         };
@@ -220,12 +240,14 @@ impl<F: Family> Decoder<F> {
             positions: tokens.positions.clone(),
             rotation: rotation.clone(),
             virtual_rows: tokens.virtual_rows.clone(),
+            ranks: ranks.clone(),
         }
     }
 
     /// Token and position embeddings added, in the type they are stored in.
     pub(super) fn embed(&self, tokens: &Tokens) -> Tensor<2> {
-        let mut x = self.modules.tokens.as_ref().expect(HERE).forward(&tokens.ids);
+        let table = self.modules.tokens.as_ref().expect(HERE);
+        let mut x = table.forward_summed(&tokens.ids, &self.rest.ranks);
         if let (Some(prompt), Some(rows)) = (&self.modules.prompt, &tokens.virtual_rows) {
             x = with_virtual(OperatorName::Embedding, x, prompt.val(), rows, 0);
         }
@@ -290,7 +312,7 @@ impl<B: Block> Modules<B> {
         let hidden = shape.hidden_size;
         let (first, last) = (parts.has_first(), parts.has_last());
         let is_head = last && shape.tied && source.tuning().classes.is_none();
-        let tokens = || Embedding::new(&source.at(tokens), shape.vocab_size, hidden);
+        let tokens = || Embedding::divided(&source.at(tokens), shape.vocab_size, hidden);
         let tokens = source.held(first || is_head, tokens);
         let positions = match positions {
             Positions::Learned { name, rows } => {
@@ -309,7 +331,7 @@ impl<B: Block> Modules<B> {
         let norm = || Norm::new(&source.at(norm).within(Group::Norm), hidden, norm_kind);
         let norm = source.held(last, norm);
         let head = || {
-            let source = source.at("lm_head").within(Group::Head);
+            let source = source.at("lm_head").within(Group::Head).divided_by(Side::Outputs { parts: 1 });
             Linear::new(&source, hidden, shape.vocab_size, head_bias)
         };
         let head = match source.tuning().classes {

@@ -1,6 +1,6 @@
 //! The head of a language model, and what it costs with its loss.
 
-use burn::tensor::{DType, FloatDType, Tensor};
+use burn::tensor::{DType, FloatDType, Tensor, TensorData};
 
 use super::Decoder;
 use super::staged::HERE;
@@ -11,6 +11,7 @@ use crate::ops::cross_entropy;
 use crate::ops::dense::{Arithmetic, Weight};
 use crate::ops::product::{plain, product, transpose};
 use crate::params::table::Tuning;
+use crate::world::Group;
 
 impl<F: Family> Decoder<F> {
     /// What the head reads and its weight [vocab, hidden_size]: a bias is the weight of one more column of ones, which
@@ -30,8 +31,22 @@ impl<F: Family> Decoder<F> {
         let Arithmetic { dtype, math } = self.rest.computation.arithmetic.in_region();
         let cast = |t: Tensor<2>| t.inner().cast(FloatDType::from(dtype));
         let (hidden, head) = self.with_head(hidden);
-        product(plain(cast(hidden)), transpose(cast(head.stored)), DType::F32, math)
+        let logits = product(plain(cast(hidden)), transpose(cast(head.stored)), DType::F32, math);
+        gathered(logits, &self.rest.ranks_of_head)
     }
+}
+
+/// The columns of all ranks side by side, in fp32.
+fn gathered(logits: Tensor<2>, ranks: &Group) -> Tensor<2> {
+    if ranks.size() == 1 {
+        return logits;
+    }
+    let ([rows, columns], device) = (logits.dims(), logits.device());
+    let own = logits.into_data().try_into_vec::<f32>().expect("fp32");
+    let all = ranks.all_gather("logits", own, ranks.size() * rows * columns).wait();
+    let all = TensorData::new(all, [ranks.size(), rows, columns]);
+    let all = Tensor::<3>::from_data(all, (&device, DType::F32));
+    all.swap_dims(0, 1).reshape([rows, ranks.size() * columns])
 }
 
 /// Columns of a head's weight with those of its bias: rows are as well aligned as before, so products are as fast.

@@ -11,6 +11,7 @@ use crate::ops::cost::{Cost, Setting};
 use crate::ops::dense::{WeightLayout, lies_side_by_side};
 use crate::ops::rope::{self, Pairs, rope, rope_first};
 use crate::params::source::Source;
+use crate::params::split::Side;
 use crate::params::table::Tuning;
 
 /// Attention without its output projection. Fields carry Hugging Face's names.
@@ -40,13 +41,21 @@ impl RotarySizes {
         let HeadSizes { heads, kv_heads, head_dim } = self.heads;
         [heads * head_dim, kv_heads * head_dim]
     }
+
+    /// With a rank's part of the heads.
+    pub fn of_rank(self, setting: &Setting) -> Self {
+        let HeadSizes { heads, kv_heads, head_dim } = self.heads;
+        let [heads, kv_heads] = [heads, kv_heads].map(|heads| setting.part(heads));
+        Self { heads: HeadSizes { heads, kv_heads, head_dim }, ..self }
+    }
 }
 
 impl RotaryAttention {
     pub fn new(source: &Source, sizes: &RotarySizes) -> Self {
         let [queries, keys] = sizes.columns().map(|columns| columns as usize);
+        let by_heads = source.divided_by(Side::Outputs { parts: 1 });
         let projection =
-            |name, columns| Linear::new(&source.at(name), sizes.hidden as usize, columns, sizes.bias);
+            |name, columns| Linear::new(&by_heads.at(name), sizes.hidden as usize, columns, sizes.bias);
         Self {
             q_proj: projection("q_proj", queries),
             k_proj: projection("k_proj", keys),

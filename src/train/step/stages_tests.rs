@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use burn::tensor::{Tensor, TensorData};
 
 use super::*;
+use crate::parallel::Groups;
 use crate::data::Share;
 use crate::model::families::Gpt2;
 use crate::model::language::Decoder;
@@ -13,7 +14,6 @@ use crate::params::named::Named;
 use crate::params::table::{Group, id};
 use crate::recipe::{Cell, Recipe, Source};
 use crate::train::change::{self, Change};
-use crate::world::World;
 
 type Network = Decoder<Gpt2>;
 
@@ -102,7 +102,7 @@ fn pipedream_equals_one_process_with_the_same_delays() {
         let mut alone = cell.of_micro_batches();
         alone.parallel = Default::default();
         let mut feed = Network::feed(&alone, Share::WHOLE);
-        let mut step = Step::<Network>::new(&alone, &alone, World::alone().all(), 3, 0);
+        let mut step = Step::<Network>::new(&alone, &alone, &Groups::alone(), 3, 0);
         let stage_of: HashMap<String, usize> = {
             let of = |group| match group {
                 Group::Block(i) => {

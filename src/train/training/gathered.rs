@@ -1,10 +1,15 @@
 //! Parameters of all stages of a pipeline on the first rank, to be saved.
 
+use std::collections::HashMap;
+
 use burn::tensor::{DType, TensorData};
 
 use super::Training;
+use super::shares::asked_for;
 use crate::params::table::{Entry, Table};
+use crate::residence::Residence;
 use crate::train::build::Build;
+use crate::world::Group;
 
 /// The rank that writes files.
 const FIRST: usize = 0;
@@ -15,7 +20,7 @@ impl<N: Build> Training<'_, N> {
         if self.current().stages.is_none() {
             return;
         }
-        let (group, own) = (self.group.clone(), self.current().stage.residence.table().clone());
+        let (group, own) = (self.groups.pipeline.clone(), self.current().stage.residence.table().clone());
         if group.rank() != FIRST {
             for Entry { name, .. } in &own.entries {
                 let residence = &mut self.step.as_mut().expect("begun").stage.residence;
@@ -45,11 +50,11 @@ impl<N: Build> Training<'_, N> {
         let mut text = vec![0; ANNOUNCEMENT];
         text[..8].copy_from_slice(&(count as u64).to_le_bytes());
         text[8..8 + name.len()].copy_from_slice(name.as_bytes());
-        self.group.send("name of a parameter", FIRST, text).wait();
+        self.groups.pipeline.send("name of a parameter", FIRST, text).wait();
     }
 
     fn announced(&self, rank: usize) -> Option<(String, usize)> {
-        let text = self.group.receive("name of a parameter", rank, ANNOUNCEMENT).wait();
+        let text = self.groups.pipeline.receive("name of a parameter", rank, ANNOUNCEMENT).wait();
         let (count, name) = text.split_at(8);
         let name = String::from_utf8_lossy(name).trim_end_matches('\0').to_string();
         let count = u64::from_le_bytes(count.try_into().expect("8 bytes"));
@@ -66,15 +71,16 @@ impl<N: Build> Training<'_, N> {
             }
         }
     }
+}
 
-    /// A parameter, wherever it is; of one on another rank what was gathered.
-    pub(super) fn value(&mut self, name: &str, dense: bool) -> TensorData {
-        if let Some(value) = self.elsewhere.get(name) {
-            return value.clone();
-        }
-        let residence = &mut self.step.as_mut().expect("begun").stage.residence;
-        if dense { residence.dense(name) } else { residence.value(name) }
-    }
+/// A parameter, whole and as numbers: of one on another rank of a pipeline what was gathered.
+pub(super) fn gathered<N: Build>(
+    name: &str,
+    elsewhere: &HashMap<String, TensorData>,
+    residence: &mut Residence<N>,
+    ranks: &Group,
+) -> TensorData {
+    elsewhere.get(name).cloned().unwrap_or_else(|| asked_for(name, residence, ranks))
 }
 
 /// Bytes of an announcement: a count, and a name that is shorter.

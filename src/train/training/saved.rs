@@ -7,6 +7,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::Training;
+use super::gathered::gathered;
 use crate::data::{Data, Position, Tokenizer, TokenizerSource};
 use crate::measure::{Answers, Evaluation, Load};
 use crate::optim::{Kept, Visit};
@@ -70,9 +71,11 @@ impl<N: Build> Training<'_, N> {
         let Cell { tuning, model, .. } = self.cell;
         let layout = model.layout().expect("checked: a language model");
         let table = self.table();
+        let (ranks, elsewhere) = (&self.groups.tensor, &self.elsewhere);
+        let residence = &mut self.step.as_mut().expect("begun").stage.residence;
+        let mut value = |name: &str| gathered(name, elsewhere, residence, ranks);
         let peft_type = tuning.peft_type().expect("checked: PEFT has the method");
-        let value = &mut |name: &str| self.value(name, false);
-        peft_type.write(folder, (model.weights_folder(), layout), &table, value)
+        peft_type.write(folder, (model.weights_folder(), layout), &table, &mut value)
     }
 
     /// Writes what Hugging Face's programs read, and `runner generate`: the model without additions, which are merged
@@ -83,7 +86,10 @@ impl<N: Build> Training<'_, N> {
         let mut table = self.table();
         table.entries.retain(|entry| !entry.group.is_added());
         table.entries.iter_mut().for_each(|entry| entry.packed = false);
-        let merged = |name: &str| tuning.merged(name, layout, &mut |name| self.value(name, true));
+        let (ranks, elsewhere) = (&self.groups.tensor, &self.elsewhere);
+        let residence = &mut self.step.as_mut().expect("begun").stage.residence;
+        let mut value = |name: &str| gathered(name, elsewhere, residence, ranks);
+        let merged = |name: &str| tuning.merged(name, layout, &mut value);
         write_weights(&folder.join(WEIGHTS), &table, LAYOUT, merged).map_err(io::Error::other)?;
         let end = self.feed.tokenizer().and_then(Tokenizer::eos);
         let config = self.cell.model.config_file(self.cell.precision.stored(), end);
