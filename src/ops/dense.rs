@@ -4,7 +4,8 @@
 //! region ([`autocast`](crate::ops::autocast())) W is rounded once, in forward, and dW comes out of
 //! the product in fp32.
 //!
-//! Kept for backward: W, and x where W is trained. A W of 4-bit codes is kept as these, and made numbers of for each product.
+//! Kept for backward: W, and x where W is trained. A W in 4-bit codes is kept in them, and each product turns them into
+//! numbers.
 
 mod cost;
 mod side_by_side;

@@ -6,7 +6,7 @@ use crate::measure::{Measured, RankRecord, Span, StageTime};
 use crate::parallel::Groups;
 use crate::world::{Traffic, World};
 
-/// What a rank tells the others after the last step.
+/// What a rank sends the others after the last step.
 #[derive(Serialize, Deserialize)]
 struct Told {
     /// Its part of each step's loss.

@@ -1,6 +1,6 @@
 //! [`World`]: the ranks of a cell, each a process, and what they do together. A process by itself is a world of one.
 //!
-//! Operations are begun on a rank's own thread and carried out one after the other on a thread beside it, in the order in
+//! Operations are begun on a rank's own thread and carried out one after the other on a second thread, in the order in
 //! which they were begun: it must be the same on every rank that takes part.
 
 mod failure;

@@ -1,4 +1,5 @@
-//! QLoRA (Dettmers et al. 2023, "QLoRA: Efficient Finetuning of Quantized LLMs"): LoRA beside weights of 4 bits.
+//! QLoRA (Dettmers et al. 2023, "QLoRA: Efficient Finetuning of Quantized LLMs"): LoRA on frozen weights
+//! in 4 bits.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -5,7 +5,7 @@ use crate::measure::RankRecord;
 use crate::report::pipeline::{Pipelined, idle, seconds};
 use crate::report::units::Unit::{Bytes, Count, PerSecond, Ratio, Seconds, Share};
 
-/// A cell of several ranks beside one process.
+/// A cell of several ranks compared with one process.
 pub struct Scaling<'a> {
     pub ranks: &'a [RankRecord],
     pub tokens_per_second: f64,
