@@ -91,6 +91,11 @@ impl<N: Network> Stages<N> {
         self.arriving.insert(key(message), ticket);
     }
 
+    /// Waits until all that was sent has left.
+    pub fn finish(&mut self) {
+        self.sent.drain(..).for_each(Ticket::wait);
+    }
+
     /// What another rank has computed.
     ///
     /// # Panics
@@ -217,14 +222,13 @@ impl<N: Network> Stages<N> {
     }
 
     /// Before an update: a tied embedding gets the gradients of both its stages. With `wants_norm` Σ g² over all ranks, of
-    /// each parameter once, [1] in fp32. Waits for what was sent.
+    /// each parameter once, [1] in fp32.
     pub fn settle<M: Module>(
         &mut self,
         tied: Option<String>,
         residence: &mut Residence<M>,
         wants_norm: bool,
     ) -> Option<Tensor<1>> {
-        self.sent.drain(..).for_each(Ticket::wait);
         let (rank, last) = (self.group.rank(), self.group.size() - 1);
         let embedding = tied.filter(|_| rank == 0 || rank == last).map(|name| id(&name));
         let own = embedding.and_then(|id| Some((id, residence.gradient_set().take(id)?)));

@@ -58,6 +58,7 @@ impl<N: Build> Step<'_, N> {
                 Action::Infer { .. } => unreachable!("a pipeline trains"),
             }
         }
+        stages.finish();
         self.stages = Some(stages);
         for loss in losses {
             // Data alone are read when they are looked at.
