@@ -27,7 +27,7 @@ pub(super) fn check(cell: &Cell, written: impl Fn(&str) -> bool) -> Checked {
     Rule::refuse_if(
         cell.offload.moves() || cell.offload.optimizer == Memory::Host,
         &["parallel.data", "offload.strategy", "offload.optimizer"],
-        "ranks do not go with [offload]: gradients on the host are not summed over them",
+        "parallel.data does not go with [offload]: gradients on the host are not summed over ranks",
         "remove one of the two",
     )?;
     Rule::refuse_if(

@@ -3,6 +3,7 @@
 use crate::model::Model;
 use crate::recipe::Cell;
 use crate::recipe::rules::Checked;
+use crate::residence::Memory;
 use crate::words::Rule;
 
 const SECTION: &str = "parallel.pipeline";
@@ -32,7 +33,7 @@ pub(super) fn check(cell: &Cell) -> Checked {
     )?;
     let keeps_samples = cell.data.sampler().sampler.keeps_samples();
     let at_once = pipeline.schedule.updates_at_once();
-    let refused: [(&[&'static str], bool, &str, &str); 8] = [
+    let refused: [(&[&'static str], bool, &str, &str); 9] = [
         (
             &["train.mode"],
             !train.mode.trains(),
@@ -44,6 +45,12 @@ pub(super) fn check(cell: &Cell) -> Checked {
             keeps_samples,
             "the last step of an epoch has fewer micro-batches",
             "use the sampler \"blocks\"",
+        ),
+        (
+            &["offload.strategy", "offload.optimizer"],
+            cell.offload.moves() || cell.offload.optimizer == Memory::Host,
+            "a stage keeps its blocks on the device",
+            "remove one of the two",
         ),
         (
             &["eval"],
