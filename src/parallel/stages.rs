@@ -1,6 +1,6 @@
 //! [`Stages`]: the stages that a rank of a pipeline has, and what goes between them and those of other ranks.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::time::Instant;
 
 use burn::backend::DispatchTensor;
@@ -22,6 +22,9 @@ use crate::world::{Group, Ticket};
 /// Forwards and backwards of a profile, of which the least counts.
 const TRIALS: usize = 5;
 
+/// Messages that may be on their way at a time: each is in memory.
+const MOST_SENT: usize = 64;
+
 /// A rank's stages, while they train.
 pub struct Stages<N> {
     pub division: Division,
@@ -34,7 +37,7 @@ pub struct Stages<N> {
     /// Messages that are on their way here, and results that leave.
     arriving: HashMap<Key, Ticket<Vec<u8>>>,
     leaving: HashMap<Key, Tensor<2>>,
-    sent: Vec<Ticket<()>>,
+    sent: VecDeque<Ticket<()>>,
     /// The gradient of a tied embedding on the last rank, which the norm counts on the first.
     tied: Option<DispatchTensor>,
     pub recorder: Recorder,
@@ -57,7 +60,7 @@ impl<N: Network> Stages<N> {
             live: HashMap::new(),
             arriving: HashMap::new(),
             leaving: HashMap::new(),
-            sent: Vec::new(),
+            sent: VecDeque::new(),
             tied: None,
             recorder: Recorder::new(),
         }
@@ -80,7 +83,10 @@ impl<N: Network> Stages<N> {
     pub fn send(&mut self, message: &Message) {
         let value = self.leaving.remove(&key(message)).expect("it was computed");
         let bytes = value.into_data().as_bytes().to_vec();
-        self.sent.push(self.group.send(Self::name(message), message.peer, bytes));
+        self.sent.push_back(self.group.send(Self::name(message), message.peer, bytes));
+        if self.sent.len() > MOST_SENT {
+            self.sent.pop_front().expect("there are some").wait();
+        }
     }
 
     /// Begins to receive what another rank computes.

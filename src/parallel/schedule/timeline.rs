@@ -4,7 +4,7 @@ use super::Action;
 use super::simulate::Simulated;
 
 /// Columns of a line, at most.
-const WIDTH: usize = 108;
+const WIDTH: usize = 128;
 /// Columns of the shortest forward, where the whole step fits so.
 const WIDE: usize = 3;
 
@@ -14,7 +14,8 @@ pub fn text(step: &Simulated) -> (Vec<String>, bool) {
     let length = |(_, start, end): &(Action, f64, f64)| end - start;
     let unit = step.ranks.iter().flatten().map(length).filter(|l| *l > 0.0).fold(f64::INFINITY, f64::min);
     let all = step.seconds() / unit;
-    let columns = if all * WIDE as f64 <= WIDTH as f64 { WIDE as f64 } else { 1.0 } / unit;
+    let wide = all * WIDE as f64 <= WIDTH as f64;
+    let columns = if wide { WIDE as f64 } else { 1.0 } / unit;
     let last = (step.seconds() * columns).round() as usize;
     let line = |actions: &Vec<(Action, f64, f64)>| {
         let mut line = vec!['.'; last.min(WIDTH)];
@@ -24,7 +25,7 @@ pub fn text(step: &Simulated) -> (Vec<String>, bool) {
             if range.start >= range.end {
                 continue;
             }
-            for (cell, c) in line[range.clone()].iter_mut().zip(label(*action, range.len())) {
+            for (cell, c) in line[range.clone()].iter_mut().zip(label(*action, range.len(), wide)) {
                 *cell = c;
             }
         }
@@ -34,7 +35,7 @@ pub fn text(step: &Simulated) -> (Vec<String>, bool) {
 }
 
 /// As many characters as there is room for.
-fn label(action: Action, room: usize) -> Vec<char> {
+fn label(action: Action, room: usize, wide: bool) -> Vec<char> {
     let (letter, micro_batch, fill) = match action {
         Action::Backward { micro_batch, .. } => ('B', micro_batch, '-'),
         Action::Forward { micro_batch, .. } | Action::Infer { micro_batch, .. } => ('F', micro_batch, ' '),
@@ -42,7 +43,7 @@ fn label(action: Action, room: usize) -> Vec<char> {
         Action::Send(_) | Action::Receive(_) => return Vec::new(),
     };
     let number = if action == Action::Update { String::new() } else { micro_batch.to_string() };
-    if room < WIDE.max(1 + number.len()) {
+    if !wide || room < WIDE.max(1 + number.len()) {
         return vec![letter.to_ascii_lowercase(); room];
     }
     let text: Vec<char> = std::iter::once(letter).chain(number.chars()).collect();

@@ -5,11 +5,11 @@ use std::collections::HashMap;
 use burn::tensor::{Tensor, TensorData};
 
 use super::*;
-use crate::parallel::Groups;
 use crate::data::Share;
 use crate::model::families::Gpt2;
 use crate::model::language::Decoder;
 use crate::optim::GradientSet;
+use crate::parallel::Groups;
 use crate::params::named::Named;
 use crate::params::table::{Group, id};
 use crate::recipe::{Cell, Recipe, Source};
