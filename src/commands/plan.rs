@@ -20,6 +20,8 @@ pub fn plan(recipe: &Recipe, target: &Target) -> String {
     let host = recipe.cells.iter().any(|cell| cell.estimate().host > 0);
     header.extend(["weights", "kept", "estimate", "limit", "fits"]);
     header.extend(host.then_some("host"));
+    let ranks = recipe.cells.iter().any(|cell| cell.sent().is_some());
+    header.extend(ranks.then_some("sent"));
     let memory = |device: DeviceId| (device, target.info(device));
     let devices: HashMap<_, _> = [recipe.device(), DeviceId::Cpu].into_iter().map(memory).collect();
     let (mut too_large, mut unknown) = (0, 0);
@@ -47,6 +49,7 @@ pub fn plan(recipe: &Recipe, target: &Target) -> String {
             fits.map_or("-", |fits| if fits { "yes" } else { "no" }).to_string(),
         ]);
         line.extend(host.then(|| Bytes(estimate.host).to_string()));
+        line.extend(ranks.then(|| cell.sent().map_or("-".into(), |sent| Bytes(sent).to_string())));
         lines.push(line);
     }
     let table = text::table(&header, lines, 0);
@@ -59,9 +62,11 @@ pub fn plan(recipe: &Recipe, target: &Target) -> String {
         1 => "1 cell".to_string(),
         n => format!("{n} cells"),
     };
+    let sent = if ranks { " sent: by a rank in a step, the most; memory is a rank's." } else { "" };
     let host = if host { " host: what is there instead of on the device." } else { "" };
     format!(
-        "{}\n{table}\n{cells}; {verdict}. kept: from forward to backward; estimate: at the highest moment.{host}{}",
+        "{}\n{table}\n{cells}; {verdict}. kept: from forward to backward; estimate: at the highest \
+         moment.{host}{sent}{}",
         recipe.title,
         timelines(&recipe.cells),
     )

@@ -143,6 +143,11 @@ impl Operators {
         self.whole(workload).flops
     }
 
+    /// Bytes that a rank sends in one micro-batch to those that layers are divided among.
+    pub fn sent(&self, workload: &Workload) -> u64 {
+        self.whole(workload).sent.total()
+    }
+
     /// All of it, as forward and backward of one micro-batch go through it.
     fn whole(&self, workload: &Workload) -> Cost {
         let block = Cost::sequence(&self.block);

@@ -19,7 +19,7 @@ section! {
         /// `train.batch_size` is that of all together: the same problem, whatever their number.
         pub data: usize = Key::method(Values::Whole { least: 1, most: MOST_RANKS })
             .default(Whole(1))
-            .reads(&[("1", "one process"), ("", "{} replicas")])
+            .reads(&[("1", "one replica"), ("", "{} replicas")])
             .without("one process"),
         /// How the replicas' gradients come together: summed on every rank, block by block behind backward; or
         /// gathered on the first rank, which updates and sends the weights.
@@ -29,7 +29,8 @@ section! {
         /// embedding, head and loss by the vocabulary.
         pub tensor: usize = Key::method(Values::Whole { least: 1, most: MOST_RANKS })
             .default(Whole(1))
-            .reads(&[("1", "whole layers"), ("", "layers over {} ranks")]),
+            .reads(&[("1", "whole layers"), ("", "layers over {} ranks")])
+            .without("whole layers"),
         /// Seconds that a rank waits for another before the cell ends as failed.
         pub timeout: f64 = Key::method(POSITIVE).default(Number(30.0)).called("time limit of a wait").tacit(),
     } and {

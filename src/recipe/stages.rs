@@ -4,6 +4,7 @@ use super::cell::Cell;
 use crate::measure::Estimate;
 use crate::model::{Account, Operators};
 use crate::ops::cost::Cost;
+use crate::parallel::schedule::Action;
 use crate::parallel::schedule::pipeline::{Order, Schedule};
 use crate::parallel::schedule::simulate::Times;
 use crate::parallel::{Division, Pipeline};
@@ -46,6 +47,23 @@ impl Cell {
     pub fn message_bytes(&self) -> u64 {
         let tokens = self.of_micro_batches().train.tokens();
         (tokens * self.model.hidden_size()) as u64 * self.precision.stored_bytes()
+    }
+
+    /// Bytes that a rank of a pipeline sends in a step, the most of all: messages, and its part of the sum of a tied
+    /// embedding's gradients.
+    pub(super) fn sent_of_stages(&self, pipeline: &Pipeline) -> u64 {
+        let order = pipeline.order();
+        let messages = |rank: usize| {
+            let actions = order.of_rank(rank);
+            actions.iter().filter(|action| matches!(action, Action::Send(_))).count() as u64
+        };
+        let tied = self.model.decoder().is_some_and(|shape| shape.tied);
+        let embedding = self.operators().first.first().map_or(0, |cost| cost.trained.elements);
+        let of_rank = |rank: usize| {
+            let sums = tied && (rank == 0 || rank + 1 == pipeline.stages);
+            messages(rank) * self.message_bytes() + if sums { 4 * embedding } else { 0 }
+        };
+        (0..pipeline.stages).map(of_rank).max().unwrap_or(0)
     }
 
     /// The memory of the rank of a pipeline that needs the most.

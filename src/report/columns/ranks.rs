@@ -11,6 +11,8 @@ pub struct Scaling<'a> {
     pub tokens_per_second: f64,
     /// Of the baseline, where that is one process.
     pub of_one: Option<f64>,
+    /// Bytes that the rank with the most sends in a step, by the formulas.
+    pub sent: Option<u64>,
 }
 
 impl Scaling<'_> {
@@ -35,6 +37,7 @@ pub const SCALING: &[Column<OfScaling>] = &[
     column("speedup", "× one process", Ratio, |s| s.speedup()),
     column("scaling_efficiency", "scaling efficiency", Share, |s| Some(s.speedup()? / s.ranks.len() as f64)),
     column("most_sent", "sent, most", Bytes, |s| s.most(|rank| rank.sent_bytes)),
+    column("sent_by_formula", "by the formula", Bytes, |s| s.sent.map(|bytes| bytes as f64)),
     column("most_exposed", "exposed, most", Seconds, |s| s.most(|rank| rank.exposed_seconds)),
     column("most_memory", "memory, most", Bytes, |s| s.most(|rank| rank.memory.live_peak as f64)),
 ];
