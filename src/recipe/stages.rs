@@ -70,7 +70,7 @@ impl Cell {
     pub(super) fn account_of_stages(&self, pipeline: &Pipeline) -> Account {
         let (order, cell) = (pipeline.order(), self.of_micro_batches());
         let of_rank = |rank: usize| {
-            let live = order.live(rank).div_ceil(pipeline.chunks);
+            let live = order.live(rank).div_ceil(pipeline.chunks());
             let mut workload = cell.workload();
             (workload.live_graphs, workload.waiting_inputs) =
                 if self.recomputes_stages() { (1, live) } else { (live, 0) };
