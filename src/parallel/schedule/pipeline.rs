@@ -31,16 +31,37 @@ impl Shape {
     }
 }
 
-/// `parallel.pipeline.schedule`
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Schedule {
-    Gpipe,
-    #[serde(rename = "1f1b")]
-    OneFOneB,
-    Interleaved,
-    Pipedream,
-    Written,
+/// The computations of each rank, from the sizes and the actions that are written out.
+type Actions = fn(Shape, &str) -> Result<Vec<Vec<Action>>, String>;
+
+/// Declares [`Schedule`]: each with its word, what people call it, and its actions.
+macro_rules! schedules {
+    ($($schedule:ident: $word:literal, $title:literal => $actions:expr;)*) => {
+        /// `parallel.pipeline.schedule`
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+        pub enum Schedule { $(#[serde(rename = $word)] $schedule),* }
+
+        impl Schedule {
+            pub const WORDS: &[&str] = &[$($word),*];
+
+            /// What people call it.
+            pub fn title(self) -> &'static str {
+                match self { $(Self::$schedule => $title),* }
+            }
+
+            fn actions(self) -> Actions {
+                match self { $(Self::$schedule => $actions),* }
+            }
+        }
+    };
+}
+
+schedules! {
+    Gpipe: "gpipe", "GPipe" => |shape, _| Ok(gpipe::actions(shape));
+    OneFOneB: "1f1b", "1F1B" => |shape, _| Ok(one_f_one_b::actions(shape));
+    Interleaved: "interleaved", "interleaved 1F1B" => |shape, _| Ok(interleaved::actions(shape));
+    Pipedream: "pipedream", "PipeDream" => |shape, _| Ok(pipedream::actions(shape));
+    Written: "written", "written schedule" => |shape, text| written::actions(text, shape);
 }
 
 /// The actions of each rank of a pipeline.
@@ -52,19 +73,6 @@ pub struct Order {
 }
 
 impl Schedule {
-    pub const WORDS: &[&str] = &["gpipe", "1f1b", "interleaved", "pipedream", "written"];
-
-    /// What people call it.
-    pub fn title(self) -> &'static str {
-        match self {
-            Self::Gpipe => "GPipe",
-            Self::OneFOneB => "1F1B",
-            Self::Interleaved => "interleaved 1F1B",
-            Self::Pipedream => "PipeDream",
-            Self::Written => "written schedule",
-        }
-    }
-
     /// Whether a rank may have several stages.
     pub fn takes_chunks(self) -> bool {
         matches!(self, Self::Interleaved | Self::Written)
@@ -80,13 +88,7 @@ impl Schedule {
     /// # Errors
     /// The first wrong action.
     pub fn order(self, shape: Shape, text: &str) -> Result<Order, String> {
-        let computations = match self {
-            Self::Gpipe => gpipe::actions(shape),
-            Self::OneFOneB => one_f_one_b::actions(shape),
-            Self::Interleaved => interleaved::actions(shape),
-            Self::Pipedream => pipedream::actions(shape),
-            Self::Written => written::actions(text, shape)?,
-        };
+        let computations = self.actions()(shape, text)?;
         let order = Order { shape, computations };
         check::check(&order)?;
         Ok(order)
