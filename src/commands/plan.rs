@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use rayon::prelude::*;
 
+use super::timelines::timelines;
 use crate::device::Target;
 use crate::recipe::{Cell, Recipe, keys};
 use crate::run::memory_limit;
@@ -64,8 +65,10 @@ pub fn plan(recipe: &Recipe, target: &Target) -> String {
     let sent = if ranks { " sent: by a rank in a step, the most; memory is a rank's." } else { "" };
     let host = if host { " host: what is there instead of on the device." } else { "" };
     format!(
-        "{}\n{table}\n{cells}; {verdict}. kept: from forward to backward; estimate: at the highest moment.{host}{sent}",
+        "{}\n{table}\n{cells}; {verdict}. kept: from forward to backward; estimate: at the highest \
+         moment.{host}{sent}{}",
         recipe.title,
+        timelines(&recipe.cells),
     )
 }
 

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::pipeline::Pipeline;
 use crate::words::key::DefaultValue::{Number, Whole, Word};
 use crate::words::section::section;
 use crate::words::values::{POSITIVE, Values};
@@ -12,7 +13,6 @@ const MOST_RANKS: i64 = 256;
 
 section! {
     /// Several processes for a cell, its ranks.
-    #[derive(Copy)]
     pub struct Parallel: Section::new("parallel") => {
         /// Replicas of the model, each with its share of the rows of every batch.
         ///
@@ -33,6 +33,10 @@ section! {
             .without("whole layers"),
         /// Seconds that a rank waits for another before the cell ends as failed.
         pub timeout: f64 = Key::method(POSITIVE).default(Number(30.0)).called("time limit of a wait").tacit(),
+    } and {
+        /// `None`: every rank has the whole network.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub pipeline: Option<Pipeline>,
     }
 }
 
@@ -53,7 +57,8 @@ impl Default for Parallel {
 impl Parallel {
     /// Processes of a cell.
     pub fn ranks(&self) -> usize {
-        self.data * self.tensor
+        let stages = self.pipeline.as_ref().map_or(1, |pipeline| pipeline.stages);
+        self.data * self.tensor * stages
     }
 
     /// Whether one process does it all.
@@ -81,6 +86,12 @@ impl Parallel {
                 format!("remove {key}, or set parallel.data to 2 or more"),
             ));
         }
+        Rule::refuse_if(
+            self.data * self.tensor > 1 && self.pipeline.is_some(),
+            &["parallel.pipeline", "parallel.data", "parallel.tensor"],
+            "parallel.pipeline does not go with parallel.data or parallel.tensor: each stage is on one rank",
+            "remove one of them",
+        )?;
         let ranks = self.ranks();
         Rule::refuse_if(
             ranks as i64 > MOST_RANKS,

@@ -99,6 +99,7 @@ impl Cell {
             packed: self.data.is_packed(),
             accumulation_steps: self.train.accumulation_steps,
             live_graphs: (self.train.mode.schedule().live_graphs)(self.train.accumulation_steps),
+            waiting_inputs: 0,
             eval_batches: self.eval.map_or(0, |eval| eval.batches),
             trained: self.tuning.trained(),
             packs: self.tuning.packs(),
@@ -179,6 +180,9 @@ impl Cell {
 
     /// What holds each rank's memory at its highest moment, part by part.
     pub fn account(&self) -> Account {
+        if let Some(pipeline) = &self.parallel.pipeline {
+            return self.account_of_stages(pipeline);
+        }
         let (operators, workload) = self.rank();
         operators.account(&workload)
     }
@@ -191,6 +195,9 @@ impl Cell {
     /// Bytes that a rank sends in a step by the formulas of what it sums, the most of all ranks: [`Operators::sent`], and
     /// gradients. `None` of one process.
     pub fn sent(&self) -> Option<u64> {
+        if let Some(pipeline) = &self.parallel.pipeline {
+            return Some(self.sent_of_stages(pipeline));
+        }
         if self.parallel.data * self.parallel.tensor == 1 {
             return None;
         }

@@ -3,11 +3,12 @@
 use super::columns::{RANKS, SCALING, Scaling};
 use super::content::section;
 use super::document::{Element, Table};
+use super::pipeline;
 use super::table::{Comparison, Line};
 
 /// Nothing for cells of one process.
 pub fn elements(comparison: &Comparison) -> Vec<Element> {
-    section("Ranks", [scaling(comparison), ranks(comparison)])
+    section("Ranks", [scaling(comparison), pipeline::table(comparison), ranks(comparison)])
 }
 
 /// Cells of several ranks that ran to their end.

@@ -18,6 +18,7 @@ mod language;
 mod memory;
 mod offload;
 mod optimizers;
+mod pipeline;
 mod place;
 mod precision;
 mod profile;

@@ -14,6 +14,12 @@ pub(super) fn check(cell: &Cell) -> Checked {
         "write corpus = \"generated\" or a path under [data], or remove [generate]",
     )?;
     Rule::refuse_if(
+        !cell.parallel.is_alone(),
+        &["generate", "parallel"],
+        "[generate] continues text in one process, and this cell has several ranks",
+        "remove [generate], or [parallel]; `runner generate` continues text with the weights that are saved",
+    )?;
+    Rule::refuse_if(
         cell.classes().is_some(),
         &["generate", "task.kind"],
         "[generate] continues text, and a classifier has taken the place of this model's head",

@@ -2,6 +2,7 @@
 
 use super::{Column, column};
 use crate::measure::RankRecord;
+use crate::report::pipeline::{Pipelined, idle, seconds};
 use crate::report::units::Unit::{Bytes, Count, PerSecond, Ratio, Seconds, Share};
 
 /// A cell of several ranks compared with one process.
@@ -26,6 +27,7 @@ impl Scaling<'_> {
 }
 
 type OfScaling = fn(&Scaling) -> Option<f64>;
+type OfPipeline = fn(&Pipelined) -> Option<f64>;
 type OfRank = fn(&RankRecord) -> Option<f64>;
 
 /// A cell of several ranks.
@@ -47,4 +49,12 @@ pub const RANKS: &[Column<OfRank>] = &[
     column("rank_exposed_s", "exposed", Seconds, |r| Some(r.exposed_seconds)),
     column("rank_sent", "sent", Bytes, |r| Some(r.sent_bytes)),
     column("rank_memory", "peak memory", Bytes, |r| Some(r.memory.live_peak as f64)),
+];
+
+/// A step of a pipeline.
+pub const PIPELINE: &[Column<OfPipeline>] = &[
+    column("pipeline_predicted_s", "predicted", Seconds, |p| Some(seconds(&p.predicted))),
+    column("pipeline_measured_s", "measured", Seconds, |p| Some(seconds(&p.measured))),
+    column("pipeline_predicted_idle", "idle, predicted", Share, |p| Some(idle(&p.predicted))),
+    column("pipeline_measured_idle", "idle, measured", Share, |p| Some(idle(&p.measured))),
 ];
