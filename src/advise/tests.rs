@@ -99,7 +99,7 @@ fn the_model_of_time_orders_what_is_known() {
 #[test]
 fn optimizers_are_searched_where_they_are_named() {
     let own = cell(SMALL);
-    let kinds = ["adamw", "adamw8bit", "sgd"].map(|kind| with_optimizer(&own, kind).expect("a kind"));
+    let kinds = ["adamw", "adamw_bf16", "sgd"].map(|kind| with_optimizer(&own, kind).expect("a kind"));
     assert_eq!(kinds[0], own);
     let settings = kinds[2].settings();
     assert_eq!(settings["train.optimizer.lr"], 1e-3);

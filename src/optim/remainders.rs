@@ -67,7 +67,11 @@ impl State for Split {
         let (high, low): (Vec<u16>, Vec<u16>) =
             master.par_iter().with_min_len(CHUNK).map(|master| split(*master)).unzip();
         let tensor = |bits: Vec<u16>| {
-            let data = TensorData::from_bytes_vec(bytemuck::cast_vec(bits), [elements], DType::BF16);
+            let data = TensorData::from_bytes_vec(
+                bytemuck::cast_slice::<u16, u8>(&bits).to_vec(),
+                [elements],
+                DType::BF16,
+            );
             Tensor::from_data(data, (&device, DType::BF16))
         };
         self.low = tensor(low);

@@ -64,14 +64,17 @@ fn prompts_that_cannot_be_continued_are_refused() {
     let base = recipe("fine_tune_base.toml", 5);
     let refused = |change: (&str, &str), says: &[&str]| {
         let place = Place::new(&crate::place::changed(&base, &[change]));
-        place.runner(&["check", "recipe.toml"]).exits(1).says(says);
+        place.runner(&["check", "recipe.toml"]).exits(2).says(says);
     };
     refused(
         ("corpus = \"generated\"\nsize = \"200 KiB\"\nvocab_size = 512", "corpus = \"random\""),
-        &["no tokenizer to read it"],
+        &["has no tokenizer"],
     );
     refused(("prompts = [\"One morning\", \"12+34=\"]", "prompts = []"), &["generate.prompts needs a text"]);
-    refused(("prompts = [\"One morning\", \"12+34=\"]", "prompts = \"One\""), &["prompts"]);
+    refused(
+        ("prompts = [\"One morning\", \"12+34=\"]", "prompts = \"One\""),
+        &["wrong type: expected a sequence"],
+    );
     let place = Place::new(&crate::place::changed(&base, &[("max_new_tokens = 32", "max_new_tokens = 63")]));
     place.runner(&["run", "recipe.toml"]).exits(1).says(&["the prompt \"One morning\" has", "64 positions"]);
 }
