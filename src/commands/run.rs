@@ -10,6 +10,7 @@ use super::SetArgs;
 use crate::recipe::Recipe;
 use crate::row::Status;
 use crate::run::{self, DeviceLock, Options, ProcessExecutor, Session, Shard, Store, Summary};
+use crate::words::streams::tell;
 
 #[derive(Debug, Args)]
 pub struct RunArgs {
@@ -63,7 +64,7 @@ pub fn run_cells(recipe: &Recipe, store: &Store, options: &Options, trace: bool)
 /// # Errors
 /// When a cell is asked for that there is not, or the results cannot be read.
 pub fn dry_run(store: &Store, recipe: &Recipe, options: &Options) -> Result<String> {
-    let rows = store.peek(&recipe.cells, &|text| eprintln!("{text}"))?;
+    let rows = store.peek(&recipe.cells, &|text| tell(text))?;
     let (mut missing, mut processes, mut kept) = (Vec::new(), 0, Vec::new());
     for position in options.choose(recipe.cells.len())? {
         let (wanted, finished): (Vec<_>, Vec<_>) =
