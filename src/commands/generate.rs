@@ -81,6 +81,8 @@ pub fn run(args: &GenerateArgs) -> Result<String> {
     };
     let text = Text::open(args)?;
     let model = from_hugging_face(&args.folder).map_err(|e| miette!("{e}"))?;
+    let fitting = on_language!(&model, model => model.check_weights()).expect("a language model");
+    fitting.map_err(|e| miette!("{e}"))?;
     let DecoderSizes { vocab_size: vocab, max_positions: positions, .. } =
         model.decoder().expect("a language model");
     let tuning = match &args.adapter {

@@ -1,7 +1,7 @@
 //! Generation: continues prompts token by token, greedily or by sampling, with a cache of keys and
 //! values; prompts of different lengths are padded on the left.
 
-use burn::tensor::Device;
+use burn::tensor::{Device, Tensor};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -74,10 +74,7 @@ pub fn generate_until<F: Family>(
         let hidden = network.hidden(&tokens, Some(&mut cache));
         let last: Vec<i32> = (1..=batch).map(|b| (b * columns.len() - 1) as i32).collect();
         let logits = network.logits(hidden.inner().select(0, integers(last, device)));
-        let vocab = logits.dims()[1];
-        let logits: Vec<f32> = logits.into_data().try_to_vec().expect("logits are fp32");
-        for (b, row) in logits.chunks(vocab).enumerate() {
-            let next = chooser.choose(row);
+        for (b, next) in chooser.choose(logits).into_iter().enumerate() {
             // An ended sequence goes on as padding of the others' batch: what follows is cut off.
             results[b].push(next);
             let ended = ends[b].is_none()
@@ -147,8 +144,18 @@ impl Chooser {
         Self { choice, random: ChaCha8Rng::seed_from_u64(seed) }
     }
 
-    fn choose(&mut self, logits: &[f32]) -> u32 {
-        let Choice::Sample { temperature, top_k, .. } = self.choice else { return argmax(logits) };
+    /// The next token of every sequence, from logits [batch, vocabulary].
+    fn choose(&mut self, logits: Tensor<2>) -> Vec<u32> {
+        let Choice::Sample { temperature, top_k, .. } = self.choice else {
+            // Its tokens alone come to the host: 4 bytes a sequence, not 4 a word of the vocabulary.
+            return logits.argmax(1).into_data().iter().collect();
+        };
+        let vocab = logits.dims()[1];
+        let logits: Vec<f32> = logits.into_data().try_to_vec().expect("logits are fp32");
+        logits.chunks(vocab).map(|row| self.sample(row, temperature, top_k)).collect()
+    }
+
+    fn sample(&mut self, logits: &[f32], temperature: f64, top_k: usize) -> u32 {
         let mut order: Vec<usize> = (0..logits.len()).collect();
         order.sort_by(|a, b| logits[*b].total_cmp(&logits[*a]));
         if top_k > 0 {
@@ -166,16 +173,6 @@ impl Chooser {
         }
         order[order.len() - 1] as u32
     }
-}
-
-fn argmax(logits: &[f32]) -> u32 {
-    let mut best = 0;
-    for (i, logit) in logits.iter().enumerate() {
-        if *logit > logits[best] {
-            best = i;
-        }
-    }
-    best as u32
 }
 
 #[cfg(test)]

@@ -20,6 +20,7 @@ use crate::params::WeightsFrom;
 use crate::params::source::Source;
 use crate::params::table::{Entry, Group, Table, Tuning};
 use crate::params::tuning::{LinearLayer, VirtualTokens};
+use crate::params::weights::Weights;
 use crate::residence::Placement;
 use crate::words::values::Values;
 use crate::words::{DeviceId, key::DefaultValue};
@@ -178,6 +179,19 @@ impl<F: Family> LanguageModel<F> {
     pub fn table(&self, dtype: DType, tuning: &Tuning) -> Table {
         let layers = F::outline(&self.config).shape.layers;
         Decoder::<F>::table(&self.config, layers, dtype, tuning)
+    }
+
+    /// Whether its folder of weights, where it has one, is of its dimensions: before anything is counted with them.
+    ///
+    /// # Errors
+    /// Which parameters are missing, of another shape, or not the model's.
+    pub fn check_weights(&self) -> Result<(), String> {
+        match &self.weights {
+            WeightsFrom::Random => Ok(()),
+            WeightsFrom::Folder(folder) => {
+                Weights::open(folder)?.check(&self.table(DType::F32, &Tuning::default()))
+            }
+        }
     }
 
     /// The source of its parameters.
