@@ -11,6 +11,7 @@ use crate::commands::profile::ProfileArgs;
 use crate::commands::run::RunArgs;
 use crate::commands::{CheckArgs, SetArgs};
 use crate::recipe::Setting;
+use crate::run::Keep;
 use crate::verify;
 use crate::words::Compute;
 
@@ -54,6 +55,8 @@ pub enum Command {
     Profile(ProfileArgs),
     /// Compare two results folders cell by cell
     Compare { a: PathBuf, b: PathBuf },
+    /// Put results of one recipe from several machines into one folder, and write its report
+    Merge(MergeArgs),
     /// Check this machine's arithmetic against reference values
     Verify(VerifyArgs),
     /// Continue text with a language model from a folder of weights
@@ -82,6 +85,19 @@ pub enum Command {
     /// Run one cell, as asked on standard input
     #[command(hide = true)]
     Cell,
+}
+
+#[derive(Debug, Args)]
+pub struct MergeArgs {
+    /// Results folders such as a/overlap/h200 and b/overlap/h100
+    #[arg(required = true, value_name = "FOLDER")]
+    pub folders: Vec<PathBuf>,
+    /// Folder that holds the results of every recipe, as --results of `run`
+    #[arg(long, value_name = "FOLDER")]
+    pub into: PathBuf,
+    /// Which row counts where two of one cell and device differ
+    #[arg(long, value_enum)]
+    pub keep: Option<Keep>,
 }
 
 #[derive(Debug, Args)]

@@ -12,7 +12,7 @@ use runner::commands::run::{self, RunArgs};
 use runner::commands::{advise, devices, generate, keys, memory, plan, profile, recipes};
 use runner::device::Target;
 use runner::recipe::{Recipe, RecipeError, Setting, reference, schema};
-use runner::run::{EXIT_TRY_AGAIN, Results, Store, TryAgain};
+use runner::run::{EXIT_TRY_AGAIN, Results, Store, TryAgain, merge};
 use runner::words::streams::{self, tell};
 use runner::{report, train, verify};
 
@@ -36,13 +36,14 @@ fn execute(command: Command) -> Result<ExitCode> {
         Command::Check { recipes, checked: CheckArgs { settings, target } } => {
             return check(&recipes, &settings.set, &target.unwrap_or_default());
         }
-        Command::Report { folder } => {
-            let results = Store::open_folder(&folder)?;
-            results.notices.iter().for_each(tell);
-            write_report(&folder, &results)?
-        }
+        Command::Report { folder } => report_again(&folder)?,
         Command::Profile(args) => profile::profile(&args)?,
         Command::Compare { a, b } => compare(&a, &b)?,
+        Command::Merge(args) => {
+            let merged = merge(&args.folders, &args.into, args.keep)?;
+            merged.notices.iter().for_each(tell);
+            report_again(&merged.folder)?
+        }
         Command::Verify(args) => {
             let checks = verify::verify(&args.folder, &args.options())?;
             print(&verify::table(&checks))?;
@@ -79,7 +80,7 @@ fn run_recipe(args: &RunArgs) -> Result<ExitCode> {
     if args.trace {
         tell(format!("where the time of a step went: runner profile {}", store.folder().display()));
     }
-    tell(&summary);
+    tell(summary);
     Ok(ExitCode::from(summary.exit_code()))
 }
 
@@ -88,7 +89,10 @@ fn check(recipes: &[PathBuf], settings: &[Setting], target: &Target) -> Result<E
     let mut code = ExitCode::SUCCESS;
     for path in recipes {
         match Recipe::load(path, settings, target) {
-            Ok(recipe) => print(&format!("{}: {} cells, all valid", path.display(), recipe.cells.len()))?,
+            Ok(recipe) => {
+                let elsewhere = recipe.elsewhere_notice().map_or(String::new(), |notice| format!("; {notice}"));
+                print(&format!("{}: {} cells, all valid{elsewhere}", path.display(), recipe.cells.len()))?;
+            }
             Err(error) => code = failure(&error.into()),
         }
     }
@@ -117,8 +121,14 @@ fn write_report(folder: &Path, results: &Results) -> Result<String> {
     Ok(report::terminal_table(&results.recipe, &results.rows) + &names.collect::<String>())
 }
 
+fn report_again(folder: &Path) -> Result<String> {
+    let results = Results::open(folder)?;
+    results.notices.iter().for_each(tell);
+    write_report(folder, &results)
+}
+
 fn compare(a: &Path, b: &Path) -> Result<String> {
-    let (left, right) = (Store::open_folder(a)?, Store::open_folder(b)?);
+    let (left, right) = (Results::open(a)?, Results::open(b)?);
     let (name_a, name_b) = (a.display().to_string(), b.display().to_string());
     report::compare((&name_a, &left.recipe, &left.rows), (&name_b, &right.recipe, &right.rows))
 }

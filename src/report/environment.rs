@@ -8,7 +8,7 @@ use polars::prelude::ChunkQuantile;
 use super::table::Comparison;
 use crate::device::DeviceInfo;
 use crate::recipe::Cell;
-use crate::row::{Environment, Row};
+use crate::row::{Environment, Row, Status};
 use crate::words::Bytes;
 use crate::words::text::{and, percent, significant};
 
@@ -17,7 +17,7 @@ const WAITING: f64 = 0.1;
 
 /// Where, when and how the rows were measured; several values where rows differ.
 pub fn items(comparison: &Comparison) -> Vec<String> {
-    let rows: Vec<&Row> = comparison.lines.iter().filter_map(|line| line.row).collect();
+    let rows: Vec<&Row> = comparison.lines.iter().filter_map(|line| line.row).filter(|row| ran(row)).collect();
     let of_rows = |of: fn(&Environment) -> String| distinct(rows.iter().map(|row| of(&row.environment)));
     let of_cells = |of: fn(&Cell) -> String| distinct(comparison.lines.iter().map(|line| of(line.cell)));
     let mut items = Vec::new();
@@ -73,10 +73,15 @@ pub fn items(comparison: &Comparison) -> Vec<String> {
     items
 }
 
+/// Whether its machine had what the cell needs.
+fn ran(row: &Row) -> bool {
+    row.status != Status::Skipped
+}
+
 /// What the numbers do not say.
 pub fn limits(comparison: &Comparison) -> String {
     let lines = || comparison.lines.iter();
-    let rows: Vec<&Row> = lines().flat_map(|line| line.rows.iter().copied()).collect();
+    let rows: Vec<&Row> = lines().flat_map(|line| line.rows.iter().copied()).filter(|row| ran(row)).collect();
     let mut out = Vec::new();
     let machines = rows.iter().map(|row| row.environment.device.name.as_str()).unique().count();
     out.push(match machines {

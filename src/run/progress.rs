@@ -4,6 +4,7 @@
 use std::io::{IsTerminal, stderr};
 
 use itertools::Itertools;
+use rayon::prelude::*;
 
 use super::bars::Bars;
 use crate::recipe::{Cell, Recipe};
@@ -67,18 +68,18 @@ impl Progress for Lines {
 
     fn preparing(&self, cell: &Label, tuned: usize) {
         if tuned == 0 {
-            tell(&preparing(cell, tuned));
+            tell(preparing(cell, tuned));
         }
     }
 
     fn step(&self, _done: usize, _of: usize) {}
 
     fn cell_ended(&self, cell: &Label, row: &Row) {
-        tell(&ended(cell, row));
+        tell(ended(cell, row));
     }
 
     fn cell_skipped(&self, cell: &Label) {
-        tell(&skipped(cell));
+        tell(skipped(cell));
     }
 
     fn notice(&self, text: &str) {
@@ -139,7 +140,7 @@ impl Label {
                 work: (flops.forward + flops.backward + flops.recompute) * steps.unwrap_or(1) as f64,
             }
         };
-        recipe.cells.iter().enumerate().map(label).collect()
+        recipe.cells.par_iter().enumerate().map(label).collect()
     }
 }
 

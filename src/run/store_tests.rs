@@ -113,7 +113,7 @@ fn a_row_of_another_build_is_a_finished_row() {
     old.environment.runner_version = "0.0.1".into();
     store.save(&old).unwrap();
     assert_eq!(load(&store).rows, [[Some(old.clone())], [None], [None]]);
-    assert_eq!(Store::open_folder(store.folder()).unwrap().rows, [old.clone()], "and is reported");
+    assert_eq!(Results::open(store.folder()).unwrap().rows, [old.clone()], "and is reported");
 
     let mut newer = row(0);
     newer.environment.date = "2030-01-01T00:00:00Z".into();
@@ -137,7 +137,7 @@ fn committed_rows_are_found() {
     let folders = walkdir::WalkDir::new(&root).into_iter().map(|entry| entry.unwrap().into_path());
     let mut count = 0;
     for folder in folders.filter(|path| path.join(RECIPE).is_file()) {
-        let results = Store::open_folder(&folder).unwrap();
+        let results = Results::open(&folder).unwrap();
         assert!(results.notices.is_empty(), "{}: {:?}", folder.display(), results.notices);
         for row in &results.rows {
             let cell = Cell::from_json(&row.cell).unwrap();
@@ -181,7 +181,7 @@ fn a_folder_of_the_format_before_is_complete() {
         let found = found.into_iter().flatten().next().expect("a finished row");
         assert_eq!((&found.cell, found.key.as_str()), (&row(position).cell, old["key"].as_str().unwrap()));
     }
-    assert_eq!(Store::open_folder(store.folder()).unwrap().rows.len(), 3);
+    assert_eq!(Results::open(store.folder()).unwrap().rows.len(), 3);
     assert_eq!(listing(store.folder()), before, "the files stay as they are");
     // A cell that nothing can be made of is another one's, and a newer format is not guessed.
     let mut strange = row_of_format_1(1);
@@ -256,13 +256,13 @@ fn a_results_folder_is_read_without_writing() {
     store.save(&row(0)).unwrap();
     fs::write(path(&store, 1), "{").unwrap();
     let before = listing(store.folder());
-    let results = Store::open_folder(store.folder()).unwrap();
+    let results = Results::open(store.folder()).unwrap();
     assert_eq!(results.rows, [row(0), row(2)], "in the order of the cells");
     assert_eq!(results.recipe.name(), "three");
     assert!(results.notices.len() == 1 && results.notices[0].contains("left out"), "{:?}", results.notices);
     assert_eq!(listing(store.folder()), before);
 
-    let error = Store::open_folder(root.path()).unwrap_err().to_string();
+    let error = Results::open(root.path()).unwrap_err().to_string();
     assert!(error.contains("not a results folder"), "{error}");
 }
 

@@ -29,11 +29,10 @@ fn the_shipped_recipes_are_valid() {
     {
         let checked = place.runner(&["check", entry.to_str().expect("UTF-8")]);
         let text = std::fs::read_to_string(&entry).expect("a recipe");
-        let needs_gpu = text.contains("\"tf32\"") && !text.contains("[on_cpu");
-        match needs_gpu && runner::device::cuda::count() == 0 {
-            true => checked.exits(2).says(&["tf32 is a format of NVIDIA's tensor cores"]),
-            false => checked.exits(0).says(&["all valid"]),
-        };
+        let ended = checked.exits(0).says(&["all valid"]);
+        if text.contains("\"tf32\"") && !text.contains("[on_cpu") {
+            ended.says(&["other hardware: tf32 is a format of NVIDIA's tensor cores"]);
+        }
     }
     // Five sizes at three levels, the published ten and five in between.
     place.runner(&["plan", &format!("{recipes}/swiglu.toml")]).exits(0).says(&["15 cells"]);

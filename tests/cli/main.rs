@@ -14,6 +14,7 @@ mod html;
 mod inference;
 mod inputs;
 mod language;
+mod machines;
 mod memory;
 mod offload;
 mod optimizers;
