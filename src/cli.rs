@@ -9,10 +9,9 @@ use crate::commands::generate::GenerateArgs;
 use crate::commands::memory::MemoryArgs;
 use crate::commands::profile::ProfileArgs;
 use crate::commands::run::RunArgs;
-use crate::commands::{CheckArgs, SetArgs};
-use crate::recipe::Setting;
+use crate::commands::CheckArgs;
+use crate::commands::verify::VerifyArgs;
 use crate::run::Keep;
-use crate::verify;
 use crate::words::Compute;
 
 /// Answers which way of training a large language model in little memory is worth its price.
@@ -98,25 +97,4 @@ pub struct MergeArgs {
     /// Which row counts where two of one cell and device differ
     #[arg(long, value_enum)]
     pub keep: Option<Keep>,
-}
-
-#[derive(Debug, Args)]
-pub struct VerifyArgs {
-    /// Folder with golden.safetensors, or golden.json of a gradient scaler
-    pub folder: PathBuf,
-    #[arg(long, default_value = "auto")]
-    pub device: String,
-    #[command(flatten)]
-    pub settings: SetArgs,
-    /// Largest absolute difference allowed, instead of the table's
-    #[arg(long)]
-    pub atol: Option<f64>,
-}
-
-impl VerifyArgs {
-    pub fn options(&self) -> verify::Options {
-        let mut settings = vec![Setting::new("device", self.device.as_str())];
-        settings.extend(self.settings.set.iter().cloned());
-        verify::Options { settings, atol: self.atol }
-    }
 }

@@ -9,12 +9,12 @@ use miette::{IntoDiagnostic, Result, WrapErr};
 use runner::cli::{Cli, Command};
 use runner::commands::CheckArgs;
 use runner::commands::run::{self, RunArgs};
-use runner::commands::{advise, devices, generate, keys, memory, plan, profile, recipes};
+use runner::commands::{advise, devices, generate, keys, memory, plan, profile, recipes, verify};
 use runner::device::Target;
 use runner::recipe::{Recipe, RecipeError, Setting, reference, schema};
 use runner::run::{EXIT_TRY_AGAIN, Results, Store, TryAgain, merge};
 use runner::words::streams::{self, tell};
-use runner::{report, train, verify};
+use runner::{report, train};
 
 fn main() -> ExitCode {
     execute(Cli::parse().command).unwrap_or_else(|error| failure(&error))
@@ -45,9 +45,9 @@ fn execute(command: Command) -> Result<ExitCode> {
             report_again(&merged.folder)?
         }
         Command::Verify(args) => {
-            let checks = verify::verify(&args.folder, &args.options())?;
-            print(&verify::table(&checks))?;
-            return Ok(ExitCode::from(u8::from(!verify::passes(&checks))));
+            let (text, passes) = verify::verify(&args)?;
+            print(&text)?;
+            return Ok(ExitCode::from(u8::from(!passes)));
         }
         Command::Generate(args) => generate::run(&args)?,
         Command::Devices => devices::list(),

@@ -9,6 +9,7 @@ use super::table::Comparison;
 use crate::device::DeviceInfo;
 use crate::recipe::Cell;
 use crate::row::{Environment, Row, Status};
+use crate::verify::Record;
 use crate::words::Bytes;
 use crate::words::text::{and, percent, significant};
 
@@ -31,6 +32,7 @@ pub fn items(comparison: &Comparison) -> Vec<String> {
             format!("Measured {first}{}", if first == last { String::new() } else { format!(" to {last}") }),
         ]);
         items.extend(paths(&rows));
+        items.extend(verified(&comparison.verified, &rows));
     }
     items.extend([
         format!(
@@ -164,6 +166,21 @@ fn rates(rows: &[&Row]) -> Option<String> {
             Some(format!("Tokens a second of {n} cells are {run}; of the other {others}, {step}."))
         }
     }
+}
+
+/// What reference values the builds of the rows were held to, on the devices of the rows.
+fn verified(records: &[Record], rows: &[&Row]) -> Option<String> {
+    let of = |record: &&Record| {
+        let is_its = |e: &Environment| (&e.build, &e.device.name) == (&record.build, &record.device);
+        rows.iter().any(|row| is_its(&row.environment))
+    };
+    let part = |record: &Record| {
+        let settings = if record.settings.is_empty() { String::new() } else { format!(" with {}", record.settings.join(", ")) };
+        format!("{}{settings}: {} of {} quantities pass", record.reference, record.passed, record.of)
+    };
+    let parts = records.iter().filter(of).map(part).unique().join("; ");
+    let intro = "Compared with reference values by the same build on the same device (`runner verify`)";
+    (!parts.is_empty()).then(|| format!("{intro}: {parts}."))
 }
 
 /// Which rows were not measured in one go.

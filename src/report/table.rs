@@ -16,6 +16,7 @@ use crate::measure::Measurement;
 use crate::recipe::keys::{deciders, goes_along, is_size};
 use crate::recipe::{Cell, Published, Recipe, keys, matches};
 use crate::row::{Row, Status};
+use crate::verify::Record;
 use crate::words::Settings;
 
 /// The size by which results of several devices are told apart. No recipe has it.
@@ -40,6 +41,8 @@ pub struct Comparison<'a> {
     pub frame: Frame,
     /// Names of the columns of what crossed the bus, of the phases and directions that any cell has.
     pub crossings: Vec<String>,
+    /// What `runner verify` left beside the rows.
+    pub verified: Vec<Record>,
 }
 
 /// Cells of equal sizes.
@@ -179,7 +182,8 @@ impl<'a> Comparison<'a> {
             })
             .collect();
         let (frame, crossings) = Frame::of_cells(&lines);
-        Self { recipe, swept, sizes, label_sizes, shapes, methods, shared, lines, frame, crossings }
+        let verified = Vec::new();
+        Self { recipe, swept, sizes, label_sizes, shapes, methods, shared, lines, frame, crossings, verified }
     }
 
     /// Adds [`TRACES`] of the lines that were traced.

@@ -18,6 +18,7 @@ use super::row_files::read_row;
 use super::store::{RECIPE, ROWS, TRACES};
 use crate::recipe::{Recipe, Source};
 use crate::row::Row;
+use crate::verify::Record;
 use crate::words::files::write_whole;
 
 /// The folder of results of several devices.
@@ -123,6 +124,15 @@ pub fn merge(folders: &[PathBuf], into: &Path, keep: Option<Keep>) -> Result<Mer
         if let Ok(trace) = fs::read(found.part.folder.join(TRACES).join(name)) {
             write(TRACES, name, &trace)?;
         }
+    }
+    for part in &parts {
+        let verified = Record::all(&part.folder).and_then(|records| match records.is_empty() {
+            true => Ok(()),
+            false => Record::add(&folder, records),
+        });
+        verified.into_diagnostic().wrap_err_with(|| {
+            format!("cannot add what was verified in {} to {}", part.folder.display(), folder.display())
+        })?;
     }
     let (rows, folders) = (chosen.len(), parts.len());
     notices.push(format!("{rows} rows of {folders} folders are in {}", folder.display()));
