@@ -155,11 +155,15 @@ impl Store {
         read_row(&path, &fs::read(&path).ok()?).ok()?
     }
 
-    /// Writes a row, replacing the earlier one of the same process.
+    /// Writes a row, replacing the earlier one of the same process. One of another version is kept beside it.
     ///
     /// # Errors
     /// When it cannot be written (full disk, quota). The caller still holds the row.
     pub fn save(&self, row: &Row) -> io::Result<()> {
+        let path = self.row_path(&row.name());
+        if fs::read(&path).is_ok_and(|text| matches!(read_row(&path, &text), Ok(None))) {
+            fs::rename(&path, path.with_added_extension("other"))?;
+        }
         let mut text = serde_json::to_string_pretty(row).expect("a row is plain data");
         text.push('\n');
         write_whole(&self.rows(), Some(&format!("{}.json", row.name())), text.as_bytes())

@@ -35,7 +35,7 @@ fn a_row_is_known_by_what_its_files_hold() {
     place
         .runner(&["run", "recipe.toml"])
         .exits(0)
-        .says(&["1 measured, 0 finished earlier", "1 older row, or of another cell or other input files"]);
+        .says(&["1 measured, 0 finished earlier", "1 row of another version, of another cell or of other input files"]);
     let rows = place.rows();
     assert!(rows.len() == 2 && rows.contains(&first), "the first text's row stays");
     assert_ne!(rows[0]["inputs"]["data.corpus"], rows[1]["inputs"]["data.corpus"]);
