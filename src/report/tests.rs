@@ -159,6 +159,7 @@ fn a_table_of_200_columns_is_cut_where_a_page_ends() {
     };
     let document = Document {
         title: "Wide".into(),
+        tight: false,
         date: String::new(),
         measured: String::new(),
         elements: vec![Element::Table(table())],

@@ -134,8 +134,9 @@ pub fn merge(folders: &[PathBuf], into: &Path, keep: Option<Keep>) -> Result<Mer
             format!("cannot add what was verified in {} to {}", part.folder.display(), folder.display())
         })?;
     }
-    let (rows, folders) = (chosen.len(), parts.len());
-    notices.push(format!("{rows} rows of {folders} folders are in {}", folder.display()));
+    let of = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+    let (rows, folders) = (of(chosen.len(), "row"), of(parts.len(), "folder"));
+    notices.push(format!("{rows} of {folders} are in {}", folder.display()));
     Ok(Merged { folder, notices })
 }
 

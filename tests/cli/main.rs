@@ -15,6 +15,7 @@ mod inference;
 mod inputs;
 mod language;
 mod machines;
+mod many;
 mod memory;
 mod offload;
 mod optimizers;

@@ -150,7 +150,7 @@ fn labels_never_meet() {
 #[test]
 fn charts_of_500_cells_are_readable_and_their_labels_never_meet() {
     let numbers = |of: fn(usize) -> String| (1..=500).map(of).collect::<Vec<_>>().join(", ");
-    let methods = format!("\"train.optimizer.lr\" = [{}]", numbers(|i| format!("{}e-5", i)));
+    let methods = format!("\"train.optimizer.lr\" = [{}]", numbers(|i| format!("{i}e-5")));
     let sizes = format!("\"train.batch_size\" = [{}]", numbers(|i| i.to_string()));
     for (what, axis) in [("500 methods", methods), ("500 sizes", sizes)] {
         let recipe = recipe(&format!(
