@@ -33,7 +33,7 @@ pub enum Command {
         #[command(flatten)]
         checked: CheckArgs,
     },
-    /// Print where the memory of each cell goes: formula and bytes of every part, beside what was measured
+    /// Print where the memory of each cell goes: formula and bytes of every part, and what was measured
     Memory(MemoryArgs),
     /// Print the fastest ways to train a recipe within so much memory, why others do not fit, and what runs the best
     Advise(AdviseArgs),

@@ -2,7 +2,7 @@
 //!
 //! An operator takes the longer of two times: its operations over the rate of a large product, and its bytes over that
 //! of a large copy; of both a share is reached, [`PRODUCT_SHARE`] and [`COPY_SHARE`]. A phase takes no less than its
-//! launches. Blocks that move take the time of their copies: beside the computation with `overlap`, after it else. An
+//! launches. Blocks that move take the time of their copies, with `overlap` during the computation, otherwise after it. An
 //! update on the host takes its bytes over the host's rate, and backward of the last micro-batch hides what it can.
 
 use strum::VariantArray;

@@ -1,5 +1,5 @@
-//! Devices: which ones there are, what they are called and how much they hold. The only module
-//! that may know a CUDA type.
+//! Devices: which ones there are, what they are called and how much they hold. Only this folder
+//! calls CUDA.
 
 mod allocation;
 mod cpu;

@@ -36,6 +36,8 @@ pub struct Workload<'a> {
     pub trained: Trained,
     /// Whether the weights of blocks' linear layers are stored in 4 bits.
     pub packs: bool,
+    /// Ranks that layers are divided among; 1: of all of them together.
+    pub tensor: usize,
 }
 
 impl Workload<'_> {
@@ -71,6 +73,7 @@ impl Workload<'_> {
             level: self.checkpoint.level,
             trained: self.trained,
             packs: self.packs,
+            tensor: self.tensor as u64,
         }
     }
 }
@@ -226,6 +229,7 @@ mod tests {
             eval_batches: 0,
             trained: Trained::ALL,
             packs: false,
+            tensor: 1,
         };
         f(&operators, &workload)
     }

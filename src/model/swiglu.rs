@@ -4,23 +4,25 @@
 use std::sync::Arc;
 
 use burn::module::{Module, Param};
-use burn::tensor::{Device, Tensor};
+use burn::tensor::Tensor;
 
 use super::{Kind, Network, Operators};
-use crate::device::dtype;
 use crate::measure::Evaluation;
 use crate::ops::cost::Setting;
 use crate::ops::dense::{Arithmetic, WeightLayout};
 use crate::ops::mean_square::{self, mean_square};
 use crate::ops::segment::in_segments;
 use crate::ops::swiglu::{self, swiglu};
+use crate::ops::tensor_parallel::{copy_cost, copy_to_ranks, sum_cost, sum_over_ranks};
 use crate::ops::{Checkpoint, Operator};
 use crate::params::source::{Init, Source};
+use crate::params::split::Split;
 use crate::params::table::Tuning;
 use crate::params::table::{Group, Table};
 use crate::words::section::section;
 use crate::words::values::{COUNT, LAYERS};
 use crate::words::{Compute, Key, Section};
+use crate::world::Group as Ranks;
 
 section! {
     /// A stack of SwiGLU feed-forward networks that learns to reproduce a random target.
@@ -54,6 +56,9 @@ pub struct SwigluStack {
     operator: Operator,
     #[module(skip)]
     arithmetic: Arithmetic,
+    /// Those that layers are divided among.
+    #[module(skip)]
+    ranks: Ranks,
 }
 
 /// Input and target, [tokens, hidden] each.
@@ -76,8 +81,12 @@ impl SwigluConfig {
     /// x ← FFN(x) in each block, and the distance to the target.
     pub fn operators(&self, setting: &Setting, _: &Tuning) -> Operators {
         let sizes = [self.hidden_size, self.intermediate_size].map(|size| size as u64);
+        let [hidden, inner] = [sizes[0], setting.part(sizes[1])];
+        let layer = swiglu::cost(setting, [hidden, inner], WeightLayout::InOut);
+        let divided =
+            || vec![copy_cost(setting, hidden), layer, sum_cost(setting, hidden, setting.element())];
         Operators {
-            block: vec![swiglu::cost(setting, sizes, WeightLayout::InOut)],
+            block: if setting.tensor > 1 { divided() } else { vec![layer] },
             blocks: self.num_hidden_layers,
             last: vec![mean_square::cost(setting, sizes[0])],
             // Input and target.
@@ -114,36 +123,40 @@ impl Network for SwigluStack {
 }
 
 impl SwigluStack {
-    /// Random weights on an autodiff device.
+    /// The stack whose parameters the source has.
     pub fn new(
         config: &SwigluConfig,
         checkpoint: Checkpoint,
         operator: Operator,
         compute: Compute,
-        device: &Device,
+        source: &Source,
     ) -> Self {
-        let source = Source::random(device, dtype(compute));
         let (h, i) = (config.hidden_size, config.intermediate_size);
         let layer = |number: usize| {
             let source = source.at("layers").at(number.to_string()).within(Group::Block(number));
             // N(0, 1/rows) keeps the size of the activations through the product.
-            let matrix = |name, rows: usize, columns: usize| {
-                source.parameter(name, [rows, columns], Init::Normal(1.0 / (rows as f64).sqrt()))
+            let matrix = |name, [rows, columns]: [usize; 2], axis| {
+                let init = Init::Normal(1.0 / (rows as f64).sqrt());
+                source.divided(name, [rows, columns], Some(Split { axis, parts: 1 }), init)
             };
-            SwigluLayer { w: matrix("w", h, i), v: matrix("v", h, i), u: matrix("u", i, h) }
+            SwigluLayer { w: matrix("w", [h, i], 1), v: matrix("v", [h, i], 1), u: matrix("u", [i, h], 0) }
         };
         let layers = (0..config.num_hidden_layers).map(layer).collect();
         let (table, arithmetic) = (Arc::new(source.table()), Arithmetic::of(compute));
-        Self { layers, table, checkpoint, operator, arithmetic }
+        let ranks = source.ranks().clone();
+        Self { layers, table, checkpoint, operator, arithmetic, ranks }
     }
 
     /// x [tokens, hidden] → [tokens, hidden]
     pub fn forward(&self, x: Tensor<2>) -> Tensor<2> {
         let (Checkpoint { level, blocks }, operator, arithmetic) =
             (self.checkpoint, self.operator, self.arithmetic);
+        let ranks = self.ranks.clone();
         in_segments(&self.layers, blocks, x, move |layer, x| {
             let (w, v, u) = (layer.w.val(), layer.v.val(), layer.u.val());
-            swiglu(x, w, v, u, WeightLayout::InOut, level, operator, arithmetic)
+            let x = copy_to_ranks(x, &ranks);
+            let y = swiglu(x, w, v, u, WeightLayout::InOut, level, operator, arithmetic);
+            sum_over_ranks(y, None, &ranks)
         })
     }
 }

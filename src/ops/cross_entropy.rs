@@ -14,8 +14,11 @@
 //! the head 1e-4 off; sums of [`LONGEST_SUM`] entries, added afterwards, 4e-6 (both in the median).
 //!
 //! A negative label (PyTorch's -100) marks a token that is not counted.
+//!
+//! Where the vocabulary is divided among ranks ([`ranks`]), each walks over its own entries.
 
 mod cost;
+mod ranks;
 mod tokens;
 mod vocabulary;
 
@@ -31,8 +34,10 @@ use super::kernels::elementwise::scaled;
 use super::kernels::sum::sum as kernel_sum;
 use super::name::OperatorName;
 use super::product::{Fp32Math, composed_product};
+use super::tensor_parallel::copy_to_ranks;
 use super::{Operator, narrow, rounded, wide};
 use crate::device::cuda::has_blas;
+use crate::world::Group;
 use vocabulary::{Found, Head};
 
 /// Bytes of one chunk's fp32 logits. Their gradient in bf16 is half of it again.
@@ -70,22 +75,44 @@ pub fn linear_cross_entropy(
     let chunk = chunk(h.dims()[0], weight.stored.dims()[0]);
     let exact = arithmetic == Arithmetic { dtype: DType::F32, math: Fp32Math::Exact };
     let longest_sum = if exact && on_cuda(&h) { LONGEST_SUM } else { usize::MAX };
-    chunked(h, weight, labels.clone(), total, arithmetic, chunk, longest_sum)
+    chunked(h, weight, (labels.clone(), total), arithmetic, [chunk, longest_sum], &Group::alone())
+}
+
+/// As [`linear_cross_entropy`] with the custom operator, of a vocabulary that is divided among ranks: weight is the part
+/// [vocab / ranks, hidden] of this one, and every rank has the same h and gets the same loss.
+///
+/// # Panics
+/// With a [`Failure`](crate::world::Failure) where another rank does not come.
+pub fn divided_cross_entropy(
+    h: Tensor<2>,
+    weight: impl Into<Weight>,
+    labels: &Tensor<1, Int>,
+    total: f64,
+    arithmetic: Arithmetic,
+    ranks: &Group,
+) -> Tensor<1> {
+    let (h, weight) = (copy_to_ranks(h, ranks), weight.into());
+    let chunk = chunk(h.dims()[0], weight.stored.dims()[0]);
+    chunked(h, weight, (labels.clone(), total), arithmetic.in_region(), [chunk, usize::MAX], ranks)
 }
 
 /// Over the counted tokens of a batch, outside of autodiff: the sum of their losses, and how many labels have
-/// the largest logit of all tokens, [2] in fp32. As [`linear_cross_entropy`] otherwise.
+/// the largest logit of all tokens, [2] in fp32. As [`linear_cross_entropy`] otherwise; weight is this rank's part where
+/// there are `ranks`.
 pub fn evaluate(
     h: Tensor<2>,
     weight: Tensor<2>,
     labels: &Tensor<1, Int>,
     arithmetic: Arithmetic,
+    ranks: &Group,
 ) -> Tensor<1> {
     let arithmetic = arithmetic.in_region();
     let dtype = arithmetic.dtype;
     let chunk = chunk(h.dims()[0], weight.dims()[0]);
     let (h, weight) = (rounded(h, dtype), rounded(weight, dtype));
-    let found = Head { h, weight, labels: labels.clone(), arithmetic, chunk, longest_sum: chunk }.look();
+    let first = ranks.place() * weight.dims()[0];
+    let found = Head { h, weight, first, labels: labels.clone(), arithmetic, chunk, longest_sum: chunk };
+    let found = found.look().among(labels, ranks);
     let right = found.target.greater_equal(found.largest).float() * counted(labels);
     Tensor::cat(vec![sum(found.losses), sum(right)], 0)
 }
@@ -95,11 +122,10 @@ pub fn evaluate(
 fn chunked(
     h: Tensor<2>,
     weight: Weight,
-    labels: Tensor<1, Int>,
-    total: f64,
+    (labels, total): (Tensor<1, Int>, f64),
     arithmetic: Arithmetic,
-    chunk: usize,
-    longest_sum: usize,
+    [chunk, longest_sum]: [usize; 2],
+    ranks: &Group,
 ) -> Tensor<1> {
     let dtype = arithmetic.dtype;
     let Weight { stored, cast, .. } = weight;
@@ -108,9 +134,11 @@ fn chunked(
         let (h, stored) = (Tensor::<2>::from_dispatch(h), Tensor::<2>::from_dispatch(stored));
         let types = [h.dtype(), stored.dtype()];
         let weight = Weight { cast, ..Weight::from(stored) }.narrow(dtype);
-        let head = Head { h: rounded(h, dtype), weight, labels, arithmetic, chunk, longest_sum };
+        let first = ranks.place() * weight.dims()[0];
+        let head = Head { h: rounded(h, dtype), weight, first, labels, arithmetic, chunk, longest_sum };
         let (differentiated, vocab) = (wanted.contains(&true), head.weight.dims()[0]);
-        let (losses, kept) = match chunks_of_tokens(&head).filter(|_| differentiated) {
+        let whole = ranks.size() == 1;
+        let (losses, kept) = match chunks_of_tokens(&head).filter(|_| differentiated && whole) {
             Some(chunks) => {
                 let [h, weight] = [head.h, head.weight].map(cube);
                 let made = tokens::forward(&h, &weight, &cube_int(&head.labels), chunks, wanted);
@@ -118,7 +146,7 @@ fn chunked(
                 (uncube(made.losses), Kept::Gradients(Box::new([made.dh, dweight]), tokens::gain(dtype)))
             }
             None => {
-                let Found { losses, lse, logits, .. } = head.look();
+                let Found { losses, lse, logits, .. } = head.look().among(&head.labels, ranks);
                 (losses, Kept::Head(Box::new((head, lse, logits))))
             }
         };

@@ -72,6 +72,28 @@ pub fn embedding(weight: Tensor<2>, ids: &Ids, out: DType) -> Tensor<2> {
     })
 }
 
+/// As [`embedding`], of the weight [vocab / parts, hidden] of the part in this place: 0 for ids of other parts.
+///
+/// # Panics
+/// When an id is beyond all parts.
+pub fn embedding_of_part(weight: Tensor<2>, ids: &Ids, [place, parts]: [usize; 2], out: DType) -> Tensor<2> {
+    let [vocab, _] = weight.dims();
+    ids.expect_rows(parts * vocab, "the embedding");
+    let first = (place * vocab) as i32;
+    let own = ids.ids.clone() - first;
+    let others = own.clone().lower_elem(0).bool_or(own.clone().greater_equal_elem(vocab as i32));
+    let (own, others) = (own.clamp(0, vocab as i32 - 1), others.unsqueeze_dim::<2>(1));
+    custom(OperatorName::Embedding, [weight.into_dispatch()], |[weight]| {
+        let weight = Tensor::<2>::from_dispatch(weight);
+        let dtype = weight.dtype();
+        let y = weight.select(0, own.clone()).mask_fill(others.clone(), 0.0);
+        (narrow(y, out), move |g: Tensor<2>, _| {
+            let dweight = added(wide(g).mask_fill(others, 0.0), &own, vocab);
+            [Some(narrow(dweight, dtype).into_dispatch())]
+        })
+    })
+}
+
 fn rows(weight: Tensor<2>, ids: &Tensor<1, Int>, out: DType) -> Tensor<2> {
     if on_cuda(&weight) {
         return uncube(gather(&cube(weight), &cube_int(ids), out));
@@ -85,12 +107,16 @@ fn sums(g: Tensor<2>, ids: &Ids, vocab: usize, dtype: DType) -> Tensor<2> {
         let [order, unique, starts] = [&ids.order, &ids.unique, &ids.starts].map(cube_int);
         return uncube(scatter(&cube(g), &DevicePlan { order, unique, starts }, vocab, dtype));
     }
-    let g = wide(g);
+    narrow(added(wide(g), &ids.ids, vocab), dtype)
+}
+
+/// Rows of g [tokens, hidden] added up in those of [vocab, hidden] that the ids name, in the order of the tokens.
+fn added(g: Tensor<2>, ids: &Tensor<1, Int>, vocab: usize) -> Tensor<2> {
     if cpu::takes(&g) {
-        return narrow(cpu::elementwise::scatter(g, &ids.ids, vocab), dtype);
+        return cpu::elementwise::scatter(g, ids, vocab);
     }
     let zeros = Tensor::zeros([vocab, g.dims()[1]], (&g.device(), g.dtype()));
-    narrow(zeros.select_assign(0, ids.ids.clone(), g, IndexingUpdateOp::Add), dtype)
+    zeros.select_assign(0, ids.clone(), g, IndexingUpdateOp::Add)
 }
 
 /// Rows of a table [rows, columns] for each token. Nothing is kept. Where the head reads the `tied` table too, its

@@ -26,6 +26,7 @@ pub mod residual;
 pub mod rope;
 pub mod segment;
 pub mod swiglu;
+pub mod tensor_parallel;
 pub mod virtual_tokens;
 
 use std::fmt;

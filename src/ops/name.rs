@@ -17,6 +17,9 @@ pub enum OperatorName {
     Swiglu,
     Residual,
     Loss,
+    /// Sums over the ranks that layers are divided among.
+    #[strum(serialize = "all-reduce")]
+    AllReduce,
     /// Blocks, gradients and inputs of blocks on their way between the host and the device.
     Offload,
     /// Weights in the type they are multiplied in, for all micro-batches.

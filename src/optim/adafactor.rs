@@ -59,13 +59,11 @@ impl Rule for Adafactor {
     }
 
     fn state(&self, shape: &[usize], device: &Device) -> Box<dyn State> {
-        let squares = match *shape {
-            [rows, columns] => {
-                Squares::Factors { rows: zeros(rows, device), columns: zeros(columns, device) }
-            }
-            _ => Squares::All(zeros(shape.iter().product(), device)),
+        let (rows, columns) = match *shape {
+            [rows, columns] => (rows, Some(zeros(columns, device))),
+            _ => (shape.iter().product(), None),
         };
-        Box::new(Factored { rule: self.clone(), squares, steps: 0 })
+        Box::new(Factored { rule: self.clone(), rows: zeros(rows, device), columns, steps: 0 })
     }
 
     /// The flag, and the number of applied steps.
@@ -75,37 +73,27 @@ impl Rule for Adafactor {
     }
 }
 
-/// Mean squares of a gradient. There is one for each parameter, so its size is of no matter.
-#[allow(clippy::large_enum_variant)]
-enum Squares {
-    /// Of a matrix, in its rows and in its columns.
-    Factors {
-        rows: Tensor<1>,
-        columns: Tensor<1>,
-    },
-    All(Tensor<1>),
-}
-
 struct Factored {
     rule: Adafactor,
-    squares: Squares,
+    /// Mean squares of the gradient in the rows of a matrix, or of each element of a vector.
+    rows: Tensor<1>,
+    /// In the columns of a matrix.
+    columns: Option<Tensor<1>>,
     /// Taken so far.
     steps: i32,
 }
 
 /// A number that the host knows, or [1] in fp32 on the device.
-#[derive(Clone)]
-#[allow(clippy::large_enum_variant)]
 enum Factor {
     Known(f64),
-    OnDevice(Tensor<1>),
+    OnDevice(Box<Tensor<1>>),
 }
 
 impl Factor {
     fn times<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
         match self {
             Self::Known(factor) => x * *factor,
-            Self::OnDevice(factor) => x * factor.clone().reshape([1; D]),
+            Self::OnDevice(factor) => x * Tensor::clone(factor).reshape([1; D]),
         }
     }
 }
@@ -134,7 +122,7 @@ impl Applied {
 impl State for Factored {
     fn update(&mut self, p: Tensor<1>, g: Tensor<1>, size: &StepSize, _: &mut Pending) -> Tensor<1> {
         self.steps += 1;
-        let Self { rule, squares, steps } = self;
+        let Self { rule, rows, columns, steps } = self;
         let lr = rule.lr * size.rate;
         let (applied, weight, rate) = match &size.applied {
             None => {
@@ -150,7 +138,7 @@ impl State for Factored {
                 let weight = t.clone().powf_scalar(-rule.beta_2_decay);
                 let rate = t.sqrt().recip().clamp_max(lr);
                 let applied = Applied(Some(shared.clone().narrow(0, 0, 1)));
-                (applied, Factor::OnDevice(weight), Factor::OnDevice(rate))
+                (applied, Factor::OnDevice(weight.into()), Factor::OnDevice(rate.into()))
             }
         };
         let dtype = p.dtype();
@@ -160,14 +148,15 @@ impl State for Factored {
             _ => f64::from(f32::EPSILON),
         });
         let g = clipped(g, size);
-        let mean_square = match squares {
-            Squares::All(mean) => {
-                applied.average(mean, g.clone().square(), &weight);
-                mean.clone()
+        let square = g.clone().square();
+        let mean_square = match columns {
+            None => {
+                applied.average(rows, square, &weight);
+                rows.clone()
             }
-            Squares::Factors { rows, columns } => {
+            Some(columns) => {
                 let [r, c] = [rows.dims()[0], columns.dims()[0]];
-                let square = g.clone().square().reshape([r, c]);
+                let square = square.reshape([r, c]);
                 applied.average(rows, square.clone().mean_dim(1).reshape([r]), &weight);
                 applied.average(columns, square.mean_dim(0).reshape([c]), &weight);
                 let scale = rows.clone().mean().clamp_min(epsilon).recip();
@@ -185,12 +174,9 @@ impl State for Factored {
     }
 
     fn visit(&mut self, visit: &mut Visit) {
-        match &mut self.squares {
-            Squares::Factors { rows, columns } => {
-                visit("rows", Kept::Tensor(rows));
-                visit("columns", Kept::Tensor(columns));
-            }
-            Squares::All(mean) => visit("square", Kept::Tensor(mean)),
+        visit("rows", Kept::Tensor(&mut self.rows));
+        if let Some(columns) = &mut self.columns {
+            visit("columns", Kept::Tensor(columns));
         }
         visit("steps", Kept::Bytes(bytemuck::bytes_of_mut(&mut self.steps)));
     }

@@ -75,7 +75,13 @@ impl GradientSet {
     /// Σ g² over all gradients, [1] in fp32, on their device; `None` where there are none. Not finite where a
     /// gradient is not.
     pub fn squares(&self) -> Option<Tensor<1>> {
-        let gradients: Vec<_> = self.order.iter().filter_map(|id| self.gradients.get(id).cloned()).collect();
+        self.squares_of(|_| true)
+    }
+
+    /// The same over the gradients of the parameters that count.
+    pub fn squares_of(&self, counts: impl Fn(ParamId) -> bool) -> Option<Tensor<1>> {
+        let counted = self.order.iter().filter(|id| counts(**id));
+        let gradients: Vec<_> = counted.filter_map(|id| self.gradients.get(id).cloned()).collect();
         (!gradients.is_empty()).then(|| squares(gradients))
     }
 }

@@ -25,6 +25,11 @@ section! {
         /// gathered on the first rank, which updates and sends the weights.
         pub data_reduce: DataReduce =
             Key::method(Values::Words(&["all_reduce", "rank0"])).default(Word("all_reduce")).tacit(),
+        /// Ranks that each layer of a replica is divided among: attention by its heads, the MLP by its inner columns,
+        /// embedding, head and loss by the vocabulary.
+        pub tensor: usize = Key::method(Values::Whole { least: 1, most: MOST_RANKS })
+            .default(Whole(1))
+            .reads(&[("1", "whole layers"), ("", "layers over {} ranks")]),
         /// Seconds that a rank waits for another before the cell ends as failed.
         pub timeout: f64 = Key::method(POSITIVE).default(Number(30.0)).called("time limit of a wait").tacit(),
     }
@@ -47,7 +52,7 @@ impl Default for Parallel {
 impl Parallel {
     /// Processes of a cell.
     pub fn ranks(&self) -> usize {
-        self.data
+        self.data * self.tensor
     }
 
     /// Whether one process does it all.
@@ -60,14 +65,30 @@ impl Parallel {
     /// # Errors
     /// The key, and what to change.
     pub fn check(&self, written: impl Fn(&str) -> bool) -> Result<(), Rule> {
-        let unused = ["parallel.data_reduce", "parallel.timeout"].into_iter().find(|key| written(key));
-        match unused.filter(|_| self.is_alone()) {
-            None => Ok(()),
-            Some(key) => Err(Rule::new(
+        let unused = [
+            (
+                "parallel.data_reduce",
+                self.data == 1,
+                "with one replica: there is no other to sum gradients with",
+            ),
+            ("parallel.timeout", self.is_alone(), "in one process: there is no other to wait for"),
+        ];
+        if let Some((key, _, reason)) = unused.into_iter().find(|(key, unused, _)| *unused && written(key)) {
+            return Err(Rule::new(
                 &[key],
-                format!("{key} has no effect in one process: there is no other to wait for"),
+                format!("{key} has no effect {reason}"),
                 format!("remove {key}, or set parallel.data to 2 or more"),
-            )),
+            ));
         }
+        let ranks = self.ranks();
+        Rule::refuse_if(
+            ranks as i64 > MOST_RANKS,
+            &["parallel.tensor", "parallel.data"],
+            format!(
+                "{} replicas over {} ranks each are {ranks} ranks, more than {MOST_RANKS}",
+                self.data, self.tensor
+            ),
+            "make one of the two smaller: each rank has a connection to every other",
+        )
     }
 }

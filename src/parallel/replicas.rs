@@ -22,9 +22,6 @@ use crate::world::{Group, Ticket};
 /// Elements of a bucket of what has no gate, at least where there are as many: 25 MiB of fp32, as PyTorch's.
 const BUCKET: usize = (25 << 20) / 4;
 
-/// The rank that updates, where one does for all.
-const FIRST: usize = 0;
-
 /// The replicas of a network, this one among them.
 pub struct Replicas {
     group: Group,
@@ -109,7 +106,7 @@ impl Replicas {
 
     /// Whether this rank updates.
     pub fn updates(&self) -> bool {
-        self.reduce == DataReduce::AllReduce || self.group.rank() == FIRST
+        self.reduce == DataReduce::AllReduce || self.group.place() == 0
     }
 
     /// A number that the rank that updates has, on every rank; [1] in fp32.
@@ -119,7 +116,7 @@ impl Replicas {
         }
         let device = number.device();
         let own = number.into_data().as_bytes().to_vec();
-        let bytes = self.group.broadcast("norm of gradients", FIRST, own).wait();
+        let bytes = self.group.broadcast("norm of gradients", self.group.first(), own).wait();
         Tensor::from_data(TensorData::from_bytes_vec(bytes, [1], DType::F32), (&device, DType::F32))
     }
 
@@ -136,7 +133,7 @@ impl Replicas {
             let value = flat(parameter.inner().into_dispatch());
             let (count, dtype, device) = (value.dims()[0], value.dtype(), value.device());
             let own = if self.updates() { value.into_data().as_bytes().to_vec() } else { Vec::new() };
-            let bytes = self.group.broadcast("weights", FIRST, own).wait();
+            let bytes = self.group.broadcast("weights", self.group.first(), own).wait();
             if !self.updates() {
                 let data = TensorData::from_bytes_vec(bytes, [count], dtype);
                 values.insert(id, Tensor::from_data(data, (&device, dtype)));
@@ -164,7 +161,7 @@ impl Sums {
         let name = format!("gradients, bucket {}", self.under_way.len() + 1);
         let sum = match reduce {
             DataReduce::AllReduce => group.all_reduce(name, values),
-            DataReduce::Rank0 => group.reduce(name, FIRST, values),
+            DataReduce::Rank0 => group.reduce(name, group.first(), values),
         };
         self.under_way.push(Bucket { parts, sum });
     }

@@ -4,6 +4,7 @@ pub mod named;
 pub mod peft;
 pub mod save;
 pub mod source;
+pub mod split;
 pub mod table;
 pub mod tuning;
 pub mod weights;

@@ -1,49 +1,28 @@
-//! PEFT's folder of an adapter. LoRA: `adapter_config.json`, and `adapter_model.safetensors` with A [r, inputs] and
-//! B [outputs, r] of every adapted layer as `base_model.model.<layer>.lora_A.weight`.
+//! PEFT's folder of an adapter: `adapter_config.json` and `adapter_model.safetensors`. A method is one file.
 
+mod lora;
 mod virtual_tokens;
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use burn::tensor::TensorData;
 use safetensors::tensor::TensorView;
 use serde_json::{Map, Value, json};
 
-use super::save::{MARK, RUNNER, write_weights};
 use super::table::{Entry, Group, Table};
-use super::tuning::{Lora, Prefix, Prompt, Tunes, TuningConfig, VirtualTokens};
+use super::tuning::{Lora, Prefix, Prompt, TuningConfig, VirtualTokenKeys, VirtualTokens};
 use super::weights::{TensorFile, float};
+use crate::ops::dense::WeightLayout;
 use crate::words::Rule;
 use virtual_tokens::Part;
-pub use virtual_tokens::{check as check_virtual, write as write_virtual};
 
 pub const CONFIG: &str = "adapter_config.json";
 pub const TENSORS: &str = "adapter_model.safetensors";
 /// What PEFT puts before the names of a model's layers.
 const WRAPPED: &str = "base_model.model.";
-/// Keys that change what an adapter computes; PEFT's defaults of them do not.
-const UNSUPPORTED: [&str; 17] = [
-    "alora_invocation_tokens",
-    "alpha_pattern",
-    "arrow_config",
-    "bias",
-    "exclude_modules",
-    "layer_replication",
-    "layers_to_transform",
-    "lora_bias",
-    "modules_to_save",
-    "monteclora_config",
-    "rank_pattern",
-    "target_parameters",
-    "trainable_token_indices",
-    "use_bdlora",
-    "use_dora",
-    "use_qalora",
-    "use_rslora",
-];
 
 /// A parameter's name in a model without PEFT: `base_model.model.model.layers.0.q_proj.lora_A.default.weight`, as a
 /// live model has it, is `model.layers.0.q_proj.lora_A.weight`.
@@ -51,22 +30,134 @@ pub fn plain_name(name: &str) -> String {
     name.replacen(WRAPPED, "", 1).replace(".default.", ".")
 }
 
-/// The configuration of a folder, and what an error about it begins with.
-#[allow(clippy::type_complexity)]
-fn read_config(folder: &Path) -> Result<(Map<String, Value>, impl Fn(&str) -> String), String> {
-    let path = folder.join(CONFIG);
-    let text = fs::read_to_string(&path).map_err(|e| {
-        format!("cannot read {}: {e}; name a folder that PEFT's save_pretrained has written", path.display())
-    })?;
-    let wrong = move |what: &str| format!("{}: {what}", path.display());
-    let config = serde_json::from_str(&text).map_err(|e| wrong(&format!("it is not a JSON object: {e}")))?;
-    Ok((config, wrong))
+/// A method that PEFT has too, with its settings.
+#[derive(Clone, Copy, Debug)]
+pub enum PeftType<'a> {
+    Lora(&'a Lora),
+    VirtualTokens(VirtualTokens),
 }
 
-/// Whether a value is PEFT's default of a key that is not supported.
-fn is_default(value: &Value) -> bool {
-    let empty = value.as_object().is_some_and(Map::is_empty) || value.as_array().is_some_and(Vec::is_empty);
-    value.is_null() || *value == false || *value == "none" || empty
+impl PeftType<'_> {
+    /// PEFT's name.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Lora(_) => "LORA",
+            Self::VirtualTokens(VirtualTokens::Embeddings(_)) => "PROMPT_TUNING",
+            Self::VirtualTokens(VirtualTokens::KeysAndValues(_)) => "PREFIX_TUNING",
+        }
+    }
+
+    /// Refuses a folder of first values of another method, or of other settings.
+    ///
+    /// # Errors
+    /// The key, and what to write.
+    pub fn check(self, folder: &Path) -> Result<(), Rule> {
+        let cannot_read = |e| Rule::new(&["tuning.adapter"], e, "name another folder");
+        let there = method(folder).map_err(cannot_read)?;
+        let there = there.peft_type().expect("of a folder of PEFT's");
+        if self.name() != there.name() {
+            return Err(Rule::new(
+                &["tuning.adapter", "tuning.method"],
+                format!(
+                    "the adapter in {} is of another method: PEFT's {}, and this cell's is {}",
+                    folder.display(),
+                    there.name(),
+                    self.name()
+                ),
+                "name another folder, or another tuning.method",
+            ));
+        }
+        let different = match (self, there) {
+            (Self::Lora(ours), PeftType::Lora(theirs)) => lora::difference(ours, theirs),
+            (Self::VirtualTokens(ours), PeftType::VirtualTokens(theirs)) => {
+                let counts = [theirs, ours].map(|tokens| tokens.count().to_string());
+                (ours != theirs).then_some(("tuning.num_virtual_tokens", counts))
+            }
+            // They have another name.
+            _ => None,
+        };
+        different.map_or(Ok(()), |(key, [theirs, ours])| {
+            let message =
+                format!("the adapter in {} has {key} = {theirs}, and this cell {ours}", folder.display());
+            Err(Rule::new(&[key], message, format!("write {key} = {theirs}, or name another adapter")))
+        })
+    }
+
+    /// Writes what is added to a model, whose parameters `value` has by name. `base`: the folder of the model's weights;
+    /// `layout`: how the weights of its linear layers lie.
+    ///
+    /// # Errors
+    /// When a file cannot be written.
+    pub fn write(
+        self,
+        folder: &Path,
+        (base, layout): (Option<&Path>, WeightLayout),
+        table: &Table,
+        value: &mut dyn FnMut(&str) -> TensorData,
+    ) -> io::Result<()> {
+        let mut config = json!({
+            "peft_type": self.name(),
+            "task_type": "CAUSAL_LM",
+            "base_model_name_or_path": base,
+            "inference_mode": true,
+        });
+        let own = match self {
+            Self::Lora(settings) => lora::config(settings, layout),
+            Self::VirtualTokens(tokens) => virtual_tokens::config(tokens),
+        };
+        config.as_object_mut().expect("made as an object").extend(own);
+        fs::write(folder.join(CONFIG), serde_json::to_vec_pretty(&config)?)?;
+        let path = folder.join(TENSORS);
+        match self {
+            Self::Lora(_) => lora::write(&path, table, value),
+            Self::VirtualTokens(_) => virtual_tokens::write(&path, table, value),
+        }
+    }
+}
+
+/// The `adapter_config.json` of a folder.
+struct Config {
+    path: PathBuf,
+    keys: Map<String, Value>,
+}
+
+impl Config {
+    fn read(folder: &Path) -> Result<Self, String> {
+        let path = folder.join(CONFIG);
+        let text = fs::read_to_string(&path).map_err(|e| {
+            format!(
+                "cannot read {}: {e}; name a folder that PEFT's save_pretrained has written",
+                path.display()
+            )
+        })?;
+        let mut config = Self { path, keys: Map::new() };
+        config.keys = serde_json::from_str(&text)
+            .map_err(|e| config.wrong(&format!("it is not a JSON object: {e}")))?;
+        Ok(config)
+    }
+
+    /// Null where it has no such key.
+    fn get(&self, key: &str) -> &Value {
+        self.keys.get(key).unwrap_or(&Value::Null)
+    }
+
+    /// An error about the file.
+    fn wrong(&self, what: &str) -> String {
+        format!("{}: {what}", self.path.display())
+    }
+
+    /// Refuses what is not PEFT's default of keys that change what is computed.
+    fn only_defaults(&self, keys: &[&str]) -> Result<(), String> {
+        let is_default = |value: &Value| {
+            let empty =
+                value.as_object().is_some_and(Map::is_empty) || value.as_array().is_some_and(Vec::is_empty);
+            value.is_null() || *value == false || *value == "none" || empty
+        };
+        match keys.iter().find(|key| !is_default(self.get(key))) {
+            None => Ok(()),
+            Some(key) => Err(self.wrong(&format!("{key} = {} is not supported", self.get(key)))),
+        }
+    }
 }
 
 /// What methods of tuning add to a network.
@@ -79,79 +170,21 @@ fn adapters(table: &Table) -> impl Iterator<Item = &Entry> {
 /// # Errors
 /// A missing or damaged file, and what the runner does not compute, named.
 pub fn method(folder: &Path) -> Result<TuningConfig, String> {
-    let (config, wrong) = read_config(folder)?;
-    let adapter = Some(folder.display().to_string());
-    Ok(match virtual_tokens::of_config(&config).map_err(|what| wrong(&what))? {
-        None => TuningConfig::Lora(read(folder)?),
-        Some(VirtualTokens::Embeddings(num_virtual_tokens)) => {
-            TuningConfig::Prompt(Prompt { num_virtual_tokens, adapter })
-        }
-        Some(VirtualTokens::KeysAndValues(num_virtual_tokens)) => {
-            TuningConfig::Prefix(Prefix { num_virtual_tokens, adapter })
-        }
-    })
-}
-
-/// The settings of a LoRA adapter, with the folder as its first values.
-///
-/// # Errors
-/// A missing or damaged file, and what the runner does not compute, named.
-pub fn read(folder: &Path) -> Result<Lora, String> {
-    let (config, wrong) = read_config(folder)?;
-    let get = |key: &str| config.get(key).unwrap_or(&Value::Null);
-    if get("peft_type") != "LORA" {
-        return Err(wrong(&format!(
+    let config = Config::read(folder)?;
+    let virtual_tokens = || -> Result<VirtualTokenKeys, String> {
+        let num_virtual_tokens = virtual_tokens::count(&config)?;
+        Ok(VirtualTokenKeys { num_virtual_tokens, adapter: Some(folder.display().to_string()) })
+    };
+    match config.get("peft_type").as_str() {
+        Some("LORA") => Ok(TuningConfig::Lora(lora::read(&config, folder)?)),
+        Some("PROMPT_TUNING") => Ok(TuningConfig::Prompt(Prompt(virtual_tokens()?))),
+        Some("PREFIX_TUNING") => Ok(TuningConfig::Prefix(Prefix(virtual_tokens()?))),
+        _ => Err(config.wrong(&format!(
             "peft_type {} is not supported here; \"LORA\", \"PROMPT_TUNING\" and \"PREFIX_TUNING\" are, each with its \
              own tuning.method",
-            get("peft_type")
-        )));
+            config.get("peft_type")
+        ))),
     }
-    if let Some(key) = UNSUPPORTED.into_iter().find(|key| !is_default(get(key))) {
-        return Err(wrong(&format!("{key} = {} is not supported", get(key))));
-    }
-    let rank =
-        get("r").as_u64().filter(|r| *r > 0).ok_or_else(|| wrong("r must be a whole number above 0"))?;
-    let alpha = get("lora_alpha").as_f64().filter(|alpha| *alpha > 0.0);
-    let names = |value: &Value| match value {
-        Value::Array(names) => names.iter().map(|name| name.as_str().map(String::from)).collect(),
-        _ => None,
-    };
-    let targets: BTreeSet<String> = names(get("target_modules")).ok_or_else(|| {
-        wrong("target_modules must be a list of names of layers; give it as such when the adapter is made")
-    })?;
-    Ok(Lora {
-        rank: rank as usize,
-        alpha: alpha.ok_or_else(|| wrong("lora_alpha must be a number above 0"))?,
-        dropout: get("lora_dropout").as_f64().unwrap_or(0.0),
-        target_modules: targets.into_iter().collect::<Vec<_>>().join(", "),
-        adapter: Some(folder.display().to_string()),
-    })
-}
-
-/// Refuses settings that are not those of the folder they name.
-///
-/// # Errors
-/// The key, and what to write.
-pub fn check(lora: &Lora) -> Result<(), Rule> {
-    let Some(folder) = lora.folder() else { return Ok(()) };
-    let there = read(folder).map_err(|e| Rule::new(&["tuning.adapter"], e, "name another folder"))?;
-    let targets = |lora: &Lora| lora.targets().map(String::from).collect::<BTreeSet<_>>();
-    let different = |key, ours: String, theirs: String| {
-        let message =
-            format!("the adapter in {} has {key} = {theirs}, and this cell {ours}", folder.display());
-        Err(Rule::new(&[key], message, format!("write {key} = {theirs}, or name another adapter")))
-    };
-    if there.rank != lora.rank {
-        return different("tuning.rank", lora.rank.to_string(), there.rank.to_string());
-    }
-    if there.alpha != lora.alpha {
-        return different("tuning.alpha", lora.alpha.to_string(), there.alpha.to_string());
-    }
-    if targets(&there) != targets(lora) {
-        let quoted = |lora: &Lora| format!("\"{}\"", lora.target_modules);
-        return different("tuning.target_modules", quoted(lora), quoted(&there));
-    }
-    Ok(())
 }
 
 /// The tensors of a folder.
@@ -213,34 +246,4 @@ impl AdapterFile {
             None => self.file.tensor(&format!("{WRAPPED}{name}")),
         }
     }
-}
-
-/// Writes an adapter, whose parameters `value` has by name. `base`: the folder of the model's weights; `transposed`:
-/// whether its layers keep W as [inputs, outputs].
-pub fn write(
-    folder: &Path,
-    lora: &Lora,
-    (base, transposed): (Option<&Path>, bool),
-    table: &Table,
-    value: &mut dyn FnMut(&str) -> TensorData,
-) -> io::Result<()> {
-    let config = json!({
-        "peft_type": "LORA",
-        "task_type": "CAUSAL_LM",
-        "base_model_name_or_path": base,
-        "r": lora.rank,
-        "lora_alpha": lora.alpha,
-        "lora_dropout": lora.dropout,
-        "target_modules": lora.targets().collect::<Vec<_>>(),
-        "bias": "none",
-        "fan_in_fan_out": transposed,
-        "inference_mode": true,
-        "init_lora_weights": true,
-    });
-    fs::write(folder.join(CONFIG), serde_json::to_vec_pretty(&config)?)?;
-    let wrapped = |entry: &Entry| Entry { name: format!("{WRAPPED}{}", entry.name), ..entry.clone() };
-    let entries = adapters(table).map(wrapped).collect();
-    let unwrapped = |name: &str| value(name.strip_prefix(WRAPPED).expect("wrapped"));
-    write_weights(&folder.join(TENSORS), &Table { entries }, (MARK, RUNNER), unwrapped)
-        .map_err(io::Error::other)
 }

@@ -18,11 +18,13 @@ use rand_chacha::ChaCha8Rng;
 
 use super::WeightsFrom;
 use super::peft::AdapterFile;
+use super::split::{Side, Slice, Split};
 use super::table::{Entry, Group, Table, Tuning, hash, id};
 use crate::device::Filler;
 use crate::ops::dropout::mix;
 use crate::params::weights::{Weights, write_elements};
 use crate::words::DeviceId;
+use crate::world::Group as Ranks;
 
 /// The values of a parameter before training.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -43,6 +45,10 @@ pub struct Source {
     /// are given.
     path: Cow<'static, str>,
     group: Group,
+    /// Which side of a linear layer divides among ranks; `None`: every rank has all of it.
+    side: Option<Side>,
+    /// Those that divide parameters among them.
+    ranks: Ranks,
 }
 
 struct Shared {
@@ -125,7 +131,13 @@ impl Source {
     ) -> Self {
         let (device, tuning) = (device.clone().autodiff(), tuning.clone());
         let shared = Shared { device, dtype, tuning, origin, adapter, table: RefCell::default() };
-        Self { shared: Rc::new(shared), path: "".into(), group: Group::Embedding }
+        Self {
+            shared: Rc::new(shared),
+            path: "".into(),
+            group: Group::Embedding,
+            side: None,
+            ranks: Ranks::alone(),
+        }
     }
 
     /// The source of a module inside of this one.
@@ -145,7 +157,29 @@ impl Source {
         Self { group, ..self.clone() }
     }
 
-    /// The parameter of this name within the module; `init` where it is not loaded.
+    /// The source of a linear layer that divides among ranks by this side.
+    #[must_use]
+    pub fn divided_by(&self, side: Side) -> Self {
+        Self { side: Some(side), ..self.clone() }
+    }
+
+    /// Which side of the linear layer of this source divides.
+    pub fn side(&self) -> Option<Side> {
+        self.side
+    }
+
+    /// Gives a rank its share of what divides, and all of the rest: of the same values as one process has.
+    #[must_use]
+    pub fn among(&self, ranks: &Ranks) -> Self {
+        Self { ranks: ranks.clone(), ..self.clone() }
+    }
+
+    /// Those that divide parameters among them.
+    pub fn ranks(&self) -> &Ranks {
+        &self.ranks
+    }
+
+    /// The parameter of this name within the module, which every rank has whole; `init` where it is not loaded.
     ///
     /// # Panics
     /// When more are asked for than are given.
@@ -153,6 +187,20 @@ impl Source {
         &self,
         name: &'static str,
         shape: [usize; D],
+        init: Init,
+    ) -> Param<Tensor<D>> {
+        self.divided(name, shape, None, init)
+    }
+
+    /// The rank's share of the parameter of this name and whole shape.
+    ///
+    /// # Panics
+    /// As [`parameter`](Self::parameter), and when it does not divide.
+    pub fn divided<const D: usize>(
+        &self,
+        name: &'static str,
+        shape: [usize; D],
+        split: Option<Split>,
         init: Init,
     ) -> Param<Tensor<D>> {
         let Shared { device, dtype, tuning, origin, adapter, table } = &*self.shared;
@@ -165,15 +213,27 @@ impl Source {
         }
         let name = self.path_of(name.into()).into_owned();
         let (id, trainable) = (id(&name), (tuning.trainable)(&name, self.group));
+        let slice = split.filter(|_| self.ranks.size() > 1).map(|split| Slice {
+            shape: &shape,
+            split,
+            place: self.ranks.place(),
+            ranks: self.ranks.size(),
+        });
+        let own_shape: [usize; D] =
+            slice.map_or(shape, |slice| slice.own_shape().try_into().expect("of the same rank"));
         let loaded = match origin {
             Origin::Given(_) => unreachable!("handed out above"),
             Origin::Files(files) => {
                 let Files { weights, filler } = &**files;
                 weights.get(&name).map(|tensor| {
-                    let fill = |elements: Range<usize>, out: &mut [u8]| {
-                        write_elements(&tensor, elements, out, *dtype);
+                    let fill = |elements: Range<usize>, out: &mut [u8]| match slice {
+                        None => write_elements(&tensor, elements, out, *dtype),
+                        Some(slice) => slice.runs_within(elements).for_each(|(place, run)| {
+                            let (first, size) = (place * dtype.size(), run.len() * dtype.size());
+                            write_elements(&tensor, run, &mut out[first..first + size], *dtype);
+                        }),
                     };
-                    filler.borrow_mut().tensor(shape, *dtype, &fill)
+                    filler.borrow_mut().tensor(own_shape, *dtype, &fill)
                 })
             }
             Origin::Shapes | Origin::Random => None,
@@ -191,18 +251,20 @@ impl Source {
                         TensorData::from_bytes_vec(bytes, shape, *dtype)
                     },
                 );
-                Some(Tensor::from_data(values, (&device.clone().inner(), *dtype)).autodiff())
+                let tensor = Tensor::from_data(values, (&device.clone().inner(), *dtype)).autodiff();
+                Some(own(tensor, slice))
             }
             (Origin::Files(_), _) => unreachable!("{name} was there when the files were checked"),
-            _ => Some(random(init, shape, (device, *dtype))),
+            // Every rank draws the whole, and so the same as one process.
+            _ => Some(own(random(init, shape, (device, *dtype)), slice)),
         };
-        let (shape_of_entry, group) = (shape.to_vec(), self.group);
-        let entry = Entry { name, shape: shape_of_entry, dtype: *dtype, trainable, group, packed: false };
+        let (whole, group) = (shape.to_vec(), self.group);
+        let entry = Entry { name, shape: whole, dtype: *dtype, trainable, group, packed: false, split };
         table.borrow_mut().entries.push(entry);
         match tensor {
             None => {
                 let empty = |_: &Device, _| unreachable!("a source of shapes has no values");
-                Param::uninitialized(id, empty, device.clone(), trainable, Shape::from(shape))
+                Param::uninitialized(id, empty, device.clone(), trainable, Shape::from(own_shape))
             }
             Some(tensor) if trainable => Param::initialized(id, tensor.require_grad()),
             Some(tensor) => Param::initialized(id, tensor),
@@ -236,6 +298,15 @@ impl Source {
     pub fn dtype(&self) -> DType {
         self.shared.dtype
     }
+}
+
+/// What a rank has of a whole parameter.
+fn own<const D: usize>(whole: Tensor<D>, slice: Option<Slice<'_>>) -> Tensor<D> {
+    let Some(slice) = slice else { return whole };
+    let (dtype, device) = (whole.dtype(), whole.device().inner());
+    let bytes = slice.cut(whole.inner().into_data().as_bytes(), dtype.size());
+    let data = TensorData::from_bytes_vec(bytes, slice.own_shape(), dtype);
+    Tensor::from_data(data, (&device, dtype)).autodiff()
 }
 
 /// First values of the model's own parameters, from the device's stream.

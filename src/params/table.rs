@@ -10,6 +10,7 @@ use burn::module::ParamId;
 use burn::tensor::DType;
 
 use super::source::Source;
+use super::split::Split;
 use super::tuning::{Method, VirtualTokens};
 use crate::ops::nf4::carriers;
 
@@ -41,6 +42,7 @@ impl Group {
 pub struct Entry {
     /// In Hugging Face's spelling.
     pub name: String,
+    /// Of all ranks together.
     pub shape: Vec<usize>,
     /// As it is stored.
     pub dtype: DType,
@@ -49,6 +51,8 @@ pub struct Entry {
     pub group: Group,
     /// Whether 4-bit codes of it are stored.
     pub packed: bool,
+    /// How it divides among ranks; `None`: each has all of it.
+    pub split: Option<Split>,
 }
 
 impl Entry {

@@ -4,14 +4,11 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use toml::Spanned;
-use toml::de::{DeTable, DeValue, Deserializer};
 
-use super::diagnostic::{RecipeError, Source};
-use super::grid::Override;
+use super::diagnostic::RecipeError;
 use super::save::Save;
 use super::sections::{Eval, Measure, Train};
-use super::{NOT_OF_CELLS, complete, rules, tagged};
+use super::{read, rules, tagged};
 use crate::data::{Data, Task};
 use crate::device::Target;
 use crate::measure::Estimate;
@@ -23,7 +20,7 @@ use crate::params::table::Tuning;
 use crate::params::tuning::TuningConfig;
 use crate::precision::Precision;
 use crate::residence::{Offload, ResidentBlocks};
-use crate::words::{DeviceId, Rule, Settings, settings};
+use crate::words::{DeviceId, Settings, settings};
 
 /// Everything that decides what is computed and how it is measured. It serialises whole: a key that is not
 /// written has its default, and one that has no value is null.
@@ -73,12 +70,7 @@ impl Cell {
     /// # Errors
     /// When `value` is no cell of this version, or names weights that are not here without their sizes.
     pub fn from_json(value: &Value) -> Result<Self, RecipeError> {
-        let mut source = Source { path: "a cell".into(), text: String::new() };
-        let table = toml::Table::try_from(without_nulls(value))
-            .map_err(|e| source.plain(&format!("it is not a table of settings: {e}"), ""))?;
-        source.text = table.to_string();
-        let root = DeTable::parse(&source.text).map_err(|e| source.toml_error(&e, &[]))?;
-        read(root, &source)
+        read::from_json(value)
     }
 
     pub fn settings(&self) -> Settings {
@@ -107,6 +99,7 @@ impl Cell {
             eval_batches: self.eval.map_or(0, |eval| eval.batches),
             trained: self.tuning.trained(),
             packs: self.tuning.packs(),
+            tensor: 1,
         }
     }
 
@@ -184,13 +177,13 @@ impl Cell {
     /// What holds each rank's memory at its highest moment, part by part.
     pub fn account(&self) -> Account {
         let rank = self.of_rank();
-        rank.operators().account(&rank.workload())
+        let workload = Workload { tensor: self.parallel.tensor, ..rank.workload() };
+        rank.operators_of(&workload.setting()).account(&workload)
     }
 
     /// Bytes that each of its ranks needs at its highest moment, from its settings alone.
     pub fn estimate(&self) -> Estimate {
-        let rank = self.of_rank();
-        rank.operators().estimate(&rank.workload())
+        self.account().estimate()
     }
 
     /// The work of one rank, as a cell by itself.
@@ -222,100 +215,5 @@ impl Cell {
     pub fn chosen_operators(&self) -> impl Iterator<Item = (&'static str, Operator)> {
         let names = self.model.operator_names();
         self.ops.all().into_iter().filter(move |(name, _)| names.contains(name))
-    }
-}
-
-/// TOML has no null: such a key is left out.
-fn without_nulls(value: &Value) -> Value {
-    match value {
-        Value::Object(map) => {
-            let present = map.iter().filter(|(_, value)| !value.is_null());
-            present.map(|(key, value)| (key.clone(), without_nulls(value))).collect()
-        }
-        other => other.clone(),
-    }
-}
-
-/// A cell as typed, unchecked.
-fn read<'i>(mut root: Spanned<DeTable<'i>>, source: &Source) -> Result<Cell, RecipeError> {
-    complete::complete(root.get_mut(), source)?;
-    tagged::tag(&mut root, source)?;
-    Cell::deserialize(Deserializer::from(root)).map_err(|e| {
-        // Only the top level also knows title, question, grid and report.
-        let top = e.message().contains("`train`") && e.message().contains("`measure`");
-        source.toml_error(&e, if top { &NOT_OF_CELLS } else { &[] })
-    })
-}
-
-/// Builds and checks one cell: the recipe's own keys, overridden by one combination of the grid.
-/// Places in the file survive the merge, so an error points at the grid when the grid is at fault. Without a
-/// `target` it stays open where the cell runs. With the cell comes the reason why the target cannot run it, where
-/// hardware alone is missing there.
-pub(super) fn from_table<'i>(
-    mut root: Spanned<DeTable<'i>>,
-    overrides: &[(Spanned<String>, Override<'i>)],
-    source: &Source,
-    target: Option<&Target>,
-) -> Result<(Cell, Option<RecipeError>), RecipeError> {
-    for (key, value) in overrides {
-        set(root.get_mut(), key, key.get_ref(), value, source)?;
-    }
-    let written = root.clone();
-    let mut cell = read(root, source)?;
-    let place = |key: &str| tagged::find(written.get_ref(), key).map(Spanned::span);
-    let rule_error = |rule: Rule| {
-        let span = rule.keys.iter().find_map(|key| place(key));
-        source.at(span, rule.message, rule.help)
-    };
-    if let Some(folder) = cell.model.weights_folder()
-        && place("data.tokenizer").is_none()
-    {
-        cell.data.take_tokenizer_of(folder, place("data.vocab_size").is_some()).map_err(rule_error)?;
-    }
-    let mut missing = None;
-    if let Some(target) = target {
-        let found = target.resolve(&cell.device).and_then(|device| {
-            let checked = rules::on_device(&cell, device, target);
-            cell.device = device.to_string();
-            checked
-        });
-        match found {
-            Err(rule) if rule.elsewhere => missing = Some(rule_error(rule)),
-            found => found.map_err(rule_error)?,
-        }
-    }
-    rules::check(&cell, |key| place(key).is_some()).map_err(rule_error)?;
-    // Where the cell cannot run its files need not be.
-    if target.is_some() && missing.is_none() {
-        rules::files(&cell).map_err(rule_error)?;
-    }
-    Ok((cell, missing))
-}
-
-/// Sets a dotted path, making tables on the way.
-pub(super) fn set<'i>(
-    table: &mut DeTable<'i>,
-    key: &Spanned<String>,
-    path: &str,
-    value: &Override<'i>,
-    source: &Source,
-) -> Result<(), RecipeError> {
-    let (head, rest) = path.split_once('.').map_or((path, None), |(h, r)| (h, Some(r)));
-    let name = Spanned::new(key.span(), head.to_string().into());
-    let Some(rest) = rest else {
-        table.remove(head);
-        table.insert(name, value.clone());
-        return Ok(());
-    };
-    if !table.contains_key(head) {
-        table.insert(name, Spanned::new(key.span(), DeValue::Table(DeTable::new())));
-    }
-    match table.get_mut(head).map(Spanned::get_mut) {
-        Some(DeValue::Table(inner)) => set(inner, key, rest, value, source),
-        _ => Err(source.at(
-            Some(key.span()),
-            format!("`{}` goes through `{head}`, which is not a table", key.get_ref()),
-            "write the key as section.key".into(),
-        )),
     }
 }

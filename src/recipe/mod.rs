@@ -10,6 +10,7 @@ mod diagnostic;
 mod grid;
 pub mod keys;
 mod ladder;
+mod read;
 pub mod reference;
 mod report;
 mod rules;
@@ -182,7 +183,7 @@ impl Recipe {
         // Each cell is read like a recipe of its own, some 0.2 ms; the first error counts, in the grid's order.
         let built = combinations.into_par_iter().map(|(mut overrides, stage)| {
             overrides.extend_from_slice(set);
-            let (cell, missing) = cell::from_table(root.clone(), &overrides, source, target)?;
+            let (cell, missing) = read::from_table(root.clone(), &overrides, source, target)?;
             let identity = cell.to_json().to_string();
             Ok((overrides, stage, cell, missing, identity))
         });
@@ -306,4 +307,4 @@ impl Recipe {
 #[cfg(test)]
 mod ladder_tests;
 #[cfg(test)]
-mod tests;
+pub mod tests;

@@ -5,6 +5,7 @@ mod inference;
 mod parallel;
 mod sizes;
 mod task;
+mod tuning;
 
 use super::cell::Cell;
 use crate::data::{Data, Rows, Split, TokenizerSource};
@@ -32,7 +33,7 @@ pub(super) fn check(cell: &Cell, written: impl Fn(&str) -> bool) -> Checked {
         histogram,
         offload,
         text,
-        tuning,
+        tuning::check,
         epochs,
         evaluation,
         sequences,
@@ -41,7 +42,7 @@ pub(super) fn check(cell: &Cell, written: impl Fn(&str) -> bool) -> Checked {
     rules.into_iter().try_for_each(|rule| rule(cell))?;
     cell.train.check()?;
     cell.measure.check()?;
-    saving(cell)?;
+    tuning::saving(cell)?;
     parallel::check(cell, &written)?;
     task::check(cell, &written)?;
     Rule::refuse_if(
@@ -94,7 +95,9 @@ pub(super) fn files(cell: &Cell) -> Checked {
             "name the tokenizer.json that belongs to them in data.tokenizer",
         ));
     }
-    cell.tuning.check_files()?;
+    if let Some((peft_type, folder)) = cell.tuning.peft_type().zip(cell.tuning.folder()) {
+        peft_type.check(folder)?;
+    }
     let Folders { weights, adapter, overwrite, .. } = Folders::of(cell)?;
     for (key, folder) in [("save.weights", weights), ("save.adapter", adapter)] {
         folder.map_or(Ok(()), |folder| check_free(&folder, overwrite)).map_err(|message| {
@@ -228,85 +231,6 @@ fn text(cell: &Cell) -> Checked {
             format!("remove `{key}`, or set model.kind to one of: {}", Model::LANGUAGE.join(", ")),
         )),
     }
-}
-
-/// `[tuning]` with `[model]`, `[checkpoint]` and `[ops]`.
-fn tuning(cell: &Cell) -> Checked {
-    if cell.tuning.is_full() {
-        return Ok(());
-    }
-    cell.tuning.check(&cell.model.linear_layers())?;
-    let (method, tuning): (&str, _) = ((&cell.tuning).into(), cell.tuning());
-    Rule::refuse_if(
-        cell.tuning.needs_classes() && tuning.classes.is_none(),
-        &["tuning.method"],
-        format!("tuning.method = \"{method}\" trains the classifier of a task, and this cell has none"),
-        "use another method, or a task with classes: corpus = \"task\" under [data], and [task] with kind = \"topics\"",
-    )?;
-    let steps = cell.measure.steps.zip(cell.tuning.probe_steps()).filter(|(steps, probe)| probe >= steps);
-    if let Some((steps, probe)) = steps {
-        return Err(Rule::new(
-            &["tuning.probe_steps"],
-            format!("tuning.probe_steps = {probe} leaves none of the {steps} steps for full tuning"),
-            "make tuning.probe_steps smaller or measure.steps larger, or use tuning.method = \"linear_probe\"",
-        ));
-    }
-    let in_mlp = ["gate_proj", "up_proj", "down_proj"].iter().any(|layer| tuning.adapts(layer));
-    Rule::refuse_if(
-        (in_mlp || tuning.packs)
-            && (cell.checkpoint.level != Level::Keep || cell.ops.swiglu == Operator::Plain),
-        &["checkpoint.level", "ops.swiglu"],
-        "checkpoint.level and ops.swiglu are choices of the SwiGLU operator, in whose place an MLP with adapters, or with \
-         weights of 4 bits, has its linear layers and their gate",
-        "remove them, or use tuning.method = \"lora\" and leave gate_proj, up_proj and down_proj without adapters; \
-         checkpoint.blocks works with both",
-    )?;
-    let of_classifier =
-        cell.model.decoder().map_or(0, |shape| shape.hidden_size * tuning.classes.unwrap_or(0));
-    Rule::refuse_if(
-        cell.train.mode.trains()
-            && cell.operators().trained() == of_classifier as u64
-            && !cell.tuning.needs_classes(),
-        &["tuning.method"],
-        format!("tuning.method = \"{method}\" trains no parameter of this model"),
-        "use another method, or a model with biases",
-    )
-}
-
-/// `[save]` with `[model]`, `[tuning]` and the keys that its folders are named by.
-fn saving(cell: &Cell) -> Checked {
-    let Some(save) = &cell.save else { return Ok(()) };
-    save.check()?;
-    let (folders, method) = (Folders::of(cell)?, <&str>::from(&cell.tuning));
-    Rule::refuse_if(
-        folders.adapter.is_some() && !cell.tuning.has_peft_folder(),
-        &["save.adapter"],
-        format!("tuning.method = \"{method}\" has no adapter that PEFT could read"),
-        "remove save.adapter, or use tuning.method = \"lora\", \"prompt\" or \"prefix\"",
-    )?;
-    let model = [("save.weights", &folders.weights), ("save.adapter", &folders.adapter)];
-    if let Some((key, _)) = model.into_iter().find(|(_, folder)| cell.classes().is_some() && folder.is_some())
-    {
-        return Err(Rule::new(
-            &[key],
-            "a model with the classifier of a task in the place of its head is no language model that could be read",
-            format!("remove {key}; save.state keeps all parameters"),
-        ));
-    }
-    Rule::refuse_if(
-        folders.weights.is_some() && !cell.tuning.merges(),
-        &["save.weights"],
-        format!("what tuning.method = \"{method}\" adds cannot be merged into the model's own weights"),
-        "remove save.weights; save.state keeps all parameters",
-    )?;
-    let of_hugging_face = cell.model.decoder().is_none_or(|shape| shape.portable);
-    Rule::refuse_if(
-        folders.weights.is_some() && !of_hugging_face,
-        &["save.weights", "model.positions"],
-        "Hugging Face's GPT-2 has learned positions, and this model sinusoidal ones: no other program could \
-         read its weights",
-        "remove save.weights, or model.positions",
-    )
 }
 
 /// `[measure]` with `data.sampler`.

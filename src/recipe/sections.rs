@@ -79,8 +79,8 @@ section! {
         ///
         /// Strategies need different numbers of steps for the same samples.
         pub epochs: Option<usize> = Key::method(COUNT).default(Nothing),
-        /// Processes that measure the cell, in turns with those of the other cells; how far they are apart is what the
-        /// report tells differences by.
+        /// Processes that measure the cell, in turns with those of the other cells; by the spread between them the report
+        /// judges differences.
         ///
         /// Each leaves a row. It says how often is measured, not what: no row has it.
         #[serde(skip_serializing)]

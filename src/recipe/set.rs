@@ -9,9 +9,9 @@ use std::str::FromStr;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::cell::set;
 use super::diagnostic::{RecipeError, Source};
 use super::grid::{Combination, Override};
+use super::read::set;
 use super::{NOT_OF_CELLS, ON_CPU};
 
 const SET: &str = "set";

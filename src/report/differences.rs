@@ -7,7 +7,7 @@ use super::statistics::{LEVEL, holm, welch};
 use super::table::Comparison;
 use crate::words::text::and;
 
-/// The quantities that are told apart: the columns' prefix, and what it is called.
+/// The quantities that are compared: the columns' prefix, and what it is called.
 pub const TIMES: [(&str, &str); 3] =
     [("step", "step time"), ("backward", "backward time"), ("forward", "forward time")];
 
@@ -92,8 +92,8 @@ impl Differences {
         let builds = builds(comparison, &measured().collect::<Vec<_>>());
         if builds.len() > 1 {
             out.push(format!(
-                "The rows are of {} builds of the runner, {}: of cells of different builds no difference of time is told. \
-                 `runner run --stale` measures them again with one.",
+                "The rows are of {} builds of the runner, {}: the report states no difference in time between cells of \
+                 different builds. `runner run --stale` measures all of them with one build.",
                 builds.len(),
                 and(builds)
             ));
@@ -103,14 +103,14 @@ impl Differences {
         let seeds = comparison.problems() < comparison.shapes.len();
         match fewest {
             _ if single => out.push(
-                "Cells were measured in one process each, so the spread between processes was not measured: a difference \
-                 of times is told where it exceeds 2 % and the interquartile range of the steps, and may still be that of \
-                 two processes. With measure.repeats = 5 it would be known."
+                "Cells were measured in one process each, so the spread between processes was not measured: the report \
+                 states a difference in time where it exceeds 2 % and the interquartile range of the steps. Two processes of \
+                 one cell may differ as much; measure.repeats = 5 shows whether they do."
                     .into(),
             ),
             Some(fewest @ 2..) => out.push(format!(
-                "Times are medians over processes{}, at least {fewest} of each cell. A difference is told where Welch's \
-                 t-test finds one with a chance of error of {LEVEL} over all {} comparisons together (Holm).",
+                "Times are medians over processes{}, at least {fewest} of each cell. The report states a difference where \
+                 Welch's t-test finds one with a chance of error of {LEVEL} over all {} comparisons together (Holm).",
                 if seeds { ", those of other seeds among them" } else { "" },
                 self.all.iter().filter(|of| of.known != Known::OtherBuild).count()
             )),

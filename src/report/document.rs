@@ -1,4 +1,4 @@
-//! [`Document`]: the report as elements, which `typeset` makes HTML and PDF of.
+//! [`Document`]: the report as elements, from which `typeset` makes HTML and PDF.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;

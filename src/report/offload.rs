@@ -36,7 +36,7 @@ fn hidden(comparison: &Comparison) -> Option<String> {
         let copies = sum(|c| c.copy_seconds);
         let hidden = sum(|c| c.hidden_share() * c.copy_seconds) / copies;
         let ceiling = sum(|c| c.ceiling() * c.copy_seconds) / copies;
-        // Both directions of a phase run beside the same computation.
+        // Both directions of a phase run during the same computation.
         let compute =
             crossings.iter().unique_by(|c| c.phase.to_string()).map(|c| c.compute_seconds).sum::<f64>();
         (copies > 0.0).then_some((i, hidden, ceiling, compute / copies))

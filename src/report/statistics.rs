@@ -1,6 +1,6 @@
 //! Tests of whether two samples differ: Welch's t-test and Holm's correction for several tests.
 
-/// The chance that equal work gives a difference that a report tells as one, over all differences of the report.
+/// The chance that a report states a difference where the work is equal, over all differences of the report.
 pub const LEVEL: f64 = 0.05;
 
 /// Mean and variance of the mean, with its degrees of freedom.
@@ -41,8 +41,8 @@ pub fn half_width(values: &[f64]) -> Option<f64> {
     Some(quantile(of.freedom) * of.variance.sqrt() / of.mean)
 }
 
-/// Which of the tests with these p-values are told as differences: Holm's procedure, under which the chance that any
-/// of those without one is told stays below the level.
+/// Which of the tests with these p-values find a difference: Holm's procedure, under which the chance of any false
+/// finding stays below the level.
 pub fn holm(p_values: &[f64], level: f64) -> Vec<bool> {
     let mut order: Vec<usize> = (0..p_values.len()).collect();
     order.sort_by(|a, b| p_values[*a].total_cmp(&p_values[*b]));

@@ -32,6 +32,7 @@ fn layout(elements: usize, dtype: DType) -> Layout {
         trainable: true,
         group: Group::Block(0),
         packed: false,
+        split: None,
     };
     Layout::of(&["weight", "bias"].map(entry), "blocks.0.")
 }

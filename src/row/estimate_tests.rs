@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::Row;
+use crate::measure::Measurement;
 use crate::recipe::Cell;
 
 /// Files in folders of this name below `folder`.
@@ -17,37 +18,64 @@ fn files(folder: &Path, name: &str, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The kind of device and the estimate over the measured peak; `None` of a row without a measurement, or of
-/// operators that kept other bytes: before format 3 language models on CUDA had aligned rows of random weights, and
-/// logits twice.
-fn ratio(row: Row) -> Option<(&'static str, f64)> {
-    let format = row.format;
-    let row = row.in_this_format().expect("a row that can be read");
-    let mut cell = Cell::from_json(&row.cell).expect("a cell of this version");
-    let measurement = row.measurement?;
-    if let Some([batch_size, seq_len]) = measurement.loading.and_then(|loading| loading.largest_batch) {
-        (cell.train.batch_size, cell.train.seq_len) = (batch_size, seq_len);
-    }
-    let device = if cell.device == "cpu" { "cpu" } else { "cuda" };
-    if device == "cuda" && format < 3 && cell.model.decoder().is_some() {
-        return None;
-    }
-    Some((device, cell.estimate().total() as f64 / measurement.memory.live_peak as f64))
+/// A row that says what its cell needed.
+struct Measured {
+    path: PathBuf,
+    /// Of its largest batch.
+    cell: Cell,
+    measurement: Measurement,
 }
 
-/// Of 30 rows on the CPU and 30 of this version's operators on an H200 the mean error is at most 3 % and none is beyond
-/// 8 %.
+impl Measured {
+    /// `None` of a row without a measurement, or of operators that kept other bytes: before format 3 language models on
+    /// CUDA had aligned rows of random weights, and logits twice.
+    fn read(path: PathBuf) -> Option<Self> {
+        let text = std::fs::read_to_string(&path).expect("a row");
+        let row: Row = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        let format = row.format;
+        let row = row.in_this_format().expect("a row that can be read");
+        let mut cell = Cell::from_json(&row.cell).expect("a cell of this version");
+        let measurement = row.measurement?;
+        let largest = measurement.loading.as_ref().and_then(|loading| loading.largest_batch);
+        if let Some([batch_size, seq_len]) = largest {
+            (cell.train.batch_size, cell.train.seq_len) = (batch_size, seq_len);
+        }
+        let of_older = cell.device != "cpu" && format < 3 && cell.model.decoder().is_some();
+        (!of_older).then_some(Self { path, cell, measurement })
+    }
+
+    /// Asserts that an estimate is so near what was measured.
+    fn check(&self, what: &str, estimate: u64, measured: u64, error: f64) -> f64 {
+        let ratio = estimate as f64 / measured as f64;
+        assert!((ratio - 1.0).abs() <= error, "{}: {ratio} of {what}", self.path.display());
+        ratio
+    }
+}
+
+/// Of 30 rows on the CPU and 30 of this version's operators on an H200 the mean error of the highest moment is at most
+/// 3 % and none is beyond 8 %; nor is what is there between forward and backward, and on the host, by the account.
 #[test]
-fn estimates_are_near_what_was_measured() {
+fn estimates_and_accounts_are_near_what_was_measured() {
     let mut paths = Vec::new();
     files(&Path::new(env!("CARGO_MANIFEST_DIR")).join("results"), "rows", &mut paths);
     let mut ratios: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
-    for path in paths {
-        let text = std::fs::read_to_string(&path).expect("a row");
-        let row = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-        let Some((device, ratio)) = ratio(row) else { continue };
-        assert!((0.92..=1.08).contains(&ratio), "{}: {ratio}", path.display());
+    let (mut between, mut on_host) = (0, 0);
+    for row in paths.into_iter().filter_map(Measured::read) {
+        let (account, memory) = (row.cell.account(), &row.measurement.memory);
+        let device = if row.cell.device == "cpu" { "cpu" } else { "cuda" };
+        let ratio = row.check("the peak", account.estimate().total(), memory.live_peak, 0.08);
         ratios.entry(device).or_default().push(ratio);
+        assert_eq!(account.estimate(), row.cell.estimate());
+        assert!(account.highest.by.total() <= account.highest.kept, "{}", row.path.display());
+        if row.measurement.loading.is_none() {
+            row.check("after forward", account.after_forward(), memory.after_forward, 0.08);
+            between += 1;
+        }
+        if let (Some(pinned), Some(host)) = (memory.pinned, memory.host) {
+            row.check("page-locked memory", account.host.page_locked(), pinned, 0.01);
+            assert_eq!(account.host.masters + account.host.state, host, "{}", row.path.display());
+            on_host += 1;
+        }
     }
     for (device, covered) in [("cpu", 30), ("cuda", 30)] {
         let ratios = &ratios[device];
@@ -56,39 +84,6 @@ fn estimates_are_near_what_was_measured() {
         println!("{device}: {} rows, mean error {error:.4}", ratios.len());
         assert!(error <= 0.03, "{device}: a mean error of {error}");
     }
-}
-
-/// What is there between forward and backward, and on the host, by the account and as measured. Rows that an operator of
-/// another build made are left out, as above.
-#[test]
-fn classes_of_the_account_are_near_what_was_measured() {
-    let mut paths = Vec::new();
-    files(&Path::new(env!("CARGO_MANIFEST_DIR")).join("results"), "rows", &mut paths);
-    let (mut between, mut on_host) = (0, 0);
-    for path in paths {
-        let text = std::fs::read_to_string(&path).expect("a row");
-        let row: Row = serde_json::from_str(&text).expect("a row");
-        if ratio(row.clone()).is_none() {
-            continue;
-        }
-        let row = row.in_this_format().expect("a row that can be read");
-        let (cell, measurement) =
-            (Cell::from_json(&row.cell).expect("a cell"), row.measurement.expect("measured"));
-        let (account, memory) = (cell.account(), measurement.memory);
-        assert_eq!(account.estimate(), cell.estimate());
-        assert!(account.highest.by.total() <= account.highest.kept, "{}", path.display());
-        if measurement.loading.is_none() {
-            let ratio = account.after_forward() as f64 / memory.after_forward as f64;
-            assert!((0.92..=1.08).contains(&ratio), "{}: {ratio} after forward", path.display());
-            between += 1;
-        }
-        if let (Some(pinned), Some(host)) = (memory.pinned, memory.host) {
-            let ratio = account.host.page_locked() as f64 / pinned as f64;
-            assert!((0.99..=1.01).contains(&ratio), "{}: {ratio} page-locked", path.display());
-            assert_eq!(account.host.masters + account.host.state, host, "{}", path.display());
-            on_host += 1;
-        }
-    }
     println!("{between} rows between forward and backward, {on_host} with a host's optimizer");
-    assert!(between >= 50);
+    assert!(between >= 50 && on_host > 0);
 }

@@ -9,26 +9,14 @@ use super::executor::{Advance, Executor, Job, Outcome};
 use super::progress::{Label, Progress};
 use crate::device::{Ceilings, DeviceInfo};
 use crate::measure::{Measurement, MemoryUse, Samples};
+use crate::recipe::tests::BASE;
 use crate::recipe::{Recipe, Source};
 use crate::row::{Environment, Row};
 
 /// Three cells, with batch sizes 1, 2 and 3.
 pub fn recipe() -> Recipe {
-    let text = r#"
-title = "t"
-device = "cpu"
-[model]
-kind = "swiglu"
-hidden_size = 8
-intermediate_size = 16
-num_hidden_layers = 1
-[train]
-batch_size = 1
-seq_len = 4
-[grid]
-"train.batch_size" = [1, 2, 3]
-"#;
-    Recipe::parse(&Source { path: "recipes/three.toml".into(), text: text.into() }).unwrap()
+    let text = format!("device = \"cpu\"\n{BASE}[grid]\n\"train.batch_size\" = [1, 2, 3]\n");
+    Recipe::parse(&Source { path: "recipes/three.toml".into(), text }).unwrap()
 }
 
 pub fn device() -> DeviceInfo {

@@ -4,20 +4,23 @@ use burn::tensor::{Device, Tensor};
 
 use super::feed::{Feed, Problems, TokenFeed};
 use crate::data::Share;
-use crate::device::integers;
+use crate::device::{dtype, integers};
 use crate::model::families::Family;
 use crate::model::generate::{Request, generate_until};
 use crate::model::language::{Computation, Decoder, LmBatch};
 use crate::model::swiglu::SwigluStack;
 use crate::model::{Model, Network};
+use crate::params::source::Source;
 use crate::recipe::Cell;
 use crate::residence::Placement;
 use crate::words::refusal::refuse;
+use crate::world::Group;
 
 /// A network that a cell trains.
 pub trait Build: Network {
-    /// With weights as the recipe says, on the autodiff device. Files that cannot be used end the cell.
-    fn build(cell: &Cell) -> Self;
+    /// With weights as the recipe says, on the autodiff device: a rank's share of what divides among `ranks`. Files that
+    /// cannot be used end the cell.
+    fn build(cell: &Cell, ranks: &Group) -> Self;
 
     /// A share of what its steps work on, from `cell.seed`. Files that cannot be used end the cell.
     fn feed(cell: &Cell, share: Share) -> Box<dyn Feed<Self::Batch>>;
@@ -40,10 +43,11 @@ pub trait Build: Network {
 }
 
 impl Build for SwigluStack {
-    fn build(cell: &Cell) -> Self {
+    fn build(cell: &Cell, ranks: &Group) -> Self {
         let Model::Swiglu(config) = &cell.model else { unreachable!("checked by kind") };
         let device = cell.device_id().burn().autodiff();
-        Self::new(config, cell.checkpoint, cell.ops.swiglu, cell.precision.compute, &device)
+        let source = Source::random(&device, dtype(cell.precision.compute)).among(ranks);
+        Self::new(config, cell.checkpoint, cell.ops.swiglu, cell.precision.compute, &source)
     }
 
     fn feed(cell: &Cell, share: Share) -> Box<dyn Feed<Self::Batch>> {
@@ -53,12 +57,12 @@ impl Build for SwigluStack {
 }
 
 impl<F: Family> Build for Decoder<F> {
-    fn build(cell: &Cell) -> Self {
+    fn build(cell: &Cell, ranks: &Group) -> Self {
         let model = cell.model.language::<F>().expect("checked by kind");
         let source = model.source(cell.device_id(), cell.precision.stored(), &cell.tuning());
         let arithmetic = cell.precision.arithmetic();
         let computation = Computation::new(arithmetic, cell.ops, cell.checkpoint);
-        let source = source.unwrap_or_else(|e| refuse(e));
+        let source = source.unwrap_or_else(|e| refuse(e)).among(ranks);
         model.network(cell.positions(), &source, computation, Some(placement(cell)))
     }
 

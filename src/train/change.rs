@@ -10,6 +10,7 @@ use super::build::Build;
 use super::step::share;
 use super::training::Training;
 use crate::model::{Kind, on_model};
+use crate::parallel::Groups;
 use crate::params::named::Named;
 use crate::recipe::Cell;
 use crate::residence::Movement;
@@ -62,16 +63,18 @@ fn of<K: Kind<Network: Build>>(_: &K, cell: &Cell, damage: Option<Damage>) -> Ch
         threads.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
     });
     assert!(changes.iter().all(|change| change.after == changes[0].after), "ranks have the same weights");
-    let losses =
-        (0..changes[0].losses.len()).map(|step| changes.iter().map(|change| change.losses[step]).sum());
+    // Ranks that divide layers have the same loss.
+    let replicas = || changes.iter().step_by(cell.parallel.tensor);
+    let losses = (0..changes[0].losses.len()).map(|step| replicas().map(|change| change.losses[step]).sum());
     let losses = losses.collect();
     Change { losses, ..changes.into_iter().next().expect("a rank") }
 }
 
 fn of_rank<K: Kind<Network: Build>>(cell: &Cell, world: &World, damage: Option<Damage>) -> Change {
     let steps = cell.measure.steps.expect("the cell counts steps");
-    let feed = K::Network::feed(cell, share(world.all()));
-    let mut training = Training::<K::Network>::among(cell, world.all(), feed, steps);
+    let groups = Groups::of(world, &cell.parallel);
+    let feed = K::Network::feed(cell, share(&groups.replicas));
+    let mut training = Training::<K::Network>::among(cell, &groups, feed, steps);
     training.prepare(&mut *cell.device_id().meter(), |_| ());
     training.begin(steps);
     let before = training.parameters();

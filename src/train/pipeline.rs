@@ -12,6 +12,7 @@ use super::step::share;
 use super::training::Training;
 use crate::measure::{Load, Loading, Measured, Measurement, Meter, Stop, diverged};
 use crate::model::{Kind, on_model};
+use crate::parallel::Groups;
 use crate::params::save::check_free;
 use crate::precision::collapse;
 use crate::recipe::{Cell, Folders};
@@ -53,7 +54,8 @@ fn run<K: Kind<Network: Build>>(
 ) -> Result<Outcome, Stop> {
     let (id, placed) = (cell.device_id(), cell.within(memory_limit));
     // Before memory is counted: a corpus is not the cell's.
-    let mut feed = K::Network::feed(cell, share(world.all()));
+    let groups = Groups::of(world, &cell.parallel);
+    let mut feed = K::Network::feed(cell, share(&groups.replicas));
     let folders = Folders::of(cell).expect("checked with the cell");
     let written = || folders.weights.iter().chain(&folders.adapter);
     written().for_each(|folder| check_free(folder, folders.overwrite).unwrap_or_else(|e| refuse(e)));
@@ -72,7 +74,7 @@ fn run<K: Kind<Network: Build>>(
     let steps = cell.measure.steps.or_else(|| feed.of_epochs(cell.measure.epochs?));
     let steps = steps.expect("checked: there are steps, or epochs of samples");
     let total = cell.measure.warmup + steps;
-    let mut training = Training::<K::Network>::among(&start, world.all(), feed, total);
+    let mut training = Training::<K::Network>::among(&start, &groups, feed, total);
     on_step(0, total);
     training.prepare(&mut *meter, on_tuned);
     let _limit = early.unwrap_or_else(limit);
@@ -98,9 +100,9 @@ fn run<K: Kind<Network: Build>>(
     }
     let earlier_seconds = state.map_or(Ok(0.0), |state| run.resume(state))?;
     let run_seconds = run.steps(earlier_seconds)?;
-    // All ranks have the same.
+    // All replicas have the same.
     let (weights, adapter) = (folders.weights.iter(), folders.adapter.iter());
-    let first = world.rank() == 0;
+    let first = groups.replicas.place() == 0;
     weights.filter(|_| first).for_each(|folder| run.save(folder, Training::write_model));
     adapter.filter(|_| first).for_each(|folder| run.save(folder, Training::write_adapter));
 
@@ -111,7 +113,7 @@ fn run<K: Kind<Network: Build>>(
     let crossings = if trace.is_some() || recorded { training.record(trace) } else { Vec::new() };
     let gradient_histogram = cell.measure.gradient_histogram.then(|| training.count_gradients());
     let mut measured = meter.finish(&|| training.loss())?;
-    let ranks = together(world, &mut measured, traffic);
+    let ranks = together(world, &groups, &mut measured, traffic);
     measured.losses.drain(..apart);
     measured.noted.drain(..apart.min(measured.noted.len()));
     let feature_distance =
@@ -183,11 +185,15 @@ impl<'r, N: Build> Run<'r, N> {
 
     /// Weights of the last measured step: steps that are recorded later change them too.
     fn save(&mut self, folder: &Path, write: fn(&mut Training<'r, N>, &Path) -> std::io::Result<()>) {
+        if self.world.rank() > 0 {
+            return self.training.give_shares();
+        }
         let overwrite = Folders::of(self.cell).is_ok_and(|folders| folders.overwrite);
         let free = check_free(folder, overwrite).map_err(std::io::Error::other);
         let written = free.and_then(|()| write_folder(folder, |folder| write(&mut self.training, folder)));
         let failed = |e| format!("the weights cannot be written to {}: {e}", folder.display());
         written.map_err(failed).unwrap_or_else(|e| refuse(e));
+        self.training.end_shares();
     }
 
     /// Writes the state; `run_seconds`: of the measured steps so far.

@@ -44,6 +44,6 @@ pub enum Event {
     OutOfMemory { reason: String },
     /// The cell panicked or could not be built.
     Failed { reason: String },
-    /// Another rank is gone or silent, and this one cannot go on. Why, that one or its end tells.
+    /// Another rank is gone or silent, and this one cannot go on. That one's error, or how it ended, says why.
     Lost { peer: usize, reason: String },
 }

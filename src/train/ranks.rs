@@ -3,9 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use crate::measure::{Measured, RankRecord};
+use crate::parallel::Groups;
 use crate::world::{Traffic, World};
 
-/// What a rank tells the others after the last step.
+/// What a rank sends the others after the last step.
 #[derive(Serialize, Deserialize)]
 struct Told {
     /// Its part of each step's loss.
@@ -13,9 +14,14 @@ struct Told {
     record: RankRecord,
 }
 
-/// Adds up the losses of all ranks' shares, and gives a record of each rank; none in a world of one. `traffic`: of the
+/// Adds up the losses of all replicas' shares, and gives a record of each rank; none in a world of one. `traffic`: of the
 /// measured steps.
-pub fn together(world: &World, measured: &mut Measured, traffic: Traffic) -> Vec<RankRecord> {
+pub fn together(
+    world: &World,
+    groups: &Groups,
+    measured: &mut Measured,
+    traffic: Traffic,
+) -> Vec<RankRecord> {
     if world.size() == 1 {
         return Vec::new();
     }
@@ -29,7 +35,10 @@ pub fn together(world: &World, measured: &mut Measured, traffic: Traffic) -> Vec
         // A result comes a moment after its operation has ended.
         exposed_seconds: traffic.exposed.min(traffic.busy) / steps,
     };
-    let told = Told { losses: std::mem::take(&mut measured.losses), record };
+    let mut losses = std::mem::take(&mut measured.losses);
+    // Ranks that divide layers all have the loss of their replica.
+    losses.iter_mut().filter(|_| groups.tensor.place() > 0).for_each(|loss| *loss = 0.0);
+    let told = Told { losses, record };
     let own = serde_json::to_vec(&told).expect("plain data");
     let all = world.all().collect("records of ranks", own).wait();
     let told = all.iter().map(|bytes| serde_json::from_slice::<Told>(bytes).expect("a rank's record"));

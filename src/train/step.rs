@@ -9,9 +9,9 @@ use crate::measure::Phase;
 use crate::ops::dropout::{Masks, masks, of_micro_batch};
 use crate::ops::name::OperatorName;
 use crate::optim::{StepSize, Visit, clip_factor};
-use crate::parallel::Replicas;
 use crate::parallel::schedule::Action;
 use crate::parallel::stage::{Stage, gradients};
+use crate::parallel::{Groups, Replicas, TensorRanks};
 use crate::precision::{GradScaler, Unscaled};
 use crate::recipe::{Cell, Mode, Train};
 use crate::residence::Residence;
@@ -42,6 +42,8 @@ pub struct Step<'a, N: Build> {
     pub stage: Stage<N>,
     /// `None` where there is one.
     replicas: Option<Replicas>,
+    /// `None` where this rank has whole layers.
+    tensor: Option<TensorRanks>,
     /// This rank among the replicas.
     share: Share,
     scaler: Option<GradScaler>,
@@ -63,7 +65,7 @@ impl<'a, N: Build> Step<'a, N> {
     pub fn new(
         cell: &'a Cell,
         tuned: &Cell,
-        group: &Group,
+        groups: &Groups,
         total_updates: usize,
         largest_input: usize,
     ) -> Self {
@@ -73,9 +75,9 @@ impl<'a, N: Build> Step<'a, N> {
         let drawing = drawing();
         plain.seed(u64::from(cell.seed));
         let network = match cell.train.mode {
-            Mode::Training => N::build(tuned),
+            Mode::Training => N::build(tuned, &groups.tensor),
             // Outside of autodiff no operator keeps anything.
-            Mode::Inference => N::build(tuned).valid(),
+            Mode::Inference => N::build(tuned, &groups.tensor).valid(),
         };
         drop(drawing);
         let parts = (network.parameters().clone(), network.offloaded().cloned());
@@ -84,14 +86,16 @@ impl<'a, N: Build> Step<'a, N> {
         residence.make_room(largest_input);
         let stage = Stage::new(residence, cell.precision.region());
         let (seed, keeps_casts) = (cell.seed, cell.workload().keeps_casts());
-        let replicas = Replicas::of(group, cell.parallel.data_reduce);
-        let share = share(group);
+        let replicas = Replicas::of(&groups.replicas, cell.parallel.data_reduce);
+        let tensor = TensorRanks::of(&groups.tensor, stage.residence.table());
+        let share = share(&groups.replicas);
         Self {
             train: &cell.train,
             seed,
             device,
             stage,
             replicas,
+            tensor,
             share,
             scaler,
             keeps_casts,
@@ -252,7 +256,11 @@ impl<'a, N: Build> Step<'a, N> {
         let _scope = OperatorName::GradientNorm.scope();
         let size = self.unclipped();
         let mut squares = || {
-            let squares = self.stage.residence.squares();
+            let residence = &mut self.stage.residence;
+            let squares = match &self.tensor {
+                None => residence.squares(),
+                Some(tensor) => tensor.squares(residence.gradient_set()),
+            };
             self.replicas
                 .as_ref()
                 .map_or_else(|| squares.clone(), |replicas| replicas.of_updater(squares.clone()))

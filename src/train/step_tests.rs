@@ -7,7 +7,6 @@ use crate::model::language::Decoder;
 use crate::parallel::schedule::accumulation;
 use crate::params::named::Named;
 use crate::recipe::{Recipe, Source};
-use crate::world::World;
 
 type Network = Decoder<Gpt2>;
 
@@ -27,7 +26,7 @@ fn carried_out(cell: &Cell, actions: &[Action]) -> (Vec<f32>, Named) {
     let mut losses = Vec::new();
     let mut end =
         |_: Phase, loss: Option<Tensor<1>>| losses.extend(loss.map(|loss| loss.into_scalar::<f32>()));
-    let mut step = Step::<Network>::new(cell, cell, World::alone().all(), 3, 0);
+    let mut step = Step::<Network>::new(cell, cell, &Groups::alone(), 3, 0);
     step.run(actions, &batches, &mut end, None);
     (losses, step.stage.residence.parameters())
 }
@@ -70,7 +69,7 @@ fn gradients_are_those_since_the_last_update() {
     let actions: Vec<Action> = (0..3).flat_map(|i| [forward(i), backward(i), Action::Update]).collect();
     let (losses, parameters) = carried_out(&cell, &actions);
     let batches = Network::feed(&cell, Share::WHOLE).next();
-    let mut step = Step::<Network>::new(&cell, &cell, World::alone().all(), 3, 0);
+    let mut step = Step::<Network>::new(&cell, &cell, &Groups::alone(), 3, 0);
     let mut alone: Vec<f32> = Vec::new();
     for batch in &batches {
         let mut end =

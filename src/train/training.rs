@@ -3,6 +3,7 @@
 mod answering;
 mod observing;
 mod saved;
+mod shares;
 
 use std::io;
 use std::sync::Arc;
@@ -16,13 +17,14 @@ use super::change::{Damage, RefillsEarly};
 use super::feed::Feed;
 use super::step::{End, Look, Step};
 use crate::measure::{Answers, Evaluation, Meter};
-use crate::params::named::Named;
+use crate::parallel::{Groups, whole};
+use crate::params::named::{Named, wide};
+use crate::params::table::Entry;
 use crate::recipe::Cell;
-use crate::world::{Group, World};
 
 pub struct Training<'a, N: Build> {
     cell: &'a Cell,
-    replicas: Group,
+    groups: Groups,
     /// `None` only while it is made anew.
     step: Option<Step<'a, N>>,
     /// Over which the schedule of the learning rate goes.
@@ -41,19 +43,19 @@ pub struct Training<'a, N: Build> {
 impl<'a, N: Build> Training<'a, N> {
     /// In one process. `total_updates`: what the schedule of the learning rate goes over.
     pub fn new(cell: &'a Cell, feed: Box<dyn Feed<N::Batch>>, total_updates: usize) -> Self {
-        Self::among(cell, World::alone().all(), feed, total_updates)
+        Self::among(cell, &Groups::alone(), feed, total_updates)
     }
 
-    /// One of several replicas, whose feed gives its share of every batch.
+    /// On one of several ranks, whose feed gives its replica's share of every batch.
     pub fn among(
         cell: &'a Cell,
-        replicas: &Group,
+        groups: &Groups,
         feed: Box<dyn Feed<N::Batch>>,
         total_updates: usize,
     ) -> Self {
         let mut training = Self {
             cell,
-            replicas: replicas.clone(),
+            groups: groups.clone(),
             step: None,
             total_updates,
             feed,
@@ -83,7 +85,7 @@ impl<'a, N: Build> Training<'a, N> {
             + self.cell.train.batch_size * virtual_tokens;
         let largest_input = tokens * self.cell.model.decoder().map_or(0, |shape| shape.hidden_size);
         let tuned = cell.after(updates);
-        self.step = Some(Step::new(self.cell, &tuned, &self.replicas, self.total_updates, largest_input));
+        self.step = Some(Step::new(self.cell, &tuned, &self.groups, self.total_updates, largest_input));
     }
 
     fn current(&self) -> &Step<'a, N> {
@@ -119,9 +121,15 @@ impl<'a, N: Build> Training<'a, N> {
         &*self.feed
     }
 
-    /// Every parameter by name, those of blocks on the host as well.
+    /// Every parameter by name and whole, those of blocks on the host as well.
     pub fn parameters(&mut self) -> Named {
-        self.step.as_mut().expect("begun").stage.residence.parameters()
+        let residence = &mut self.step.as_mut().expect("begun").stage.residence;
+        let table = residence.table().clone();
+        let of = |entry: &Entry| {
+            let value = whole(entry, residence.dense(&entry.name), &self.groups.tensor);
+            (entry.name.clone(), wide(value))
+        };
+        table.entries.iter().map(of).collect()
     }
 
     /// Spoils the next step.

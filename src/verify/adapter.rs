@@ -40,9 +40,8 @@ pub fn section(folder: &Path) -> Result<String, String> {
         TuningConfig::Lora(Lora { rank, alpha, target_modules, .. }) => {
             format!("rank = {rank}\nalpha = {alpha:?}\ntarget_modules = {}", quoted(target_modules))
         }
-        TuningConfig::Prompt(Prompt { num_virtual_tokens, .. })
-        | TuningConfig::Prefix(Prefix { num_virtual_tokens, .. }) => {
-            format!("num_virtual_tokens = {num_virtual_tokens}")
+        TuningConfig::Prompt(Prompt(keys)) | TuningConfig::Prefix(Prefix(keys)) => {
+            format!("num_virtual_tokens = {}", keys.num_virtual_tokens)
         }
         _ => unreachable!("no other method has a folder"),
     };

@@ -5,7 +5,7 @@ use std::panic::resume_unwind;
 /// Why ranks cannot go on together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// A rank is gone or silent. Why it is, that rank or its end tells.
+    /// A rank is gone or silent. Its own error, or how it ended, says why.
     Lost { peer: usize, reason: String },
     /// Two ranks do not carry out the same operations.
     Disagreement { reason: String },

@@ -13,7 +13,7 @@ use super::operations::{self, Call};
 pub(super) type Job = Option<Box<dyn FnOnce(&mut Links) + Send>>;
 
 /// Ranks that do something together, this one among them.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Group {
     pub(super) rank: usize,
     /// Rising.
@@ -23,7 +23,7 @@ pub struct Group {
     pub(super) counters: Arc<Counters>,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(super) struct Counters {
     pub(super) sent: Arc<AtomicU64>,
     pub(super) busy: AtomicU64,
@@ -38,6 +38,11 @@ pub struct Ticket<T> {
 }
 
 impl Group {
+    /// Of one process.
+    pub fn alone() -> Self {
+        Self { rank: 0, ranks: Arc::new([0]), jobs: None, counters: Arc::default() }
+    }
+
     /// This rank's number in the world.
     pub fn rank(&self) -> usize {
         self.rank
@@ -45,6 +50,11 @@ impl Group {
 
     pub fn size(&self) -> usize {
         self.ranks.len()
+    }
+
+    /// The number of the first of them in the world.
+    pub fn first(&self) -> usize {
+        self.ranks[0]
     }
 
     /// This rank's place among those of the group.

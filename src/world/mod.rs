@@ -1,6 +1,6 @@
 //! [`World`]: the ranks of a cell, each a process, and what they do together. A process by itself is a world of one.
 //!
-//! Operations are begun on a rank's own thread and carried out one after the other on a thread beside it, in the order in
+//! Operations are begun on a rank's own thread and carried out one after the other on a second thread, in the order in
 //! which they were begun: it must be the same on every rank that takes part.
 
 mod failure;
@@ -17,6 +17,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::channel;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
+
+use itertools::Itertools;
 
 pub use failure::Failure;
 use group::{Counters, Job};
@@ -62,15 +64,12 @@ impl World {
     ///
     /// # Panics
     /// When the system refuses a connection.
-    #[allow(clippy::needless_range_loop)]
     pub fn threads(size: usize, limit: Duration) -> Vec<Self> {
         let mut streams: Vec<Vec<Option<UnixStream>>> =
             (0..size).map(|_| (0..size).map(|_| None).collect()).collect();
-        for low in 0..size {
-            for high in low + 1..size {
-                let (a, b) = UnixStream::pair().expect("a pair of sockets");
-                (streams[low][high], streams[high][low]) = (Some(a), Some(b));
-            }
+        for (low, high) in (0..size).tuple_combinations() {
+            let (a, b) = UnixStream::pair().expect("a pair of sockets");
+            (streams[low][high], streams[high][low]) = (Some(a), Some(b));
         }
         let world = |(rank, streams)| Self::linked(rank, streams, limit).expect("connected");
         streams.into_iter().enumerate().map(world).collect()
@@ -78,12 +77,7 @@ impl World {
 
     /// Of one process.
     pub fn alone() -> Self {
-        let counters = Arc::default();
-        Self {
-            all: Group { rank: 0, ranks: Arc::new([0]), jobs: None, counters },
-            thread: None,
-            streams: vec![],
-        }
+        Self { all: Group::alone(), thread: None, streams: vec![] }
     }
 
     /// Takes a seat, and waits until all others are taken.

@@ -112,7 +112,7 @@ fn offloaded_models_equal_the_reference() {
     }
 }
 
-/// Eight blocks of 2 MB each through three slots: the device's own records tell what crossed the bus.
+/// Eight blocks of 2 MB each through three slots: the device's own records show what crossed the bus.
 #[test]
 #[ignore = "needs an NVIDIA GPU"]
 fn rows_say_what_crossed_the_bus() {

@@ -83,7 +83,7 @@ seq_len = 32
 "train.optimizer" = [{ kind = "adamw" }, { kind = "sgd", momentum = 0.9 }]
 "#;
 
-/// Rows that differ in `measure` alone, as `grid` has it, tell the same memory, to 3 %.
+/// Rows that differ in `measure` alone, as `grid` has it, have the same memory, to 3 %.
 pub fn peaks_are_equal(device: &str, grid: &str) {
     let place = Place::new(&format!("device = \"{device}\"\n{STATES}{grid}\n"));
     place.runner_on_gpu(&["run", "recipe.toml"]).exits(0).says(&["8 measured"]);

@@ -28,5 +28,6 @@ mod ranks;
 mod rows;
 mod run;
 mod task;
+mod tensor;
 mod tuning;
 mod virtual_tokens;

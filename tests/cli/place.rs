@@ -48,6 +48,40 @@ warmup = 1
 steps = 2
 "#;
 
+/// Three layers of odd sizes, tuned as these lines say.
+macro_rules! tuned {
+    ($lines:literal) => {
+        concat!(
+            r#"title = "tuned"
+[model]
+kind = "qwen2"
+vocab_size = 307
+hidden_size = 66
+intermediate_size = 151
+num_hidden_layers = 3
+num_attention_heads = 3
+num_key_value_heads = 1
+max_position_embeddings = 64
+tie_word_embeddings = true
+[data]
+corpus = "generated"
+size = "30 KiB"
+vocab_size = 307
+[train]
+batch_size = 3
+seq_len = 47
+optimizer = { kind = "adamw", lr = 1e-2 }
+[measure]
+warmup = 1
+steps = 5
+[tuning]
+"#,
+            $lines
+        )
+    };
+}
+pub(crate) use tuned;
+
 /// The recipe with each of these pieces, which is in it, replaced by another.
 #[track_caller]
 pub fn changed(recipe: &str, changes: &[(&str, &str)]) -> String {
@@ -184,6 +218,11 @@ pub fn fixture(name: &str) -> String {
 pub fn losses(row: &Value) -> Vec<f64> {
     let losses = row["measurement"]["loss"].as_array().unwrap_or_else(|| panic!("no losses in {row}"));
     losses.iter().map(|loss| loss.as_f64().expect("a number")).collect()
+}
+
+/// The number at a JSON pointer of a row.
+pub fn number(row: &Value, path: &str) -> f64 {
+    row.pointer(path).and_then(Value::as_f64).unwrap_or_else(|| panic!("{path} of {row}"))
 }
 
 /// The files of a folder, sorted; a folder that is not there yet has none.

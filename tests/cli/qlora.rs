@@ -2,35 +2,10 @@
 
 use serde_json::Value;
 
-use crate::place::{Place, fixture, losses};
+use crate::place::{Place, fixture, losses, number, tuned};
 
-/// Three layers of odd sizes: weights end within a block of codes.
-const QLORA: &str = r#"title = "qlora"
-[model]
-kind = "qwen2"
-vocab_size = 307
-hidden_size = 66
-intermediate_size = 151
-num_hidden_layers = 3
-num_attention_heads = 3
-num_key_value_heads = 1
-max_position_embeddings = 64
-tie_word_embeddings = true
-[data]
-corpus = "generated"
-size = "30 KiB"
-vocab_size = 307
-[train]
-batch_size = 3
-seq_len = 47
-optimizer = { kind = "adamw", lr = 1e-2 }
-[measure]
-warmup = 1
-steps = 5
-[tuning]
-method = "qlora"
-rank = 5
-"#;
+/// Weights end within a block of codes.
+const QLORA: &str = tuned!("method = \"qlora\"\nrank = 5\n");
 
 /// Packed weights, logits, loss, gradients and three AdamW steps, with blocks where they are and elsewhere.
 #[test]
@@ -47,10 +22,6 @@ fn peft_and_bitsandbytes_agree_with_every_way_to_hold_blocks() {
         let set = ["--set", &settings[0], "--set", &settings[1]];
         place.runner(&[&["verify", &folder], &set[..]].concat()).exits(0).says(&["quantities pass"]);
     }
-}
-
-fn number(row: &Value, path: &str) -> f64 {
-    row.pointer(path).and_then(Value::as_f64).unwrap_or_else(|| panic!("{path} of {row}"))
 }
 
 /// Weights are as many bytes as they are said to be, fewer than LoRA's, and the whole is estimated within 5 %.

@@ -38,7 +38,7 @@ weights = "out/{data.sampler}-{parallel.data}-{parallel.data_reduce}"
 "#;
 
 /// The numbers of a file of weights, all tensors one after the other, by name.
-fn weights(folder: &Path) -> Vec<f32> {
+pub fn weights(folder: &Path) -> Vec<f32> {
     let file = std::fs::read(folder.join("model.safetensors")).expect("weights");
     let tensors = safetensors::SafeTensors::deserialize(&file).expect("safetensors");
     let mut named = tensors.tensors();
@@ -50,15 +50,24 @@ fn weights(folder: &Path) -> Vec<f32> {
     named.iter().flat_map(|(_, tensor)| numbers(tensor.data())).collect()
 }
 
-fn setting<'r>(row: &'r Value, section: &str, key: &str) -> &'r Value {
+pub fn setting<'r>(row: &'r Value, section: &str, key: &str) -> &'r Value {
     &row["cell"][section][key]
 }
 
 /// The largest distance relative to the second.
-fn apart(ours: &[f64], reference: &[f64]) -> f64 {
+pub fn apart(ours: &[f64], reference: &[f64]) -> f64 {
     assert_eq!(ours.len(), reference.len());
     let distance = |(a, b): (&f64, &f64)| (a - b).abs() / b.abs();
     ours.iter().zip(reference).map(distance).fold(0.0, f64::max)
+}
+
+/// √Σ(a − b)² / √Σb²
+pub fn distance(ours: &[f32], reference: &[f32]) -> f64 {
+    assert_eq!(ours.len(), reference.len());
+    let squares = |of: &dyn Fn(f32, f32) -> f32| -> f64 {
+        ours.iter().zip(reference).map(|(a, b)| f64::from(of(*a, *b)).powi(2)).sum()
+    };
+    (squares(&|a, b| a - b) / squares(&|_, b| b)).sqrt()
 }
 
 #[test]
@@ -98,11 +107,7 @@ fn replicas_train_as_one_process_does() {
                 continue;
             }
             let ours = weights(&folder(&format!("{sampler}-{ways}")));
-            assert_eq!(ours.len(), reference.len());
-            let squares = |of: &dyn Fn(f32, f32) -> f32| -> f64 {
-                ours.iter().zip(&reference).map(|(a, b)| f64::from(of(*a, *b)).powi(2)).sum()
-            };
-            let distance = (squares(&|a, b| a - b) / squares(&|_, b| b)).sqrt();
+            let distance = distance(&ours, &reference);
             assert!(distance < 1e-4, "{sampler} {ways}: {distance}");
         }
     }
@@ -162,9 +167,9 @@ fn endless(more: &str) -> String {
     text.replace("steps = 50", "steps = 1000000") + "[parallel]\ndata = 4\n" + more
 }
 
-/// Starts the recipe, lets `end` do its work once all ranks train, and gives the row and the seconds from then to the
+/// Starts the recipe, lets `end` do its work once all four ranks train, and gives the row and the seconds from then to the
 /// runner's end.
-fn ended(place: &Place, end: impl Fn(&[u32])) -> (Value, f64) {
+pub fn ended(place: &Place, end: impl Fn(&[u32])) -> (Value, f64) {
     let mut run = place.start(&["run", "recipe.toml", "--force"]);
     let runner = run.id();
     place.wait("four ranks", || children(runner).len() == 4);

@@ -4,35 +4,10 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::place::{Place, fixture, losses};
+use crate::place::{Place, fixture, losses, number, tuned};
 
-/// Three layers of odd sizes, of which A and B are trained.
-const LORA: &str = r#"title = "lora"
-[model]
-kind = "qwen2"
-vocab_size = 307
-hidden_size = 66
-intermediate_size = 151
-num_hidden_layers = 3
-num_attention_heads = 3
-num_key_value_heads = 1
-max_position_embeddings = 64
-tie_word_embeddings = true
-[data]
-corpus = "generated"
-size = "30 KiB"
-vocab_size = 307
-[train]
-batch_size = 3
-seq_len = 47
-optimizer = { kind = "adamw", lr = 1e-2 }
-[measure]
-warmup = 1
-steps = 5
-[tuning]
-method = "lora"
-rank = 5
-"#;
+/// A and B are trained.
+const LORA: &str = tuned!("method = \"lora\"\nrank = 5\n");
 
 /// Logits, loss, gradients and three AdamW steps of PEFT's, with blocks where they are and elsewhere.
 #[test]
@@ -50,10 +25,6 @@ fn peft_agrees_with_every_way_to_hold_blocks() {
             place.runner(&[&["verify", &folder], &set[..]].concat()).exits(0).says(&["quantities pass"]);
         }
     }
-}
-
-fn number(row: &Value, path: &str) -> f64 {
-    row.pointer(path).and_then(Value::as_f64).unwrap_or_else(|| panic!("{path} of {row}"))
 }
 
 /// What a rank costs is measured to the byte, and the whole is estimated within 5 %.

@@ -2,37 +2,12 @@
 
 use serde_json::Value;
 
-use crate::place::{Place, fixture, losses};
+use crate::place::{Place, fixture, losses, tuned};
 
 const FIXTURES: [&str; 4] = ["qwen2_prompt", "qwen2_prefix", "gpt2_prompt", "gpt2_prefix"];
 
-/// Three layers of odd sizes with virtual tokens before packed samples.
-const RECIPE: &str = r#"title = "virtual tokens"
-[model]
-kind = "qwen2"
-vocab_size = 307
-hidden_size = 66
-intermediate_size = 151
-num_hidden_layers = 3
-num_attention_heads = 3
-num_key_value_heads = 1
-max_position_embeddings = 64
-tie_word_embeddings = true
-[data]
-corpus = "generated"
-size = "30 KiB"
-vocab_size = 307
-[train]
-batch_size = 3
-seq_len = 47
-optimizer = { kind = "adamw", lr = 1e-2 }
-[measure]
-warmup = 1
-steps = 4
-[tuning]
-method = "prefix"
-num_virtual_tokens = 7
-"#;
+/// Virtual tokens before packed samples.
+const RECIPE: &str = tuned!("method = \"prefix\"\nnum_virtual_tokens = 7\n");
 
 /// Logits, loss, gradients, three AdamW steps and text of PEFT's, with blocks where they are and elsewhere.
 #[test]

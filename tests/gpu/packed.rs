@@ -1,4 +1,4 @@
-//! Weights of 4 bits: the numbers of their codes, and the linear layer with an adapter beside them, against the CPU.
+//! Weights of 4 bits: the numbers of their codes, and a linear layer of them with an adapter, against the CPU.
 
 use burn::tensor::{DType, Device, FloatDType, Tensor, TensorData};
 use runner::ops::dense::{Arithmetic, Layer, Weight, WeightLayout};

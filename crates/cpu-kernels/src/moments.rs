@@ -36,9 +36,17 @@ vectorised! {
 /// Elements whose moments are widened at a time.
 const PIECE: usize = 256;
 
+/// Which random numbers the elements of a slice have.
+#[derive(Clone, Copy, Debug)]
+pub struct Draws {
+    pub key: [u32; 2],
+    /// The first element's number, a multiple of four.
+    pub first: usize,
+}
+
 vectorised! {
     /// As [`adamw::update`](crate::adamw::update) with both moments in bf16, rounded up or down at random, so that their
-    /// mean is exact. `key` and `first`, the first element's number, a multiple of four, decide the random numbers.
+    /// mean is exact.
     pub fn update_bf16[FMA](
         g: &[f32],
         p: &mut [f32],
@@ -46,8 +54,7 @@ vectorised! {
         v: &mut [u16],
         step: AdamWStep,
         clip: f32,
-        key: [u32; 2],
-        first: usize,
+        draws: Draws,
     ) {
         let (mut mean, mut square) = ([0.0f32; PIECE], [0.0f32; PIECE]);
         let mut random = [0u32; PIECE];
@@ -57,9 +64,9 @@ vectorised! {
             mean.iter_mut().zip(&*m).for_each(|(mean, m)| *mean = widen(*m));
             square.iter_mut().zip(&*v).for_each(|(square, v)| *square = widen(*v));
             one_step(g, p, mean, square, step, clip);
-            let counter = (first + piece * PIECE) / 4;
+            let counter = (draws.first + piece * PIECE) / 4;
             for (i, four) in random.as_chunks_mut::<4>().0.iter_mut().enumerate() {
-                *four = philox([(counter + i) as u32, 0, 0, 0], key);
+                *four = philox([(counter + i) as u32, 0, 0, 0], draws.key);
             }
             m.iter_mut().zip(&*mean).zip(random).for_each(|((m, mean), bits)| *m = stochastic(*mean, bits));
             v.iter_mut().zip(&*square).zip(random).for_each(|((v, square), bits)| *v = stochastic(*square, bits >> 16));
@@ -177,7 +184,8 @@ mod tests {
             // In two parts, as two threads take them.
             for range in [0..cut, cut..1000] {
                 let (p, m, v) = (&mut p[range.clone()], &mut m[range.clone()], &mut v[range.clone()]);
-                update_bf16(&g[range.clone()], p, m, v, STEP, 1.0, [key, 0], range.start);
+                let draws = Draws { key: [key, 0], first: range.start };
+                update_bf16(&g[range], p, m, v, STEP, 1.0, draws);
             }
             (p, m, v)
         };

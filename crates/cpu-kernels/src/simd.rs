@@ -55,22 +55,18 @@ pub fn multiply_add<const FMA: bool>(a: f32, b: f32, c: f32) -> f32 {
 macro_rules! vectorised {
     ($(#[$meta:meta])* $vis:vis fn $name:ident[$fma:ident]($($arg:ident: $type:ty),* $(,)?) $(-> $result:ty)? $body:block) => {
         $(#[$meta])*
-        #[allow(clippy::too_many_arguments)]
         $vis fn $name($($arg: $type),*) $(-> $result)? {
             #[inline(always)]
-            #[allow(clippy::too_many_arguments)]
             fn body<const $fma: bool>($($arg: $type),*) $(-> $result)? $body
 
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx512f,avx512vl,avx2,fma")]
-            #[allow(clippy::too_many_arguments)]
             fn avx512($($arg: $type),*) $(-> $result)? {
                 body::<true>($($arg),*)
             }
 
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx2,fma")]
-            #[allow(clippy::too_many_arguments)]
             fn avx2($($arg: $type),*) $(-> $result)? {
                 body::<true>($($arg),*)
             }

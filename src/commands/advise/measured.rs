@@ -1,4 +1,4 @@
-//! The best plans run, and what they take is set beside what was predicted.
+//! Runs the best plans, and compares what they take with what was predicted.
 
 use miette::Result;
 

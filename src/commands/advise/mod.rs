@@ -35,7 +35,7 @@ pub struct AdviseArgs {
     /// How many ways to list
     #[arg(long, value_name = "N", default_value_t = 5)]
     pub top: usize,
-    /// Run the best three, and set what they take beside what was predicted
+    /// Run the best three, and compare what they take with what was predicted
     #[arg(long)]
     pub measure: bool,
     /// Folder for the results of --measure

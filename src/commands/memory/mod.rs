@@ -1,4 +1,4 @@
-//! `runner memory`: where the memory of each cell goes, by the estimate's own account, beside what was measured.
+//! `runner memory`: where the memory of each cell goes, by the estimate's own account, and what was measured.
 
 mod lines;
 mod rule_of_thumb;
@@ -34,7 +34,7 @@ pub struct MemoryArgs {
     /// Also draw the bars into this file (.svg or .png)
     #[arg(long, value_name = "FILE")]
     pub chart: Option<PathBuf>,
-    /// Folder with the results that are set beside it
+    /// Folder with the results to compare with
     #[arg(long, value_name = "FOLDER", default_value = "results")]
     pub results: PathBuf,
 }

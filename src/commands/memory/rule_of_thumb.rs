@@ -1,4 +1,4 @@
-//! The rule of thumb for the memory of training a language model, beside the account.
+//! The rule of thumb for the memory of training a language model, to compare with the account.
 //!
 //! With P parameters, of h columns, t tokens of a micro-batch and L layers:
 //!

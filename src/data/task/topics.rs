@@ -1,4 +1,4 @@
-//! [`Topics`]: sentences that are each about one topic, told by a classifier, with a test set from another distribution.
+//! [`Topics`]: sentences about one topic each, which a classifier names, with a test set from another distribution.
 
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};

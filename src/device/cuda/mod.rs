@@ -197,7 +197,7 @@ impl Gpu {
     }
 }
 
-/// What to tell the user when `error` came of a full device; `None` for any other error.
+/// What the user reads when a full device caused `error`; `None` for any other error.
 pub fn out_of_memory(error: &str) -> Option<String> {
     // CubeCL's own words when its pools cannot grow, and the driver's answer passed on by it.
     ["out of device memory allocating ", "can't allocate buffer of size: "].into_iter().find_map(|words| {

@@ -1,4 +1,4 @@
-//! Weights in 4 bits, which a kernel makes numbers of.
+//! Weights in 4 bits, which a kernel turns into numbers.
 
 use std::sync::LazyLock;
 

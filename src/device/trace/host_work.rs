@@ -1,4 +1,4 @@
-//! What the host does for a step beside driving the device, such as updates there: noted while a recording runs.
+//! What the host does for a step besides driving the device, such as updates of its own: noted while a recording runs.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;

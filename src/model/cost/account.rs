@@ -18,7 +18,7 @@ pub struct Account {
     pub phase: Option<Phase>,
     /// Of the workspace: what is there all the time.
     pub standing: Standing,
-    /// The most that is kept from forward to backward, by whom, and gradients of earlier micro-batches beside it.
+    /// The most that is kept from forward to backward, by whom, and the gradients of earlier micro-batches at that moment.
     pub kept: Moment,
     /// What is there instead of on the device.
     pub host: HostBytes,

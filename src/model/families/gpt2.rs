@@ -18,8 +18,10 @@ use crate::ops::cost::{Cost, Setting};
 use crate::ops::dense::WeightLayout;
 use crate::ops::gelu;
 use crate::ops::residual::residual;
+use crate::ops::tensor_parallel::{copy_cost, sum_cost};
 use crate::ops::{embedding, norm};
 use crate::params::source::Source;
+use crate::params::split::Side;
 use crate::params::table::Tuning;
 use crate::words::Section;
 use crate::words::key::DefaultValue::{Depends, Number, Whole, Word};
@@ -158,7 +160,10 @@ impl Family for Gpt2 {
         let [vocab, hidden, inner] =
             [config.vocab_size, config.hidden_size, config.intermediate_size].map(|size| size as u64);
         let heads = config.num_attention_heads as u64;
-        let sizes = HeadSizes { heads, kv_heads: heads, head_dim: hidden / heads };
+        let head_dim = hidden / heads;
+        let [vocab, inner, heads, columns] = [vocab, inner, heads, hidden].map(|size| setting.part(size));
+        let sizes = HeadSizes { heads, kv_heads: heads, head_dim };
+        let (copy, sum) = (|| copy_cost(setting, hidden), || sum_cost(setting, hidden, setting.element()));
         let conv = |name, sizes| linear_cost(setting, tuning, name, sizes, true, Self::LAYOUT);
         let norm = || norm::cost(setting, hidden, 2);
         let (positions, tables) = match config.positions {
@@ -170,28 +175,38 @@ impl Family for Gpt2 {
         };
         let tied = config.tie_word_embeddings && tuning.classes.is_none();
         Operators {
-            first: vec![Cost::sum(embedding::cost(setting, [vocab, hidden], tied), positions)],
+            first: vec![Cost::sum(
+                Cost::sequence(&[
+                    embedding::cost(setting, [vocab, hidden], tied),
+                    sum_cost(setting, hidden, setting.stored),
+                ]),
+                positions,
+            )],
             block: vec![
                 Cost::residual(&[
                     norm(),
-                    conv("c_attn", [hidden, 3 * hidden]),
+                    copy(),
+                    conv("c_attn", [hidden, 3 * columns]),
                     Prefix::attended(
                         setting,
                         tuning,
-                        [3 * hidden, 2 * hidden],
+                        [3 * columns, 2 * columns],
                         attention::cost(setting, sizes),
                     ),
-                    conv("c_proj", [hidden, hidden]),
+                    conv("c_proj", [columns, hidden]),
+                    sum(),
                 ]),
                 Cost::residual(&[
                     norm(),
+                    copy(),
                     conv("c_fc", [hidden, inner]),
                     gelu::cost(setting, inner),
                     conv("c_proj", [inner, hidden]),
+                    sum(),
                 ]),
             ],
             blocks: config.num_hidden_layers,
-            last: vec![norm(), head_cost(setting, tuning, [vocab, hidden], tied, false)],
+            last: vec![norm(), copy(), head_cost(setting, tuning, [vocab, hidden], tied, false)],
             batch: batch_bytes(setting),
             tables,
         }
@@ -228,24 +243,27 @@ impl Block for Layer {
         let added = DEVIATION / (2.0 * config.num_hidden_layers as f64).sqrt();
         let norm = |name| Norm::new(&source.at(name), hidden, NormKind::Layer(config.layer_norm_eps));
         let (attention, mlp) = (source.at("attn"), source.at("mlp"));
+        let by_outputs = |source: Source, parts| source.divided_by(Side::Outputs { parts });
+        let by_inputs = |source: Source| source.divided_by(Side::Inputs);
         Self {
             ln_1: norm("ln_1"),
             attn: Attention {
-                c_attn: Linear::conv1d(&attention.at("c_attn"), hidden, 3 * hidden, DEVIATION),
+                c_attn: Linear::conv1d(&by_outputs(attention.at("c_attn"), 3), hidden, 3 * hidden, DEVIATION),
                 prefix: Prefix::new(&attention, hidden),
-                c_proj: Linear::conv1d(&attention.at("c_proj"), hidden, hidden, added),
+                c_proj: Linear::conv1d(&by_inputs(attention.at("c_proj")), hidden, hidden, added),
             },
             ln_2: norm("ln_2"),
             mlp: Mlp {
-                c_fc: Linear::conv1d(&mlp.at("c_fc"), hidden, inner, DEVIATION),
-                c_proj: Linear::conv1d(&mlp.at("c_proj"), inner, hidden, added),
+                c_fc: Linear::conv1d(&by_outputs(mlp.at("c_fc"), 1), hidden, inner, DEVIATION),
+                c_proj: Linear::conv1d(&by_inputs(mlp.at("c_proj")), inner, hidden, added),
             },
         }
     }
 
     fn forward(&self, x: Tensor<2>, context: &Context, cache: Option<LayerCache<'_>>) -> Tensor<2> {
         let Context { computation, heads, mask, .. } = context;
-        let qkv = self.attn.c_attn.forward(self.ln_1.forward(x.clone(), computation), computation);
+        let normal = context.copied(self.ln_1.forward(x.clone(), computation));
+        let qkv = self.attn.c_attn.forward(normal, computation);
         let qkv = match &self.attn.prefix {
             None => qkv,
             Some(prefix) => prefix.within(qkv, context),
@@ -253,11 +271,12 @@ impl Block for Layer {
         let o = if cache.is_none() {
             attention_packed(qkv, *heads, mask, computation.arithmetic, (&computation.ops).into())
         } else {
-            let hidden = x.dims()[1];
-            attend([0, 1, 2].map(|part| qkv.clone().narrow(1, part * hidden, hidden)), context, cache)
+            let columns = heads.columns();
+            attend([0, 1, 2].map(|part| qkv.clone().narrow(1, part * columns, columns)), context, cache)
         };
-        let x = residual(x, self.attn.c_proj.forward(o, computation));
-        let inner = self.mlp.c_fc.forward_gelu(self.ln_2.forward(x.clone(), computation), computation);
-        residual(x, self.mlp.c_proj.forward(inner, computation))
+        let x = residual(x, self.attn.c_proj.forward_summed(o, context));
+        let normal = context.copied(self.ln_2.forward(x.clone(), computation));
+        let inner = self.mlp.c_fc.forward_gelu(normal, computation);
+        residual(x, self.mlp.c_proj.forward_summed(inner, context))
     }
 }

@@ -10,15 +10,18 @@ use crate::model::Operators;
 use crate::model::config::{ConfigFile, dimensions, head_dim, size, tied};
 use crate::model::language::parts::{Linear, Norm, NormKind, linear_cost};
 use crate::model::language::{
-    Block, Context, DecoderSizes, LayerCache, Outline, Positions, Prefix, attend, batch_bytes, head_cost,
+    Block, Context, DecoderSizes, LayerCache, Outline, Positions, RotaryAttention, RotarySizes, batch_bytes,
+    head_cost,
 };
-use crate::ops::attention::{self, HeadSizes, attention_packed};
+use crate::ops::attention::HeadSizes;
 use crate::ops::cost::{Cost, Setting};
-use crate::ops::dense::{WeightLayout, lies_side_by_side};
+use crate::ops::dense::WeightLayout;
 use crate::ops::residual::residual;
-use crate::ops::rope::{self, Pairs, rope, rope_first};
-use crate::ops::{Operator, embedding, gelu, norm};
+use crate::ops::rope::Pairs;
+use crate::ops::tensor_parallel::{copy_cost, sum_cost};
+use crate::ops::{embedding, gelu, norm};
 use crate::params::source::Source;
+use crate::params::split::Side;
 use crate::params::table::Tuning;
 use crate::words::Section;
 use crate::words::key::DefaultValue::{Depends, Number, Whole};
@@ -61,8 +64,15 @@ impl GptJConfig {
         self.hidden_size / self.num_attention_heads
     }
 
-    fn pairs(&self) -> Pairs {
-        Pairs { head_dim: self.head_dim(), turned: self.rotary_dim, neighbours: true }
+    fn attention(&self) -> RotarySizes {
+        let [hidden, heads, head_dim] =
+            [self.hidden_size, self.num_attention_heads, self.head_dim()].map(|size| size as u64);
+        RotarySizes {
+            hidden,
+            heads: HeadSizes { heads, kv_heads: heads, head_dim },
+            pairs: Pairs { head_dim: self.head_dim(), turned: self.rotary_dim, neighbours: true },
+            bias: false,
+        }
     }
 }
 
@@ -140,7 +150,7 @@ impl Family for GptJ {
             blocks: "transformer.h",
             norm: "transformer.ln_f",
             norm_kind: NormKind::Layer(config.layer_norm_eps),
-            positions: Positions::Rotary { pairs: config.pairs(), theta: THETA },
+            positions: Positions::Rotary { pairs: config.attention().pairs, theta: THETA },
             head_bias: true,
         }
     }
@@ -148,27 +158,36 @@ impl Family for GptJ {
     fn operators(config: &GptJConfig, setting: &Setting, tuning: &Tuning) -> Operators {
         let [vocab, hidden, inner] =
             [config.vocab_size, config.hidden_size, config.intermediate_size].map(|size| size as u64);
-        let (heads, head_dim) = (config.num_attention_heads as u64, config.head_dim() as u64);
+        let [vocab, inner] = [vocab, inner].map(|size| setting.part(size));
         let linear = |name, sizes, bias| linear_cost(setting, tuning, name, sizes, bias, Self::LAYOUT);
-        let projection = |name| linear(name, [hidden, hidden], false);
-        let turned = |name| Cost::sequence(&[projection(name), rope::cost(setting, heads, config.pairs())]);
         let norm = || norm::cost(setting, hidden, 2);
-        let attended = attention::cost(setting, HeadSizes { heads, kv_heads: heads, head_dim });
-        let attention = [
-            Cost::fan(&[turned("q_proj"), turned("k_proj"), projection("v_proj")]),
-            Prefix::attended(setting, tuning, [3 * hidden, 2 * hidden], attended),
-            projection("out_proj"),
-        ];
+        let sum = || sum_cost(setting, hidden, setting.element());
+        let sizes = config.attention().of_rank(setting);
+        let [columns, _] = sizes.columns();
+        let [projections, attended] = RotaryAttention::cost(setting, tuning, &sizes);
+        let attention = [projections, attended, linear("out_proj", [columns, hidden], false), sum()];
         let mlp = [
             linear("fc_in", [hidden, inner], true),
             gelu::cost(setting, inner),
             linear("fc_out", [inner, hidden], true),
+            sum(),
         ];
         Operators {
-            first: vec![embedding::cost(setting, [vocab, hidden], false)],
-            block: vec![Cost::residual(&[norm(), Cost::branches(&[&attention, &mlp])])],
+            first: vec![
+                embedding::cost(setting, [vocab, hidden], false),
+                sum_cost(setting, hidden, setting.stored),
+            ],
+            block: vec![Cost::residual(&[
+                norm(),
+                copy_cost(setting, hidden),
+                Cost::branches(&[&attention, &mlp]),
+            ])],
             blocks: config.num_hidden_layers,
-            last: vec![norm(), head_cost(setting, tuning, [vocab, hidden], false, true)],
+            last: vec![
+                norm(),
+                copy_cost(setting, hidden),
+                head_cost(setting, tuning, [vocab, hidden], false, true),
+            ],
             batch: batch_bytes(setting),
             // Cosines and sines of every position.
             tables: setting.sequence * config.rotary_dim as u64 * 4,
@@ -185,10 +204,7 @@ pub struct Layer {
 
 #[derive(Module, Debug)]
 struct Attention {
-    q_proj: Linear,
-    k_proj: Linear,
-    v_proj: Linear,
-    prefix: Option<Prefix>,
+    heads: RotaryAttention,
     out_proj: Linear,
 }
 
@@ -204,59 +220,28 @@ impl Block for Layer {
     fn new(config: &GptJConfig, source: &Source) -> Self {
         let (hidden, inner) = (config.hidden_size, config.intermediate_size);
         let (attention, mlp) = (source.at("attn"), source.at("mlp"));
-        let projection = |name| Linear::new(&attention.at(name), hidden, hidden, false);
+        let linear = |source: &Source, name, side, sizes: [usize; 2], bias| {
+            Linear::new(&source.at(name).divided_by(side), sizes[0], sizes[1], bias)
+        };
         Self {
             ln_1: Norm::new(&source.at("ln_1"), hidden, NormKind::Layer(config.layer_norm_eps)),
             attn: Attention {
-                q_proj: projection("q_proj"),
-                k_proj: projection("k_proj"),
-                v_proj: projection("v_proj"),
-                prefix: Prefix::new(&attention, hidden),
-                out_proj: projection("out_proj"),
+                heads: RotaryAttention::new(&attention, &config.attention()),
+                out_proj: linear(&attention, "out_proj", Side::Inputs, [hidden, hidden], false),
             },
             mlp: Mlp {
-                fc_in: Linear::new(&mlp.at("fc_in"), hidden, inner, true),
-                fc_out: Linear::new(&mlp.at("fc_out"), inner, hidden, true),
+                fc_in: linear(&mlp, "fc_in", Side::Outputs { parts: 1 }, [hidden, inner], true),
+                fc_out: linear(&mlp, "fc_out", Side::Inputs, [inner, hidden], true),
             },
         }
     }
 
     fn forward(&self, x: Tensor<2>, context: &Context, cache: Option<LayerCache<'_>>) -> Tensor<2> {
         let computation = &context.computation;
-        let normal = self.ln_1.forward(x.clone(), computation);
-        let o = self.attn.attend(normal.clone(), context, cache);
-        let x = residual(x, self.attn.out_proj.forward(o, computation));
+        let normal = context.copied(self.ln_1.forward(x.clone(), computation));
+        let o = self.attn.heads.forward(normal.clone(), context, cache);
+        let x = residual(x, self.attn.out_proj.forward_summed(o, context));
         let inner = self.mlp.fc_in.forward_gelu(normal, computation);
-        residual(x, self.mlp.fc_out.forward(inner, computation))
-    }
-}
-
-impl Attention {
-    /// What `out_proj` reads.
-    fn attend(&self, x: Tensor<2>, context: &Context, cache: Option<LayerCache<'_>>) -> Tensor<2> {
-        let Context { computation, heads, mask, positions, rotation, .. } = context;
-        let rotation = rotation.as_ref().expect("given by the network");
-        let layers = [&self.q_proj, &self.k_proj, &self.v_proj];
-        let (ops, arithmetic) = (computation.ops, computation.arithmetic);
-        let custom = [ops.rope, ops.attention].iter().all(|way| *way == Operator::Custom);
-        let adapted = layers.iter().any(|layer| !layer.is_plain());
-        if cache.is_none() && custom && !adapted && lies_side_by_side(&x) {
-            let qkv = Linear::side_by_side(layers, x, computation);
-            let qkv = rope_first(qkv, 2 * heads.columns(), rotation, positions);
-            let qkv = match &self.prefix {
-                None => qkv,
-                Some(prefix) => prefix.within(qkv, context),
-            };
-            return attention_packed(qkv, *heads, mask, arithmetic, (&ops).into());
-        }
-        let turn = |x| rope(x, rotation, positions, ops.rope);
-        let q = turn(self.q_proj.forward(x.clone(), computation));
-        let k = turn(self.k_proj.forward(x.clone(), computation));
-        let v = self.v_proj.forward(x, computation);
-        let [k, v] = match &self.prefix {
-            None => [k, v],
-            Some(prefix) => prefix.keys_and_values([k, v], context),
-        };
-        attend([q, k, v], context, cache)
+        residual(x, self.mlp.fc_out.forward_summed(inner, context))
     }
 }

@@ -14,15 +14,18 @@ use crate::model::Operators;
 use crate::model::config::{ConfigFile, dimensions, head_dim, size, tied};
 use crate::model::language::parts::{Linear, Norm, NormKind, linear_cost};
 use crate::model::language::{
-    Block, Context, DecoderSizes, LayerCache, Outline, Positions, Prefix, attend, batch_bytes, head_cost,
+    Block, Context, DecoderSizes, LayerCache, Outline, Positions, RotaryAttention, RotarySizes, batch_bytes,
+    head_cost,
 };
-use crate::ops::attention::{self, HeadSizes, attention_packed};
+use crate::ops::attention::HeadSizes;
 use crate::ops::cost::{Cost, Setting};
-use crate::ops::dense::{WeightLayout, lies_side_by_side};
+use crate::ops::dense::WeightLayout;
 use crate::ops::residual::residual;
-use crate::ops::rope::{self, Pairs, rope, rope_first};
-use crate::ops::{Operator, embedding, norm};
+use crate::ops::rope::Pairs;
+use crate::ops::tensor_parallel::{copy_cost, sum_cost};
+use crate::ops::{embedding, norm};
 use crate::params::source::Source;
+use crate::params::split::Side;
 use crate::params::table::Tuning;
 use crate::words::Section;
 use crate::words::key::DefaultValue::{Depends, Number};
@@ -59,6 +62,20 @@ dimensions! {
         tie_word_embeddings: bool = tied(false), "tie_word_embeddings";
         /// Whether the query, key and value projections have biases: a matter of the kind.
         attention_bias: bool = size(Values::Bool).default(Depends("true of qwen2, false of llama")), "";
+    }
+}
+
+impl LlamaConfig {
+    fn attention(&self) -> RotarySizes {
+        let [hidden, heads, kv_heads, head_dim] =
+            [self.hidden_size, self.num_attention_heads, self.num_key_value_heads, self.head_dim]
+                .map(|size| size as u64);
+        RotarySizes {
+            hidden,
+            heads: HeadSizes { heads, kv_heads, head_dim },
+            pairs: Pairs::halves(self.head_dim),
+            bias: self.attention_bias,
+        }
     }
 }
 
@@ -177,55 +194,36 @@ impl<const BIASES: bool> Family for LlamaLike<BIASES> {
             blocks: "model.layers",
             norm: "model.norm",
             norm_kind: NormKind::Rms(config.rms_norm_eps),
-            positions: Positions::Rotary { pairs: Pairs::halves(config.head_dim), theta: config.rope_theta },
+            positions: Positions::Rotary { pairs: config.attention().pairs, theta: config.rope_theta },
             head_bias: false,
         }
     }
 
     fn operators(config: &LlamaConfig, setting: &Setting, tuning: &Tuning) -> Operators {
-        let [vocab, hidden, inner, heads, kv_heads, head_dim] = [
-            config.vocab_size,
-            config.hidden_size,
-            config.intermediate_size,
-            config.num_attention_heads,
-            config.num_key_value_heads,
-            config.head_dim,
-        ]
-        .map(|size| size as u64);
-        let (queries, keys) = (heads * head_dim, kv_heads * head_dim);
-        let linear = |name, inputs, outputs, bias| {
-            linear_cost(setting, tuning, name, [inputs, outputs], bias, Self::LAYOUT)
-        };
-        let projection = |name, columns| linear(name, hidden, columns, config.attention_bias);
-        let turned = |name, heads| {
-            Cost::sequence(&[
-                projection(name, heads * head_dim),
-                rope::cost(setting, heads, Pairs::halves(config.head_dim)),
-            ])
-        };
+        let [vocab, hidden, inner] =
+            [config.vocab_size, config.hidden_size, config.intermediate_size].map(|size| size as u64);
+        let [vocab, inner] = [vocab, inner].map(|size| setting.part(size));
+        let sizes = config.attention().of_rank(setting);
+        let [queries, _] = sizes.columns();
+        let (copy, sum) = (|| copy_cost(setting, hidden), || sum_cost(setting, hidden, setting.element()));
+        let [projections, attention] = RotaryAttention::cost(setting, tuning, &sizes);
+        let output = linear_cost(setting, tuning, "o_proj", [queries, hidden], false, Self::LAYOUT);
         let norm = || norm::cost(setting, hidden, 1);
-        let attended = attention::cost(setting, HeadSizes { heads, kv_heads, head_dim });
         let tied = config.tie_word_embeddings && tuning.classes.is_none();
         Operators {
-            first: vec![embedding::cost(setting, [vocab, hidden], tied)],
+            first: vec![
+                embedding::cost(setting, [vocab, hidden], tied),
+                sum_cost(setting, hidden, setting.stored),
+            ],
             block: vec![
-                Cost::residual(&[
-                    norm(),
-                    Cost::fan(&[
-                        turned("q_proj", heads),
-                        turned("k_proj", kv_heads),
-                        projection("v_proj", keys),
-                    ]),
-                    Prefix::attended(setting, tuning, [queries + 2 * keys, 2 * keys], attended),
-                    linear("o_proj", queries, hidden, false),
-                ]),
-                Cost::residual(&[norm(), mlp::cost(setting, tuning, [hidden, inner])]),
+                Cost::residual(&[norm(), copy(), projections, attention, output, sum()]),
+                Cost::residual(&[norm(), copy(), mlp::cost(setting, tuning, [hidden, inner]), sum()]),
             ],
             blocks: config.num_hidden_layers,
-            last: vec![norm(), head_cost(setting, tuning, [vocab, hidden], tied, false)],
+            last: vec![norm(), copy(), head_cost(setting, tuning, [vocab, hidden], tied, false)],
             batch: batch_bytes(setting),
             // Cosines and sines of every position.
-            tables: setting.sequence * head_dim * 4,
+            tables: setting.sequence * sizes.heads.head_dim * 4,
         }
     }
 }
@@ -240,10 +238,7 @@ pub struct Layer {
 
 #[derive(Module, Debug)]
 struct Attention {
-    q_proj: Linear,
-    k_proj: Linear,
-    v_proj: Linear,
-    prefix: Option<Prefix>,
+    heads: RotaryAttention,
     o_proj: Linear,
 }
 
@@ -251,19 +246,20 @@ impl Block for Layer {
     type Config = LlamaConfig;
 
     fn new(config: &LlamaConfig, source: &Source) -> Self {
-        let (hidden, inner, bias) = (config.hidden_size, config.intermediate_size, config.attention_bias);
-        let queries = config.num_attention_heads * config.head_dim;
-        let keys = config.num_key_value_heads * config.head_dim;
+        let (hidden, inner, sizes) = (config.hidden_size, config.intermediate_size, config.attention());
+        let [queries, _] = sizes.columns();
         let norm = |name| Norm::new(&source.at(name), hidden, NormKind::Rms(config.rms_norm_eps));
         let attention = source.at("self_attn");
         Self {
             input_layernorm: norm("input_layernorm"),
             self_attn: Attention {
-                q_proj: Linear::new(&attention.at("q_proj"), hidden, queries, bias),
-                k_proj: Linear::new(&attention.at("k_proj"), hidden, keys, bias),
-                v_proj: Linear::new(&attention.at("v_proj"), hidden, keys, bias),
-                prefix: Prefix::new(&attention, keys),
-                o_proj: Linear::new(&attention.at("o_proj"), queries, hidden, false),
+                heads: RotaryAttention::new(&attention, &sizes),
+                o_proj: Linear::new(
+                    &attention.at("o_proj").divided_by(Side::Inputs),
+                    queries as usize,
+                    hidden,
+                    false,
+                ),
             },
             post_attention_layernorm: norm("post_attention_layernorm"),
             mlp: Mlp::new(&source.at("mlp"), hidden, inner),
@@ -272,41 +268,10 @@ impl Block for Layer {
 
     fn forward(&self, x: Tensor<2>, context: &Context, cache: Option<LayerCache<'_>>) -> Tensor<2> {
         let computation = &context.computation;
-        let normal = self.input_layernorm.forward(x.clone(), computation);
-        let o = self.self_attn.attend(normal, context, cache);
-        let x = residual(x, self.self_attn.o_proj.forward(o, computation));
+        let normal = context.copied(self.input_layernorm.forward(x.clone(), computation));
+        let o = self.self_attn.heads.forward(normal, context, cache);
+        let x = residual(x, self.self_attn.o_proj.forward_summed(o, context));
         let normal = self.post_attention_layernorm.forward(x.clone(), computation);
         residual(x, self.mlp.forward(normal, context))
-    }
-}
-
-impl Attention {
-    /// What `o_proj` reads.
-    fn attend(&self, x: Tensor<2>, context: &Context, cache: Option<LayerCache<'_>>) -> Tensor<2> {
-        let Context { computation, heads, mask, positions, rotation, .. } = context;
-        let rotation = rotation.as_ref().expect("given by the network");
-        let layers = [&self.q_proj, &self.k_proj, &self.v_proj];
-        let (ops, arithmetic) = (computation.ops, computation.arithmetic);
-        let custom = [ops.rope, ops.attention].iter().all(|way| *way == Operator::Custom);
-        let plain = layers.iter().all(|layer| layer.is_plain());
-        if cache.is_none() && custom && plain && lies_side_by_side(&x) {
-            let qkv = Linear::side_by_side(layers, x, computation);
-            let turned = heads.columns() + heads.of_keys().columns();
-            let qkv = rope_first(qkv, turned, rotation, positions);
-            let qkv = match &self.prefix {
-                None => qkv,
-                Some(prefix) => prefix.within(qkv, context),
-            };
-            return attention_packed(qkv, *heads, mask, arithmetic, (&ops).into());
-        }
-        let turn = |x| rope(x, rotation, positions, ops.rope);
-        let q = turn(self.q_proj.forward(x.clone(), computation));
-        let k = turn(self.k_proj.forward(x.clone(), computation));
-        let v = self.v_proj.forward(x, computation);
-        let [k, v] = match &self.prefix {
-            None => [k, v],
-            Some(prefix) => prefix.keys_and_values([k, v], context),
-        };
-        attend([q, k, v], context, cache)
     }
 }

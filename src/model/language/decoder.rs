@@ -5,27 +5,28 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use burn::module::{Module, ModuleDisplay, Param};
-use burn::tensor::{DType, FloatDType, Tensor};
+use burn::tensor::{DType, Tensor};
 
 use super::parts::{DEVIATION, Embedding, Linear, Norm, NormKind};
 use super::positions::{PositionalEncoding, Positions};
 use super::{Cache, Computation, DecoderSizes, LayerCache, Tokens};
 use crate::model::families::Family;
 use crate::ops::attention::{Heads, Mask};
-use crate::ops::autocast::{autocast, region, weight};
-use crate::ops::dense::{Arithmetic, Weight};
+use crate::ops::autocast::{autocast, region};
 use crate::ops::dropout;
 use crate::ops::embedding::Ids;
 use crate::ops::name::OperatorName;
-use crate::ops::product::{plain, product, transpose};
 use crate::ops::residual::residual;
 use crate::ops::rope::Rotation;
 use crate::ops::segment::in_segments;
+use crate::ops::tensor_parallel::copy_to_ranks;
 use crate::ops::virtual_tokens::{VirtualRows, with_virtual};
 use crate::params::source::{Init, Source};
+use crate::params::split::Side;
 use crate::params::table::{Entry, Group, Table, Tuning};
 use crate::params::tuning::VirtualTokens;
 use crate::residence::{Compute, Offloaded, Placement};
+use crate::world::Group as Ranks;
 
 /// A family's sizes, and the names and kinds of its modules other than blocks.
 #[derive(Clone, Debug)]
@@ -66,11 +67,20 @@ pub struct Context {
     pub rotation: Option<Rotation>,
     /// Which of the tokens are virtual.
     pub virtual_rows: Option<VirtualRows>,
+    /// Those that layers are divided among.
+    pub ranks: Ranks,
+}
+
+impl Context {
+    /// x, which layers read whose outputs divide among ranks.
+    pub fn copied(&self, x: Tensor<2>) -> Tensor<2> {
+        copy_to_ranks(x, &self.ranks)
+    }
 }
 
 #[derive(Module, Debug)]
 pub struct Decoder<F: Family, B: Block = <F as Family>::Block> {
-    modules: Modules<B>,
+    pub(super) modules: Modules<B>,
     #[module(skip)]
     family: PhantomData<F>,
     #[module(skip)]
@@ -78,8 +88,8 @@ pub struct Decoder<F: Family, B: Block = <F as Family>::Block> {
 }
 
 #[derive(Module, Debug)]
-struct Modules<B: Block> {
-    tokens: Embedding,
+pub(super) struct Modules<B: Block> {
+    pub(super) tokens: Embedding,
     positions: Option<Embedding>,
     /// The embeddings of virtual tokens, where they are trained.
     prompt: Option<Param<Tensor<2>>>,
@@ -87,7 +97,7 @@ struct Modules<B: Block> {
     blocks: Vec<B>,
     norm: Norm,
     /// `None`: the embedding of tokens.
-    head: Option<Linear>,
+    pub(super) head: Option<Linear>,
 }
 
 /// What a decoder has apart from its modules.
@@ -102,6 +112,10 @@ pub(super) struct Rest {
     virtual_tokens: usize,
     pub(super) offloaded: Option<Offloaded>,
     pub(super) table: Arc<Table>,
+    /// Those that layers are divided among.
+    ranks: Ranks,
+    /// The same of the head: a classifier is small, and every rank has it whole.
+    pub(super) ranks_of_head: Ranks,
 }
 
 /// The forward of the block of this number, made anew from a source of its parameters alone.
@@ -153,8 +167,20 @@ impl<F: Family> Decoder<F> {
             F::Block::new(&config, &source.within(Group::Block(i))).forward(x, context, cache)
         }));
         let virtual_tokens = source.tuning().virtual_count();
-        let rest =
-            Rest { made_anew, outline, computation, rotation, sinusoids, virtual_tokens, offloaded, table };
+        let ranks = source.ranks().clone();
+        let ranks_of_head = if source.tuning().classes.is_some() { Ranks::alone() } else { ranks.clone() };
+        let rest = Rest {
+            made_anew,
+            outline,
+            computation,
+            rotation,
+            sinusoids,
+            virtual_tokens,
+            offloaded,
+            table,
+            ranks,
+            ranks_of_head,
+        };
         Self { modules, family: PhantomData, rest }
     }
 
@@ -181,11 +207,11 @@ impl<F: Family> Decoder<F> {
     /// What the head reads, [batch · sequence, hidden_size]. With a cache, `tokens` are those after the
     /// cached ones, and the mask covers all.
     pub fn hidden(&self, tokens: &Tokens, cache: Option<&mut Cache>) -> Tensor<2> {
-        let Rest { computation, rotation, outline: Outline { shape, .. }, .. } = &self.rest;
+        let Rest { computation, rotation, outline: Outline { shape, .. }, ranks, .. } = &self.rest;
         let heads = Heads {
             batch: tokens.batch,
             sequence: tokens.sequence,
-            kv_heads: shape.kv_heads,
+            kv_heads: shape.kv_heads / ranks.size(),
             group: shape.heads / shape.kv_heads,
             head_dim: shape.head_dim,
         };
@@ -197,13 +223,14 @@ impl<F: Family> Decoder<F> {
             positions: tokens.positions.clone(),
             rotation: rotation.clone(),
             virtual_rows: tokens.virtual_rows.clone(),
+            ranks: ranks.clone(),
         };
         self.modules.norm.forward(self.through(self.embed(tokens), context, cache), computation)
     }
 
     /// Token and position embeddings added, in the type they are stored in.
     fn embed(&self, tokens: &Tokens) -> Tensor<2> {
-        let mut x = self.modules.tokens.forward(&tokens.ids);
+        let mut x = self.modules.tokens.forward_summed(&tokens.ids, &self.rest.ranks);
         if let (Some(prompt), Some(rows)) = (&self.modules.prompt, &tokens.virtual_rows) {
             x = with_virtual(OperatorName::Embedding, x, prompt.val(), rows, 0);
         }
@@ -259,26 +286,6 @@ impl<F: Family> Decoder<F> {
         });
         offloaded.run(x, &compute)
     }
-
-    /// What the head reads and its weight [vocab, hidden_size]: a bias is the weight of one more column of ones, which
-    /// [`head_columns`] counts.
-    pub(super) fn with_head(&self, hidden: Tensor<2>) -> (Tensor<2>, Weight) {
-        let Some(head) = &self.modules.head else {
-            return (hidden, weight(&self.modules.tokens.weight));
-        };
-        let Some(bias) = &head.bias else { return (hidden, weight(&head.weight)) };
-        let ones = hidden.clone().narrow(1, 0, 1).ones_like();
-        let weight = vec![head.weight.val(), bias.val().unsqueeze_dim(1)];
-        (aligned(vec![hidden, ones]), aligned(weight).into())
-    }
-
-    /// [tokens, vocab] in fp32, of these rows of what [`hidden`](Self::hidden) gives.
-    pub fn logits(&self, hidden: Tensor<2>) -> Tensor<2> {
-        let Arithmetic { dtype, math } = self.rest.computation.arithmetic.in_region();
-        let cast = |t: Tensor<2>| t.inner().cast(FloatDType::from(dtype));
-        let (hidden, head) = self.with_head(hidden);
-        product(plain(cast(hidden)), transpose(cast(head.stored)), DType::F32, math)
-    }
 }
 
 impl<B: Block> Modules<B> {
@@ -286,7 +293,7 @@ impl<B: Block> Modules<B> {
     fn new(outline: &Outline, source: &Source, blocks: impl FnOnce() -> Vec<B>) -> Self {
         let Outline { shape, tokens, norm, norm_kind, positions, head_bias, .. } = *outline;
         let hidden = shape.hidden_size;
-        let tokens = Embedding::new(&source.at(tokens), shape.vocab_size, hidden);
+        let tokens = Embedding::divided(&source.at(tokens), shape.vocab_size, hidden);
         let positions = match positions {
             Positions::Learned { name, rows } => Some(Embedding::new(&source.at(name), rows, hidden)),
             Positions::Rotary { .. } | Positions::Sinusoidal => None,
@@ -301,7 +308,7 @@ impl<B: Block> Modules<B> {
         let blocks = blocks();
         let norm = Norm::new(&source.at(norm).within(Group::Norm), hidden, norm_kind);
         let head = || {
-            let source = source.at("lm_head").within(Group::Head);
+            let source = source.at("lm_head").within(Group::Head).divided_by(Side::Outputs { parts: 1 });
             Linear::new(&source, hidden, shape.vocab_size, head_bias)
         };
         let head = match source.tuning().classes {
@@ -312,21 +319,6 @@ impl<B: Block> Modules<B> {
         };
         Self { tokens, positions, prompt, blocks, norm, head }
     }
-}
-
-/// Columns of a head's weight with those of its bias: rows are as well aligned as before, so products are as fast.
-pub fn head_columns(hidden: usize, bias: bool) -> usize {
-    if bias { hidden + ALIGNED } else { hidden }
-}
-
-/// Elements: 16 bytes of the narrowest type, or a multiple.
-const ALIGNED: usize = 8;
-
-/// The columns of a matrix, one more, and zeros.
-fn aligned(mut parts: Vec<Tensor<2>>) -> Tensor<2> {
-    let ([rows, _], of) = (parts[0].dims(), (&parts[0].device(), parts[0].dtype()));
-    parts.push(Tensor::zeros([rows, ALIGNED - 1], of));
-    Tensor::cat(parts, 1)
 }
 
 fn block<F: Family>(config: &F::Config, outline: &Outline, i: usize, source: &Source) -> F::Block {

@@ -1,9 +1,67 @@
-//! What the head of a language model costs with its loss.
+//! The head of a language model, and what it costs with its loss.
 
-use super::head_columns;
+use burn::tensor::{DType, FloatDType, Tensor, TensorData};
+
+use super::Decoder;
+use crate::model::families::Family;
+use crate::ops::autocast::weight;
 use crate::ops::cost::{Cost, Flops, Moment, Setting, Tensors, Trained};
 use crate::ops::cross_entropy;
+use crate::ops::dense::{Arithmetic, Weight};
+use crate::ops::product::{plain, product, transpose};
 use crate::params::table::Tuning;
+use crate::world::Group;
+
+impl<F: Family> Decoder<F> {
+    /// What the head reads and its weight [vocab, hidden_size]: a bias is the weight of one more column of ones, which
+    /// [`head_columns`] counts.
+    pub(super) fn with_head(&self, hidden: Tensor<2>) -> (Tensor<2>, Weight) {
+        let Some(head) = &self.modules.head else {
+            return (hidden, weight(&self.modules.tokens.weight));
+        };
+        let Some(bias) = &head.bias else { return (hidden, weight(&head.weight)) };
+        let ones = hidden.clone().narrow(1, 0, 1).ones_like();
+        let weight = vec![head.weight.val(), bias.val().unsqueeze_dim(1)];
+        (aligned(vec![hidden, ones]), aligned(weight).into())
+    }
+
+    /// [tokens, vocab] in fp32, of these rows of what [`hidden`](Self::hidden) gives.
+    pub fn logits(&self, hidden: Tensor<2>) -> Tensor<2> {
+        let Arithmetic { dtype, math } = self.rest.computation.arithmetic.in_region();
+        let cast = |t: Tensor<2>| t.inner().cast(FloatDType::from(dtype));
+        let (hidden, head) = self.with_head(hidden);
+        let logits = product(plain(cast(hidden)), transpose(cast(head.stored)), DType::F32, math);
+        gathered(logits, &self.rest.ranks_of_head)
+    }
+}
+
+/// The columns of all ranks side by side, in fp32.
+fn gathered(logits: Tensor<2>, ranks: &Group) -> Tensor<2> {
+    if ranks.size() == 1 {
+        return logits;
+    }
+    let ([rows, columns], device) = (logits.dims(), logits.device());
+    let own = logits.into_data().try_into_vec::<f32>().expect("fp32");
+    let all = ranks.all_gather("logits", own, ranks.size() * rows * columns).wait();
+    let all = TensorData::new(all, [ranks.size(), rows, columns]);
+    let all = Tensor::<3>::from_data(all, (&device, DType::F32));
+    all.swap_dims(0, 1).reshape([rows, ranks.size() * columns])
+}
+
+/// Columns of a head's weight with those of its bias: rows are as well aligned as before, so products are as fast.
+pub fn head_columns(hidden: usize, bias: bool) -> usize {
+    if bias { hidden + ALIGNED } else { hidden }
+}
+
+/// Elements: 16 bytes of the narrowest type, or a multiple.
+const ALIGNED: usize = 8;
+
+/// The columns of a matrix, one more, and zeros.
+fn aligned(mut parts: Vec<Tensor<2>>) -> Tensor<2> {
+    let ([rows, _], of) = (parts[0].dims(), (&parts[0].device(), parts[0].dtype()));
+    parts.push(Tensor::zeros([rows, ALIGNED - 1], of));
+    Tensor::cat(parts, 1)
+}
 
 /// From the last norm's result [tokens, hidden] to the loss. A `bias` is a column of the weight, and of what it is
 /// multiplied by: both are put together anew in every forward, and backward takes their gradients apart. A classifier

@@ -6,16 +6,18 @@ mod head;
 pub mod parts;
 mod positions;
 mod prefix;
+mod rotary;
 mod sizes;
 mod training;
 
 use burn::tensor::{Device, Int, Tensor};
 
 pub use cache::{Cache, LayerCache};
-pub use decoder::{Block, Context, Decoder, Outline, head_columns};
-pub use head::head_cost;
+pub use decoder::{Block, Context, Decoder, Outline};
+pub use head::{head_columns, head_cost};
 pub use positions::Positions;
 pub use prefix::Prefix;
+pub use rotary::{RotaryAttention, RotarySizes};
 pub use sizes::DecoderSizes;
 
 use crate::ops::attention::{Mask, attend_cached, attention};

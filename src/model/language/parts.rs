@@ -3,17 +3,20 @@
 use burn::module::{Module, Param};
 use burn::tensor::Tensor;
 
-use super::Computation;
+use super::{Computation, Context};
 use crate::ops::Operator;
 use crate::ops::autocast::weight;
 use crate::ops::cost::{Cost, Setting};
 use crate::ops::dense::{self, LAYERS, Layer, Weight, WeightLayout, dense_gelu, dense_side_by_side};
-use crate::ops::embedding::{Ids, embedding};
+use crate::ops::embedding::{Ids, embedding, embedding_of_part};
 use crate::ops::gelu::gelu;
 use crate::ops::norm::norm;
+use crate::ops::tensor_parallel::sum_over_ranks;
 use crate::params::source::{Init, Source};
+use crate::params::split::{Side, Split};
 use crate::params::table::Tuning;
 use crate::params::tuning::Adapter;
+use crate::world::Group;
 
 /// Standard deviation of random weights, as transformers draws them.
 pub const DEVIATION: f64 = 0.02;
@@ -41,11 +44,12 @@ impl Linear {
     ) -> Self {
         let (shape, init) = (layout.shape(inputs, outputs), Init::Normal(deviation));
         let packed = source.packs().then_some(shape);
+        let [by_weight, by_bias] = splits(source.side(), layout);
         let weight = match packed {
-            None => source.parameter("weight", shape, init),
+            None => source.divided("weight", shape, by_weight, init),
             Some(shape) => source.packed("weight", shape, init),
         };
-        let bias = bias.then(|| source.parameter("bias", [outputs], Init::Constant(0.0)));
+        let bias = bias.then(|| source.divided("bias", [outputs], by_bias, Init::Constant(0.0)));
         let adapter = Adapter::new(source, inputs, outputs);
         Self { weight, bias, adapter, layout, packed }
     }
@@ -73,7 +77,20 @@ impl Linear {
     }
 
     pub fn forward(&self, x: Tensor<2>, computation: &Computation) -> Tensor<2> {
-        let (bias, arithmetic) = (self.bias.as_ref().map(weight), computation.arithmetic);
+        self.with_bias(self.bias.as_ref().map(weight), x, computation)
+    }
+
+    /// [`forward`](Self::forward) of a layer whose inputs divide among ranks: their results are added, and then the bias.
+    pub fn forward_summed(&self, x: Tensor<2>, context: &Context) -> Tensor<2> {
+        let Context { computation, ranks, .. } = context;
+        if ranks.size() == 1 {
+            return self.forward(x, computation);
+        }
+        sum_over_ranks(self.with_bias(None, x, computation), self.bias.as_ref().map(weight), ranks)
+    }
+
+    fn with_bias(&self, bias: Option<Weight<1>>, x: Tensor<2>, computation: &Computation) -> Tensor<2> {
+        let arithmetic = computation.arithmetic;
         let layer = Layer { weight: self.weight(), bias, layout: self.layout, arithmetic };
         match &self.adapter {
             None => layer.forward(x),
@@ -97,6 +114,20 @@ impl Linear {
             }
             _ => gelu(self.forward(x, computation), operator),
         }
+    }
+}
+
+/// How the weight and the bias of a layer divide that divides by this side.
+fn splits(side: Option<Side>, layout: WeightLayout) -> [Option<Split>; 2] {
+    let [inputs, outputs] = match layout {
+        WeightLayout::InOut => [0, 1],
+        WeightLayout::OutIn => [1, 0],
+    };
+    let along = |axis, parts| Some(Split { axis, parts });
+    match side {
+        None => [None; 2],
+        Some(Side::Outputs { parts }) => [along(outputs, parts), along(0, parts)],
+        Some(Side::Inputs) => [along(inputs, 1), None],
     }
 }
 
@@ -124,6 +155,22 @@ pub struct Embedding {
 impl Embedding {
     pub fn new(source: &Source, rows: usize, columns: usize) -> Self {
         Self { weight: source.parameter("weight", [rows, columns], Init::Normal(DEVIATION)) }
+    }
+
+    /// Of a table whose rows divide among ranks.
+    pub fn divided(source: &Source, rows: usize, columns: usize) -> Self {
+        let by_rows = Some(Split { axis: 0, parts: 1 });
+        Self { weight: source.divided("weight", [rows, columns], by_rows, Init::Normal(DEVIATION)) }
+    }
+
+    /// [`forward`](Self::forward) of a table whose rows divide among ranks: a rank has 0 for the rows of others.
+    pub fn forward_summed(&self, ids: &Ids, ranks: &Group) -> Tensor<2> {
+        if ranks.size() == 1 {
+            return self.forward(ids);
+        }
+        let weight = self.weight.val();
+        let dtype = weight.dtype();
+        sum_over_ranks(embedding_of_part(weight, ids, [ranks.place(), ranks.size()], dtype), None, ranks)
     }
 
     /// [tokens, columns] in the type the table is stored in.

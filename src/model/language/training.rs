@@ -8,7 +8,7 @@ use super::{Computation, Decoder, LmBatch};
 use crate::measure::Evaluation;
 use crate::model::Network;
 use crate::model::families::Family;
-use crate::ops::cross_entropy::{self, linear_cross_entropy};
+use crate::ops::cross_entropy::{self, divided_cross_entropy, linear_cross_entropy};
 use crate::params::table::Table;
 use crate::residence::Offloaded;
 
@@ -19,7 +19,12 @@ impl<F: Family> Network for Decoder<F> {
     fn loss(&self, batch: &LmBatch) -> Tensor<1> {
         let Computation { arithmetic, ops, .. } = self.rest.computation;
         let (hidden, head) = self.with_head(self.hidden(&batch.tokens, None));
-        linear_cross_entropy(hidden, head, &batch.labels, batch.total, arithmetic, ops.loss)
+        match &self.rest.ranks_of_head {
+            ranks if ranks.size() > 1 => {
+                divided_cross_entropy(hidden, head, &batch.labels, batch.total, arithmetic, ranks)
+            }
+            _ => linear_cross_entropy(hidden, head, &batch.labels, batch.total, arithmetic, ops.loss),
+        }
     }
 
     fn parameters(&self) -> &Arc<Table> {
@@ -34,7 +39,8 @@ impl<F: Family> Network for Decoder<F> {
     fn evaluate(&self, batch: &LmBatch) -> (Evaluation, f64) {
         let (hidden, head) = self.with_head(self.hidden(&batch.tokens, None));
         let arithmetic = self.rest.computation.arithmetic;
-        let sums = cross_entropy::evaluate(hidden.inner(), head.stored.inner(), &batch.labels, arithmetic);
+        let (hidden, head, ranks) = (hidden.inner(), head.stored.inner(), &self.rest.ranks_of_head);
+        let sums = cross_entropy::evaluate(hidden, head, &batch.labels, arithmetic, ranks);
         let [loss, right]: [f64; 2] =
             sums.into_data().iter::<f64>().collect::<Vec<_>>().try_into().expect("two sums");
         let total = batch.total.max(1.0);

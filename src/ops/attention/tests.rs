@@ -127,6 +127,7 @@ fn the_fused_kernels_cost_by_hand() {
         level: Level::default(),
         trained: Trained::ALL,
         packs: false,
+        tensor: 1,
     };
     let sizes = HeadSizes { heads: 6, kv_heads: 2, head_dim: 64 };
     let fused = cost(&setting, sizes);

@@ -38,9 +38,16 @@ pub struct Setting {
     pub trained: Trained,
     /// Whether the weights of blocks' linear layers are stored in 4 bits.
     pub packs: bool,
+    /// Ranks that layers are divided among; costs are one rank's.
+    pub tensor: u64,
 }
 
 impl Setting {
+    /// A rank's part of what is divided.
+    pub fn part(&self, size: u64) -> u64 {
+        size / self.tensor
+    }
+
     pub fn tokens(&self) -> u64 {
         self.batch * self.sequence
     }

@@ -104,6 +104,7 @@ fn setting(compute: Compute, keeps_casts: bool) -> Setting {
         level: Level::Keep,
         trained: Trained::ALL,
         packs: false,
+        tensor: 1,
     }
 }
 

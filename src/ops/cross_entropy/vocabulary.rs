@@ -16,6 +16,8 @@ use crate::ops::product::{plain, product, product_add, product_into, transpose};
 pub struct Head {
     pub h: Tensor<2>,
     pub weight: Tensor<2>,
+    /// The weight's first row among the vocabulary's entries.
+    pub first: usize,
     pub labels: Tensor<1, Int>,
     pub arithmetic: Arithmetic,
     /// Entries of the vocabulary at a time.
@@ -62,7 +64,8 @@ impl Head {
             let labels = cube_int(&self.labels);
             let mut state = kernels::LossState::new(&cube(self.h.clone()), tokens);
             for chunk in self.chunks() {
-                kernels::observe_chunk(&cube(self.logits(&chunk)), &labels, chunk.start, &mut state);
+                let first = self.first + chunk.start;
+                kernels::observe_chunk(&cube(self.logits(&chunk)), &labels, first, &mut state);
             }
             let (losses, lse) = kernels::token_losses(&state, &labels);
             let kernels::LossState { maximum, target, .. } = state;
@@ -73,7 +76,7 @@ impl Head {
         let mut kept = None;
         for chunk in self.chunks() {
             let logits = self.logits(&chunk);
-            state.observe(logits.clone(), chunk.start);
+            state.observe(logits.clone(), self.first + chunk.start);
             kept = Some(logits).filter(|_| self.chunk >= self.weight.dims()[0]);
         }
         let [losses, lse, largest, target] = state.finish();
@@ -97,7 +100,8 @@ impl Head {
             (want_weight && !is_whole).then(|| unwritten(self.weight.dims(), weight_dtype, &self.h));
         for chunk in self.chunks() {
             let logits = logits.take().unwrap_or_else(|| self.logits(&chunk));
-            let dlogits = chunk_gradient(logits, &lse, &self.labels, chunk.start, &factor, dtype);
+            let dlogits =
+                chunk_gradient(logits, &lse, &self.labels, self.first + chunk.start, &factor, dtype);
             let parts = want_h.then(|| self.sums(&chunk));
             for entries in parts.into_iter().flatten() {
                 let columns = entries.start - chunk.start..entries.end - chunk.start;

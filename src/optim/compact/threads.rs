@@ -4,7 +4,7 @@
 use burn::tensor::DType;
 use cpu_kernels::adamw::AdamWStep;
 use cpu_kernels::dynamic_map::BLOCK;
-use cpu_kernels::moments::{Coded, update_8bit, update_bf16};
+use cpu_kernels::moments::{Coded, Draws, update_8bit, update_bf16};
 use rayon::prelude::*;
 
 use crate::device::elements::{round, widen};
@@ -38,7 +38,7 @@ pub fn step_8bit(target: Target<'_>, [m, v]: [&mut [f32]; 2], step: AdamWStep, c
 pub fn step_bf16(target: Target<'_>, [m, v]: [&mut [u16]; 2], step: AdamWStep, clip: f32, key: [u32; 2]) {
     let moments = m.par_chunks_mut(CHUNK).zip(v.par_chunks_mut(CHUNK)).enumerate();
     target.chunks().into_par_iter().zip(moments).for_each(|(chunk, (i, (m, v)))| {
-        chunk.run(|g, p| update_bf16(g, p, m, v, step, clip, key, i * CHUNK));
+        chunk.run(|g, p| update_bf16(g, p, m, v, step, clip, Draws { key, first: i * CHUNK }));
     });
 }
 

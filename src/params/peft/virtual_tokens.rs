@@ -1,9 +1,7 @@
-//! PEFT's folder of prompt or prefix tuning: `adapter_config.json`, and `adapter_model.safetensors` with one tensor
-//! `prompt_embeddings` [virtual tokens, columns]. Columns are those of an embedding, or of the keys and values of the
-//! first layer, of the second and so on.
+//! Prompt and prefix tuning in PEFT's layout: one tensor `prompt_embeddings` [virtual tokens, columns]. Columns are those
+//! of an embedding, or of the keys and values of the first layer, of the second and so on.
 
 use std::collections::HashMap;
-use std::fs;
 use std::io;
 use std::path::Path;
 
@@ -12,72 +10,26 @@ use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 use serde_json::{Map, Value, json};
 
-use super::{CONFIG, TENSORS, adapters, is_default, read_config};
+use super::{Config, adapters};
 use crate::params::save::{MARK, RUNNER, write_weights};
 use crate::params::table::{Entry, Table};
 use crate::params::tuning::VirtualTokens;
 use crate::params::weights::TensorFile;
-use crate::words::Rule;
 
 /// The one tensor of the file.
 const VECTORS: &str = "prompt_embeddings";
 /// Keys that change what is computed; PEFT's defaults of them do not.
 const UNSUPPORTED: [&str; 2] = ["modules_to_save", "prefix_projection"];
 
-/// PEFT's name of the method.
-fn peft_type(tokens: VirtualTokens) -> &'static str {
-    match tokens {
-        VirtualTokens::Embeddings(_) => "PROMPT_TUNING",
-        VirtualTokens::KeysAndValues(_) => "PREFIX_TUNING",
-    }
-}
-
-/// What a folder's configuration asks for; `None` where it is of another method.
+/// How many virtual tokens a folder has.
 ///
 /// # Errors
 /// What the runner does not compute, named.
-pub fn of_config(config: &Map<String, Value>) -> Result<Option<VirtualTokens>, String> {
-    let get = |key: &str| config.get(key).unwrap_or(&Value::Null);
-    let kinds = [VirtualTokens::Embeddings, VirtualTokens::KeysAndValues];
-    let Some(of) = kinds.into_iter().find(|of| get("peft_type") == peft_type(of(0))) else { return Ok(None) };
-    if let Some(key) = UNSUPPORTED.into_iter().find(|key| !is_default(get(key))) {
-        return Err(format!("{key} = {} is not supported", get(key)));
-    }
-    let count = get("num_virtual_tokens").as_u64().filter(|count| *count > 0);
-    let count = count.ok_or("num_virtual_tokens must be a whole number above 0")?;
-    Ok(Some(of(count as usize)))
-}
-
-/// Refuses a folder of first values that is not of these virtual tokens.
-///
-/// # Errors
-/// The key, and what to write.
-pub fn check(tokens: VirtualTokens, folder: Option<&Path>) -> Result<(), Rule> {
-    let Some(folder) = folder else { return Ok(()) };
-    let config = read_config(folder);
-    let there = config.and_then(|(config, wrong)| of_config(&config).map_err(|what| wrong(&what)));
-    let there = there.map_err(|e| Rule::new(&["tuning.adapter"], e, "name another folder"))?;
-    let name = folder.display();
-    match there {
-        Some(there) if there == tokens => Ok(()),
-        Some(there) if peft_type(there) == peft_type(tokens) => Err(Rule::new(
-            &["tuning.num_virtual_tokens"],
-            format!(
-                "the adapter in {name} has tuning.num_virtual_tokens = {}, and this cell {}",
-                there.count(),
-                tokens.count()
-            ),
-            format!("write tuning.num_virtual_tokens = {}, or name another adapter", there.count()),
-        )),
-        _ => Err(Rule::new(
-            &["tuning.adapter", "tuning.method"],
-            format!(
-                "the adapter in {name} is of another method, and this cell's is PEFT's {}",
-                peft_type(tokens)
-            ),
-            "name another folder, or another tuning.method",
-        )),
-    }
+pub fn count(config: &Config) -> Result<usize, String> {
+    config.only_defaults(&UNSUPPORTED)?;
+    let count = config.get("num_virtual_tokens").as_u64().filter(|count| *count > 0);
+    let count = count.ok_or_else(|| config.wrong("num_virtual_tokens must be a whole number above 0"))?;
+    Ok(count as usize)
 }
 
 /// A parameter's own columns of the file's tensor.
@@ -121,29 +73,19 @@ pub fn parts(file: &TensorFile, expected: &Table) -> Result<Option<HashMap<Strin
     Ok(Some(adapters(expected).map(part).collect()))
 }
 
-/// Writes virtual tokens, whose parameters `value` has by name. `base`: the folder of the model's weights. PEFT takes the
-/// sizes from the model.
-pub fn write(
-    folder: &Path,
-    tokens: VirtualTokens,
-    base: Option<&Path>,
-    table: &Table,
-    value: &mut dyn FnMut(&str) -> TensorData,
-) -> io::Result<()> {
-    let mut config = json!({
-        "peft_type": peft_type(tokens),
-        "task_type": "CAUSAL_LM",
-        "base_model_name_or_path": base,
-        "num_virtual_tokens": tokens.count(),
-        "num_transformer_submodules": 1,
-        "inference_mode": true,
-    });
+/// What `adapter_config.json` says of virtual tokens alone. PEFT takes the sizes from the model.
+pub fn config(tokens: VirtualTokens) -> Map<String, Value> {
     let (key, own) = match tokens {
         VirtualTokens::Embeddings(_) => ("prompt_tuning_init", json!("RANDOM")),
         VirtualTokens::KeysAndValues(_) => ("prefix_projection", json!(false)),
     };
-    config[key] = own;
-    fs::write(folder.join(CONFIG), serde_json::to_vec_pretty(&config)?)?;
+    let keys =
+        [("num_virtual_tokens", json!(tokens.count())), ("num_transformer_submodules", json!(1)), (key, own)];
+    keys.into_iter().map(|(key, value)| (key.to_string(), value)).collect()
+}
+
+/// Writes all of them as one tensor.
+pub fn write(path: &Path, table: &Table, value: &mut dyn FnMut(&str) -> TensorData) -> io::Result<()> {
     let parts: Vec<(usize, TensorData)> =
         adapters(table).map(|entry| (entry.shape[1], value(&entry.name))).collect();
     let first = adapters(table).next().expect("a method with virtual tokens has parameters");
@@ -158,6 +100,5 @@ pub fn write(
     let bytes: Vec<u8> = (0..rows).flat_map(row).collect();
     let entry = Entry { name: VECTORS.into(), shape: vec![rows, columns], ..first.clone() };
     let whole = |_: &str| TensorData::from_bytes_vec(bytes.clone(), [rows, columns], dtype);
-    write_weights(&folder.join(TENSORS), &Table { entries: vec![entry] }, (MARK, RUNNER), whole)
-        .map_err(io::Error::other)
+    write_weights(path, &Table { entries: vec![entry] }, (MARK, RUNNER), whole).map_err(io::Error::other)
 }

@@ -48,7 +48,8 @@ impl Source {
             }
         };
         let (shape, group) = (shape.to_vec(), self.group);
-        let entry = Entry { name, shape, dtype: *dtype, trainable: false, group, packed: true };
+        let (dtype, split) = (*dtype, None);
+        let entry = Entry { name, shape, dtype, trainable: false, group, packed: true, split };
         table.borrow_mut().entries.push(entry);
         match packed {
             None => {
@@ -56,7 +57,7 @@ impl Source {
                 Param::uninitialized(id, empty, device.clone(), false, Shape::from(stored))
             }
             Some(packed) => {
-                let tensor = Tensor::<2>::from_data(packed, (&device.clone().inner(), *dtype));
+                let tensor = Tensor::<2>::from_data(packed, (&device.clone().inner(), dtype));
                 Param::initialized(id, tensor.autodiff())
             }
         }

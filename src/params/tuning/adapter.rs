@@ -4,13 +4,15 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use burn::module::{Module, Param};
-use burn::tensor::Tensor;
+use burn::tensor::{Tensor, TensorData};
 
+use super::LinearLayer;
 use crate::ops::autocast::weight;
 use crate::ops::cost::{Cost, Setting};
 use crate::ops::dense::{Layer, Weight, WeightLayout};
 use crate::params::source::{Init, Source};
 use crate::params::table::Group;
+use crate::words::Rule;
 
 /// A matrix of an adapter: its name within the linear layer, its shape, and what it is before training.
 pub type Matrix = (&'static str, [usize; 2], Init);
@@ -29,6 +31,30 @@ pub trait Method: Debug + Send + Sync {
 
     /// What the layer costs together with its adapter.
     fn cost(&self, setting: &Setting, sizes: [u64; 2], bias: bool, layout: WeightLayout) -> Cost;
+
+    /// Refuses what does not go with a block of these layers.
+    ///
+    /// # Errors
+    /// The key, and what to write.
+    fn check(&self, _layers: &[LinearLayer]) -> Result<(), Rule> {
+        Ok(())
+    }
+
+    /// Whether its matrices can be merged into the layers' own weights.
+    fn merges(&self) -> bool {
+        false
+    }
+
+    /// The weight of a layer without adapter that computes the same; `matrix` has the values of [`matrices`](Self::matrices)
+    /// by name.
+    fn merged(
+        &self,
+        weight: TensorData,
+        _layout: WeightLayout,
+        _matrix: &mut dyn FnMut(&str) -> TensorData,
+    ) -> TensorData {
+        weight
+    }
 }
 
 /// What decides a layer's dropout mask.

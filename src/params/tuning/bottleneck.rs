@@ -30,30 +30,8 @@ section! {
 const LAST: [&str; 3] = ["o_proj", "down_proj", "c_proj"];
 
 impl Tunes for Bottleneck {
-    fn trained(&self) -> Trained {
-        Trained::NONE
-    }
-
     fn adapter(&self) -> Option<Arc<dyn Method>> {
         Some(Arc::new(*self))
-    }
-
-    fn merges(&self) -> bool {
-        false
-    }
-
-    fn check(&self, layers: &[LinearLayer]) -> Result<(), Rule> {
-        let columns =
-            layers.iter().find(|(name, _)| self.adapts(name)).map_or(0, |(_, [_, outputs])| *outputs);
-        Rule::refuse_if(
-            self.bottleneck > columns,
-            &["tuning.bottleneck"],
-            format!(
-                "tuning.bottleneck = {} is wider than the {columns} columns it stands between",
-                self.bottleneck
-            ),
-            format!("set tuning.bottleneck to {columns} or less"),
-        )
     }
 }
 
@@ -96,5 +74,19 @@ impl Method for Bottleneck {
             through([inside, outputs]),
         ]);
         Cost::sequence(&[dense::cost(setting, sizes, bias, layout), own])
+    }
+
+    fn check(&self, layers: &[LinearLayer]) -> Result<(), Rule> {
+        let columns =
+            layers.iter().find(|(name, _)| self.adapts(name)).map_or(0, |(_, [_, outputs])| *outputs);
+        Rule::refuse_if(
+            self.bottleneck > columns,
+            &["tuning.bottleneck"],
+            format!(
+                "tuning.bottleneck = {} is wider than the {columns} columns it stands between",
+                self.bottleneck
+            ),
+            format!("set tuning.bottleneck to {columns} or less"),
+        )
     }
 }

@@ -1,7 +1,6 @@
 //! Linear probing: a classifier on features that stay as they are.
 
 use super::Tunes;
-use crate::ops::cost::Trained;
 use crate::words::Section;
 use crate::words::section::section;
 
@@ -12,10 +11,6 @@ section! {
 }
 
 impl Tunes for LinearProbe {
-    fn trained(&self) -> Trained {
-        Trained::NONE
-    }
-
     fn needs_classes(&self) -> bool {
         true
     }

@@ -1,19 +1,17 @@
 //! LoRA (Hu et al. 2021, "LoRA: Low-Rank Adaptation of Large Language Models"), with PEFT's names and first values.
 
-use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
 use burn::tensor::{DType, Tensor, TensorData};
 
 use super::{LinearLayer, Masks, Matrix, Method, Tunes};
-use crate::ops::cost::{Cost, Setting, Trained};
+use crate::ops::cost::{Cost, Setting};
 use crate::ops::dense::{Layer, Weight, WeightLayout};
 use crate::ops::dropout::Dropout;
 use crate::ops::lora::{self, LowRank, lora};
-use crate::params::peft;
+use crate::params::peft::PeftType;
 use crate::params::source::Init;
-use crate::params::table::Table;
 use crate::words::key::DefaultValue::{Nothing, Number, Whole, Word};
 use crate::words::section::section;
 use crate::words::values::{COUNT, FRACTION, POSITIVE, Values};
@@ -65,10 +63,6 @@ impl Lora {
 }
 
 impl Tunes for Lora {
-    fn trained(&self) -> Trained {
-        Trained::NONE
-    }
-
     fn adapter(&self) -> Option<Arc<dyn Method>> {
         Some(Arc::new(self.clone()))
     }
@@ -77,61 +71,31 @@ impl Tunes for Lora {
         self.adapter.as_deref().map(Path::new)
     }
 
-    fn has_peft_folder(&self) -> bool {
-        true
+    fn peft_type(&self) -> Option<PeftType<'_>> {
+        Some(PeftType::Lora(self))
+    }
+}
+
+impl Method for Lora {
+    fn adapts(&self, layer: &str) -> bool {
+        self.targets().any(|target| target == layer)
     }
 
-    /// W + alpha / rank · BA, in fp32 and rounded once.
-    fn merged(
-        &self,
-        name: &str,
-        layout: WeightLayout,
-        value: &mut dyn FnMut(&str) -> TensorData,
-    ) -> TensorData {
-        let base = value(name);
-        let path = name.strip_suffix(".weight").filter(|path| {
-            let layer = path.rsplit('.').next().unwrap_or(path);
-            path.contains('.') && base.shape().num_dims() == 2 && self.adapts(layer)
-        });
-        let Some(path) = path else { return base };
-        let numbers = |data: TensorData| {
-            data.convert_dtype(DType::F32).try_into_vec::<f32>().expect("of the type they were converted to")
-        };
-        let [a, b] = MATRICES.map(|matrix| numbers(value(&format!("{path}.{matrix}"))));
-        let (dtype, shape) = (base.dtype(), base.shape().clone());
-        let mut weight = numbers(base);
-        let [inputs, outputs] = [a.len() / self.rank, b.len() / self.rank];
-        let scale = self.scale() as f32;
-        let mut row = vec![0.0f32; inputs];
-        for (output, factors) in b.chunks(self.rank).enumerate() {
-            row.fill(0.0);
-            for (factor, a) in factors.iter().zip(a.chunks(inputs)) {
-                row.iter_mut().zip(a).for_each(|(sum, a)| *sum += factor * a);
-            }
-            for (input, sum) in row.iter().enumerate() {
-                let place = match layout {
-                    WeightLayout::OutIn => output * inputs + input,
-                    WeightLayout::InOut => input * outputs + output,
-                };
-                weight[place] += scale * sum;
-            }
-        }
-        TensorData::new(weight, shape).convert_dtype(dtype)
+    /// `kaiming_uniform_(a = √5)` of A is uniform within ±1/√inputs, as PEFT draws it; B is 0.
+    fn matrices(&self, inputs: usize, outputs: usize) -> Vec<Matrix> {
+        let [a, b] = MATRICES;
+        let bound = (inputs as f64).sqrt().recip();
+        vec![(a, [self.rank, inputs], Init::Uniform(bound)), (b, [outputs, self.rank], Init::Constant(0.0))]
     }
 
-    fn write(
-        &self,
-        folder: &Path,
-        base: Option<&Path>,
-        layout: WeightLayout,
-        table: &Table,
-        value: &mut dyn FnMut(&str) -> TensorData,
-    ) -> io::Result<()> {
-        peft::write(folder, self, (base, layout == WeightLayout::InOut), table, value)
+    fn forward(&self, x: Tensor<2>, layer: Layer, matrices: Vec<Weight>, masks: Masks) -> Tensor<2> {
+        let [a, b] = matrices.try_into().expect("A and B");
+        let dropout = Dropout::new(self.dropout, masks.seed, masks.layer);
+        lora(x, layer, LowRank { a, b, scale: self.scale(), dropout })
     }
 
-    fn check_files(&self) -> Result<(), Rule> {
-        peft::check(self)
+    fn cost(&self, setting: &Setting, sizes: [u64; 2], bias: bool, layout: WeightLayout) -> Cost {
+        lora::cost(setting, sizes, bias, layout, self.rank as u64, self.dropout > 0.0)
     }
 
     fn check(&self, layers: &[LinearLayer]) -> Result<(), Rule> {
@@ -166,27 +130,40 @@ impl Tunes for Lora {
             ))
         })
     }
-}
 
-impl Method for Lora {
-    fn adapts(&self, layer: &str) -> bool {
-        self.targets().any(|target| target == layer)
+    fn merges(&self) -> bool {
+        true
     }
 
-    /// `kaiming_uniform_(a = √5)` of A is uniform within ±1/√inputs, as PEFT draws it; B is 0.
-    fn matrices(&self, inputs: usize, outputs: usize) -> Vec<Matrix> {
-        let [a, b] = MATRICES;
-        let bound = (inputs as f64).sqrt().recip();
-        vec![(a, [self.rank, inputs], Init::Uniform(bound)), (b, [outputs, self.rank], Init::Constant(0.0))]
-    }
-
-    fn forward(&self, x: Tensor<2>, layer: Layer, matrices: Vec<Weight>, masks: Masks) -> Tensor<2> {
-        let [a, b] = matrices.try_into().expect("A and B");
-        let dropout = Dropout::new(self.dropout, masks.seed, masks.layer);
-        lora(x, layer, LowRank { a, b, scale: self.scale(), dropout })
-    }
-
-    fn cost(&self, setting: &Setting, sizes: [u64; 2], bias: bool, layout: WeightLayout) -> Cost {
-        lora::cost(setting, sizes, bias, layout, self.rank as u64, self.dropout > 0.0)
+    /// W + alpha / rank · BA, in fp32 and rounded once.
+    fn merged(
+        &self,
+        weight: TensorData,
+        layout: WeightLayout,
+        matrix: &mut dyn FnMut(&str) -> TensorData,
+    ) -> TensorData {
+        let numbers = |data: TensorData| {
+            data.convert_dtype(DType::F32).try_into_vec::<f32>().expect("of the type they were converted to")
+        };
+        let [a, b] = MATRICES.map(|name| numbers(matrix(name)));
+        let (dtype, shape) = (weight.dtype(), weight.shape().clone());
+        let mut weight = numbers(weight);
+        let [inputs, outputs] = [a.len() / self.rank, b.len() / self.rank];
+        let scale = self.scale() as f32;
+        let mut row = vec![0.0f32; inputs];
+        for (output, factors) in b.chunks(self.rank).enumerate() {
+            row.fill(0.0);
+            for (factor, a) in factors.iter().zip(a.chunks(inputs)) {
+                row.iter_mut().zip(a).for_each(|(sum, a)| *sum += factor * a);
+            }
+            for (input, sum) in row.iter().enumerate() {
+                let place = match layout {
+                    WeightLayout::OutIn => output * inputs + input,
+                    WeightLayout::InOut => input * outputs + output,
+                };
+                weight[place] += scale * sum;
+            }
+        }
+        TensorData::new(weight, shape).convert_dtype(dtype)
     }
 }

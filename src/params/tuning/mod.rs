@@ -8,11 +8,9 @@ mod full;
 mod linear_probe;
 mod lora;
 mod lp_ft;
-mod prefix;
-mod prompt;
 mod qlora;
+mod virtual_tokens;
 
-use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -26,11 +24,11 @@ pub use full::Full;
 pub use linear_probe::LinearProbe;
 pub use lora::Lora;
 pub use lp_ft::LpFt;
-pub use prefix::Prefix;
-pub use prompt::Prompt;
 pub use qlora::QLora;
+pub use virtual_tokens::{Prefix, Prompt, VirtualTokenKeys, VirtualTokens};
 
-use super::table::{Group, Table, Tuning};
+use super::peft::PeftType;
+use super::table::{Group, Tuning};
 use crate::ops::cost::Trained;
 use crate::ops::dense::WeightLayout;
 use crate::words::key::DefaultValue::Word;
@@ -63,26 +61,12 @@ kinds! {
 /// A linear layer of a block: its name, its inputs and its outputs.
 pub type LinearLayer = (String, [usize; 2]);
 
-/// Virtual tokens before each sample: what of them is trained, and how many there are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum VirtualTokens {
-    /// Their embeddings.
-    Embeddings(usize),
-    /// Their keys and values in every layer; what else is computed of them no other token sees.
-    KeysAndValues(usize),
-}
-
-impl VirtualTokens {
-    pub fn count(self) -> usize {
-        let (Self::Embeddings(count) | Self::KeysAndValues(count)) = self;
-        count
-    }
-}
-
 /// What the methods have in common.
 pub trait Tunes {
     /// Which of the model's own parameters are trained.
-    fn trained(&self) -> Trained;
+    fn trained(&self) -> Trained {
+        Trained::NONE
+    }
 
     /// Whether the weights of blocks' linear layers, which are frozen, are stored in 4 bits.
     fn packs(&self) -> bool {
@@ -119,52 +103,9 @@ pub trait Tunes {
         None
     }
 
-    /// Whether the folder of what is added could be PEFT's.
-    fn has_peft_folder(&self) -> bool {
-        false
-    }
-
-    /// Whether the trained network can be written as the model alone.
-    fn merges(&self) -> bool {
-        true
-    }
-
-    /// The parameter of this name of a network without additions that computes the same; `value` has those of the
-    /// network as it is, and `layout` says how the weights of linear layers lie.
-    fn merged(&self, name: &str, _: WeightLayout, value: &mut dyn FnMut(&str) -> TensorData) -> TensorData {
-        value(name)
-    }
-
-    /// Writes what is added as [`has_peft_folder`](Self::has_peft_folder) has it. `base`: the folder of the model's
-    /// weights; `table`: the network's parameters.
-    ///
-    /// # Errors
-    /// When a file cannot be written.
-    fn write(
-        &self,
-        _folder: &Path,
-        _base: Option<&Path>,
-        _layout: WeightLayout,
-        _table: &Table,
-        _value: &mut dyn FnMut(&str) -> TensorData,
-    ) -> io::Result<()> {
-        Err(io::Error::other("this method adds nothing that PEFT could read"))
-    }
-
-    /// Refuses a folder of first values that does not go with the settings.
-    ///
-    /// # Errors
-    /// The key, and what to write.
-    fn check_files(&self) -> Result<(), Rule> {
-        Ok(())
-    }
-
-    /// Refuses what does not go with a block of these layers.
-    ///
-    /// # Errors
-    /// The key, and what to write.
-    fn check(&self, _layers: &[LinearLayer]) -> Result<(), Rule> {
-        Ok(())
+    /// What a folder of PEFT's with the method has; `None` where PEFT has no such method.
+    fn peft_type(&self) -> Option<PeftType<'_>> {
+        self.virtual_tokens().map(PeftType::VirtualTokens)
     }
 }
 
@@ -213,6 +154,38 @@ impl TuningConfig {
             seed,
             folder,
         }
+    }
+
+    /// Refuses what does not go with a block of these layers.
+    ///
+    /// # Errors
+    /// The key, and what to write.
+    pub fn check(&self, layers: &[LinearLayer]) -> Result<(), Rule> {
+        self.adapter().map_or(Ok(()), |adapter| adapter.check(layers))
+    }
+
+    /// Whether the trained network can be written as the model alone.
+    pub fn merges(&self) -> bool {
+        self.virtual_tokens().is_none() && self.adapter().is_none_or(|adapter| adapter.merges())
+    }
+
+    /// The parameter of this name of a network without adapters that computes the same; `value` has those of the network
+    /// as it is, and `layout` says how the weights of linear layers lie.
+    pub fn merged(
+        &self,
+        name: &str,
+        layout: WeightLayout,
+        value: &mut dyn FnMut(&str) -> TensorData,
+    ) -> TensorData {
+        let weight = value(name);
+        let (Some(path), Some(adapter)) = (name.strip_suffix(".weight"), self.adapter()) else {
+            return weight;
+        };
+        let adapts = path.rsplit_once('.').is_some_and(|(_, layer)| adapter.adapts(layer));
+        if !adapts || weight.shape().num_dims() != 2 {
+            return weight;
+        }
+        adapter.merged(weight, layout, &mut |matrix| value(&format!("{path}.{matrix}")))
     }
 
     /// Whether nothing is added and nothing frozen.

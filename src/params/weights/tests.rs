@@ -187,6 +187,7 @@ fn table(list: &[(&str, &[usize])]) -> Table {
         trainable: true,
         group: Group::Head,
         packed: false,
+        split: None,
     };
     Table { entries: list.iter().map(entry).collect() }
 }

@@ -1,5 +1,7 @@
 //! `[parallel]` with every other section.
 
+mod tensor;
+
 use super::Checked;
 use crate::recipe::{Cell, Folders};
 use crate::residence::Memory;
@@ -12,6 +14,7 @@ pub(super) fn check(cell: &Cell, written: impl Fn(&str) -> bool) -> Checked {
     if cell.parallel.is_alone() {
         return Ok(());
     }
+    tensor::check(cell)?;
     let rows = cell.train.batch_size;
     Rule::refuse_if(
         !rows.is_multiple_of(data),

@@ -32,8 +32,8 @@ pub(super) fn check(cell: &Cell, written: &impl Fn(&str) -> bool) -> Checked {
     Rule::refuse_if(
         asks && task.kind.classes().is_some(),
         &["task.evaluate_generation"],
-        "task.evaluate_generation asks for answers as text, and this task's are classes: all of its test sets are told \
-         before training and after it anyway",
+        "task.evaluate_generation asks for answers as text, and this task's are classes: the classifier is asked about \
+         all of its test sets before training and after it anyway",
         "remove task.evaluate_generation",
     )?;
     let of_answers = ["task.examples", "task.max_new_tokens", "task.batch_size"];

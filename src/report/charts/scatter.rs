@@ -81,7 +81,7 @@ pub fn scatter(comparison: &Comparison) -> Result<Vec<Chart>> {
     }
     let mut caption = String::from("Peak memory of tensors against step time; left and below is better.");
     if far_points {
-        caption += " A point at the right edge, behind the stroke, takes longer than the axis: its time stands beside it.";
+        caption += " A point at the right edge, behind the stroke, takes longer than the axis shows: its time is written next to it.";
     }
     if all > MOST {
         caption += &format!(" Shown are {MOST} of {all} sizes; the tables have all.");

@@ -4,7 +4,7 @@ use super::{Column, column};
 use crate::measure::RankRecord;
 use crate::report::units::Unit::{Bytes, Count, PerSecond, Ratio, Seconds, Share};
 
-/// A cell of several ranks beside one process.
+/// A cell of several ranks compared with one process.
 pub struct Scaling<'a> {
     pub ranks: &'a [RankRecord],
     pub tokens_per_second: f64,

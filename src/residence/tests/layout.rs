@@ -19,6 +19,7 @@ fn gradients_are_as_large_as_what_is_trained() {
         dtype: DType::F32,
         trainable: name == "bias",
         packed: false,
+        split: None,
         group: Group::Block(0),
     });
     let layout = Layout::of(&entries, "blocks.0.");

@@ -114,6 +114,7 @@ fn crossed(trained: bool) -> [usize; 2] {
         trainable,
         group: Group::Block(0),
         packed: false,
+        split: None,
     };
     let layout = Layout::of(&[entry("weight", 1000, trained), entry("bias", 3, true)], "blocks.0.");
     let (offload, placement) = (overlap(), placed(overlap()));

@@ -8,6 +8,7 @@ use crate::optim::GradientSet;
 use crate::params::named;
 use crate::recipe::{Recipe, Source};
 use crate::train::build::Build;
+use crate::world::Group;
 
 const RECIPE: &str = r#"title = "t"
 device = "cpu"
@@ -32,7 +33,7 @@ fn cell() -> Cell {
 fn micro_batches_equal_one_batch() {
     let cell = cell();
     let drawing = drawing();
-    let network = SwigluStack::build(&cell);
+    let network = SwigluStack::build(&cell, &Group::alone());
     drop(drawing);
     let parts = SwigluStack::feed(&cell, Share::WHOLE).next();
     assert_eq!(parts.len(), 4);

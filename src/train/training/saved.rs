@@ -7,6 +7,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::Training;
+use super::shares::asked_for;
 use crate::data::{Data, Position, Tokenizer, TokenizerSource};
 use crate::measure::{Answers, Evaluation, Load};
 use crate::optim::{Kept, Visit};
@@ -70,7 +71,10 @@ impl<N: Build> Training<'_, N> {
         let layout = model.layout().expect("checked: a language model");
         let residence = &mut self.step.as_mut().expect("begun").stage.residence;
         let table = residence.table().clone();
-        tuning.write(folder, model.weights_folder(), layout, &table, &mut |name| residence.value(name))
+        let ranks = &self.groups.tensor;
+        let mut value = |name: &str| asked_for(name, residence, ranks);
+        let peft_type = tuning.peft_type().expect("checked: PEFT has the method");
+        peft_type.write(folder, (model.weights_folder(), layout), &table, &mut value)
     }
 
     /// Writes what Hugging Face's programs read, and `runner generate`: the model without additions, which are merged
@@ -82,7 +86,8 @@ impl<N: Build> Training<'_, N> {
         let mut table = (**residence.table()).clone();
         table.entries.retain(|entry| !entry.group.is_added());
         table.entries.iter_mut().for_each(|entry| entry.packed = false);
-        let merged = |name: &str| tuning.merged(name, layout, &mut |name| residence.dense(name));
+        let ranks = &self.groups.tensor;
+        let merged = |name: &str| tuning.merged(name, layout, &mut |name| asked_for(name, residence, ranks));
         write_weights(&folder.join(WEIGHTS), &table, LAYOUT, merged).map_err(io::Error::other)?;
         let end = self.feed.tokenizer().and_then(Tokenizer::eos);
         let config = self.cell.model.config_file(self.cell.precision.stored(), end);

@@ -10,7 +10,9 @@ use crate::ops::autocast::weight;
 use crate::ops::cost::{Cost, Setting};
 use crate::ops::dense::WeightLayout;
 use crate::ops::swiglu::{self, gated, gated_cost, swiglu};
+use crate::ops::tensor_parallel::sum_over_ranks;
 use crate::params::source::Source;
+use crate::params::split::Side;
 use crate::params::table::Tuning;
 
 const LAYERS: [&str; 3] = ["gate_proj", "up_proj", "down_proj"];
@@ -26,23 +28,26 @@ pub struct Mlp {
 impl Mlp {
     pub fn new(source: &Source, hidden: usize, inner: usize) -> Self {
         let [gate, up, down] = LAYERS;
+        let columns = source.divided_by(Side::Outputs { parts: 1 });
         Self {
-            gate_proj: Linear::new(&source.at(gate), hidden, inner, false),
-            up_proj: Linear::new(&source.at(up), hidden, inner, false),
-            down_proj: Linear::new(&source.at(down), inner, hidden, false),
+            gate_proj: Linear::new(&columns.at(gate), hidden, inner, false),
+            up_proj: Linear::new(&columns.at(up), hidden, inner, false),
+            down_proj: Linear::new(&source.at(down).divided_by(Side::Inputs), inner, hidden, false),
         }
     }
 
     /// [batch · sequence, hidden_size] → the same shape.
-    pub fn forward(&self, x: Tensor<2>, Context { computation, .. }: &Context) -> Tensor<2> {
+    pub fn forward(&self, x: Tensor<2>, context: &Context) -> Tensor<2> {
+        let (x, computation) = (context.copied(x), &context.computation);
         let linears = [&self.gate_proj, &self.up_proj, &self.down_proj];
         if !linears.iter().all(|linear| linear.is_plain()) {
             let [gate, up] = [linears[0], linears[1]].map(|linear| linear.forward(x.clone(), computation));
-            return self.down_proj.forward(gated(gate, up), computation);
+            return self.down_proj.forward_summed(gated(gate, up), context);
         }
         let [gate, up, down] = linears.map(|linear| weight(&linear.weight));
         let (ops, level) = (computation.ops, computation.checkpoint.level);
-        swiglu(x, gate, up, down, LAYOUT, level, ops.swiglu, computation.arithmetic)
+        let y = swiglu(x, gate, up, down, LAYOUT, level, ops.swiglu, computation.arithmetic);
+        sum_over_ranks(y, None, &context.ranks)
     }
 }
 

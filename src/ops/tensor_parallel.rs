@@ -1,0 +1,101 @@
+//! The two operators of tensor parallelism, f and g of Shoeybi et al. 2019 ("Megatron-LM: Training Multi-Billion
+//! Parameter Language Models Using Model Parallelism").
+//!
+//! Rank r of N holds a part of a layer's weight. Divided by outputs, W = [W₁ … W_N], it has y_r = x W_r of the x that all
+//! ranks have. Divided by inputs, x = [x₁ … x_N] and the rows of W, it has x_r W_r, a part of y = Σ_r x_r W_r. Every rank
+//! computes the same loss from the y that it gets, and the gradient dy of its own copy. From the output inwards:
+//!
+//! ```text
+//! sum_over_ranks:   y = Σ_r y_r + b       dy_r = dy     db = Σ_tokens dy
+//! copy_to_ranks:    x_r = x               dx = Σ_r dx_r       each x_r is read by another part of the layer
+//! ```
+//!
+//! So each is the other's transpose: what is summed in forward is copied in backward, and the other way round. Two layers
+//! with the one between them, x → x W_r → f(x W_r) V_r → Σ_r, take one sum in each direction. b is added once, after the
+//! sum. Nothing is kept. Sums are in fp32 and in the order of ranks: every rank gets the same bits.
+
+use burn::tensor::{DType, Tensor, TensorData};
+
+use super::cost::{Cost, Moment, Setting};
+use super::dense::{Weight, column_sums};
+use super::function::custom;
+use super::name::OperatorName;
+use super::{rounded, wide};
+use crate::world::Group;
+
+/// x [tokens, columns], which every rank reads with its part of a layer's outputs.
+///
+/// # Panics
+/// In backward, with a [`Failure`](crate::world::Failure) where another rank does not come.
+pub fn copy_to_ranks(x: Tensor<2>, ranks: &Group) -> Tensor<2> {
+    if ranks.size() == 1 {
+        return x;
+    }
+    let ranks = ranks.clone();
+    custom(OperatorName::AllReduce, [x.into_dispatch()], |[x]| {
+        let backward = move |g: Tensor<2>, _: [bool; 1]| {
+            [Some(summed("gradients of a copy", g, &ranks).into_dispatch())]
+        };
+        (Tensor::from_dispatch(x), backward)
+    })
+}
+
+/// Σ_r y_r + b in the type of y, [tokens, columns], from each rank's y_r; b is [columns].
+///
+/// # Panics
+/// With a [`Failure`](crate::world::Failure) where another rank does not come.
+pub fn sum_over_ranks(y: Tensor<2>, bias: Option<Weight<1>>, ranks: &Group) -> Tensor<2> {
+    const NAME: &str = "parts of a result";
+    if ranks.size() == 1 && bias.is_none() {
+        return y;
+    }
+    let Some(bias) = bias else {
+        return custom(OperatorName::AllReduce, [y.into_dispatch()], |[y]| {
+            let y = summed(NAME, Tensor::from_dispatch(y), ranks);
+            (y, |g: Tensor<2>, _: [bool; 1]| [Some(g.into_dispatch())])
+        });
+    };
+    let Weight { stored, cast, packed } = bias;
+    custom(OperatorName::AllReduce, [y.into_dispatch(), stored.into_dispatch()], |[y, stored]| {
+        let (y, stored) = (Tensor::<2>::from_dispatch(y), Tensor::<1>::from_dispatch(stored));
+        let (dtype, stored_dtype) = (y.dtype(), stored.dtype());
+        let bias = wide(Weight { stored, cast, packed }.narrow(dtype));
+        let y = rounded(wide(summed(NAME, y, ranks)) + bias.unsqueeze_dim(0), dtype);
+        let backward = move |g: Tensor<2>, [want_y, want_bias]: [bool; 2]| {
+            let dbias = want_bias.then(|| rounded(column_sums(&g), stored_dtype).into_dispatch());
+            [want_y.then(|| g.into_dispatch()), dbias]
+        };
+        (y, backward)
+    })
+}
+
+/// What [`copy_to_ranks`] of [tokens, columns] costs: backward has the parts' gradient and their sum.
+pub fn copy_cost(setting: &Setting, columns: u64) -> Cost {
+    let (x, sum) = summed_cost(setting, columns, setting.element());
+    Cost { input: x, output: x, ..Cost::new(Moment::default(), sum) }
+}
+
+/// What [`sum_over_ranks`] of [tokens, columns], of `element` bytes each, costs: forward has a part and the sum.
+pub fn sum_cost(setting: &Setting, columns: u64, element: u64) -> Cost {
+    let (x, sum) = summed_cost(setting, columns, element);
+    Cost { input: x, output: x, ..Cost::new(sum, Moment::default()) }
+}
+
+/// Bytes of x, and what its sum takes for a moment: in fp32 it takes the place of the part, else both are made anew.
+fn summed_cost(setting: &Setting, columns: u64, element: u64) -> (u64, Moment) {
+    let x = setting.tokens() * columns * element;
+    let widened = if element == 4 { 0 } else { setting.wide(columns) };
+    (x, Moment::workspace(if setting.tensor == 1 { 0 } else { widened + x }))
+}
+
+/// Σ_r x_r in the type of x.
+fn summed(name: &str, x: Tensor<2>, ranks: &Group) -> Tensor<2> {
+    let (dims, dtype, device) = (x.dims(), x.dtype(), x.device());
+    let values = wide(x).into_data().try_into_vec::<f32>().expect("fp32");
+    let sums = TensorData::new(ranks.all_reduce(name, values).wait(), dims);
+    rounded(Tensor::from_data(sums, (&device, DType::F32)), dtype)
+}
+
+#[cfg(test)]
+#[path = "tensor_parallel_tests.rs"]
+mod tests;

@@ -1,0 +1,50 @@
+//! [`Groups`]: with whom a rank works together, and on what.
+
+use super::config::Parallel;
+use crate::world::{Group, World};
+
+/// The groups of a rank. Rank = replica · tensor + its place among those that its replica's layers are divided among: these
+/// are neighbours.
+#[derive(Clone)]
+pub struct Groups {
+    /// Those that have the same part of the network, and another share of each batch.
+    pub replicas: Group,
+    /// Those that have the other parts of each layer, and the same share.
+    pub tensor: Group,
+}
+
+impl Groups {
+    pub fn of(world: &World, parallel: &Parallel) -> Self {
+        let (rank, tensor) = (world.rank(), parallel.tensor);
+        let first = rank / tensor * tensor;
+        Self {
+            replicas: world.group((rank % tensor..world.size()).step_by(tensor)),
+            tensor: world.group(first..first + tensor),
+        }
+    }
+
+    /// Of one process.
+    pub fn alone() -> Self {
+        Self { replicas: Group::alone(), tensor: Group::alone() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn neighbours_divide_layers_and_replicas_stand_apart() {
+        let parallel = Parallel { data: 2, tensor: 3, ..Parallel::default() };
+        let worlds = World::threads(6, Duration::from_secs(1));
+        let places = |world| {
+            let Groups { replicas, tensor } = Groups::of(world, &parallel);
+            ([replicas.place(), tensor.place()], [replicas.first(), tensor.first()])
+        };
+        let found: Vec<_> = worlds.iter().map(places).collect();
+        let expected = (0..6).map(|rank| ([rank / 3, rank % 3], [rank % 3, rank / 3 * 3]));
+        assert_eq!(found, expected.collect::<Vec<_>>());
+    }
+}

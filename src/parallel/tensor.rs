@@ -1,0 +1,56 @@
+//! [`TensorRanks`]: tensor parallelism. Each rank has a share of every layer, and computes the same loss.
+
+use std::collections::HashSet;
+
+use burn::module::ParamId;
+use burn::tensor::{DType, Device, Tensor, TensorData};
+
+use crate::optim::GradientSet;
+use crate::params::split::Slice;
+use crate::params::table::{Entry, Table, id};
+use crate::world::Group;
+
+/// The ranks that layers are divided among, this one among them.
+pub struct TensorRanks {
+    group: Group,
+    /// What each rank has a share of. Of the rest each has the same gradients.
+    divided: HashSet<ParamId>,
+}
+
+impl TensorRanks {
+    /// `None` where there is one.
+    pub fn of(group: &Group, table: &Table) -> Option<Self> {
+        let divided = table.entries.iter().filter(|entry| entry.split.is_some());
+        let divided = divided.map(|entry| id(&entry.name)).collect();
+        (group.size() > 1).then(|| Self { group: group.clone(), divided })
+    }
+
+    /// Σ g² over the gradients of the whole network, [1] in fp32: those that every rank has count once. Not finite on any
+    /// rank where a gradient of one is not.
+    ///
+    /// # Panics
+    /// With a [`Failure`](crate::world::Failure) where another rank does not come.
+    pub fn squares(&self, gradients: &GradientSet) -> Tensor<1> {
+        let counts = |id| self.group.place() == 0 || self.divided.contains(&id);
+        let own = gradients.squares_of(counts);
+        let device = own.as_ref().map_or_else(Device::flex, Tensor::device);
+        let own = own.map_or(0.0, |squares| squares.into_scalar::<f32>());
+        let sum = self.group.all_reduce("squares of gradients", vec![own]).wait();
+        Tensor::from_data(TensorData::new(sum, [1]), (&device, DType::F32))
+    }
+}
+
+/// The whole of a parameter, on every rank, from what each has of it.
+///
+/// # Panics
+/// As [`TensorRanks::squares`].
+pub fn whole(entry: &Entry, own: TensorData, ranks: &Group) -> TensorData {
+    let Some(split) = entry.split.filter(|_| ranks.size() > 1) else { return own };
+    let shares = ranks.collect(format!("shares of {}", entry.name), own.as_bytes().to_vec()).wait();
+    let size = entry.dtype.size();
+    let mut bytes = vec![0; entry.shape.iter().product::<usize>() * size];
+    for (place, share) in shares.iter().enumerate() {
+        Slice { shape: &entry.shape, split, place, ranks: ranks.size() }.put(share, &mut bytes, size);
+    }
+    TensorData::from_bytes_vec(bytes, entry.shape.clone(), entry.dtype)
+}

@@ -1,0 +1,75 @@
+//! `parallel.tensor` with every other section.
+
+use crate::model::Model;
+use crate::ops::Operator;
+use crate::recipe::rules::Checked;
+use crate::recipe::{Cell, Folders};
+use crate::residence::Memory;
+use crate::words::Rule;
+
+/// What cannot be divided among ranks, and what ranks with a part of each layer do not do.
+pub(super) fn check(cell: &Cell) -> Checked {
+    let ranks = cell.parallel.tensor;
+    if ranks == 1 {
+        return Ok(());
+    }
+    let uneven = sizes(cell).into_iter().find(|(_, size)| !size.is_multiple_of(ranks));
+    if let Some((key, size)) = uneven {
+        return Err(Rule::new(
+            &["parallel.tensor", key],
+            format!("{key} = {size} cannot be divided among {ranks} ranks"),
+            format!("make it a multiple of {ranks}, or set parallel.tensor to a number that divides it"),
+        ));
+    }
+    Rule::refuse_if(
+        cell.ops.loss == Operator::Plain,
+        &["ops.loss", "parallel.tensor"],
+        "ops.loss = \"plain\" has the logits of the whole vocabulary, of which each rank has a part",
+        "remove ops.loss, or parallel.tensor",
+    )?;
+    Rule::refuse_if(
+        cell.train.optimizer.rule().is_some_and(|rule| rule.reads_matrices()),
+        &["train.optimizer", "parallel.tensor"],
+        "this optimizer reads the rows and columns of each matrix, of which each rank has a part",
+        "remove parallel.tensor, or use train.optimizer = { kind = \"adamw\", lr = 1e-3 }",
+    )?;
+    let method: &str = (&cell.tuning).into();
+    Rule::refuse_if(
+        !["full", "bitfit"].contains(&method),
+        &["tuning.method", "parallel.tensor"],
+        format!("what tuning.method = \"{method}\" adds to a layer is not divided among ranks"),
+        "use \"full\" or \"bitfit\", or parallel.data in the place of parallel.tensor",
+    )?;
+    Rule::refuse_if(
+        cell.offload.moves() || cell.offload.optimizer == Memory::Host,
+        &["parallel.tensor", "offload.strategy", "offload.optimizer"],
+        "parallel.tensor does not go with [offload]: a block on the host is whole",
+        "remove one of the two",
+    )?;
+    Rule::refuse_if(
+        cell.measure.gradient_histogram,
+        &["measure.gradient_histogram", "parallel.tensor"],
+        "a histogram counts all gradients, of which each rank has a part",
+        "remove measure.gradient_histogram, or parallel.tensor",
+    )?;
+    Rule::refuse_if(
+        Folders::of(cell)?.state.is_some(),
+        &["save.state", "parallel.tensor"],
+        "the state of a cell in several processes is not saved",
+        "remove save.state; save.weights keeps what is trained",
+    )
+}
+
+/// What is divided among ranks, by its key.
+fn sizes(cell: &Cell) -> Vec<(&'static str, usize)> {
+    let Some(shape) = cell.model.decoder() else {
+        let Model::Swiglu(stack) = &cell.model else { return Vec::new() };
+        return vec![("model.intermediate_size", stack.intermediate_size)];
+    };
+    vec![
+        ("model.num_attention_heads", shape.heads),
+        ("model.num_key_value_heads", shape.kv_heads),
+        ("model.intermediate_size", shape.intermediate_size),
+        ("model.vocab_size", shape.vocab_size),
+    ]
+}

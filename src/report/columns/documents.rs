@@ -1,0 +1,106 @@
+//! Columns that documents and charts show, but the files do not have.
+
+use polars::prelude::{ChunkQuantile, Float64Chunked, QuantileMethod};
+
+use super::{Column, Learned, OfLine, backward, column, loading, whole};
+use crate::measure::{Measurement, Samples};
+use crate::report::offload::floor;
+use crate::report::table::Line;
+use crate::report::units::Unit::*;
+
+/// Of each cell.
+pub const MORE: &[Column<OfLine>] = &[
+    column("trained_parameters", "trained parameters", Count, |l| Some(trained(l)?[0] as f64)),
+    column("trained_share", "of all parameters", FineShare, |l| {
+        let [trained, all] = trained(l)?;
+        Some(trained as f64 / all as f64)
+    }),
+    column("steps", "steps", Count, |l| {
+        let losses = l.measured()?.loss.len();
+        Some(loading(l).map_or(losses, |loading| loading.step_tokens.len()) as f64)
+    }),
+    column("tokens", "tokens", Count, |l| Some(Learned::of(l)?.tokens as f64)),
+    column("train_loss_initial", "training loss, first 5 %", Nats, |l| Some(Learned::of(l)?.train_first)),
+    column("lowest_perplexity", "lowest perplexity", Perplexity, |l| {
+        Some(Learned::of(l)?.better_than_end()?.perplexity())
+    }),
+    column("lowest_step", "after step", Count, |l| Some(Learned::of(l)?.better_than_end()?.step as f64)),
+    column("host_update_of_ceiling", "of ceiling", Share, |l| {
+        l.measured()?.hidden_update().map(|(hidden, ceiling)| hidden / ceiling)
+    }),
+    column("run_s_per_token", "run", Seconds, |l| {
+        loading(l).and(Some(1.0 / l.measured()?.tokens_per_second))
+    }),
+    column("time_s", "time", Seconds, |l| {
+        Some(loading(l).map_or(l.measured()?.step.median, |l| l.run_seconds))
+    }),
+    column("forward_s_per_token", "forward", Seconds, |l| per_token(l, |m| Some(&m.forward))),
+    column("backward_s_per_token", "backward", Seconds, |l| per_token(l, |m| m.backward.as_ref())),
+    column("optimizer_s_per_token", "optimizer", Seconds, |l| per_token(l, |m| m.optimizer.as_ref())),
+    column("step_s_per_token", "step", Seconds, |l| per_token(l, |m| Some(&m.step))),
+    column("forward_spread", "forward, spread", Share, |l| spread(l, |m| Some(&m.forward))),
+    column("backward_spread", "backward, spread", Share, |l| spread(l, |m| m.backward.as_ref())),
+    column("step_spread", "step, spread", Share, |l| spread(l, |m| Some(&m.step))),
+    column("weights_bytes", "weights", Bytes, |l| whole(Some(l.row?.estimate.weights))),
+    column("gradients_bytes", "gradients", Bytes, |l| whole(Some(l.row?.estimate.gradients))),
+    column("optimizer_bytes", "optimizer", Bytes, |l| whole(Some(l.row?.estimate.optimizer))),
+    column("activations_bytes", "activations", Bytes, |l| whole(Some(l.row?.estimate.activations))),
+    column("workspace_bytes", "workspace", Bytes, |l| whole(Some(l.row?.estimate.workspace))),
+    column("floor_forward_s", "floor forward", Seconds, |l| Some(floor(l)?[0])),
+    column("forward_over_floor", "×", Ratio, |l| Some(l.measured()?.forward.median / floor(l)?[0])),
+    column("floor_backward_s", "floor backward", Seconds, |l| backward(l).and(Some(floor(l)?[1]))),
+    column("backward_over_floor", "×", Ratio, |l| Some(backward(l)?.median / floor(l)?[1])),
+    column("both_over_floor", "both ×", Ratio, |l| {
+        let floor = floor(l)?;
+        Some((l.measured()?.forward.median + backward(l)?.median) / (floor[0] + floor[1]))
+    }),
+    column("published", "published", Count, |l| l.published.map(|_| 1.0)),
+    column("published_forward_s", "forward published", Seconds, |l| l.published?.forward),
+    column("published_backward_s", "backward published", Seconds, |l| l.published?.backward),
+    column("published_memory", "memory published", Gigabytes, |l| Some(l.published?.memory? * 1e9)),
+    column("memory", "memory", Gigabytes, |l| Some(l.measured()?.memory.live_peak as f64)),
+];
+
+/// Ratios to the baseline, as [`super::RATIOS`].
+pub const MORE_RATIOS: &[(&str, &str, &[&str])] = &[
+    ("perplexity_vs_baseline", "× perplexity", &["eval_perplexity"]),
+    ("run_vs_baseline", "× run", &["run_s_per_token"]),
+    ("published_backward_vs_baseline", "× backward published", &["published_backward_s"]),
+    ("published_memory_vs_baseline", "× memory published", &["published_memory"]),
+];
+
+/// Parameters that are trained, and all with those that tuning adds; `None` where all are trained, and nothing compares
+/// that with other methods, or none.
+fn trained(line: &Line) -> Option<[u64; 2]> {
+    let compared = line.cell.eval.is_some_and(|eval| eval.feature_distance);
+    let tuned = (!line.cell.tuning.is_full() || compared) && line.cell.train.mode.trains();
+    let operators = tuned.then(|| line.cell.operators())?;
+    Some([operators.trained(), operators.parameters()])
+}
+
+/// Seconds of all steps for each real token; `None` without a sampler.
+fn per_token(line: &Line, of: fn(&Measurement) -> Option<&Samples>) -> Option<f64> {
+    let seconds: f64 = of(line.measured()?)?.seconds.iter().sum();
+    Some(seconds / loading(line)?.tokens() as f64)
+}
+
+/// How far apart samples lie: their interquartile range over their median, which one step that the operating
+/// system held up does not change. With a sampler, that of the mean of all steps for each real token.
+fn spread(line: &Line, of: fn(&Measurement) -> Option<&Samples>) -> Option<f64> {
+    let samples = of(line.measured()?)?;
+    let Some(loading) = loading(line) else {
+        return Some(quartile_range(samples.seconds.clone()) / samples.median);
+    };
+    let each = samples.seconds.iter().zip(&loading.step_tokens);
+    let per_token: Vec<f64> = each.map(|(seconds, tokens)| seconds / *tokens as f64).collect();
+    let mean = samples.seconds.iter().sum::<f64>() / loading.tokens() as f64;
+    // A mean of many steps spreads less than they do.
+    let steps = (per_token.len() as f64).sqrt();
+    Some(quartile_range(per_token) / mean / steps)
+}
+
+fn quartile_range(values: Vec<f64>) -> f64 {
+    let values = Float64Chunked::from_vec("".into(), values);
+    let quantile = |q| values.quantile(q, QuantileMethod::Linear).ok().flatten().unwrap_or_default();
+    quantile(0.75) - quantile(0.25)
+}

@@ -1,0 +1,142 @@
+//! How cells become shapes, methods and baselines.
+
+use std::collections::{BTreeMap, HashMap};
+
+use serde_json::Value;
+
+use super::{CellShape, Comparison, DEVICE_NAME, Line};
+use crate::recipe::keys::{deciders, goes_along, is_size};
+use crate::recipe::{Cell, Recipe, keys, matches};
+use crate::report::frame::Frame;
+use crate::report::{labels, operators};
+use crate::row::{Row, Status};
+use crate::words::Settings;
+
+impl<'a> Comparison<'a> {
+    /// Arranges the cells of a recipe with those of these rows that are theirs.
+    pub fn new(recipe: &'a Recipe, rows: &'a [Row]) -> Self {
+        let mut settings: Vec<Settings> = recipe.cells.iter().map(Cell::settings).collect();
+        for (settings, device) in settings.iter_mut().zip(&recipe.devices) {
+            settings.insert(DEVICE_NAME.into(), device.as_str().into());
+        }
+        let swept = recipe.swept_keys().to_vec();
+        let (mut sizes, methods): (Vec<String>, Vec<String>) =
+            swept.iter().cloned().partition(|key| is_size(key));
+        sizes.sort_by_key(|key| keys::place(key));
+        // A key that only one kind of network has distinguishes no sizes.
+        sizes.retain(|key| settings.iter().all(|s| s.contains_key(key)) || !goes_along(key, &settings));
+        sizes.extend((!recipe.devices.is_empty()).then(|| DEVICE_NAME.into()));
+        let mut methods: Vec<String> =
+            methods.into_iter().filter(|key| !goes_along(key, &settings)).collect();
+
+        let mut of_methods = settings.clone();
+        operators::as_one(&mut methods, &recipe.cells, &mut of_methods);
+        let (shape_of, shape_first) = group(&settings, &sizes);
+        let (method_of, method_first) = group(&of_methods, &methods);
+        let label_sizes =
+            label_sizes(&sizes, &settings[0], shape_first.len(), |keys| group(&settings, keys).1.len());
+        let of_problem: Vec<String> = sizes.iter().filter(|key| !keys::is_repetition(key)).cloned().collect();
+        let (problem_of, _) = group(&settings, &of_problem);
+        let shapes = shape_first
+            .iter()
+            .map(|&i| CellShape {
+                label: labels::shape_label(&label_sizes, &settings[i]),
+                settings: settings[i].clone(),
+                problem: problem_of[i],
+            })
+            .collect();
+        let ladder = &recipe.report.ladder;
+        let (methods, shared) = if !ladder.is_empty() && method_first.len() == ladder.len() {
+            (ladder.iter().map(|stage| stage.stage.clone()).collect(), String::new())
+        } else {
+            labels::methods(&methods, &method_first.iter().map(|&i| &of_methods[i]).collect::<Vec<_>>())
+        };
+
+        let found = find_rows(recipe, rows);
+        // Of each shape the first of its cells.
+        let mut baselines: HashMap<usize, usize> = HashMap::new();
+        for i in (0..settings.len()).filter(|&i| matches(&settings[i], &recipe.report.baseline)) {
+            baselines.entry(shape_of[i]).or_insert(i);
+        }
+        let lines: Vec<Line> = settings
+            .into_iter()
+            .enumerate()
+            .map(|(i, settings)| Line {
+                cell: &recipe.cells[i],
+                published: recipe.report.published.iter().find(|p| matches(&settings, &p.cell)),
+                settings,
+                shape: shape_of[i],
+                method: method_of[i],
+                row: found[i]
+                    .iter()
+                    .copied()
+                    .find(|row| row.status == Status::Ok)
+                    .or(found[i].first().copied()),
+                rows: found[i].clone(),
+                baseline: baselines.get(&shape_of[i]).copied(),
+            })
+            .collect();
+        let (frame, crossings) = Frame::of_cells(&lines);
+        let verified = Vec::new();
+        Self { recipe, swept, sizes, label_sizes, shapes, methods, shared, lines, frame, crossings, verified }
+    }
+}
+
+/// The rows of each cell, one for each of its processes: the last one with the same settings.
+fn find_rows<'a>(recipe: &Recipe, rows: &'a [Row]) -> Vec<Vec<&'a Row>> {
+    let apart = !recipe.devices.is_empty();
+    let name = |settings: Settings, device: &str| {
+        let device = if apart { device } else { "" };
+        (format!("{:?}", recipe.apart_from_device(settings)), device.to_string())
+    };
+    let mut by_cell: HashMap<(String, String), BTreeMap<usize, &Row>> = HashMap::new();
+    for row in rows {
+        let device = &row.environment.device.name;
+        by_cell.entry(name(row.settings(), device)).or_default().insert(row.repeat, row);
+    }
+    let devices = recipe.devices.iter().map(String::as_str).chain(std::iter::repeat(""));
+    let of_cell = |(cell, device): (&Cell, &str)| {
+        by_cell.get(&name(cell.settings(), device)).map(|rows| rows.values().copied().collect())
+    };
+    recipe.cells.iter().zip(devices).map(|of| of_cell(of).unwrap_or_default()).collect()
+}
+
+/// The group of each cell by its values of `keys`, and the first cell of each group.
+fn group(settings: &[Settings], keys: &[String]) -> (Vec<usize>, Vec<usize>) {
+    let mut first: Vec<usize> = Vec::new();
+    let mut groups: HashMap<Vec<Option<&Value>>, usize> = HashMap::new();
+    let of = settings.iter().enumerate().map(|(i, settings)| {
+        *groups.entry(keys.iter().map(|key| settings.get(key)).collect()).or_insert_with(|| {
+            first.push(i);
+            first.len() - 1
+        })
+    });
+    (of.collect(), first)
+}
+
+/// Up to three sizes, and more while two shapes would share a label; where none differs, the first that every
+/// recipe must write. What a preset or the tokenizer decides comes last.
+fn label_sizes(
+    sizes: &[String],
+    first: &Settings,
+    shapes: usize,
+    distinct: impl Fn(&[String]) -> usize,
+) -> Vec<String> {
+    if sizes.is_empty() {
+        let must = |entry: &&keys::Entry| {
+            entry.key.default.is_required() && entry.is_of(first) && first.contains_key(&entry.path)
+        };
+        let usual = keys::all().iter().filter(|entry| is_size(&entry.path)).filter(must);
+        return usual.take(3).map(|entry| entry.path.clone()).collect();
+    }
+    let follows = |key: &&String| deciders(key).any(|leader| sizes.iter().any(|size| size == leader));
+    let (last, first): (Vec<&String>, Vec<&String>) = sizes.iter().partition(follows);
+    let mut shown: Vec<String> = first.iter().take(3).copied().cloned().collect();
+    for key in first.into_iter().skip(3).chain(last) {
+        if distinct(&shown) == shapes {
+            break;
+        }
+        shown.push(key.clone());
+    }
+    shown
+}

@@ -1,0 +1,63 @@
+//! [`Line`]: one cell of the recipe, with its rows.
+
+use crate::measure::Measurement;
+use crate::recipe::{Cell, Published};
+use crate::row::{Row, Status};
+use crate::words::Settings;
+
+/// One cell of the recipe.
+pub struct Line<'a> {
+    pub cell: &'a Cell,
+    pub settings: Settings,
+    /// Index into [`Comparison::shapes`].
+    pub shape: usize,
+    /// Index into [`Comparison::methods`].
+    pub method: usize,
+    /// Of the cell's first process that ended well, else of its first; absent while the cell has not run.
+    pub row: Option<&'a Row>,
+    /// Of each of its processes.
+    pub rows: Vec<&'a Row>,
+    /// Index of the line that this one is compared with; may be its own.
+    pub baseline: Option<usize>,
+    pub published: Option<&'a Published>,
+}
+
+impl<'a> Line<'a> {
+    /// What was measured, of a cell that ran to its end.
+    pub fn measured(&self) -> Option<&'a Measurement> {
+        self.row.and_then(of_its_end)
+    }
+
+    /// What each of its processes measured.
+    pub fn measurements(&self) -> impl Iterator<Item = &'a Measurement> {
+        self.rows.iter().copied().filter_map(of_its_end)
+    }
+
+    /// The line as if this row were its only one.
+    pub fn of_process(&self, row: &'a Row) -> Self {
+        Self { row: Some(row), rows: vec![row], settings: self.settings.clone(), ..*self }
+    }
+
+    /// How it ended; of a cell whose processes ended differently, how many of them ended well.
+    pub fn status(&self) -> String {
+        let Some(row) = self.row else { return "not run".into() };
+        match self.measurements().count() {
+            n if n > 0 && n < self.rows.len() => format!("ok in {n} of {}", self.rows.len()),
+            _ => row.status.to_string(),
+        }
+    }
+
+    /// Estimated bytes at the cell's highest moment.
+    pub fn estimate(&self) -> u64 {
+        self.row.map_or_else(|| self.cell.estimate(), |row| row.estimate).total()
+    }
+
+    pub fn estimate_over_measured(&self) -> Option<f64> {
+        let peak = self.measured()?.memory.live_peak;
+        (peak > 0).then(|| self.estimate() as f64 / peak as f64)
+    }
+}
+
+fn of_its_end(row: &Row) -> Option<&Measurement> {
+    row.measurement.as_ref().filter(|_| row.status == Status::Ok)
+}
