@@ -96,7 +96,7 @@ impl<'a> Compared<'a> {
         let device = measured.iter().flatten().find_map(|s| s.get("device")).cloned();
         let swept = comparison.swept.iter().any(|key| key == "device");
         let planned = |line: &super::table::Line| {
-            let mut settings = line.settings.clone();
+            let mut settings = Settings::clone(&line.settings);
             if let Some(device) = device.clone().filter(|_| !swept) {
                 settings.insert("device".into(), device);
             }

@@ -30,4 +30,5 @@ mod run;
 mod task;
 mod tensor;
 mod tuning;
+mod verified;
 mod virtual_tokens;

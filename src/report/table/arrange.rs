@@ -1,6 +1,7 @@
 //! How cells become shapes, methods and baselines.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use serde_json::Value;
 
@@ -64,7 +65,7 @@ impl<'a> Comparison<'a> {
             .map(|(i, settings)| Line {
                 cell: &recipe.cells[i],
                 published: recipe.report.published.iter().find(|p| matches(&settings, &p.cell)),
-                settings,
+                settings: Arc::new(settings),
                 shape: shape_of[i],
                 method: method_of[i],
                 row: found[i]
