@@ -9,6 +9,7 @@ pub mod plan;
 pub mod profile;
 pub mod recipes;
 pub mod run;
+mod timelines;
 pub mod verify;
 
 use clap::Args;

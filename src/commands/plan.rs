@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use itertools::Itertools;
 use rayon::prelude::*;
 
+use super::timelines::timelines;
 use crate::device::Target;
 use crate::measure::Estimate;
 use crate::recipe::{Cell, Recipe, keys};
@@ -17,6 +18,8 @@ struct Planned {
     /// Bytes of the device's memory, where they are known.
     limit: Option<u64>,
     fits: Option<bool>,
+    /// Bytes that a rank sends in a step, at most.
+    sent: Option<u64>,
     /// Its values of the swept keys.
     values: Vec<String>,
 }
@@ -32,7 +35,7 @@ impl Planned {
         };
         let settings = cell.settings();
         let value = |key: &String| keys::value(key, &settings).map_or_else(|| "-".into(), |v| text::value(&v));
-        Self { estimate, limit, fits, values: swept.iter().map(value).collect() }
+        Self { estimate, limit, fits, sent: cell.sent(), values: swept.iter().map(value).collect() }
     }
 }
 
@@ -48,9 +51,11 @@ pub fn plan(recipe: &Recipe, target: &Target) -> String {
     header.extend(swept.iter().map(|key| short(key, swept)));
     header.extend(["weights", "kept", "estimate", "limit", "fits"]);
     header.extend(host.then_some("host"));
+    let ranks = planned.iter().any(|cell| cell.sent.is_some());
+    header.extend(ranks.then_some("sent"));
     let is_here = |index: &usize| !recipe.elsewhere.contains_key(index);
     let line = |(index, cell): (usize, &Planned)| {
-        let Planned { estimate, limit, fits, values } = cell;
+        let Planned { estimate, limit, fits, sent, values } = cell;
         let mut line = vec![(index + 1).to_string()];
         line.extend(values.iter().cloned());
         line.extend([estimate.weights, estimate.kept, estimate.total()].map(|bytes| Bytes(bytes).to_string()));
@@ -62,6 +67,7 @@ pub fn plan(recipe: &Recipe, target: &Target) -> String {
         };
         line.extend([limit.map_or("-".into(), |limit| Bytes(limit).to_string()), fits.to_string()]);
         line.extend(host.then(|| Bytes(estimate.host).to_string()));
+        line.extend(ranks.then(|| sent.map_or("-".into(), |sent| Bytes(sent).to_string())));
         line
     };
     let lines = planned.iter().enumerate().map(line).collect();
@@ -78,12 +84,14 @@ pub fn plan(recipe: &Recipe, target: &Target) -> String {
         1 => "1 cell".to_string(),
         n => format!("{n} cells"),
     };
+    let sent = if ranks { " sent: by a rank in a step, the most; memory is a rank's." } else { "" };
     let host = if host { " host: what is there instead of on the device." } else { "" };
     let elsewhere = recipe.elsewhere_notice().map_or(String::new(), |notice| format!("\n{notice}"));
     format!(
-        "{}\n{table}\n{cells}; {verdict}. kept: from forward to backward; estimate: at the highest moment.{host}\
-         {elsewhere}",
+        "{}\n{table}\n{cells}; {verdict}. kept: from forward to backward; estimate: at the highest \
+         moment.{host}{sent}{elsewhere}{}",
         recipe.title,
+        timelines(&recipe.cells),
     )
 }
 

@@ -14,6 +14,7 @@ pub mod process;
 mod rank;
 mod samples;
 mod scaler;
+mod timeline;
 
 use std::collections::BTreeMap;
 
@@ -34,6 +35,7 @@ pub use process::ProcessMemory;
 pub use rank::RankRecord;
 pub use samples::Samples;
 pub use scaler::ScalerRecord;
+pub use timeline::{Span, StageTime};
 
 use crate::words::flatten;
 

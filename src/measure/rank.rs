@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::MemoryUse;
+use super::{MemoryUse, Span, StageTime};
 
 /// Of one rank. Seconds and bytes are means over the measured steps.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -17,4 +17,9 @@ pub struct RankRecord {
     pub exchange_seconds: f64,
     /// Seconds of these that were not behind its computation.
     pub exposed_seconds: f64,
+    /// Of a pipeline: its stages, and what it did in the last measured step.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub stages: Vec<StageTime>,
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub timeline: Vec<Span>,
 }

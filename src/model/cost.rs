@@ -30,6 +30,8 @@ pub struct Workload<'a> {
     pub accumulation_steps: usize,
     /// Micro-batches whose forward waits for its backward at once; 0: a forward alone.
     pub live_graphs: usize,
+    /// Micro-batches of which the input alone waits for backward.
+    pub waiting_inputs: usize,
     /// Batches that evaluation reads.
     pub eval_batches: usize,
     /// Which of the model's own parameters are trained.
@@ -141,6 +143,11 @@ impl Operators {
         self.whole(workload).flops
     }
 
+    /// Bytes that a rank sends in one micro-batch to those that layers are divided among.
+    pub fn sent(&self, workload: &Workload) -> u64 {
+        self.whole(workload).sent.total()
+    }
+
     /// All of it, as forward and backward of one micro-batch go through it.
     fn whole(&self, workload: &Workload) -> Cost {
         let block = Cost::sequence(&self.block);
@@ -226,6 +233,7 @@ mod tests {
             packed: false,
             accumulation_steps: live_graphs,
             live_graphs,
+            waiting_inputs: 0,
             eval_batches: 0,
             trained: Trained::ALL,
             packs: false,

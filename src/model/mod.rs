@@ -5,6 +5,7 @@ pub mod cost;
 pub mod families;
 pub mod generate;
 pub mod language;
+mod part;
 pub mod swiglu;
 
 use std::any::Any;
@@ -30,6 +31,7 @@ pub use cost::{Account, Operators, Workload};
 use config::LanguageModel;
 use families::*;
 use language::DecoderSizes;
+pub use part::{Output, Part, Parts};
 use swiglu::SwigluConfig;
 
 /// Declares `[model]`: SwiGLU stacks and these families of language models.
@@ -95,6 +97,21 @@ pub trait Network: Module + Sized {
     /// The micro-batch's part of the step's mean loss, [1] in fp32.
     fn loss(&self, batch: &Self::Batch) -> Tensor<1>;
 
+    /// y of one of its parts, from the output of the part before; of the first from the batch.
+    fn part(&self, _part: &Part, _batch: &Self::Batch, _x: Option<Tensor<2>>) -> Output {
+        unreachable!("checked: a language model has stages")
+    }
+
+    /// The shape and the type of what goes from part to part.
+    fn between(&self, _batch: &Self::Batch) -> ([usize; 2], DType) {
+        unreachable!("checked: a language model has stages")
+    }
+
+    /// The name of the parameter that the first and the last part have, if there is one.
+    fn tied(&self) -> Option<String> {
+        None
+    }
+
     /// All parameters.
     fn parameters(&self) -> &Arc<Table>;
 
@@ -121,6 +138,11 @@ impl Model {
             Self::Swiglu(config) => config.hidden_size,
             _ => self.decoder().map_or(0, |shape| shape.hidden_size),
         }
+    }
+
+    /// A language model's parameters, stored in this type.
+    pub fn table(&self, dtype: DType, tuning: &Tuning) -> Option<Table> {
+        on_language!(self, model => model.table(dtype, tuning))
     }
 
     /// The operators that it is made of, with the adapters of `tuning`.

@@ -83,10 +83,9 @@ impl SwigluConfig {
         let sizes = [self.hidden_size, self.intermediate_size].map(|size| size as u64);
         let [hidden, inner] = [sizes[0], setting.part(sizes[1])];
         let layer = swiglu::cost(setting, [hidden, inner], WeightLayout::InOut);
-        let divided =
-            || vec![copy_cost(setting, hidden), layer, sum_cost(setting, hidden, setting.element())];
+        let (copy, sum) = (copy_cost(setting, hidden), sum_cost(setting, hidden, setting.element()));
         Operators {
-            block: if setting.tensor > 1 { divided() } else { vec![layer] },
+            block: [copy, vec![layer], sum].concat(),
             blocks: self.num_hidden_layers,
             last: vec![mean_square::cost(setting, sizes[0])],
             // Input and target.

@@ -21,7 +21,7 @@ mod tests;
 mod work;
 
 pub use kept_by::KeptBy;
-pub use moment::{Flops, Moment};
+pub use moment::{Flops, Moment, Sent};
 pub use setting::{Setting, Trained, WeightCost};
 pub use tensors::{SMALL, Tensors};
 pub use work::{Passes, Work, Works};
@@ -55,6 +55,7 @@ pub struct Cost {
     pub gradients: u64,
     pub casts: u64,
     pub flops: Flops,
+    pub sent: Sent,
     /// By operator; each sets its own with [`named`](Self::named).
     pub works: Works,
 }
@@ -124,6 +125,7 @@ impl Cost {
             self.gradients += part.gradients;
             self.casts += part.casts;
             self.flops = self.flops + part.flops;
+            self.sent = self.sent + part.sent;
             self.works = self.works + part.works;
         }
         self
@@ -258,6 +260,7 @@ impl Cost {
             backward: Moment::default(),
             gradients: 0,
             flops: Flops { forward: self.flops.forward, ..Flops::default() },
+            sent: Sent { backward: 0, ..self.sent },
             works: self.works.without_backward(),
             ..self
         }
@@ -275,6 +278,7 @@ impl Cost {
             forward: self.passing,
             backward: Moment::highest([self.forward, self.backward]),
             flops: Flops { forward, backward, recompute: recompute + forward },
+            sent: Sent { backward: self.sent.forward + self.sent.backward, ..self.sent },
             works: self.works.recomputed(),
             ..self
         }

@@ -16,7 +16,7 @@
 
 use burn::tensor::{DType, Tensor, TensorData};
 
-use super::cost::{Cost, Moment, Setting};
+use super::cost::{Cost, Moment, Sent, Setting};
 use super::dense::{Weight, column_sums};
 use super::function::custom;
 use super::name::OperatorName;
@@ -69,23 +69,29 @@ pub fn sum_over_ranks(y: Tensor<2>, bias: Option<Weight<1>>, ranks: &Group) -> T
     })
 }
 
-/// What [`copy_to_ranks`] of [tokens, columns] costs: backward has the parts' gradient and their sum.
-pub fn copy_cost(setting: &Setting, columns: u64) -> Cost {
-    let (x, sum) = summed_cost(setting, columns, setting.element());
-    Cost { input: x, output: x, ..Cost::new(Moment::default(), sum) }
+/// What [`copy_to_ranks`] of [tokens, columns] costs; nothing where there is one rank.
+pub fn copy_cost(setting: &Setting, columns: u64) -> Vec<Cost> {
+    let (x, sum, sent) = summed_cost(setting, columns, setting.element());
+    let sent = Sent { backward: sent, ..Sent::default() };
+    let cost = Cost { input: x, output: x, sent, ..Cost::new(Moment::default(), sum) };
+    if setting.tensor > 1 { vec![cost] } else { Vec::new() }
 }
 
-/// What [`sum_over_ranks`] of [tokens, columns], of `element` bytes each, costs: forward has a part and the sum.
-pub fn sum_cost(setting: &Setting, columns: u64, element: u64) -> Cost {
-    let (x, sum) = summed_cost(setting, columns, element);
-    Cost { input: x, output: x, ..Cost::new(sum, Moment::default()) }
+/// What [`sum_over_ranks`] of [tokens, columns], of `element` bytes each, costs; nothing where there is one rank.
+pub fn sum_cost(setting: &Setting, columns: u64, element: u64) -> Vec<Cost> {
+    let (x, sum, sent) = summed_cost(setting, columns, element);
+    let sent = Sent { forward: sent, ..Sent::default() };
+    let cost = Cost { input: x, output: x, sent, ..Cost::new(sum, Moment::default()) };
+    if setting.tensor > 1 { vec![cost] } else { Vec::new() }
 }
 
-/// Bytes of x, and what its sum takes for a moment: in fp32 it takes the place of the part, else both are made anew.
-fn summed_cost(setting: &Setting, columns: u64, element: u64) -> (u64, Moment) {
-    let x = setting.tokens() * columns * element;
-    let widened = if element == 4 { 0 } else { setting.wide(columns) };
-    (x, Moment::workspace(if setting.tensor == 1 { 0 } else { widened + x }))
+/// Bytes of x; what its sum takes for a moment, which in fp32 takes the place of the part and else is made anew; and what
+/// is sent for it.
+fn summed_cost(setting: &Setting, columns: u64, element: u64) -> (u64, Moment, u64) {
+    let numbers = setting.tokens() * columns;
+    let widened = if element == 4 { 0 } else { 4 * numbers };
+    let sum = Moment::workspace(widened + element * numbers);
+    (element * numbers, sum, Setting::sent_of_sum(numbers, setting.tensor))
 }
 
 /// Σ_r x_r in the type of x.

@@ -49,6 +49,12 @@ impl GradientSet {
         self.gradients.remove(&id)
     }
 
+    /// Puts in the gradient of a parameter that has none.
+    pub fn insert(&mut self, id: ParamId, gradient: DispatchTensor) {
+        self.order.push(id);
+        self.gradients.insert(id, gradient);
+    }
+
     /// Every gradient, in the order of the module.
     pub fn into_ordered(mut self) -> Vec<(ParamId, DispatchTensor)> {
         let with = |id| Some((id, self.gradients.remove(&id)?));

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::pipeline::Pipeline;
 use crate::words::key::DefaultValue::{Number, Whole, Word};
 use crate::words::section::section;
 use crate::words::values::{POSITIVE, Values};
@@ -12,14 +13,13 @@ const MOST_RANKS: i64 = 256;
 
 section! {
     /// Several processes for a cell, its ranks.
-    #[derive(Copy)]
     pub struct Parallel: Section::new("parallel") => {
         /// Replicas of the model, each with its share of the rows of every batch.
         ///
         /// `train.batch_size` is that of all together: the same problem, whatever their number.
         pub data: usize = Key::method(Values::Whole { least: 1, most: MOST_RANKS })
             .default(Whole(1))
-            .reads(&[("1", "one process"), ("", "{} replicas")])
+            .reads(&[("1", "one replica"), ("", "{} replicas")])
             .without("one process"),
         /// How the replicas' gradients come together: summed on every rank, block by block behind backward; or
         /// gathered on the first rank, which updates and sends the weights.
@@ -29,9 +29,14 @@ section! {
         /// embedding, head and loss by the vocabulary.
         pub tensor: usize = Key::method(Values::Whole { least: 1, most: MOST_RANKS })
             .default(Whole(1))
-            .reads(&[("1", "whole layers"), ("", "layers over {} ranks")]),
+            .reads(&[("1", "whole layers"), ("", "layers over {} ranks")])
+            .without("whole layers"),
         /// Seconds that a rank waits for another before the cell ends as failed.
         pub timeout: f64 = Key::method(POSITIVE).default(Number(30.0)).called("time limit of a wait").tacit(),
+    } and {
+        /// `None`: every rank has the whole network.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub pipeline: Option<Pipeline>,
     }
 }
 
@@ -52,7 +57,8 @@ impl Default for Parallel {
 impl Parallel {
     /// Processes of a cell.
     pub fn ranks(&self) -> usize {
-        self.data * self.tensor
+        let stages = self.pipeline.as_ref().map_or(1, |pipeline| pipeline.stages);
+        self.data * self.tensor * stages
     }
 
     /// Whether one process does it all.
@@ -80,6 +86,12 @@ impl Parallel {
                 format!("remove {key}, or set parallel.data to 2 or more"),
             ));
         }
+        Rule::refuse_if(
+            self.data * self.tensor > 1 && self.pipeline.is_some(),
+            &["parallel.pipeline", "parallel.data", "parallel.tensor"],
+            "parallel.pipeline does not go with parallel.data or parallel.tensor: each stage is on one rank",
+            "remove one of them",
+        )?;
         let ranks = self.ranks();
         Rule::refuse_if(
             ranks as i64 > MOST_RANKS,

@@ -11,21 +11,28 @@ pub struct Groups {
     pub replicas: Group,
     /// Those that have the other parts of each layer, and the same share.
     pub tensor: Group,
+    /// Those that have the other stages of a pipeline.
+    pub pipeline: Group,
 }
 
 impl Groups {
     pub fn of(world: &World, parallel: &Parallel) -> Self {
         let (rank, tensor) = (world.rank(), parallel.tensor);
+        let alone = || world.group([rank]);
+        if parallel.pipeline.is_some() {
+            return Self { replicas: alone(), tensor: alone(), pipeline: world.all().clone() };
+        }
         let first = rank / tensor * tensor;
         Self {
             replicas: world.group((rank % tensor..world.size()).step_by(tensor)),
             tensor: world.group(first..first + tensor),
+            pipeline: alone(),
         }
     }
 
     /// Of one process.
     pub fn alone() -> Self {
-        Self { replicas: Group::alone(), tensor: Group::alone() }
+        Self { replicas: Group::alone(), tensor: Group::alone(), pipeline: Group::alone() }
     }
 }
 
@@ -40,7 +47,7 @@ mod tests {
         let parallel = Parallel { data: 2, tensor: 3, ..Parallel::default() };
         let worlds = World::threads(6, Duration::from_secs(1));
         let places = |world| {
-            let Groups { replicas, tensor } = Groups::of(world, &parallel);
+            let Groups { replicas, tensor, .. } = Groups::of(world, &parallel);
             ([replicas.place(), tensor.place()], [replicas.first(), tensor.first()])
         };
         let found: Vec<_> = worlds.iter().map(places).collect();

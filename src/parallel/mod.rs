@@ -1,13 +1,20 @@
 //! How a step is divided: replicas and stages of the network, and schedules of what each does.
 
 mod config;
+mod division;
 mod groups;
+mod pipeline;
+mod record;
 mod replicas;
 pub mod schedule;
 pub mod stage;
+mod stages;
 mod tensor;
 
 pub use config::{DataReduce, Parallel};
+pub use division::Division;
 pub use groups::Groups;
+pub use pipeline::Pipeline;
 pub use replicas::Replicas;
+pub use stages::Stages;
 pub use tensor::{TensorRanks, whole};

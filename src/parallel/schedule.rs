@@ -1,7 +1,21 @@
-//! [`Action`]: what a step does, one thing after the other. A [`StepSchedule`] is a list of them.
+//! [`Action`]: what a step does, one thing after the other. A [`StepSchedule`] is a list of them for one process, and an
+//! order of [`pipeline`] a list for each rank.
+
+mod check;
+mod gpipe;
+mod interleaved;
+mod lower;
+mod one_f_one_b;
+mod pipedream;
+pub mod pipeline;
+pub mod simulate;
+pub mod timeline;
+mod written;
+
+use std::fmt;
 
 /// One thing to do. Stages and micro-batches are counted from 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
     /// A stage computes its output for a micro-batch, and keeps what backward needs.
     Forward { stage: usize, micro_batch: usize },
@@ -9,11 +23,60 @@ pub enum Action {
     Infer { stage: usize, micro_batch: usize },
     /// A stage computes its gradients for a micro-batch, which are added to those since the last update.
     Backward { stage: usize, micro_batch: usize },
+    /// A result goes to the rank of the next stage, or of the one before.
+    Send(Message),
+    /// A result comes from there.
+    Receive(Message),
     /// The optimizer applies the gradients.
     Update,
 }
 
-/// An order of the work of a step.
+/// What one stage computes for another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Message {
+    pub carries: Carries,
+    /// The stage that computes it.
+    pub stage: usize,
+    pub micro_batch: usize,
+    /// The rank at the other end.
+    pub peer: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Carries {
+    /// The output of a stage, to the next one.
+    Activation,
+    /// The gradient of a stage's input, to the one before.
+    Gradient,
+}
+
+/// As PyTorch writes them: `2F0`, `1B3`, `0SEND_F1`, `1RECV_F1`.
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Forward { stage, micro_batch } | Self::Infer { stage, micro_batch } => {
+                write!(f, "{stage}F{micro_batch}")
+            }
+            Self::Backward { stage, micro_batch } => write!(f, "{stage}B{micro_batch}"),
+            Self::Send(message) => write!(f, "{}", message.named("SEND")),
+            Self::Receive(message) => write!(f, "{}", message.named("RECV")),
+            Self::Update => f.write_str("U"),
+        }
+    }
+}
+
+impl Message {
+    fn named(&self, what: &str) -> String {
+        let Self { carries, stage, micro_batch, .. } = self;
+        let kind = match carries {
+            Carries::Activation => "F",
+            Carries::Gradient => "B",
+        };
+        format!("{stage}{what}_{kind}{micro_batch}")
+    }
+}
+
+/// An order of the work of a step in one process.
 pub struct StepSchedule {
     /// The list for so many micro-batches.
     pub actions: fn(usize) -> Vec<Action>,
@@ -21,7 +84,7 @@ pub struct StepSchedule {
     pub live_graphs: fn(usize) -> usize,
 }
 
-/// What every step follows.
+/// What every step of one process follows.
 pub const STEP: StepSchedule = StepSchedule { actions: accumulation, live_graphs: |_| 1 };
 
 /// Forward alone.
@@ -52,7 +115,7 @@ mod tests {
                 match action {
                     Action::Forward { .. } => live += 1,
                     Action::Backward { .. } => live -= 1,
-                    Action::Infer { .. } | Action::Update => {}
+                    _ => {}
                 }
                 live
             };

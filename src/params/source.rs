@@ -271,6 +271,13 @@ impl Source {
         }
     }
 
+    /// A module of a network of which some are elsewhere: `None` of one that is not `here`. Random weights are drawn for
+    /// it all the same, so that the others are those of the whole network.
+    pub fn held<T>(&self, here: bool, make: impl FnOnce() -> T) -> Option<T> {
+        let draws = matches!(self.shared.origin, Origin::Random);
+        (here || draws).then(make).filter(|_| here)
+    }
+
     /// The parameters made so far.
     pub fn table(&self) -> Table {
         self.shared.table.borrow().clone()

@@ -15,7 +15,7 @@ use crate::measure::Estimate;
 use crate::model::{Account, Model, Operators, Workload};
 use crate::ops::cost::{Flops, Setting, Works};
 use crate::ops::{Checkpoint, Operator, Ops};
-use crate::parallel::Parallel;
+use crate::parallel::{DataReduce, Parallel};
 use crate::params::table::Tuning;
 use crate::params::tuning::TuningConfig;
 use crate::precision::Precision;
@@ -96,6 +96,7 @@ impl Cell {
             packed: self.data.is_packed(),
             accumulation_steps: self.train.accumulation_steps,
             live_graphs: (self.train.mode.schedule().live_graphs)(self.train.accumulation_steps),
+            waiting_inputs: 0,
             eval_batches: self.eval.map_or(0, |eval| eval.batches),
             trained: self.tuning.trained(),
             packs: self.tuning.packs(),
@@ -176,9 +177,11 @@ impl Cell {
 
     /// What holds each rank's memory at its highest moment, part by part.
     pub fn account(&self) -> Account {
-        let rank = self.of_rank();
-        let workload = Workload { tensor: self.parallel.tensor, ..rank.workload() };
-        rank.operators_of(&workload.setting()).account(&workload)
+        if let Some(pipeline) = &self.parallel.pipeline {
+            return self.account_of_stages(pipeline);
+        }
+        let (operators, workload) = self.rank();
+        operators.account(&workload)
     }
 
     /// Bytes that each of its ranks needs at its highest moment, from its settings alone.
@@ -186,12 +189,33 @@ impl Cell {
         self.account().estimate()
     }
 
-    /// The work of one rank, as a cell by itself.
-    fn of_rank(&self) -> Self {
-        let mut cell = self.clone();
-        cell.train.batch_size = self.train.batch_size.div_ceil(self.parallel.data);
-        cell.parallel = Parallel::default();
-        cell
+    /// Bytes that a rank sends in a step by the formulas of what it sums, the most of all ranks: [`Operators::sent`], and
+    /// gradients. `None` of one process.
+    pub fn sent(&self) -> Option<u64> {
+        if let Some(pipeline) = &self.parallel.pipeline {
+            return Some(self.sent_of_stages(pipeline));
+        }
+        if self.parallel.data * self.parallel.tensor == 1 {
+            return None;
+        }
+        let (operators, workload) = self.rank();
+        let layers = operators.sent(&workload) * self.train.accumulation_steps as u64;
+        let (replicas, trained) = (self.parallel.data as u64, operators.trained());
+        let gradients = match self.parallel.data_reduce {
+            _ if !self.train.mode.trains() => 0,
+            DataReduce::AllReduce => Setting::sent_of_sum(trained, replicas),
+            // The first sends the weights to each of the others.
+            DataReduce::Rank0 => (4 * trained).max((replicas - 1) * trained * self.precision.stored_bytes()),
+        };
+        Some(layers + gradients)
+    }
+
+    /// What a rank computes, and on what.
+    fn rank(&self) -> (Operators, Workload<'_>) {
+        let workload = self.workload();
+        let batch_size = self.train.batch_size.div_ceil(self.parallel.data);
+        let workload = Workload { batch_size, tensor: self.parallel.tensor, ..workload };
+        (self.operators_of(&workload.setting()), workload)
     }
 
     /// Of a whole step without padding.

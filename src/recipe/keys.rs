@@ -17,7 +17,7 @@ use crate::data::{Data, Sampler, SamplerConfig, Task};
 use crate::model::Model;
 use crate::ops::{Checkpoint, Ops};
 use crate::optim::{OptimizerConfig, Schedule};
-use crate::parallel::Parallel;
+use crate::parallel::{Parallel, Pipeline};
 use crate::params::tuning::TuningConfig;
 use crate::precision::{Precision, ScalerConfig};
 use crate::residence::{Offload, Strategy};
@@ -44,6 +44,7 @@ const SECTIONS: &[&[Section]] = &[
     &[TuningConfig::KEY],
     TuningConfig::SECTIONS,
     &[Parallel::SECTION],
+    Pipeline::SECTIONS,
     &[Eval::SECTION, Measure::SECTION, Save::SECTION, TOP],
 ];
 

@@ -47,6 +47,9 @@ fn least(section: &Section) -> Settings {
     if section.path == "parallel" {
         all.extend([("parallel.data".into(), json!(2)), ("train.batch_size".into(), json!(16))]);
     }
+    if section.path == "parallel.pipeline" {
+        all.insert("parallel.pipeline.schedule".into(), json!("1f1b"));
+    }
     if section.path == "task" {
         all.extend([
             ("task.kind".into(), json!("sums")),
@@ -64,7 +67,8 @@ fn least(section: &Section) -> Settings {
     }
     // What is required follows from the kinds that are chosen so far.
     for entry in super::all() {
-        let optional = ["eval", "precision.scaler", "task"].contains(&entry.section.path);
+        let optional =
+            ["eval", "parallel.pipeline", "precision.scaler", "task"].contains(&entry.section.path);
         let has = !optional || entry.section.path == section.path;
         if has && entry.is_of(&all) && entry.key.default.is_required() && !all.contains_key(&entry.path) {
             let value = match entry.key.values {

@@ -18,6 +18,7 @@ mod save;
 pub mod schema;
 mod sections;
 mod set;
+mod stages;
 mod tagged;
 
 use std::collections::{BTreeMap, HashMap};

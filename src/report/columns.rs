@@ -15,7 +15,7 @@ use crate::measure::{Crossing, Loading, Magnitudes, SMALLEST, SMALLEST_NORMAL, S
 
 pub use answers::{ANSWERS, Asked};
 pub use documents::{MORE, MORE_RATIOS};
-pub use ranks::{RANKS, SCALING, Scaling};
+pub use ranks::{PIPELINE, RANKS, SCALING, Scaling};
 pub use traces::{KERNELS, PARTS, TRACES};
 
 /// A quantity and how it is computed: `F` is a function of a cell, a crossing of the bus, a trace or a part of it to an

@@ -23,6 +23,7 @@ mod loading;
 mod offload;
 mod operators;
 mod pareto;
+mod pipeline;
 mod precision;
 mod profile;
 mod quality;

@@ -3,11 +3,12 @@
 use super::columns::{RANKS, SCALING, Scaling};
 use super::content::section;
 use super::document::{Element, Table};
+use super::pipeline;
 use super::table::{Comparison, Line};
 
 /// Nothing for cells of one process.
 pub fn elements(comparison: &Comparison) -> Vec<Element> {
-    section("Ranks", [scaling(comparison), ranks(comparison)])
+    section("Ranks", [scaling(comparison), pipeline::table(comparison), ranks(comparison)])
 }
 
 /// Cells of several ranks that ran to their end.
@@ -25,12 +26,14 @@ fn scaling(comparison: &Comparison) -> Option<Table> {
             ranks: &measured.ranks,
             tokens_per_second: measured.tokens_per_second,
             of_one: one.map(|measured| measured.tokens_per_second),
+            sent: line.cell.sent(),
         };
         Some((i, Vec::new(), scaling))
     });
     let caption = "Tokens a second of all ranks together; scaling efficiency is their ratio to one process's over the \
                    number of ranks. Ranks on one CPU share its cores, so their efficiency is at most 1 over their \
-                   number where one process uses all cores. Sent and exposed: of the rank with the most, in a step.";
+                   number where one process uses all cores. Sent and exposed: of the rank with the most, in a step; by the formula: what it sends \
+                   of sums over ranks, without the texts and small messages around them.";
     comparison.table_of(caption, SCALING, rows)
 }
 

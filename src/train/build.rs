@@ -9,7 +9,7 @@ use crate::model::families::Family;
 use crate::model::generate::{Request, generate_until};
 use crate::model::language::{Computation, Decoder, LmBatch};
 use crate::model::swiglu::SwigluStack;
-use crate::model::{Model, Network};
+use crate::model::{Model, Network, Parts};
 use crate::params::source::Source;
 use crate::recipe::Cell;
 use crate::residence::Placement;
@@ -18,9 +18,9 @@ use crate::world::Group;
 
 /// A network that a cell trains.
 pub trait Build: Network {
-    /// With weights as the recipe says, on the autodiff device: a rank's share of what divides among `ranks`. Files that
-    /// cannot be used end the cell.
-    fn build(cell: &Cell, ranks: &Group) -> Self;
+    /// Its `parts`, with weights as the recipe says, on the autodiff device: a rank's share of what divides among `ranks`.
+    /// Files that cannot be used end the cell.
+    fn build(cell: &Cell, ranks: &Group, parts: Parts) -> Self;
 
     /// A share of what its steps work on, from `cell.seed`. Files that cannot be used end the cell.
     fn feed(cell: &Cell, share: Share) -> Box<dyn Feed<Self::Batch>>;
@@ -43,7 +43,7 @@ pub trait Build: Network {
 }
 
 impl Build for SwigluStack {
-    fn build(cell: &Cell, ranks: &Group) -> Self {
+    fn build(cell: &Cell, ranks: &Group, _: Parts) -> Self {
         let Model::Swiglu(config) = &cell.model else { unreachable!("checked by kind") };
         let device = cell.device_id().burn().autodiff();
         let source = Source::random(&device, dtype(cell.precision.compute)).among(ranks);
@@ -57,13 +57,13 @@ impl Build for SwigluStack {
 }
 
 impl<F: Family> Build for Decoder<F> {
-    fn build(cell: &Cell, ranks: &Group) -> Self {
+    fn build(cell: &Cell, ranks: &Group, parts: Parts) -> Self {
         let model = cell.model.language::<F>().expect("checked by kind");
         let source = model.source(cell.device_id(), cell.precision.stored(), &cell.tuning());
         let arithmetic = cell.precision.arithmetic();
         let computation = Computation::new(arithmetic, cell.ops, cell.checkpoint);
         let source = source.unwrap_or_else(|e| refuse(e)).among(ranks);
-        model.network(cell.positions(), &source, computation, Some(placement(cell)))
+        model.parts(cell.positions(), &source, computation, Some(placement(cell)), parts)
     }
 
     fn feed(cell: &Cell, share: Share) -> Box<dyn Feed<Self::Batch>> {

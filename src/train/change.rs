@@ -62,16 +62,26 @@ fn of<K: Kind<Network: Build>>(_: &K, cell: &Cell, damage: Option<Damage>) -> Ch
         let threads: Vec<_> = World::threads(ranks, limit).into_iter().map(work).collect();
         threads.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
     });
-    assert!(changes.iter().all(|change| change.after == changes[0].after), "ranks have the same weights");
     // Ranks that divide layers have the same loss.
     let replicas = || changes.iter().step_by(cell.parallel.tensor);
     let losses = (0..changes[0].losses.len()).map(|step| replicas().map(|change| change.losses[step]).sum());
     let losses = losses.collect();
-    Change { losses, ..changes.into_iter().next().expect("a rank") }
+    let all = |of: fn(&Change) -> &Named| {
+        let mut named = Named::new();
+        for (name, values) in changes.iter().flat_map(of) {
+            match named.iter().find(|(other, _)| other == name) {
+                Some((_, others)) => assert_eq!(values, others, "ranks have the same {name}"),
+                None => named.push((name.clone(), values.clone())),
+            }
+        }
+        named
+    };
+    Change { losses, before: all(|change| &change.before), after: all(|change| &change.after) }
 }
 
 fn of_rank<K: Kind<Network: Build>>(cell: &Cell, world: &World, damage: Option<Damage>) -> Change {
     let steps = cell.measure.steps.expect("the cell counts steps");
+    let cell = &cell.of_micro_batches();
     let groups = Groups::of(world, &cell.parallel);
     let feed = K::Network::feed(cell, share(&groups.replicas));
     let mut training = Training::<K::Network>::among(cell, &groups, feed, steps);

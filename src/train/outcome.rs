@@ -31,24 +31,13 @@ pub struct Outcome {
 }
 
 pub fn measurement(cell: &Cell, outcome: Outcome) -> Measurement {
-    let Outcome {
-        measured,
-        evaluations,
-        answers,
-        feature_distance,
-        host_updates,
-        run_seconds,
-        loading,
-        gradient_histogram,
-        resumed,
-        ranks,
-    } = outcome;
-    let Measured { seconds, losses, memory, crossings, noted, prepare_seconds } = measured;
+    let Measured { seconds, losses, memory, crossings, noted, prepare_seconds } = outcome.measured;
+    let run_seconds = outcome.run_seconds;
     let steps = seconds[0].len();
     let step = Samples::new((0..steps).map(|i| seconds.iter().map(|s| s[i]).sum()).collect());
     let [forward, backward, optimizer] = seconds.map(Samples::new);
     let backward = cell.train.mode.trains().then_some(backward);
-    let (tokens_per_second, flops_per_second) = match &loading {
+    let (tokens_per_second, flops_per_second) = match &outcome.loading {
         // Steps differ in size: means over all of them, of what was no padding.
         Some((loading, squares)) => {
             let flops = cell.flops_of(loading.tokens(), *squares);
@@ -64,27 +53,27 @@ pub fn measurement(cell: &Cell, outcome: Outcome) -> Measurement {
     };
     Measurement {
         tokens_per_second,
-        run_seconds: loading.is_none().then_some(run_seconds),
+        run_seconds: outcome.loading.is_none().then_some(run_seconds),
         flops_per_second,
         optimizer: cell.train.optimizer.rule().map(|_| optimizer),
-        host_update: (!host_updates.is_empty()).then(|| Samples::new(host_updates)),
+        host_update: (!outcome.host_updates.is_empty()).then(|| Samples::new(outcome.host_updates)),
         forward,
         backward,
         step,
         loss: losses,
-        evaluations,
-        answers,
-        feature_distance,
+        evaluations: outcome.evaluations,
+        answers: outcome.answers,
+        feature_distance: outcome.feature_distance,
         scaler: cell.precision.scaler.map(|config| ScalerRecord::new(config.first_scale(), &noted)),
-        gradient_histogram,
+        gradient_histogram: outcome.gradient_histogram,
         memory,
         resident_blocks: resident_blocks(cell),
         crossings,
         paths: paths(cell),
-        resumed,
-        ranks,
+        resumed: outcome.resumed,
+        ranks: outcome.ranks,
         prepare_seconds,
-        loading: loading.map(|(loading, _)| loading),
+        loading: outcome.loading.map(|(loading, _)| loading),
     }
 }
 

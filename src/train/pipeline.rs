@@ -52,10 +52,10 @@ fn run<K: Kind<Network: Build>>(
     on_tuned: fn(usize),
     on_step: &mut dyn FnMut(usize, usize),
 ) -> Result<Outcome, Stop> {
-    let (id, placed) = (cell.device_id(), cell.within(memory_limit));
+    let (id, placed) = (cell.device_id(), cell.within(memory_limit).of_micro_batches());
     // Before memory is counted: a corpus is not the cell's.
     let groups = Groups::of(world, &cell.parallel);
-    let mut feed = K::Network::feed(cell, share(&groups.replicas));
+    let mut feed = K::Network::feed(&placed, share(&groups.replicas));
     let folders = Folders::of(cell).expect("checked with the cell");
     let written = || folders.weights.iter().chain(&folders.adapter);
     written().for_each(|folder| check_free(folder, folders.overwrite).unwrap_or_else(|e| refuse(e)));
@@ -100,9 +100,12 @@ fn run<K: Kind<Network: Build>>(
     }
     let earlier_seconds = state.map_or(Ok(0.0), |state| run.resume(state))?;
     let run_seconds = run.steps(earlier_seconds)?;
-    // All replicas have the same.
+    if folders.weights.is_some() || folders.adapter.is_some() {
+        run.training.gather();
+    }
+    // All replicas have the same, and the first stage's rank what it has gathered.
     let (weights, adapter) = (folders.weights.iter(), folders.adapter.iter());
-    let first = groups.replicas.place() == 0;
+    let first = groups.replicas.place() == 0 && groups.pipeline.place() == 0;
     weights.filter(|_| first).for_each(|folder| run.save(folder, Training::write_model));
     adapter.filter(|_| first).for_each(|folder| run.save(folder, Training::write_adapter));
 
@@ -113,7 +116,7 @@ fn run<K: Kind<Network: Build>>(
     let crossings = if trace.is_some() || recorded { training.record(trace) } else { Vec::new() };
     let gradient_histogram = cell.measure.gradient_histogram.then(|| training.count_gradients());
     let mut measured = meter.finish(&|| training.loss())?;
-    let ranks = together(world, &groups, &mut measured, traffic);
+    let ranks = together(world, &groups, &mut measured, traffic, training.of_stages());
     measured.losses.drain(..apart);
     measured.noted.drain(..apart.min(measured.noted.len()));
     let feature_distance =

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::measure::{Measured, RankRecord};
+use crate::measure::{Measured, RankRecord, Span, StageTime};
 use crate::parallel::Groups;
 use crate::world::{Traffic, World};
 
@@ -15,12 +15,13 @@ struct Told {
 }
 
 /// Adds up the losses of all replicas' shares, and gives a record of each rank; none in a world of one. `traffic`: of the
-/// measured steps.
+/// measured steps; `stages`: of a pipeline, by themselves and in the last step.
 pub fn together(
     world: &World,
     groups: &Groups,
     measured: &mut Measured,
     traffic: Traffic,
+    (stages, timeline): (Vec<StageTime>, Vec<Span>),
 ) -> Vec<RankRecord> {
     if world.size() == 1 {
         return Vec::new();
@@ -34,6 +35,8 @@ pub fn together(
         exchange_seconds: traffic.busy / steps,
         // A result comes a moment after its operation has ended.
         exposed_seconds: traffic.exposed.min(traffic.busy) / steps,
+        stages,
+        timeline,
     };
     let mut losses = std::mem::take(&mut measured.losses);
     // Ranks that divide layers all have the loss of their replica.
@@ -42,10 +45,16 @@ pub fn together(
     let own = serde_json::to_vec(&told).expect("plain data");
     let all = world.all().collect("records of ranks", own).wait();
     let told = all.iter().map(|bytes| serde_json::from_slice::<Told>(bytes).expect("a rank's record"));
-    told.map(|Told { losses, record }| {
+    let records = told.map(|Told { losses, record }| {
         measured.losses.resize(losses.len(), 0.0);
         measured.losses.iter_mut().zip(&losses).for_each(|(sum, loss)| *sum += loss);
         record
-    })
-    .collect()
+    });
+    let mut records: Vec<RankRecord> = records.collect();
+    let spans = || records.iter().flat_map(|record| &record.timeline);
+    let first = spans().map(|span| span.start).fold(f64::INFINITY, f64::min);
+    for span in records.iter_mut().flat_map(|record| &mut record.timeline) {
+        (span.start, span.end) = (span.start - first, span.end - first);
+    }
+    records
 }

@@ -1,17 +1,20 @@
 //! [`Step`]: carries out a schedule with a network, its optimizer and its scaler.
 
+mod stages;
+
 use burn::tensor::{Gradients, Tensor};
 
 use super::build::{Build, placement};
 use crate::data::Share;
 use crate::device::drawing;
 use crate::measure::Phase;
+use crate::model::Parts;
 use crate::ops::dropout::{Masks, masks, of_micro_batch};
 use crate::ops::name::OperatorName;
 use crate::optim::{StepSize, Visit, clip_factor};
 use crate::parallel::schedule::Action;
 use crate::parallel::stage::{Stage, gradients};
-use crate::parallel::{Groups, Replicas, TensorRanks};
+use crate::parallel::{Division, Groups, Replicas, Stages, TensorRanks};
 use crate::precision::{GradScaler, Unscaled};
 use crate::recipe::{Cell, Mode, Train};
 use crate::residence::Residence;
@@ -42,6 +45,8 @@ pub struct Step<'a, N: Build> {
     pub stage: Stage<N>,
     /// `None` where there is one.
     replicas: Option<Replicas>,
+    /// Of a rank of a pipeline.
+    pub stages: Option<Stages<N>>,
     /// `None` where this rank has whole layers.
     tensor: Option<TensorRanks>,
     /// This rank among the replicas.
@@ -72,12 +77,14 @@ impl<'a, N: Build> Step<'a, N> {
         let device = cell.device_id();
         let plain = device.burn();
         let scaler = cell.precision.scaler.map(|config| GradScaler::new(config, &plain));
+        let division = cell.division();
+        let parts = division.as_ref().map_or(Parts::Whole, |division| division.parts(groups.pipeline.rank()));
         let drawing = drawing();
         plain.seed(u64::from(cell.seed));
         let network = match cell.train.mode {
-            Mode::Training => N::build(tuned, &groups.tensor),
+            Mode::Training => N::build(tuned, &groups.tensor, parts),
             // Outside of autodiff no operator keeps anything.
-            Mode::Inference => N::build(tuned, &groups.tensor).valid(),
+            Mode::Inference => N::build(tuned, &groups.tensor, parts).valid(),
         };
         drop(drawing);
         let parts = (network.parameters().clone(), network.offloaded().cloned());
@@ -89,18 +96,21 @@ impl<'a, N: Build> Step<'a, N> {
         let replicas = Replicas::of(&groups.replicas, cell.parallel.data_reduce);
         let tensor = TensorRanks::of(&groups.tensor, stage.residence.table());
         let share = share(&groups.replicas);
+        let updates_a_step = division.as_ref().map_or(1, Division::updates);
+        let stages = division.map(|division| Stages::new(division, &groups.pipeline, &plain));
         Self {
             train: &cell.train,
             seed,
             device,
             stage,
             replicas,
+            stages,
             tensor,
             share,
             scaler,
             keeps_casts,
             updates: 0,
-            total_updates,
+            total_updates: total_updates * updates_a_step,
         }
     }
 
@@ -147,6 +157,9 @@ impl<'a, N: Build> Step<'a, N> {
         end: &mut End,
         mut look: Option<&mut Look<'_, N>>,
     ) -> Option<Tensor<1>> {
+        if self.stages.is_some() {
+            return self.run_stages(batches, end);
+        }
         let (mut losses, mut report) = (Vec::new(), None);
         let mut casts = self.keeps_casts.then(|| self.stage.residence.keep_casts());
         for (i, action) in actions.iter().enumerate() {
@@ -194,6 +207,7 @@ impl<'a, N: Build> Step<'a, N> {
                     drop(range);
                     end(Phase::Backward, None);
                 }
+                Action::Send(_) | Action::Receive(_) => unreachable!("one stage has nobody to speak to"),
                 Action::Update => {
                     drop(casts.take());
                     let range = self.device.range(c"optimizer");
@@ -233,7 +247,11 @@ impl<'a, N: Build> Step<'a, N> {
     }
 
     fn update(&mut self, look: Option<&mut Look<'_, N>>) -> Option<Tensor<1>> {
-        let (size, scale) = (self.size(), self.scale());
+        let wants_norm = self.scaler.is_some() || self.train.clip_norm.is_some();
+        let residence = &mut self.stage.residence;
+        let tied = residence.network().tied();
+        let of_stages = self.stages.as_mut().and_then(|stages| stages.settle(tied, residence, wants_norm));
+        let (size, scale) = (self.size(of_stages), self.scale());
         let residence = &mut self.stage.residence;
         if let Some(look) = look {
             look(BeforeUpdate { residence, size: &size, scale });
@@ -251,11 +269,14 @@ impl<'a, N: Build> Step<'a, N> {
         self.scaler.as_mut().zip(size.applied).map(|(scaler, applied)| scaler.update(applied))
     }
 
-    /// How far the update goes that the gradients give.
-    fn size(&mut self) -> StepSize {
+    /// How far the update goes that the gradients give. `of_stages`: Σ g² over the stages of all ranks.
+    fn size(&mut self, of_stages: Option<Tensor<1>>) -> StepSize {
         let _scope = OperatorName::GradientNorm.scope();
         let size = self.unclipped();
         let mut squares = || {
+            if let Some(squares) = &of_stages {
+                return squares.clone();
+            }
             let residence = &mut self.stage.residence;
             let squares = match &self.tensor {
                 None => residence.squares(),

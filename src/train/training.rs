@@ -1,14 +1,16 @@
 //! [`Training`]: a cell's network and data, step by step.
 
 mod answering;
+mod gathered;
 mod observing;
 mod saved;
 mod shares;
 
+use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 
-use burn::tensor::Tensor;
+use burn::tensor::{Tensor, TensorData};
 
 pub use saved::Standing;
 
@@ -16,7 +18,7 @@ use super::build::Build;
 use super::change::{Damage, RefillsEarly};
 use super::feed::Feed;
 use super::step::{End, Look, Step};
-use crate::measure::{Answers, Evaluation, Meter};
+use crate::measure::{Answers, Evaluation, Meter, Span, StageTime};
 use crate::parallel::{Groups, whole};
 use crate::params::named::{Named, wide};
 use crate::params::table::Entry;
@@ -38,6 +40,8 @@ pub struct Training<'a, N: Build> {
     answers: Vec<Answers>,
     /// Seconds of the measured updates on the host.
     host_updates: Vec<f64>,
+    /// Parameters that are on other ranks, once they are gathered.
+    elsewhere: HashMap<String, TensorData>,
 }
 
 impl<'a, N: Build> Training<'a, N> {
@@ -64,6 +68,7 @@ impl<'a, N: Build> Training<'a, N> {
             evaluations: Vec::new(),
             answers: Vec::new(),
             host_updates: Vec::new(),
+            elsewhere: HashMap::new(),
         };
         // The last phase needs the most memory, and is what the device prepares for.
         training.make(cell, usize::MAX);
@@ -104,6 +109,7 @@ impl<'a, N: Build> Training<'a, N> {
         for batches in rehearsals {
             meter.compile(&|| self.current().rehearse(&batches[0]));
         }
+        self.step.as_mut().expect("begun").profile(&self.batches[0]);
     }
 
     /// Makes what the optimizer keeps on the device, before the steps and after the preparation, whose
@@ -164,13 +170,19 @@ impl<'a, N: Build> Training<'a, N> {
 
     /// Of the next step's first micro-batch.
     pub fn loss(&self) -> Tensor<1> {
-        self.current().stage.output(&self.batches[0]).inner()
+        self.current().loss(&self.batches[0])
     }
 
     /// What the schedule has for every micro-batch, and the update, as [`Step::run`].
     pub fn step(&mut self, end: &mut End, look: Option<&mut Look<'_, N>>) -> Option<Tensor<1>> {
         let actions = (self.cell.train.mode.schedule().actions)(self.batches.len());
         self.step.as_mut().expect("begun").run(&actions, &self.batches, end, look)
+    }
+
+    /// What a pipeline's stages take by themselves, and what this rank did in the last step.
+    pub fn of_stages(&self) -> (Vec<StageTime>, Vec<Span>) {
+        let recorder = self.current().stages.as_ref().map(|stages| &stages.recorder);
+        recorder.map_or_else(Default::default, |recorder| (recorder.times.clone(), recorder.spans()))
     }
 
     /// Keeps what the last update took on the host, of a measured step.

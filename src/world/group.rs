@@ -62,6 +62,18 @@ impl Group {
         self.ranks.binary_search(&self.rank).expect("one of them")
     }
 
+    /// These of its ranks, of which this one is one.
+    ///
+    /// # Panics
+    /// When this rank is not among them.
+    #[must_use]
+    pub fn of(&self, ranks: impl IntoIterator<Item = usize>) -> Self {
+        let mut ranks: Vec<usize> = ranks.into_iter().collect();
+        ranks.sort_unstable();
+        assert!(ranks.contains(&self.rank), "a rank speaks for itself alone");
+        Self { ranks: ranks.into(), ..self.clone() }
+    }
+
     /// Sums over all ranks, in the order of ranks.
     pub fn all_reduce(&self, name: impl Into<String>, values: Vec<f32>) -> Ticket<Vec<f32>> {
         self.begin(("all_reduce", name), Some(values.len()), values, operations::all_reduce)

@@ -129,10 +129,7 @@ impl World {
     /// # Panics
     /// When this rank is not among them.
     pub fn group(&self, ranks: impl IntoIterator<Item = usize>) -> Group {
-        let mut ranks: Vec<usize> = ranks.into_iter().collect();
-        ranks.sort_unstable();
-        assert!(ranks.contains(&self.all.rank), "a rank speaks for itself alone");
-        Group { ranks: ranks.into(), ..self.all.clone() }
+        self.all.of(ranks)
     }
 
     pub fn traffic(&self) -> Traffic {

@@ -19,6 +19,7 @@ mod many;
 mod memory;
 mod offload;
 mod optimizers;
+mod pipeline;
 mod place;
 mod precision;
 mod profile;

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use super::ConfigFile;
 use crate::model::families::Family;
 use crate::model::language::{Computation, Decoder, DecoderSizes};
-use crate::model::{Kind, Model, Operators};
+use crate::model::{Kind, Model, Operators, Parts};
 use crate::ops::cost::{Setting, Trained};
 use crate::ops::dense::WeightLayout;
 use crate::ops::name::OperatorName;
@@ -202,7 +202,7 @@ impl<F: Family> LanguageModel<F> {
         Source::open(&self.weights, &self.table(dtype, tuning), device, dtype, tuning)
     }
 
-    /// As [`Decoder::new`].
+    /// As [`Decoder::new`], the whole of it.
     pub fn network(
         &self,
         positions: usize,
@@ -210,7 +210,19 @@ impl<F: Family> LanguageModel<F> {
         computation: Computation,
         placement: Option<Placement>,
     ) -> Decoder<F> {
-        Decoder::new(&self.config, positions, source, computation, placement)
+        self.parts(positions, source, computation, placement, Parts::Whole)
+    }
+
+    /// As [`Decoder::new`].
+    pub fn parts(
+        &self,
+        positions: usize,
+        source: &Source,
+        computation: Computation,
+        placement: Option<Placement>,
+        parts: Parts,
+    ) -> Decoder<F> {
+        Decoder::new(&self.config, positions, source, computation, (placement, parts))
     }
 }
 

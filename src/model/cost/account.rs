@@ -85,8 +85,12 @@ impl Operators {
         // Of earlier micro-batches, to which more are added, and whose backward is still to come.
         let earlier = Moment::gradients(if moved.accumulates { whole.gradients } else { 0 });
         let graphs = workload.live_graphs as u64;
-        let kept =
-            |graphs| Moment { kept: whole.kept * graphs, by: whole.kept_by * graphs, ..Moment::default() };
+        let inputs = moved.input * workload.waiting_inputs as u64;
+        let kept = |graphs| Moment {
+            kept: whole.kept * graphs + inputs,
+            by: whole.kept_by * graphs,
+            ..Moment::default()
+        };
         let there = always + earlier + kept(graphs.saturating_sub(1));
         let update =
             always + Moment::gradients(whole.gradients) + self.update_workspace(workload, whole.largest);

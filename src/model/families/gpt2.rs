@@ -166,6 +166,7 @@ impl Family for Gpt2 {
         let (copy, sum) = (|| copy_cost(setting, hidden), || sum_cost(setting, hidden, setting.element()));
         let conv = |name, sizes| linear_cost(setting, tuning, name, sizes, true, Self::LAYOUT);
         let norm = || norm::cost(setting, hidden, 2);
+        let divided = |layers: Vec<Cost>| Cost::residual(&[vec![norm()], copy(), layers, sum()].concat());
         let (positions, tables) = match config.positions {
             LearnedOrSinusoidal::Learned => {
                 let rows = config.max_position_embeddings as u64;
@@ -176,16 +177,17 @@ impl Family for Gpt2 {
         let tied = config.tie_word_embeddings && tuning.classes.is_none();
         Operators {
             first: vec![Cost::sum(
-                Cost::sequence(&[
-                    embedding::cost(setting, [vocab, hidden], tied),
-                    sum_cost(setting, hidden, setting.stored),
-                ]),
+                Cost::sequence(
+                    &[
+                        vec![embedding::cost(setting, [vocab, hidden], tied)],
+                        sum_cost(setting, hidden, setting.stored),
+                    ]
+                    .concat(),
+                ),
                 positions,
             )],
             block: vec![
-                Cost::residual(&[
-                    norm(),
-                    copy(),
+                divided(vec![
                     conv("c_attn", [hidden, 3 * columns]),
                     Prefix::attended(
                         setting,
@@ -194,19 +196,16 @@ impl Family for Gpt2 {
                         attention::cost(setting, sizes),
                     ),
                     conv("c_proj", [columns, hidden]),
-                    sum(),
                 ]),
-                Cost::residual(&[
-                    norm(),
-                    copy(),
+                divided(vec![
                     conv("c_fc", [hidden, inner]),
                     gelu::cost(setting, inner),
                     conv("c_proj", [inner, hidden]),
-                    sum(),
                 ]),
             ],
             blocks: config.num_hidden_layers,
-            last: vec![norm(), copy(), head_cost(setting, tuning, [vocab, hidden], tied, false)],
+            last: [vec![norm()], copy(), vec![head_cost(setting, tuning, [vocab, hidden], tied, false)]]
+                .concat(),
             batch: batch_bytes(setting),
             tables,
         }

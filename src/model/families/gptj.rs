@@ -161,33 +161,28 @@ impl Family for GptJ {
         let [vocab, inner] = [vocab, inner].map(|size| setting.part(size));
         let linear = |name, sizes, bias| linear_cost(setting, tuning, name, sizes, bias, Self::LAYOUT);
         let norm = || norm::cost(setting, hidden, 2);
-        let sum = || sum_cost(setting, hidden, setting.element());
         let sizes = config.attention().of_rank(setting);
         let [columns, _] = sizes.columns();
         let [projections, attended] = RotaryAttention::cost(setting, tuning, &sizes);
-        let attention = [projections, attended, linear("out_proj", [columns, hidden], false), sum()];
+        let attention = [projections, attended, linear("out_proj", [columns, hidden], false)];
         let mlp = [
             linear("fc_in", [hidden, inner], true),
             gelu::cost(setting, inner),
             linear("fc_out", [inner, hidden], true),
-            sum(),
         ];
+        let copy = || copy_cost(setting, hidden);
+        let summed = |layers: &[Cost]| [layers, &sum_cost(setting, hidden, setting.element())].concat();
+        let both = Cost::branches(&[&summed(&attention), &summed(&mlp)]);
         Operators {
-            first: vec![
-                embedding::cost(setting, [vocab, hidden], false),
+            first: [
+                vec![embedding::cost(setting, [vocab, hidden], false)],
                 sum_cost(setting, hidden, setting.stored),
-            ],
-            block: vec![Cost::residual(&[
-                norm(),
-                copy_cost(setting, hidden),
-                Cost::branches(&[&attention, &mlp]),
-            ])],
+            ]
+            .concat(),
+            block: vec![Cost::residual(&[vec![norm()], copy(), vec![both]].concat())],
             blocks: config.num_hidden_layers,
-            last: vec![
-                norm(),
-                copy_cost(setting, hidden),
-                head_cost(setting, tuning, [vocab, hidden], false, true),
-            ],
+            last: [vec![norm()], copy(), vec![head_cost(setting, tuning, [vocab, hidden], false, true)]]
+                .concat(),
             batch: batch_bytes(setting),
             // Cosines and sines of every position.
             tables: setting.sequence * config.rotary_dim as u64 * 4,

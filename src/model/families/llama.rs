@@ -209,18 +209,21 @@ impl<const BIASES: bool> Family for LlamaLike<BIASES> {
         let [projections, attention] = RotaryAttention::cost(setting, tuning, &sizes);
         let output = linear_cost(setting, tuning, "o_proj", [queries, hidden], false, Self::LAYOUT);
         let norm = || norm::cost(setting, hidden, 1);
+        let divided = |layers: Vec<Cost>| Cost::residual(&[vec![norm()], copy(), layers, sum()].concat());
         let tied = config.tie_word_embeddings && tuning.classes.is_none();
         Operators {
-            first: vec![
-                embedding::cost(setting, [vocab, hidden], tied),
+            first: [
+                vec![embedding::cost(setting, [vocab, hidden], tied)],
                 sum_cost(setting, hidden, setting.stored),
-            ],
+            ]
+            .concat(),
             block: vec![
-                Cost::residual(&[norm(), copy(), projections, attention, output, sum()]),
-                Cost::residual(&[norm(), copy(), mlp::cost(setting, tuning, [hidden, inner]), sum()]),
+                divided(vec![projections, attention, output]),
+                divided(vec![mlp::cost(setting, tuning, [hidden, inner])]),
             ],
             blocks: config.num_hidden_layers,
-            last: vec![norm(), copy(), head_cost(setting, tuning, [vocab, hidden], tied, false)],
+            last: [vec![norm()], copy(), vec![head_cost(setting, tuning, [vocab, hidden], tied, false)]]
+                .concat(),
             batch: batch_bytes(setting),
             // Cosines and sines of every position.
             tables: setting.sequence * sizes.heads.head_dim * 4,

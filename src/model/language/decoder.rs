@@ -9,7 +9,9 @@ use burn::tensor::{DType, Tensor};
 
 use super::parts::{DEVIATION, Embedding, Linear, Norm, NormKind};
 use super::positions::{PositionalEncoding, Positions};
+use super::staged::{HERE, retain};
 use super::{Cache, Computation, DecoderSizes, LayerCache, Tokens};
+use crate::model::Parts;
 use crate::model::families::Family;
 use crate::ops::attention::{Heads, Mask};
 use crate::ops::autocast::{autocast, region};
@@ -89,13 +91,14 @@ pub struct Decoder<F: Family, B: Block = <F as Family>::Block> {
 
 #[derive(Module, Debug)]
 pub(super) struct Modules<B: Block> {
-    pub(super) tokens: Embedding,
+    /// `None` where another process has it, as the norm.
+    pub(super) tokens: Option<Embedding>,
     positions: Option<Embedding>,
     /// The embeddings of virtual tokens, where they are trained.
     prompt: Option<Param<Tensor<2>>>,
     /// Empty where the blocks live on the host.
-    blocks: Vec<B>,
-    norm: Norm,
+    pub(super) blocks: Vec<B>,
+    norm: Option<Norm>,
     /// `None`: the embedding of tokens.
     pub(super) head: Option<Linear>,
 }
@@ -104,14 +107,16 @@ pub(super) struct Modules<B: Block> {
 #[derive(Clone, Debug)]
 pub(super) struct Rest {
     made_anew: MadeAnew,
-    outline: Outline,
+    pub(super) outline: Outline,
     pub(super) computation: Computation,
     rotation: Option<Rotation>,
     sinusoids: Option<PositionalEncoding>,
     /// Before each sample.
     virtual_tokens: usize,
     pub(super) offloaded: Option<Offloaded>,
+    /// Of the parameters that are here.
     pub(super) table: Arc<Table>,
+    pub(super) parts: Parts,
     /// Those that layers are divided among.
     ranks: Ranks,
     /// The same of the head: a classifier is small, and every rank has it whole.
@@ -132,25 +137,28 @@ impl fmt::Debug for MadeAnew {
 
 impl<F: Family> Decoder<F> {
     /// Positions up to `positions` can be read; learned ones are as many as the configuration says. The blocks go
-    /// where `placement` says.
+    /// where `placement` says; of a network in `parts` only those are here.
     pub fn new(
         config: &F::Config,
         positions: usize,
         source: &Source,
         computation: Computation,
-        placement: Option<Placement>,
+        (placement, parts): (Option<Placement>, Parts),
     ) -> Self {
         let outline = F::outline(config);
         let layers = outline.shape.layers;
         let make = |i| block::<F>(config, &outline, i, source);
-        let table = Arc::new(Self::table(config, layers, source.dtype(), source.tuning()));
+        let mut table = Self::table(config, layers, source.dtype(), source.tuning());
         let mut offloaded = None;
-        let modules = Modules::new(&outline, source, || {
+        let modules = Modules::new(&outline, source, &parts, || {
             offloaded = placement.and_then(|placement| {
                 Offloaded::new(placement, outline.blocks, layers, source, &table, make)
             });
-            if offloaded.is_some() { Vec::new() } else { (0..layers).map(make).collect() }
+            let all = if offloaded.is_some() { 0..0 } else { 0..layers };
+            all.filter_map(|i| source.held(parts.has_block(i), || make(i))).collect()
         });
+        retain(&mut table, &modules, &parts);
+        let table = Arc::new(table);
         let device = source.device().clone().inner();
         let (mut rotation, mut sinusoids) = (None, None);
         match outline.positions {
@@ -178,6 +186,7 @@ impl<F: Family> Decoder<F> {
             virtual_tokens,
             offloaded,
             table,
+            parts,
             ranks,
             ranks_of_head,
         };
@@ -188,7 +197,7 @@ impl<F: Family> Decoder<F> {
     pub fn table(config: &F::Config, layers: usize, dtype: DType, tuning: &Tuning) -> Table {
         let outline = F::outline(config);
         Table::record(dtype, tuning, |source| {
-            Modules::new(&outline, source, || {
+            Modules::new(&outline, source, &Parts::Whole, || {
                 (0..layers).map(|i| block::<F>(config, &outline, i, source)).collect()
             })
         })
@@ -207,6 +216,14 @@ impl<F: Family> Decoder<F> {
     /// What the head reads, [batch · sequence, hidden_size]. With a cache, `tokens` are those after the
     /// cached ones, and the mask covers all.
     pub fn hidden(&self, tokens: &Tokens, cache: Option<&mut Cache>) -> Tensor<2> {
+        self.norm(self.through(self.embed(tokens), self.context(tokens), cache))
+    }
+
+    pub(super) fn norm(&self, x: Tensor<2>) -> Tensor<2> {
+        self.modules.norm.as_ref().expect(HERE).forward(x, &self.rest.computation)
+    }
+
+    pub(super) fn context(&self, tokens: &Tokens) -> Context {
         let Rest { computation, rotation, outline: Outline { shape, .. }, ranks, .. } = &self.rest;
         let heads = Heads {
             batch: tokens.batch,
@@ -215,7 +232,7 @@ impl<F: Family> Decoder<F> {
             group: shape.heads / shape.kv_heads,
             head_dim: shape.head_dim,
         };
-        let context = Context {
+        Context {
             // What is computed again later has the seed of this forward.
             computation: Computation { masks: dropout::seed(), ..*computation },
             heads,
@@ -224,13 +241,13 @@ impl<F: Family> Decoder<F> {
             rotation: rotation.clone(),
             virtual_rows: tokens.virtual_rows.clone(),
             ranks: ranks.clone(),
-        };
-        self.modules.norm.forward(self.through(self.embed(tokens), context, cache), computation)
+        }
     }
 
     /// Token and position embeddings added, in the type they are stored in.
-    fn embed(&self, tokens: &Tokens) -> Tensor<2> {
-        let mut x = self.modules.tokens.forward_summed(&tokens.ids, &self.rest.ranks);
+    pub(super) fn embed(&self, tokens: &Tokens) -> Tensor<2> {
+        let table = self.modules.tokens.as_ref().expect(HERE);
+        let mut x = table.forward_summed(&tokens.ids, &self.rest.ranks);
         if let (Some(prompt), Some(rows)) = (&self.modules.prompt, &tokens.virtual_rows) {
             x = with_virtual(OperatorName::Embedding, x, prompt.val(), rows, 0);
         }
@@ -290,12 +307,17 @@ impl<F: Family> Decoder<F> {
 
 impl<B: Block> Modules<B> {
     /// In the order in which random weights are drawn.
-    fn new(outline: &Outline, source: &Source, blocks: impl FnOnce() -> Vec<B>) -> Self {
+    fn new(outline: &Outline, source: &Source, parts: &Parts, blocks: impl FnOnce() -> Vec<B>) -> Self {
         let Outline { shape, tokens, norm, norm_kind, positions, head_bias, .. } = *outline;
         let hidden = shape.hidden_size;
-        let tokens = Embedding::divided(&source.at(tokens), shape.vocab_size, hidden);
+        let (first, last) = (parts.has_first(), parts.has_last());
+        let is_head = last && shape.tied && source.tuning().classes.is_none();
+        let tokens = || Embedding::divided(&source.at(tokens), shape.vocab_size, hidden);
+        let tokens = source.held(first || is_head, tokens);
         let positions = match positions {
-            Positions::Learned { name, rows } => Some(Embedding::new(&source.at(name), rows, hidden)),
+            Positions::Learned { name, rows } => {
+                source.held(first, || Embedding::new(&source.at(name), rows, hidden))
+            }
             Positions::Rotary { .. } | Positions::Sinusoidal => None,
         };
         let prompt = match source.tuning().virtual_tokens {
@@ -306,7 +328,8 @@ impl<B: Block> Modules<B> {
             Some(VirtualTokens::KeysAndValues(_)) | None => None,
         };
         let blocks = blocks();
-        let norm = Norm::new(&source.at(norm).within(Group::Norm), hidden, norm_kind);
+        let norm = || Norm::new(&source.at(norm).within(Group::Norm), hidden, norm_kind);
+        let norm = source.held(last, norm);
         let head = || {
             let source = source.at("lm_head").within(Group::Head).divided_by(Side::Outputs { parts: 1 });
             Linear::new(&source, hidden, shape.vocab_size, head_bias)
@@ -315,7 +338,7 @@ impl<B: Block> Modules<B> {
             Some(classes) => {
                 Some(Linear::new(&source.at("score").within(Group::Classifier), hidden, classes, false))
             }
-            None => (!shape.tied).then(head),
+            None => source.held(last, || (!shape.tied).then(head)).flatten(),
         };
         Self { tokens, positions, prompt, blocks, norm, head }
     }

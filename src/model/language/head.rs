@@ -3,6 +3,7 @@
 use burn::tensor::{DType, FloatDType, Tensor, TensorData};
 
 use super::Decoder;
+use super::staged::HERE;
 use crate::model::families::Family;
 use crate::ops::autocast::weight;
 use crate::ops::cost::{Cost, Flops, Moment, Setting, Tensors, Trained};
@@ -17,7 +18,7 @@ impl<F: Family> Decoder<F> {
     /// [`head_columns`] counts.
     pub(super) fn with_head(&self, hidden: Tensor<2>) -> (Tensor<2>, Weight) {
         let Some(head) = &self.modules.head else {
-            return (hidden, weight(&self.modules.tokens.weight));
+            return (hidden, weight(&self.modules.tokens.as_ref().expect(HERE).weight));
         };
         let Some(bias) = &head.bias else { return (hidden, weight(&head.weight)) };
         let ones = hidden.clone().narrow(1, 0, 1).ones_like();

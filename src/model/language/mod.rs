@@ -8,6 +8,7 @@ mod positions;
 mod prefix;
 mod rotary;
 mod sizes;
+mod staged;
 mod training;
 
 use burn::tensor::{Device, Int, Tensor};

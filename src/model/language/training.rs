@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use burn::tensor::Tensor;
+use burn::tensor::{DType, Tensor};
 
 use super::{Computation, Decoder, LmBatch};
 use crate::measure::Evaluation;
-use crate::model::Network;
 use crate::model::families::Family;
+use crate::model::{Network, Output, Part};
 use crate::ops::cross_entropy::{self, divided_cross_entropy, linear_cross_entropy};
 use crate::params::table::Table;
 use crate::residence::Offloaded;
@@ -17,14 +17,19 @@ impl<F: Family> Network for Decoder<F> {
 
     /// The sum of the tokens' losses over the step's total: the mean where the step is this batch.
     fn loss(&self, batch: &LmBatch) -> Tensor<1> {
-        let Computation { arithmetic, ops, .. } = self.rest.computation;
-        let (hidden, head) = self.with_head(self.hidden(&batch.tokens, None));
-        match &self.rest.ranks_of_head {
-            ranks if ranks.size() > 1 => {
-                divided_cross_entropy(hidden, head, &batch.labels, batch.total, arithmetic, ranks)
-            }
-            _ => linear_cross_entropy(hidden, head, &batch.labels, batch.total, arithmetic, ops.loss),
-        }
+        self.loss_of(self.hidden(&batch.tokens, None), batch)
+    }
+
+    fn part(&self, part: &Part, batch: &LmBatch, x: Option<Tensor<2>>) -> Output {
+        self.of_part(part, batch, x)
+    }
+
+    fn between(&self, batch: &LmBatch) -> ([usize; 2], DType) {
+        self.between_parts(&batch.tokens)
+    }
+
+    fn tied(&self) -> Option<String> {
+        self.tied_embedding()
     }
 
     fn parameters(&self) -> &Arc<Table> {
@@ -45,5 +50,19 @@ impl<F: Family> Network for Decoder<F> {
             sums.into_data().iter::<f64>().collect::<Vec<_>>().try_into().expect("two sums");
         let total = batch.total.max(1.0);
         (Evaluation { loss: loss / total, accuracy: right / total, ..Evaluation::default() }, total)
+    }
+}
+
+impl<F: Family> Decoder<F> {
+    /// From what the head reads, [tokens, hidden_size].
+    pub(super) fn loss_of(&self, hidden: Tensor<2>, batch: &LmBatch) -> Tensor<1> {
+        let Computation { arithmetic, ops, .. } = self.rest.computation;
+        let (hidden, head) = self.with_head(hidden);
+        match &self.rest.ranks_of_head {
+            ranks if ranks.size() > 1 => {
+                divided_cross_entropy(hidden, head, &batch.labels, batch.total, arithmetic, ranks)
+            }
+            _ => linear_cross_entropy(hidden, head, &batch.labels, batch.total, arithmetic, ops.loss),
+        }
     }
 }

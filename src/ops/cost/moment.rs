@@ -1,4 +1,4 @@
-//! [`Moment`] and [`Flops`]: bytes and operations, to be added up.
+//! [`Moment`], [`Sent`] and [`Flops`]: bytes and operations, to be added up.
 
 use serde::{Deserialize, Serialize};
 
@@ -58,6 +58,22 @@ impl Moment {
 }
 
 by_field!(Add for Moment { kept, by, gradients, workspace });
+
+/// Bytes that a rank sends to those that layers are divided among.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sent {
+    pub forward: u64,
+    /// With what it repeats of forward.
+    pub backward: u64,
+}
+
+impl Sent {
+    pub fn total(self) -> u64 {
+        self.forward + self.backward
+    }
+}
+
+by_field!(Add for Sent { forward, backward });
 
 /// Floating-point operations, a multiply-add counted as two.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -43,6 +43,11 @@ pub struct Setting {
 }
 
 impl Setting {
+    /// Bytes that each of so many ranks sends of a sum of numbers over them, as around a ring.
+    pub fn sent_of_sum(numbers: u64, ranks: u64) -> u64 {
+        2 * 4 * numbers * (ranks - 1) / ranks
+    }
+
     /// A rank's part of what is divided.
     pub fn part(&self, size: u64) -> u64 {
         size / self.tensor

@@ -9,7 +9,7 @@
 use super::chunk;
 use super::tokens::Chunks;
 use crate::ops::Operator;
-use crate::ops::cost::{Cost, Flops, Moment, Setting, Tensors};
+use crate::ops::cost::{Cost, Flops, Moment, Sent, Setting, Tensors};
 use crate::ops::name::OperatorName;
 use crate::words::Compute;
 
@@ -58,6 +58,8 @@ pub fn cost(setting: &Setting, [vocab, hidden]: [u64; 2], tied: bool) -> Cost {
         gradients: gradient,
         casts: weight.kept_cast,
         flops: Flops { recompute, ..flops },
+        // Three numbers a token to each of the other ranks.
+        sent: Sent { forward: (setting.tensor - 1) * 3 * setting.wide(1), ..Sent::default() },
         passing: Moment::workspace(weight.cast) + passing,
         ..Cost::new(Moment::workspace(weight.cast) + forward, Moment::workspace(cast_stays) + backward)
     }

@@ -1,5 +1,6 @@
 //! `[parallel]` with every other section.
 
+mod pipeline;
 mod tensor;
 
 use super::Checked;
@@ -14,6 +15,7 @@ pub(super) fn check(cell: &Cell, written: impl Fn(&str) -> bool) -> Checked {
     if cell.parallel.is_alone() {
         return Ok(());
     }
+    pipeline::check(cell)?;
     tensor::check(cell)?;
     let rows = cell.train.batch_size;
     Rule::refuse_if(

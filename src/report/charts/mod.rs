@@ -10,6 +10,7 @@ mod lanes;
 mod legend;
 mod lines;
 mod magnitudes;
+mod pipeline;
 mod plot;
 mod png;
 mod scales;
@@ -49,6 +50,7 @@ const CHARTS: &[Draw] = &[
     scales::scales,
     growth::growth,
     magnitudes::magnitudes,
+    pipeline::pipelines,
 ];
 
 /// Every chart that the rows allow; none when nothing was measured.

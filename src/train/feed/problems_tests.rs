@@ -1,8 +1,8 @@
 //! SwiGLU with accumulation: micro-batches add up to the step that they are parts of.
 
 use super::*;
-use crate::model::Network;
 use crate::model::swiglu::SwigluStack;
+use crate::model::{Network, Parts};
 use crate::ops::testing::assert_close;
 use crate::optim::GradientSet;
 use crate::params::named;
@@ -33,7 +33,7 @@ fn cell() -> Cell {
 fn micro_batches_equal_one_batch() {
     let cell = cell();
     let drawing = drawing();
-    let network = SwigluStack::build(&cell, &Group::alone());
+    let network = SwigluStack::build(&cell, &Group::alone(), Parts::Whole);
     drop(drawing);
     let parts = SwigluStack::feed(&cell, Share::WHOLE).next();
     assert_eq!(parts.len(), 4);

@@ -7,11 +7,12 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::Training;
-use super::shares::asked_for;
+use super::gathered::gathered;
 use crate::data::{Data, Position, Tokenizer, TokenizerSource};
 use crate::measure::{Answers, Evaluation, Load};
 use crate::optim::{Kept, Visit};
 use crate::params::save::{LAYOUT, WEIGHTS, write_weights};
+use crate::recipe::Cell;
 use crate::train::build::Build;
 
 /// Where a training stands, apart from its parameters and from what its optimizer and scaler keep.
@@ -67,12 +68,12 @@ impl<N: Build> Training<'_, N> {
 
     /// Writes what is added to the model, in PEFT's layout.
     pub fn write_adapter(&mut self, folder: &Path) -> io::Result<()> {
-        let (tuning, model) = (&self.cell.tuning, &self.cell.model);
+        let Cell { tuning, model, .. } = self.cell;
         let layout = model.layout().expect("checked: a language model");
+        let table = self.table();
+        let (ranks, elsewhere) = (&self.groups.tensor, &self.elsewhere);
         let residence = &mut self.step.as_mut().expect("begun").stage.residence;
-        let table = residence.table().clone();
-        let ranks = &self.groups.tensor;
-        let mut value = |name: &str| asked_for(name, residence, ranks);
+        let mut value = |name: &str| gathered(name, elsewhere, residence, ranks);
         let peft_type = tuning.peft_type().expect("checked: PEFT has the method");
         peft_type.write(folder, (model.weights_folder(), layout), &table, &mut value)
     }
@@ -80,14 +81,15 @@ impl<N: Build> Training<'_, N> {
     /// Writes what Hugging Face's programs read, and `runner generate`: the model without additions, which are merged
     /// into its weights.
     pub fn write_model(&mut self, folder: &Path) -> io::Result<()> {
-        let (tuning, layout) =
-            (&self.cell.tuning, self.cell.model.layout().expect("checked: a language model"));
-        let residence = &mut self.step.as_mut().expect("begun").stage.residence;
-        let mut table = (**residence.table()).clone();
+        let Cell { tuning, model, .. } = self.cell;
+        let layout = model.layout().expect("checked: a language model");
+        let mut table = self.table();
         table.entries.retain(|entry| !entry.group.is_added());
         table.entries.iter_mut().for_each(|entry| entry.packed = false);
-        let ranks = &self.groups.tensor;
-        let merged = |name: &str| tuning.merged(name, layout, &mut |name| asked_for(name, residence, ranks));
+        let (ranks, elsewhere) = (&self.groups.tensor, &self.elsewhere);
+        let residence = &mut self.step.as_mut().expect("begun").stage.residence;
+        let mut value = |name: &str| gathered(name, elsewhere, residence, ranks);
+        let merged = |name: &str| tuning.merged(name, layout, &mut value);
         write_weights(&folder.join(WEIGHTS), &table, LAYOUT, merged).map_err(io::Error::other)?;
         let end = self.feed.tokenizer().and_then(Tokenizer::eos);
         let config = self.cell.model.config_file(self.cell.precision.stored(), end);

@@ -1,0 +1,110 @@
+//! [`Division`]: how a network is divided into stages, and what one stage computes.
+
+use burn::tensor::{DType, Gradients, Tensor};
+
+use super::schedule::pipeline::{Order, Shape};
+use super::stage::gradients;
+use crate::model::{Network, Output, Part, Parts};
+use crate::ops::autocast::autocast;
+use crate::ops::checkpoint::differentiate;
+
+/// How a cell's network is divided.
+#[derive(Clone, Debug)]
+pub struct Division {
+    pub order: Order,
+    /// Blocks of the network.
+    pub layers: usize,
+    /// Whether stages keep their input alone from forward to backward.
+    pub recomputes: bool,
+    /// Whether weights change between a micro-batch's forward and its backward.
+    pub stashes: bool,
+    /// The type of the autocast region that forward runs in.
+    pub region: Option<DType>,
+}
+
+impl Division {
+    pub fn part(&self, stage: usize) -> Part {
+        Part {
+            blocks: self.order.shape.blocks(stage, self.layers),
+            is_first: stage == 0,
+            is_last: stage + 1 == self.order.shape.stages(),
+            is_recomputed: self.recomputes,
+        }
+    }
+
+    /// Updates of a step.
+    pub fn updates(&self) -> usize {
+        if self.stashes { self.order.shape.micro_batches } else { 1 }
+    }
+
+    /// What a rank has.
+    pub fn parts(&self, rank: usize) -> Parts {
+        Parts::Of(stages_of(self.order.shape, rank).map(|stage| self.part(stage)).collect())
+    }
+
+    /// The output of a part, outside of the graph, and what its backward needs. `x`: the output of the part before.
+    pub(super) fn forward<N: Network>(
+        &self,
+        part: &Part,
+        network: &N,
+        batch: &N::Batch,
+        x: Option<Tensor<2>>,
+    ) -> (Output, Live<N>) {
+        let _region = autocast(self.region);
+        let leaf = x.clone().map(|x| x.autodiff().require_grad());
+        let (y, kept) = if part.is_recomputed {
+            (network.valid().part(part, batch, x), None)
+        } else {
+            let y = network.part(part, batch, leaf.clone());
+            (y.clone(), Some(y))
+        };
+        let y = match y {
+            Output::Hidden(y) => Output::Hidden(outside(y)),
+            Output::Loss(loss) => Output::Loss(outside(loss)),
+        };
+        (y, Live { x: leaf, y: kept, network: self.stashes.then(|| network.clone()) })
+    }
+
+    /// The gradients of a part's parameters and of its input, and the network of its forward where that is another. `dy`:
+    /// of its output; `scale`: of the loss, where it has that.
+    pub(super) fn backward<N: Network>(
+        &self,
+        part: &Part,
+        Live { x, y, network: own }: Live<N>,
+        network: &N,
+        batch: &N::Batch,
+        (dy, scale): (Option<Tensor<2>>, Option<Tensor<1>>),
+    ) -> (Gradients, Option<Tensor<2>>, Option<N>) {
+        let y = y.unwrap_or_else(|| {
+            let _region = autocast(self.region);
+            own.as_ref().unwrap_or(network).part(part, batch, x.clone())
+        });
+        let mut found = match (y, dy) {
+            (Output::Loss(loss), _) => gradients(loss, scale),
+            (Output::Hidden(y), Some(dy)) => differentiate(y, dy),
+            (Output::Hidden(_), None) => unreachable!("the last part has a loss"),
+        };
+        let dx = x.and_then(|x| x.grad_remove(&mut found));
+        (found, dx, own)
+    }
+}
+
+/// Those of a rank, rising.
+pub(super) fn stages_of(shape: Shape, rank: usize) -> impl Iterator<Item = usize> {
+    (0..shape.stages()).filter(move |stage| shape.rank_of(*stage) == rank)
+}
+
+/// What a stage keeps of a micro-batch.
+pub(super) struct Live<N> {
+    /// The leaf that it was computed from; of the first stage none.
+    x: Option<Tensor<2>>,
+    /// With its graph; `None` where it is computed again.
+    y: Option<Output>,
+    /// The network with the weights of this forward, where they change.
+    network: Option<N>,
+}
+
+/// Outside of the graph.
+pub(super) fn outside<const D: usize>(tensor: Tensor<D>) -> Tensor<D> {
+    if tensor.is_autodiff() { tensor.inner() } else { tensor }
+}

@@ -1,0 +1,31 @@
+//! Interleaved 1F1B (Narayanan et al. 2021): each rank has several stages, chunks, that are far apart in the network, so
+//! that filling and draining the pipeline take a chunk's time a rank: the bubble is divided by their number, and messages
+//! are multiplied by it. Groups of as many micro-batches as there are ranks go through a chunk in turn.
+
+use super::Action;
+use super::pipeline::Shape;
+
+pub fn actions(shape: Shape) -> Vec<Vec<Action>> {
+    let Shape { ranks, micro_batches, chunks } = shape;
+    let all = micro_batches * chunks;
+    // The k-th forward of a rank, and its k-th backward.
+    let micro_batch = |k: usize| k / (ranks * chunks) * ranks + k % ranks;
+    let forward = |rank: usize, k: usize| Action::Forward {
+        stage: (k / ranks) % chunks * ranks + rank,
+        micro_batch: micro_batch(k),
+    };
+    let backward = |rank: usize, k: usize| Action::Backward {
+        stage: (chunks - 1 - (k / ranks) % chunks) * ranks + rank,
+        micro_batch: micro_batch(k),
+    };
+    let of_rank = |rank: usize| {
+        let ahead = match micro_batches == ranks {
+            true => all,
+            false => ((ranks - rank - 1) * 2 + (chunks - 1) * ranks).min(all),
+        };
+        let pairs = (0..all - ahead).flat_map(|k| [forward(rank, ahead + k), backward(rank, k)]);
+        let rest = (all - ahead..all).map(|k| backward(rank, k));
+        (0..ahead).map(|k| forward(rank, k)).chain(pairs).chain(rest).chain([Action::Update]).collect()
+    };
+    (0..ranks).map(of_rank).collect()
+}

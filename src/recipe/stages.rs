@@ -1,0 +1,137 @@
+//! What the ranks of a pipeline have and do, from a cell's settings alone: operators, memory, times.
+
+use super::cell::Cell;
+use crate::measure::Estimate;
+use crate::model::{Account, Operators};
+use crate::ops::cost::Cost;
+use crate::parallel::schedule::Action;
+use crate::parallel::schedule::pipeline::{Order, Schedule};
+use crate::parallel::schedule::simulate::Times;
+use crate::parallel::{Division, Pipeline};
+
+impl Cell {
+    /// The cell of one process whose micro-batches are those of the pipeline: its steps see the same rows.
+    #[must_use]
+    pub fn of_micro_batches(&self) -> Self {
+        // Of a recipe's cell with a pipeline they are 1.
+        let unchanged = self.train.accumulation_steps > 1;
+        let Some(pipeline) = self.parallel.pipeline.as_ref().filter(|_| !unchanged) else {
+            return self.clone();
+        };
+        let mut cell = self.clone();
+        cell.train.batch_size = self.train.batch_size.div_ceil(pipeline.micro_batches);
+        cell.train.accumulation_steps = pipeline.micro_batches;
+        cell
+    }
+
+    /// Whether a stage keeps its input alone from forward to backward, and computes itself again: as GPipe does, whose
+    /// other activations would be there once for every micro-batch.
+    pub fn recomputes_stages(&self) -> bool {
+        let gpipe = |pipeline: &Pipeline| pipeline.schedule == Schedule::Gpipe;
+        self.checkpoint.blocks > 0 && self.parallel.pipeline.as_ref().is_some_and(gpipe)
+    }
+
+    /// How a pipeline divides the network; `None` without one.
+    pub fn division(&self) -> Option<Division> {
+        let pipeline = self.parallel.pipeline.as_ref()?;
+        Some(Division {
+            order: pipeline.order(),
+            layers: self.operators().blocks,
+            recomputes: self.recomputes_stages(),
+            stashes: pipeline.schedule.updates_at_once(),
+            region: self.precision.region(),
+        })
+    }
+
+    /// Bytes of what one stage gives another for a micro-batch, at most: the residual stream is in the weights' type.
+    pub fn message_bytes(&self) -> u64 {
+        let tokens = self.of_micro_batches().train.tokens();
+        (tokens * self.model.hidden_size()) as u64 * self.precision.stored_bytes()
+    }
+
+    /// Bytes that a rank of a pipeline sends in a step, the most of all: messages, and its part of the sum of a tied
+    /// embedding's gradients.
+    pub(super) fn sent_of_stages(&self, pipeline: &Pipeline) -> u64 {
+        let order = pipeline.order();
+        let messages = |rank: usize| {
+            let actions = order.of_rank(rank);
+            actions.iter().filter(|action| matches!(action, Action::Send(_))).count() as u64
+        };
+        let tied = self.model.decoder().is_some_and(|shape| shape.tied);
+        let embedding = self.operators().first.first().map_or(0, |cost| cost.trained.elements);
+        let of_rank = |rank: usize| {
+            let sums = tied && (rank == 0 || rank + 1 == pipeline.stages);
+            messages(rank) * self.message_bytes() + if sums { 4 * embedding } else { 0 }
+        };
+        (0..pipeline.stages).map(of_rank).max().unwrap_or(0)
+    }
+
+    /// The memory of the rank of a pipeline that needs the most.
+    pub(super) fn account_of_stages(&self, pipeline: &Pipeline) -> Account {
+        let (order, cell) = (pipeline.order(), self.of_micro_batches());
+        let of_rank = |rank: usize| {
+            let live = order.live(rank).div_ceil(pipeline.chunks());
+            let mut workload = cell.workload();
+            (workload.live_graphs, workload.waiting_inputs) =
+                if self.recomputes_stages() { (1, live) } else { (live, 0) };
+            cell.operators_of_rank(&order, rank).account(&workload)
+        };
+        let total = |account: &Account| Estimate::total(&account.estimate());
+        (0..pipeline.stages).map(of_rank).max_by_key(total).expect("there are ranks")
+    }
+
+    /// The operators of all stages of a rank.
+    fn operators_of_rank(&self, order: &Order, rank: usize) -> Operators {
+        let stages = (0..order.shape.stages()).filter(|stage| order.shape.rank_of(*stage) == rank);
+        let parts: Vec<Operators> = stages.map(|stage| self.operators_of_stage(order, stage)).collect();
+        Operators {
+            first: parts.iter().flat_map(|part| part.first.clone()).collect(),
+            last: parts.iter().flat_map(|part| part.last.clone()).collect(),
+            blocks: parts.iter().map(|part| part.blocks).sum(),
+            ..self.operators()
+        }
+    }
+
+    fn operators_of_stage(&self, order: &Order, stage: usize) -> Operators {
+        let all = self.operators();
+        let (first, last) = (stage == 0, stage + 1 == order.shape.stages());
+        let tied = self.model.decoder().is_some_and(|shape| shape.tied);
+        // The last stage has the embedding once more.
+        let copy = all.first.first().filter(|_| tied && last).map(|embedding| Cost {
+            parameters: embedding.parameters,
+            trained: embedding.trained,
+            largest: embedding.largest,
+            weights: embedding.weights,
+            gradients: embedding.gradients,
+            casts: embedding.casts,
+            ..Cost::default()
+        });
+        let of_last = if last { all.last.clone() } else { Vec::new() };
+        Operators {
+            first: if first { all.first.clone() } else { Vec::new() },
+            blocks: order.shape.blocks(stage, all.blocks).len(),
+            last: of_last.into_iter().chain(copy).collect(),
+            ..all
+        }
+    }
+
+    /// The time of each stage as its share of the operations, the mean stage's forward taking 1.
+    pub fn stage_times(&self, pipeline: &Pipeline) -> Times {
+        let (order, cell) = (pipeline.order(), self.of_micro_batches());
+        let workload = cell.workload();
+        let stages = 0..order.shape.stages();
+        let flops: Vec<_> =
+            stages.map(|stage| cell.operators_of_stage(&order, stage).flops(&workload)).collect();
+        let mean = flops.iter().map(|flops| flops.forward).sum::<f64>() / flops.len() as f64;
+        let again = if self.recomputes_stages() { 1.0 } else { 0.0 };
+        Times {
+            forward: flops.iter().map(|flops| flops.forward / mean).collect(),
+            backward: flops
+                .iter()
+                .map(|f| (f.backward + f.recompute.max(again * f.forward)) / mean)
+                .collect(),
+            update: vec![0.0; pipeline.stages],
+            message: 0.0,
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! A step of a pipeline: the predicted timeline above the measured one, on one axis of time, a lane a rank.
+
+use plotters::style::RGBColor;
+
+use super::super::pipeline::{Pipelined, idle, seconds as length};
+use super::super::table::Comparison;
+use super::Chart;
+use super::canvas::{
+    Anchor, Canvas, GRID, INK, MUTED, Result, SMALL, TEXT, WIDTH, method_color, svg, text_width, tint,
+};
+use super::legend::{Legend, Sign};
+use super::plot::{Axis, BELOW, MARGIN, Ticks};
+use crate::measure::Span;
+use crate::words::text::{percent, seconds, time_unit};
+
+const LEGEND: i32 = 48;
+/// Of each lane, and the room for what stands above a timeline.
+const LANE: i32 = 22;
+const NAME: i32 = 26;
+/// Lanes of a timeline, at most: more are too thin to be read.
+const MOST: usize = 16;
+
+fn color(action: &str) -> RGBColor {
+    if action.contains('F') { method_color(0) } else { method_color(1) }
+}
+
+/// A chart of each pipeline that ran to its end.
+pub fn pipelines(comparison: &Comparison) -> Result<Vec<Chart>> {
+    let mut charts = Vec::new();
+    for (i, line) in comparison.lines.iter().enumerate() {
+        let drawable = |step: &Pipelined| step.measured.len() <= MOST && length(&step.measured) > 0.0;
+        if let Some(step) = Pipelined::of(line).filter(drawable) {
+            charts.push(chart(i, &comparison.name(line), &step)?);
+        }
+    }
+    Ok(charts)
+}
+
+fn chart(number: usize, cell: &str, step: &Pipelined) -> Result<Chart> {
+    let parts = [("Predicted", &step.predicted), ("Measured", &step.measured)];
+    let longest = parts.iter().map(|(_, ranks)| length(ranks)).fold(0.0, f64::max);
+    let legend = Legend::of(["forward", "backward"], |place| Sign::Fill(method_color(place)));
+    let height = NAME + LANE * step.measured.len() as i32;
+    let top = LEGEND + legend.height() + 4;
+    let bottom = top + height * parts.len() as i32;
+    let names: Vec<String> = (0..step.measured.len()).map(|rank| format!("rank {rank}")).collect();
+    let left = MARGIN + 10 + names.iter().map(|name| text_width(name, TEXT)).max().unwrap_or(0);
+    let right = WIDTH - MARGIN - 10;
+    let (unit, size) = time_unit(longest);
+    let time = Axis { ticks: Ticks::About(8), ..Axis::new(format!("time in {unit}"), (0.0, longest / size)) };
+    let title = format!("A step of the pipeline: {cell}");
+    let svg = svg(bottom + BELOW, |canvas| {
+        canvas.title(&title)?;
+        legend.draw(canvas, LEGEND)?;
+        time.draw_below(canvas, (left, right), (top, bottom))?;
+        for ((what, ranks), top) in parts.iter().zip((top..).step_by(height as usize)) {
+            let facts = format!("{what}: {}, idle {}", seconds(length(ranks)), percent(idle(ranks)));
+            canvas.text(&facts, (left + 2, top + NAME / 2), SMALL, MUTED, Anchor::Left)?;
+            let start = ranks.iter().flatten().map(|span| span.start).fold(f64::INFINITY, f64::min);
+            let at = |t: f64| left + ((t - start) / longest * f64::from(right - left)).round() as i32;
+            for ((spans, name), y) in ranks.iter().zip(&names).zip((top + NAME..).step_by(LANE as usize)) {
+                canvas.text(name, (left - 10, y + LANE / 2), TEXT, INK, Anchor::Right)?;
+                canvas.rect((left, y + 2), (right, y + LANE - 2), tint(GRID, 0.4))?;
+                lane(canvas, spans, &at, y)?;
+            }
+        }
+        canvas.line(&[(left, top), (left, bottom)], MUTED, 1)
+    })?;
+    let caption = format!(
+        "{title}. Numbers are those of micro-batches. Predicted: the schedule with the times that each stage takes by \
+         itself; measured: the last measured step."
+    );
+    Ok(Chart { name: format!("pipeline-{}", number + 1), caption, svg })
+}
+
+/// What a rank did, each with the number of its micro-batch where there is room.
+fn lane(canvas: &Canvas, spans: &[Span], at: &dyn Fn(f64) -> i32, y: i32) -> Result {
+    let mut drawn = i32::MIN;
+    for span in spans {
+        // Thousands of spans make as many pixels at most.
+        let (from, to) = (at(span.start).max(drawn), at(span.end));
+        if to <= drawn {
+            continue;
+        }
+        canvas.rect((from, y + 2), (to.max(from + 1), y + LANE - 2), color(&span.action))?;
+        drawn = to;
+        let number = span.action.rsplit(['F', 'B']).next().unwrap_or_default();
+        if text_width(number, SMALL) + 4 <= to - from {
+            canvas.line(&[(to, y + 2), (to, y + LANE - 2)], RGBColor(255, 255, 255), 1)?;
+            canvas.text(
+                number,
+                ((from + to) / 2, y + LANE / 2),
+                SMALL,
+                RGBColor(255, 255, 255),
+                Anchor::Middle,
+            )?;
+        }
+        canvas.hover(
+            (from, y + 2),
+            (to, y + LANE - 2),
+            &format!("{}: {}", span.action, seconds(span.end - span.start)),
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,65 @@
+//! [`Pipelined`]: a step of a pipeline as it was, beside the one that its schedule predicts.
+
+use super::columns::PIPELINE;
+use super::document::Table;
+use super::table::{Comparison, Line};
+use crate::measure::Span;
+use crate::parallel::schedule::simulate::{Times, simulate};
+use crate::recipe::Cell;
+
+/// Rank by rank: forwards and backwards, without updates.
+pub struct Pipelined {
+    pub predicted: Vec<Vec<Span>>,
+    pub measured: Vec<Vec<Span>>,
+}
+
+impl Pipelined {
+    /// `None` of a cell without a pipeline, or that did not run to its end.
+    pub fn of(line: &Line) -> Option<Self> {
+        let ranks = &line.measured()?.ranks;
+        let measured = ranks.iter().map(|rank| computations(&rank.timeline)).collect();
+        let predicted = predicted(line.cell, |stage| {
+            let mut stages = ranks.iter().flat_map(|rank| &rank.stages);
+            stages.find(|time| time.stage == stage).map(|time| (time.forward, time.backward))
+        })?;
+        Some(Self { predicted, measured })
+    }
+}
+
+fn computations(spans: &[Span]) -> Vec<Span> {
+    spans.iter().filter(|span| span.action != "U").cloned().collect()
+}
+
+/// The schedule with these times of the stages; messages and updates take none.
+fn predicted(cell: &Cell, time: impl Fn(usize) -> Option<(f64, f64)>) -> Option<Vec<Vec<Span>>> {
+    let order = cell.parallel.pipeline.as_ref()?.order();
+    let times: Vec<(f64, f64)> = (0..order.shape.stages()).map(time).collect::<Option<_>>()?;
+    let (forward, backward) = times.into_iter().unzip();
+    let times = Times { forward, backward, update: vec![0.0; order.shape.ranks], message: 0.0 };
+    let step = simulate(&order, &times).ok()?;
+    Some(step.spans().iter().map(|rank| computations(rank)).collect())
+}
+
+/// From the first start to the last end, in seconds.
+pub fn seconds(ranks: &[Vec<Span>]) -> f64 {
+    let spans = || ranks.iter().flatten();
+    let start = spans().map(|span| span.start).fold(f64::INFINITY, f64::min);
+    spans().map(|span| span.end).fold(0.0, f64::max) - start
+}
+
+/// The share of that in which a rank computes nothing, the mean over ranks.
+pub fn idle(ranks: &[Vec<Span>]) -> f64 {
+    let busy: f64 = ranks.iter().flatten().map(|span| span.end - span.start).sum();
+    1.0 - busy / (seconds(ranks) * ranks.len() as f64)
+}
+
+/// The step of each pipeline.
+pub fn table(comparison: &Comparison) -> Option<Table> {
+    let rows = comparison.lines.iter().enumerate();
+    let rows = rows.filter_map(|(i, line)| Some((i, Vec::new(), Pipelined::of(line)?)));
+    let caption = "The last measured step of each pipeline, from the first forward to the last backward, beside its \
+                   schedule's: stages take there what each took by itself while all other ranks waited, and messages \
+                   nothing. Idle: the share in which a rank computes nothing, the mean over ranks. Ranks that share the \
+                   cores of one CPU slow each other down, where there are fewer cores than threads of all ranks.";
+    comparison.table_of(caption, PIPELINE, rows)
+}
