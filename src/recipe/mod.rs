@@ -39,7 +39,7 @@ use grid::Combination;
 pub use grid::MAX_CELLS;
 pub use report::{Published, ReportConfig, Stage, matches};
 pub use save::{Folders, Save};
-pub use sections::{Eval, Measure, Mode, Train};
+pub use sections::{Clip, Eval, Measure, Mode, Train};
 pub use set::Setting;
 
 /// A recipe whose cells are all resolved and checked.

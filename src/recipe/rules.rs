@@ -1,7 +1,9 @@
 //! Every rule over more than one section: what cannot go together, and what has no effect with something else.
 //! Rules over one section stand with it.
 
+mod generate;
 mod inference;
+mod optimizer;
 mod parallel;
 mod sizes;
 mod task;
@@ -26,10 +28,12 @@ pub(super) fn check(cell: &Cell, written: impl Fn(&str) -> bool) -> Checked {
     cell.offload.check()?;
     let sampler = cell.data.sampler();
     sampler.check()?;
-    let rules: [fn(&Cell) -> Checked; 11] = [
+    let rules: [fn(&Cell) -> Checked; 13] = [
+        generate::check,
         inference::check,
         operators,
         scaler,
+        optimizer::check,
         histogram,
         offload,
         text,
@@ -69,6 +73,7 @@ pub(super) fn on_device(cell: &Cell, device: DeviceId, target: &Target) -> Check
             format!("{} ranks need a device each, and ranks run on the CPU alone", cell.parallel.ranks()),
             "use device = \"cpu\", or remove the section",
         )),
+        DeviceId::Cuda(_) if cell.train.optimizer.keeps_remainders() => Err(optimizer::remainders_on_cuda()),
         DeviceId::Cuda(_) if cell.measure.warmup == 0 => Err(Rule::new(
             &["measure.warmup"],
             "a cell on CUDA needs a warm-up step: kernels are compiled and memory is observed in it",
@@ -219,6 +224,7 @@ fn text(cell: &Cell) -> Checked {
         ("data", !cell.data.is_random()),
         ("task", cell.task.is_some()),
         ("eval", cell.eval.is_some()),
+        ("generate", cell.generate.is_some()),
         ("save", cell.save.is_some()),
         ("tuning", !cell.tuning.is_full()),
         ("precision.autocast", cell.precision.autocast),

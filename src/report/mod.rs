@@ -11,6 +11,7 @@ mod columns;
 mod compare;
 mod conclusion;
 mod content;
+mod continuations;
 mod differences;
 mod document;
 mod environment;

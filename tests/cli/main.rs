@@ -10,6 +10,7 @@ mod data;
 mod docs;
 mod endings;
 mod equivalence;
+mod fine_tune;
 mod html;
 mod inference;
 mod inputs;

@@ -176,6 +176,7 @@ impl CellAccount {
             true => sums.extend([("page-locked", locked, of(|m| m.pinned)), ("host", host, of(|m| m.host))]),
             false => sums.push(("host", locked + host, of(|m| m.host))),
         }
+        sums.push(("files on disk", self.of(Class::Disk), of(|m| m.disk)));
         sums.retain(|(_, bytes, measured)| *bytes > 0 || measured.is_some());
         sums
     }
