@@ -4,12 +4,12 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::commands::CheckArgs;
 use crate::commands::advise::AdviseArgs;
 use crate::commands::generate::GenerateArgs;
 use crate::commands::memory::MemoryArgs;
 use crate::commands::profile::ProfileArgs;
 use crate::commands::run::RunArgs;
-use crate::commands::CheckArgs;
 use crate::commands::verify::VerifyArgs;
 use crate::run::Keep;
 use crate::words::Compute;

@@ -90,7 +90,8 @@ fn check(recipes: &[PathBuf], settings: &[Setting], target: &Target) -> Result<E
     for path in recipes {
         match Recipe::load(path, settings, target) {
             Ok(recipe) => {
-                let elsewhere = recipe.elsewhere_notice().map_or(String::new(), |notice| format!("; {notice}"));
+                let elsewhere =
+                    recipe.elsewhere_notice().map_or(String::new(), |notice| format!("; {notice}"));
                 print(&format!("{}: {} cells, all valid{elsewhere}", path.display(), recipe.cells.len()))?;
             }
             Err(error) => code = failure(&error.into()),

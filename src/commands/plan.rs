@@ -34,7 +34,8 @@ impl Planned {
             true => limit.map(|limit| estimate.total() <= limit),
         };
         let settings = cell.settings();
-        let value = |key: &String| keys::value(key, &settings).map_or_else(|| "-".into(), |v| text::value(&v));
+        let value =
+            |key: &String| keys::value(key, &settings).map_or_else(|| "-".into(), |v| text::value(&v));
         Self { estimate, limit, fits, sent: cell.sent(), values: swept.iter().map(value).collect() }
     }
 }
@@ -58,7 +59,9 @@ pub fn plan(recipe: &Recipe, target: &Target) -> String {
         let Planned { estimate, limit, fits, sent, values } = cell;
         let mut line = vec![(index + 1).to_string()];
         line.extend(values.iter().cloned());
-        line.extend([estimate.weights, estimate.kept, estimate.total()].map(|bytes| Bytes(bytes).to_string()));
+        line.extend(
+            [estimate.weights, estimate.kept, estimate.total()].map(|bytes| Bytes(bytes).to_string()),
+        );
         let fits = match fits {
             _ if !is_here(&index) => "not here",
             Some(true) => "yes",
@@ -71,7 +74,8 @@ pub fn plan(recipe: &Recipe, target: &Target) -> String {
         line
     };
     let lines = planned.iter().enumerate().map(line).collect();
-    let count = |fits| (0..planned.len()).filter(is_here).filter(|index| planned[*index].fits == fits).count();
+    let count =
+        |fits| (0..planned.len()).filter(is_here).filter(|index| planned[*index].fits == fits).count();
     let (too_large, unknown) = (count(Some(false)), count(None));
     let table = text::table(&header, lines, 0);
     let verdict = match (too_large, unknown) {

@@ -80,7 +80,9 @@ impl Target {
             (_, gpu, device) => {
                 let rule = Rule::new(
                     &["device"],
-                    format!("the device \"{name}\" is not there: --for describes a machine with \"{device}\""),
+                    format!(
+                        "the device \"{name}\" is not there: --for describes a machine with \"{device}\""
+                    ),
                     "use device = \"auto\", or describe another device with --for",
                 );
                 Err(Rule { elsewhere: gpu.is_some(), ..rule })

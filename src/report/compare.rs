@@ -91,7 +91,8 @@ impl<'a> Compared<'a> {
             }
             settings
         };
-        let measured: Vec<Option<Settings>> = comparison.lines.iter().map(|line| line.row.map(of_row)).collect();
+        let measured: Vec<Option<Settings>> =
+            comparison.lines.iter().map(|line| line.row.map(of_row)).collect();
         // The recipe's `auto` means this machine's device; the rows know where they were measured.
         let device = measured.iter().flatten().find_map(|s| s.get("device")).cloned();
         let swept = comparison.swept.iter().any(|key| key == "device");

@@ -18,7 +18,8 @@ const WAITING: f64 = 0.1;
 
 /// Where, when and how the rows were measured; several values where rows differ.
 pub fn items(comparison: &Comparison) -> Vec<String> {
-    let rows: Vec<&Row> = comparison.lines.iter().filter_map(|line| line.row).filter(|row| ran(row)).collect();
+    let rows: Vec<&Row> =
+        comparison.lines.iter().filter_map(|line| line.row).filter(|row| ran(row)).collect();
     let of_rows = |of: fn(&Environment) -> String| distinct(rows.iter().map(|row| of(&row.environment)));
     let of_cells = |of: fn(&Cell) -> String| distinct(comparison.lines.iter().map(|line| of(line.cell)));
     let mut items = Vec::new();
@@ -175,7 +176,11 @@ fn verified(records: &[Record], rows: &[&Row]) -> Option<String> {
         rows.iter().any(|row| is_its(&row.environment))
     };
     let part = |record: &Record| {
-        let settings = if record.settings.is_empty() { String::new() } else { format!(" with {}", record.settings.join(", ")) };
+        let settings = if record.settings.is_empty() {
+            String::new()
+        } else {
+            format!(" with {}", record.settings.join(", "))
+        };
         format!("{}{settings}: {} of {} quantities pass", record.reference, record.passed, record.of)
     };
     let parts = records.iter().filter(of).map(part).unique().join("; ");

@@ -20,7 +20,8 @@ const CEILINGS_LIMIT: Duration = Duration::from_secs(120);
 /// Measures a device's ceilings for the compute types of the recipe's cells there and notes the rest.
 /// The device should be idle.
 pub fn measure_environment(recipe: &Recipe, device: DeviceId) -> Environment {
-    let here = recipe.cells.iter().enumerate().filter(|(position, _)| !recipe.elsewhere.contains_key(position));
+    let here =
+        recipe.cells.iter().enumerate().filter(|(position, _)| !recipe.elsewhere.contains_key(position));
     let cells = here.map(|(_, cell)| cell).filter(|cell| cell.device_id() == device);
     let types: Vec<Compute> = cells.map(|cell| cell.precision.compute).unique().collect();
     Environment { ceilings: ceilings(device, &types).unwrap_or_default(), ..without_ceilings(device.info()) }

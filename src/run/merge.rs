@@ -93,7 +93,12 @@ pub fn merge(folders: &[PathBuf], into: &Path, keep: Option<Keep>) -> Result<Mer
             };
             let (better, conflict) = choose(had, found, keep);
             conflicts.extend(conflict.map(|with| {
-                format!("{}: {} and {}", cell_of(&better, &parts[0]), better.part.folder.display(), with.folder.display())
+                format!(
+                    "{}: {} and {}",
+                    cell_of(&better, &parts[0]),
+                    better.part.folder.display(),
+                    with.folder.display()
+                )
             }));
             chosen.insert(name, better);
         }
@@ -104,7 +109,11 @@ pub fn merge(folders: &[PathBuf], into: &Path, keep: Option<Keep>) -> Result<Mer
         return Err(miette!(
             help = "nothing was written: say --keep newest, or --keep first for the rows of the folder named first",
             "{} of the same cell on the same device differ:\n{}{more}",
-            if conflicts.len() == 1 { "rows".to_string() } else { format!("{} pairs of rows", conflicts.len()) },
+            if conflicts.len() == 1 {
+                "rows".to_string()
+            } else {
+                format!("{} pairs of rows", conflicts.len())
+            },
             conflicts.iter().take(LISTED).join("\n")
         ));
     }
@@ -147,7 +156,8 @@ impl Part {
             .into_diagnostic()
             .wrap_err_with(|| format!("cannot read {}", folder.display()))?;
         let name = |path: Option<&Path>| {
-            path.and_then(Path::file_name).map_or_else(|| "recipe".into(), |name| name.to_string_lossy().into_owned())
+            path.and_then(Path::file_name)
+                .map_or_else(|| "recipe".into(), |name| name.to_string_lossy().into_owned())
         };
         let names = [name(absolute.parent()), name(Some(&absolute))];
         Ok(Self { folder: folder.to_path_buf(), source, names })

@@ -110,7 +110,8 @@ fn arrange(recipe: &mut Recipe, found: Vec<Row>) -> Vec<Row> {
 fn are_of_several_devices(recipe: &Recipe, rows: &[Row]) -> bool {
     let kind = |row: &Row| recipe.mixes_devices() && row.cell["device"] == DeviceId::Cpu.to_string();
     let ran = rows.iter().filter(|row| row.worth().0);
-    let names: BTreeSet<(bool, &str)> = ran.map(|row| (kind(row), row.environment.device.name.as_str())).collect();
+    let names: BTreeSet<(bool, &str)> =
+        ran.map(|row| (kind(row), row.environment.device.name.as_str())).collect();
     let kinds: HashSet<bool> = names.iter().map(|(kind, _)| *kind).collect();
     names.len() > kinds.len()
 }

@@ -4,10 +4,10 @@ use super::*;
 
 /// A cell on a GPU and one on the CPU, on a machine that `target` describes.
 fn both(target: &str) -> Recipe {
-    let text = testing::recipe()
-        .text
-        .replace("device = \"cpu\"\n", "")
-        .replace("\"train.batch_size\" = [1, 2, 3]", "device = [\"cuda:0\", \"cpu\"]\n\"measure.repeats\" = [2]");
+    let text = testing::recipe().text.replace("device = \"cpu\"\n", "").replace(
+        "\"train.batch_size\" = [1, 2, 3]",
+        "device = [\"cuda:0\", \"cpu\"]\n\"measure.repeats\" = [2]",
+    );
     let source = Source { path: "recipes/both.toml".into(), text };
     Recipe::parse_for(&source, &target.parse::<Target>().unwrap()).unwrap()
 }

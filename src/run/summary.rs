@@ -46,9 +46,12 @@ impl fmt::Display for Summary {
         if self.left > 0 {
             write!(f, ", {} still to measure", self.left)?;
         }
-        for (count, name) in
-            [(self.oom, "out of memory"), (self.failed, "failed"), (self.diverged, "diverged"), (self.elsewhere, "skipped for other hardware")]
-        {
+        for (count, name) in [
+            (self.oom, "out of memory"),
+            (self.failed, "failed"),
+            (self.diverged, "diverged"),
+            (self.elsewhere, "skipped for other hardware"),
+        ] {
             if count > 0 {
                 write!(f, ", {count} {name}")?;
             }

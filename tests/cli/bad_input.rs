@@ -148,7 +148,10 @@ fn rows_of_a_newer_format_are_left_as_they_are() {
     let text = newer.to_string();
     std::fs::write(&path, &text).expect("writable");
     let folder = place.results().to_str().expect("UTF-8").to_string();
-    place.runner(&["report", &folder]).exits(0).says(&["1 row of another version", "1 of 4 cells have not run"]);
+    place
+        .runner(&["report", &folder])
+        .exits(0)
+        .says(&["1 row of another version", "1 of 4 cells have not run"]);
     place.runner(&["compare", &folder, &folder]).exits(0);
     place.runner(&["merge", &folder, "--into", "all"]).exits(0).says(&["4 rows of 1 folder are in"]);
     let merged = place.path().join("all/recipe").join(place.results().file_name().expect("a name"));
@@ -174,7 +177,8 @@ fn the_rows_of_another_recipe_in_a_folder_are_named_and_left_out() {
     }
     let folder = place.results().to_str().expect("UTF-8").to_string();
     let ended = place.runner(&["report", &folder]).exits(0);
-    let ended = ended.says(&["2 rows of other versions, of other cells or of other input files were left as they are"]);
+    let ended = ended
+        .says(&["2 rows of other versions, of other cells or of other input files were left as they are"]);
     assert!(ended.out.contains("batch size 4") && !ended.out.contains("batch size 6"), "{}", ended.out);
 }
 
@@ -182,23 +186,31 @@ fn the_rows_of_another_recipe_in_a_folder_are_named_and_left_out() {
 #[test]
 fn names_are_text_in_every_format() {
     const NAME: &str = r#"<b onclick='x()'>&amp; 100 % $x_1$ \\input{a} #let ~ ^ | \"q\" [z] *"#;
-    let stages = ["", "2"].map(|more| format!("[[report.ladder]]\nstage = \"{NAME}{more}\"\nwhy = \"{NAME}\"\n"));
+    let stages =
+        ["", "2"].map(|more| format!("[[report.ladder]]\nstage = \"{NAME}{more}\"\nwhy = \"{NAME}\"\n"));
     let grid = "[grid]\n\"checkpoint.level\" = [0, 1]\n";
     let recipe = TINY.split("[grid]").next().expect("a grid").replace("tiny", NAME) + grid + &stages.concat();
     let place = Place::new(&recipe);
     place.runner(&["run", "recipe.toml"]).exits(0);
     let read = |name: &str| std::fs::read_to_string(place.results().join(name)).expect("a file");
     let html = read("report.html");
-    assert!(!html.contains("<b onclick") && html.contains("&lt;b onclick") && html.contains("&amp;amp; 100"), "{html}");
+    assert!(
+        !html.contains("<b onclick") && html.contains("&lt;b onclick") && html.contains("&amp;amp; 100"),
+        "{html}"
+    );
     assert!(!read("charts/time.svg").contains("<b onclick"));
     let tex = read("table.tex");
     assert!(
-        tex.contains(r"\textless{}b onclick='x()'\textgreater{}\&amp; 100 \% \$x\_1\$ \textbackslash{}input\{a\} \#let"),
+        tex.contains(
+            r"\textless{}b onclick='x()'\textgreater{}\&amp; 100 \% \$x\_1\$ \textbackslash{}input\{a\} \#let"
+        ),
         "{tex}"
     );
     for row in tex.lines().filter(|line| line.contains("onclick") && line.contains('&')) {
         let separators = row.matches(" & ").count();
         assert!(row.ends_with("\\\\") && separators > 2, "{row}");
     }
-    assert!(read("table.md").lines().filter(|line| line.contains("onclick")).all(|line| !line.contains(" | \"q")));
+    assert!(
+        read("table.md").lines().filter(|line| line.contains("onclick")).all(|line| !line.contains(" | \"q"))
+    );
 }

@@ -45,17 +45,29 @@ fn on_gpu(row: &Value, name: &str, folder: &Path) {
 #[test]
 fn what_needs_other_hardware_is_skipped_with_its_reason() {
     let place = Place::new(&mixed());
-    place.runner(&["check", "recipe.toml"]).exits(0).says(&["4 cells, all valid; 2 cells need other hardware"]);
-    place.runner(&["plan", "recipe.toml"]).exits(0).says(&["not here", "no NVIDIA driver with a device was found"]);
+    place
+        .runner(&["check", "recipe.toml"])
+        .exits(0)
+        .says(&["4 cells, all valid; 2 cells need other hardware"]);
+    place
+        .runner(&["plan", "recipe.toml"])
+        .exits(0)
+        .says(&["not here", "no NVIDIA driver with a device was found"]);
     let skipped = "2 skipped for other hardware";
     place.runner(&["run", "recipe.toml"]).exits(69).says(&["2 measured, 0 finished earlier", skipped]);
     place.runner(&["run", "recipe.toml"]).exits(69).says(&["0 measured, 2 finished earlier", skipped]);
-    place.runner(&["run", "recipe.toml", "--dry-run"]).exits(0).says(&["nothing to run", "that can run here"]);
+    place
+        .runner(&["run", "recipe.toml", "--dry-run"])
+        .exits(0)
+        .says(&["nothing to run", "that can run here"]);
     assert_eq!((place.count("ok"), place.count("skipped")), (2, 2));
     let report = std::fs::read_to_string(place.results().join("report.html")).expect("a report");
     assert!(report.contains("no NVIDIA driver with a device was found") && report.contains("skipped"));
     place.write("gpu.toml", &mixed().replace(", \"cpu\"]", "]"));
-    place.runner(&["run", "gpu.toml"]).exits(2).says(&["no NVIDIA driver with a device was found", "gpu.toml:16"]);
+    place
+        .runner(&["run", "gpu.toml"])
+        .exits(2)
+        .says(&["no NVIDIA driver with a device was found", "gpu.toml:16"]);
 
     // What a machine with the GPU measured takes the place of what was skipped.
     let (folder, done) = (place.results(), place.rows());
@@ -93,7 +105,10 @@ fn shards_that_were_killed_and_merged_equal_one_run() {
     }
     let before: Vec<_> = parts.iter().map(|part| contents(part)).collect();
     let folders: Vec<&str> = parts.iter().map(|part| text(part)).collect();
-    place.runner(&[&["merge"][..], &folders, &["--into", "all"]].concat()).exits(0).says(&["12 rows of 4 folders"]);
+    place
+        .runner(&[&["merge"][..], &folders, &["--into", "all"]].concat())
+        .exits(0)
+        .says(&["12 rows of 4 folders"]);
     assert!(parts.iter().map(|part| contents(part)).eq(before), "the parts stay as they were");
     let learned = |folder: &Path| -> Vec<(String, Vec<f64>)> {
         rows(folder).iter().map(|row| (row["cell"].to_string(), losses(row))).collect()
@@ -101,7 +116,10 @@ fn shards_that_were_killed_and_merged_equal_one_run() {
     assert_eq!(learned(&results(&place, "all")), learned(&results(&place, "whole")));
     let run = ["run", "recipe.toml", "--results", "all"];
     place.runner(&run).exits(0).says(&["0 measured, 12 finished earlier"]);
-    place.runner(&[&["merge"][..], &folders, &["--into", "all"]].concat()).exits(0).says(&["12 rows of 5 folders"]);
+    place
+        .runner(&[&["merge"][..], &folders, &["--into", "all"]].concat())
+        .exits(0)
+        .says(&["12 rows of 5 folders"]);
 }
 
 #[test]
@@ -114,10 +132,17 @@ fn rows_that_differ_are_merged_only_as_the_user_says() {
     let [a, b] = ["a", "b"].map(|root| results(&place, root));
     let damaged = b.join("rows/0123456789abcdef.json");
     std::fs::write(&damaged, "{\"format\": 4,").expect("writable");
-    let merge = |more: &[&str]| place.runner(&[&["merge", text(&a), text(&b), "--into", "all"][..], more].concat());
-    merge(&[]).exits(1).says(&["rows of the same cell on the same device differ", "cell 2/4", "--keep newest"]);
+    let merge =
+        |more: &[&str]| place.runner(&[&["merge", text(&a), text(&b), "--into", "all"][..], more].concat());
+    merge(&[]).exits(1).says(&[
+        "rows of the same cell on the same device differ",
+        "cell 2/4",
+        "--keep newest",
+    ]);
     assert!(!place.path().join("all").exists(), "nothing is written");
-    merge(&["--keep", "first"]).exits(0).says(&["3 rows of 2 folders", "stays where it is: it is not a whole row"]);
+    merge(&["--keep", "first"])
+        .exits(0)
+        .says(&["3 rows of 2 folders", "stays where it is: it is not a whole row"]);
     let all = results(&place, "all");
     let of = |folder: &Path| contents(&folder.join("rows")).into_values().collect::<Vec<_>>();
     assert!(of(&a).iter().all(|row| of(&all).contains(row)), "the rows of a were named first");
@@ -153,7 +178,8 @@ fn results_of_several_devices_are_reported_and_compared_device_by_device() {
     let ended = place.runner(&merge).exits(0).says(&["8 rows of 3 folders"]);
     let lines = |of: &Ended, what: &str| of.out.lines().filter(|line| line.contains(what)).count();
     assert_eq!((lines(&ended, "GPU one"), lines(&ended, "Another GPU")), (2, 2), "{}", ended.out);
-    let report = std::fs::read_to_string(place.path().join("all/recipe/merged/report.html")).expect("a report");
+    let report =
+        std::fs::read_to_string(place.path().join("all/recipe/merged/report.html")).expect("a report");
     assert!(report.contains("It is of 3 kinds of device"), "its limits");
     let compared = place.runner(&["compare", "all/recipe/merged", text(&others[0])]).exits(0);
     assert_eq!(lines(&compared, "1.00x"), 2, "the device's own rows are equal:\n{}", compared.out);

@@ -11,7 +11,9 @@ use crate::place::{Place, SMALL, changed};
 
 /// A language model at so many sequence lengths and ten batch sizes, with so many seeds.
 fn sweep(lengths: usize, seeds: usize) -> String {
-    let numbers = |from: usize, count: usize| (from..from + count).map(|n| n.to_string()).collect::<Vec<_>>().join(", ");
+    let numbers = |from: usize, count: usize| {
+        (from..from + count).map(|n| n.to_string()).collect::<Vec<_>>().join(", ")
+    };
     let recipe = changed(SMALL, &[("max_position_embeddings = 32", "max_position_embeddings = 4096")]);
     format!(
         "{recipe}[grid]\n\"train.batch_size\" = [{}]\n\"train.seq_len\" = [{}]\nseed = [{}]\n",
@@ -27,7 +29,8 @@ fn place_with_rows(recipe: &str) -> Place {
     place.runner(&["run", "recipe.toml", "--cell", "1"]).exits(0);
     let mut row = place.rows().remove(0);
     let name = row["environment"]["device"]["name"].as_str().expect("a name").to_string();
-    let recipe = Recipe::load(&place.path().join("recipe.toml"), &[], &"cpu".parse::<Target>().expect("a target"));
+    let recipe =
+        Recipe::load(&place.path().join("recipe.toml"), &[], &"cpu".parse::<Target>().expect("a target"));
     let cells = recipe.expect("a recipe").cells;
     for cell in &cells[1..cells.len() - 1] {
         let key = key(&cell.to_json(), &name, &Inputs::new());
