@@ -8,7 +8,7 @@ mod time;
 use rayon::prelude::*;
 
 pub use rates::Rates;
-pub use space::{AXES, candidates};
+pub use space::{AXES, candidates, with_optimizer};
 pub use time::{StepTime, step_time};
 
 use crate::device::Target;
@@ -85,10 +85,12 @@ pub struct Advice {
     pub others: Vec<Plan>,
 }
 
-/// Plans for `cell` on its device, which `target` has. `kept`: keys, or sections, that stay as they are.
-pub fn advise(cell: &Cell, target: &Target, limits: Limits, rates: &Rates, kept: &[String]) -> Advice {
+/// Plans for `cells`, which differ in their optimizers, on their device, which `target` has. `kept`: keys, or sections, that
+/// stay as they are.
+pub fn advise(cells: &[Cell], target: &Target, limits: Limits, rates: &Rates, kept: &[String]) -> Advice {
     let plan = |cell: Cell| Plan::new(with_resident_blocks(cell, limits.memory), rates);
-    let plans: Vec<Plan> = candidates(cell, target, kept).into_par_iter().map(plan).collect();
+    let all: Vec<Cell> = cells.iter().flat_map(|cell| candidates(cell, target, kept)).collect();
+    let plans: Vec<Plan> = all.into_par_iter().map(plan).collect();
     let (mut fitting, mut others): (Vec<Plan>, Vec<Plan>) =
         plans.into_iter().partition(|plan| plan.fits(limits));
     fitting.sort_by(|a, b| a.time.total().total_cmp(&b.time.total()));

@@ -5,8 +5,8 @@ use itertools::iproduct;
 use crate::device::Target;
 use crate::ops::Level;
 use crate::precision::Precision;
-use crate::recipe::Cell;
-use crate::residence::{Memory, Offload, Overlap, ResidentBlocks, Strategy};
+use crate::recipe::{Cell, keys};
+use crate::residence::{Memory, Offload, Overlap, ResidentBlocks, StatePlace, Strategy};
 use crate::words::Compute;
 
 /// The keys that are searched, each of which may be kept as it is.
@@ -22,6 +22,23 @@ pub const AXES: [&str; 10] = [
     "offload.activations",
     "offload.optimizer",
 ];
+
+/// The cell with an optimizer of another kind, which has the same value of each key that both have; `None` where there is no
+/// such kind, or a key of it has no value.
+pub fn with_optimizer(cell: &Cell, kind: &str) -> Option<Cell> {
+    const OPTIMIZER: &str = "train.optimizer";
+    let of_kind = |name: &str| {
+        let path = format!("{OPTIMIZER}.{name}");
+        keys::all()
+            .iter()
+            .any(|entry| entry.path == path && entry.section.kind.is_none_or(|kinds| kinds.has(kind)))
+    };
+    let mut json = cell.to_json();
+    let optimizer = json["train"]["optimizer"].as_object_mut()?;
+    optimizer.retain(|name, _| of_kind(name));
+    optimizer.insert("kind".into(), kind.into());
+    Cell::from_json(&json).ok()
+}
 
 /// Every permitted one, the cell itself among them. The sequences of a step stay as many as they are.
 pub fn candidates(cell: &Cell, target: &Target, kept: &[String]) -> Vec<Cell> {
@@ -116,6 +133,7 @@ fn offloads(cell: &Cell, keeps: &dyn Fn(&str) -> bool) -> Vec<Offload> {
             resident_blocks,
             activations,
             optimizer,
+            optimizer_state: if optimizer == Memory::Host { own.optimizer_state } else { StatePlace::Memory },
         }));
     }
     all

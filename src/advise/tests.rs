@@ -13,10 +13,9 @@ fn cell(text: &str) -> Cell {
 }
 
 fn advice(memory: u64, kept: &[&str]) -> Advice {
-    let cell = cell(SMALL);
     let kept: Vec<String> = kept.iter().map(ToString::to_string).collect();
     let limits = Limits { memory, host_memory: None };
-    advise(&cell, &Target::Here, limits, &Rates::assumed(DeviceId::Cpu), &kept)
+    advise(&[cell(SMALL)], &Target::Here, limits, &Rates::assumed(DeviceId::Cpu), &kept)
 }
 
 #[test]
@@ -65,9 +64,8 @@ fn what_fits_comes_the_fastest_first_and_the_rest_by_what_it_needs() {
 
 #[test]
 fn a_limit_on_the_host_refuses_what_waits_there() {
-    let cell = cell(SMALL);
     let limits = Limits { memory: u64::MAX / 2, host_memory: Some(HOST_BASE + 400_000) };
-    let advice = advise(&cell, &Target::Here, limits, &Rates::assumed(DeviceId::Cpu), &[]);
+    let advice = advise(&[cell(SMALL)], &Target::Here, limits, &Rates::assumed(DeviceId::Cpu), &[]);
     assert!(
         advice.others.iter().all(|plan| plan.lacks(limits) == Lacks { memory: false, host_memory: true })
     );
@@ -95,4 +93,31 @@ fn the_model_of_time_orders_what_is_known() {
     let resident =
         |count: usize| time(&format!("[offload]\nstrategy = \"overlap\"\nresident_blocks = {count}\n"));
     assert!(resident(3) <= resident(1));
+}
+
+/// Another kind of optimizer has the recipe's rate, and its plans stand among the others by time and memory.
+#[test]
+fn optimizers_are_searched_where_they_are_named() {
+    let own = cell(SMALL);
+    let kinds = ["adamw", "adamw8bit", "sgd"].map(|kind| with_optimizer(&own, kind).expect("a kind"));
+    assert_eq!(kinds[0], own);
+    let settings = kinds[2].settings();
+    assert_eq!(settings["train.optimizer.lr"], 1e-3);
+    assert!(
+        !settings.contains_key("train.optimizer.beta_1") && settings.contains_key("train.optimizer.momentum")
+    );
+    assert!(with_optimizer(&own, "adam9bit").is_none());
+    let kept = ["precision", "checkpoint", "train", "offload"].map(String::from);
+    let rates = Rates::assumed(DeviceId::Cpu);
+    let needs = |limits| advise(&kinds[..2], &Target::Here, limits, &rates, &kept);
+    let all = needs(Limits { memory: u64::MAX / 2, host_memory: None });
+    assert_eq!(all.fitting.len(), 2);
+    let memory = |kind: usize| {
+        let plan = all.fitting.iter().find(|plan| plan.cell == kinds[kind]).expect("a plan");
+        plan.memory()
+    };
+    assert!(memory(1) < memory(0));
+    // Between the two only that with less state fits.
+    let middle = needs(Limits { memory: u64::midpoint(memory(0), memory(1)), host_memory: None });
+    assert!(middle.fitting.len() == 1 && middle.fitting[0].cell == kinds[1]);
 }

@@ -17,6 +17,8 @@ use crate::words::DeviceId;
 /// Of the rates of large products and copies, what operators of a network reach.
 const PRODUCT_SHARE: f64 = 0.75;
 const COPY_SHARE: f64 = 0.7;
+/// Bytes that a file on an SSD gives or takes a second.
+const DISK: f64 = 2e9;
 /// Kernels of a block in forward; backward has twice as many.
 const LAUNCHES: f64 = 14.0;
 
@@ -129,11 +131,16 @@ fn exposed_update(cell: &Cell, rates: &Rates, backward: f64) -> f64 {
     let in_blocks = (operators.block_trained() * operators.blocks as u64) as f64;
     // Master, and state, are read and written; a gradient is read, and a weight written.
     let state = operators.state_bytes(&cell.workload()) as f64;
-    let update = |share: f64| share * (trained * (8.0 + 2.0 * stored) + 2.0 * state) / rates.host_update;
+    let rate = if cell.offload.optimizer_state.is_memory() {
+        rates.host_update
+    } else {
+        DISK.min(rates.host_update)
+    };
+    let update = |share: f64| share * (trained * (8.0 + 2.0 * stored) + 2.0 * state) / rate;
     let rate = rates.ceilings.device_to_host.or(rates.ceilings.copy).unwrap_or(f64::INFINITY);
     let cross = |parameters: f64| 2.0 * parameters * stored / rate;
     // Only blocks that move have their updates behind backward, and only where no norm of all gradients is awaited.
-    match cell.offload.moves() && cell.train.clip_norm.is_none() {
+    match cell.offload.moves() && !cell.train.awaits_norm() {
         true => {
             let rest = trained - in_blocks;
             (update(in_blocks / trained) - backward).max(0.0) + update(rest / trained) + cross(rest)

@@ -30,7 +30,7 @@ fn of_cell(number: usize, cell: &Cell, pipeline: &Pipeline) -> String {
     let more = if whole { "" } else { " …" };
     let blocks = |rank: usize| {
         let stages =
-            (0..pipeline.chunks).map(|chunk| order.shape.blocks(chunk * pipeline.stages + rank, layers));
+            (0..pipeline.chunks()).map(|chunk| order.shape.blocks(chunk * pipeline.stages + rank, layers));
         let part = |blocks: std::ops::Range<usize>| match blocks.len() {
             1 => blocks.start.to_string(),
             _ => format!("{}-{}", blocks.start, blocks.end - 1),
@@ -42,7 +42,7 @@ fn of_cell(number: usize, cell: &Cell, pipeline: &Pipeline) -> String {
     let drawn: Vec<String> =
         heads.iter().zip(lines).map(|(head, line)| format!("  {head:width$}  {line}{more}")).collect();
     let live = |rank: usize| {
-        let micro_batches = order.live(rank) as f64 / pipeline.chunks as f64;
+        let micro_batches = order.live(rank) as f64 / pipeline.chunks() as f64;
         format!("{micro_batches:.2}").trim_end_matches('0').trim_end_matches('.').to_string()
     };
     let live: Vec<String> = (0..pipeline.stages).map(live).collect();

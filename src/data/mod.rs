@@ -10,6 +10,7 @@ pub mod corpus;
 mod documents;
 mod generated;
 pub mod loader;
+pub mod prompts;
 pub mod sampler;
 pub mod samples;
 pub mod section;
@@ -25,6 +26,7 @@ use rand_chacha::ChaCha8Rng;
 pub use collate::{Collated, Collator, Segments};
 pub use corpus::{Corpus, Split};
 pub use loader::{Finish, Loaded, Loader};
+pub use prompts::{Generate, Prompts};
 pub use sampler::{
     Balanced, Blocks, Draws, LastSample, Packed, Padded, Position, Rows, Sampler, SamplerConfig,
     SamplingPlan, Standard,

@@ -4,6 +4,9 @@
 //! are process-wide; a cell has a process of its own.
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 #[cfg(target_os = "linux")]
@@ -109,8 +112,50 @@ pub fn uncounted() -> Option<u64> {
     Some(UNCOUNTED.load(Relaxed) as u64).filter(|bytes| *bytes > 0)
 }
 
+static IN_FILES: AtomicUsize = AtomicUsize::new(0);
+
+/// Bytes of [`Room::Files`] now; `None` where there are none.
+pub fn in_files() -> Option<u64> {
+    Some(IN_FILES.load(Relaxed) as u64).filter(|bytes| *bytes > 0)
+}
+
 /// Bytes outside of the books: what on a GPU would be the host's memory, not the device's.
-pub struct Uncounted(MmapMut);
+pub struct Uncounted {
+    memory: MmapMut,
+    /// Where it is counted.
+    books: &'static AtomicUsize,
+}
+
+/// Where bytes outside of the books are.
+#[derive(Clone, Debug)]
+pub enum Room {
+    /// Of the host.
+    Memory,
+    /// Files in this folder without a name, which are mapped: they are gone with the process, however it ends.
+    Files(PathBuf),
+}
+
+impl Room {
+    /// Zeros.
+    ///
+    /// # Errors
+    /// When there is no more room; says how much was asked for.
+    pub fn take(&self, bytes: usize) -> Result<Uncounted, String> {
+        match self {
+            Self::Memory => Uncounted::new(bytes),
+            Self::Files(folder) => Uncounted::in_file(folder, bytes).map_err(|e| {
+                let folder = folder.display();
+                format!("{NO_DISK}{} for the optimizer's state in {folder} ({e})", Bytes(bytes as u64))
+            }),
+        }
+    }
+}
+
+/// What the error of a full disk begins with.
+pub const NO_DISK: &str = "the disk has no ";
+
+/// Bytes of a file that are written at a time.
+const PIECE: usize = 1 << 20;
 
 impl Uncounted {
     /// Zeros.
@@ -125,8 +170,25 @@ impl Uncounted {
         // touched, or 44 thousand of 2 MiB. A system without large pages refuses, which costs time alone.
         #[cfg(target_os = "linux")]
         let _ = memory.advise(Advice::HugePage);
-        UNCOUNTED.fetch_add(memory.len(), Relaxed);
-        Ok(Self(memory))
+        Ok(Self::counted(memory, &UNCOUNTED))
+    }
+
+    /// Zeros that are written: a disk without room is known now, not when the system writes pages back.
+    fn in_file(folder: &Path, bytes: usize) -> io::Result<Self> {
+        fs::create_dir_all(folder)?;
+        let mut file = tempfile::tempfile_in(folder)?;
+        let (zeros, bytes) = (vec![0; PIECE.min(bytes.max(1))], bytes.max(1));
+        for start in (0..bytes).step_by(PIECE) {
+            file.write_all(&zeros[..PIECE.min(bytes - start)])?;
+        }
+        // SAFETY: the file has no name, so nobody else opens it, makes it shorter or writes to it.
+        let memory = unsafe { MmapMut::map_mut(&file) }?;
+        Ok(Self::counted(memory, &IN_FILES))
+    }
+
+    fn counted(memory: MmapMut, books: &'static AtomicUsize) -> Self {
+        books.fetch_add(memory.len(), Relaxed);
+        Self { memory, books }
     }
 }
 
@@ -134,18 +196,40 @@ impl std::ops::Deref for Uncounted {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &self.0
+        &self.memory
     }
 }
 
 impl std::ops::DerefMut for Uncounted {
     fn deref_mut(&mut self) -> &mut [u8] {
-        &mut self.0
+        &mut self.memory
     }
 }
 
 impl Drop for Uncounted {
     fn drop(&mut self) {
-        UNCOUNTED.fetch_sub(self.0.len(), Relaxed);
+        self.books.fetch_sub(self.memory.len(), Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_hold_what_is_written_and_leave_nothing_behind() {
+        let folder = tempfile::tempdir().unwrap();
+        let room = Room::Files(folder.path().join("state"));
+        let mut bytes = room.take(PIECE + 5).expect("the disk has room");
+        assert_eq!(bytes.len(), PIECE + 5);
+        assert!(
+            bytes.iter().all(|byte| *byte == 0) && in_files().is_some_and(|all| all >= bytes.len() as u64)
+        );
+        bytes[PIECE + 4] = 7;
+        assert_eq!(bytes[PIECE + 4], 7);
+        assert_eq!(fs::read_dir(folder.path().join("state")).unwrap().count(), 0, "it has no name");
+        fs::write(folder.path().join("file"), "").unwrap();
+        let error = Room::Files(folder.path().join("file")).take(1 << 20).err().expect("no folder");
+        assert!(error.starts_with("the disk has no 1.00 MiB for the optimizer's state in "), "{error}");
     }
 }

@@ -99,6 +99,7 @@ impl Meter for CpuMeter {
 
     fn finish(mut self: Box<Self>, proof: &dyn Fn() -> Tensor<1>) -> Result<Measured, Stop> {
         self.result.memory.host = alloc::uncounted();
+        self.result.memory.disk = alloc::in_files();
         self.result.memory.process_rss_peak = process_peak_rss();
         self.result.memory.process = ProcessMemory::peak();
         after_last_update(f64::from(proof().into_scalar::<f32>()))?;

@@ -47,6 +47,9 @@ pub struct MemoryUse {
     /// master weights and moments; on the CPU also what a GPU's host would have page-locked.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub host: Option<u64>,
+    /// Bytes of files that hold what an optimizer on the host keeps, after the last step.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub disk: Option<u64>,
     /// The operating system's figure for the whole process at its highest.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub process_rss_peak: Option<u64>,

@@ -2,6 +2,7 @@
 
 pub mod alloc;
 mod answers;
+mod continuation;
 mod cpu;
 mod crossing;
 mod distance;
@@ -22,6 +23,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use answers::{Answer, Answers};
+pub use continuation::Continuation;
 pub use cpu::{CpuMeter, process_peak_rss};
 pub use crossing::{Crossing, Direction};
 pub use distance::FeatureDistance;
@@ -54,6 +56,9 @@ pub struct Measurement {
     /// device.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub host_update: Option<Samples>,
+    /// Bytes of an optimizer's state in files that an update on the host read and wrote a second, at its median.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub disk_rate: Option<f64>,
     /// The three phases together.
     pub step: Samples,
     /// Tokens of all measured steps, without padding, over the time of the whole run. Rows without a time of the
@@ -71,6 +76,9 @@ pub struct Measurement {
     /// Answers to each test set of the task before training, and then after it, where the recipe asks for them.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub answers: Vec<Answers>,
+    /// What the model wrote before training, and then after it, where the recipe has prompts.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub continuations: Vec<Continuation>,
     /// How far the features of held-out inputs moved, where the recipe asks for it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub feature_distance: Option<FeatureDistance>,

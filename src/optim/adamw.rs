@@ -35,6 +35,11 @@ section! {
         pub epsilon: f64 = Key::method(POSITIVE).default(Number(1e-8)),
         /// Times the learning rate: the share of a parameter that a step takes off.
         pub weight_decay: f64 = Key::method(NON_NEGATIVE).default(Number(1e-2)),
+        /// Whether bf16 parameters have 16 bits more beside them, which make them an fp32 master copy; on the CPU.
+        ///
+        /// Absent in rows where it says nothing new.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        pub store_param_remainders: bool = Key::flag(false).tacit(),
     }
 }
 
@@ -99,7 +104,7 @@ impl Rule for AdamW {
 
     fn on_host(&self) -> Option<HostRule> {
         let rule = self.clone();
-        Some(Box::new(move |elements| Ok(Box::new(AdamWOnHost::new(rule.clone(), elements)?))))
+        Some(Box::new(move |elements, room| Ok(Box::new(AdamWOnHost::new(rule.clone(), elements, room)?))))
     }
 
     /// The flag, 1 − beta_1ᵗ and 1 − beta_2ᵗ for t applied steps, [3]: c ← c + applied (1 − beta) (1 − c)

@@ -8,6 +8,7 @@ mod gradients;
 pub mod host;
 mod kept;
 mod on_device;
+mod remainders;
 mod schedule;
 mod sgd;
 
@@ -24,6 +25,7 @@ pub use on_device::DeviceOptimizer;
 pub use schedule::Schedule;
 pub use sgd::Sgd;
 
+use crate::measure::alloc::Room;
 use crate::ops::cost::Tensors;
 pub use crate::ops::kernels::adamw::Pending;
 use crate::ops::wide;
@@ -32,6 +34,7 @@ use crate::words::values::Values;
 use crate::words::{DeviceId, key::DefaultValue::Word};
 use crate::words::{Key, Section};
 use host::{HostOptimizer, HostRule, Work};
+use remainders::Remainders;
 
 kinds! {
     /// `train.optimizer`
@@ -79,6 +82,22 @@ impl Default for OptimizerConfig {
 }
 
 impl OptimizerConfig {
+    /// `None`: there is no update.
+    pub fn rule(&self) -> Option<Box<dyn Rule>> {
+        let rule = Updates::rule(&**self)?;
+        Some(if self.keeps_remainders() { Box::new(Remainders(rule)) } else { rule })
+    }
+
+    /// Whether bf16 parameters are their fp32 master's upper half.
+    pub fn keeps_remainders(&self) -> bool {
+        match self {
+            Self::AdamW(rule) | Self::AdamW8bit(AdamW8bit(rule)) | Self::AdamWBf16(AdamWBf16(rule)) => {
+                rule.store_param_remainders
+            }
+            Self::None(_) | Self::Sgd(_) | Self::Adafactor(_) => false,
+        }
+    }
+
     pub const KEY: Section = Section::new("train.optimizer").with(
         "What updates the weights.",
         &[Key::method(Values::Kinds).named("kind", "Which optimizer.").default(Word("none"))],
@@ -176,16 +195,16 @@ pub enum Optimizer {
 }
 
 impl Optimizer {
-    /// `host`: on the host, for parameters of this device.
+    /// `host`: on the host, for parameters of this device, with its state in this room.
     ///
     /// # Panics
     /// When the rule has no form for the host, and is to run there.
-    pub fn new(config: &OptimizerConfig, host: Option<DeviceId>) -> Self {
+    pub fn new(config: &OptimizerConfig, host: Option<(DeviceId, Room)>) -> Self {
         match (config.rule(), host) {
             (None, _) => Self::None,
             (Some(rule), None) => Self::OnDevice(Box::new(DeviceOptimizer::new(rule))),
-            (Some(rule), Some(device)) => {
-                Self::OnHost(HostOptimizer::new(rule.on_host().expect("a rule for the host"), device))
+            (Some(rule), Some((device, room))) => {
+                Self::OnHost(HostOptimizer::new(rule.on_host().expect("a rule for the host"), device, room))
             }
         }
     }
@@ -248,51 +267,4 @@ fn clipped(gradient: Tensor<1>, size: &StepSize) -> Tensor<1> {
 }
 
 #[cfg(test)]
-mod tests {
-    use burn::module::Param;
-
-    use super::*;
-
-    #[derive(Module, Debug)]
-    struct One {
-        weight: Param<Tensor<1>>,
-    }
-
-    /// The parameter after each step; a step marked `false` is not applied.
-    fn trained(config: &OptimizerConfig, steps: &[(f32, bool)]) -> Vec<Vec<f32>> {
-        let device = Device::flex().autodiff();
-        let weight = Tensor::<1>::from_floats([1.0, -2.0, 0.5], &device).require_grad();
-        let mut module = One { weight: Param::initialized(ParamId::new(), weight) };
-        let mut optimizer = Optimizer::new(config, None);
-        let step = |(gradient, applied): &(f32, bool)| {
-            let mut gradients = GradientSet::default();
-            gradients.add(&module, (module.weight.val() * *gradient).sum().backward());
-            let flag = Tensor::from_floats([f32::from(u8::from(*applied))], &Device::flex());
-            let size = StepSize { applied: Some(flag), ..StepSize::FULL };
-            module = optimizer.step(module.clone(), gradients, &size);
-            module.weight.val().into_data().try_to_vec().unwrap()
-        };
-        steps.iter().map(step).collect()
-    }
-
-    #[test]
-    fn a_step_that_is_not_applied_leaves_everything_as_it_was() {
-        let sgd = Sgd { lr: 0.1, momentum: 0.9, weight_decay: 0.1 };
-        let adamw = AdamW::default();
-        for config in [
-            OptimizerConfig::Sgd(sgd),
-            OptimizerConfig::AdamW(adamw.clone()),
-            OptimizerConfig::AdamW8bit(AdamW8bit(adamw.clone())),
-            OptimizerConfig::AdamWBf16(AdamWBf16(adamw)),
-            OptimizerConfig::Adafactor(Adafactor::default()),
-        ] {
-            let all = trained(&config, &[(0.5, true), (-2.0, true), (3.0, true)]);
-            let lost = f32::INFINITY;
-            let skipping =
-                trained(&config, &[(lost, false), (0.5, true), (lost, false), (-2.0, true), (3.0, true)]);
-            assert_eq!(skipping[0], [1.0, -2.0, 0.5]);
-            assert_eq!(skipping[1], skipping[2]);
-            assert_eq!(all, [&skipping[1..2], &skipping[3..]].concat());
-        }
-    }
-}
+mod tests;

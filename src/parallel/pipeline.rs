@@ -1,7 +1,7 @@
 //! `[parallel.pipeline]`: the blocks of a network over several ranks.
 
 use super::schedule::pipeline::{Order, Schedule, Shape};
-use crate::words::key::DefaultValue::Whole;
+use crate::words::key::DefaultValue::{Nothing, Whole};
 use crate::words::section::section;
 use crate::words::values::Values;
 use crate::words::{Key, Rule, Section};
@@ -30,9 +30,9 @@ section! {
         pub micro_batches: usize = Key::method(Values::Whole { least: 1, most: MOST_MICRO_BATCHES })
             .reads(&[("1", "1 micro-batch"), ("", "{} micro-batches")]),
     } and {
-        /// Stages of each rank.
-        #[serde(default = "one", skip_serializing_if = "is_one")]
-        pub chunks: usize,
+        /// Stages of each rank, where a schedule takes several.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub chunks: Option<usize>,
         /// A written schedule.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub actions: Option<String>,
@@ -42,14 +42,6 @@ section! {
 const PATH: &str = "parallel.pipeline";
 const CHUNKS: Values = Values::Whole { least: 1, most: MOST_STAGES };
 
-fn one() -> usize {
-    1
-}
-
-fn is_one(chunks: &usize) -> bool {
-    *chunks == 1
-}
-
 impl Pipeline {
     /// With the keys of some schedules alone.
     pub const SECTIONS: &[Section] = &[
@@ -58,6 +50,7 @@ impl Pipeline {
             "1F1B over several stages of each rank.",
             &[Key::method(CHUNKS)
                 .named("chunks", "Stages of each rank, which are far apart in the network.")
+                .default(Whole(2))
                 .reads(&[("", "{} chunks")])],
         ),
         Section::of(PATH, "schedule", &["written"]).with(
@@ -67,16 +60,18 @@ impl Pipeline {
                     .named("chunks", "Stages of each rank: stage s is on rank s modulo `stages`.")
                     .default(Whole(1))
                     .reads(&[("", "{} chunks")]),
-                Key::method(Values::Text).named(
-                    "actions",
-                    "`0F0 0B0; 1F0 1B0`: rank by rank, forward and backward of a stage for a micro-batch.",
-                ),
+                Key::method(Values::Text).named("actions", "`0F0 0B0; 1F0 1B0`: rank by rank, forward and backward of a stage for a micro-batch.").default(Nothing),
             ],
         ),
     ];
 
+    /// Stages of a rank.
+    pub fn chunks(&self) -> usize {
+        self.chunks.unwrap_or(1)
+    }
+
     pub fn shape(&self) -> Shape {
-        Shape { ranks: self.stages, chunks: self.chunks, micro_batches: self.micro_batches }
+        Shape { ranks: self.stages, chunks: self.chunks(), micro_batches: self.micro_batches }
     }
 
     /// What each rank does.
@@ -96,7 +91,8 @@ impl Pipeline {
     /// # Errors
     /// The key, and what to change.
     pub fn check(&self, layers: usize) -> Result<(), Rule> {
-        let Self { stages, schedule, micro_batches, chunks, .. } = *self;
+        let Self { stages, schedule, micro_batches, .. } = *self;
+        let chunks = self.chunks();
         let key = |name: &'static str| [name, "parallel.pipeline.schedule", "parallel.pipeline"];
         let all = stages * chunks;
         let each = if chunks > 1 { format!(" of {chunks} stages each") } else { String::new() };
@@ -107,7 +103,7 @@ impl Pipeline {
             format!("use {layers} stages in all at most"),
         )?;
         Rule::refuse_if(
-            chunks > 1 && !schedule.takes_chunks(),
+            self.chunks.is_some() && !schedule.takes_chunks(),
             &key("parallel.pipeline.chunks"),
             "a rank has several stages with an interleaved or a written schedule alone",
             "remove chunks, or use schedule = \"interleaved\"",

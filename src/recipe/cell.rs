@@ -9,7 +9,7 @@ use super::diagnostic::RecipeError;
 use super::save::Save;
 use super::sections::{Eval, Measure, Train};
 use super::{read, rules, tagged};
-use crate::data::{Data, Task};
+use crate::data::{Data, Generate, Task};
 use crate::device::Target;
 use crate::measure::Estimate;
 use crate::model::{Account, Model, Operators, Workload};
@@ -46,6 +46,9 @@ pub struct Cell {
     #[serde(skip_serializing_if = "Parallel::is_alone", default)]
     pub parallel: Parallel,
     pub eval: Option<Eval>,
+    /// Absent where the model writes nothing, as in rows from before it could.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub generate: Option<Generate>,
     pub measure: Measure,
     /// Absent where nothing is saved: what is measured is the same.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -108,7 +111,7 @@ impl Cell {
     /// answer.
     pub fn positions(&self) -> usize {
         let asks = self.task.as_ref().is_some_and(|task| task.evaluate_generation.is_some());
-        let decoder = self.model.decoder().filter(|_| asks);
+        let decoder = self.model.decoder().filter(|_| asks || self.generate.is_some());
         let own = self.train.seq_len + self.tuning().virtual_count();
         decoder.map_or(own, |shape| shape.max_positions)
     }

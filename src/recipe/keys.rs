@@ -13,7 +13,7 @@ use toml::de::DeValue;
 use super::save::Save;
 use super::sections::{Eval, Measure, TOP, Train};
 use crate::data::task::TaskKind;
-use crate::data::{Data, Sampler, SamplerConfig, Task};
+use crate::data::{Data, Generate, Sampler, SamplerConfig, Task};
 use crate::model::Model;
 use crate::ops::{Checkpoint, Ops};
 use crate::optim::{OptimizerConfig, Schedule};
@@ -45,7 +45,7 @@ const SECTIONS: &[&[Section]] = &[
     TuningConfig::SECTIONS,
     &[Parallel::SECTION],
     Pipeline::SECTIONS,
-    &[Eval::SECTION, Measure::SECTION, Save::SECTION, TOP],
+    &[Eval::SECTION, Generate::SECTION, Measure::SECTION, Save::SECTION, TOP],
 ];
 
 /// A key in its section.

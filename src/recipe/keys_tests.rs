@@ -44,8 +44,14 @@ fn least(section: &Section) -> Settings {
     if section.path == "eval" {
         all.insert("eval.every".into(), json!(1));
     }
+    if section.path == "generate" {
+        all.insert("data.corpus".into(), json!("generated"));
+    }
     if section.path == "parallel" {
         all.extend([("parallel.data".into(), json!(2)), ("train.batch_size".into(), json!(16))]);
+    }
+    if section.path == "parallel.pipeline" {
+        all.insert("parallel.pipeline.schedule".into(), json!("1f1b"));
     }
     if section.path == "task" {
         all.extend([
@@ -64,11 +70,13 @@ fn least(section: &Section) -> Settings {
     }
     // What is required follows from the kinds that are chosen so far.
     for entry in super::all() {
-        let optional = ["eval", "precision.scaler", "task"].contains(&entry.section.path);
+        let optional = ["eval", "generate", "parallel.pipeline", "precision.scaler", "task"]
+            .contains(&entry.section.path);
         let has = !optional || entry.section.path == section.path;
         if has && entry.is_of(&all) && entry.key.default.is_required() && !all.contains_key(&entry.path) {
             let value = match entry.key.values {
                 Values::Text => json!("text"),
+                Values::Texts => json!(["text"]),
                 _ if entry.path.ends_with("heads") => json!(2),
                 _ => json!(16),
             };
@@ -92,6 +100,9 @@ fn every_key_of_the_table_is_read_and_has_its_default() {
                 if entry.section.path == "eval" {
                     without.insert("eval.batches".into(), json!(1));
                 }
+                if entry.section.path == "generate" {
+                    without.insert("generate.max_new_tokens".into(), json!(1));
+                }
                 if entry.section.path == "task" {
                     without.insert("task.examples".into(), json!(1));
                 }
@@ -109,7 +120,16 @@ fn every_key_of_the_table_is_read_and_has_its_default() {
             _ if entry.path == "measure.repeats" => assert!(value.is_null()),
             _ if least.contains_key(&entry.path) => {}
             // Absent in rows from before there was the key, and so in every cell with its default.
-            _ if entry.path == "train.mode" => assert!(value.is_null()),
+            _ if [
+                "train.mode",
+                "train.clip",
+                "train.optimizer.store_param_remainders",
+                "offload.optimizer_state",
+            ]
+            .contains(&entry.path.as_str()) =>
+            {
+                assert!(value.is_null());
+            }
             default => assert!(same(value, &default.value().unwrap()), "{} is {value}", entry.path),
         }
         assert!(entry.key.since <= crate::row::FORMAT && entry.key.doc.ends_with('.'), "{}", entry.path);
@@ -179,7 +199,7 @@ fn values_are_refused_where_the_table_ends() {
                 );
             }
             Values::Bytes => refused("much".into()),
-            Values::Text | Values::Path(_) => refused(1.into()),
+            Values::Text | Values::Texts | Values::Path(_) => refused(1.into()),
             Values::Words(_) | Values::Kinds => {
                 // serde lists the values that there are.
                 let message = cell(&with("nothing of the kind".into())).expect_err(&entry.path);

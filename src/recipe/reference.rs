@@ -79,6 +79,7 @@ fn values(section: &Section, key: &Key) -> String {
         Values::Numbers(numbers) => or(&numbers.iter().map(f64::to_string).collect::<Vec<_>>()),
         Values::Bytes => "an amount such as \"11 GiB\"".into(),
         Values::Text => "text".into(),
+        Values::Texts => "a list of texts".into(),
         Values::Path(words) => format!("{} or a path", or(&quoted(words))),
     }
 }

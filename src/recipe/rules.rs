@@ -1,7 +1,9 @@
 //! Every rule over more than one section: what cannot go together, and what has no effect with something else.
 //! Rules over one section stand with it.
 
+mod generate;
 mod inference;
+mod optimizer;
 mod parallel;
 mod sizes;
 mod task;
@@ -26,10 +28,12 @@ pub(super) fn check(cell: &Cell, written: impl Fn(&str) -> bool) -> Checked {
     cell.offload.check()?;
     let sampler = cell.data.sampler();
     sampler.check()?;
-    let rules: [fn(&Cell) -> Checked; 11] = [
+    let rules: [fn(&Cell) -> Checked; 13] = [
+        generate::check,
         inference::check,
         operators,
         scaler,
+        optimizer::check,
         histogram,
         offload,
         text,
@@ -53,19 +57,23 @@ pub(super) fn check(cell: &Cell, written: impl Fn(&str) -> bool) -> Checked {
     )
 }
 
-/// What cannot run on the device.
+/// What cannot run on the device, by which the cell's own is known there: `"auto"` may be another elsewhere.
 pub(super) fn on_device(cell: &Cell, device: DeviceId, target: &Target) -> Checked {
     match device {
-        DeviceId::Cpu if cell.precision.compute == Compute::Tf32 => Err(Rule::new(
-            &["precision.compute"],
-            "tf32 is a format of NVIDIA's tensor cores; the CPU has none",
-            "use compute = \"fp32\" on the CPU, or device = \"cuda:0\"",
-        )),
+        DeviceId::Cpu if cell.precision.compute == Compute::Tf32 => {
+            let rule = Rule::new(
+                &["precision.compute"],
+                "tf32 is a format of NVIDIA's tensor cores; the CPU has none",
+                "use compute = \"fp32\" on the CPU, or device = \"cuda:0\"",
+            );
+            Err(Rule { elsewhere: cell.device != device.to_string(), ..rule })
+        }
         DeviceId::Cuda(_) if !cell.parallel.is_alone() => Err(Rule::new(
             &["parallel.data", "device"],
             format!("{} ranks need a device each, and ranks run on the CPU alone", cell.parallel.ranks()),
             "use device = \"cpu\", or remove the section",
         )),
+        DeviceId::Cuda(_) if cell.train.optimizer.keeps_remainders() => Err(optimizer::remainders_on_cuda()),
         DeviceId::Cuda(_) if cell.measure.warmup == 0 => Err(Rule::new(
             &["measure.warmup"],
             "a cell on CUDA needs a warm-up step: kernels are compiled and memory is observed in it",
@@ -216,6 +224,7 @@ fn text(cell: &Cell) -> Checked {
         ("data", !cell.data.is_random()),
         ("task", cell.task.is_some()),
         ("eval", cell.eval.is_some()),
+        ("generate", cell.generate.is_some()),
         ("save", cell.save.is_some()),
         ("tuning", !cell.tuning.is_full()),
         ("precision.autocast", cell.precision.autocast),

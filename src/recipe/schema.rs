@@ -196,6 +196,7 @@ fn of_kind(entry: &Entry) -> Value {
         Values::Numbers(numbers) => json!({ "enum": numbers }),
         Values::Bytes => json!({ "type": ["string", "integer"], "examples": ["11 GiB", "500 MB"] }),
         Values::Text => json!({ "type": "string" }),
+        Values::Texts => json!({ "type": "array", "items": { "type": "string" } }),
         Values::Path(words) => json!({ "type": "string", "examples": words }),
     };
     out["description"] = entry.key.doc.into();

@@ -44,6 +44,14 @@ section! {
         pub accumulation_steps: usize = Key::size(COUNT).default(Whole(1)),
         /// The norm over all gradients is scaled down to this at most.
         pub clip_norm: Option<f64> = Key::method(POSITIVE).default(Nothing).without("no clipping"),
+        /// The norm that gradients are clipped by: their own, or that of the step before, which is known before they are.
+        ///
+        /// Absent in rows where it says nothing new, as `mode`.
+        #[serde(skip_serializing_if = "Clip::is_own")]
+        pub clip: Clip = Key::method(Values::Words(&["norm", "previous_norm"]))
+            .default(Word("norm"))
+            .reads(&[("norm", "clipped by its own norm"), ("", "clipped by the norm before")])
+            .tacit(),
         /// Whether the host reads each step's loss before it goes on, as `loss.item()` does.
         pub sync_each_step: bool = Key::flag(false),
     } and {
@@ -125,6 +133,22 @@ impl Mode {
     }
 }
 
+/// `train.clip`: the norm that gradients are clipped by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Clip {
+    #[default]
+    Norm,
+    /// Of the step before; the first step is not clipped.
+    PreviousNorm,
+}
+
+impl Clip {
+    pub fn is_own(&self) -> bool {
+        *self == Self::Norm
+    }
+}
+
 impl Measure {
     /// Refuses two lengths.
     pub(super) fn check(&self) -> Result<(), Rule> {
@@ -140,6 +164,12 @@ impl Measure {
 impl Train {
     /// Refuses what changes updates where there are none.
     pub(super) fn check(&self) -> Result<(), Rule> {
+        Rule::refuse_if(
+            !self.clip.is_own() && self.clip_norm.is_none(),
+            &["train.clip"],
+            "train.clip = \"previous_norm\" has no effect without train.clip_norm: nothing is clipped",
+            "add clip_norm = 1.0, or remove train.clip",
+        )?;
         let of_updates = [
             ("train.clip_norm", self.clip_norm.is_some()),
             ("train.schedule", self.schedule != Schedule::default()),
@@ -153,6 +183,11 @@ impl Train {
                 format!("remove {key}, or write train.optimizer = {{ kind = \"adamw\", lr = 1e-3 }}"),
             ))
         })
+    }
+
+    /// Whether no update can begin before all gradients of its step are there.
+    pub fn awaits_norm(&self) -> bool {
+        self.clip_norm.is_some() && self.clip.is_own()
     }
 
     /// Tokens of one micro-batch.

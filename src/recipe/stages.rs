@@ -70,11 +70,16 @@ impl Cell {
     pub(super) fn account_of_stages(&self, pipeline: &Pipeline) -> Account {
         let (order, cell) = (pipeline.order(), self.of_micro_batches());
         let of_rank = |rank: usize| {
-            let live = order.live(rank).div_ceil(pipeline.chunks);
+            let live = order.live(rank).div_ceil(pipeline.chunks());
             let mut workload = cell.workload();
             (workload.live_graphs, workload.waiting_inputs) =
                 if self.recomputes_stages() { (1, live) } else { (live, 0) };
-            cell.operators_of_rank(&order, rank).account(&workload)
+            let mut account = cell.operators_of_rank(&order, rank).account(&workload);
+            if pipeline.schedule.updates_at_once() {
+                // Weights of the forwards whose backward is still to come.
+                account.parameters *= live as u64;
+            }
+            account
         };
         let total = |account: &Account| Estimate::total(&account.estimate());
         (0..pipeline.stages).map(of_rank).max_by_key(total).expect("there are ranks")

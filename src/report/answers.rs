@@ -44,13 +44,15 @@ pub fn elements(comparison: &Comparison) -> Vec<Element> {
     out
 }
 
-/// The question with its answer, and what was expected in place of a wrong one. No document can hold the control
-/// characters that an untrained model writes.
+/// Text that a model wrote. No document can hold the control characters that an untrained one writes.
+pub fn printable(text: &str) -> String {
+    let shown = |c: char| if c.is_control() && c != '\n' { char::REPLACEMENT_CHARACTER } else { c };
+    text.chars().map(shown).collect()
+}
+
+/// The question with its answer, and what was expected in place of a wrong one.
 fn written(Answer { question, expected, given, right }: &Answer) -> String {
-    let given: String = format!("{question}{given}")
-        .chars()
-        .map(|c| if c.is_control() && c != '\n' { char::REPLACEMENT_CHARACTER } else { c })
-        .collect();
+    let given = printable(&format!("{question}{given}"));
     if *right { given } else { format!("{given}\n\nexpected: {}", expected.trim_start()) }
 }
 

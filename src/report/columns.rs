@@ -92,6 +92,7 @@ pub const CELLS: &[Column<OfLine>] = &[
     })
     .over(Over::Whole),
     column("host_update_s_median", "update", Seconds, |l| Some(l.measured()?.host_update.as_ref()?.median)),
+    column("disk_rate", "disk GB/s", GigabytesPerSecond, |l| l.measured()?.disk_rate),
     column("host_update_hidden", "hidden", Share, |l| Some(l.measured()?.hidden_update()?.0)),
     column("host_update_hidden_ceiling", "ceiling", Share, |l| Some(l.measured()?.hidden_update()?.1)),
     column("tokens_per_second", "tokens/s", PerSecond, |l| Some(l.measured()?.tokens_per_second)),

@@ -6,7 +6,10 @@ use super::document::{Element, Table};
 use super::swiglu;
 use super::table::{CellShape, Comparison};
 use super::timelines::{self, Timelines};
-use super::{answers, conclusion, environment, labels, ladder, offload, precision, ranks, recommendation};
+use super::{
+    answers, conclusion, continuations, environment, labels, ladder, offload, precision, ranks,
+    recommendation,
+};
 use crate::words::text::sentence;
 
 /// What HTML and PDF say, and the details that HTML alone has.
@@ -33,6 +36,7 @@ pub fn elements(
     out.extend(section("What was learned", [comparison.table("learned")]));
     out.extend(section("What was trained", [comparison.table("tuning")]));
     out.extend(answers::elements(comparison));
+    out.extend(continuations::elements(comparison));
     let [scalers, gradients] = precision::tables(comparison);
     out.extend(section("Gradient scalers", [scalers]));
     out.extend(charts.into_iter().map(Element::Figure));

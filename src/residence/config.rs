@@ -5,6 +5,8 @@ use serde::{Deserialize, Serialize};
 use super::resident_blocks::ResidentBlocks;
 use super::strategy::Strategy;
 use crate::device::Buffers;
+use crate::measure::alloc::Room;
+use crate::words::cache;
 use crate::words::key::DefaultValue::{Whole, Word};
 use crate::words::values::Values;
 use crate::words::{DeviceId, section::section};
@@ -33,6 +35,15 @@ section! {
         pub activations: Memory = MEMORY.reads(&[("", "activations on {}")]),
         /// Where AdamW runs, with its fp32 master weights and moments.
         pub optimizer: Memory = MEMORY.reads(&[("", "optimizer on {}")]),
+        /// Where master weights and moments of an optimizer on the host are: in its memory, or in files that are mapped, in
+        /// `state/` of the cache folder.
+        ///
+        /// Absent in rows where it says nothing new.
+        #[serde(skip_serializing_if = "StatePlace::is_memory")]
+        pub optimizer_state: StatePlace = Key::method(Values::Words(&["memory", "disk"]))
+            .default(Word("memory"))
+            .reads(&[("", "optimizer state on {}")])
+            .tacit(),
     }
 }
 
@@ -68,6 +79,29 @@ pub enum Memory {
     #[default]
     Device,
     Host,
+}
+
+/// Where an optimizer on the host keeps what it keeps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum StatePlace {
+    #[default]
+    Memory,
+    Disk,
+}
+
+impl StatePlace {
+    pub fn is_memory(&self) -> bool {
+        *self == Self::Memory
+    }
+
+    /// Files are in the cache folder, without one in the system's folder for temporary files.
+    pub fn room(self) -> Room {
+        match self {
+            Self::Memory => Room::Memory,
+            Self::Disk => Room::Files(cache::folder().unwrap_or_else(std::env::temp_dir).join("state")),
+        }
+    }
 }
 
 const MEMORY: Key = Key::method(Values::Words(&["device", "host"])).default(Word("device")).tacit();
@@ -111,6 +145,12 @@ impl Offload {
             &["offload.resident_blocks", "offload.strategy"],
             "offload.resident_blocks has no effect with offload.strategy = \"none\": all blocks stay on the device",
             "remove offload.resident_blocks, or use offload.strategy = \"overlap\"",
+        )?;
+        Rule::refuse_if(
+            !self.optimizer_state.is_memory() && self.optimizer == Memory::Device,
+            &["offload.optimizer_state", "offload.optimizer"],
+            "offload.optimizer_state = \"disk\" has no effect on an optimizer on the device, whose state is there",
+            "add optimizer = \"host\" under [offload], or remove optimizer_state",
         )?;
         let reason = match self.strategy.movement() {
             None => Some("blocks that stay on the device keep more than their input"),

@@ -1,7 +1,7 @@
 //! What blocks that move cost: slots on the device, buffers on the host.
 
 use super::activations::SLOTS as ACTIVATION_SLOTS;
-use super::config::{Memory, Offload};
+use super::config::{Memory, Offload, StatePlace};
 use super::engine::GRADIENT_SLOTS;
 use crate::ops::cost::{Cost, KeptBy, Moment};
 use crate::words::DeviceId;
@@ -145,7 +145,12 @@ impl Offload {
             Memory::Device => (0, 0, 0),
             Memory::Host => (all * 4, state, (all - in_blocks) * stored),
         };
-        HostBytes { blocks: buffers, inputs, crossing, masters, state }
+        match self.optimizer_state {
+            StatePlace::Memory => HostBytes { blocks: buffers, inputs, crossing, masters, state, disk: 0 },
+            StatePlace::Disk => {
+                HostBytes { blocks: buffers, inputs, crossing, masters: 0, state: 0, disk: masters + state }
+            }
+        }
     }
 }
 
@@ -174,6 +179,8 @@ pub struct HostBytes {
     /// What such an optimizer has: master weights, and its state.
     pub masters: u64,
     pub state: u64,
+    /// The same where it is in files: none of the host's memory.
+    pub disk: u64,
 }
 
 impl HostBytes {

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use burn::module::{Module, ParamId};
 use burn::tensor::{DType, Gradients, Tensor, TensorData};
 
-pub use config::{Memory, Offload, Placement};
+pub use config::{Memory, Offload, Placement, StatePlace};
 pub use cost::{HostBytes, Moved, SlotBytes};
 pub use floor::Copies;
 pub use offloaded::{Compute, Offloaded};
@@ -59,7 +59,8 @@ impl<M: Module> Residence<M> {
         clips: bool,
     ) -> Self {
         let device = placement.device;
-        let host = (placement.offload.optimizer == Memory::Host).then_some(device);
+        let on_host = placement.offload.optimizer == Memory::Host;
+        let host = on_host.then(|| (device, placement.offload.optimizer_state.room()));
         let optimizer = Optimizer::new(config, host);
         if let Some(blocks) = &offloaded {
             blocks.engine().begin(config, &optimizer, clips);

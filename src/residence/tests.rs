@@ -17,7 +17,7 @@ use super::layout::Layout;
 use super::strategy::{Checkpointed, Function, Naive, Overlap, Strategy};
 use super::{ParameterStore, ResidentBlocks};
 use crate::device::{BlockStore, Buffers, HostMemory, Loan, Side, StoreSize};
-use crate::measure::alloc::Uncounted;
+use crate::measure::alloc::{Room, Uncounted};
 use crate::optim::host::Work;
 use crate::optim::{AdamW, Optimizer, OptimizerConfig, StepSize};
 use crate::params::table::{Entry, Group};

@@ -50,6 +50,7 @@ pub fn measurement(seconds: f64) -> Measurement {
     let samples = || Samples::new(vec![seconds]);
     Measurement {
         host_update: None,
+        disk_rate: None,
         forward: samples(),
         backward: Some(samples()),
         optimizer: None,
@@ -59,6 +60,7 @@ pub fn measurement(seconds: f64) -> Measurement {
         loss: vec![1.0],
         evaluations: Vec::new(),
         answers: Vec::new(),
+        continuations: Vec::new(),
         feature_distance: None,
         scaler: None,
         gradient_histogram: None,

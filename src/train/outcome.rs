@@ -2,23 +2,19 @@
 
 use std::collections::BTreeMap;
 
-use crate::measure::{
-    Answers, Evaluation, FeatureDistance, Loading, Measured, Measurement, RankRecord, Samples,
-};
+use crate::measure::{FeatureDistance, Loading, Measured, Measurement, RankRecord, Samples};
 use crate::measure::{GradientHistogram, ScalerRecord};
 use crate::ops::{Operator, attention};
 use crate::optim::OptimizerConfig;
 use crate::recipe::Cell;
+use crate::train::training::Results;
 use crate::words::DeviceId;
 
 /// What a cell's training came to.
 pub struct Outcome {
     pub measured: Measured,
-    pub evaluations: Vec<Evaluation>,
-    pub answers: Vec<Answers>,
+    pub results: Results,
     pub feature_distance: Option<FeatureDistance>,
-    /// Seconds of the measured updates on the host.
-    pub host_updates: Vec<f64>,
     /// Of all measured steps, by the host's clock.
     pub run_seconds: f64,
     /// Of a cell with a sampler, with the squared lengths of its samples added up.
@@ -32,6 +28,7 @@ pub struct Outcome {
 
 pub fn measurement(cell: &Cell, outcome: Outcome) -> Measurement {
     let Measured { seconds, losses, memory, crossings, noted, prepare_seconds } = outcome.measured;
+    let Results { evaluations, answers, continuations, host_updates } = outcome.results;
     let run_seconds = outcome.run_seconds;
     let steps = seconds[0].len();
     let step = Samples::new((0..steps).map(|i| seconds.iter().map(|s| s[i]).sum()).collect());
@@ -51,18 +48,23 @@ pub fn measurement(cell: &Cell, outcome: Outcome) -> Measurement {
             (tokens / run_seconds, (flops.forward + flops.backward) / both)
         }
     };
+    let host_update = (!host_updates.is_empty()).then(|| Samples::new(host_updates));
+    // It is read and written once.
+    let disk = 2.0 * cell.account().host.disk as f64;
     Measurement {
         tokens_per_second,
         run_seconds: outcome.loading.is_none().then_some(run_seconds),
         flops_per_second,
         optimizer: cell.train.optimizer.rule().map(|_| optimizer),
-        host_update: (!outcome.host_updates.is_empty()).then(|| Samples::new(outcome.host_updates)),
+        disk_rate: host_update.as_ref().filter(|_| disk > 0.0).map(|update| disk / update.median),
+        host_update,
         forward,
         backward,
         step,
         loss: losses,
-        evaluations: outcome.evaluations,
-        answers: outcome.answers,
+        evaluations,
+        answers,
+        continuations,
         feature_distance: outcome.feature_distance,
         scaler: cell.precision.scaler.map(|config| ScalerRecord::new(config.first_scale(), &noted)),
         gradient_histogram: outcome.gradient_histogram,
@@ -130,10 +132,8 @@ mod tests {
         let measured = Measured { seconds, memory: MemoryUse::default(), ..Measured::default() };
         Outcome {
             measured,
-            evaluations: Vec::new(),
-            answers: Vec::new(),
+            results: Results::default(),
             feature_distance: None,
-            host_updates: Vec::new(),
             run_seconds: 5.0,
             loading: None,
             gradient_histogram: None,

@@ -17,6 +17,7 @@ use crate::params::save::check_free;
 use crate::precision::collapse;
 use crate::recipe::{Cell, Folders};
 use crate::words::refusal::refuse;
+use crate::words::streams::tell;
 use crate::words::{DeviceId, files::write_folder};
 use crate::world::{Traffic, World};
 
@@ -120,17 +121,15 @@ fn run<K: Kind<Network: Build>>(
     measured.noted.drain(..apart.min(measured.noted.len()));
     let feature_distance =
         cell.eval.is_some_and(|eval| eval.feature_distance).then(|| training.feature_distance(&placed));
-    let (evaluations, answers, host_updates) = training.into_results();
+    let results = training.into_results();
     if let Some(Err(e)) = states.map(|states| states.remove()) {
-        eprintln!("the state of a finished cell cannot be removed: {e}");
+        tell(format!("the state of a finished cell cannot be removed: {e}"));
     }
     let measured = Measured { crossings, ..measured };
     Ok(Outcome {
         measured,
-        evaluations,
-        answers,
+        results,
         feature_distance,
-        host_updates,
         run_seconds,
         loading,
         gradient_histogram,
@@ -233,7 +232,10 @@ impl<'r, N: Build> Run<'r, N> {
             let failed = |e| refuse(format!("the parameters cannot be kept for the next phase: {e}"));
             clock.without(|_| self.training.next_phase()).unwrap_or_else(failed);
             if step == self.apart {
-                clock.without(|_| self.training.answer());
+                clock.without(|_| {
+                    self.training.answer();
+                    self.training.write();
+                });
             }
             if self.training.evaluation_is_due(step == self.apart) {
                 clock.without(|_| self.training.evaluate())?;
@@ -253,6 +255,7 @@ impl<'r, N: Build> Run<'r, N> {
         // Weights that stay as they are give the same answers again.
         if self.cell.train.mode.trains() {
             self.training.answer();
+            self.training.write();
         }
         Ok(clock.seconds)
     }

@@ -74,6 +74,9 @@ fn adamw_resumes_on_the_device() {
         "schedule = { kind = \"cosine\", warmup_steps = 2 }\nclip_norm = 0.5\naccumulation_steps = 2\n";
     resumes(GPT2, &format!("{ADAMW}{schedule}"), "[eval]\nevery = 2\nbatches = 1\n");
     resumes(QWEN2, ADAMW, "[precision]\ncompute = \"bf16\"\n");
+    let remainders = "optimizer = { kind = \"adamw\", lr = 0.01, store_param_remainders = true }\n";
+    resumes(QWEN2, remainders, "[precision]\ncompute = \"bf16\"\n");
+    resumes(GPT2, &format!("{ADAMW}clip_norm = 0.5\nclip = \"previous_norm\"\n"), "");
 }
 
 #[test]

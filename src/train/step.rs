@@ -2,7 +2,7 @@
 
 mod stages;
 
-use burn::tensor::{Gradients, Tensor};
+use burn::tensor::{DType, Gradients, Tensor};
 
 use super::build::{Build, placement};
 use crate::data::Share;
@@ -11,12 +11,12 @@ use crate::measure::Phase;
 use crate::model::Parts;
 use crate::ops::dropout::{Masks, masks, of_micro_batch};
 use crate::ops::name::OperatorName;
-use crate::optim::{StepSize, Visit, clip_factor};
+use crate::optim::{Kept, StepSize, Visit, clip_factor};
 use crate::parallel::schedule::Action;
 use crate::parallel::stage::{Stage, gradients};
 use crate::parallel::{Division, Groups, Replicas, Stages, TensorRanks};
 use crate::precision::{GradScaler, Unscaled};
-use crate::recipe::{Cell, Mode, Train};
+use crate::recipe::{Cell, Clip, Mode, Train};
 use crate::residence::Residence;
 use crate::words::DeviceId;
 use crate::world::Group;
@@ -52,6 +52,8 @@ pub struct Step<'a, N: Build> {
     /// This rank among the replicas.
     share: Share,
     scaler: Option<GradScaler>,
+    /// Σ g² over all gradients of the step before, [1] in fp32, where they clip this one's; 0 before the first.
+    previous_squares: Tensor<1>,
     keeps_casts: bool,
     /// Updates so far, and all of them.
     pub updates: usize,
@@ -108,6 +110,7 @@ impl<'a, N: Build> Step<'a, N> {
             tensor,
             share,
             scaler,
+            previous_squares: Tensor::zeros([1], (&plain, DType::F32)),
             keeps_casts,
             updates: 0,
             total_updates: total_updates * updates_a_step,
@@ -118,6 +121,9 @@ impl<'a, N: Build> Step<'a, N> {
     pub fn visit(&mut self, visit: &mut Visit) {
         self.stage.residence.visit_states(visit);
         self.scaler.iter_mut().for_each(|scaler| scaler.visit(visit));
+        if self.train.clip == Clip::PreviousNorm {
+            visit("clip.previous_squares", Kept::Tensor(&mut self.previous_squares));
+        }
     }
 
     /// What the gradient of the loss starts from; `None`: 1.
@@ -237,11 +243,23 @@ impl<'a, N: Build> Step<'a, N> {
         StepSize { rate, seed, ..StepSize::FULL }
     }
 
+    /// The same with its clipping; `None` where that waits for the norm of these gradients.
+    fn known_size(&self) -> Option<StepSize> {
+        let size = self.unclipped();
+        match self.train.clip_norm {
+            None => Some(size),
+            Some(limit) if self.train.clip == Clip::PreviousNorm => {
+                let clip = clip_factor(self.previous_squares.clone().sqrt(), limit);
+                Some(StepSize { clip: Some(clip), ..size })
+            }
+            Some(_) => None,
+        }
+    }
+
     /// The backward that comes is the last before its update. No update may use the norm of gradients that
     /// are still to come.
     fn update_on_arrival(&mut self) {
-        if self.train.clip_norm.is_none() {
-            let size = self.unclipped();
+        if let Some(size) = self.known_size() {
             self.stage.residence.update_on_arrival(&size);
         }
     }
@@ -272,7 +290,7 @@ impl<'a, N: Build> Step<'a, N> {
     /// How far the update goes that the gradients give. `of_stages`: Σ g² over the stages of all ranks.
     fn size(&mut self, of_stages: Option<Tensor<1>>) -> StepSize {
         let _scope = OperatorName::GradientNorm.scope();
-        let size = self.unclipped();
+        let (size, known) = (self.unclipped(), self.known_size());
         let mut squares = || {
             if let Some(squares) = &of_stages {
                 return squares.clone();
@@ -288,6 +306,10 @@ impl<'a, N: Build> Step<'a, N> {
         };
         match (&self.scaler, self.train.clip_norm) {
             (None, None) => size,
+            (None, Some(_)) if let Some(known) = known => {
+                self.previous_squares = squares();
+                known
+            }
             (None, Some(limit)) => StepSize { clip: Some(clip_factor(squares().sqrt(), limit)), ..size },
             (Some(scaler), limit) => {
                 let Unscaled { factor, applied } = scaler.unscale(squares(), limit);

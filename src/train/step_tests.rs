@@ -80,3 +80,76 @@ fn gradients_are_those_since_the_last_update() {
     assert_eq!(parameters, step.stage.residence.parameters());
     assert_ne!(losses, carried_out(&cell, &accumulation(3)).0, "later forwards see the updates");
 }
+
+/// Parameters after each of four steps, with the gradients of each where they are looked at before its update: then no
+/// update begins in backward.
+fn trained(cell: &Cell, looks: bool) -> (Vec<Named>, Vec<Named>) {
+    let mut feed = Network::feed(cell, Share::WHOLE);
+    let mut step = Step::<Network>::new(cell, cell, &Groups::alone(), 4, 0);
+    let (mut parameters, mut gradients) = (vec![step.stage.residence.parameters()], Vec::new());
+    for _ in 0..4 {
+        let batches = feed.next();
+        let look: &mut Look<'_, Network> = &mut |before| gradients.push(before.residence.gradients());
+        step.run(&accumulation(batches.len()), &batches, &mut |_, _| (), looks.then_some(look));
+        parameters.push(step.stage.residence.parameters());
+    }
+    (parameters, gradients)
+}
+
+fn norm(gradients: &Named) -> f64 {
+    gradients.iter().flat_map(|(_, values)| values).map(|g| g.powi(2)).sum::<f64>().sqrt()
+}
+
+/// p ← p − lr · min(1, limit / norm of the step before) · g, and the first step as it is.
+#[test]
+fn the_norm_of_the_step_before_clips() {
+    for more in ["", "[offload]\nstrategy = \"overlap\"\n"] {
+        let cell = cell(&format!("clip_norm = 0.5\nclip = \"previous_norm\"\n{more}"));
+        let (parameters, gradients) = trained(&cell, true);
+        let mut factors = vec![1.0];
+        factors.extend(gradients.iter().map(|gradients| (0.5 / (norm(gradients) + 1e-6)).min(1.0)));
+        assert!(factors[1..].iter().all(|factor| *factor < 0.9), "{factors:?}");
+        for (step, gradients) in gradients.iter().enumerate() {
+            let sides = parameters[step].iter().zip(&parameters[step + 1]);
+            for ((name, before), (_, after)) in sides {
+                let (_, gradient) = gradients.iter().find(|(of, _)| of == name).expect("all are trained");
+                for ((before, after), g) in before.iter().zip(after).zip(gradient) {
+                    let expected = *before - 0.5 * factors[step] * *g;
+                    let off = (expected - *after).abs();
+                    assert!(off < 1e-6, "{name}, step {step}: {after} is not {expected}");
+                }
+            }
+        }
+    }
+}
+
+/// Updates on the host that begin in backward are those that begin after it.
+#[test]
+fn updates_that_begin_in_backward_change_nothing() {
+    let text = |steps: usize, more: &str| {
+        format!(
+            "title = \"t\"\ndevice = \"cpu\"\n[model]\nkind = \"gpt2\"\nvocab_size = 50\nhidden_size = 8\n\
+             num_hidden_layers = 3\nnum_attention_heads = 2\nmax_position_embeddings = 8\n[train]\nbatch_size = 2\n\
+             seq_len = 8\naccumulation_steps = {steps}\noptimizer = {{ kind = \"adamw\", lr = 0.01 }}\n{more}"
+        )
+    };
+    for steps in [1, 3] {
+        for (clip, tolerance) in [("", 0.0), ("clip_norm = 0.5\nclip = \"previous_norm\"\n", 1e-6)] {
+            for place in [
+                "strategy = \"none\"",
+                "strategy = \"overlap\"",
+                "strategy = \"none\"\n[checkpoint]\nblocks = 2",
+            ] {
+                let text = text(steps, &format!("{clip}[offload]\noptimizer = \"host\"\n{place}\n"));
+                let source = Source { path: "r.toml".into(), text: text.clone() };
+                let cell = Recipe::parse(&source).expect("a recipe").cells.remove(0);
+                let [early, late] = [false, true].map(|looks| trained(&cell, looks).0.pop().expect("steps"));
+                for ((name, early), (_, late)) in early.iter().zip(&late) {
+                    for (early, late) in early.iter().zip(late) {
+                        assert!((early - late).abs() <= tolerance, "{name}: {early} and {late} of {text}");
+                    }
+                }
+            }
+        }
+    }
+}

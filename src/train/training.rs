@@ -18,11 +18,21 @@ use super::build::Build;
 use super::change::{Damage, RefillsEarly};
 use super::feed::Feed;
 use super::step::{End, Look, Step};
-use crate::measure::{Answers, Evaluation, Meter, Span, StageTime};
+use crate::measure::{Answers, Continuation, Evaluation, Meter, Span, StageTime};
 use crate::parallel::{Groups, whole};
 use crate::params::named::{Named, wide};
 use crate::params::table::Entry;
 use crate::recipe::Cell;
+
+/// What a training leaves besides its weights.
+#[derive(Default)]
+pub struct Results {
+    pub evaluations: Vec<Evaluation>,
+    pub answers: Vec<Answers>,
+    pub continuations: Vec<Continuation>,
+    /// Seconds of the measured updates on the host.
+    pub host_updates: Vec<f64>,
+}
 
 pub struct Training<'a, N: Build> {
     cell: &'a Cell,
@@ -38,6 +48,7 @@ pub struct Training<'a, N: Build> {
     held_out: Vec<N::Batch>,
     evaluations: Vec<Evaluation>,
     answers: Vec<Answers>,
+    continuations: Vec<Continuation>,
     /// Seconds of the measured updates on the host.
     host_updates: Vec<f64>,
     /// Parameters that are on other ranks, once they are gathered.
@@ -67,6 +78,7 @@ impl<'a, N: Build> Training<'a, N> {
             held_out: Vec::new(),
             evaluations: Vec::new(),
             answers: Vec::new(),
+            continuations: Vec::new(),
             host_updates: Vec::new(),
             elsewhere: HashMap::new(),
         };
@@ -191,8 +203,8 @@ impl<'a, N: Build> Training<'a, N> {
         self.host_updates.extend(seconds.filter(|_| measured));
     }
 
-    /// Evaluations, answers, and seconds of the measured updates on the host.
-    pub fn into_results(self) -> (Vec<Evaluation>, Vec<Answers>, Vec<f64>) {
-        (self.evaluations, self.answers, self.host_updates)
+    pub fn into_results(self) -> Results {
+        let Self { evaluations, answers, continuations, host_updates, .. } = self;
+        Results { evaluations, answers, continuations, host_updates }
     }
 }

@@ -35,6 +35,8 @@ pub enum Values {
     /// An amount of memory.
     Bytes,
     Text,
+    /// A list of texts.
+    Texts,
     /// One of these words, or a path.
     Path(&'static [&'static str]),
 }

@@ -1,6 +1,6 @@
 //! Blocks on the host: the same training by every strategy, and what is refused.
 
-use crate::place::{Place, fixture};
+use crate::place::{Ended, Place, SMALL, changed, fixture};
 use serde_json::Value;
 
 const RECIPE: &str = r#"title = "offload"
@@ -280,4 +280,39 @@ fn verify_takes_a_strategy() {
     place.runner(&["verify", &gptj, "--set", "offload.strategy=overlap"]).exits(0).says(&["quantities pass"]);
     let args = ["verify", &folder, "--set", "offload.activations=host"];
     place.runner(&args).exits(2).says(&["keep more than their input"]);
+}
+
+/// Files hold the same numbers as memory, count as none of the host's, and are gone with the process.
+#[test]
+fn state_on_disk_trains_alike() {
+    let recipe = changed(SMALL, &[("steps = 2", "steps = 6")])
+        + "[offload]\noptimizer = \"host\"\n[grid]\n\"offload.strategy\" = [\"none\", \"overlap\"]\n\
+           \"offload.optimizer_state\" = [\"memory\", \"disk\"]\n";
+    let place = Place::new(&recipe);
+    let cache = place.path().join("cache");
+    let run = |cache: &std::path::Path| {
+        Ended::from(
+            place.command(&["run", "recipe.toml", "--force"]).env("RUNNER_CACHE", cache).output().unwrap(),
+        )
+    };
+    run(&cache).exits(0).says(&["4 measured"]);
+    let rows = place.rows();
+    let on_disk = |row: &Value| row["cell"]["offload"]["optimizer_state"] == "disk";
+    for row in rows.iter().filter(|row| on_disk(row)) {
+        let same = |other: &&Value| {
+            !on_disk(other) && other["cell"]["offload"]["strategy"] == row["cell"]["offload"]["strategy"]
+        };
+        let other = rows.iter().find(same).expect("a row with its state in memory");
+        assert_eq!(row["measurement"]["loss"], other["measurement"]["loss"]);
+        let number = |row: &Value, key: &str| row.pointer(key).and_then(Value::as_f64);
+        let [host, of_memory] = [row, other].map(|row| number(row, "/estimate/host").expect("bytes"));
+        let disk = number(row, "/measurement/memory/disk").expect("bytes");
+        assert_eq!(of_memory - host, disk, "12 bytes a parameter");
+        assert!(number(row, "/measurement/disk_rate").is_some_and(|rate| rate > 0.0));
+        assert!(number(other, "/measurement/disk_rate").is_none());
+    }
+    assert_eq!(std::fs::read_dir(cache.join("state")).expect("a folder").count(), 0, "files have no name");
+    // A folder that cannot be made has no room either.
+    place.write("taken", "");
+    run(&place.path().join("taken")).exits(1).says(&["the disk has no", "RUNNER_CACHE"]);
 }

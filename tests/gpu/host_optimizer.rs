@@ -5,6 +5,7 @@ use std::path::Path;
 
 use burn::module::{Module, Param, ParamId};
 use burn::tensor::{Device, Distribution, Tensor};
+use runner::measure::alloc::Room;
 use runner::optim::{AdamW, GradientSet, Optimizer, OptimizerConfig, StepSize};
 use runner::verify::{self, Check};
 use runner::words::DeviceId;
@@ -51,7 +52,7 @@ fn fifty_steps() {
         let mut networks = [None, Some(DEVICE)].map(|host| {
             // Each in memory of its own: an update on the host is written over the parameter.
             let network = One::new(start.clone() * 1.0);
-            let mut optimizer = Optimizer::new(&rule, host);
+            let mut optimizer = Optimizer::new(&rule, host.map(|device| (device, Room::Memory)));
             optimizer.adopt(&network);
             Some((network, optimizer))
         });

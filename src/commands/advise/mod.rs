@@ -9,9 +9,9 @@ use clap::Args;
 use miette::{Result, miette};
 
 use super::CheckArgs;
-use crate::advise::{AXES, Limits, Plan, Rates, advise};
+use crate::advise::{AXES, Limits, Plan, Rates, advise, with_optimizer};
 use crate::device::Target;
-use crate::recipe::{Cell, Recipe, Setting};
+use crate::recipe::{Cell, Recipe, Setting, keys};
 use crate::words::{Bytes, Compute};
 
 #[derive(Debug, Args)]
@@ -32,6 +32,9 @@ pub struct AdviseArgs {
     /// A key, or a section, that stays as the recipe has it, such as precision; may be repeated
     #[arg(long, value_name = "KEY")]
     pub keep: Vec<String>,
+    /// Kinds of optimizers to choose among, such as adamw,adamw8bit, with the recipe's values; else its own alone
+    #[arg(long, value_name = "KINDS", value_delimiter = ',')]
+    pub optimizers: Vec<String>,
     /// How many ways to list
     #[arg(long, value_name = "N", default_value_t = 5)]
     pub top: usize,
@@ -56,6 +59,10 @@ pub fn run(args: &AdviseArgs) -> Result<String> {
     let target = args.checked.target.clone().unwrap_or_default();
     let recipe = Recipe::load(&args.recipe, &args.checked.settings.set, &target)?;
     let cell = chosen(&recipe, args.cell)?;
+    if !target.has(cell.device_id()) {
+        let help = "take a cell that can run here, or describe its machine with --for";
+        return Err(miette!(help = help, "the device {} is not here", cell.device));
+    }
     for key in &args.keep {
         let known = |axis: &str| {
             axis == key.as_str()
@@ -72,7 +79,7 @@ pub fn run(args: &AdviseArgs) -> Result<String> {
     let limits = limits(args, cell, &target)?;
     let types = [cell.precision.compute, Compute::Bf16];
     let rates = Rates::measure(&target, cell.device_id(), &types);
-    let advice = advise(cell, &target, limits, &rates, &args.keep);
+    let advice = advise(&with_optimizers(cell, &args.optimizers)?, &target, limits, &rates, &args.keep);
     let command = |plan: &Plan, limits| command(args, cell, &plan.cell, limits);
     let mut text = text::advice(&recipe.title, &advice, limits, args.top, &command)?;
     if target != Target::Here {
@@ -107,6 +114,22 @@ fn chosen(recipe: &Recipe, cell: Option<usize>) -> Result<&Cell> {
     }
 }
 
+/// The cell with each of these kinds of optimizers; with its own where none is named.
+fn with_optimizers(cell: &Cell, kinds: &[String]) -> Result<Vec<Cell>> {
+    if kinds.is_empty() {
+        return Ok(vec![cell.clone()]);
+    }
+    let with = |kind: &String| {
+        with_optimizer(cell, kind.trim()).ok_or_else(|| {
+            miette!(
+                help = format!("the kinds: {}", keys::kinds("train.optimizer", "kind").join(", ")),
+                "--optimizers {kind} is no kind of optimizer that could take the place of the recipe's"
+            )
+        })
+    };
+    kinds.iter().map(with).collect()
+}
+
 fn limits(args: &AdviseArgs, cell: &Cell, target: &Target) -> Result<Limits> {
     let free = Some(target.info(cell.device_id()).memory_available).filter(|bytes| *bytes > 0);
     let written = args.memory.or(cell.measure.memory_limit).map(|bytes| bytes.0);
@@ -123,8 +146,9 @@ fn settings(base: &Cell, plan: &Cell) -> Vec<(String, String)> {
     let mut add = |key: &str, value: String| settings.push((key.to_string(), value));
     let inline = |section: &str| {
         let json = plan.to_json();
-        let table: toml::Table = json[section]
-            .as_object()
+        let table: toml::Table = json
+            .pointer(&format!("/{}", section.replace('.', "/")))
+            .and_then(serde_json::Value::as_object)
             .into_iter()
             .flatten()
             .filter(|(_, value)| !value.is_null())
@@ -144,6 +168,9 @@ fn settings(base: &Cell, plan: &Cell) -> Vec<(String, String)> {
     if plan.train.batch_size != base.train.batch_size {
         add("train.batch_size", plan.train.batch_size.to_string());
         add("train.accumulation_steps", plan.train.accumulation_steps.to_string());
+    }
+    if plan.train.optimizer != base.train.optimizer {
+        add("train.optimizer", inline("train.optimizer"));
     }
     if plan.offload != base.offload {
         add("offload", inline("offload"));

@@ -8,7 +8,7 @@ use crate::advise::{Advice, Limits, Plan};
 use crate::recipe::Cell;
 use crate::residence::{Memory, ResidentBlocks, Strategy};
 use crate::words::Bytes;
-use crate::words::text::{seconds, significant, table};
+use crate::words::text::{seconds, significant, table, value};
 
 /// The command that runs a plan within limits.
 type Command<'c> = &'c dyn Fn(&Plan, Limits) -> Result<String>;
@@ -86,7 +86,7 @@ fn plans<'p>(plans: impl Iterator<Item = &'p Plan>) -> String {
             precision(cell),
             recomputed(cell),
             blocks(cell),
-            place(cell.offload.optimizer).into(),
+            format!("{}, {}", optimizer(cell), place(cell.offload.optimizer)),
             seconds(time.total()),
             significant(plan.tokens_per_second()),
             Bytes(plan.memory()).to_string(),
@@ -136,6 +136,11 @@ fn blocks(cell: &Cell) -> String {
     };
     let inputs = if offload.activations == Memory::Host { ", inputs on the host" } else { "" };
     format!("{}{slots}{resident}{inputs}", offload.strategy)
+}
+
+/// Its kind.
+fn optimizer(cell: &Cell) -> String {
+    cell.settings().get("train.optimizer.kind").map_or_else(String::new, value)
 }
 
 fn place(memory: Memory) -> &'static str {

@@ -20,6 +20,7 @@ pub enum Class {
     #[strum(serialize = "page-locked")]
     PageLocked,
     Host,
+    Disk,
 }
 
 impl Class {
@@ -29,7 +30,7 @@ impl Class {
     }
 
     pub fn is_on_device(self) -> bool {
-        !matches!(self, Self::PageLocked | Self::Host)
+        !matches!(self, Self::PageLocked | Self::Host | Self::Disk)
     }
 }
 
@@ -56,6 +57,9 @@ pub fn lines(cell: &Cell, account: &Account) -> Vec<Line> {
     let compute = cell.precision.compute.into_str();
     let parameters = match (cell.precision.autocast, stored) {
         (true, _) => "parameters, the master copy in fp32".to_string(),
+        (false, _) if cell.train.optimizer.keeps_remainders() => {
+            format!("parameters in {compute}, the upper half of their master copy")
+        }
         (false, 4) => "parameters in fp32".into(),
         (false, _) => format!("parameters in {compute}, no master copy on the device"),
     };
@@ -112,6 +116,9 @@ pub fn lines(cell: &Cell, account: &Account) -> Vec<Line> {
         format!("{} x {each} B", grouped(trained)),
         host.state,
     );
+    let each = significant(host.disk as f64 / trained.max(1) as f64);
+    let files = format!("{} x {each} B", grouped(trained));
+    add(Class::Disk, &format!("master copy and state of {optimizer}"), files, host.disk);
     lines
 }
 

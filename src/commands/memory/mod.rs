@@ -67,7 +67,7 @@ pub fn memory(args: &MemoryArgs, recipe: &Recipe, target: &Target) -> Result<Str
             });
             let of_cell = swept
                 .iter()
-                .filter_map(|key| Some(format!("{} = {}", short(key, &swept), value(settings[i].get(key)?))));
+                .filter_map(|key| Some(format!("{} = {}", short(key, swept), value(settings[i].get(key)?))));
             let name = of_cell.collect::<Vec<_>>().join(", ");
             CellAccount {
                 name: if name.is_empty() {
@@ -176,6 +176,7 @@ impl CellAccount {
             true => sums.extend([("page-locked", locked, of(|m| m.pinned)), ("host", host, of(|m| m.host))]),
             false => sums.push(("host", locked + host, of(|m| m.host))),
         }
+        sums.push(("files on disk", self.of(Class::Disk), of(|m| m.disk)));
         sums.retain(|(_, bytes, measured)| *bytes > 0 || measured.is_some());
         sums
     }

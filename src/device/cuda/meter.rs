@@ -236,6 +236,7 @@ impl Meter for CudaMeter {
         after_last_update(sum(vec![proof])?)?;
         self.take_times();
         self.result.memory.host = alloc::uncounted();
+        self.result.memory.disk = alloc::in_files();
         self.result.memory.pinned = Some(pinned()).filter(|bytes| *bytes > 0);
         self.result.memory.process_rss_peak = process_peak_rss();
         self.result.memory.process = ProcessMemory::peak();

@@ -4,11 +4,11 @@ use burn::tensor::DType;
 
 use super::Bits;
 use super::threads::{Target, coded_length, step_8bit, step_bf16};
-use crate::measure::alloc::Uncounted;
+use crate::measure::alloc::{Room, Uncounted};
 use crate::optim::host::{HostState, HostStep};
 use crate::optim::{AdamW, Kept, Visit};
 
-/// First and second moment, in ordinary memory.
+/// First and second moment.
 pub struct CompactOnHost {
     rule: AdamW,
     bits: Bits,
@@ -19,13 +19,13 @@ pub struct CompactOnHost {
 
 impl CompactOnHost {
     /// # Errors
-    /// When the host has not so much memory.
-    pub fn new(rule: AdamW, bits: Bits, elements: usize) -> Result<Self, String> {
+    /// When there is not so much room.
+    pub fn new(rule: AdamW, bits: Bits, elements: usize, room: &Room) -> Result<Self, String> {
         let bytes = match bits {
             Bits::Eight => 4 * coded_length(elements),
             Bits::Sixteen => 2 * elements,
         };
-        Ok(Self { rule, bits, moments: [Uncounted::new(bytes)?, Uncounted::new(bytes)?], steps: 0 })
+        Ok(Self { rule, bits, moments: [room.take(bytes)?, room.take(bytes)?], steps: 0 })
     }
 }
 

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::host::{AdamWOnHost, HostRule, HostState};
 use super::{AdamW, Kept, Pending, Rule, State, StepSize, Visit, zeros};
+use crate::measure::alloc::Room;
 use crate::ops::backend::{cube, flex, on_cuda, uncube, unflex};
 use crate::ops::cost::{SMALL, Tensors};
 use crate::ops::cpu;
@@ -67,11 +68,11 @@ impl Rule for AdamW8bit {
 
     fn on_host(&self) -> Option<HostRule> {
         let rule = self.0.clone();
-        Some(Box::new(move |elements| {
+        Some(Box::new(move |elements, room| {
             if elements as u64 >= SMALL {
-                return on_host(&rule, Bits::Eight, elements);
+                return on_host(&rule, Bits::Eight, elements, room);
             }
-            Ok(Box::new(AdamWOnHost::new(rule.clone(), elements)?))
+            Ok(Box::new(AdamWOnHost::new(rule.clone(), elements, room)?))
         }))
     }
 }
@@ -100,12 +101,12 @@ impl Rule for AdamWBf16 {
 
     fn on_host(&self) -> Option<HostRule> {
         let rule = self.0.clone();
-        Some(Box::new(move |elements| on_host(&rule, Bits::Sixteen, elements)))
+        Some(Box::new(move |elements, room| on_host(&rule, Bits::Sixteen, elements, room)))
     }
 }
 
-fn on_host(rule: &AdamW, bits: Bits, elements: usize) -> Result<Box<dyn HostState>, String> {
-    Ok(Box::new(CompactOnHost::new(rule.clone(), bits, elements)?))
+fn on_host(rule: &AdamW, bits: Bits, elements: usize, room: &Room) -> Result<Box<dyn HostState>, String> {
+    Ok(Box::new(CompactOnHost::new(rule.clone(), bits, elements, room)?))
 }
 
 /// Of a moment between steps.

@@ -4,6 +4,7 @@ use burn::tensor::Distribution;
 
 use super::*;
 use crate::device::drawing;
+use crate::measure::alloc::Room;
 use crate::optim::OptimizerConfig;
 use crate::optim::host::{HostParameters, Work};
 
@@ -67,8 +68,13 @@ fn the_host_takes_the_steps_of_the_device() {
     for (compact, elements) in compact(&rule).into_iter().zip([ELEMENTS, 100]) {
         let mut p = random(elements, 0.5, DType::F32);
         let mut buffer = crate::measure::alloc::Uncounted::new(4 * elements).expect("memory");
-        let mut host = HostParameters::new(&compact.on_host().expect("it runs there"), elements, DType::F32)
-            .expect("memory");
+        let mut host = HostParameters::new(
+            &compact.on_host().expect("it runs there"),
+            elements,
+            DType::F32,
+            &Room::Memory,
+        )
+        .expect("memory");
         buffer.copy_from_slice(bytemuck::cast_slice(&list(&p)));
         host.apply(Work::Adopt { elements, dtype: DType::F32 }, &mut buffer);
         let mut state = compact.state(&[elements], &Device::flex());
@@ -87,6 +93,8 @@ fn the_estimate_of_the_state_is_what_is_kept() {
     let configs = [
         OptimizerConfig::AdamW8bit(AdamW8bit::default()),
         OptimizerConfig::AdamWBf16(AdamWBf16::default()),
+        OptimizerConfig::AdamW(AdamW { store_param_remainders: true, ..AdamW::default() }),
+        OptimizerConfig::AdamW8bit(AdamW8bit(AdamW { store_param_remainders: true, ..AdamW::default() })),
         OptimizerConfig::Adafactor(crate::optim::Adafactor::default()),
     ];
     let shapes: [&[usize]; 4] = [&[96, 512], &[4096], &[64, 63], &[7]];

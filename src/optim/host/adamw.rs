@@ -11,13 +11,13 @@ use rayon::prelude::*;
 
 use super::state::{CHUNK, HostState, HostStep};
 use crate::device::elements::{round, widen};
-use crate::measure::alloc::Uncounted;
+use crate::measure::alloc::{Room, Uncounted};
 use crate::optim::{AdamW, Kept, Visit};
 
 /// Elements converted at a time: their fp32 copies stay in the first-level cache.
 const PIECE: usize = 1024;
 
-/// First and second moment of a buffer's parameters; fp32, in ordinary memory.
+/// First and second moment of a buffer's parameters, in fp32.
 pub struct AdamWOnHost {
     rule: AdamW,
     m: Uncounted,
@@ -28,9 +28,9 @@ pub struct AdamWOnHost {
 
 impl AdamWOnHost {
     /// # Errors
-    /// When the host has not so much memory.
-    pub fn new(rule: AdamW, elements: usize) -> Result<Self, String> {
-        Ok(Self { rule, m: Uncounted::new(4 * elements)?, v: Uncounted::new(4 * elements)?, steps: 0 })
+    /// When there is not so much room.
+    pub fn new(rule: AdamW, elements: usize, room: &Room) -> Result<Self, String> {
+        Ok(Self { rule, m: room.take(4 * elements)?, v: room.take(4 * elements)?, steps: 0 })
     }
 }
 

@@ -29,7 +29,8 @@ fn fifty_steps_equal_the_device_optimizer() {
     let rule = AdamW { lr: 1e-2, weight_decay: 0.1, ..AdamW::default() };
     let mut p = random(0.5);
     let mut ours = buffer(bytemuck::cast_slice(&list(&p)));
-    let mut host = HostParameters::new(&rule.on_host().unwrap(), ELEMENTS, DType::F32).unwrap();
+    let mut host =
+        HostParameters::new(&rule.on_host().unwrap(), ELEMENTS, DType::F32, &Room::Memory).unwrap();
     host.apply(Work::Adopt { elements: ELEMENTS, dtype: DType::F32 }, &mut ours);
     let before = list(&p);
     let mut theirs = rule.state(&[ELEMENTS], &device);
@@ -56,7 +57,7 @@ fn half_precision_weights_follow_their_masters() {
         round(dtype, &[1.0, -2.0, 0.5], &mut bytes);
         let mut buffer = buffer(&bytes);
         let rule = AdamW { lr: 1e-4, weight_decay: 0.0, ..AdamW::default() };
-        let mut state = HostParameters::new(&rule.on_host().unwrap(), 3, dtype).unwrap();
+        let mut state = HostParameters::new(&rule.on_host().unwrap(), 3, dtype, &Room::Memory).unwrap();
         state.apply(Work::Adopt { elements: 3, dtype }, &mut buffer);
         for _ in 0..100 {
             round(dtype, &[0.1, -0.1, 0.0], &mut buffer);

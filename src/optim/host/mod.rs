@@ -19,6 +19,7 @@ pub use worker::{Pending, Worker};
 
 use super::GradientSet;
 use crate::device::Mirror;
+use crate::measure::alloc::Room;
 use crate::ops::parameters::{each_parameter, flat, update_each};
 use crate::words::DeviceId;
 
@@ -30,8 +31,9 @@ pub struct HostOptimizer {
 }
 
 impl HostOptimizer {
-    pub fn new(rule: HostRule, device: DeviceId) -> Self {
-        Self { worker: Worker::new(rule), device, mirrors: HashMap::new() }
+    /// `room`: for master weights and the rule's state.
+    pub fn new(rule: HostRule, device: DeviceId, room: Room) -> Self {
+        Self { worker: Worker::new(rule, room), device, mirrors: HashMap::new() }
     }
 
     pub fn worker(&self) -> &Worker {

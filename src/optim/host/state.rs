@@ -5,14 +5,14 @@ use rayon::prelude::*;
 
 use crate::device::HostMemory;
 use crate::device::elements::{round, widen};
-use crate::measure::alloc::Uncounted;
+use crate::measure::alloc::{Room, Uncounted};
 use crate::optim::{Kept, StepSize, Visit};
 
 /// Elements that one thread works on at a time: 1 MiB of each fp32 array.
 pub const CHUNK: usize = 1 << 18;
 
-/// Makes what a rule keeps of so many parameters, or says that the host has not so much memory.
-pub type HostRule = Box<dyn Fn(usize) -> Result<Box<dyn HostState>, String> + Send>;
+/// Makes what a rule keeps of so many parameters, or says that there is not so much room.
+pub type HostRule = Box<dyn Fn(usize, &Room) -> Result<Box<dyn HostState>, String> + Send>;
 
 /// What a rule keeps of a buffer's parameters, apart from their master weights.
 pub trait HostState: Send {
@@ -59,7 +59,7 @@ impl Work {
     }
 }
 
-/// fp32 master weights, in ordinary memory that the device's figures leave out, and the rule's own state.
+/// fp32 master weights, in memory, or files, that the device's figures leave out, and the rule's own state.
 pub struct HostParameters {
     dtype: DType,
     master: Uncounted,
@@ -70,9 +70,9 @@ impl HostParameters {
     /// Of a buffer that begins with `elements` elements of `dtype`.
     ///
     /// # Errors
-    /// When the host has not so much memory.
-    pub fn new(rule: &HostRule, elements: usize, dtype: DType) -> Result<Self, String> {
-        Ok(Self { dtype, master: Uncounted::new(4 * elements)?, rule: rule(elements)? })
+    /// When there is not so much room.
+    pub fn new(rule: &HostRule, elements: usize, dtype: DType, room: &Room) -> Result<Self, String> {
+        Ok(Self { dtype, master: room.take(4 * elements)?, rule: rule(elements, room)? })
     }
 
     /// All that is kept between steps.

@@ -13,10 +13,16 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 use super::state::{HostParameters, HostRule, Work};
 use crate::device::trace::note_host_work;
 use crate::device::{HostMemory, Loan};
+use crate::measure::alloc::{NO_DISK, Room};
 use crate::optim::Visit;
+use crate::words::refusal::refuse;
 
 /// Threads that stay free: one drives the device and one is its backend's.
 const FREE_THREADS: usize = 2;
+
+/// What to change where the disk is full.
+const DISK_ADVICE: &str = "make room, name another folder by the environment's RUNNER_CACHE, or leave out \
+                          offload.optimizer_state";
 
 /// Hands work to the thread, which ends with the last of these.
 #[derive(Clone)]
@@ -46,7 +52,7 @@ pub struct Pending(Receiver<Answer>);
 impl Worker {
     /// # Panics
     /// When the system has no threads to give.
-    pub fn new(rule: HostRule) -> Self {
+    pub fn new(rule: HostRule, room: Room) -> Self {
         let (queue, jobs) = channel::<Message>();
         let busy = Arc::new(AtomicU64::new(0));
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
@@ -62,7 +68,8 @@ impl Worker {
                 // Whoever asked may be gone: a cell that ends does not wait.
                 match request {
                     Message::Work { id, work, loan, done } => {
-                        let _ = done.send(answer(&rule, &pool, &mut states, id, work, loan, &step_time));
+                        let _ =
+                            done.send(answer((&rule, &room), &pool, &mut states, id, work, loan, &step_time));
                     }
                     Message::Take(id, taker) => {
                         let _ = taker.send(states.remove(&id));
@@ -111,6 +118,7 @@ impl Pending {
     pub fn wait(self) -> Box<dyn HostMemory> {
         match self.0.recv() {
             Ok(Ok(memory)) => memory,
+            Ok(Err(reason)) if reason.starts_with(NO_DISK) => refuse(format!("{reason}: {DISK_ADVICE}")),
             Ok(Err(reason)) => panic!("the optimizer on the host: {reason}"),
             Err(_) => panic!("the optimizer on the host has ended"),
         }
@@ -118,7 +126,7 @@ impl Pending {
 }
 
 fn answer(
-    rule: &HostRule,
+    (rule, room): (&HostRule, &Room),
     pool: &ThreadPool,
     states: &mut HashMap<ParamId, HostParameters>,
     id: ParamId,
@@ -128,7 +136,7 @@ fn answer(
 ) -> Answer {
     arrival()?;
     if let Work::Adopt { elements, dtype } = work {
-        states.insert(id, HostParameters::new(rule, elements, dtype)?);
+        states.insert(id, HostParameters::new(rule, elements, dtype, room)?);
     }
     let state = states.get_mut(&id).expect("parameters are adopted first");
     let start = Instant::now();
@@ -155,7 +163,7 @@ mod tests {
     }
 
     fn worker(rule: &AdamW) -> Worker {
-        Worker::new(rule.on_host().expect("AdamW runs there"))
+        Worker::new(rule.on_host().expect("AdamW runs there"), Room::Memory)
     }
 
     fn values(memory: &dyn HostMemory) -> Vec<f32> {

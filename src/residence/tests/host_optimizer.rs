@@ -9,7 +9,7 @@ fn recorded_on_the_host(count: usize, update_on_arrival: bool, separate_gradient
     let placement = Placement { accumulates: separate_gradients, ..placed(offload) };
     let mut engine = engine(&acts, placement, count);
     let config = OptimizerConfig::AdamW(AdamW::default());
-    engine.begin(&config, &Optimizer::new(&config, Some(DeviceId::Cpu)), false);
+    engine.begin(&config, &Optimizer::new(&config, Some((DeviceId::Cpu, Room::Memory))), false);
     forward(&mut engine, count);
     if update_on_arrival {
         engine.update_on_arrival(Work::step(&StepSize::FULL));

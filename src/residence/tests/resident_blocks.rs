@@ -24,13 +24,14 @@ fn second_step(placement: Placement, count: usize, micro_batches: usize) -> Vec<
     let acts = Arc::new(Mutex::new(Vec::new()));
     let mut engine = engine(&acts, placement, count);
     let config = OptimizerConfig::AdamW(AdamW::default());
-    let host = (placement.offload.optimizer == Memory::Host).then_some(DeviceId::Cpu);
+    let on_host = placement.offload.optimizer == Memory::Host;
+    let host = on_host.then_some((DeviceId::Cpu, Room::Memory));
     engine.begin(&config, &Optimizer::new(&config, host), false);
     for _ in 0..2 {
         acts.lock().unwrap().clear();
         for micro_batch_number in 1..=micro_batches {
-            let last = host.filter(|_| micro_batch_number == micro_batches);
-            micro_batch(&mut engine, count, last.map(|_| Work::step(&StepSize::FULL)));
+            let last = on_host && micro_batch_number == micro_batches;
+            micro_batch(&mut engine, count, last.then(|| Work::step(&StepSize::FULL)));
         }
         engine.update(&StepSize::FULL);
         engine.finish();
@@ -94,7 +95,7 @@ fn gradients_that_wait_for_the_norm_cross_then() {
     let placement = placed(Offload { optimizer: Memory::Host, ..with(2) });
     let mut engine = engine(&acts, placement, 4);
     let config = OptimizerConfig::AdamW(AdamW::default());
-    engine.begin(&config, &Optimizer::new(&config, Some(DeviceId::Cpu)), true);
+    engine.begin(&config, &Optimizer::new(&config, Some((DeviceId::Cpu, Room::Memory))), true);
     micro_batch(&mut engine, 4, None);
     assert_eq!(crossings(&acts.lock().unwrap(), 0)[1], 0);
     assert_eq!(engine.squares().unwrap().into_scalar::<f32>(), 4.0 * 6.0);

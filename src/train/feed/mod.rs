@@ -9,7 +9,7 @@ pub use problems::Problems;
 pub use tokens::TokenFeed;
 
 use crate::data::task::Exam;
-use crate::data::{Position, Tokenizer};
+use crate::data::{Position, Prompts, Tokenizer};
 use crate::measure::Load;
 
 /// Micro-batches, step by step.
@@ -53,6 +53,11 @@ pub trait Feed<Batch> {
 
     /// What the model is asked before training and after it; `None` where it is asked nothing.
     fn exam(&self) -> Option<&Exam> {
+        None
+    }
+
+    /// What the model continues before training and after it; `None` where it writes nothing.
+    fn prompts(&self) -> Option<&Prompts> {
         None
     }
 

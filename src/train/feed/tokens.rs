@@ -7,8 +7,8 @@ use super::prepared::{Prepared, finish, on_device};
 use crate::data::corpus::Corpus;
 use crate::data::task::Exam;
 use crate::data::{
-    Collator, DataError, Dataset, Draws, Loader, Packed, Part, Position, Prompted, Sampler, SamplerConfig,
-    Samples, SamplingPlan, Share, Standard, Tokenize, Tokenizer,
+    Collator, DataError, Dataset, Draws, Loader, Packed, Part, Position, Prompted, Prompts, Sampler,
+    SamplerConfig, Samples, SamplingPlan, Share, Standard, Tokenize, Tokenizer,
 };
 use crate::device::Staging;
 use crate::measure::Load;
@@ -29,6 +29,7 @@ pub struct TokenFeed {
     position: Position,
     tokenizer: Option<Tokenizer>,
     exam: Option<Exam>,
+    prompts: Option<Prompts>,
     /// Test sets whose answers are classes.
     classified: Vec<(&'static str, Batches)>,
     /// `None` where nothing is evaluated.
@@ -109,6 +110,7 @@ impl TokenFeed {
             train,
             held_out: cell.eval.map(|_| Batches::held_out(cell, &data, config)).transpose()?,
             exam: exam(cell, &data)?,
+            prompts: prompts(cell, &data)?,
             classified: classified(cell, &data)?,
             tokenizer: match data {
                 Dataset::Random { .. } => None,
@@ -134,6 +136,13 @@ fn classified(cell: &Cell, data: &Dataset) -> Result<Vec<(&'static str, Batches)
     let published = problems.published.as_ref().map(|(name, problems)| (*name, problems.as_slice()));
     let own = ("in distribution", problems.test.as_slice());
     std::iter::once(own).chain(published).map(batches).collect()
+}
+
+/// What the recipe has the model continue.
+fn prompts(cell: &Cell, data: &Dataset) -> Result<Option<Prompts>, DataError> {
+    let (Some(generate), Dataset::Text(text)) = (&cell.generate, data) else { return Ok(None) };
+    let context = cell.positions().saturating_sub(cell.tuning().virtual_count());
+    Prompts::new(generate, &text.tokenizer, u64::from(cell.seed), context).map(Some)
 }
 
 /// What the recipe asks of the task.
@@ -217,6 +226,10 @@ impl Feed<LmBatch> for TokenFeed {
 
     fn exam(&self) -> Option<&Exam> {
         self.exam.as_ref()
+    }
+
+    fn prompts(&self) -> Option<&Prompts> {
+        self.prompts.as_ref()
     }
 
     fn classified(&self) -> Vec<(&'static str, Vec<LmBatch>)> {

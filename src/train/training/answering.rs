@@ -1,10 +1,10 @@
-//! Questions that the model answers before the first step and after the last.
+//! Questions that the model answers, and prompts that it continues, before the first step and after the last.
 
 use std::time::Instant;
 
 use super::Training;
 use crate::data::task::{Exam, Questions};
-use crate::measure::{Answer, Answers, Evaluation};
+use crate::measure::{Answer, Answers, Continuation, Evaluation};
 use crate::model::generate::{Choice, Request};
 use crate::ops::autocast::autocast;
 use crate::train::build::Build;
@@ -21,6 +21,23 @@ impl<N: Build> Training<'_, N> {
         let Some(exam) = self.feed.exam() else { return };
         let answers: Vec<Answers> = exam.sets.iter().map(|set| self.answers(exam, set)).collect();
         self.answers.extend(answers);
+    }
+
+    /// Continues the prompts; nothing where the recipe has none.
+    pub fn write(&mut self) {
+        let Some(prompts) = self.feed.prompts() else { return };
+        let network = self.network().valid();
+        let _region = autocast(self.cell.precision.region());
+        let tokens: Vec<Vec<u32>> = prompts.prompts.iter().map(|(_, tokens)| tokens.clone()).collect();
+        let (step, device) = (self.current().updates, self.cell.device_id().burn());
+        let results = network.generate(&tokens, &prompts.request, &|_| false, &device);
+        let written = prompts.prompts.iter().zip(results).map(|((prompt, tokens), result)| Continuation {
+            step,
+            prompt: prompt.clone(),
+            text: prompts.text(&result[tokens.len()..]),
+        });
+        let written: Vec<Continuation> = written.collect();
+        self.continuations.extend(written);
     }
 
     /// Prompts whose class has the largest logit, of a test set.

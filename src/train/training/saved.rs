@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::Training;
 use super::gathered::gathered;
 use crate::data::{Data, Position, Tokenizer, TokenizerSource};
-use crate::measure::{Answers, Evaluation, Load};
+use crate::measure::{Answers, Continuation, Evaluation, Load};
 use crate::optim::{Kept, Visit};
 use crate::params::save::{LAYOUT, WEIGHTS, write_weights};
 use crate::recipe::Cell;
@@ -23,6 +23,7 @@ pub struct Standing {
     pub loads: Vec<Load>,
     evaluations: Vec<Evaluation>,
     answers: Vec<Answers>,
+    continuations: Vec<Continuation>,
     host_updates: Vec<f64>,
 }
 
@@ -34,6 +35,7 @@ impl<N: Build> Training<'_, N> {
             loads: self.feed.loads().to_vec(),
             evaluations: self.evaluations.clone(),
             answers: self.answers.clone(),
+            continuations: self.continuations.clone(),
             host_updates: self.host_updates.clone(),
         }
     }
@@ -50,6 +52,7 @@ impl<N: Build> Training<'_, N> {
         step.visit(restore);
         self.evaluations = standing.evaluations.clone();
         self.answers = standing.answers.clone();
+        self.continuations = standing.continuations.clone();
         self.host_updates = standing.host_updates.clone();
     }
 

@@ -1,0 +1,79 @@
+//! [`Generate`]: the recipe's `[generate]` section, and [`Prompts`]: what the model continues before training and after it.
+
+use super::{DataError, Tokenizer};
+use crate::model::generate::{Choice, Request};
+use crate::words::key::DefaultValue::{Nothing, Whole};
+use crate::words::section::section;
+use crate::words::values::{COUNT, POSITIVE, Values};
+use crate::words::{Key, Rule, Section};
+
+section! {
+    /// Text that the model writes before training and after it, outside of the measured times; without the section none.
+    pub struct Generate: Section::new("generate") => {
+        /// Texts that the model continues, all in one batch.
+        pub prompts: Vec<String> = Key::size(Values::Texts).since(4),
+        /// Tokens of a continuation, at most.
+        pub max_new_tokens: usize = Key::size(COUNT).default(Whole(48)).called("generated tokens").since(4),
+        /// Tokens are drawn from softmax(logits / temperature), by the cell's seed; without it the most probable is taken.
+        pub temperature: Option<f64> = Key::size(POSITIVE).default(Nothing).without("greedy").since(4),
+    }
+}
+
+impl Generate {
+    /// Refuses what cannot be continued.
+    pub(crate) fn check(&self) -> Result<(), Rule> {
+        Rule::refuse_if(
+            self.prompts.is_empty() || self.prompts.iter().any(String::is_empty),
+            &["generate.prompts"],
+            "generate.prompts needs a text, and none of them may be empty",
+            "write prompts = [\"Once upon a time\"], or remove [generate]",
+        )
+    }
+}
+
+/// What the model continues, in tokens.
+pub struct Prompts {
+    tokenizer: Tokenizer,
+    /// Each text with its tokens.
+    pub prompts: Vec<(String, Vec<u32>)>,
+    pub request: Request,
+}
+
+impl Prompts {
+    /// `context`: tokens of a prompt and its continuation, at most; `seed`: of what is drawn.
+    ///
+    /// # Errors
+    /// A prompt that the tokenizer cannot express, or that is longer than the context with its continuation.
+    pub fn new(
+        config: &Generate,
+        tokenizer: &Tokenizer,
+        seed: u64,
+        context: usize,
+    ) -> Result<Self, DataError> {
+        let tokens = config.max_new_tokens;
+        let prompt = |text: &String| {
+            let prompt = tokenizer.encode(text)?;
+            if prompt.is_empty() || prompt.len() + tokens > context {
+                return Err(DataError::new(format!(
+                    "the prompt \"{text}\" has {} tokens, and the model has {context} positions, less than it and \
+                     generate.max_new_tokens = {tokens}; make one of them smaller",
+                    prompt.len()
+                )));
+            }
+            Ok((text.clone(), prompt))
+        };
+        let choice = match config.temperature {
+            None => Choice::Greedy,
+            Some(temperature) => Choice::Sample { temperature, top_k: 0, seed },
+        };
+        let prompts = config.prompts.iter().map(prompt).collect::<Result<_, _>>()?;
+        let request = Request { tokens, choice, end: tokenizer.eos() };
+        Ok(Self { tokenizer: tokenizer.clone(), prompts, request })
+    }
+
+    /// The text of new tokens, without the one that ended them.
+    pub fn text(&self, new: &[u32]) -> String {
+        let new = self.request.end.and_then(|end| new.strip_suffix(&[end])).unwrap_or(new);
+        self.tokenizer.decode(new).unwrap_or_default()
+    }
+}

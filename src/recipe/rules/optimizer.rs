@@ -1,0 +1,41 @@
+//! Rules of master weights as bf16 and 16 bits more, and of clipping by the norm of the step before.
+
+use burn::tensor::DType;
+
+use super::Checked;
+use crate::recipe::Cell;
+use crate::residence::Memory;
+use crate::words::Rule;
+
+const REMAINDERS: &str = "train.optimizer.store_param_remainders";
+
+pub(super) fn check(cell: &Cell) -> Checked {
+    let remainders = cell.train.optimizer.keeps_remainders();
+    Rule::refuse_if(
+        remainders && cell.precision.stored() != DType::BF16,
+        &[REMAINDERS, "precision.compute"],
+        "store_param_remainders has no effect on parameters that are not in bf16: they have no master of 16 bits more",
+        "remove it, or use compute = \"bf16\" without autocast",
+    )?;
+    Rule::refuse_if(
+        remainders && cell.offload.optimizer == Memory::Host,
+        &[REMAINDERS, "offload.optimizer"],
+        "an optimizer on the host has master weights in fp32, which store_param_remainders is a form of",
+        "remove store_param_remainders, or offload.optimizer",
+    )?;
+    Rule::refuse_if(
+        !cell.train.clip.is_own() && cell.precision.scaler.is_some(),
+        &["train.clip", "precision.scaler"],
+        "train.clip = \"previous_norm\" does not go with a gradient scaler: the norm of a step that is skipped is none",
+        "remove train.clip, or precision.scaler",
+    )
+}
+
+/// Why a GPU does not have them.
+pub(super) fn remainders_on_cuda() -> Rule {
+    Rule::new(
+        &[REMAINDERS, "device"],
+        "store_param_remainders is computed on the CPU alone",
+        "use device = \"cpu\", or offload.optimizer = \"host\", which has master weights in fp32, in its place",
+    )
+}

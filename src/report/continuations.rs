@@ -1,0 +1,85 @@
+//! What the report says of text that a model wrote: its continuations of the recipe's prompts, and how well it predicts
+//! held-out text, before training beside after it.
+
+use super::answers::printable;
+use super::content::section;
+use super::document::{Element, Table};
+use super::table::{Comparison, Line};
+use super::units::Unit;
+use crate::measure::{Continuation, Evaluation};
+use crate::words::text::sentence;
+
+/// A table for each cell that wrote something.
+pub fn elements(comparison: &Comparison) -> Vec<Element> {
+    let table = |line: &Line| table(line, &sentence(&comparison.name(line)));
+    section("Text before training and after it", comparison.lines.iter().map(table))
+}
+
+fn table(line: &Line, name: &str) -> Option<Table> {
+    let measured = line.row.filter(|_| line.measured().is_some())?.measurement.as_ref()?;
+    let (first, last) = (measured.continuations.first()?.step, measured.continuations.last()?.step);
+    let text = |of: &Continuation| printable(&of.text);
+    let at = |step: usize| measured.continuations.iter().filter(move |of| of.step == step);
+    // Without training there is one column.
+    let afters: Vec<&Continuation> = if last > first { at(last).collect() } else { Vec::new() };
+    let perplexity = |of: &Evaluation| Unit::Perplexity.write(of.perplexity());
+    let evaluated = |step: usize| measured.evaluations.iter().find(|of| of.step == step).map(perplexity);
+    let quality = evaluated(first).zip(evaluated(last)).map(|(before, after)| {
+        let after = if afters.is_empty() { None } else { Some(after) };
+        ["perplexity of held-out text".to_string(), before].into_iter().chain(after).collect()
+    });
+    let texts = at(first).enumerate().map(|(i, before)| {
+        let after = afters.get(i).map(|after| text(after));
+        [printable(&before.prompt), text(before)].into_iter().chain(after).collect()
+    });
+    let rows: Vec<Vec<String>> = quality.into_iter().chain(texts).collect();
+    let header = match afters.is_empty() {
+        true => vec!["prompt".to_string(), "continuation".into()],
+        false => vec!["prompt".into(), "before training".into(), format!("after {} steps", last - first)],
+    };
+    let drawn = match &line.cell.generate.as_ref()?.temperature {
+        None => "the most probable tokens".to_string(),
+        Some(temperature) => {
+            format!("tokens drawn at temperature {temperature}, both times by the same seed")
+        }
+    };
+    let caption = format!("{name}: how the model continues each prompt, with {drawn}.");
+    Some(Table { caption, texts: header.len(), header, rows })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{language_recipe, learned_row};
+    use super::*;
+
+    #[test]
+    fn text_stands_side_by_side_with_its_perplexity() {
+        let recipe = language_recipe("[generate]\nprompts = [\"Once\", \"The\"]\ntemperature = 0.5\n");
+        // e^3 = 20.1, e^2 = 7.39.
+        let mut row = learned_row(&recipe.cells[0], vec![5.0; 40], &[(0, 3.0, 0.0), (40, 2.0, 0.25)]);
+        assert!(elements(&Comparison::new(&recipe, std::slice::from_ref(&row))).is_empty());
+        let written =
+            |step, prompt: &str, text: &str| Continuation { step, prompt: prompt.into(), text: text.into() };
+        row.measurement.as_mut().unwrap().continuations = vec![
+            written(0, "Once", "\u{14}xx"),
+            written(0, "The", "yy"),
+            written(40, "Once", " upon a time"),
+            written(40, "The", " end"),
+        ];
+        let comparison = Comparison::new(&recipe, std::slice::from_ref(&row));
+        let found = elements(&comparison);
+        let [Element::Heading { .. }, Element::Table(table)] = &found[..] else { panic!("no table") };
+        assert_eq!(table.header, ["prompt", "before training", "after 40 steps"]);
+        assert_eq!(
+            table.rows,
+            [
+                ["perplexity of held-out text", "20.1", "7.39"],
+                ["Once", "\u{fffd}xx", " upon a time"],
+                ["The", "yy", " end"],
+            ]
+        );
+        assert!(
+            table.caption.ends_with("with tokens drawn at temperature 0.5, both times by the same seed.")
+        );
+    }
+}
