@@ -4,14 +4,14 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::commands::CheckArgs;
 use crate::commands::advise::AdviseArgs;
 use crate::commands::generate::GenerateArgs;
 use crate::commands::memory::MemoryArgs;
 use crate::commands::profile::ProfileArgs;
 use crate::commands::run::RunArgs;
-use crate::commands::{CheckArgs, SetArgs};
-use crate::recipe::Setting;
-use crate::verify;
+use crate::commands::verify::VerifyArgs;
+use crate::run::Keep;
 use crate::words::Compute;
 
 /// Answers which way of training a large language model in little memory is worth its price.
@@ -54,6 +54,8 @@ pub enum Command {
     Profile(ProfileArgs),
     /// Compare two results folders cell by cell
     Compare { a: PathBuf, b: PathBuf },
+    /// Put results of one recipe from several machines into one folder, and write its report
+    Merge(MergeArgs),
     /// Check this machine's arithmetic against reference values
     Verify(VerifyArgs),
     /// Continue text with a language model from a folder of weights
@@ -85,22 +87,14 @@ pub enum Command {
 }
 
 #[derive(Debug, Args)]
-pub struct VerifyArgs {
-    /// Folder with golden.safetensors, or golden.json of a gradient scaler
-    pub folder: PathBuf,
-    #[arg(long, default_value = "auto")]
-    pub device: String,
-    #[command(flatten)]
-    pub settings: SetArgs,
-    /// Largest absolute difference allowed, instead of the table's
-    #[arg(long)]
-    pub atol: Option<f64>,
-}
-
-impl VerifyArgs {
-    pub fn options(&self) -> verify::Options {
-        let mut settings = vec![Setting::new("device", self.device.as_str())];
-        settings.extend(self.settings.set.iter().cloned());
-        verify::Options { settings, atol: self.atol }
-    }
+pub struct MergeArgs {
+    /// Results folders such as a/overlap/h200 and b/overlap/h100
+    #[arg(required = true, value_name = "FOLDER")]
+    pub folders: Vec<PathBuf>,
+    /// Folder that holds the results of every recipe, as --results of `run`
+    #[arg(long, value_name = "FOLDER")]
+    pub into: PathBuf,
+    /// Which row counts where two of one cell and device differ
+    #[arg(long, value_enum)]
+    pub keep: Option<Keep>,
 }

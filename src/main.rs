@@ -4,61 +4,61 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Parser;
-use miette::Result;
+use miette::{IntoDiagnostic, Result, WrapErr};
 
 use runner::cli::{Cli, Command};
 use runner::commands::CheckArgs;
 use runner::commands::run::{self, RunArgs};
-use runner::commands::{advise, devices, generate, keys, memory, plan, profile, recipes};
+use runner::commands::{advise, devices, generate, keys, memory, plan, profile, recipes, verify};
 use runner::device::Target;
 use runner::recipe::{Recipe, RecipeError, Setting, reference, schema};
-use runner::run::{EXIT_TRY_AGAIN, Results, Store, TryAgain};
-use runner::{report, train, verify};
+use runner::run::{EXIT_TRY_AGAIN, Results, Store, TryAgain, merge};
+use runner::words::streams::{self, tell};
+use runner::{report, train};
 
 fn main() -> ExitCode {
     execute(Cli::parse().command).unwrap_or_else(|error| failure(&error))
 }
 
 fn execute(command: Command) -> Result<ExitCode> {
-    match command {
+    let text = match command {
         Command::Run(args) => return run_recipe(&args),
         Command::Plan { recipe, checked: CheckArgs { settings, target } } => {
             let target = target.unwrap_or_default();
-            let recipe = Recipe::load(&recipe, &settings.set, &target)?;
-            println!("{}", plan::plan(&recipe, &target));
+            plan::plan(&Recipe::load(&recipe, &settings.set, &target)?, &target)
         }
         Command::Memory(args) => {
             let target = args.checked.target.clone().unwrap_or_default();
             let recipe = Recipe::load(&args.recipe, &args.checked.settings.set, &target)?;
-            print!("{}", memory::memory(&args, &recipe, &target)?);
+            memory::memory(&args, &recipe, &target)?
         }
-        Command::Advise(args) => print!("{}", advise::run(&args)?),
+        Command::Advise(args) => advise::run(&args)?,
         Command::Check { recipes, checked: CheckArgs { settings, target } } => {
-            return Ok(check(&recipes, &settings.set, &target.unwrap_or_default()));
+            return check(&recipes, &settings.set, &target.unwrap_or_default());
         }
-        Command::Report { folder } => {
-            let results = Store::open_folder(&folder)?;
-            for notice in &results.notices {
-                eprintln!("{notice}");
-            }
-            write_report(&folder, &results)?;
+        Command::Report { folder } => report_again(&folder)?,
+        Command::Profile(args) => profile::profile(&args)?,
+        Command::Compare { a, b } => compare(&a, &b)?,
+        Command::Merge(args) => {
+            let merged = merge(&args.folders, &args.into, args.keep)?;
+            merged.notices.iter().for_each(tell);
+            report_again(&merged.folder)?
         }
-        Command::Profile(args) => print!("{}", profile::profile(&args)?),
-        Command::Compare { a, b } => println!("{}", compare(&a, &b)?),
         Command::Verify(args) => {
-            let checks = verify::verify(&args.folder, &args.options())?;
-            println!("{}", verify::table(&checks));
-            return Ok(ExitCode::from(u8::from(!verify::passes(&checks))));
+            let (text, passes) = verify::verify(&args)?;
+            print(&text)?;
+            return Ok(ExitCode::from(u8::from(!passes)));
         }
-        Command::Generate(args) => println!("{}", generate::run(&args)?),
-        Command::Devices => println!("{}", devices::list()),
-        Command::Recipes { folder } => println!("{}", recipes::list(&folder)?),
-        Command::Keys { markdown: true, .. } => print!("{}", reference::markdown()),
-        Command::Keys { prefix, .. } => println!("{}", keys::table(&prefix)?),
-        Command::Schema => println!("{:#}", schema::schema()),
-        Command::Ceilings { device, compute } => println!("{}", devices::ceilings(&device, &compute)?),
+        Command::Generate(args) => generate::run(&args)?,
+        Command::Devices => devices::list(),
+        Command::Recipes { folder } => recipes::list(&folder)?,
+        Command::Keys { markdown: true, .. } => reference::markdown(),
+        Command::Keys { prefix, .. } => keys::table(&prefix)?,
+        Command::Schema => format!("{:#}", schema::schema()),
+        Command::Ceilings { device, compute } => devices::ceilings(&device, &compute)?,
         Command::Cell => return Ok(train::serve()),
-    }
+    };
+    print(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -68,37 +68,46 @@ fn run_recipe(args: &RunArgs) -> Result<ExitCode> {
     let (plan, device) = (plan::plan(&recipe, &Target::Here), recipe.device().info());
     if args.dry_run {
         let store = Store::at(&args.results, &recipe, &device);
-        println!("{plan}\n{}", run::dry_run(&store, &recipe, &options)?);
+        print(&format!("{plan}\n{}", run::dry_run(&store, &recipe, &options)?))?;
         return Ok(ExitCode::SUCCESS);
     }
     let store = Store::open(&args.results, &recipe, &device)?;
-    eprintln!("{plan}");
+    tell(plan);
     let summary = run::run_cells(&recipe, &store, &options, args.trace)?;
     if !summary.interrupted {
-        write_report(store.folder(), &store.results(&recipe, &|text| eprintln!("{text}"))?)?;
+        print(&write_report(store.folder(), &store.results(&recipe, &|text| tell(text))?)?)?;
     }
     if args.trace {
-        eprintln!("where the time of a step went: runner profile {}", store.folder().display());
+        tell(format!("where the time of a step went: runner profile {}", store.folder().display()));
     }
-    eprintln!("{summary}");
+    tell(summary);
     Ok(ExitCode::from(summary.exit_code()))
 }
 
 /// Every recipe is checked, also after a wrong one.
-fn check(recipes: &[PathBuf], settings: &[Setting], target: &Target) -> ExitCode {
+fn check(recipes: &[PathBuf], settings: &[Setting], target: &Target) -> Result<ExitCode> {
     let mut code = ExitCode::SUCCESS;
     for path in recipes {
         match Recipe::load(path, settings, target) {
-            Ok(recipe) => println!("{}: {} cells, all valid", path.display(), recipe.cells.len()),
+            Ok(recipe) => {
+                let elsewhere =
+                    recipe.elsewhere_notice().map_or(String::new(), |notice| format!("; {notice}"));
+                print(&format!("{}: {} cells, all valid{elsewhere}", path.display(), recipe.cells.len()))?;
+            }
             Err(error) => code = failure(&error.into()),
         }
     }
-    code
+    Ok(code)
+}
+
+/// Prints what a command was asked for.
+fn print(text: &str) -> Result<()> {
+    streams::print(text).into_diagnostic().wrap_err("cannot write to standard output")
 }
 
 /// Prints an error; 2: a recipe is wrong; 75: worth another try; 1: everything else.
 fn failure(error: &miette::Report) -> ExitCode {
-    eprintln!("{error:?}");
+    tell(format!("{error:?}"));
     ExitCode::from(match () {
         () if error.is::<RecipeError>() => 2,
         () if error.is::<TryAgain>() => EXIT_TRY_AGAIN,
@@ -106,18 +115,21 @@ fn failure(error: &miette::Report) -> ExitCode {
     })
 }
 
-/// Writes the tables, charts and documents of a results folder and prints its table.
-fn write_report(folder: &Path, results: &Results) -> Result<()> {
+/// Writes the tables, charts and documents of a results folder; its table and the names of the files.
+fn write_report(folder: &Path, results: &Results) -> Result<String> {
     let files = report::write(folder, &results.recipe, &results.rows)?;
-    println!("{}", report::terminal_table(&results.recipe, &results.rows));
-    for file in files {
-        println!("{}", file.display());
-    }
-    Ok(())
+    let names = files.iter().map(|file| format!("\n{}", file.display()));
+    Ok(report::terminal_table(&results.recipe, &results.rows) + &names.collect::<String>())
+}
+
+fn report_again(folder: &Path) -> Result<String> {
+    let results = Results::open(folder)?;
+    results.notices.iter().for_each(tell);
+    write_report(folder, &results)
 }
 
 fn compare(a: &Path, b: &Path) -> Result<String> {
-    let (left, right) = (Store::open_folder(a)?, Store::open_folder(b)?);
+    let (left, right) = (Results::open(a)?, Results::open(b)?);
     let (name_a, name_b) = (a.display().to_string(), b.display().to_string());
     report::compare((&name_a, &left.recipe, &left.rows), (&name_b, &right.recipe, &right.rows))
 }

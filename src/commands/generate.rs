@@ -20,6 +20,7 @@ use crate::params::table::Tuning;
 use crate::recipe::{Cell, Recipe, Setting, Source};
 use crate::run::memory_limit;
 use crate::train::placement;
+use crate::words::streams::tell;
 use crate::words::text;
 use crate::words::{Bytes, Compute, DeviceId, Rule};
 
@@ -121,7 +122,7 @@ pub fn run(args: &GenerateArgs) -> Result<String> {
         if args.measure {
             let seconds = start.elapsed().as_secs_f64();
             let new = results.iter().zip(&text.prompts).map(|(all, prompt)| all.len() - prompt.len()).sum();
-            eprintln!("{}", measured(new, seconds, meter.so_far())?);
+            tell(measured(new, seconds, meter.so_far())?);
         }
         results
     })

@@ -10,6 +10,7 @@ pub mod profile;
 pub mod recipes;
 pub mod run;
 mod timelines;
+pub mod verify;
 
 use clap::Args;
 

@@ -6,7 +6,7 @@ use clap::Args;
 use miette::{Result, miette};
 
 use crate::report;
-use crate::run::Store;
+use crate::run::Results;
 
 #[derive(Debug, Args)]
 pub struct ProfileArgs {
@@ -23,7 +23,7 @@ pub struct ProfileArgs {
 /// When the path names no traced row.
 pub fn profile(args: &ProfileArgs) -> Result<String> {
     let (folder, key) = named(&args.path)?;
-    let results = Store::open_folder(folder)?;
+    let results = Results::open(folder)?;
     report::profile(folder, &results.recipe, &results.rows, key, args.top)
 }
 

@@ -10,6 +10,7 @@ use super::SetArgs;
 use crate::recipe::Recipe;
 use crate::row::Status;
 use crate::run::{self, DeviceLock, Options, ProcessExecutor, Session, Shard, Store, Summary};
+use crate::words::streams::tell;
 
 #[derive(Debug, Args)]
 pub struct RunArgs {
@@ -63,9 +64,10 @@ pub fn run_cells(recipe: &Recipe, store: &Store, options: &Options, trace: bool)
 /// # Errors
 /// When a cell is asked for that there is not, or the results cannot be read.
 pub fn dry_run(store: &Store, recipe: &Recipe, options: &Options) -> Result<String> {
-    let rows = store.peek(&recipe.cells, &|text| eprintln!("{text}"))?;
+    let rows = store.peek(&recipe.cells, &|text| tell(text))?;
     let (mut missing, mut processes, mut kept) = (Vec::new(), 0, Vec::new());
-    for position in options.choose(recipe.cells.len())? {
+    let chosen = options.choose(recipe.cells.len())?;
+    for position in chosen.into_iter().filter(|position| !recipe.elsewhere.contains_key(position)) {
         let (wanted, finished): (Vec<_>, Vec<_>) =
             rows[position].iter().map(Option::as_ref).partition(|row| options.wants(*row));
         // A cell that has once not ended well is not measured more often.
@@ -78,7 +80,8 @@ pub fn dry_run(store: &Store, recipe: &Recipe, options: &Options) -> Result<Stri
     }
     let of_each = if processes > missing.len() { format!(", {processes} processes") } else { String::new() };
     let mut text = match missing.len() {
-        0 => "nothing to run: every chosen cell is finished".to_string(),
+        0 if recipe.elsewhere.is_empty() => "nothing to run: every chosen cell is finished".to_string(),
+        0 => "nothing to run: every chosen cell that can run here is finished".to_string(),
         n => format!("would run {n} of {} cells{of_each}: {}", recipe.cells.len(), missing.iter().join(", ")),
     };
     let stale = run::stale_notice(kept.into_iter());

@@ -111,22 +111,28 @@ impl DeviceId {
         }
         have.iter().copied().find(|id| id.to_string() == name).ok_or_else(|| {
             let have: Vec<String> = have.iter().map(|id| format!("\"{id}\"")).collect();
-            let what = match name.strip_prefix("cuda") {
-                Some(_) if have.len() == 1 => "no NVIDIA driver with a device was found",
-                _ => "no such device",
+            let gpu = Self::gpu(name).is_some();
+            let what = match gpu && have.len() == 1 {
+                true => "no NVIDIA driver with a device was found",
+                false => "no such device",
             };
-            Rule::new(
+            let rule = Rule::new(
                 &["device"],
                 format!("the device \"{name}\" is not there: {what}"),
                 format!("use \"auto\" or one of: {}", have.join(", ")),
-            )
+            );
+            Rule { elsewhere: gpu, ..rule }
         })
     }
 
     /// The same for a device that need not be here.
     pub fn named(name: &str) -> Self {
-        let ordinal = name.strip_prefix("cuda:").and_then(|ordinal| ordinal.parse().ok());
-        ordinal.map_or_else(|| Self::resolve(name).unwrap_or(Self::Cpu), Self::Cuda)
+        Self::gpu(name).unwrap_or_else(|| Self::resolve(name).unwrap_or(Self::Cpu))
+    }
+
+    /// The GPU of this name, here or not.
+    fn gpu(name: &str) -> Option<Self> {
+        name.strip_prefix("cuda:").and_then(|ordinal| ordinal.parse().ok()).map(Self::Cuda)
     }
 
     /// The Burn device.

@@ -77,20 +77,38 @@ impl Target {
             ("auto", _, device) => Ok(device),
             ("cpu", ..) => Ok(DeviceId::Cpu),
             (_, Some(gpu), DeviceId::Cuda(_)) => Ok(gpu),
-            (_, _, device) => Err(Rule::new(
-                &["device"],
-                format!("the device \"{name}\" is not there: --for describes a machine with \"{device}\""),
-                "use device = \"auto\", or describe another device with --for",
-            )),
+            (_, gpu, device) => {
+                let rule = Rule::new(
+                    &["device"],
+                    format!(
+                        "the device \"{name}\" is not there: --for describes a machine with \"{device}\""
+                    ),
+                    "use device = \"auto\", or describe another device with --for",
+                );
+                Err(Rule { elsewhere: gpu.is_some(), ..rule })
+            }
+        }
+    }
+
+    /// Whether the device is there; of GPUs of a described machine nobody knows how many there are.
+    pub fn has(&self, device: DeviceId) -> bool {
+        match (self, device) {
+            (Self::Here, DeviceId::Cuda(ordinal)) => ordinal < cuda::count(),
+            (Self::Here, DeviceId::Cpu) | (Self::Described(_), _) => true,
         }
     }
 
     /// What is known of a device there; memory of 0 bytes is not known.
     pub fn info(&self, device: DeviceId) -> DeviceInfo {
-        let Self::Described(described) = self else { return device.info() };
-        // Nothing is known of the CPU of a described GPU.
-        let same_kind = (device == DeviceId::Cpu) == (described.device == DeviceId::Cpu);
-        let memory = described.memory.filter(|_| same_kind).map_or(0, |memory| memory.0);
+        let memory = match self {
+            Self::Here if self.has(device) => return device.info(),
+            Self::Here => 0,
+            Self::Described(described) => {
+                // Nothing is known of the CPU of a described GPU.
+                let same_kind = (device == DeviceId::Cpu) == (described.device == DeviceId::Cpu);
+                described.memory.filter(|_| same_kind).map_or(0, |memory| memory.0)
+            }
+        };
         DeviceInfo {
             id: device.to_string(),
             name: "described".into(),
@@ -116,7 +134,7 @@ impl Target {
         };
         match capability.filter(|capability| *capability < AMPERE) {
             None => Ok(()),
-            Some((major, minor)) => Err(Rule::new(
+            Some((major, minor)) => Err(Rule::elsewhere(
                 &["precision.compute"],
                 format!(
                     "{} needs tensor cores of compute capability 8.0, and {device} has {major}.{minor}",

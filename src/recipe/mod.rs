@@ -21,9 +21,10 @@ mod set;
 mod stages;
 mod tagged;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
+use itertools::Itertools;
 use rayon::prelude::*;
 use serde::Deserialize;
 use toml::Spanned;
@@ -52,7 +53,14 @@ pub struct Recipe {
     /// What the recipe answers, in a sentence or two. May be empty.
     pub question: String,
     pub cells: Vec<Cell>,
+    /// Why cells, by their position, need other hardware than there is.
+    pub elsewhere: BTreeMap<usize, String>,
+    /// The name of each cell's device, of results in which several are told apart; else empty.
+    pub devices: Vec<String>,
     pub report: ReportConfig,
+    /// See [`Recipe::swept_keys`] and [`Recipe::telling_keys`].
+    swept: Vec<String>,
+    telling: Vec<String>,
 }
 
 /// The keys of a recipe that do not belong to a cell.
@@ -172,16 +180,16 @@ impl Recipe {
             None => grid::expand(grid, source)?.into_iter().map(|overrides| (overrides, None)).collect(),
         };
         let (mut cells, mut stages) = (Vec::with_capacity(combinations.len()), Vec::new());
-        let mut seen = HashMap::new();
+        let (mut seen, mut elsewhere) = (HashMap::new(), BTreeMap::new());
         // Each cell is read like a recipe of its own, some 0.2 ms; the first error counts, in the grid's order.
         let built = combinations.into_par_iter().map(|(mut overrides, stage)| {
             overrides.extend_from_slice(set);
-            let cell = read::from_table(root.clone(), &overrides, source, target)?;
+            let (cell, missing) = read::from_table(root.clone(), &overrides, source, target)?;
             let identity = cell.to_json().to_string();
-            Ok((overrides, stage, cell, identity))
+            Ok((overrides, stage, cell, missing, identity))
         });
         for built in built.collect::<Vec<Result<_, RecipeError>>>() {
-            let (overrides, stage, cell, identity) = built?;
+            let (overrides, stage, cell, missing, identity) = built?;
             if let Some(i) = seen.insert(identity, cells.len()) {
                 // What is set takes the place of an axis: cells that differed in it are one.
                 if !set.is_empty() {
@@ -199,12 +207,18 @@ impl Recipe {
                     },
                 ));
             }
+            elsewhere.extend(missing.map(|missing| (cells.len(), missing)));
             cells.push(cell);
             stages.extend(stage);
         }
+        if elsewhere.len() == cells.len()
+            && let Some((_, missing)) = elsewhere.pop_first()
+        {
+            return Err(missing);
+        }
         let settings: Vec<Settings> = cells.par_iter().map(Cell::settings).collect();
-        save::check_apart(&cells, &keys::swept(&settings))
-            .map_err(|rule| source.plain(&rule.message, &rule.help))?;
+        let swept = keys::swept(&settings);
+        save::check_apart(&cells, &swept).map_err(|rule| source.plain(&rule.message, &rule.help))?;
         let mut devices: Vec<&str> = cells.iter().map(|cell| cell.device.as_str()).collect();
         devices.retain(|device| *device != CPU);
         if let Some(other) = devices.iter().find(|device| **device != devices[0]) {
@@ -220,14 +234,20 @@ impl Recipe {
         if !stages.is_empty() {
             header.report.ladder = stages;
         }
-        header.report.check(&cells, source)?;
+        header.report.check(&settings, source)?;
+        let goes_along = |key: &&String| keys::goes_along(key, &settings);
+        let telling = swept.iter().filter(|key| !goes_along(key)).cloned().collect();
         Ok(Self {
             path: source.path.clone(),
             text: source.text.clone(),
             title: header.title,
             question: header.question,
             cells,
+            devices: Vec::new(),
+            elsewhere: elsewhere.into_iter().map(|(position, why)| (position, why.to_string())).collect(),
             report: header.report,
+            swept,
+            telling,
         })
     }
 
@@ -236,15 +256,32 @@ impl Recipe {
         self.path.file_stem().map_or_else(|| "recipe".into(), |s| s.to_string_lossy().into_owned())
     }
 
-    /// The device the recipe is about: the GPU where a cell runs on one, else the CPU.
+    /// The device the recipe is about: the GPU where a cell can run on one, else the CPU.
     pub fn device(&self) -> DeviceId {
-        self.cells.iter().map(Cell::device_id).find(|id| *id != DeviceId::Cpu).unwrap_or(DeviceId::Cpu)
+        let here = (0..self.cells.len()).filter(|position| !self.elsewhere.contains_key(position));
+        let mut devices = here.map(|position| self.cells[position].device_id());
+        devices.find(|id| *id != DeviceId::Cpu).unwrap_or(DeviceId::Cpu)
+    }
+
+    /// `2 cells need other hardware: the device "cuda:0" is not there`; `None` where every cell can run.
+    pub fn elsewhere_notice(&self) -> Option<String> {
+        let cells = match self.elsewhere.len() {
+            0 => return None,
+            1 => "1 cell needs".to_string(),
+            n => format!("{n} cells need"),
+        };
+        Some(format!("{cells} other hardware: {}", self.elsewhere.values().unique().join("; ")))
     }
 
     /// Whether some cells run on the CPU and others do not.
     pub fn mixes_devices(&self) -> bool {
         let on_cpu = |cell: &Cell| cell.device == CPU;
         self.cells.iter().any(on_cpu) && !self.cells.iter().all(on_cpu)
+    }
+
+    /// Puts these cells in the place of its own, with the name of the device that measured each.
+    pub fn tell_devices_apart(&mut self, cells: Vec<Cell>, devices: Vec<String>) {
+        (self.cells, self.devices) = (cells, devices);
     }
 
     /// Settings by which a row is known as a cell's, also on another machine, where `auto` means another
@@ -258,15 +295,13 @@ impl Recipe {
     }
 
     /// Dotted keys that take more than one value over the cells, in the order of the settings.
-    pub fn swept_keys(&self) -> Vec<String> {
-        let settings: Vec<Settings> = self.cells.par_iter().map(Cell::settings).collect();
-        keys::swept(&settings)
+    pub fn swept_keys(&self) -> &[String] {
+        &self.swept
     }
 
     /// Those of them by which its cells are told apart: a kind or a preset stands for all that it decides.
-    pub fn telling_keys(&self) -> Vec<String> {
-        let settings: Vec<Settings> = self.cells.iter().map(Cell::settings).collect();
-        keys::swept(&settings).into_iter().filter(|key| !keys::goes_along(key, &settings)).collect()
+    pub fn telling_keys(&self) -> &[String] {
+        &self.telling
     }
 }
 

@@ -46,13 +46,14 @@ fn typed<'i>(mut root: Spanned<DeTable<'i>>, source: &Source) -> Result<Cell, Re
 
 /// Builds and checks one cell: the recipe's own keys, overridden by one combination of the grid.
 /// Places in the file survive the merge, so an error points at the grid when the grid is at fault. Without a
-/// `target` it stays open where the cell runs.
+/// `target` it stays open where the cell runs. With the cell comes the reason why the target cannot run it, where
+/// hardware alone is missing there.
 pub(super) fn from_table<'i>(
     mut root: Spanned<DeTable<'i>>,
     overrides: &[(Spanned<String>, Override<'i>)],
     source: &Source,
     target: Option<&Target>,
-) -> Result<Cell, RecipeError> {
+) -> Result<(Cell, Option<RecipeError>), RecipeError> {
     for (key, value) in overrides {
         set(root.get_mut(), key, key.get_ref(), value, source)?;
     }
@@ -68,16 +69,24 @@ pub(super) fn from_table<'i>(
     {
         cell.data.take_tokenizer_of(folder, place("data.vocab_size").is_some()).map_err(rule_error)?;
     }
+    let mut missing = None;
     if let Some(target) = target {
-        let device = target.resolve(&cell.device).map_err(rule_error)?;
-        cell.device = device.to_string();
-        rules::on_device(&cell, device, target).map_err(rule_error)?;
+        let found = target.resolve(&cell.device).and_then(|device| {
+            let checked = rules::on_device(&cell, device, target);
+            cell.device = device.to_string();
+            checked
+        });
+        match found {
+            Err(rule) if rule.elsewhere => missing = Some(rule_error(rule)),
+            found => found.map_err(rule_error)?,
+        }
     }
     rules::check(&cell, |key| place(key).is_some()).map_err(rule_error)?;
-    if target.is_some() {
+    // Where the cell cannot run its files need not be.
+    if target.is_some() && missing.is_none() {
         rules::files(&cell).map_err(rule_error)?;
     }
-    Ok(cell)
+    Ok((cell, missing))
 }
 
 /// Sets a dotted path, making tables on the way.

@@ -2,11 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use rayon::prelude::*;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::cell::Cell;
 use super::diagnostic::{RecipeError, Source};
 use super::keys;
 use crate::words::{Settings, nearest};
@@ -53,20 +51,19 @@ pub struct Published {
 
 impl ReportConfig {
     /// Every key must be one that cells have, and the baseline must select at least one cell.
-    pub(super) fn check(&self, cells: &[Cell], source: &Source) -> Result<(), RecipeError> {
-        if !self.ladder.is_empty() && self.ladder.len() != cells.len() {
+    pub(super) fn check(&self, settings: &[Settings], source: &Source) -> Result<(), RecipeError> {
+        if !self.ladder.is_empty() && self.ladder.len() != settings.len() {
             let at = source.text.find("report.ladder").map(|at| at..at + "report.ladder".len());
             return Err(source.at(
                 at,
                 format!(
                     "`report.ladder` has {} stages, and the grid {} cells",
                     self.ladder.len(),
-                    cells.len()
+                    settings.len()
                 ),
                 "write one [[report.ladder]] with `stage` and `why` for each cell, in their order".into(),
             ));
         }
-        let settings: Vec<Settings> = cells.par_iter().map(Cell::settings).collect();
         let known: Vec<&str> = settings[0].keys().map(String::as_str).collect();
         let selections = std::iter::once(("report.baseline", &self.baseline))
             .chain(self.published.iter().map(|p| ("report.published", &p.cell)));

@@ -57,14 +57,17 @@ pub(super) fn check(cell: &Cell, written: impl Fn(&str) -> bool) -> Checked {
     )
 }
 
-/// What cannot run on the device.
+/// What cannot run on the device, by which the cell's own is known there: `"auto"` may be another elsewhere.
 pub(super) fn on_device(cell: &Cell, device: DeviceId, target: &Target) -> Checked {
     match device {
-        DeviceId::Cpu if cell.precision.compute == Compute::Tf32 => Err(Rule::new(
-            &["precision.compute"],
-            "tf32 is a format of NVIDIA's tensor cores; the CPU has none",
-            "use compute = \"fp32\" on the CPU, or device = \"cuda:0\"",
-        )),
+        DeviceId::Cpu if cell.precision.compute == Compute::Tf32 => {
+            let rule = Rule::new(
+                &["precision.compute"],
+                "tf32 is a format of NVIDIA's tensor cores; the CPU has none",
+                "use compute = \"fp32\" on the CPU, or device = \"cuda:0\"",
+            );
+            Err(Rule { elsewhere: cell.device != device.to_string(), ..rule })
+        }
         DeviceId::Cuda(_) if !cell.parallel.is_alone() => Err(Rule::new(
             &["parallel.data", "device"],
             format!("{} ranks need a device each, and ranks run on the CPU alone", cell.parallel.ranks()),

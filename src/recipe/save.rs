@@ -1,5 +1,6 @@
 //! `[save]`: folders for the trained weights and for the state of training.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use super::cell::Cell;
@@ -116,11 +117,11 @@ fn filled(cell: &Cell, key: &'static str, name: &str) -> Result<PathBuf, Rule> {
 /// Refuses one folder for two things. `swept`: the keys in which cells differ.
 pub(super) fn check_apart(cells: &[Cell], swept: &[String]) -> Result<(), Rule> {
     let what = |key: &'static str| key.trim_start_matches("save.");
-    let mut taken: Vec<(PathBuf, &'static str, usize)> = Vec::new();
+    let mut taken: HashMap<PathBuf, (&'static str, usize)> = HashMap::new();
     for (i, cell) in cells.iter().enumerate() {
         for (key, folder) in Folders::of(cell)?.all() {
-            let Some((_, first, other)) = taken.iter().find(|(other, ..)| other == folder) else {
-                taken.push((folder.to_path_buf(), key, i));
+            let Some((first, other)) = taken.get(folder) else {
+                taken.insert(folder.to_path_buf(), (key, i));
                 continue;
             };
             let folder = folder.display();

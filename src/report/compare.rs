@@ -7,7 +7,7 @@ use miette::{IntoDiagnostic, miette};
 use polars::prelude::*;
 
 use super::document::Table;
-use super::table::Comparison;
+use super::table::{Comparison, DEVICE_NAME};
 use super::terminal::ruled;
 use crate::recipe::Recipe;
 use crate::recipe::keys::{is_repetition, is_size};
@@ -32,7 +32,8 @@ struct Compared<'a> {
 /// # Errors
 /// When the two have no cell in common.
 pub fn compare(a: (&str, &Recipe, &[Row]), b: (&str, &Recipe, &[Row])) -> miette::Result<String> {
-    let (a, b) = (Compared::new(a), Compared::new(b));
+    let by_device = [a.1, b.1].iter().any(|recipe| !recipe.devices.is_empty());
+    let (a, b) = (Compared::new(a, by_device), Compared::new(b, by_device));
     let ignored = ignored_keys(&a.settings, &b.settings);
     // Every cell of either side: its line in a, and its line in b.
     let cells = a.keyed(&ignored)?.full_join(&b.keyed(&ignored)?, ["cell"], ["cell"]).into_diagnostic()?;
@@ -80,15 +81,23 @@ pub fn compare(a: (&str, &Recipe, &[Row]), b: (&str, &Recipe, &[Row])) -> miette
 }
 
 impl<'a> Compared<'a> {
-    fn new((name, recipe, rows): (&'a str, &'a Recipe, &'a [Row])) -> Self {
+    /// `by_device`: whether one of the sides has results of several devices.
+    fn new((name, recipe, rows): (&'a str, &'a Recipe, &'a [Row]), by_device: bool) -> Self {
         let comparison = Comparison::new(recipe, rows);
+        let of_row = |row: &Row| {
+            let mut settings = row.settings();
+            if by_device {
+                settings.insert(DEVICE_NAME.into(), row.environment.device.name.clone().into());
+            }
+            settings
+        };
         let measured: Vec<Option<Settings>> =
-            comparison.lines.iter().map(|line| line.row.map(Row::settings)).collect();
+            comparison.lines.iter().map(|line| line.row.map(of_row)).collect();
         // The recipe's `auto` means this machine's device; the rows know where they were measured.
         let device = measured.iter().flatten().find_map(|s| s.get("device")).cloned();
         let swept = comparison.swept.iter().any(|key| key == "device");
         let planned = |line: &super::table::Line| {
-            let mut settings = line.settings.clone();
+            let mut settings = Settings::clone(&line.settings);
             if let Some(device) = device.clone().filter(|_| !swept) {
                 settings.insert("device".into(), device);
             }

@@ -138,6 +138,7 @@ fn incomplete(comparison: &Comparison) -> Option<String> {
         (count(Some(Status::Oom)), "ran out of memory"),
         (count(Some(Status::Failed)), "failed"),
         (count(Some(Status::Diverged)), "diverged"),
+        (count(Some(Status::Skipped)), "lacked the hardware"),
         (count(None), "did not run"),
     ];
     let parts = and(counts.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}")));

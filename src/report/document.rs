@@ -15,6 +15,8 @@ use super::units::Unit;
 #[derive(Serialize)]
 pub struct Document {
     pub title: String,
+    /// Whether a PDF is set a little closer.
+    pub tight: bool,
     /// The date of the newest row, RFC 3339; empty without rows.
     pub date: String,
     /// Where and when: the line below the title.
@@ -151,6 +153,7 @@ impl Document {
         let (elements, details) = content::elements(comparison, charts, timelines);
         Self {
             title: comparison.recipe.title.clone(),
+            tight: false,
             measured: measured.join(", "),
             date,
             elements,

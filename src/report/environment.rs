@@ -8,7 +8,8 @@ use polars::prelude::ChunkQuantile;
 use super::table::Comparison;
 use crate::device::DeviceInfo;
 use crate::recipe::Cell;
-use crate::row::{Environment, Row};
+use crate::row::{Environment, Row, Status};
+use crate::verify::Record;
 use crate::words::Bytes;
 use crate::words::text::{and, percent, significant};
 
@@ -17,7 +18,8 @@ const WAITING: f64 = 0.1;
 
 /// Where, when and how the rows were measured; several values where rows differ.
 pub fn items(comparison: &Comparison) -> Vec<String> {
-    let rows: Vec<&Row> = comparison.lines.iter().filter_map(|line| line.row).collect();
+    let rows: Vec<&Row> =
+        comparison.lines.iter().filter_map(|line| line.row).filter(|row| ran(row)).collect();
     let of_rows = |of: fn(&Environment) -> String| distinct(rows.iter().map(|row| of(&row.environment)));
     let of_cells = |of: fn(&Cell) -> String| distinct(comparison.lines.iter().map(|line| of(line.cell)));
     let mut items = Vec::new();
@@ -31,6 +33,7 @@ pub fn items(comparison: &Comparison) -> Vec<String> {
             format!("Measured {first}{}", if first == last { String::new() } else { format!(" to {last}") }),
         ]);
         items.extend(paths(&rows));
+        items.extend(verified(&comparison.verified, &rows));
     }
     items.extend([
         format!(
@@ -73,10 +76,15 @@ pub fn items(comparison: &Comparison) -> Vec<String> {
     items
 }
 
+/// Whether its machine had what the cell needs.
+fn ran(row: &Row) -> bool {
+    row.status != Status::Skipped
+}
+
 /// What the numbers do not say.
 pub fn limits(comparison: &Comparison) -> String {
     let lines = || comparison.lines.iter();
-    let rows: Vec<&Row> = lines().flat_map(|line| line.rows.iter().copied()).collect();
+    let rows: Vec<&Row> = lines().flat_map(|line| line.rows.iter().copied()).filter(|row| ran(row)).collect();
     let mut out = Vec::new();
     let machines = rows.iter().map(|row| row.environment.device.name.as_str()).unique().count();
     out.push(match machines {
@@ -159,6 +167,25 @@ fn rates(rows: &[&Row]) -> Option<String> {
             Some(format!("Tokens a second of {n} cells are {run}; of the other {others}, {step}."))
         }
     }
+}
+
+/// What reference values the builds of the rows were held to, on the devices of the rows.
+fn verified(records: &[Record], rows: &[&Row]) -> Option<String> {
+    let of = |record: &&Record| {
+        let is_its = |e: &Environment| (&e.build, &e.device.name) == (&record.build, &record.device);
+        rows.iter().any(|row| is_its(&row.environment))
+    };
+    let part = |record: &Record| {
+        let settings = if record.settings.is_empty() {
+            String::new()
+        } else {
+            format!(" with {}", record.settings.join(", "))
+        };
+        format!("{}{settings}: {} of {} quantities pass", record.reference, record.passed, record.of)
+    };
+    let parts = records.iter().filter(of).map(part).unique().join("; ");
+    let intro = "Compared with reference values by the same build on the same device (`runner verify`)";
+    (!parts.is_empty()).then(|| format!("{intro}: {parts}."))
 }
 
 /// Which rows were not measured in one go.

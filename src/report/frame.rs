@@ -19,9 +19,9 @@ use crate::words::text;
 /// The column of the seconds to the training loss that every cell reached.
 pub const EQUAL_LOSS: &str = "equal_loss_s";
 
-/// Whether a cell was measured on a CPU.
-fn is_on_cpu(line: &Line) -> bool {
-    line.row.is_some_and(|row| row.environment.device.id == "cpu")
+/// Whether a cell was measured on a CPU; `None` of one that was not measured.
+fn is_on_cpu(line: &Line) -> Option<bool> {
+    line.measured().and(line.row).map(|row| row.environment.device.id == "cpu")
 }
 
 /// How a column is computed of a row.
@@ -47,11 +47,11 @@ impl Frame {
         let time = |line: &Line| Learned::of(line)?.time_to(equal?);
         frame.insert(EQUAL_LOSS, "to equal loss", Unit::Seconds, lines.iter().map(time).collect());
         let cpu = |line: &Line| {
-            let full = |of: &Line| is_on_cpu(of) && !of.cell.offload.moves();
+            let full = |of: &Line| is_on_cpu(of) == Some(true) && !of.cell.offload.moves();
             lines.iter().position(|of| of.shape == line.shape && full(of)).map(|i| i as IdxSize)
         };
         let cpu: IdxCa = lines.iter().map(cpu).collect();
-        let mixed = lines.iter().any(|line| line.row.is_some() && !is_on_cpu(line));
+        let mixed = lines.iter().any(|line| is_on_cpu(line) == Some(false));
         let cpu = if mixed { cpu } else { lines.iter().map(|_| None::<IdxSize>).collect() };
         frame.add_ratio("step_vs_cpu", "× full CPU", &["step_s_median"], &cpu);
         for (name, heading, of) in RATIOS.iter().chain(MORE_RATIOS) {

@@ -20,7 +20,8 @@ pub fn size_name(key: &str) -> String {
 
 /// What a size is; `None` where a cell has none of that kind.
 pub fn size_value(key: &str, settings: &Settings) -> Option<String> {
-    Some(shown(keys::find(key)?.key, settings.get(key)?))
+    let value = settings.get(key)?;
+    Some(keys::find(key).map_or_else(|| text::value(value), |entry| shown(entry.key, value)))
 }
 
 /// A value in the unit in which it is read.
@@ -60,7 +61,8 @@ pub fn shape_label(keys: &[String], settings: &Settings) -> String {
     let value = |key: &String| match (keys::find(key), settings.get(key)) {
         (Some(entry), Some(value)) if keys.len() > 1 => in_words(entry.key, value),
         (Some(entry), Some(value)) => shown(entry.key, value),
-        (entry, _) => entry.and_then(|entry| entry.key.without).unwrap_or("none").into(),
+        (None, Some(value)) => text::value(value),
+        (entry, None) => entry.and_then(|entry| entry.key.without).unwrap_or("none").into(),
     };
     match keys {
         [one] => format!("{} {}", size_name(one), value(one)),

@@ -32,6 +32,8 @@ fn escape(text: &str) -> String {
     for c in text.chars() {
         match c {
             '&' | '%' | '$' | '#' | '_' | '{' | '}' => out.extend(['\\', c]),
+            // After a line of a table these would be arguments.
+            '[' | '*' => out.extend(['{', c, '}']),
             '\\' => out.push_str("\\textbackslash{}"),
             '~' => out.push_str("\\textasciitilde{}"),
             '^' => out.push_str("\\textasciicircum{}"),
@@ -65,6 +67,7 @@ mod tests {
         let of = |text: &str| escape(text);
         assert_eq!(of("50 % & #1_a {x} \\input $"), "50 \\% \\& \\#1\\_a \\{x\\} \\textbackslash{}input \\$");
         assert_eq!(of("a^b ~ <b>"), "a\\textasciicircum{}b \\textasciitilde{} \\textless{}b\\textgreater{}");
+        assert_eq!(of("[a] *"), "{[}a] {*}", "no argument of the line before");
         assert_eq!(
             of("16×128, 2⁻¹⁴"),
             "16$\\times$128, 2\\textsuperscript{-}\\textsuperscript{1}\\textsuperscript{4}"

@@ -44,10 +44,11 @@ mod units;
 
 use std::path::{Path, PathBuf};
 
-use miette::miette;
+use miette::{IntoDiagnostic, WrapErr, miette};
 
 use crate::recipe::Recipe;
 use crate::row::Row;
+use crate::verify::Record;
 use crate::words::files::write_whole;
 use document::Document;
 use table::Comparison;
@@ -82,6 +83,9 @@ pub fn write(folder: &Path, recipe: &Recipe, rows: &[Row]) -> miette::Result<Vec
     let mut comparison = Comparison::new(recipe, rows);
     let timelines = Timelines::read(folder, &comparison)?;
     comparison.add_traces(&timelines);
+    comparison.verified = Record::all(folder)
+        .into_diagnostic()
+        .wrap_err_with(|| format!("cannot read what `runner verify` left in {}", folder.display()))?;
     let charts = charts::draw(&comparison)?;
 
     let mut table = frame::table(&comparison)?;

@@ -14,7 +14,7 @@ use crate::measure::Crossing;
 use crate::recipe::Cell;
 use crate::residence::{Offload, Strategy};
 use crate::words::Bytes;
-use crate::words::text::{and, ratio};
+use crate::words::text::{and, percent, ratio};
 
 /// A smaller gain than this is none.
 const NO_GAIN: f64 = 0.02;
@@ -135,28 +135,24 @@ fn needed(comparison: &Comparison) -> String {
     and(sizes.into_iter().map(Bytes))
 }
 
-/// A sentence for each cell that is no faster than `naive` with the same other settings.
-fn without_gain(comparison: &Comparison) -> impl Iterator<Item = String> {
+/// The cells that are hardly faster than `naive` with the same other settings, or slower.
+fn without_gain(comparison: &Comparison) -> Option<String> {
     let strategy = |line: &Line| line.cell.offload.strategy;
     let others = |line: &Line| Cell { offload: Offload::default(), ..line.cell.clone() };
     let lines = &comparison.lines;
-    let sentence = move |i: usize| {
+    let part = |i: usize| {
         let naive = |&j: &usize| {
             matches!(strategy(&lines[j]), Strategy::Naive(_)) && others(&lines[j]) == others(&lines[i])
         };
         let naive = (0..lines.len()).find(naive)?;
         let step = |i: usize| comparison.frame.get("step_s_median", i);
         let share = step(i)? / step(naive)?;
-        (share > 1.0 - NO_GAIN).then(|| {
-            format!(
-                "Without gain: {} takes {} times as long as naive offload with the same settings.",
-                comparison.name(&lines[i]),
-                ratio(share).trim_end_matches('x')
-            )
-        })
+        (share > 1.0 - NO_GAIN).then(|| format!("{} ({})", comparison.name(&lines[i]), ratio(share)))
     };
-    let beyond = move |i: &usize| !matches!(strategy(&lines[*i]), Strategy::None(_) | Strategy::Naive(_));
-    (0..lines.len()).filter(beyond).filter_map(sentence)
+    let beyond = |i: &usize| !matches!(strategy(&lines[*i]), Strategy::None(_) | Strategy::Naive(_));
+    let parts: Vec<String> = (0..lines.len()).filter(beyond).filter_map(part).collect();
+    let what = format!("Not more than {} faster than naive offload with the same settings", percent(NO_GAIN));
+    (!parts.is_empty()).then(|| format!("{what}, by the time of a step over its: {}.", and(parts)))
 }
 
 #[cfg(test)]
@@ -236,7 +232,8 @@ mod tests {
         assert!(hidden.contains("hides the most behind computation: 18 % of at most 40 %"), "{hidden}");
         assert_eq!(
             text,
-            "Without gain: function takes 1.00 times as long as naive offload with the same settings."
+            "Not more than 2 % faster than naive offload with the same settings, by the time of a step over its: function \
+             (1.00x)."
         );
     }
 

@@ -27,10 +27,19 @@ pub fn sentences(comparison: &Comparison) -> Vec<String> {
     let measured = |group: &&Group| {
         good.contains(&group.method) && group.lines.iter().any(|&i| comparison.lines[i].measured().is_some())
     };
-    let candidates: Vec<&Group> = groups.iter().filter(measured).collect();
-    let Some(problem) = largest(comparison, &candidates) else { return out };
-    let candidates: Vec<&Group> = candidates.into_iter().filter(|group| group.problem == problem).collect();
-    out.extend(if candidates.len() == 1 { alone(comparison) } else { trade(comparison, &candidates) });
+    let device_of = |group: &Group| comparison.recipe.devices.get(group.lines[0]);
+    // Each device has an answer of its own.
+    for device in groups.iter().map(device_of).unique() {
+        let of_device = groups.iter().filter(|group| device_of(group) == device);
+        let candidates: Vec<&Group> = of_device.filter(measured).collect();
+        let Some(problem) = largest(comparison, &candidates) else { continue };
+        let candidates: Vec<&Group> =
+            candidates.into_iter().filter(|group| group.problem == problem).collect();
+        match candidates.len() {
+            1 => return [out, alone(comparison)].concat(),
+            _ => out.extend(trade(comparison, &candidates)),
+        }
+    }
     out
 }
 

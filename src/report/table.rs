@@ -15,9 +15,13 @@ use super::frame::Frame;
 use super::labels;
 use super::timelines::Timelines;
 use crate::recipe::{Recipe, keys};
+use crate::verify::Record;
 use crate::words::Settings;
 
 pub use line::Line;
+
+/// The size by which results of several devices are told apart. No recipe has it.
+pub const DEVICE_NAME: &str = "device name";
 
 /// The cells of a recipe in its order, with their rows, shapes, methods and baselines.
 pub struct Comparison<'a> {
@@ -38,6 +42,8 @@ pub struct Comparison<'a> {
     pub frame: Frame,
     /// Names of the columns of what crossed the bus, of the phases and directions that any cell has.
     pub crossings: Vec<String>,
+    /// What `runner verify` left beside the rows.
+    pub verified: Vec<Record>,
 }
 
 /// Cells of equal sizes.

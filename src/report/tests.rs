@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::document::{Element, Table};
 use super::testing::{STUDY, bad_row, busy_trace, ok_row, recipe, rows, step_trace};
 use super::*;
 use crate::device::trace::chrome_trace;
@@ -144,4 +145,29 @@ fn an_unwritable_folder_is_an_error_with_advice() {
     let recipe = recipe("");
     let error = write(&file, &recipe, &rows(&recipe)).expect_err("a file is no folder");
     assert!(error.to_string().contains("cannot write") && error.help().is_some());
+}
+
+/// A page holds the first columns; HTML and LaTeX have all.
+#[test]
+fn a_table_of_200_columns_is_cut_where_a_page_ends() {
+    let texts = |of: &str| (0..200).map(|i| format!("{of}{i}")).collect::<Vec<_>>();
+    let table = || Table {
+        caption: "Wide.".into(),
+        header: texts("column "),
+        rows: vec![texts("first "), texts("second ")],
+        texts: 3,
+    };
+    let document = Document {
+        title: "Wide".into(),
+        tight: false,
+        date: String::new(),
+        measured: String::new(),
+        elements: vec![Element::Table(table())],
+        details: Vec::new(),
+    };
+    let html = typeset::html(&document).expect("HTML");
+    assert!(html.contains("column 199") && html.contains("second 199"));
+    let pdf = typeset::pdf(document).expect("a PDF");
+    assert!(pdf.starts_with(b"%PDF") && pdf.len() < 200_000, "{} bytes", pdf.len());
+    assert_eq!(latex::tables([("wide", &table())]).matches(" & ").count(), 3 * 199);
 }

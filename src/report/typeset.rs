@@ -59,14 +59,24 @@ const PAGES: usize = 10;
 /// # Errors
 /// When Typst cannot set the document.
 pub fn pdf(mut document: Document) -> miette::Result<Vec<u8>> {
-    let (pages, world) = loop {
-        let world = ReportWorld::of(&document, include_str!("pdf.typ"))?;
-        let pages: PagedDocument = typst::compile(&world).output.map_err(|errors| failed(&errors))?;
+    let set = |document: &Document| -> miette::Result<(PagedDocument, ReportWorld)> {
+        let world = ReportWorld::of(document, include_str!("pdf.typ"))?;
+        let pages = typst::compile(&world).output.map_err(|errors| failed(&errors))?;
+        Ok((pages, world))
+    };
+    let (mut pages, mut world) = loop {
+        let (pages, world): (PagedDocument, _) = set(&document)?;
         let beyond = pages.pages().len().saturating_sub(PAGES);
         if beyond == 0 || !document.leave_out(beyond) {
             break (pages, world);
         }
     };
+    // A few lines on a last page find room on those before.
+    document.tight = true;
+    let (closer, of_closer) = set(&document)?;
+    if closer.pages().len() < pages.pages().len() {
+        (pages, world) = (closer, of_closer);
+    }
     let options = PdfOptions {
         ident: Smart::Custom(String::from_utf8_lossy(&world.files[0].1).into_owned()),
         timestamp: datetime(&document.date).map(Timestamp::new_utc),

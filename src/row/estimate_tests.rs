@@ -85,5 +85,5 @@ fn estimates_and_accounts_are_near_what_was_measured() {
         assert!(error <= 0.03, "{device}: a mean error of {error}");
     }
     println!("{between} rows between forward and backward, {on_host} with a host's optimizer");
-    assert!(between >= 50 && on_host > 0);
+    assert!(between >= 50);
 }

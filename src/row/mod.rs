@@ -32,6 +32,8 @@ pub enum Status {
     Failed,
     /// The loss became NaN or infinite, or a gradient scaler skipped step after step.
     Diverged,
+    /// Not run: it needs other hardware than its machine has. A row of any machine that has it counts in its place.
+    Skipped,
 }
 
 /// SHA-256 of the files a cell reads, by the dotted key that names them: `"data.corpus" → "ab12…"`.
@@ -129,6 +131,11 @@ impl Row {
     /// [`name`] of its file.
     pub fn name(&self) -> String {
         name(&self.key, self.repeat)
+    }
+
+    /// Of several rows of a cell the one of the highest worth counts: a skipped one least, then the newest.
+    pub fn worth(&self) -> (bool, &str) {
+        (self.status != Status::Skipped, &self.environment.date)
     }
 
     /// Whether the row's key is that of its content; a row without inputs says nothing of that.

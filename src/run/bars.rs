@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use indicatif::{HumanDuration, MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::progress::{Label, Progress, ended, line, preparing, skipped};
+use super::progress::{Label, Progress, ended, preparing, skipped};
 use crate::row::{Row, Status};
+use crate::words::streams::tell;
 
 pub struct Bars {
     all: MultiProgress,
@@ -87,7 +88,7 @@ impl Progress for Bars {
 
     fn notice(&self, text: &str) {
         if self.all.println(text).is_err() {
-            line(text);
+            tell(text);
         }
     }
 

@@ -9,7 +9,7 @@ use time::UtcDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use super::build;
-use crate::device::Ceilings;
+use crate::device::{Ceilings, DeviceInfo};
 use crate::recipe::Recipe;
 use crate::row::Environment;
 use crate::words::{Compute, DeviceId};
@@ -20,14 +20,21 @@ const CEILINGS_LIMIT: Duration = Duration::from_secs(120);
 /// Measures a device's ceilings for the compute types of the recipe's cells there and notes the rest.
 /// The device should be idle.
 pub fn measure_environment(recipe: &Recipe, device: DeviceId) -> Environment {
-    let cells = recipe.cells.iter().filter(|cell| cell.device_id() == device);
+    let here =
+        recipe.cells.iter().enumerate().filter(|(position, _)| !recipe.elsewhere.contains_key(position));
+    let cells = here.map(|(_, cell)| cell).filter(|cell| cell.device_id() == device);
     let types: Vec<Compute> = cells.map(|cell| cell.precision.compute).unique().collect();
+    Environment { ceilings: ceilings(device, &types).unwrap_or_default(), ..without_ceilings(device.info()) }
+}
+
+/// The environment of what is not measured on a device.
+pub fn without_ceilings(device: DeviceInfo) -> Environment {
     Environment {
         runner_version: env!("CARGO_PKG_VERSION").into(),
         commit: build::COMMIT.into(),
         build: build::SOURCES.into(),
-        device: device.info(),
-        ceilings: ceilings(device, &types).unwrap_or_default(),
+        device,
+        ceilings: Ceilings::default(),
         operating_system: System::long_os_version().unwrap_or_else(|_| std::env::consts::OS.into()),
         date: now(),
     }

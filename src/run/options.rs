@@ -48,10 +48,11 @@ impl Options {
             .collect())
     }
 
-    /// Whether a chosen cell is measured, given the row it has.
+    /// Whether a chosen cell that can run here is measured, given the row it has.
     pub fn wants(&self, row: Option<&Row>) -> bool {
         row.is_none_or(|row| {
             self.force
+                || row.status == Status::Skipped
                 || (self.retry_failed && row.status != Status::Ok)
                 || (self.stale && row.environment.build != build::SOURCES)
         })

@@ -1,14 +1,16 @@
 //! [`Progress`]: what the user sees while cells run. All of it goes to standard error; standard
 //! output belongs to the results.
 
-use std::io::{IsTerminal, Write, stderr};
+use std::io::{IsTerminal, stderr};
 
 use itertools::Itertools;
+use rayon::prelude::*;
 
 use super::bars::Bars;
 use crate::recipe::{Cell, Recipe};
 use crate::row::Row;
 use crate::words::Bytes;
+use crate::words::streams::tell;
 use crate::words::text;
 
 /// How a cell is called, and how much there is to do in it.
@@ -58,7 +60,7 @@ impl Progress for Lines {
     fn begin(&self, _cells: &[Label]) {}
 
     fn cell_started(&self, cell: &Label) {
-        line(&match cell.steps {
+        tell(&match cell.steps {
             Some(steps) => format!("{cell}: running {steps} steps"),
             None => format!("{cell}: running"),
         });
@@ -66,30 +68,25 @@ impl Progress for Lines {
 
     fn preparing(&self, cell: &Label, tuned: usize) {
         if tuned == 0 {
-            line(&preparing(cell, tuned));
+            tell(preparing(cell, tuned));
         }
     }
 
     fn step(&self, _done: usize, _of: usize) {}
 
     fn cell_ended(&self, cell: &Label, row: &Row) {
-        line(&ended(cell, row));
+        tell(ended(cell, row));
     }
 
     fn cell_skipped(&self, cell: &Label) {
-        line(&skipped(cell));
+        tell(skipped(cell));
     }
 
     fn notice(&self, text: &str) {
-        line(text);
+        tell(text);
     }
 
     fn end(&self) {}
-}
-
-/// A closed standard error must not end the run.
-pub(super) fn line(text: &str) {
-    let _ = writeln!(stderr(), "{text}");
 }
 
 pub(super) fn ended(cell: &Label, row: &Row) -> String {
@@ -143,7 +140,7 @@ impl Label {
                 work: (flops.forward + flops.backward + flops.recompute) * steps.unwrap_or(1) as f64,
             }
         };
-        recipe.cells.iter().enumerate().map(label).collect()
+        recipe.cells.par_iter().enumerate().map(label).collect()
     }
 }
 

@@ -81,8 +81,12 @@ pub(super) fn read_row(path: &Path, text: &[u8]) -> Result<Option<Row>, String> 
 pub(super) fn other_notice(count: usize) -> Option<String> {
     match count {
         0 => None,
-        1 => Some("1 older row, or of another cell or other input files, was left as it is".into()),
-        n => Some(format!("{n} older rows, or of other cells or input files, were left as they are")),
+        1 => {
+            Some("1 row of another version, of another cell or of other input files was left as it is".into())
+        }
+        n => Some(format!(
+            "{n} rows of other versions, of other cells or of other input files were left as they are"
+        )),
     }
 }
 

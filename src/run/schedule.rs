@@ -1,7 +1,7 @@
 //! [`run_cells`]: measures what is missing, cell by cell, and saves each row as it comes.
 
 use std::collections::HashMap;
-use std::fmt;
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use miette::Result;
 
 use super::again::TryAgain;
 use super::build::stale_notice;
-use super::environment::now;
+use super::environment::{now, without_ceilings};
 use super::executor::{Advance, Executor, Job, Outcome, memory_limit};
-use super::interrupt::EXIT_INTERRUPTED;
 use super::lock::{DeviceLock, Turn};
 use super::options::Options;
 use super::progress::{Label, Progress};
 use super::store::Store;
+use super::summary::Summary;
 use crate::recipe::Recipe;
 use crate::row::contents::Contents;
 use crate::row::{self, Environment, Row, Status};
@@ -37,57 +37,11 @@ pub struct Session<'a> {
     pub cancel: &'a AtomicBool,
 }
 
-/// What has become of the chosen cells.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Summary {
-    /// Measured by this run.
-    pub ran: usize,
-    /// Finished earlier or by another run.
-    pub skipped: usize,
-    /// Still without a row.
-    pub left: usize,
-    /// Rows by status, those of earlier runs included.
-    pub ok: usize,
-    pub oom: usize,
-    pub failed: usize,
-    pub diverged: usize,
-    pub interrupted: bool,
-}
-
-impl Summary {
-    /// 0 done, 1 a cell failed or diverged, 42 every failure was out of memory, 130 interrupted.
-    pub fn exit_code(&self) -> u8 {
-        match self {
-            Self { interrupted: true, .. } => EXIT_INTERRUPTED,
-            s if s.failed + s.diverged > 0 => 1,
-            s if s.oom > 0 => 42,
-            _ => 0,
-        }
-    }
-}
-
-impl fmt::Display for Summary {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} measured, {} finished earlier", self.ran, self.skipped)?;
-        if self.left > 0 {
-            write!(f, ", {} still to measure", self.left)?;
-        }
-        for (count, name) in
-            [(self.oom, "out of memory"), (self.failed, "failed"), (self.diverged, "diverged")]
-        {
-            if count > 0 {
-                write!(f, ", {count} {name}")?;
-            }
-        }
-        if self.interrupted { f.write_str("; interrupted") } else { Ok(()) }
-    }
-}
-
 /// Measures the chosen cells that have no row yet, or those that `options` asks for again.
 ///
 /// A cell that fails is a row like any other and the next one runs, unless `options.fail_fast`.
 /// A finished row is not measured again, whatever its status and whichever build measured it, unless `force`,
-/// `retry_failed` or `stale` ask for it.
+/// `retry_failed` or `stale` ask for it. Cells that need other hardware are noted in rows as skipped.
 ///
 /// # Errors
 /// When a cell is asked for that the recipe does not have, a row cannot be saved (its text is then
@@ -140,8 +94,11 @@ impl<'a> Run<'a> {
     }
 
     fn all(mut self) -> Result<Summary> {
+        self.skip_elsewhere()?;
         let wanted = |&(position, process): &(usize, usize)| {
-            self.options.wants(self.rows[position][process].as_ref()) && self.is_due(position, process)
+            !self.session.recipe.elsewhere.contains_key(&position)
+                && self.options.wants(self.rows[position][process].as_ref())
+                && self.is_due(position, process)
         };
         let todo: Vec<(usize, usize)> = self.in_turns().filter(wanted).collect();
         let labels: Vec<Label> = todo.iter().map(|turn| self.label(*turn)).collect();
@@ -162,6 +119,25 @@ impl<'a> Run<'a> {
             }
         }
         Ok(self.summarize())
+    }
+
+    /// Leaves a row of each chosen cell that needs other hardware and has none.
+    fn skip_elsewhere(&mut self) -> Result<()> {
+        let Session { recipe, store, progress, .. } = *self.session;
+        let notify = |text: &str| progress.notice(text);
+        let mut contents = Contents::new(&notify);
+        for position in self.chosen {
+            let Some(why) = recipe.elsewhere.get(position) else { continue };
+            if self.rows[*position][0].is_none() {
+                let environment = Environment { date: now(), ..without_ceilings(store.device().clone()) };
+                let cell = &recipe.cells[*position];
+                let row = Row::new(cell, &environment, Status::Skipped, why.clone());
+                let row = row.of_inputs(contents.inputs(cell));
+                store.save_skipped(&row).map_err(|e| self.unsaved(&row, &e))?;
+                self.rows[*position][0] = Some(row);
+            }
+        }
+        Ok(())
     }
 
     /// The chosen cells and their processes, both from 0: the first process of every cell, then the second of every
@@ -244,22 +220,20 @@ impl<'a> Run<'a> {
             Some(measurement) => row.measured(&ran, measurement),
             None => row,
         };
-        self.save(&row)?;
+        store.save(&row).map_err(|e| self.unsaved(&row, &e))?;
         progress.cell_ended(label, &row);
         self.rows[position][process] = Some(row);
         Ok(Step::Ran(status))
     }
 
-    fn save(&self, row: &Row) -> Result<()> {
-        self.session.store.save(row).map_err(|e| {
-            // A finished measurement is not lost: its row can be put in place by hand.
-            let text = serde_json::to_string(row).expect("a row is plain data");
-            self.session.progress.notice(&text);
-            let path = self.session.store.row_path(&row.name());
-            let help = "free some space or raise the quota and run again: only missing cells are measured; the line of \
-                        JSON above is the row, and saving it under that name keeps its measurement";
-            TryAgain { message: format!("cannot save the row {}: {e}", path.display()), help: help.into() }.into()
-        })
+    /// What to say of a row that cannot be saved. A finished measurement is not lost: its row can be put in place by hand.
+    fn unsaved(&self, row: &Row, why: &io::Error) -> TryAgain {
+        let text = serde_json::to_string(row).expect("a row is plain data");
+        self.session.progress.notice(&text);
+        let path = self.session.store.row_path(&row.name());
+        let help = "free some space or raise the quota and run again: only missing cells are measured; the line of \
+                    JSON above is the row, and saving it under that name keeps its measurement";
+        TryAgain { message: format!("cannot save the row {}: {why}", path.display()), help: help.into() }
     }
 
     fn summarize(self) -> Summary {
@@ -278,10 +252,11 @@ impl<'a> Run<'a> {
                     Some(Status::Oom) => summary.oom += 1,
                     Some(Status::Failed) => summary.failed += 1,
                     Some(Status::Diverged) => summary.diverged += 1,
+                    Some(Status::Skipped) => summary.elsewhere += 1,
                 }
             }
         }
-        summary.skipped = all - summary.ran - summary.left;
+        summary.skipped = all - summary.ran - summary.left - summary.elsewhere;
         summary
     }
 }

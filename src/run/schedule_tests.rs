@@ -10,6 +10,8 @@ use crate::run::testing::{self, MockExecutor, Recorder};
 
 #[path = "schedule_again_tests.rs"]
 mod again;
+#[path = "schedule_elsewhere_tests.rs"]
+mod elsewhere;
 
 /// Runs the recipe of three cells with its results and its lock in `folder`.
 fn run(folder: &Path, executor: &dyn Executor, options: &Options) -> (Result<Summary>, String) {
@@ -257,4 +259,6 @@ fn exit_codes() {
     assert_eq!(code(1, 1, 1, 0, false), 1);
     assert_eq!(code(1, 1, 0, 1, false), 1);
     assert_eq!(code(0, 1, 1, 1, true), 130);
+    let elsewhere = Summary { ok: 1, elsewhere: 1, ..Summary::default() };
+    assert_eq!((elsewhere.exit_code(), Summary { oom: 1, ..elsewhere }.exit_code()), (69, 42));
 }

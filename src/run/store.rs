@@ -9,21 +9,21 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use itertools::Itertools;
 use miette::{Result, miette};
 use rayon::prelude::*;
 
+use super::results::Results;
 use super::row_files::{Files, move_aside, other_notice, read_row, read_rows};
 use crate::device::DeviceInfo;
-use crate::recipe::{Cell, Recipe, Source};
+use crate::recipe::{Cell, Recipe};
 use crate::row::contents::Contents;
-use crate::row::{Inputs, Row, key};
+use crate::row::{Inputs, Row, Status, key};
 use crate::words::DeviceId;
 use crate::words::files::{remove_stale, write_whole};
 
-const ROWS: &str = "rows";
-const TRACES: &str = "traces";
-const RECIPE: &str = "recipe.toml";
+pub(super) const ROWS: &str = "rows";
+pub(super) const TRACES: &str = "traces";
+pub(super) const RECIPE: &str = "recipe.toml";
 /// Bytes written to prove that a row will fit: a row with a few hundred steps has about 20 KiB.
 const PROOF: usize = 64 << 10;
 
@@ -31,7 +31,7 @@ const PROOF: usize = 64 << 10;
 #[derive(Clone, Debug)]
 pub struct Store {
     folder: PathBuf,
-    device: String,
+    device: DeviceInfo,
     /// The CPU's name where cells on it are among those of the device.
     cpu: Option<String>,
 }
@@ -42,15 +42,6 @@ pub struct Loaded {
     /// One for each of a cell's processes, in the order of the cells.
     pub rows: Vec<Vec<Option<Row>>>,
     /// What the user should know about files that were not read as rows.
-    pub notices: Vec<String>,
-}
-
-/// A results folder as it stands, for `runner report` and `runner compare`.
-#[derive(Debug)]
-pub struct Results {
-    pub recipe: Recipe,
-    /// In the order of the recipe's cells, and of the processes of each; cells without a row are left out.
-    pub rows: Vec<Row>,
     pub notices: Vec<String>,
 }
 
@@ -83,7 +74,12 @@ impl Store {
     pub fn at(results_root: &Path, recipe: &Recipe, device: &DeviceInfo) -> Self {
         let folder = results_root.join(recipe.name()).join(device.slug());
         let cpu = recipe.mixes_devices().then(|| DeviceId::Cpu.info().name);
-        Self { folder, device: device.name.clone(), cpu }
+        Self { folder, device: device.clone(), cpu }
+    }
+
+    /// The device whose results it holds.
+    pub fn device(&self) -> &DeviceInfo {
+        &self.device
     }
 
     pub fn folder(&self) -> &Path {
@@ -94,7 +90,7 @@ impl Store {
     pub fn key(&self, cell: &Cell, inputs: &Inputs) -> String {
         let device = match &self.cpu {
             Some(cpu) if cell.device_id() == DeviceId::Cpu => cpu,
-            _ => &self.device,
+            _ => &self.device.name,
         };
         key(&cell.to_json(), device, inputs)
     }
@@ -141,7 +137,7 @@ impl Store {
             for row in found.into_iter().filter(|row| row.inputs.as_ref().is_none_or(|of| *of == inputs)) {
                 let place = row.repeat.checked_sub(1).and_then(|place| newest.get_mut(place));
                 if let Some(place) = place
-                    && place.as_ref().is_none_or(|kept| kept.environment.date <= row.environment.date)
+                    && place.as_ref().is_none_or(|kept| kept.worth() <= row.worth())
                 {
                     *place = Some(row);
                 }
@@ -159,14 +155,29 @@ impl Store {
         read_row(&path, &fs::read(&path).ok()?).ok()?
     }
 
-    /// Writes a row, replacing the earlier one of the same process.
+    /// Writes a row, replacing the earlier one of the same process. One of another version is kept beside it.
     ///
     /// # Errors
     /// When it cannot be written (full disk, quota). The caller still holds the row.
     pub fn save(&self, row: &Row) -> io::Result<()> {
+        let path = self.row_path(&row.name());
+        if fs::read(&path).is_ok_and(|text| matches!(read_row(&path, &text), Ok(None))) {
+            fs::rename(&path, path.with_added_extension("other"))?;
+        }
         let mut text = serde_json::to_string_pretty(row).expect("a row is plain data");
         text.push('\n');
         write_whole(&self.rows(), Some(&format!("{}.json", row.name())), text.as_bytes())
+    }
+
+    /// Writes a row of a cell that was not run, unless there is one of the cell.
+    ///
+    /// # Errors
+    /// As [`Store::save`].
+    pub fn save_skipped(&self, row: &Row) -> io::Result<()> {
+        match self.row_path(&row.name()).exists() {
+            true => Ok(()),
+            false => self.save(row),
+        }
     }
 
     /// What there is of `recipe`: rows of other devices or input files may be in the folder, and are not
@@ -177,60 +188,7 @@ impl Store {
     pub fn results(&self, recipe: &Recipe, notify: &dyn Fn(&str)) -> Result<Results> {
         let rows = self.peek(&recipe.cells, notify)?;
         let names: HashSet<String> = rows.into_iter().flatten().flatten().map(|row| row.name()).collect();
-        Self::read_folder(&self.folder, |row| names.contains(&row.name()))
-    }
-
-    /// Reads a results folder without writing to it, whichever builds measured it.
-    ///
-    /// # Errors
-    /// When it is not a results folder, or its recipe is not valid.
-    pub fn open_folder(folder: &Path) -> Result<Results> {
-        Self::read_folder(folder, |_| true)
-    }
-
-    fn read_folder(folder: &Path, wanted: impl Fn(&Row) -> bool) -> Result<Results> {
-        let recipe_path = folder.join(RECIPE);
-        if !recipe_path.is_file() {
-            return Err(miette!(
-                help = "a results folder is <results>/<recipe>/<device>, with recipe.toml and rows/ in it",
-                "{} is not a results folder: it has no {RECIPE}",
-                folder.display()
-            ));
-        }
-        let files = read_rows(&folder.join(ROWS))?;
-        let on_cpu = files.rows.iter().all(|row| row.environment.device.id == "cpu");
-        let mut recipe = Recipe::parse_finished(&Source::read(&recipe_path)?, on_cpu)?;
-        // The copy is called recipe.toml in every folder; the folder above has the recipe's name.
-        let absolute = fs::canonicalize(folder).unwrap_or_else(|_| folder.to_path_buf());
-        if let Some(name) = absolute.parent().and_then(Path::file_name) {
-            recipe.path = Path::new("recipes").join(name).with_added_extension("toml");
-        }
-        let mut notices: Vec<String> = files
-            .damaged
-            .iter()
-            .map(|(path, why)| format!("{} is left out: {why}", path.display()))
-            .collect();
-        let (mut found, others): (Vec<Row>, Vec<Row>) = files.rows.into_iter().partition(wanted);
-        // A cell may have been measured more than once: the newest row counts, and those of its other processes that
-        // have its key and its build.
-        found.sort_by(|a, b| b.environment.date.cmp(&a.environment.date));
-        let count = found.len();
-        let mut by_settings: HashMap<String, Vec<Row>> = HashMap::new();
-        let settings_of = |settings| format!("{:?}", recipe.apart_from_device(settings));
-        for row in found {
-            by_settings.entry(settings_of(row.settings())).or_default().push(row);
-        }
-        let mut rows: Vec<Row> = Vec::new();
-        for cell in &recipe.cells {
-            let Some(of_cell) = by_settings.remove(&settings_of(cell.settings())) else { continue };
-            let (key, build) = (of_cell[0].key.clone(), of_cell[0].environment.build.clone());
-            let alike = of_cell.into_iter().filter(|row| row.key == key && row.environment.build == build);
-            let mut of_processes: Vec<Row> = alike.unique_by(|row| row.repeat).collect();
-            of_processes.sort_by_key(|row| row.repeat);
-            rows.append(&mut of_processes);
-        }
-        notices.extend(other_notice(files.other + others.len() + count - rows.len()));
-        Ok(Results { recipe, rows, notices })
+        Results::read(&self.folder, |row| names.contains(&row.name()))
     }
 
     /// The rows of a recipe on every device that has measured it, the newest first; what cannot be read is left out.
@@ -238,6 +196,7 @@ impl Store {
         let folders = fs::read_dir(results_root.join(recipe.name())).into_iter().flatten().flatten();
         let files = folders.filter_map(|folder| read_rows(&folder.path().join(ROWS)).ok());
         let mut rows: Vec<Row> = files.flat_map(|files| files.rows).collect();
+        rows.retain(|row| row.status != Status::Skipped);
         rows.sort_by(|a, b| b.environment.date.cmp(&a.environment.date));
         rows
     }

@@ -98,7 +98,10 @@ fn rows_of_other_formats_and_recipes_stay_untouched() {
 
     let loaded = store.load(&testing::recipe().cells[..2], &|_| {}).unwrap();
     assert_eq!(loaded.rows, [[None], [None]]);
-    assert_eq!(loaded.notices, ["3 older rows, or of other cells or input files, were left as they are"]);
+    assert_eq!(
+        loaded.notices,
+        ["3 rows of other versions, of other cells or of other input files were left as they are"]
+    );
     assert_eq!(fs::read_to_string(path(&store, 0)).unwrap(), old_format.to_string());
     assert_eq!(fs::read_to_string(path(&store, 1)).unwrap(), old_version.to_string());
 }
@@ -113,14 +116,17 @@ fn a_row_of_another_build_is_a_finished_row() {
     old.environment.runner_version = "0.0.1".into();
     store.save(&old).unwrap();
     assert_eq!(load(&store).rows, [[Some(old.clone())], [None], [None]]);
-    assert_eq!(Store::open_folder(store.folder()).unwrap().rows, [old.clone()], "and is reported");
+    assert_eq!(Results::open(store.folder()).unwrap().rows, [old.clone()], "and is reported");
 
     let mut newer = row(0);
     newer.environment.date = "2030-01-01T00:00:00Z".into();
     store.save(&newer).unwrap();
     let loaded = load(&store);
     assert_eq!(loaded.rows, [[Some(newer)], [None], [None]], "the newest counts");
-    assert_eq!(loaded.notices, ["1 older row, or of another cell or other input files, was left as it is"]);
+    assert_eq!(
+        loaded.notices,
+        ["1 row of another version, of another cell or of other input files was left as it is"]
+    );
     for (device, cell) in [("another device", row(0).cell), (testing::device().name.as_str(), row(1).cell)] {
         let mut other = Row { key: "fedcba9876543210".into(), cell, inputs: None, ..row(0) };
         other.environment.device.name = device.into();
@@ -137,7 +143,7 @@ fn committed_rows_are_found() {
     let folders = walkdir::WalkDir::new(&root).into_iter().map(|entry| entry.unwrap().into_path());
     let mut count = 0;
     for folder in folders.filter(|path| path.join(RECIPE).is_file()) {
-        let results = Store::open_folder(&folder).unwrap();
+        let results = Results::open(&folder).unwrap();
         assert!(results.notices.is_empty(), "{}: {:?}", folder.display(), results.notices);
         for row in &results.rows {
             let cell = Cell::from_json(&row.cell).unwrap();
@@ -181,7 +187,7 @@ fn a_folder_of_the_format_before_is_complete() {
         let found = found.into_iter().flatten().next().expect("a finished row");
         assert_eq!((&found.cell, found.key.as_str()), (&row(position).cell, old["key"].as_str().unwrap()));
     }
-    assert_eq!(Store::open_folder(store.folder()).unwrap().rows.len(), 3);
+    assert_eq!(Results::open(store.folder()).unwrap().rows.len(), 3);
     assert_eq!(listing(store.folder()), before, "the files stay as they are");
     // A cell that nothing can be made of is another one's, and a newer format is not guessed.
     let mut strange = row_of_format_1(1);
@@ -193,7 +199,7 @@ fn a_folder_of_the_format_before_is_complete() {
         let at = store.row_path(row["key"].as_str().unwrap());
         fs::write(at, row.to_string()).unwrap();
     }
-    assert!(load(&store).notices[0].contains("2 older rows"), "{:?}", load(&store).notices);
+    assert!(load(&store).notices[0].contains("2 rows of other versions"), "{:?}", load(&store).notices);
     assert_eq!(there(&load(&store)), [0, 1, 2]);
 }
 
@@ -256,13 +262,13 @@ fn a_results_folder_is_read_without_writing() {
     store.save(&row(0)).unwrap();
     fs::write(path(&store, 1), "{").unwrap();
     let before = listing(store.folder());
-    let results = Store::open_folder(store.folder()).unwrap();
+    let results = Results::open(store.folder()).unwrap();
     assert_eq!(results.rows, [row(0), row(2)], "in the order of the cells");
     assert_eq!(results.recipe.name(), "three");
     assert!(results.notices.len() == 1 && results.notices[0].contains("left out"), "{:?}", results.notices);
     assert_eq!(listing(store.folder()), before);
 
-    let error = Store::open_folder(root.path()).unwrap_err().to_string();
+    let error = Results::open(root.path()).unwrap_err().to_string();
     assert!(error.contains("not a results folder"), "{error}");
 }
 

@@ -11,6 +11,7 @@ use crate::measure::{Stop, process};
 use crate::recipe::Cell;
 use crate::train::protocol::{Event, Request};
 use crate::words::refusal::Refusal;
+use crate::words::streams::tell;
 use crate::world::{Failure, World};
 
 /// Of a Linux program's main thread.
@@ -23,7 +24,7 @@ pub fn serve() -> ExitCode {
     {
         Ok(Ok(request)) => request,
         _ => {
-            eprintln!("`runner cell` is started by `runner run`; it expects a request on standard input");
+            tell("`runner cell` is started by `runner run`; it expects a request on standard input");
             return ExitCode::from(2);
         }
     };

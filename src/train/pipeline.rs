@@ -17,6 +17,7 @@ use crate::params::save::check_free;
 use crate::precision::collapse;
 use crate::recipe::{Cell, Folders};
 use crate::words::refusal::refuse;
+use crate::words::streams::tell;
 use crate::words::{DeviceId, files::write_folder};
 use crate::world::{Traffic, World};
 
@@ -122,7 +123,7 @@ fn run<K: Kind<Network: Build>>(
         cell.eval.is_some_and(|eval| eval.feature_distance).then(|| training.feature_distance(&placed));
     let results = training.into_results();
     if let Some(Err(e)) = states.map(|states| states.remove()) {
-        eprintln!("the state of a finished cell cannot be removed: {e}");
+        tell(format!("the state of a finished cell cannot be removed: {e}"));
     }
     let measured = Measured { crossings, ..measured };
     Ok(Outcome {

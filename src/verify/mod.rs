@@ -6,6 +6,7 @@ mod check;
 mod golden;
 mod grad_scaler;
 mod language;
+mod record;
 mod reference;
 mod settings;
 mod swiglu;
@@ -21,6 +22,7 @@ use miette::{Result, miette};
 use crate::recipe::Setting;
 pub use check::{Check, Difference, Outcome};
 pub use golden::{Golden, ReferenceTensor};
+pub use record::{Record, count};
 pub use table::{passes, table};
 pub use tolerance::{Tolerance, tolerance};
 

@@ -1,6 +1,7 @@
 //! The verdict as a person reads it: a line for each quantity, and what could not be compared.
 
 use super::check::{Check, Outcome};
+use super::record::count;
 use crate::words::text;
 
 /// Whether something was compared and nothing is wrong.
@@ -42,12 +43,7 @@ pub fn table(checks: &[Check]) -> String {
              a gradient however small, and these are so small that rounding changes them\n"
         );
     }
-    let judged: Vec<bool> = checks
-        .iter()
-        .filter(|check| !matches!(check.outcome, Outcome::NotCompared(_)))
-        .map(Check::passes)
-        .collect();
-    let passed = judged.iter().filter(|passes| **passes).count();
+    let (passed, judged) = count(checks);
     let legend = "a: computed here; b: the reference; ‖·‖: the norm over the whole tensor";
-    format!("{table}\n{legend}\n{rest}{passed} of {} quantities pass", judged.len())
+    format!("{table}\n{legend}\n{rest}{passed} of {judged} quantities pass")
 }

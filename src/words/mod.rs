@@ -9,6 +9,7 @@ pub mod refusal;
 mod rule;
 pub mod section;
 mod settings;
+pub mod streams;
 pub mod text;
 pub mod values;
 

@@ -7,11 +7,18 @@ pub struct Rule {
     pub keys: Vec<&'static str>,
     pub message: String,
     pub help: String,
+    /// Whether only hardware is missing, which another machine may have.
+    pub elsewhere: bool,
 }
 
 impl Rule {
     pub fn new(keys: &[&'static str], message: impl Into<String>, help: impl Into<String>) -> Self {
-        Self { keys: keys.to_vec(), message: message.into(), help: help.into() }
+        Self { keys: keys.to_vec(), message: message.into(), help: help.into(), elsewhere: false }
+    }
+
+    /// What needs hardware that is not here.
+    pub fn elsewhere(keys: &[&'static str], message: impl Into<String>, help: impl Into<String>) -> Self {
+        Self { elsewhere: true, ..Self::new(keys, message, help) }
     }
 
     /// # Errors

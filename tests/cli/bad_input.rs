@@ -1,6 +1,6 @@
 //! Bad input through the binary: a clear error, the right exit code, and nothing lost.
 
-use crate::place::{Ended, Place, TINY, runner};
+use crate::place::{Ended, Place, TINY, files, runner};
 
 /// Exit code 2, the message, and no trace of a run.
 #[track_caller]
@@ -121,7 +121,7 @@ fn a_row_of_an_older_version_is_a_finished_one_and_left_as_it_is() {
     old["status"] = "a word of that version".into();
     std::fs::write(row.with_file_name("fedcba9876543210.json"), old.to_string()).expect("writable");
     place.runner(&["run", "recipe.toml"]).exits(0).says(&[
-        "1 older row, or of another cell or other input files, was left as it is",
+        "1 row of another version, of another cell or of other input files was left as it is",
         "0 measured, 4 finished earlier",
     ]);
     assert_eq!(std::fs::read_to_string(&name).expect("still there"), text);
@@ -134,4 +134,83 @@ fn folders_without_results_are_an_error() {
     place.runner(&["report", "nothing"]).exits(1).says(&["nothing is not a results folder"]);
     place.runner(&["compare", "nothing", "nothing"]).exits(1).says(&["nothing is not a results folder"]);
     place.runner(&["recipes"]).exits(1).says(&["there is no folder recipes"]);
+}
+
+/// What a later version wrote is neither read nor moved nor deleted.
+#[test]
+fn rows_of_a_newer_format_are_left_as_they_are() {
+    let place = Place::new(TINY);
+    place.runner(&["run", "recipe.toml"]).exits(0);
+    let path = place.row_files().remove(0);
+    let mut newer = place.rows().remove(0);
+    newer["format"] = 99.into();
+    newer["cell"]["new_key"] = true.into();
+    let text = newer.to_string();
+    std::fs::write(&path, &text).expect("writable");
+    let folder = place.results().to_str().expect("UTF-8").to_string();
+    place
+        .runner(&["report", &folder])
+        .exits(0)
+        .says(&["1 row of another version", "1 of 4 cells have not run"]);
+    place.runner(&["compare", &folder, &folder]).exits(0);
+    place.runner(&["merge", &folder, "--into", "all"]).exits(0).says(&["4 rows of 1 folder are in"]);
+    let merged = place.path().join("all/recipe").join(place.results().file_name().expect("a name"));
+    let copy = merged.join("rows").join(path.file_name().expect("a name"));
+    assert_eq!(std::fs::read_to_string(copy).expect("it is copied"), text);
+    place.runner(&["run", "recipe.toml", "--dry-run"]).exits(0).says(&["would run 1 of 4 cells"]);
+    assert_eq!(std::fs::read_to_string(&path).expect("still there"), text);
+    place.runner(&["run", "recipe.toml"]).exits(0).says(&["1 measured, 3 finished earlier"]);
+    let aside = path.with_extension("json.other");
+    assert_eq!(std::fs::read_to_string(aside).expect("kept beside the new row"), text);
+}
+
+#[test]
+fn the_rows_of_another_recipe_in_a_folder_are_named_and_left_out() {
+    let place = Place::new(TINY);
+    place.runner(&["run", "recipe.toml"]).exits(0);
+    place.write("other.toml", &TINY.replace("[2, 4]", "[6]"));
+    place.runner(&["run", "other.toml"]).exits(0);
+    let other = files(&place.path().join("results/other")).remove(0);
+    for row in files(&other.join("rows")) {
+        let name = row.file_name().expect("a name");
+        std::fs::copy(&row, place.results().join("rows").join(name)).expect("writable");
+    }
+    let folder = place.results().to_str().expect("UTF-8").to_string();
+    let ended = place.runner(&["report", &folder]).exits(0);
+    let ended = ended
+        .says(&["2 rows of other versions, of other cells or of other input files were left as they are"]);
+    assert!(ended.out.contains("batch size 4") && !ended.out.contains("batch size 6"), "{}", ended.out);
+}
+
+/// Names with the characters that mean something in HTML, LaTeX, Markdown, CSV and Typst.
+#[test]
+fn names_are_text_in_every_format() {
+    const NAME: &str = r#"<b onclick='x()'>&amp; 100 % $x_1$ \\input{a} #let ~ ^ | \"q\" [z] *"#;
+    let stages =
+        ["", "2"].map(|more| format!("[[report.ladder]]\nstage = \"{NAME}{more}\"\nwhy = \"{NAME}\"\n"));
+    let grid = "[grid]\n\"checkpoint.level\" = [0, 1]\n";
+    let recipe = TINY.split("[grid]").next().expect("a grid").replace("tiny", NAME) + grid + &stages.concat();
+    let place = Place::new(&recipe);
+    place.runner(&["run", "recipe.toml"]).exits(0);
+    let read = |name: &str| std::fs::read_to_string(place.results().join(name)).expect("a file");
+    let html = read("report.html");
+    assert!(
+        !html.contains("<b onclick") && html.contains("&lt;b onclick") && html.contains("&amp;amp; 100"),
+        "{html}"
+    );
+    assert!(!read("charts/time.svg").contains("<b onclick"));
+    let tex = read("table.tex");
+    assert!(
+        tex.contains(
+            r"\textless{}b onclick='x()'\textgreater{}\&amp; 100 \% \$x\_1\$ \textbackslash{}input\{a\} \#let"
+        ),
+        "{tex}"
+    );
+    for row in tex.lines().filter(|line| line.contains("onclick") && line.contains('&')) {
+        let separators = row.matches(" & ").count();
+        assert!(row.ends_with("\\\\") && separators > 2, "{row}");
+    }
+    assert!(
+        read("table.md").lines().filter(|line| line.contains("onclick")).all(|line| !line.contains(" | \"q"))
+    );
 }

@@ -149,6 +149,13 @@ impl Place {
         Ended::from(self.command(args).output().expect("the binary starts"))
     }
 
+    /// Runs to the end with nobody to read what it prints.
+    pub fn runner_unread(&self, args: &[&str]) -> Ended {
+        let closed = || std::io::pipe().expect("the system has pipes").1;
+        let status = self.command(args).stdout(closed()).stderr(closed()).status();
+        Ended { code: status.expect("the binary starts").code(), out: String::new(), err: String::new() }
+    }
+
     /// Starts without waiting.
     pub fn start(&self, args: &[&str]) -> Child {
         self.command(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary starts")

@@ -59,6 +59,10 @@ pub fn run(args: &AdviseArgs) -> Result<String> {
     let target = args.checked.target.clone().unwrap_or_default();
     let recipe = Recipe::load(&args.recipe, &args.checked.settings.set, &target)?;
     let cell = chosen(&recipe, args.cell)?;
+    if !target.has(cell.device_id()) {
+        let help = "take a cell that can run here, or describe its machine with --for";
+        return Err(miette!(help = help, "the device {} is not here", cell.device));
+    }
     for key in &args.keep {
         let known = |axis: &str| {
             axis == key.as_str()

@@ -67,7 +67,7 @@ pub fn memory(args: &MemoryArgs, recipe: &Recipe, target: &Target) -> Result<Str
             });
             let of_cell = swept
                 .iter()
-                .filter_map(|key| Some(format!("{} = {}", short(key, &swept), value(settings[i].get(key)?))));
+                .filter_map(|key| Some(format!("{} = {}", short(key, swept), value(settings[i].get(key)?))));
             let name = of_cell.collect::<Vec<_>>().join(", ");
             CellAccount {
                 name: if name.is_empty() {

@@ -40,9 +40,9 @@ const METHODS: [RGBColor; 8] = [
     RGBColor(140, 105, 60),
 ];
 
-/// Each further round of colours is darker: from the second on to 55 %, 30 %, ... of the light.
+/// Each further round of colours is darker: from the second on to 55 %, 30 %, ... of the light, until black would be next.
 pub fn method_color(method: usize) -> RGBColor {
-    let light = 0.55f64.powi((method / METHODS.len()) as i32);
+    let light = 0.55f64.powi((method / METHODS.len()).min(4) as i32);
     let RGBColor(r, g, b) = METHODS[method % METHODS.len()];
     let dark = |c: u8| (f64::from(c) * light).round() as u8;
     RGBColor(dark(r), dark(g), dark(b))

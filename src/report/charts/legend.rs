@@ -8,9 +8,13 @@ const ROW: i32 = 20;
 const SIGN: i32 = 20;
 const GAP: i32 = 22;
 
+/// More names than this are no help: nobody tells their colours apart.
+const NAMES: usize = 24;
+
 /// What stands before a name.
 #[derive(Clone, Copy)]
 pub enum Sign {
+    Nothing,
     /// A filled square.
     Fill(RGBColor),
     /// A method's marker on a line of its colour.
@@ -29,10 +33,15 @@ pub struct Legend {
 }
 
 impl Legend {
-    /// One sign for each of the names, made of its number.
+    /// One sign for each of the names, made of its number; of very many names the first ones.
     pub fn of(names: impl IntoIterator<Item = impl AsRef<str>>, sign: impl Fn(usize) -> Sign) -> Self {
         let mut legend = Self::default();
-        names.into_iter().enumerate().for_each(|(i, name)| legend.add(sign(i), name.as_ref()));
+        let mut names = names.into_iter().enumerate();
+        names.by_ref().take(NAMES).for_each(|(i, name)| legend.add(sign(i), name.as_ref()));
+        let more = names.count();
+        if more > 0 {
+            legend.add(Sign::Nothing, &format!("and {more} more, which table.csv names"));
+        }
         legend
     }
 
@@ -65,6 +74,7 @@ impl Legend {
         for ((sign, name), (x, row)) in self.items.iter().zip(self.places()) {
             let y = top + row * ROW + ROW / 2;
             match *sign {
+                Sign::Nothing => {}
                 Sign::Fill(color) => canvas.rect((x, y - 6), (x + 12, y + 6), color)?,
                 Sign::Marker(method) => {
                     canvas.line(&[(x - 2, y), (x + 16, y)], method_color(method), 2)?;

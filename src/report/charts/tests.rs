@@ -146,6 +146,31 @@ fn labels_never_meet() {
     }
 }
 
+/// Pictures stay of a size that a page holds, and say what they leave out.
+#[test]
+fn charts_of_500_cells_are_readable_and_their_labels_never_meet() {
+    let numbers = |of: fn(usize) -> String| (1..=500).map(of).collect::<Vec<_>>().join(", ");
+    let methods = format!("\"train.optimizer.lr\" = [{}]", numbers(|i| format!("{i}e-5")));
+    let sizes = format!("\"train.batch_size\" = [{}]", numbers(|i| i.to_string()));
+    for (what, axis) in [("500 methods", methods), ("500 sizes", sizes)] {
+        let recipe = recipe(&format!(
+            "optimizer = {{ kind = \"sgd\", lr = 0.1 }}\n[measure]\nsteps = 2\n[grid]\n{axis}\n"
+        ));
+        let rows = rows(&recipe);
+        let charts = draw(&Comparison::new(&recipe, &rows)).expect("charts");
+        assert!(charts.iter().any(|chart| chart.name == "time"));
+        for chart in charts {
+            assert_labels_are_apart(&chart, what);
+            let height = png::tree(&chart.svg).expect("valid SVG").size().height();
+            assert!(height < 1300.0, "{what}, {}: {height} pixels", chart.name);
+            let left_out = chart.svg.contains("more, which table.csv names")
+                || ["Not drawn: 350 more", "Shown are 8 of"].iter().any(|said| chart.caption.contains(said));
+            assert!(left_out || chart.name.starts_with("lines"), "{what}, {}: {}", chart.name, chart.caption);
+            keep(&chart, what);
+        }
+    }
+}
+
 /// Language models: how many cells, how many steps, names short and long.
 fn trainings() -> Vec<(String, Recipe, usize)> {
     let rates = "\"train.optimizer.lr\" = [1e-3, 2e-3, 3e-3, 4e-3, 5e-3, 6e-3]";

@@ -1,10 +1,11 @@
 //! How cells become shapes, methods and baselines.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{CellShape, Comparison, Line};
+use super::{CellShape, Comparison, DEVICE_NAME, Line};
 use crate::recipe::keys::{deciders, goes_along, is_size};
 use crate::recipe::{Cell, Recipe, keys, matches};
 use crate::report::frame::Frame;
@@ -15,13 +16,17 @@ use crate::words::Settings;
 impl<'a> Comparison<'a> {
     /// Arranges the cells of a recipe with those of these rows that are theirs.
     pub fn new(recipe: &'a Recipe, rows: &'a [Row]) -> Self {
-        let settings: Vec<Settings> = recipe.cells.iter().map(Cell::settings).collect();
-        let swept = recipe.swept_keys();
+        let mut settings: Vec<Settings> = recipe.cells.iter().map(Cell::settings).collect();
+        for (settings, device) in settings.iter_mut().zip(&recipe.devices) {
+            settings.insert(DEVICE_NAME.into(), device.as_str().into());
+        }
+        let swept = recipe.swept_keys().to_vec();
         let (mut sizes, methods): (Vec<String>, Vec<String>) =
             swept.iter().cloned().partition(|key| is_size(key));
         sizes.sort_by_key(|key| keys::place(key));
         // A key that only one kind of network has distinguishes no sizes.
         sizes.retain(|key| settings.iter().all(|s| s.contains_key(key)) || !goes_along(key, &settings));
+        sizes.extend((!recipe.devices.is_empty()).then(|| DEVICE_NAME.into()));
         let mut methods: Vec<String> =
             methods.into_iter().filter(|key| !goes_along(key, &settings)).collect();
 
@@ -49,18 +54,18 @@ impl<'a> Comparison<'a> {
         };
 
         let found = find_rows(recipe, rows);
-        let baseline = |i: usize| {
-            (0..settings.len())
-                .find(|&j| shape_of[j] == shape_of[i] && matches(&settings[j], &recipe.report.baseline))
-        };
-        let baselines: Vec<Option<usize>> = (0..settings.len()).map(baseline).collect();
+        // Of each shape the first of its cells.
+        let mut baselines: HashMap<usize, usize> = HashMap::new();
+        for i in (0..settings.len()).filter(|&i| matches(&settings[i], &recipe.report.baseline)) {
+            baselines.entry(shape_of[i]).or_insert(i);
+        }
         let lines: Vec<Line> = settings
             .into_iter()
             .enumerate()
             .map(|(i, settings)| Line {
                 cell: &recipe.cells[i],
                 published: recipe.report.published.iter().find(|p| matches(&settings, &p.cell)),
-                settings,
+                settings: Arc::new(settings),
                 shape: shape_of[i],
                 method: method_of[i],
                 row: found[i]
@@ -69,39 +74,45 @@ impl<'a> Comparison<'a> {
                     .find(|row| row.status == Status::Ok)
                     .or(found[i].first().copied()),
                 rows: found[i].clone(),
-                baseline: baselines[i],
+                baseline: baselines.get(&shape_of[i]).copied(),
             })
             .collect();
         let (frame, crossings) = Frame::of_cells(&lines);
-        Self { recipe, swept, sizes, label_sizes, shapes, methods, shared, lines, frame, crossings }
+        let verified = Vec::new();
+        Self { recipe, swept, sizes, label_sizes, shapes, methods, shared, lines, frame, crossings, verified }
     }
 }
 
 /// The rows of each cell, one for each of its processes: the last one with the same settings.
 fn find_rows<'a>(recipe: &Recipe, rows: &'a [Row]) -> Vec<Vec<&'a Row>> {
-    let name = |settings: Settings| format!("{:?}", recipe.apart_from_device(settings));
-    let mut by_cell: HashMap<String, BTreeMap<usize, &Row>> = HashMap::new();
+    let apart = !recipe.devices.is_empty();
+    let name = |settings: Settings, device: &str| {
+        let device = if apart { device } else { "" };
+        (format!("{:?}", recipe.apart_from_device(settings)), device.to_string())
+    };
+    let mut by_cell: HashMap<(String, String), BTreeMap<usize, &Row>> = HashMap::new();
     for row in rows {
-        by_cell.entry(name(row.settings())).or_default().insert(row.repeat, row);
+        let device = &row.environment.device.name;
+        by_cell.entry(name(row.settings(), device)).or_default().insert(row.repeat, row);
     }
-    let of_cell =
-        |cell: &Cell| by_cell.get(&name(cell.settings())).map(|rows| rows.values().copied().collect());
-    recipe.cells.iter().map(|cell| of_cell(cell).unwrap_or_default()).collect()
+    let devices = recipe.devices.iter().map(String::as_str).chain(std::iter::repeat(""));
+    let of_cell = |(cell, device): (&Cell, &str)| {
+        by_cell.get(&name(cell.settings(), device)).map(|rows| rows.values().copied().collect())
+    };
+    recipe.cells.iter().zip(devices).map(|of| of_cell(of).unwrap_or_default()).collect()
 }
 
 /// The group of each cell by its values of `keys`, and the first cell of each group.
 fn group(settings: &[Settings], keys: &[String]) -> (Vec<usize>, Vec<usize>) {
     let mut first: Vec<usize> = Vec::new();
-    let values = |i: usize| -> Vec<Option<&Value>> { keys.iter().map(|k| settings[i].get(k)).collect() };
-    let of = (0..settings.len())
-        .map(|i| {
-            first.iter().position(|&j| values(j) == values(i)).unwrap_or_else(|| {
-                first.push(i);
-                first.len() - 1
-            })
+    let mut groups: HashMap<Vec<Option<&Value>>, usize> = HashMap::new();
+    let of = settings.iter().enumerate().map(|(i, settings)| {
+        *groups.entry(keys.iter().map(|key| settings.get(key)).collect()).or_insert_with(|| {
+            first.push(i);
+            first.len() - 1
         })
-        .collect();
-    (of, first)
+    });
+    (of.collect(), first)
 }
 
 /// Up to three sizes, and more while two shapes would share a label; where none differs, the first that every

@@ -1,5 +1,7 @@
 //! [`Line`]: one cell of the recipe, with its rows.
 
+use std::sync::Arc;
+
 use crate::measure::Measurement;
 use crate::recipe::{Cell, Published};
 use crate::row::{Row, Status};
@@ -8,7 +10,7 @@ use crate::words::Settings;
 /// One cell of the recipe.
 pub struct Line<'a> {
     pub cell: &'a Cell,
-    pub settings: Settings,
+    pub settings: Arc<Settings>,
     /// Index into [`Comparison::shapes`].
     pub shape: usize,
     /// Index into [`Comparison::methods`].
@@ -35,7 +37,7 @@ impl<'a> Line<'a> {
 
     /// The line as if this row were its only one.
     pub fn of_process(&self, row: &'a Row) -> Self {
-        Self { row: Some(row), rows: vec![row], settings: self.settings.clone(), ..*self }
+        Self { row: Some(row), rows: vec![row], settings: Arc::clone(&self.settings), ..*self }
     }
 
     /// How it ended; of a cell whose processes ended differently, how many of them ended well.

@@ -10,6 +10,7 @@ use crate::ops::wide;
 use crate::precision::gradient_histogram;
 use crate::recipe::Cell;
 use crate::train::build::Build;
+use crate::words::streams::tell;
 
 impl<N: Build> Training<'_, N> {
     /// The sizes of the gradients that the next step's first micro-batch gives.
@@ -86,7 +87,7 @@ impl<N: Build> Training<'_, N> {
         });
         written.unwrap_or_else(|reason| {
             // The measurement is whole without it; the report says that the trace is missing.
-            eprintln!("no trace of this cell: {reason}");
+            tell(format!("no trace of this cell: {reason}"));
             Vec::new()
         })
     }

@@ -1,0 +1,228 @@
+//! [`merge`]: results of one recipe from several machines in one folder.
+//!
+//! A row is a file whose name says cell, device and process, so folders merge file by file. Files are copied as they
+//! are, and nothing in the folders that are merged is touched.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use clap::ValueEnum;
+use itertools::Itertools;
+use miette::{IntoDiagnostic, Result, WrapErr, miette};
+use serde_json::Value;
+
+use super::progress::Label;
+use super::results::recipe_of;
+use super::row_files::read_row;
+use super::store::{RECIPE, ROWS, TRACES};
+use crate::recipe::{Recipe, Source};
+use crate::row::Row;
+use crate::verify::Record;
+use crate::words::files::write_whole;
+
+/// The folder of results of several devices.
+const SEVERAL: &str = "merged";
+/// Conflicts that an error lists.
+const LISTED: usize = 5;
+
+/// Which of two rows of one cell, device and process counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Keep {
+    /// The one measured last
+    Newest,
+    /// That of the folder named first
+    First,
+}
+
+/// What a merge made.
+#[derive(Debug)]
+pub struct Merged {
+    pub folder: PathBuf,
+    /// What the user should know.
+    pub notices: Vec<String>,
+}
+
+/// A results folder with its parts.
+struct Part {
+    folder: PathBuf,
+    source: Source,
+    /// Of the recipe, and of the device's folder.
+    names: [String; 2],
+}
+
+/// A file of a row.
+struct Found<'a> {
+    part: &'a Part,
+    bytes: Vec<u8>,
+    /// `None` of another version, which this one cannot read.
+    row: Option<Row>,
+    date: String,
+}
+
+/// Puts the rows of results folders of one recipe, and the traces that go with them, into
+/// `<into>/<recipe>/<device>`, or `<into>/<recipe>/merged` where the folders are of several devices. Rows that are there
+/// already are merged with. A row of a cell that was skipped gives way to any other. Damaged rows stay where they are.
+///
+/// # Errors
+/// When the folders are of different recipes, two rows of one cell and device differ and `keep` is not given, or a file
+/// cannot be read or written. Nothing is written before all is read.
+pub fn merge(folders: &[PathBuf], into: &Path, keep: Option<Keep>) -> Result<Merged> {
+    let mut parts: Vec<Part> = folders.iter().map(|folder| Part::open(folder)).try_collect()?;
+    let [recipe, device] = parts[0].names.clone();
+    let device = if parts.iter().all(|part| part.names[1] == device) { &device } else { SEVERAL };
+    let folder = into.join(recipe).join(device);
+    if folder.join(RECIPE).is_file() {
+        parts.push(Part::open(&folder)?);
+    }
+    if let Some(other) = parts.iter().find(|part| !part.is_of_the_recipe_of(&parts[0])) {
+        return Err(miette!(
+            help = "merge folders of one recipe, whose copies recipe.toml are the same; `runner compare` sets results of \
+                    two recipes side by side",
+            "{} and {} hold results of two recipes",
+            parts[0].folder.display(),
+            other.folder.display()
+        ));
+    }
+    let (mut chosen, mut notices, mut conflicts) = (BTreeMap::new(), Vec::new(), Vec::new());
+    for part in &parts {
+        for (name, found) in part.rows(&mut notices)? {
+            let Some(had) = chosen.remove(&name) else {
+                chosen.insert(name, found);
+                continue;
+            };
+            let (better, conflict) = choose(had, found, keep);
+            conflicts.extend(conflict.map(|with| {
+                format!(
+                    "{}: {} and {}",
+                    cell_of(&better, &parts[0]),
+                    better.part.folder.display(),
+                    with.folder.display()
+                )
+            }));
+            chosen.insert(name, better);
+        }
+    }
+    if !conflicts.is_empty() {
+        let more = conflicts.len().saturating_sub(LISTED);
+        let more = if more > 0 { format!("\nand {more} more") } else { String::new() };
+        return Err(miette!(
+            help = "nothing was written: say --keep newest, or --keep first for the rows of the folder named first",
+            "{} of the same cell on the same device differ:\n{}{more}",
+            if conflicts.len() == 1 {
+                "rows".to_string()
+            } else {
+                format!("{} pairs of rows", conflicts.len())
+            },
+            conflicts.iter().take(LISTED).join("\n")
+        ));
+    }
+    let write = |part: &str, name: &str, bytes: &[u8]| {
+        let folder = folder.join(part);
+        fs::create_dir_all(&folder)
+            .and_then(|()| write_whole(&folder, Some(name), bytes))
+            .into_diagnostic()
+            .wrap_err_with(|| format!("cannot write {}", folder.join(name).display()))
+    };
+    write("", RECIPE, parts[0].source.text.as_bytes())?;
+    for (name, found) in &chosen {
+        if found.part.folder == folder {
+            continue;
+        }
+        write(ROWS, name, &found.bytes)?;
+        if let Ok(trace) = fs::read(found.part.folder.join(TRACES).join(name)) {
+            write(TRACES, name, &trace)?;
+        }
+    }
+    for part in &parts {
+        let verified = Record::all(&part.folder).and_then(|records| match records.is_empty() {
+            true => Ok(()),
+            false => Record::add(&folder, records),
+        });
+        verified.into_diagnostic().wrap_err_with(|| {
+            format!("cannot add what was verified in {} to {}", part.folder.display(), folder.display())
+        })?;
+    }
+    let of = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+    let (rows, folders) = (of(chosen.len(), "row"), of(parts.len(), "folder"));
+    notices.push(format!("{rows} of {folders} are in {}", folder.display()));
+    Ok(Merged { folder, notices })
+}
+
+impl Part {
+    fn open(folder: &Path) -> Result<Self> {
+        let source = recipe_of(folder)?;
+        let absolute = fs::canonicalize(folder)
+            .into_diagnostic()
+            .wrap_err_with(|| format!("cannot read {}", folder.display()))?;
+        let name = |path: Option<&Path>| {
+            path.and_then(Path::file_name)
+                .map_or_else(|| "recipe".into(), |name| name.to_string_lossy().into_owned())
+        };
+        let names = [name(absolute.parent()), name(Some(&absolute))];
+        Ok(Self { folder: folder.to_path_buf(), source, names })
+    }
+
+    fn is_of_the_recipe_of(&self, other: &Self) -> bool {
+        self.names[0] == other.names[0] && self.source.text == other.source.text
+    }
+
+    /// By the names of their files.
+    fn rows(&self, notices: &mut Vec<String>) -> Result<BTreeMap<String, Found<'_>>> {
+        let folder = self.folder.join(ROWS);
+        let mut read = || -> std::io::Result<BTreeMap<String, Found>> {
+            let mut all = BTreeMap::new();
+            for entry in fs::read_dir(&folder)? {
+                let path = entry?.path();
+                let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
+                if path.extension().is_none_or(|extension| extension != "json") {
+                    continue;
+                }
+                let bytes = fs::read(&path)?;
+                match read_row(&path, &bytes) {
+                    Ok(row) => {
+                        let value: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+                        let date = value.pointer("/environment/date").and_then(Value::as_str);
+                        let date = date.unwrap_or_default().to_string();
+                        all.insert(name.to_string(), Found { part: self, bytes, row, date });
+                    }
+                    Err(why) => notices.push(format!("{} stays where it is: {why}", path.display())),
+                }
+            }
+            Ok(all)
+        };
+        let help = "check that the folder exists and that you may read it";
+        read().map_err(|e| miette!(help = help, "cannot read the rows in {}: {e}", folder.display()))
+    }
+}
+
+/// The row that counts, and the folder of the other where the two conflict.
+fn choose<'a>(had: Found<'a>, found: Found<'a>, keep: Option<Keep>) -> (Found<'a>, Option<&'a Part>) {
+    let ran = |of: &Found| of.row.as_ref().is_none_or(|row| row.worth().0);
+    let newer = found.date > had.date;
+    match (ran(&had), ran(&found), keep) {
+        (true, false, _) => (had, None),
+        (false, true, _) => (found, None),
+        (false, false, _) | (_, _, Some(Keep::Newest)) => (if newer { found } else { had }, None),
+        (_, _, Some(Keep::First)) => (had, None),
+        (true, true, None) => {
+            let same = had.bytes == found.bytes || (had.row.is_some() && had.row == found.row);
+            let other = found.part;
+            (had, (!same).then_some(other))
+        }
+    }
+}
+
+/// `cell 2/4 train.batch_size=2`, or the key of a row that is none of the recipe's.
+fn cell_of(found: &Found, part: &Part) -> String {
+    let Some(row) = &found.row else { return "a row of another version".into() };
+    let on_cpu = row.environment.device.id == "cpu";
+    let position = |recipe: &Recipe| {
+        let wanted = recipe.apart_from_device(row.settings());
+        recipe.cells.iter().position(|cell| recipe.apart_from_device(cell.settings()) == wanted)
+    };
+    let label = Recipe::parse_finished(&part.source, on_cpu)
+        .ok()
+        .and_then(|recipe| position(&recipe).map(|position| Label::of(&recipe)[position].to_string()));
+    label.unwrap_or_else(|| format!("the row {}", row.name()))
+}

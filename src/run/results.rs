@@ -1,0 +1,125 @@
+//! [`Results`]: a results folder as it stands, whichever builds and devices measured its rows.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use itertools::Itertools;
+use miette::{Result, miette};
+
+use super::row_files::{other_notice, read_rows};
+use super::store::{RECIPE, ROWS};
+use crate::recipe::{Recipe, Source};
+use crate::row::Row;
+use crate::words::DeviceId;
+
+/// What `runner report` and `runner compare` read.
+#[derive(Debug)]
+pub struct Results {
+    /// Where several devices measured the recipe, each cell is there once for each device that has a row of it.
+    pub recipe: Recipe,
+    /// In the order of the recipe's cells, and of the processes of each; cells without a row are left out.
+    pub rows: Vec<Row>,
+    /// What the user should know about files that were not read as rows.
+    pub notices: Vec<String>,
+}
+
+/// The recipe's copy in a results folder.
+///
+/// # Errors
+/// When it is not a results folder, or the copy cannot be read.
+pub(super) fn recipe_of(folder: &Path) -> Result<Source> {
+    let path = folder.join(RECIPE);
+    if path.is_file() {
+        return Ok(Source::read(&path)?);
+    }
+    Err(miette!(
+        help = "a results folder is <results>/<recipe>/<device>, with recipe.toml and rows/ in it",
+        "{} is not a results folder: it has no {RECIPE}",
+        folder.display()
+    ))
+}
+
+impl Results {
+    /// Reads a results folder without writing to it.
+    ///
+    /// # Errors
+    /// When it is not a results folder, or its recipe is not valid.
+    pub fn open(folder: &Path) -> Result<Self> {
+        Self::read(folder, |_| true)
+    }
+
+    pub(super) fn read(folder: &Path, wanted: impl Fn(&Row) -> bool) -> Result<Self> {
+        let source = recipe_of(folder)?;
+        let files = read_rows(&folder.join(ROWS))?;
+        let on_cpu = files.rows.iter().all(|row| row.environment.device.id == "cpu");
+        let mut recipe = Recipe::parse_finished(&source, on_cpu)?;
+        // The copy is called recipe.toml in every folder; the folder above has the recipe's name.
+        let absolute = fs::canonicalize(folder).unwrap_or_else(|_| folder.to_path_buf());
+        if let Some(name) = absolute.parent().and_then(Path::file_name) {
+            recipe.path = Path::new("recipes").join(name).with_added_extension("toml");
+        }
+        let left_out = |(path, why): &(PathBuf, String)| format!("{} is left out: {why}", path.display());
+        let mut notices: Vec<String> = files.damaged.iter().map(left_out).collect();
+        let (mut found, others): (Vec<Row>, Vec<Row>) = files.rows.into_iter().partition(wanted);
+        found.sort_by(|a, b| b.worth().cmp(&a.worth()));
+        let count = found.len();
+        let rows = arrange(&mut recipe, found);
+        notices.extend(other_notice(files.other + others.len() + count - rows.len()));
+        Ok(Self { recipe, rows, notices })
+    }
+}
+
+/// The rows that count, of rows sorted by their worth, in the order of the recipe's cells. Where several devices
+/// measured the recipe, its cells become those of each device.
+fn arrange(recipe: &mut Recipe, found: Vec<Row>) -> Vec<Row> {
+    let apart = are_of_several_devices(recipe, &found);
+    let first = found.first().map(|row| row.environment.device.name.clone()).unwrap_or_default();
+    let settings_of = |settings| format!("{:?}", recipe.apart_from_device(settings));
+    let mut by_settings: HashMap<String, Vec<Row>> = HashMap::new();
+    for row in found {
+        by_settings.entry(settings_of(row.settings())).or_default().push(row);
+    }
+    let (mut rows, mut cells, mut devices) = (Vec::new(), Vec::new(), Vec::new());
+    for cell in &recipe.cells {
+        let of_cell = by_settings.remove(&settings_of(cell.settings())).unwrap_or_default();
+        if !apart {
+            rows.extend(of_one_device(of_cell));
+            continue;
+        }
+        let name = |row: &Row| row.environment.device.name.clone();
+        // Where a device measured the cell nobody misses it on another.
+        let ran = of_cell.first().is_some_and(|row| row.worth().0);
+        let of_cell = of_cell.into_iter().filter(|row| !ran || row.worth().0);
+        let by_device = of_cell.map(|row| (name(&row), row)).into_group_map();
+        let none = by_device.is_empty().then(|| (first.clone(), Vec::new()));
+        for (device, of_device) in by_device.into_iter().chain(none).sorted_by(|a, b| a.0.cmp(&b.0)) {
+            cells.push(cell.clone());
+            devices.push(device);
+            rows.extend(of_one_device(of_device));
+        }
+    }
+    if apart {
+        recipe.tell_devices_apart(cells, devices);
+    }
+    rows
+}
+
+/// Whether cells for one kind of device, CPU or GPU, were measured on several of that kind; of a recipe that leaves the
+/// device open, on several of any.
+fn are_of_several_devices(recipe: &Recipe, rows: &[Row]) -> bool {
+    let kind = |row: &Row| recipe.mixes_devices() && row.cell["device"] == DeviceId::Cpu.to_string();
+    let ran = rows.iter().filter(|row| row.worth().0);
+    let names: BTreeSet<(bool, &str)> =
+        ran.map(|row| (kind(row), row.environment.device.name.as_str())).collect();
+    let kinds: HashSet<bool> = names.iter().map(|(kind, _)| *kind).collect();
+    names.len() > kinds.len()
+}
+
+/// A cell may have been measured more than once: the first row counts, and those of its other processes that have its
+/// key and its build.
+fn of_one_device(rows: Vec<Row>) -> Vec<Row> {
+    let Some(Row { key, environment, .. }) = rows.first().cloned() else { return rows };
+    let alike = rows.into_iter().filter(|row| row.key == key && row.environment.build == environment.build);
+    alike.unique_by(|row| row.repeat).sorted_by_key(|row| row.repeat).collect()
+}
