@@ -4,12 +4,14 @@ use std::collections::HashMap;
 
 use itertools::Itertools;
 use rayon::prelude::*;
+use serde_json::Value;
 
 use super::timelines::timelines;
 use crate::device::Target;
 use crate::measure::Estimate;
 use crate::recipe::{Cell, Recipe, keys};
 use crate::run::memory_limit;
+use crate::words::values::Values;
 use crate::words::{Bytes, DeviceId, text};
 
 /// What the plan says of a cell.
@@ -34,8 +36,7 @@ impl Planned {
             true => limit.map(|limit| estimate.total() <= limit),
         };
         let settings = cell.settings();
-        let value =
-            |key: &String| keys::value(key, &settings).map_or_else(|| "-".into(), |v| text::value(&v));
+        let value = |key: &String| keys::value(key, &settings).map_or_else(|| "-".into(), |v| shown(key, &v));
         Self { estimate, limit, fits, sent: cell.sent(), values: swept.iter().map(value).collect() }
     }
 }
@@ -97,6 +98,14 @@ pub fn plan(recipe: &Recipe, target: &Target) -> String {
         recipe.title,
         timelines(&recipe.cells),
     )
+}
+
+/// A value as it is read: an amount of memory has its unit.
+pub fn shown(key: &str, value: &Value) -> String {
+    match (keys::find(key).map(|entry| entry.key.values), value.as_u64()) {
+        (Some(Values::Bytes), Some(bytes)) => Bytes(bytes).to_string(),
+        _ => text::value(value),
+    }
 }
 
 /// The key without its section, where that is clear: a kind is one of something.

@@ -11,14 +11,14 @@ use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use self::lines::{Class, Line, Unit, grouped, lines};
 use self::rule_of_thumb::{Rule, differences, rule_of_thumb};
 use crate::commands::CheckArgs;
-use crate::commands::plan::short;
+use crate::commands::plan::{short, shown};
 use crate::device::Target;
 use crate::measure::MemoryUse;
 use crate::model::Account;
 use crate::recipe::{Cell, Recipe};
 use crate::report::{StackedBar, stacked_bars};
 use crate::run::{Store, memory_limit};
-use crate::words::text::{significant, table, value};
+use crate::words::text::{significant, table};
 use crate::words::{Bytes, Settings};
 use strum::VariantArray;
 
@@ -65,9 +65,9 @@ pub fn memory(args: &MemoryArgs, recipe: &Recipe, target: &Target) -> Result<Str
             let row = measured.iter().find(|row| {
                 same_kind(&row.environment.device.id) && recipe.apart_from_device(row.settings()) == wanted
             });
-            let of_cell = swept
-                .iter()
-                .filter_map(|key| Some(format!("{} = {}", short(key, swept), value(settings[i].get(key)?))));
+            let of_cell = swept.iter().filter_map(|key| {
+                Some(format!("{} = {}", short(key, swept), shown(key, settings[i].get(key)?)))
+            });
             let name = of_cell.collect::<Vec<_>>().join(", ");
             CellAccount {
                 name: if name.is_empty() {
