@@ -44,7 +44,7 @@ impl Record {
     pub fn all(folder: &Path) -> io::Result<Vec<Self>> {
         match fs::read(folder.join(FILE)) {
             Ok(text) => serde_json::from_slice(&text).map_err(Into::into),
-            Err(e) if e.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+            Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(Vec::new()),
             Err(e) => Err(e),
         }
     }
