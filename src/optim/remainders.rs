@@ -137,7 +137,7 @@ mod tests {
         let _drawing = drawing();
         let device = Device::flex();
         device.seed(5);
-        let rule = AdamW { lr: 1e-5, ..AdamW::default() };
+        let rule = AdamW { lr: 1e-3, ..AdamW::default() };
         let rules: [Box<dyn Rule>; 3] =
             [Box::new(rule.clone()), Box::new(AdamW8bit(rule.clone())), Box::new(AdamWBf16(rule))];
         for rule in rules {
@@ -167,7 +167,7 @@ mod tests {
                 assert_eq!(ours, master.to_data().try_to_vec::<f32>().unwrap(), "step {step}");
             }
             let moved = |p: Tensor<1>| (p - wide(first.clone())).abs().mean().into_scalar::<f32>();
-            assert!(moved(master) > 1e-5 && moved(wide(p)) > 1e-5);
+            assert!(moved(master) > 1e-4 && moved(wide(p)) > 1e-4);
         }
     }
 }

@@ -33,14 +33,14 @@ fn texts(row: &Value) -> [String; 4] {
 
 #[test]
 fn text_and_perplexity_before_and_after_stand_side_by_side() {
-    let place = Place::new(&recipe("fine_tune_base.toml", 100));
+    let place = Place::new(&recipe("fine_tune_base.toml", 60));
     place.runner(&["run", "recipe.toml"]).exits(0).says(&["1 measured"]);
     let base = place.rows().remove(0);
     let [before, after] = losses(&base);
     assert!(after < before - 2.0, "{before} {after}");
     std::fs::remove_dir_all(place.path().join("results")).unwrap();
 
-    place.write("recipe.toml", &recipe("fine_tune.toml", 60));
+    place.write("recipe.toml", &recipe("fine_tune.toml", 40));
     place.runner(&["run", "recipe.toml"]).exits(0).says(&["1 measured"]);
     let tuned = place.rows().remove(0);
     let [before, after] = losses(&tuned);
@@ -53,7 +53,7 @@ fn text_and_perplexity_before_and_after_stand_side_by_side() {
     assert!(digits(&new_sum) > digits(&sum), "{sum} {new_sum}");
     let html = std::fs::read_to_string(place.results().join("report.html")).expect("a report");
     for part in
-        ["Text before training and after it", "after 60 steps", "perplexity of held-out text", "12+34="]
+        ["Text before training and after it", "after 40 steps", "perplexity of held-out text", "12+34="]
     {
         assert!(html.contains(part), "{part} is not in the report");
     }

