@@ -15,7 +15,7 @@ use crate::words::text::ratio;
 /// More bars than this cannot be told apart on a page.
 const BARS: usize = 150;
 /// More sizes than this, each with its label, fill more than a page.
-const SIZES: usize = 40;
+const SIZES: usize = 36;
 
 /// A bar this many times as long as the median one is broken off, a little beyond the longest other one, where
 /// that one leaves a gap.
