@@ -51,10 +51,17 @@ fn a_cell_that_needs_other_hardware_is_a_skipped_row_until_a_machine_has_it() {
     let (again, _) = run(folder.path(), &laptop, &Options { force: true, ..Options::default() });
     assert_eq!((again.ran, again.elsewhere), (2, 1), "what needs other hardware is not forced to run");
 
+    // What a machine of the same name that has the GPU writes.
     let server = both("cuda, 8 GiB");
-    let (summary, _) = run(folder.path(), &server, &Options::default());
-    assert_eq!(summary, Summary { ran: 2, skipped: 2, ok: 4, ..Summary::default() });
-    assert_eq!(statuses(folder.path(), &server), [Some(Status::Ok); 2]);
+    assert!(server.elsewhere.is_empty());
+    let store = Store::open(folder.path(), &server, &testing::device()).unwrap();
+    let skipped = store.read(&store.key(&server.cells[0], &Inputs::new())).unwrap();
+    assert!(Options::default().wants(Some(&skipped)), "that machine runs it");
+    for repeat in 1..=2 {
+        let row = Row::new(&server.cells[0], &testing::environment(), Status::Ok, String::new());
+        store.save(&Row { repeat, measurement: Some(testing::measurement(1.0)), ..row }).unwrap();
+    }
+    assert_eq!(statuses(folder.path(), &laptop), [Some(Status::Ok); 2]);
     let (summary, _) = run(folder.path(), &laptop, &Options::default());
     assert_eq!(summary, Summary { skipped: 4, ok: 4, ..Summary::default() }, "and its row stays");
 }

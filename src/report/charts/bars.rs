@@ -14,6 +14,8 @@ use crate::words::text::ratio;
 
 /// More bars than this cannot be told apart on a page.
 const BARS: usize = 150;
+/// More sizes than this, each with its label, fill more than a page.
+const SIZES: usize = 36;
 
 /// A bar this many times as long as the median one is broken off, a little beyond the longest other one, where
 /// that one leaves a gap.
@@ -48,6 +50,7 @@ pub fn bars(comparison: &Comparison) -> Result<Vec<Chart>> {
     let mut groups = comparison.groups();
     let all = groups.len();
     groups.truncate(BARS);
+    groups.retain(|group| group.problem < SIZES);
     let step = Bars {
         comparison,
         groups: &groups,
