@@ -8,6 +8,7 @@ mod blas;
 mod block;
 mod ceilings;
 mod copies;
+pub mod decode;
 mod driver;
 mod events;
 pub mod flash;
