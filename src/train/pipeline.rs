@@ -66,8 +66,10 @@ fn run<K: Kind<Network: Build>>(
     }
     let start = state.as_ref().map_or(Cow::Borrowed(&placed), |state| Cow::Owned(state.cell(&placed)));
     let mut meter = id.meter();
-    let limit =
-        || id.limit_memory(memory_limit).unwrap_or_else(|e| panic!("the memory limit cannot be set: {e}"));
+    // What one rank holds back of a GPU would be missing to those that share it.
+    let shared = id != DeviceId::Cpu && cell.parallel.ranks_on_device(id) > 1;
+    let own = if shared { u64::MAX } else { memory_limit };
+    let limit = || id.limit_memory(own).unwrap_or_else(|e| panic!("the memory limit cannot be set: {e}"));
     // On a GPU what preparation needs is not the cell's: the limit comes after it.
     let early = (id == DeviceId::Cpu).then(limit);
 
