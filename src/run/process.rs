@@ -147,8 +147,7 @@ impl Executor for ProcessExecutor {
                 Err(e) => return verdict::of_no_start(&self.program, &e),
             };
             pipes.push((child.stdout.take().expect("piped"), child.stderr.take().expect("piped")));
-            let first = seat.as_ref().is_none_or(|seat| seat.rank == 0);
-            let trace = trace.filter(|_| first).map(Path::to_path_buf);
+            let trace = trace.map(Path::to_path_buf);
             let mut process = Running { stdin: child.stdin.take(), child, exit: None };
             process.ask(&Request { cell: cell.to_json(), memory_limit, trace, seat });
             running.push(process);

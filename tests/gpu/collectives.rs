@@ -1,5 +1,6 @@
 //! Sums and copies by NCCL: their values and their order with the kernels around them.
 
+use std::sync::Barrier;
 use std::thread;
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ const ROUNDS: usize = 20;
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// What one rank of `ranks` finds: elements that are wrong, and what was counted.
-fn rank(rank: usize, ranks: usize, id: Vec<u8>) -> Result<(usize, Crossed), String> {
+fn rank(rank: usize, ranks: usize, id: Vec<u8>, end: &Barrier) -> Result<(usize, Crossed), String> {
     let gpu = Gpu::open(rank);
     // The thread's stream, before Burn uses it.
     gpu.stream_path();
@@ -54,11 +55,11 @@ fn rank(rank: usize, ranks: usize, id: Vec<u8>) -> Result<(usize, Crossed), Stri
         compare(own, &|i| ((i + 3 * rank + round) % 11) as f32);
     }
     gpu.synchronize();
-    let none_left = gpus.under_way().is_none() && gpus.failure().is_none();
-    if !none_left {
-        return Err(format!("{:?}, {:?}", gpus.under_way(), gpus.failure()));
-    }
-    Ok((wrong, gpus.crossed()))
+    assert!(gpus.under_way().is_none() && gpus.failure().is_none(), "{:?}", gpus.failure());
+    let crossed = gpus.crossed();
+    // No rank takes its memory away from another.
+    end.wait();
+    Ok((wrong, crossed))
 }
 
 fn of_ranks(ranks: usize, checks: &mut Checks) {
@@ -67,11 +68,12 @@ fn of_ranks(ranks: usize, checks: &mut Checks) {
         return;
     }
     let id = nccl::unique_id().expect("an id");
+    let end = &Barrier::new(ranks);
     let found = thread::scope(|scope| {
         let start = |own| {
             scope.spawn({
                 let id = id.clone();
-                move || rank(own, ranks, id)
+                move || rank(own, ranks, id, end)
             })
         };
         let threads: Vec<_> = (0..ranks).map(start).collect();

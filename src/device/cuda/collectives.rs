@@ -222,11 +222,15 @@ impl fmt::Debug for Collectives {
 }
 
 impl Drop for Collectives {
-    /// Waits for what was begun, unless this rank ends by a panic; neither way for long.
+    /// Waits for what was begun, though not for long; where this rank ends by a panic, for nothing. Another rank may still
+    /// read what this one has given it: all of them have their results before the first is dropped.
     fn drop(&mut self) {
         self.shared.abandoned.store(panicking(), Relaxed);
         // Where it is gone nothing is left to end.
         let _ = self.jobs.send(None);
+        if panicking() {
+            return;
+        }
         let thread = self.thread.get_mut().unwrap_or_else(PoisonError::into_inner);
         // It sends nothing: either it ends, or it is left to the end of the process.
         let _ = thread.recv_timeout(2 * GRACE);
@@ -278,8 +282,11 @@ impl Pending {
 }
 
 impl Drop for Pending {
-    /// NCCL may still write into the memory that is given back here.
+    /// NCCL may still write into the memory that is given back here. What a rank that ends by a panic has there does not
+    /// count any more.
     fn drop(&mut self) {
-        self.hold();
+        if !panicking() {
+            self.hold();
+        }
     }
 }

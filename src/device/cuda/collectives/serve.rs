@@ -150,9 +150,9 @@ fn carry_out(communicator: &Communicator, stream: &CopyStream, job: Job, shared:
     ready.hold(stream);
     let began = Event::record_on(stream);
     // SAFETY: CubeCL located `bytes` bytes there, and `place` keeps them there until its stream waits for `ended`, which
-    // comes behind this; what was issued before `ready` has passed when NCCL begins, and nothing issued between `ready` and
-    // that wait touches them, since whoever has the tensor gets it only then. The context is current on this thread, and
-    // ranks begin the same operations in the same order.
+    // comes behind this, or until this rank fails; what was issued before `ready` has passed when NCCL begins, and nothing
+    // issued between `ready` and that wait writes to them, since `Pending` holds the tensor until then. The context is
+    // current on this thread, and ranks begin the same operations in the same order.
     let taken = match failure {
         None => unsafe { communicator.enqueue(collective, buffer, bytes, stream) },
         Some(reason) => Err(reason),
