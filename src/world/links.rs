@@ -104,7 +104,8 @@ impl Links {
 
     /// Lets every other rank know that this one comes to an operation of the GPUs.
     pub fn come(&mut self, number: u64) {
-        for peer in (0..self.peers.len()).filter(|peer| *peer != self.rank) {
+        let own = self.rank;
+        for peer in (0..self.peers.len()).filter(|peer| *peer != own) {
             // A rank that is gone is found to be so where it is waited for.
             let _ = self.send(peer, COMES, &number.to_le_bytes());
         }

@@ -57,7 +57,7 @@ impl Drop for Watch {
 /// Why the operation that is under way cannot end, where that is so.
 fn judged(at: &UnderWay, rank: usize, limit: Duration, signs: &[Sign]) -> Option<Failure> {
     let UnderWay { number, operation, since } = at;
-    let (waited, others) = (since.elapsed(), || (0..signs.len()).filter(|peer| *peer != rank));
+    let (waited, others) = (since.elapsed(), || (0..signs.len()).filter(move |peer| *peer != rank));
     let has_come = |peer: &usize| signs[*peer].came.load(Relaxed) >= *number;
     let is_gone = |peer: &usize| signs[*peer].gone.load(Relaxed);
     if let Some(peer) = others().find(|peer| is_gone(peer) && (waited > GRACE || !has_come(peer))) {
