@@ -67,6 +67,8 @@ fn of_ranks(ranks: usize, checks: &mut Checks) {
         println!("skipped: {}", nccl::ABSENT);
         return;
     }
+    let multicast = std::env::var("NCCL_NVLS_ENABLE");
+    assert_eq!(multicast.as_deref(), Ok("0"), "set NCCL_NVLS_ENABLE=0, as a run does");
     let id = nccl::unique_id().expect("an id");
     let end = &Barrier::new(ranks);
     let found = thread::scope(|scope| {

@@ -50,8 +50,10 @@ pub fn unique_id() -> Result<Vec<u8>, String> {
     Ok(id.internal.map(|byte| byte as u8).to_vec())
 }
 
-pub const ABSENT: &str = "the NCCL library (libnccl.so.2) was not found: install it, name its folder in \
-                          LD_LIBRARY_PATH, or set parallel.engine = \"sockets\"";
+/// The loader asks for the name without a version, which packages for development have.
+pub const ABSENT: &str = "the NCCL library (libnccl.so) was not found: install NCCL's development package, or put a link \
+                          of that name to libnccl.so.2 into a folder of LD_LIBRARY_PATH; parallel.engine = \"sockets\" \
+                          works without it";
 
 /// A rank of a communicator. One thread at a time makes its calls.
 pub struct Communicator(ncclComm_t);

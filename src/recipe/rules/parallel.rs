@@ -88,7 +88,7 @@ pub(super) fn on_device(cell: &Cell, device: DeviceId, target: &Target) -> Check
         return Err(Rule::elsewhere(
             &["parallel.engine"],
             nccl::ABSENT,
-            "or leave parallel.engine out: it is then what this machine has",
+            "or leave parallel.engine out: it is then what each machine has",
         ));
     }
     Ok(())
