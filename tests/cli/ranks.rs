@@ -299,7 +299,7 @@ fn replicas_go_to_gpus_and_parts_of_a_network_do_not() {
     // Of a GPU of its own.
     assert!(plan.out.contains("8.00 GiB"), "{}", plan.out);
     for (more, key) in
-        [("tensor = 2", "tensor"), ("pipeline = { stages = 2, micro_batches = 2 }", "pipeline")]
+        [("tensor = 2", "tensor"), ("pipeline = { stages = 2, schedule = \"1f1b\", micro_batches = 2 }", "pipeline")]
     {
         let said = format!("parallel.{key} divides a network among processes on the CPU alone");
         with(more)
