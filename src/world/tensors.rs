@@ -4,9 +4,10 @@
 use burn::tensor::{DType, Device, Tensor, TensorData};
 
 use super::group::{Group, Ticket};
-use crate::device::DeviceId;
+
 use crate::device::cuda::nccl::Collective;
 use crate::device::cuda::{Collectives, Pending};
+use crate::words::DeviceId;
 
 /// A flat tensor on its way.
 #[must_use]

@@ -298,9 +298,10 @@ fn replicas_go_to_gpus_and_parts_of_a_network_do_not() {
     let plan = place.runner(&["plan", "recipe.toml", "--for", "cuda, 8 GiB"]).exits(0);
     // Of a GPU of its own.
     assert!(plan.out.contains("8.00 GiB"), "{}", plan.out);
-    for (more, key) in
-        [("tensor = 2", "tensor"), ("pipeline = { stages = 2, schedule = \"1f1b\", micro_batches = 2 }", "pipeline")]
-    {
+    for (more, key) in [
+        ("tensor = 2", "tensor"),
+        ("pipeline = { stages = 2, schedule = \"1f1b\", micro_batches = 2 }", "pipeline"),
+    ] {
         let said = format!("parallel.{key} divides a network among processes on the CPU alone");
         with(more)
             .runner(&["check", "recipe.toml", "--for", "cuda"])
