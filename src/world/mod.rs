@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::channel;
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use itertools::Itertools;
 
@@ -147,8 +147,13 @@ impl World {
         let failed = |reason| Failure::Gpus { reason };
         let own = if self.rank() == 0 { nccl::unique_id().map_err(failed)? } else { Vec::new() };
         let id = self.all.broadcast("the id of NCCL's ranks", 0, own).wait();
-        let gpus = Collectives::join(ordinal, (self.rank(), self.size()), id, self.limit).map_err(failed)?;
-        let gpus = Arc::new(gpus);
+        let start = Instant::now();
+        let gpus = Collectives::join(ordinal, (self.rank(), self.size()), id, self.limit);
+        if gpus.is_err() && start.elapsed() >= self.limit {
+            // NCCL does not say who is missing.
+            self.all.barrier("what became of the GPUs");
+        }
+        let gpus = Arc::new(gpus.map_err(failed)?);
         self.all.gpus = Some(gpus.clone());
         self.watch = Some(Watch::start(gpus, self.signs.clone(), (self.rank(), self.limit), lost));
         self.all.try_gpus(ordinal).map_err(failed)

@@ -102,24 +102,25 @@ impl Arriving {
     /// # Panics
     /// With a [`Failure`](super::Failure) where another rank does not come.
     pub fn wait(self) -> Option<Tensor<1>> {
-        let tensor = match self.way {
-            Way::Gpus(pending) => pending.wait(),
+        let is_ours = self.is_ours;
+        match self.way {
+            Way::Gpus(pending) => Some(pending.wait()).filter(|_| is_ours),
             Way::Sums(ticket, device) => {
-                let sums = ticket.wait();
+                // Others get no numbers.
+                let sums = Some(ticket.wait()).filter(|_| is_ours)?;
                 let count = sums.len();
-                Tensor::from_data(TensorData::new(sums, [count]), (&device, DType::F32))
+                Some(Tensor::from_data(TensorData::new(sums, [count]), (&device, DType::F32)))
             }
             Way::Bytes(ticket, dtype, device) => {
                 let bytes = ticket.wait();
                 let count = bytes.len() / dtype.size();
-                Tensor::from_data(TensorData::from_bytes_vec(bytes, [count], dtype), (&device, dtype))
+                Some(Tensor::from_data(TensorData::from_bytes_vec(bytes, [count], dtype), (&device, dtype)))
             }
             Way::Own(ticket, own) => {
                 ticket.wait();
-                own
+                Some(own)
             }
-        };
-        self.is_ours.then_some(tensor)
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Cells in several processes: the same training as in one, and every way in which ranks end.
 
 use std::path::Path;
+use std::process::Child;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
@@ -11,7 +12,7 @@ use crate::endings::{alive, children};
 use crate::place::{Place, losses};
 
 /// Tied embeddings, samples of unequal length, two micro-batches and clipping.
-const TRAINED: &str = r#"title = "ranks"
+pub const TRAINED: &str = r#"title = "ranks"
 device = "cpu"
 [model]
 kind = "gpt2"
@@ -167,12 +168,16 @@ fn endless(more: &str) -> String {
     text.replace("steps = 50", "steps = 1000000") + "[parallel]\ndata = 4\n" + more
 }
 
-/// Starts the recipe, lets `end` do its work once all four ranks train, and gives the row and the seconds from then to the
+/// Starts the recipe, lets `end` do its work once there are four ranks, and gives the row and the seconds from then to the
 /// runner's end.
 pub fn ended(place: &Place, end: impl Fn(&[u32])) -> (Value, f64) {
-    let mut run = place.start(&["run", "recipe.toml", "--force"]);
+    ended_of(place, place.start(&["run", "recipe.toml", "--force"]), 4, end)
+}
+
+/// The same of any runner and number of ranks.
+pub fn ended_of(place: &Place, mut run: Child, count: usize, end: impl Fn(&[u32])) -> (Value, f64) {
     let runner = run.id();
-    place.wait("four ranks", || children(runner).len() == 4);
+    place.wait("all ranks", || children(runner).len() == count);
     let ranks = children(runner);
     end(&ranks);
     let start = Instant::now();

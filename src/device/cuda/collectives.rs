@@ -32,6 +32,9 @@ const GRACE: Duration = Duration::from_secs(2);
 /// How often whoever waits for events looks at them.
 const LOOK: Duration = Duration::from_millis(1);
 
+/// Of a Linux program's main thread, from which NCCL is mostly called.
+const STACK_BYTES: usize = 8 << 20;
+
 /// This rank among those whose GPUs do something together. Used by the thread that computes.
 pub struct Collectives {
     gpu: &'static Gpu,
@@ -96,11 +99,16 @@ impl Collectives {
         let (ends, thread) = channel();
         let shared = Arc::<Shared>::default();
         let own = shared.clone();
-        thread::spawn(move || {
+        let calls = move || {
             serve(gpu, (&id, rank, ranks), &begun, &own, &answer);
             // Only now: NCCL's memory has been given back.
             drop::<Sender<()>>(ends);
-        });
+        };
+        thread::Builder::new()
+            .name("nccl".into())
+            .stack_size(STACK_BYTES)
+            .spawn(calls)
+            .map_err(|e| format!("the system has no thread for NCCL: {e}"))?;
         let late = || {
             let seconds = limit.as_secs_f64();
             format!(
