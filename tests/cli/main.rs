@@ -10,6 +10,7 @@ mod data;
 mod docs;
 mod endings;
 mod equivalence;
+mod extending;
 mod faults;
 mod fine_tune;
 mod html;
