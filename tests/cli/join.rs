@@ -89,7 +89,7 @@ fn ranks(place: &Place, processes: &[Child]) -> Vec<u32> {
 fn ranks_that_a_launcher_starts_train_as_those_of_the_runner() {
     let alone = Place::new(CELLS);
     alone.runner(&["run", "recipe.toml"]).exits(0).says(&["3 measured"]);
-    for (of, start) in [(torchrun as Variables, 1), (srun, 2)] {
+    for (of, start) in [(torchrun as Variables, 1), (srun as Variables, 2)] {
         let place = Place::new(CELLS);
         let mut ends = ended(joined(&place, of, start));
         for follower in ends.drain(1..) {
@@ -192,10 +192,13 @@ fn several_processes_of_run_are_refused_with_the_line_that_is_meant() {
             torchrun as Variables,
             ["torchrun --no-python --nproc-per-node=4 runner join RECIPE", "WORLD_SIZE is 4"],
         ),
-        (srun, ["srun --ntasks=4 runner join RECIPE", "sbatch --array=1-4 examples/cluster/slurm.sh"]),
+        (
+            srun as Variables,
+            ["srun --ntasks=4 runner join RECIPE", "sbatch --array=1-4 examples/cluster/slurm.sh"],
+        ),
     ] {
         let run = |more: &[(&str, &str)], args: &[&str]| {
-            let mut command = place.command(&[&["run", "recipe.toml", "--dry-run"], args].concat());
+            let mut command = place.command(&[&["run", "recipe.toml", "--dry-run"][..], args].concat());
             command.envs(of(1, 7)).envs(more.iter().copied());
             Ended::from(command.output().expect("the binary starts"))
         };

@@ -78,9 +78,10 @@ impl Launcher {
     /// # Errors
     /// When some of its `size` processes are on another host.
     fn require_one_host(&self, size: usize, lookup: Lookup) -> Result<()> {
-        let here = self.here.map(|name| Ok((name, number(lookup, name, FIX)?))).transpose();
-        let here = here.map(|found: Option<(&str, Option<usize>)>| found.and_then(|(n, v)| Some((n, v?))))?;
-        let mut several = here.filter(|(_, here)| *here < size);
+        let mut several = None;
+        if let Some(name) = self.here {
+            several = number(lookup, name, FIX)?.filter(|here| *here < size).map(|here| (name, here));
+        }
         if let Some(name) = self.hosts.iter().find(|name| lookup(name).is_some()) {
             let hosts = number(lookup, name, FIX)?.filter(|hosts| *hosts > 1);
             several = several.or(hosts.map(|hosts| (*name, hosts)));
