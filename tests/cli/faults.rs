@@ -74,9 +74,8 @@ fn dies(place: &Place, run: &Child, before: &[u32], rank: usize, moment: Duratio
     place.wait("no rank is left", || ranks.iter().all(|rank| !alive(*rank)));
     let took = start.elapsed();
     assert!(took < Duration::from_secs(10), "rank {rank} after {moment:?}: {took:?}");
-    let left: Vec<String> =
-        bound().into_iter().map(|(_, name)| name).filter(|name| sockets.contains(name)).collect();
-    assert!(left.is_empty(), "sockets are left: {left:?}");
+    // Threads of a process that has ended may hold them for a moment.
+    place.wait("no socket is left", || bound().iter().all(|(_, name)| !sockets.contains(name)));
     ranks
 }
 
