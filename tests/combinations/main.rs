@@ -124,6 +124,14 @@ fn all(device: &'static str, Range { start, end: count }: Range<usize>) {
     assert!(wrong.is_empty(), "{} of {count} are wrong:\n{}", wrong.len(), wrong.join("\n"));
 }
 
+/// Those of many more combinations are all that go together.
+#[test]
+fn nearly_all_pairs_of_choices_meet() {
+    let [drawn, all] = [ON_THE_CPU, 600].map(|count| draw::met(&draw(7, count, |_| ())));
+    eprintln!("{drawn} of {all} pairs meet");
+    assert!(drawn as f64 > 0.99 * all as f64, "{drawn} of {all} pairs meet: draw more");
+}
+
 #[test]
 fn every_combination_trains_as_the_plain_way_does() {
     all("cpu", chosen(ON_THE_CPU));
