@@ -1,7 +1,7 @@
 //! [`change`]: what a cell's steps do to its weights, by which one way of training is compared with another.
 
 use std::panic::resume_unwind;
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -94,7 +94,7 @@ fn of_rank<K: Kind<Network: Build>>(
     let feed = K::Network::feed(cell, share(&groups.replicas));
     // Others wait for each other in the preparation.
     let waits_for_nobody = cell.parallel.data == cell.parallel.ranks();
-    let drawing = waits_for_nobody.then(|| turn.lock().expect("no rank panicked"));
+    let drawing = waits_for_nobody.then(|| turn.lock().unwrap_or_else(PoisonError::into_inner));
     let mut training = Training::<K::Network>::among(cell, &groups, feed, steps);
     training.prepare(&mut *cell.device_id().meter(), |_| ());
     drop(drawing);
