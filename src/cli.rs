@@ -26,6 +26,8 @@ pub struct Cli {
 pub enum Command {
     /// Run what is missing of a recipe, then write its tables, charts and report
     Run(RunArgs),
+    /// Run a recipe as one of several processes that torchrun, srun or mpirun has started: the ranks of its cells
+    Join(RunArgs),
     /// Print every cell with its estimated memory and whether it fits
     Plan {
         /// The recipe (a TOML file)

@@ -9,10 +9,10 @@ use miette::{IntoDiagnostic, Result, WrapErr};
 use runner::cli::{Cli, Command};
 use runner::commands::CheckArgs;
 use runner::commands::run::{self, RunArgs};
-use runner::commands::{advise, devices, generate, keys, memory, plan, profile, recipes, verify};
+use runner::commands::{advise, devices, generate, join, keys, memory, plan, profile, recipes, verify};
 use runner::device::Target;
 use runner::recipe::{Recipe, RecipeError, Setting, reference, schema};
-use runner::run::{EXIT_TRY_AGAIN, Results, Store, TryAgain, merge};
+use runner::run::{EXIT_TRY_AGAIN, Executor, Options, ProcessExecutor, Results, Store, TryAgain, merge};
 use runner::words::streams::{self, tell};
 use runner::{report, train};
 
@@ -23,6 +23,7 @@ fn main() -> ExitCode {
 fn execute(command: Command) -> Result<ExitCode> {
     let text = match command {
         Command::Run(args) => return run_recipe(&args),
+        Command::Join(args) => return join_ranks(&args),
         Command::Plan { recipe, checked: CheckArgs { settings, target } } => {
             let target = target.unwrap_or_default();
             plan::plan(&Recipe::load(&recipe, &settings.set, &target)?, &target)
@@ -65,17 +66,41 @@ fn execute(command: Command) -> Result<ExitCode> {
 fn run_recipe(args: &RunArgs) -> Result<ExitCode> {
     let recipe = Recipe::load(&args.recipe, &args.settings.set, &Target::Here)?;
     let options = run::options(args, &recipe)?;
-    let (plan, device) = (plan::plan(&recipe, &Target::Here), recipe.device().info());
+    run::require_one_process(&options)?;
+    measure(args, &recipe, &options, ProcessExecutor::this_program)
+}
+
+fn join_ranks(args: &RunArgs) -> Result<ExitCode> {
+    let recipe = Recipe::load(&args.recipe, &args.settings.set, &Target::Here)?;
+    let options = run::options(args, &recipe)?;
+    let launched = join::launched(&recipe, &options)?;
+    match launched.rank {
+        0 => measure(args, &recipe, &options, || join::lead(&recipe, launched)),
+        _ if args.dry_run => Ok(ExitCode::SUCCESS),
+        _ => join::follow(&recipe, &launched).map(ExitCode::from),
+    }
+}
+
+/// Measures what is missing with an executor, and writes the report.
+fn measure<E: Executor>(
+    args: &RunArgs,
+    recipe: &Recipe,
+    options: &Options,
+    executor: impl FnOnce() -> Result<E>,
+) -> Result<ExitCode> {
+    let (plan, device) = (plan::plan(recipe, &Target::Here), recipe.device().info());
     if args.dry_run {
-        let store = Store::at(&args.results, &recipe, &device);
-        print(&format!("{plan}\n{}", run::dry_run(&store, &recipe, &options)?))?;
+        let store = Store::at(&args.results, recipe, &device);
+        print(&format!("{plan}\n{}", run::dry_run(&store, recipe, options)?))?;
         return Ok(ExitCode::SUCCESS);
     }
-    let store = Store::open(&args.results, &recipe, &device)?;
+    let executor = executor()?;
+    let store = Store::open(&args.results, recipe, &device)?;
     tell(plan);
-    let summary = run::run_cells(&recipe, &store, &options, args.trace)?;
+    let summary = run::run_cells(recipe, &store, &executor, options, args.trace)?;
+    drop(executor);
     if !summary.interrupted {
-        print(&write_report(store.folder(), &store.results(&recipe, &|text| tell(text))?)?)?;
+        print(&write_report(store.folder(), &store.results(recipe, &|text| tell(text))?)?)?;
     }
     if args.trace {
         tell(format!("where the time of a step went: runner profile {}", store.folder().display()));

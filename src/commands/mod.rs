@@ -3,6 +3,7 @@
 pub mod advise;
 pub mod devices;
 pub mod generate;
+pub mod join;
 pub mod keys;
 pub mod memory;
 pub mod plan;

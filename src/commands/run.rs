@@ -9,7 +9,7 @@ use miette::{IntoDiagnostic, Result};
 use super::SetArgs;
 use crate::recipe::Recipe;
 use crate::row::Status;
-use crate::run::{self, DeviceLock, Options, ProcessExecutor, Session, Shard, Store, Summary};
+use crate::run::{self, DeviceLock, Executor, Launched, Options, Session, Shard, Store, Summary};
 use crate::words::streams::tell;
 
 #[derive(Debug, Args)]
@@ -39,16 +39,21 @@ pub struct RunArgs {
 ///
 /// # Errors
 /// When the results cannot be written or the device stays busy.
-pub fn run_cells(recipe: &Recipe, store: &Store, options: &Options, trace: bool) -> Result<Summary> {
+pub fn run_cells(
+    recipe: &Recipe,
+    store: &Store,
+    executor: &dyn Executor,
+    options: &Options,
+    trace: bool,
+) -> Result<Summary> {
     if trace {
         store.keep_traces().into_diagnostic()?;
     }
-    let executor = ProcessExecutor::this_program()?;
     run::run_cells(
         &Session {
             recipe,
             store,
-            executor: &executor,
+            executor,
             progress: &*run::console(),
             lock: &|device| DeviceLock::new(&device.to_string()),
             environment: &|device| run::measure_environment(recipe, device),
@@ -98,6 +103,16 @@ pub fn options(args: &RunArgs, recipe: &Recipe) -> Result<Options> {
     let options = Options { shard, ..args.options.clone() };
     options.choose(recipe.cells.len())?;
     Ok(options)
+}
+
+/// # Errors
+/// When a launcher has started several processes of this command that would all do the same.
+pub fn require_one_process(options: &Options) -> Result<()> {
+    match options.shard {
+        // Each has a part of the cells.
+        Some(_) => Ok(()),
+        None => Launched::require_one_process(&|name| std::env::var(name).ok()),
+    }
 }
 
 #[cfg(test)]

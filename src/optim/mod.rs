@@ -94,7 +94,7 @@ impl OptimizerConfig {
             Self::AdamW(rule) | Self::AdamW8bit(AdamW8bit(rule)) | Self::AdamWBf16(AdamWBf16(rule)) => {
                 rule.store_param_remainders
             }
-            Self::None(_) | Self::Sgd(_) | Self::Adafactor(_) => false,
+            _ => false,
         }
     }
 

@@ -1,14 +1,15 @@
 //! [`ChildOutput`]: what a cell's processes print, read on threads of their own so that no process
-//! ever blocks on a full pipe and a pipe that stays open never blocks the runner.
+//! ever blocks on a full pipe and a pipe that stays open never blocks the runner. [`Lines`] is its other end.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{ChildStderr, ChildStdout};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
 use itertools::Itertools;
+use serde::{Deserialize, Serialize};
 
 use crate::train::protocol::Event;
 
@@ -21,12 +22,19 @@ const TAIL: usize = 8;
 /// Rust's last words when an allocation is refused.
 const ALLOCATION: (&str, &str) = ("memory allocation of ", " bytes failed");
 
-enum Line {
+/// What a process prints.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Line {
     Event(Event),
     Text(String),
     /// No more comes on standard output.
     End,
 }
+
+/// Where the lines of a cell's processes go.
+#[derive(Clone)]
+pub struct Lines(Sender<(usize, Line)>);
 
 /// The output of all processes of a cell, by rank.
 pub struct ChildOutput {
@@ -55,27 +63,23 @@ pub enum Received {
 }
 
 impl ChildOutput {
-    /// The threads end when the pipes close.
-    pub fn start(pipes: Vec<(ChildStdout, ChildStderr)>) -> Self {
+    /// Of so many ranks; it ends when all copies of the other end are gone.
+    pub fn of(ranks: usize) -> (Self, Lines) {
         let (to, lines) = channel();
-        let ranks = pipes.iter().map(|_| LastWords::default()).collect();
-        for (rank, (stdout, stderr)) in pipes.into_iter().enumerate() {
-            let (to, also) = (to.clone(), to.clone());
-            thread::spawn(move || {
-                send_lines(stdout, EVENT_LINE, &|line| to.send((rank, event_or_text(line))).is_ok());
-                // Nobody may listen any more.
-                let _ = to.send((rank, Line::End));
-            });
-            thread::spawn(move || {
-                send_lines(stderr, TEXT_LINE, &|line| also.send((rank, text(line))).is_ok())
-            });
-        }
-        Self { lines, ranks }
+        (Self { lines, ranks: (0..ranks).map(|_| LastWords::default()).collect() }, Lines(to))
+    }
+
+    /// Waits up to `limit` for the next line of a rank.
+    ///
+    /// # Errors
+    /// When none comes, or none can come any more.
+    pub fn line(&self, limit: Duration) -> Result<(usize, Line), RecvTimeoutError> {
+        self.lines.recv_timeout(limit)
     }
 
     /// Waits up to `limit` for the next line.
     pub fn next(&mut self, limit: Duration) -> Received {
-        match self.lines.recv_timeout(limit) {
+        match self.line(limit) {
             Ok((rank, Line::Event(event))) => Received::Event(rank, event),
             Ok((rank, Line::Text(line))) => {
                 self.ranks[rank].note(line);
@@ -88,6 +92,23 @@ impl ChildOutput {
             Err(RecvTimeoutError::Timeout) => Received::Nothing,
             Err(RecvTimeoutError::Disconnected) => Received::End,
         }
+    }
+}
+
+impl Lines {
+    /// Hands on what a rank's process prints. The threads end when the pipes close.
+    pub fn read(&self, rank: usize, stdout: ChildStdout, stderr: ChildStderr) {
+        let (to, also) = (self.clone(), self.clone());
+        thread::spawn(move || {
+            send_lines(stdout, EVENT_LINE, &|line| to.send(rank, event_or_text(line)));
+            to.send(rank, Line::End);
+        });
+        thread::spawn(move || send_lines(stderr, TEXT_LINE, &|line| also.send(rank, text(line))));
+    }
+
+    /// Whether anybody still listens.
+    pub fn send(&self, rank: usize, line: Line) -> bool {
+        self.0.send((rank, line)).is_ok()
     }
 }
 

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use super::again::TryAgain;
 use crate::device::DeviceInfo;
 use crate::measure::Measurement;
 use crate::recipe::Cell;
@@ -53,6 +54,14 @@ pub enum Advance {
 
 /// Runs cells.
 pub trait Executor: Sync {
+    /// Whether a cell of so many ranks can be started.
+    ///
+    /// # Errors
+    /// When it cannot, nor can a later one: what to do.
+    fn ready(&self, _ranks: usize) -> Result<(), TryAgain> {
+        Ok(())
+    }
+
     /// Runs a cell and calls `on_advance` with how far it is. Returns soon after `cancel` is set.
     fn run(&self, job: Job, on_advance: &mut dyn FnMut(Advance), cancel: &AtomicBool) -> Outcome;
 }

@@ -7,6 +7,7 @@ mod child_output;
 mod environment;
 mod executor;
 mod interrupt;
+mod join;
 mod lock;
 mod merge;
 mod options;
@@ -21,6 +22,7 @@ mod store;
 mod summary;
 #[cfg(test)]
 pub(crate) mod testing;
+mod variables;
 mod verdict;
 
 pub use again::{EXIT_TRY_AGAIN, TryAgain};
@@ -28,6 +30,7 @@ pub use build::stale_notice;
 pub use environment::{measure_environment, without_ceilings};
 pub use executor::{Advance, Executor, Job, Outcome, memory_limit};
 pub use interrupt::install as install_interrupt;
+pub use join::{Launched, Leader, follow};
 pub use lock::DeviceLock;
 pub use merge::{Keep, merge};
 pub use options::Options;

@@ -5,7 +5,7 @@ use std::env;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -14,12 +14,11 @@ use miette::{IntoDiagnostic, Result, WrapErr};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
-use super::child_output::ChildOutput;
+use super::child_output::Lines;
 use super::executor::{Advance, Executor, Job, Outcome};
-use super::ranks::Ranks;
+use super::ranks::{self, Process};
 use super::verdict;
 use crate::train::protocol::Request;
-use crate::world::Seat;
 
 /// How glibc allocates in a cell: what a step frees serves the next one, in pages of 2 MiB. Memory that went back to the
 /// system would come again as zeroed pages of 4 KiB, a fault each: a step of 135 million weights on two cores takes 1.4
@@ -60,13 +59,31 @@ impl ProcessExecutor {
         Ok(Self { program, args: vec!["cell".into()] })
     }
 
-    /// `ranks`: processes that share the processor; `by_nccl`: whether their GPUs speak to each other.
-    fn spawn(&self, ranks: usize, by_nccl: bool) -> io::Result<Child> {
+    /// Starts the process of a rank, one of `sharing` that share this process's cores, and asks it; what it prints goes
+    /// to `lines`.
+    ///
+    /// # Errors
+    /// How the cell ends where it cannot be started.
+    pub(super) fn begin(
+        &self,
+        rank: usize,
+        request: &Request,
+        sharing: usize,
+        lines: &Lines,
+    ) -> Result<Running, Outcome> {
+        let mut child = self.spawn(sharing).map_err(|e| verdict::of_no_start(&self.program, &e))?;
+        lines.read(rank, child.stdout.take().expect("piped"), child.stderr.take().expect("piped"));
+        let mut process = Running { stdin: child.stdin.take(), child, exit: None };
+        process.ask(request);
+        Ok(process)
+    }
+
+    fn spawn(&self, sharing: usize) -> io::Result<Child> {
         let mut command = Command::new(&self.program);
-        command.envs(NCCL.into_iter().filter(|(name, _)| by_nccl && env::var_os(name).is_none()));
-        if ranks > 1 && env::var_os(THREADS).is_none() {
+        command.envs(NCCL.into_iter().filter(|(name, _)| env::var_os(name).is_none()));
+        if sharing > 1 && env::var_os(THREADS).is_none() {
             let cores = std::thread::available_parallelism().map_or(1, usize::from);
-            command.env(THREADS, (cores / ranks).max(1).to_string());
+            command.env(THREADS, (cores / sharing).max(1).to_string());
         }
         command
             .args(&self.args)
@@ -98,18 +115,19 @@ impl Running {
         // already is judged by its end.
         let _ = self.stdin.as_mut().expect("open").write_all(line.as_bytes());
     }
+}
 
-    pub(super) fn exited(&mut self) -> Option<ExitStatus> {
+impl Process for Running {
+    fn exited(&mut self) -> Option<ExitStatus> {
         if self.exit.is_none() {
             self.exit = self.child.try_wait().ok().flatten();
         }
         self.exit
     }
 
-    /// Kills what is left of the group; when nothing is, there is nothing to do. Only to be called
-    /// before the process is reaped or at once after it, while the system has not given its
-    /// number to another.
-    pub(super) fn kill(&self) {
+    /// The whole group. Only to be called before the process is reaped or at once after it, while the system has not
+    /// given its number to another.
+    fn kill(&self) {
         let _ = killpg(Pid::from_raw(self.child.id() as i32), Signal::SIGKILL);
     }
 }
@@ -129,30 +147,10 @@ impl Drop for Running {
 
 impl Executor for ProcessExecutor {
     fn run(&self, job: Job, on_advance: &mut dyn FnMut(Advance), cancel: &AtomicBool) -> Outcome {
-        let Job { cell, ranks, memory_limit, trace, .. } = job;
-        let oom_kills = verdict::oom_kills();
-        let seats = match ranks {
-            1 => Ok(vec![None]),
-            _ => Seat::all(ranks, cell.parallel.timeout).map(|seats| seats.into_iter().map(Some).collect()),
+        let begin = |rank, request: &Request, lines: &Lines| -> Result<Box<dyn Process>, Outcome> {
+            Ok(Box::new(self.begin(rank, request, job.ranks, lines)?))
         };
-        let seats: Vec<Option<Seat>> = match seats {
-            Ok(seats) => seats,
-            Err(e) => return Outcome::failed(format!("the system has no random numbers: {e}")),
-        };
-        let by_nccl = cell.parallel.is_by_nccl(cell.device_id());
-        let (mut running, mut pipes) = (Vec::with_capacity(ranks), Vec::with_capacity(ranks));
-        for seat in seats {
-            let mut child = match self.spawn(ranks, by_nccl) {
-                Ok(child) => child,
-                Err(e) => return verdict::of_no_start(&self.program, &e),
-            };
-            pipes.push((child.stdout.take().expect("piped"), child.stderr.take().expect("piped")));
-            let trace = trace.map(Path::to_path_buf);
-            let mut process = Running { stdin: child.stdin.take(), child, exit: None };
-            process.ask(&Request { cell: cell.to_json(), memory_limit, trace, seat });
-            running.push(process);
-        }
-        Ranks::new(running, ChildOutput::start(pipes), oom_kills).outcome(&job, on_advance, cancel)
+        ranks::run(&job, &begin, on_advance, cancel)
     }
 }
 

@@ -6,8 +6,7 @@ use super::*;
 use crate::parallel::Engine;
 use crate::recipe::Cell;
 use crate::row::Status;
-use crate::run::testing;
-use crate::train::protocol::Event;
+use crate::run::testing::{self, done_event, of_ranks, shell};
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -28,10 +27,6 @@ impl Ran {
     }
 }
 
-fn shell(script: &str) -> ProcessExecutor {
-    ProcessExecutor { program: "/bin/sh".into(), args: vec!["-c".into(), script.into()] }
-}
-
 fn job(cell: &Cell, memory_limit: u64, timeout: Duration) -> Job<'_> {
     Job { cell, ranks: 1, memory_limit, timeout, trace: None }
 }
@@ -47,11 +42,6 @@ fn run_within(executor: &ProcessExecutor, timeout: Duration) -> Ran {
 
 fn run(script: &str) -> Ran {
     run_within(&shell(script), LONG)
-}
-
-fn done_event() -> String {
-    let event = Event::Done { measurement: Box::new(testing::measurement(0.5)) };
-    serde_json::to_string(&event).unwrap()
 }
 
 /// What the user has set stays.
@@ -236,14 +226,11 @@ fn cancelling_kills_the_process() {
 
 /// Three ranks that each run `script` with its number as `$rank`.
 fn run_ranks(script: &str) -> Ran {
-    let script = format!(
-        "read -r line; rank=${{line##*\\\"rank\\\":}}; rank=${{rank%%,*}}; done='{}'\n{script}",
-        done_event()
-    );
     let cell = &testing::recipe().cells[0];
     let (mut told, start) = (Vec::new(), Instant::now());
     let job = Job { ranks: 3, ..job(cell, 1 << 20, LONG) };
-    let outcome = shell(&script).run(job, &mut |advance| told.push(advance), &AtomicBool::new(false));
+    let outcome =
+        shell(&of_ranks(script)).run(job, &mut |advance| told.push(advance), &AtomicBool::new(false));
     Ran { outcome, advances: told, took: start.elapsed() }
 }
 

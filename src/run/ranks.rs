@@ -1,18 +1,56 @@
 //! [`Ranks`]: the processes of one cell, until it has ended: with all of them, or with the first that fails.
 
+use std::path::Path;
 use std::process::ExitStatus;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;
 
-use super::child_output::{ChildOutput, Received};
+use super::child_output::{ChildOutput, Lines, Received};
 use super::executor::{Advance, Job, Outcome};
-use super::process::{GRACE, POLL, Running};
+use super::process::{GRACE, POLL};
 use super::verdict::{self, Ending};
-use crate::train::protocol::Event;
+use crate::train::protocol::{Event, Request};
+use crate::world::Seat;
 
-/// The processes of one cell, by rank; dropping them kills all.
-pub struct Ranks {
-    running: Vec<Running>,
+/// The process of a rank, wherever it runs; dropping it kills it.
+pub trait Process {
+    /// How it ended, once it has.
+    fn exited(&mut self) -> Option<ExitStatus>;
+    /// Kills what is left of it; where nothing is, there is nothing to do.
+    fn kill(&self);
+}
+
+/// Starts the process of a rank, whose output goes to the lines; its error is how the cell ends.
+pub type Begin<'a> = &'a dyn Fn(usize, &Request, &Lines) -> Result<Box<dyn Process>, Outcome>;
+
+/// Runs a cell in a process for each of its ranks.
+pub fn run(job: &Job, begin: Begin, on_advance: &mut dyn FnMut(Advance), cancel: &AtomicBool) -> Outcome {
+    let oom_kills = verdict::oom_kills();
+    let seats = match job.ranks {
+        1 => Ok(vec![None]),
+        n => Seat::all(n, job.cell.parallel.timeout).map(|seats| seats.into_iter().map(Some).collect()),
+    };
+    let seats: Vec<Option<Seat>> = match seats {
+        Ok(seats) => seats,
+        Err(e) => return Outcome::failed(format!("the system has no random numbers: {e}")),
+    };
+    let (output, lines) = ChildOutput::of(job.ranks);
+    let mut running = Vec::with_capacity(job.ranks);
+    for (rank, seat) in seats.into_iter().enumerate() {
+        let trace = job.trace.filter(|_| rank == 0).map(Path::to_path_buf);
+        let request = Request { cell: job.cell.to_json(), memory_limit: job.memory_limit, trace, seat };
+        match begin(rank, &request, &lines) {
+            Ok(process) => running.push(process),
+            Err(outcome) => return outcome,
+        }
+    }
+    drop(lines);
+    Ranks::new(running, output, oom_kills).outcome(job, on_advance, cancel)
+}
+
+/// The processes of one cell, by rank.
+struct Ranks {
+    running: Vec<Box<dyn Process>>,
     output: ChildOutput,
     /// What each rank's last event stands for; the first one counts.
     outcomes: Vec<Option<Outcome>>,
@@ -27,13 +65,13 @@ pub struct Ranks {
 }
 
 impl Ranks {
-    pub fn new(running: Vec<Running>, output: ChildOutput, oom_kills: u64) -> Self {
+    fn new(running: Vec<Box<dyn Process>>, output: ChildOutput, oom_kills: u64) -> Self {
         let (outcomes, exited) = (running.iter().map(|_| None).collect(), vec![None; running.len()]);
         Self { running, output, outcomes, exited, failed: None, lost: Vec::new(), oom_kills }
     }
 
     /// What becomes of the cell.
-    pub fn outcome(mut self, job: &Job, on_advance: &mut dyn FnMut(Advance), cancel: &AtomicBool) -> Outcome {
+    fn outcome(mut self, job: &Job, on_advance: &mut dyn FnMut(Advance), cancel: &AtomicBool) -> Outcome {
         // A limit too far away to count is none.
         let mut deadline = Instant::now().checked_add(job.timeout);
         let exit = loop {
@@ -50,7 +88,7 @@ impl Ranks {
                 break None;
             }
         };
-        self.running.iter().for_each(Running::kill);
+        self.running.iter().for_each(|process| process.kill());
         let last = Instant::now() + GRACE;
         while Instant::now() < last {
             match self.output.next(POLL) {
@@ -99,7 +137,7 @@ impl Ranks {
 
     /// Once no more is to be waited for: the rank whose end says why, with its exit; `Some(None)` where words do.
     fn ended(&mut self) -> Option<Option<(usize, ExitStatus)>> {
-        let exits: Vec<_> = self.running.iter_mut().map(Running::exited).collect();
+        let exits: Vec<_> = self.running.iter_mut().map(|process| process.exited()).collect();
         if self.failed.is_some_and(|rank| exits[rank].is_some()) {
             return Some(None);
         }

@@ -187,6 +187,7 @@ impl<'a> Run<'a> {
             return Ok(Step::Skipped);
         }
 
+        executor.ready(cell.parallel.ranks())?;
         let device = cell.device_id();
         let environment = self.environments.entry(device).or_insert_with(|| environment(device));
         progress.cell_started(label);

@@ -4,6 +4,8 @@ use std::str::FromStr;
 
 use miette::{Result, miette};
 
+use super::variables;
+
 /// Part `index` of `count`: every `count`-th cell, from cell `index` on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shard {
@@ -26,16 +28,7 @@ impl Shard {
     /// # Errors
     /// When the parts do not fit together; says what to pass.
     pub fn resolve(argument: Option<&str>, lookup: impl Fn(&str) -> Option<String>) -> Result<Option<Self>> {
-        let number = |name: &str| -> Result<Option<usize>> {
-            let Some(text) = lookup(name).filter(|text| !text.trim().is_empty()) else { return Ok(None) };
-            let number = text.trim().parse();
-            number.map(Some).map_err(|_| {
-                miette!(
-                    help = "pass --shard i/n",
-                    "the variable {name} is \"{text}\", which is no task number"
-                )
-            })
-        };
+        let number = |name: &str| variables::number(&lookup, name, "pass --shard i/n");
         let count = match argument {
             Some(text) if text.contains('/') => return Ok(Some(text.parse().map_err(invalid)?)),
             Some(text) => Some(
@@ -142,7 +135,7 @@ mod tests {
         assert_eq!(resolve(None, &array("8", "1", "8", "8")), Ok(Some("8/8".into())));
         assert_eq!(resolve(None, &array("0", "0", "3", "4")), Ok(Some("1/4".into())));
         assert!(resolve(None, &array("3", "1", "7", "3")).unwrap_err().contains("in a row"));
-        assert!(resolve(None, &array("x", "1", "7", "3")).unwrap_err().contains("no task number"));
+        assert!(resolve(None, &array("x", "1", "7", "3")).unwrap_err().contains("is no number"));
     }
 
     #[test]

@@ -6,12 +6,14 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use super::build;
 use super::executor::{Advance, Executor, Job, Outcome};
+use super::process::ProcessExecutor;
 use super::progress::{Label, Progress};
 use crate::device::{Ceilings, DeviceInfo};
 use crate::measure::{Measurement, MemoryUse, Samples};
 use crate::recipe::tests::BASE;
 use crate::recipe::{Recipe, Source};
 use crate::row::{Environment, Row};
+use crate::train::protocol::Event;
 
 /// Three cells, with batch sizes 1, 2 and 3.
 pub fn recipe() -> Recipe {
@@ -74,6 +76,25 @@ pub fn measurement(seconds: f64) -> Measurement {
         crossings: Vec::new(),
         loading: None,
     }
+}
+
+/// An executor whose processes run a script.
+pub fn shell(script: &str) -> ProcessExecutor {
+    ProcessExecutor { program: "/bin/sh".into(), args: vec!["-c".into(), script.into()] }
+}
+
+/// What a cell prints that has ended well.
+pub fn done_event() -> String {
+    let event = Event::Done { measurement: Box::new(measurement(0.5)) };
+    serde_json::to_string(&event).unwrap()
+}
+
+/// A script with its rank's number as `$rank`, and that line as `$done`.
+pub fn of_ranks(script: &str) -> String {
+    format!(
+        "read -r line; rank=${{line##*\\\"rank\\\":}}; rank=${{rank%%,*}}; done='{}'\n{script}",
+        done_event()
+    )
 }
 
 /// Notes the batch size of each cell it runs and answers as `script` says.

@@ -1,6 +1,7 @@
 //! [`change`]: what a cell's steps do to its weights, by which one way of training is compared with another.
 
 use std::panic::resume_unwind;
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -54,11 +55,12 @@ pub fn change(cell: &Cell, damage: Option<Damage>) -> Change {
 fn of<K: Kind<Network: Build>>(_: &K, cell: &Cell, damage: Option<Damage>) -> Change {
     let ranks = cell.parallel.ranks();
     if ranks == 1 {
-        return of_rank::<K>(cell, &World::alone(), damage);
+        return of_rank::<K>(cell, &World::alone(), damage, &Mutex::default());
     }
+    let turn = &Mutex::default();
     let limit = Duration::try_from_secs_f64(cell.parallel.timeout).unwrap_or(Duration::MAX);
     let changes: Vec<Change> = thread::scope(|scope| {
-        let work = |world: World| scope.spawn(move || of_rank::<K>(cell, &world, damage));
+        let work = |world: World| scope.spawn(move || of_rank::<K>(cell, &world, damage, turn));
         let threads: Vec<_> = World::threads(ranks, limit).into_iter().map(work).collect();
         threads.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
     });
@@ -79,13 +81,23 @@ fn of<K: Kind<Network: Build>>(_: &K, cell: &Cell, damage: Option<Damage>) -> Ch
     Change { losses, before: all(|change| &change.before), after: all(|change| &change.after) }
 }
 
-fn of_rank<K: Kind<Network: Build>>(cell: &Cell, world: &World, damage: Option<Damage>) -> Change {
+/// `turn`: of the rank that draws at random. Threads have one generator, and random problems come behind the weights.
+fn of_rank<K: Kind<Network: Build>>(
+    cell: &Cell,
+    world: &World,
+    damage: Option<Damage>,
+    turn: &Mutex<()>,
+) -> Change {
     let steps = cell.measure.steps.expect("the cell counts steps");
     let cell = &cell.of_micro_batches();
     let groups = Groups::of(world, &cell.parallel);
     let feed = K::Network::feed(cell, share(&groups.replicas));
+    // Others wait for each other in the preparation.
+    let waits_for_nobody = cell.parallel.data == cell.parallel.ranks();
+    let drawing = waits_for_nobody.then(|| turn.lock().unwrap_or_else(PoisonError::into_inner));
     let mut training = Training::<K::Network>::among(cell, &groups, feed, steps);
     training.prepare(&mut *cell.device_id().meter(), |_| ());
+    drop(drawing);
     training.begin(steps);
     let before = training.parameters();
     let mut losses = Vec::new();

@@ -9,6 +9,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
 use super::failure::Failure;
 use crate::words::text::hex;
@@ -40,6 +41,14 @@ impl Seat {
         let (address, token) = (format!("runner-{}", hex(&random[..8])), hex(&random[8..]));
         let seat = |rank| Self { rank, size, address: address.clone(), token: token.clone(), limit };
         Ok((0..size).map(seat).collect())
+    }
+
+    /// One of processes that nobody gave a seat: what they all know of their start tells it from others. Whoever else
+    /// knows that can come too.
+    pub fn of_start(rank: usize, size: usize, start: &str, limit: f64) -> Self {
+        let digest = Sha256::digest(start);
+        let (address, token) = (format!("runner-{}", hex(&digest[..8])), hex(&digest[8..]));
+        Self { rank, size, address, token, limit }
     }
 
     /// A time limit too long to count is none.

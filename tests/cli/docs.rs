@@ -12,9 +12,9 @@ fn read(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Every Markdown file at the top, and below docs/ and results/.
+/// Every Markdown file at the top, and below docs/, examples/ and results/.
 fn documents() -> Vec<PathBuf> {
-    let below = ["docs", "results"].map(|folder| WalkDir::new(Path::new(ROOT).join(folder)));
+    let below = ["docs", "examples", "results"].map(|folder| WalkDir::new(Path::new(ROOT).join(folder)));
     let below = below.into_iter().flatten().map(|entry| entry.expect("folders can be read").into_path());
     let mut found: Vec<PathBuf> = files(Path::new(ROOT)).into_iter().chain(below).collect();
     found.retain(|path| path.extension().is_some_and(|ending| ending == "md"));

@@ -2,12 +2,9 @@
 //! refused.
 
 use std::path::Path;
+use std::time::Duration;
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-use serde_json::Value;
-
-use crate::endings::children;
+use crate::faults::sweep;
 use crate::place::{Place, changed, files, losses};
 use crate::ranks::{apart, weights};
 
@@ -118,20 +115,8 @@ fn the_scaler_and_adapters_see_all_stages() {
 
 #[test]
 fn a_killed_stage_ends_the_cell_with_a_row_that_names_it() {
-    let text = changed(TRAINED, &[("steps = 12", "steps = 1000000")]);
-    let place = Place::new(&with(&text, "stages = 4\nschedule = \"1f1b\"\nmicro_batches = 8"));
-    for rank in [0, 2, 3] {
-        let mut run = place.start(&["run", "recipe.toml", "--force"]);
-        place.wait("four ranks", || children(run.id()).len() == 4);
-        let ranks = children(run.id());
-        std::thread::sleep(std::time::Duration::from_millis(400));
-        kill(Pid::from_raw(ranks[rank] as i32), Signal::SIGKILL).expect("it runs");
-        assert_eq!(run.wait().expect("it ends").code(), Some(1));
-        let row: Value = place.rows().remove(0);
-        let reason = row["reason"].as_str().expect("a reason");
-        let named = format!("rank {rank} of 4: killed by signal 9 (SIGKILL)");
-        assert!(row["status"] == "failed" && reason.starts_with(&named), "{reason}");
-    }
+    let moments = [0, 2, 3].map(|rank| (rank, Duration::from_millis(400)));
+    sweep(&with(TRAINED, "stages = 4\nschedule = \"1f1b\"\nmicro_batches = 8"), &moments);
 }
 
 /// 1F1B keeps a micro-batch for each stage behind, whatever their number, and GPipe what its stages are computed from.

@@ -9,7 +9,8 @@ use nix::unistd::Pid;
 use serde_json::Value;
 
 use crate::endings::{alive, children};
-use crate::place::{Place, losses};
+use crate::faults::{deaths, sweep};
+use crate::place::{Place, changed, losses};
 
 /// Tied embeddings, samples of unequal length, two micro-batches and clipping.
 pub const TRAINED: &str = r#"title = "ranks"
@@ -162,19 +163,12 @@ fn ranks_give_the_same_bits_in_every_run() {
     assert_eq!(run(), run());
 }
 
-/// Endless cells of four ranks.
-fn endless(more: &str) -> String {
-    let text = TRAINED.split("[save]").next().expect("a beginning");
-    text.replace("steps = 50", "steps = 1000000") + "[parallel]\ndata = 4\n" + more
+/// Cells of four ranks.
+fn four(more: &str) -> String {
+    TRAINED.split("[save]").next().expect("a beginning").to_string() + "[parallel]\ndata = 4\n" + more
 }
 
-/// Starts the recipe, lets `end` do its work once there are four ranks, and gives the row and the seconds from then to the
-/// runner's end.
-pub fn ended(place: &Place, end: impl Fn(&[u32])) -> (Value, f64) {
-    ended_of(place, place.start(&["run", "recipe.toml", "--force"]), 4, end)
-}
-
-/// The same of any runner and number of ranks.
+/// Lets `end` do its work once the runner has so many ranks, and gives the row and the seconds from then to the runner's end.
 pub fn ended_of(place: &Place, mut run: Child, count: usize, end: impl Fn(&[u32])) -> (Value, f64) {
     let runner = run.id();
     place.wait("all ranks", || children(runner).len() == count);
@@ -185,50 +179,44 @@ pub fn ended_of(place: &Place, mut run: Child, count: usize, end: impl Fn(&[u32]
     let took = start.elapsed().as_secs_f64();
     assert_eq!(code.code(), Some(1));
     place.wait("no rank is left", || ranks.iter().all(|rank| !alive(*rank)));
-    let names = std::fs::read_to_string("/proc/net/unix").expect("sockets");
-    let own: Vec<&str> = names.lines().filter(|line| line.contains("@runner-")).collect();
-    // Other tests have ranks of their own, for a moment.
-    assert!(own.len() < 64, "{own:?}");
     (place.rows().remove(0), took)
+}
+
+/// Endless ones.
+fn endless(more: &str) -> String {
+    changed(&four(more), &[("steps = 50", "steps = 1000000")])
 }
 
 #[test]
 fn a_killed_rank_ends_the_cell_with_a_row_that_names_it() {
-    let place = Place::new(&endless(""));
-    for round in 0..3 {
-        for rank in 0..4 {
-            // From before they meet to the middle of training.
-            let moment = Duration::from_millis([0, 30, 700][round] + 37 * rank as u64);
-            let (row, took) = ended(&place, |ranks| {
-                std::thread::sleep(moment);
-                kill(Pid::from_raw(ranks[rank] as i32), Signal::SIGKILL).expect("it runs");
-            });
-            let reason = row["reason"].as_str().expect("a reason");
-            let named = format!("rank {rank} of 4: killed by signal 9 (SIGKILL)");
-            assert!(row["status"] == "failed" && reason.starts_with(&named), "{reason}");
-            assert!(took < 10.0, "{took} s");
-        }
-    }
+    sweep(&four(""), &deaths(2, 1));
+}
+
+/// A hundred rows.
+#[test]
+#[ignore = "takes some minutes"]
+fn each_rank_is_killed_at_25_moments() {
+    sweep(&four(""), &deaths(25, 2));
 }
 
 #[test]
 fn a_hung_rank_ends_the_cell_with_a_row_that_names_it() {
     let place = Place::new(&endless("timeout = 2.0\n"));
-    let (row, took) = ended(&place, |ranks| {
+    let (row, took) = ended_of(&place, place.start(&["run", "recipe.toml"]), 4, |ranks| {
         std::thread::sleep(Duration::from_millis(1500));
         kill(Pid::from_raw(ranks[2] as i32), Signal::SIGSTOP).expect("it runs");
     });
+    assert!(took < 15.0, "{took} s");
     let reason = row["reason"].as_str().expect("a reason");
     assert!(
         reason.starts_with("rank 2 of 4 does not answer") && reason.contains("parallel.timeout"),
         "{reason}"
     );
-    assert!(took < 15.0, "{took} s");
 }
 
 #[test]
 fn a_rank_without_memory_ends_the_cell_as_out_of_memory_and_the_sweep_goes_on() {
-    let text = endless("").replace("steps = 1000000", "steps = 2");
+    let text = changed(&four(""), &[("steps = 50", "steps = 2")]);
     let place = Place::new(&format!("{text}[grid]\n\"measure.memory_limit\" = [\"1 MB\", \"1 GB\"]\n"));
     place.runner(&["run", "recipe.toml"]).exits(42).says(&["2 measured", "1 out of memory"]);
     let rows = place.rows();

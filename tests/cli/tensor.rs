@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use serde_json::Value;
 
+use crate::faults::sweep;
 use crate::place::{Place, losses};
-use crate::ranks::{apart, distance, ended, setting, weights};
+use crate::ranks::{apart, distance, setting, weights};
 
 const SIZES: &str = "vocab_size = 304\nhidden_size = 32\nnum_hidden_layers = 2\nnum_attention_heads = 4\n";
 
@@ -139,17 +138,8 @@ fn divided_layers_give_the_same_bits_in_every_run() {
 
 #[test]
 fn a_killed_rank_of_divided_layers_is_named() {
-    let place = Place::new(&recipe(GPT2, "[parallel]\ntensor = 4\n").replace("steps = 6", "steps = 1000000"));
-    for (rank, moment) in [(1, 0), (0, 400), (3, 700)] {
-        let (row, took) = ended(&place, |ranks| {
-            std::thread::sleep(Duration::from_millis(moment));
-            kill(Pid::from_raw(ranks[rank] as i32), Signal::SIGKILL).expect("it runs");
-        });
-        let reason = row["reason"].as_str().expect("a reason");
-        let named = format!("rank {rank} of 4: killed by signal 9 (SIGKILL)");
-        assert!(row["status"] == "failed" && reason.starts_with(&named), "{reason}");
-        assert!(took < 10.0, "{took} s");
-    }
+    let moments = [(1, 0), (0, 400), (3, 700)].map(|(rank, moment)| (rank, Duration::from_millis(moment)));
+    sweep(&recipe(GPT2, "[parallel]\ntensor = 4\n"), &moments);
 }
 
 #[test]

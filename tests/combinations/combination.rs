@@ -34,13 +34,25 @@ impl Combination {
 
     /// The same work without anything that only moves data or computes a block again as it was.
     pub fn at_rest(&self) -> Self {
-        self.plain(&["blocks", "strategy", "resident blocks", "activations", "loader", "waiting"])
+        self.plain(&[
+            "blocks",
+            "strategy",
+            "resident blocks",
+            "activations",
+            "optimizer's state",
+            "loader",
+            "waiting",
+        ])
     }
 
-    /// The same work by operators composed of Burn's, nothing recomputed, nothing moved. The optimizer runs on
-    /// the device unless weights are stored in half precision: on the host they have fp32 masters.
+    /// The same work by operators composed of Burn's, nothing recomputed, nothing moved, in one process. The optimizer
+    /// runs on the device unless weights are stored in half precision: on the host they have fp32 masters.
     pub fn by_hand(&self) -> Self {
         let mut plain = self.at_rest().plain(&["level"]);
+        // Replicas drop elements of their own.
+        if !self.is("tuning", "lora") {
+            plain = plain.plain(&["replicas"]);
+        }
         let ops = match self.choice("model") {
             "swiglu" => &["swiglu"][..],
             "gpt2" | "gpt2 with sinusoids" => &["attention", "loss", "norm", "gelu"],
@@ -56,11 +68,20 @@ impl Combination {
         }
     }
 
-    /// Whether every sum has one order wherever the blocks are. The norm over gradients has not, nor have the
-    /// gradients that Burn adds up where a composed operator uses a tensor several times.
+    /// Whether every sum has one order wherever the blocks are, and every number is rounded alike. The norm over gradients
+    /// is not, nor are the gradients that Burn adds up where a composed operator uses a tensor several times; and moments
+    /// of few bits are rounded by their place, which is within a block or within a parameter.
     pub fn adds_in_one_order(&self) -> bool {
         let in_blocks = ["swiglu", "attention", "norm", "rope", "gelu"];
-        !self.is("clip", "hard") && in_blocks.iter().all(|operator| self.is(operator, "custom"))
+        let by_place = self.has_compact_moments() && !self.is("strategy", "none");
+        !matches!(self.choice("clip"), "hard" | "before")
+            && !by_place
+            && in_blocks.iter().all(|operator| self.is(operator, "custom"))
+    }
+
+    /// Whether the optimizer keeps moments in fewer than 32 bits.
+    pub fn has_compact_moments(&self) -> bool {
+        matches!(self.choice("optimizer"), "adamw8bit" | "adamw_bf16")
     }
 
     /// Whether weights are stored in 16 bits.

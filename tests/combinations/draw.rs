@@ -42,6 +42,11 @@ pub fn draw(seed: u64, count: usize, mut refused: impl FnMut(&Combination)) -> V
     drawn
 }
 
+/// How many pairs of choices meet in these.
+pub fn met(drawn: &[Combination]) -> usize {
+    drawn.iter().flat_map(pairs).collect::<HashSet<Pair>>().len()
+}
+
 /// The nearest combination that is not refused.
 fn mend(mut combination: Combination) -> Combination {
     while let Some(refusal) = REFUSALS.iter().find(|refusal| (refusal.refused)(&combination)) {

@@ -10,7 +10,7 @@ pub struct Factor {
 }
 
 macro_rules! factor {
-    ($name:literal, $([$choice:literal $(, $key:literal = $value:literal)*]),+ $(,)?) => {
+    ($name:literal, $([$choice:literal $(, $key:literal = $value:literal)* $(,)?]),+ $(,)?) => {
         Factor { name: $name, choices: &[$(($choice, &[$(($key, $value)),*])),+] }
     };
 }
@@ -93,6 +93,7 @@ pub const FACTORS: &[Factor] = &[
         ["auto", "offload.resident_blocks" = "'auto'"],
     ),
     factor!("optimizer's place", ["device"], ["host", "offload.optimizer" = "'host'"]),
+    factor!("optimizer's state", ["memory"], ["disk", "offload.optimizer_state" = "'disk'"]),
     factor!("activations", ["device"], ["host", "offload.activations" = "'host'"]),
     factor!(
         "precision",
@@ -135,7 +136,13 @@ pub const FACTORS: &[Factor] = &[
         ["2", "train.accumulation_steps" = "2"],
         ["3", "train.accumulation_steps" = "3"],
     ),
-    factor!("clip", ["none"], ["hard", "train.clip_norm" = "0.05"], ["far", "train.clip_norm" = "1e3"]),
+    factor!(
+        "clip",
+        ["none"],
+        ["hard", "train.clip_norm" = "0.05"],
+        ["far", "train.clip_norm" = "1e3"],
+        ["before", "train.clip_norm" = "0.05", "train.clip" = "'previous_norm'"],
+    ),
     factor!(
         "schedule",
         ["constant"],
@@ -143,10 +150,37 @@ pub const FACTORS: &[Factor] = &[
     ),
     factor!(
         "optimizer",
-        ["adamw", "train.optimizer" = "{ kind = 'adamw', lr = 0.02, epsilon = 1e-3, weight_decay = 0.1 }"],
-        ["sgd", "train.optimizer" = "{ kind = 'sgd', lr = 0.1 }"],
-        ["momentum", "train.optimizer" = "{ kind = 'sgd', lr = 0.1, momentum = 0.9, weight_decay = 0.01 }"],
+        [
+            "adamw",
+            "train.optimizer.kind" = "'adamw'",
+            "train.optimizer.lr" = "0.02",
+            "train.optimizer.epsilon" = "1e-3",
+            "train.optimizer.weight_decay" = "0.1",
+        ],
+        ["sgd", "train.optimizer.kind" = "'sgd'", "train.optimizer.lr" = "0.1"],
+        [
+            "momentum",
+            "train.optimizer.kind" = "'sgd'",
+            "train.optimizer.lr" = "0.1",
+            "train.optimizer.momentum" = "0.9",
+            "train.optimizer.weight_decay" = "0.01",
+        ],
+        [
+            "adamw8bit",
+            "train.optimizer.kind" = "'adamw8bit'",
+            "train.optimizer.lr" = "0.02",
+            "train.optimizer.epsilon" = "1e-3",
+            "train.optimizer.weight_decay" = "0.1",
+        ],
+        [
+            "adamw_bf16",
+            "train.optimizer.kind" = "'adamw_bf16'",
+            "train.optimizer.lr" = "0.02",
+            "train.optimizer.epsilon" = "1e-3",
+            "train.optimizer.weight_decay" = "0.1",
+        ],
     ),
+    factor!("remainders", ["no"], ["yes", "train.optimizer.store_param_remainders" = "true"]),
     factor!("waiting", ["no"], ["each step", "train.sync_each_step" = "true"]),
     factor!(
         "tuning",
@@ -157,6 +191,7 @@ pub const FACTORS: &[Factor] = &[
         ["prompt", "tuning.method" = "'prompt'", "tuning.num_virtual_tokens" = "5"],
         ["prefix", "tuning.method" = "'prefix'", "tuning.num_virtual_tokens" = "3"],
     ),
+    factor!("replicas", ["1"], ["2", "parallel.data" = "2"]),
     factor!("swiglu", ["custom"], ["plain", "ops.swiglu" = "'plain'"]),
     factor!("attention", ["custom"], ["plain", "ops.attention" = "'plain'"]),
     factor!("fused attention", ["yes"], ["no", "ops.fused_attention" = "false"]),

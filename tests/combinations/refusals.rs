@@ -37,8 +37,29 @@ fn lacks(c: &Combination, operator: &str, has: bool) -> bool {
 
 const NO_OPERATOR: &str = "this network does not have that operator";
 
+fn by_sgd(c: &Combination) -> bool {
+    matches!(c.choice("optimizer"), "sgd" | "momentum")
+}
+
+fn replicated(c: &Combination) -> bool {
+    c.is("replicas", "2")
+}
+
 /// In the order in which they are mended.
 pub const REFUSALS: &[Refusal] = &[
+    refusal("replicas", |c| replicated(c) && !c.is("batch", "2 x 7"), "cannot be divided among 2 replicas"),
+    refusal("replicas", |c| replicated(c) && crate::on_gpu(), "ranks need a device each"),
+    refusal("strategy", |c| replicated(c) && moves(c), "parallel.data does not go with [offload]"),
+    refusal(
+        "optimizer's place",
+        |c| replicated(c) && c.is("optimizer's place", "host"),
+        "parallel.data does not go with [offload]",
+    ),
+    refusal(
+        "tuning",
+        |c| replicated(c) && matches!(c.choice("tuning"), "prompt" | "prefix"),
+        "trains in one process",
+    ),
     refusal(
         "precision",
         |c| c.is("precision", "tf32") && !crate::on_gpu(),
@@ -130,8 +151,34 @@ pub const REFUSALS: &[Refusal] = &[
     ),
     refusal(
         "optimizer's place",
-        |c| c.is("optimizer's place", "host") && !c.is("optimizer", "adamw"),
+        |c| c.is("optimizer's place", "host") && by_sgd(c),
         "offload.optimizer = \"host\" runs AdamW",
+    ),
+    refusal("remainders", |c| c.is("remainders", "yes") && by_sgd(c), "unknown key `store_param_remainders`"),
+    refusal(
+        "remainders",
+        |c| c.is("remainders", "yes") && !(c.is("precision", "bf16") && c.stores_half()),
+        "store_param_remainders has no effect on parameters that are not in bf16",
+    ),
+    refusal(
+        "remainders",
+        |c| c.is("remainders", "yes") && crate::on_gpu(),
+        "store_param_remainders is computed on the CPU alone",
+    ),
+    refusal(
+        "optimizer's place",
+        |c| c.is("remainders", "yes") && c.is("optimizer's place", "host"),
+        "an optimizer on the host has master weights in fp32",
+    ),
+    refusal(
+        "optimizer's state",
+        |c| c.is("optimizer's state", "disk") && c.is("optimizer's place", "device"),
+        "offload.optimizer_state = \"disk\" has no effect on an optimizer on the device",
+    ),
+    refusal(
+        "clip",
+        |c| c.is("clip", "before") && !c.is("scaler", "none"),
+        "train.clip = \"previous_norm\" does not go with a gradient scaler",
     ),
     refusal("swiglu", |c| lacks(c, "swiglu", !gpt2(c)), NO_OPERATOR),
     refusal("attention", |c| lacks(c, "attention", !swiglu(c)), NO_OPERATOR),

@@ -7,7 +7,7 @@ use crate::advise::{Limits, Plan};
 use crate::commands::run::run_cells;
 use crate::recipe::Cell;
 use crate::row::Row;
-use crate::run::{Options, Store};
+use crate::run::{Options, ProcessExecutor, Store};
 use crate::words::Bytes;
 use crate::words::text::{ratio, seconds, table};
 
@@ -18,11 +18,12 @@ use crate::words::text::{ratio, seconds, table};
 pub fn measured(args: &AdviseArgs, base: &Cell, plans: &[&Plan], limits: Limits) -> Result<String> {
     let mut lines = Vec::new();
     let mut best: Option<(f64, usize)> = None;
+    let executor = ProcessExecutor::this_program()?;
     for (i, plan) in plans.iter().enumerate() {
         let (recipe, _, position) = located(args, base, &plan.cell, limits)?;
         let store = Store::open(&args.results, &recipe, &recipe.device().info())?;
         let options = Options { cells: vec![position + 1], ..Options::default() };
-        run_cells(&recipe, &store, &options, false)?;
+        run_cells(&recipe, &store, &executor, &options, false)?;
         let row = store
             .peek(&recipe.cells, &|_| {})?
             .into_iter()

@@ -230,7 +230,7 @@ fn keys_that_would_change_the_model_are_refused() {
         (llama(), json!({ "model_type": "qwen2", "use_sliding_window": true }), "use_sliding_window"),
         // Absent, transformers takes 32 of them.
         (llama(), json!({ "model_type": "qwen2" }), "num_key_value_heads 32"),
-        (llama(), json!({ "model_type": "mistral" }), "model_type mistral is not supported"),
+        (llama(), json!({ "model_type": "mamba" }), "model_type mamba is not supported"),
         (llama(), json!({ "hidden_size": null }), "the key `hidden_size` is missing"),
         (llama(), json!({ "hidden_size": -4 }), "hidden_size must be at least 1, not -4"),
         (llama(), json!({ "hidden_size": 0 }), "hidden_size must be at least 1, not 0"),

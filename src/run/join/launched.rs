@@ -1,0 +1,200 @@
+//! [`Launched`]: this process's place among those that a launcher has started together, by the variables that it sets.
+
+use miette::{Result, miette};
+
+use crate::run::variables::number;
+use crate::world::Seat;
+
+type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+/// A program that starts a command in several processes.
+#[derive(Debug)]
+struct Launcher {
+    name: &'static str,
+    rank: &'static str,
+    size: &'static str,
+    /// How many of them are on this host, or on how many hosts they are.
+    here: Option<&'static str>,
+    hosts: &'static [&'static str],
+    /// What tells one start from another.
+    start: &'static [&'static str],
+    /// What is set in a job, and what in each process that is started in it: a job's script has the first alone.
+    script: Option<(&'static str, &'static str)>,
+    /// What gives each process cores of its own.
+    cores: Option<&'static str>,
+    /// The command that starts so many.
+    line: fn(usize) -> String,
+}
+
+/// The innermost first: Slurm starts the others.
+static LAUNCHERS: [Launcher; 3] = [
+    Launcher {
+        name: "torchrun",
+        rank: "RANK",
+        size: "WORLD_SIZE",
+        here: Some("LOCAL_WORLD_SIZE"),
+        hosts: &["GROUP_WORLD_SIZE"],
+        start: &["MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"],
+        script: None,
+        cores: None,
+        line: |n| format!("torchrun --no-python --nproc-per-node={n}"),
+    },
+    Launcher {
+        name: "mpirun",
+        rank: "OMPI_COMM_WORLD_RANK",
+        size: "OMPI_COMM_WORLD_SIZE",
+        here: Some("OMPI_COMM_WORLD_LOCAL_SIZE"),
+        hosts: &[],
+        start: &["PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "MASTER_ADDR", "MASTER_PORT"],
+        script: None,
+        cores: None,
+        line: |n| format!("mpirun -n {n}"),
+    },
+    Launcher {
+        name: "srun",
+        rank: "SLURM_PROCID",
+        size: "SLURM_NTASKS",
+        here: None,
+        hosts: &["SLURM_STEP_NUM_NODES", "SLURM_NNODES"],
+        start: &["SLURM_JOB_ID", "SLURM_STEP_ID", "MASTER_ADDR", "MASTER_PORT"],
+        script: Some(("SLURM_JOB_ID", "SLURM_STEP_ID")),
+        cores: Some("SLURM_CPUS_PER_TASK"),
+        line: |n| format!("srun --ntasks={n}"),
+    },
+];
+
+const FIX: &str = "set it as the launcher does";
+
+impl Launcher {
+    /// How many processes it has started, of which this is one.
+    fn size(&self, lookup: Lookup) -> Result<Option<usize>> {
+        let is_set = |name: &str| lookup(name).is_some();
+        if self.script.is_some_and(|(job, process)| is_set(job) && !is_set(process)) {
+            return Ok(None);
+        }
+        Ok(number(lookup, self.size, FIX)?.filter(|size| *size > 0))
+    }
+
+    /// # Errors
+    /// When some of its `size` processes are on another host.
+    fn require_one_host(&self, size: usize, lookup: Lookup) -> Result<()> {
+        let mut several = None;
+        if let Some(name) = self.here {
+            several = number(lookup, name, FIX)?.filter(|here| *here < size).map(|here| (name, here));
+        }
+        if let Some(name) = self.hosts.iter().find(|name| lookup(name).is_some()) {
+            let hosts = number(lookup, name, FIX)?.filter(|hosts| *hosts > 1);
+            several = several.or(hosts.map(|hosts| (*name, hosts)));
+        }
+        match several {
+            None => Ok(()),
+            Some((name, value)) => Err(miette!(
+                help = "start them on one host, as by `srun --nodes=1`; for several hosts give each a part of the \
+                        cells: `runner run RECIPE --shard i/n`",
+                "{} has started {size} ranks on several hosts ({name} is {value}), and ranks speak over local sockets",
+                self.name
+            )),
+        }
+    }
+}
+
+/// A place among processes that were started together.
+#[derive(Debug)]
+pub struct Launched {
+    pub rank: usize,
+    pub size: usize,
+    /// What the launcher is called.
+    pub launcher: &'static str,
+    start: String,
+    /// Whether each process has cores of its own.
+    own_cores: bool,
+}
+
+impl Launched {
+    /// Where `lookup`, which reads environment variables, says that this process is. A launcher that started several
+    /// counts before one that started a single process.
+    ///
+    /// # Errors
+    /// When no launcher has started this process, or not on one host; says what to do.
+    pub fn find(lookup: Lookup) -> Result<Self> {
+        let mut found: Option<(&Launcher, usize)> = None;
+        for launcher in &LAUNCHERS {
+            let Some(size) = launcher.size(lookup)? else { continue };
+            if found.is_none_or(|(_, known)| known == 1 && size > 1) {
+                found = Some((launcher, size));
+            }
+        }
+        let Some((launcher, size)) = found else {
+            let lines: Vec<String> = LAUNCHERS
+                .iter()
+                .map(|launcher| format!("{} runner join RECIPE", (launcher.line)(4)))
+                .collect();
+            return Err(miette!(
+                help = format!("start all ranks together, as {}", lines.join(", ")),
+                "no launcher has started this process: none of RANK with WORLD_SIZE, OMPI_COMM_WORLD_RANK with \
+                 OMPI_COMM_WORLD_SIZE, or SLURM_PROCID with SLURM_NTASKS in a step of a job is set"
+            ));
+        };
+        let rank = number(lookup, launcher.rank, FIX)?;
+        let Some(rank) = rank.filter(|rank| *rank < size) else {
+            let rank = rank.map_or("not set".to_string(), |rank| rank.to_string());
+            return Err(miette!(
+                help = "set it to this process's number, from 0",
+                "{} is {size}, and {} is {rank}",
+                launcher.size,
+                launcher.rank
+            ));
+        };
+        launcher.require_one_host(size, lookup)?;
+        let told: Vec<String> =
+            launcher.start.iter().filter_map(|name| Some(format!("{name}={}", lookup(name)?))).collect();
+        if size > 1 && told.is_empty() {
+            return Err(miette!(
+                help = "set MASTER_ADDR and MASTER_PORT to the same values in all of them, as torchrun does",
+                "nothing tells these {size} processes from those of another start: none of {} is set",
+                launcher.start.join(", ")
+            ));
+        }
+        let cores = launcher.cores.is_some_and(|name| lookup(name).is_some());
+        let start = format!("{} {size} {}", launcher.name, told.join(" "));
+        Ok(Self { rank, size, launcher: launcher.name, start, own_cores: cores })
+    }
+
+    /// # Errors
+    /// When a launcher has started several processes of this command, each of which would do the same; says how it is
+    /// meant.
+    pub fn require_one_process(lookup: Lookup) -> Result<()> {
+        for launcher in &LAUNCHERS {
+            let Some(size) = launcher.size(lookup)?.filter(|size| *size > 1) else { continue };
+            let Launcher { name, line, .. } = launcher;
+            return Err(miette!(
+                help = format!(
+                    "for cells in several ranks: {} runner join RECIPE\n\
+                     for one process: {} runner run RECIPE\n\
+                     for a part of the cells in each: an array of jobs, as sbatch --array=1-{size} \
+                     examples/cluster/slurm.sh RECIPE RESULTS, or --shard i/{size} with another i in each",
+                    line(size),
+                    line(1)
+                ),
+                "{name} has started {size} processes of this command ({} is {size}), and each would measure the whole \
+                 recipe",
+                launcher.size
+            ));
+        }
+        Ok(())
+    }
+
+    /// Where they meet; `limit`: seconds that each waits for the others.
+    pub fn seat(&self, limit: f64) -> Seat {
+        Seat::of_start(self.rank, self.size, &self.start, limit)
+    }
+
+    /// How many of a cell's ranks share the cores that this process sees.
+    pub fn sharing(&self, ranks: usize) -> usize {
+        if self.own_cores { 1 } else { ranks }
+    }
+}
+
+#[cfg(test)]
+#[path = "launched_tests.rs"]
+mod tests;

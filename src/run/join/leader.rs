@@ -1,0 +1,244 @@
+//! [`Leader`]: the first of the ranks that a launcher started: it runs cells in its own process's children and those of
+//! its followers.
+
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Instant;
+
+use miette::{Result, miette};
+
+use super::launched::Launched;
+use super::wire::{Build, Order, Report, messages, prepare, send};
+use crate::run::TryAgain;
+use crate::run::child_output::{Line, Lines};
+use crate::run::executor::{Advance, Executor, Job, Outcome};
+use crate::run::process::{GRACE, POLL, ProcessExecutor};
+use crate::run::ranks::{self, Process};
+use crate::train::protocol::{Event, Request};
+use crate::world::Failure;
+
+const GONE: &str = "its `runner join` has ended, and not by the first rank: see what the launcher says of it";
+
+/// Runs the cells of a recipe with its followers, whom it dismisses when it is dropped.
+#[derive(Debug)]
+pub struct Leader {
+    here: ProcessExecutor,
+    launched: Launched,
+    /// Of ranks 1, 2, …
+    followers: Vec<Arc<Follower>>,
+}
+
+/// The connection to another rank's `runner join`.
+#[derive(Debug)]
+struct Follower {
+    rank: usize,
+    stream: UnixStream,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Where its process's lines go; `None` while it has none.
+    lines: Option<Lines>,
+    exit: Option<ExitStatus>,
+    /// Whether it can start no more.
+    gone: bool,
+}
+
+impl std::fmt::Debug for State {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("State").field("gone", &self.gone).finish_non_exhaustive()
+    }
+}
+
+impl Leader {
+    /// Waits for all followers, each `limit` seconds at most.
+    ///
+    /// # Errors
+    /// Who did not come, or is of another build.
+    pub fn meet(here: ProcessExecutor, launched: Launched, limit: f64) -> Result<Self> {
+        let seat = launched.seat(limit);
+        let streams = match launched.size {
+            1 => Vec::new(),
+            _ => seat.meet().map_err(not_met)?,
+        };
+        let mut met = Vec::new();
+        for (rank, stream) in streams.into_iter().enumerate().filter_map(|(r, stream)| Some((r, stream?))) {
+            let told = prepare(&stream, seat.limit())
+                .and_then(|()| Ok((first_report(&stream, seat.limit())?, stream)));
+            let (build, stream) = told
+                .map_err(|e| miette!(help = "start all ranks again", "rank {rank} cannot take part: {e}"))?;
+            met.push((rank, build, stream));
+        }
+        if let Some((rank, other, _)) = met.iter().find(|(_, other, _)| *other != Build::own()) {
+            let why = format!(
+                "rank {rank} is {} of the runner, and rank 0 is {}: their numbers need not agree",
+                other.named(),
+                Build::own().named()
+            );
+            for (_, _, stream) in &met {
+                // One that is gone needs no word.
+                let _ = send(stream, &Order::Refused(why.clone()));
+            }
+            return Err(miette!(help = "start the same program on every rank", "{why}"));
+        }
+        let follower = |(rank, _, stream)| Follower::new(rank, stream);
+        let followers = met.into_iter().map(follower).collect::<std::io::Result<_>>();
+        let followers =
+            followers.map_err(|e| miette!(help = "start all ranks again", "a connection fails: {e}"))?;
+        Ok(Self { here, launched, followers })
+    }
+}
+
+/// What a follower is built from, which it says first.
+fn first_report(stream: &UnixStream, limit: std::time::Duration) -> std::io::Result<Build> {
+    stream.set_read_timeout(Some(limit))?;
+    let report = messages(stream.try_clone()?).next();
+    stream.set_read_timeout(None)?;
+    match report {
+        Some(Report::Here(build)) => Ok(build),
+        _ => Err(std::io::Error::other("it does not say what it is built from, as `runner join` does")),
+    }
+}
+
+/// An error for a meeting that not all came to.
+pub(super) fn not_met(failure: Failure) -> TryAgain {
+    let (Failure::Lost { reason, .. } | Failure::Disagreement { reason }) = failure;
+    TryAgain {
+        message: reason,
+        help: "see what the launcher says of that rank; all ranks are to be on one host, and not in containers of their \
+               own; raise parallel.timeout where they start at different times"
+            .into(),
+    }
+}
+
+impl Drop for Leader {
+    fn drop(&mut self) {
+        for follower in &self.followers {
+            // One that is gone needs no word.
+            let _ = send(&follower.stream, &Order::Over);
+        }
+    }
+}
+
+impl Executor for Leader {
+    fn ready(&self, ranks: usize) -> Result<(), TryAgain> {
+        match self.followers.iter().take(ranks - 1).find(|follower| follower.state().gone) {
+            None => Ok(()),
+            Some(follower) => Err(TryAgain {
+                message: format!("rank {} of {} is gone: {GONE}", follower.rank, self.launched.size),
+                help: "start all ranks again: only missing cells are measured".into(),
+            }),
+        }
+    }
+
+    fn run(&self, job: Job, on_advance: &mut dyn FnMut(Advance), cancel: &AtomicBool) -> Outcome {
+        let begin = |rank: usize, request: &Request, lines: &Lines| -> Result<Box<dyn Process>, Outcome> {
+            Ok(match rank.checked_sub(1).map(|index| &self.followers[index]) {
+                None => Box::new(self.here.begin(0, request, self.launched.sharing(job.ranks), lines)?),
+                Some(follower) => Box::new(Follower::begin(follower, request, lines)?),
+            })
+        };
+        ranks::run(&job, &begin, on_advance, cancel)
+    }
+}
+
+impl Follower {
+    fn new(rank: usize, stream: UnixStream) -> std::io::Result<Arc<Self>> {
+        let reading = stream.try_clone()?;
+        let follower = Arc::new(Self { rank, stream, state: Mutex::default() });
+        let heard = follower.clone();
+        thread::spawn(move || {
+            messages(reading).for_each(|report| heard.hear(report));
+            heard.leave();
+        });
+        Ok(follower)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // A state is whole between any two statements.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn hear(&self, report: Report) {
+        let mut state = self.state();
+        match report {
+            Report::Here(_) => {}
+            Report::Line(line) => {
+                if let Some(lines) = &state.lines {
+                    // A cell that has ended listens no more.
+                    lines.send(self.rank, line);
+                }
+            }
+            Report::Ended(status) => {
+                state.exit = Some(ExitStatus::from_raw(status));
+                state.lines = None;
+            }
+        }
+    }
+
+    /// Its cell ends, and no other begins.
+    fn leave(&self) {
+        let mut state = self.state();
+        state.gone = true;
+        if let Some(lines) = state.lines.take() {
+            lines.send(self.rank, Line::Event(Event::Failed { reason: GONE.into() }));
+            lines.send(self.rank, Line::End);
+            state.exit = Some(ExitStatus::from_raw(0));
+        }
+    }
+
+    /// Has it start the process of its rank.
+    fn begin(this: &Arc<Self>, request: &Request, lines: &Lines) -> Result<There, Outcome> {
+        {
+            let mut state = this.state();
+            if state.gone {
+                return Err(Outcome::failed(format!("rank {}: {GONE}", this.rank)));
+            }
+            (state.lines, state.exit) = (Some(lines.clone()), None);
+        }
+        let there = There { follower: this.clone() };
+        let order = Order::Start(Box::new(request.clone()));
+        send(&this.stream, &order).map_err(|_| Outcome::failed(format!("rank {}: {GONE}", this.rank)))?;
+        Ok(there)
+    }
+}
+
+/// The process of a follower's rank.
+struct There {
+    follower: Arc<Follower>,
+}
+
+impl Process for There {
+    fn exited(&mut self) -> Option<ExitStatus> {
+        self.follower.state().exit
+    }
+
+    fn kill(&self) {
+        if self.follower.state().exit.is_none() {
+            // One that is gone has taken its process with it.
+            let _ = send(&self.follower.stream, &Order::Kill);
+        }
+    }
+}
+
+impl Drop for There {
+    fn drop(&mut self) {
+        self.kill();
+        let start = Instant::now();
+        while self.exited().is_none() && start.elapsed() < 2 * GRACE {
+            thread::sleep(POLL / 5);
+        }
+        if self.exited().is_none() {
+            self.follower.leave();
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "leader_tests.rs"]
+mod tests;

@@ -1,0 +1,101 @@
+//! What the leader and its followers say to each other: lines of JSON on the connections of their meeting.
+
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use nix::libc;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::run::build;
+use crate::run::child_output::Line;
+use crate::train::protocol::Request;
+
+/// From the leader.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Order {
+    /// They cannot work together.
+    Refused(String),
+    /// Start the process of a rank.
+    Start(Box<Request>),
+    /// End it.
+    Kill,
+    /// There are no more cells.
+    Over,
+}
+
+/// From a follower.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Report {
+    /// The first.
+    Here(Build),
+    /// What the process of its rank prints.
+    Line(Line),
+    /// The last of a cell: the process has ended, with this wait status.
+    Ended(i32),
+}
+
+/// What a runner is built from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Build {
+    pub sources: String,
+    pub commit: String,
+}
+
+impl Build {
+    pub fn own() -> Self {
+        Self { sources: build::SOURCES.into(), commit: build::COMMIT.into() }
+    }
+
+    /// As a person tells it from others.
+    pub fn named(&self) -> String {
+        match self.commit.as_str() {
+            "" => format!("build {}", self.sources),
+            commit => format!("build {} of commit {commit}", self.sources),
+        }
+    }
+}
+
+/// Writes a message, which the other side takes within the connection's time limit.
+pub fn send(mut stream: &UnixStream, message: &impl Serialize) -> io::Result<()> {
+    let mut line = serde_json::to_vec(message)?;
+    line.push(b'\n');
+    stream.write_all(&line)
+}
+
+/// The messages of the other side, until it is gone or says something else.
+pub fn messages<T: DeserializeOwned>(stream: UnixStream) -> impl Iterator<Item = T> {
+    let lines = BufReader::new(stream).split(b'\n');
+    lines.map_while(|line| serde_json::from_slice(&line.ok()?).ok())
+}
+
+/// Prepares a connection: `limit` is how long one write may take.
+///
+/// # Errors
+/// When the other side is a process of another user, which could have known where to come.
+pub fn prepare(stream: &UnixStream, limit: Duration) -> io::Result<()> {
+    let (own, other) = (std::fs::metadata("/proc/self")?.uid(), user(stream)?);
+    if own != other {
+        return Err(io::Error::other(format!("it is a process of user {other}, and this one of user {own}")));
+    }
+    stream.set_read_timeout(None)?;
+    stream.set_write_timeout(Some(limit))
+}
+
+/// The number of the user whose process is at the other end.
+fn user(stream: &UnixStream) -> io::Result<u32> {
+    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut size = size_of_val(&peer) as libc::socklen_t;
+    // SAFETY: the descriptor is open as long as `stream` is borrowed, and the system writes at most `size` bytes, which is
+    // the size of `peer`, plain numbers of which any bits are valid.
+    let result = unsafe {
+        let place = (&raw mut peer).cast();
+        libc::getsockopt(stream.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, place, &raw mut size)
+    };
+    if result == 0 { Ok(peer.uid) } else { Err(io::Error::last_os_error()) }
+}

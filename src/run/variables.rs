@@ -1,0 +1,15 @@
+//! Numbers in environment variables, as batch systems and launchers set them.
+
+use miette::{Result, miette};
+
+/// The number in a variable; an empty one counts as not set.
+///
+/// # Errors
+/// When it is no number; `help` is what to do then.
+pub fn number(lookup: &dyn Fn(&str) -> Option<String>, name: &str, help: &str) -> Result<Option<usize>> {
+    let Some(text) = lookup(name).filter(|text| !text.trim().is_empty()) else { return Ok(None) };
+    let number = text.trim().parse();
+    number
+        .map(Some)
+        .map_err(|_| miette!(help = help, "the variable {name} is \"{text}\", which is no number"))
+}
