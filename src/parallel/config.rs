@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::pipeline::Pipeline;
+use crate::residence::Shard;
 use crate::words::key::DefaultValue::{Number, Whole, Word};
 use crate::words::section::section;
 use crate::words::values::{POSITIVE, Values};
@@ -25,6 +26,16 @@ section! {
         /// gathered on the first rank, which updates and sends the weights.
         pub data_reduce: DataReduce =
             Key::method(Values::Words(&["all_reduce", "rank0"])).default(Word("all_reduce")).tacit(),
+        /// What the replicas divide among them, each having its part: nothing; the optimizer's state; gradients too; or the
+        /// weights of blocks too, which are gathered for their turns.
+        ///
+        /// Absent in rows where it says nothing new.
+        #[serde(default, skip_serializing_if = "Shard::is_none")]
+        pub shard: Shard = Key::method(Values::Words(&["none", "optimizer", "gradients", "weights"]))
+            .default(Word("none"))
+            .reads(&[("none", "nothing divided"), ("", "{} divided")])
+            .without("nothing divided")
+            .tacit(),
         /// Ranks that each layer of a replica is divided among: attention by its heads, the MLP by its inner columns,
         /// embedding, head and loss by the vocabulary.
         pub tensor: usize = Key::method(Values::Whole { least: 1, most: MOST_RANKS })
@@ -77,6 +88,7 @@ impl Parallel {
                 self.data == 1,
                 "with one replica: there is no other to sum gradients with",
             ),
+            ("parallel.shard", self.data == 1, "with one replica: there is no other to divide anything with"),
             ("parallel.timeout", self.is_alone(), "in one process: there is no other to wait for"),
         ];
         if let Some((key, _, reason)) = unused.into_iter().find(|(key, unused, _)| *unused && written(key)) {

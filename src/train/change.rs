@@ -102,3 +102,7 @@ fn of_rank<K: Kind<Network: Build>>(cell: &Cell, world: &World, damage: Option<D
     }
     Change { losses, before, after: training.parameters() }
 }
+
+#[cfg(test)]
+#[path = "change_tests.rs"]
+mod tests;
