@@ -34,3 +34,4 @@ mod tensor;
 mod tuning;
 mod verified;
 mod virtual_tokens;
+mod zero;
