@@ -8,7 +8,7 @@ use burn::backend::DispatchTensor;
 use burn::module::{Module, ParamId};
 use burn::tensor::{Tensor, TensorData};
 
-use super::bucket::{Bucket, Own, Shares};
+use super::bucket::{Bucket, Gathering, Own};
 use super::config::Sharding;
 use crate::optim::{DeviceOptimizer, Kept, Optimizer, OptimizerConfig, StepSize, Visit};
 use crate::params::named::Named;
@@ -18,7 +18,6 @@ use crate::residence::engine::Pass;
 use crate::residence::layout::Layout;
 use crate::residence::strategy::{Function, Movement};
 use crate::residence::turns::Turns;
-use crate::world::Ticket;
 
 pub struct ShardedBlocks {
     /// What the name of a block's parameter begins with, before the block's number: `model.layers`.
@@ -27,7 +26,7 @@ pub struct ShardedBlocks {
     /// By block: this rank's parts of its weights.
     own: Vec<Own>,
     /// By block: the parts of all ranks, on their way.
-    coming: Vec<Option<Ticket<Shares>>>,
+    coming: Vec<Option<Gathering>>,
     turn: Option<usize>,
     /// `None`: there is no update.
     optimizer: Option<DeviceOptimizer>,
@@ -58,7 +57,7 @@ impl ShardedBlocks {
         Self { prefix, buckets, own, coming, turn: None, optimizer: None }
     }
 
-    fn gather(&self, block: usize) -> Ticket<Shares> {
+    fn gather(&self, block: usize) -> Gathering {
         self.buckets[block].gather(&self.own[block])
     }
 }
@@ -71,7 +70,7 @@ impl Turns for ShardedBlocks {
     fn enter(&mut self, block: usize, pass: Pass) -> Vec<DispatchTensor> {
         assert!(self.turn.is_none(), "block {block} comes while {:?} has its turn", self.turn);
         self.turn = Some(block);
-        let ticket = self.coming[block].take().unwrap_or_else(|| self.gather(block));
+        let gathering = self.coming[block].take().unwrap_or_else(|| self.gather(block));
         // Where forward ends an update may follow: nothing comes ahead of the next one.
         let next = match pass {
             Pass::Forward | Pass::Inference => Some(block + 1).filter(|next| *next < self.buckets.len()),
@@ -80,8 +79,7 @@ impl Turns for ShardedBlocks {
         if let Some(next) = next {
             self.coming[next] = Some(self.gather(next));
         }
-        let (bucket, shares) = (&self.buckets[block], ticket.wait());
-        (0..bucket.layout.parts.len()).map(|part| bucket.parameter(part, &shares)).collect()
+        self.buckets[block].parameters(gathering)
     }
 
     /// Those who computed with the block's weights have let go of them: they are in parts again.

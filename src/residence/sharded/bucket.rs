@@ -4,25 +4,27 @@
 //! in fp32 until the update.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use burn::backend::DispatchTensor;
 use burn::module::ParamId;
-use burn::tensor::{Bytes, DType, Device, Tensor, TensorData};
-use bytemuck::Pod;
+use burn::tensor::{DType, Device, Tensor, TensorData};
 
-use super::regions::{Region, Regions};
+use super::exchange::{Arriving, put_together, sum_in_parts};
+use super::regions::Regions;
+use crate::ops::backend::on_cuda;
 use crate::ops::parameters::flat;
 use crate::ops::wide;
 use crate::optim::{DeviceOptimizer, StepSize, squares};
 use crate::residence::layout::Layout;
-use crate::world::{Group, Ticket};
+use crate::world::Group;
 
 /// This rank's parts of a bucket's trained and frozen parameters, where it has any.
 pub type Own = [Option<Tensor<1>>; 2];
 
-/// The same of each rank, as bytes.
-pub type Shares = Vec<Vec<u8>>;
+/// The same of all ranks, on their way.
+pub type Gathering = [Option<Arriving>; 2];
 
 pub struct Bucket {
     name: String,
@@ -36,7 +38,7 @@ pub struct Bucket {
     ranks: Group,
     /// This rank's part of the sums since the last update, in fp32; and one that is on its way.
     gradient: Option<Tensor<1>>,
-    under_way: Option<Ticket<Vec<f32>>>,
+    under_way: Option<Arriving>,
 }
 
 impl Bucket {
@@ -61,16 +63,35 @@ impl Bucket {
     }
 
     /// Begins to sum gradients over ranks, each with its parameter's number in the layout. Of the others it is 0.
-    pub fn reduce(&mut self, gradients: Vec<(usize, DispatchTensor)>) {
+    pub fn reduce(&mut self, mut gradients: Vec<(usize, DispatchTensor)>) {
         self.settle();
-        let mut values = vec![0.0; self.regions.trained.own * self.ranks.size()];
-        for (part, gradient) in gradients {
-            let data = wide(flat(gradient)).into_data();
-            let of_part: &[f32] = data.as_slice().expect("fp32");
-            let first = self.layout.parts[part].first;
-            values[first..first + of_part.len()].copy_from_slice(of_part);
+        gradients.sort_unstable_by_key(|(part, _)| *part);
+        let all = 0..self.regions.trained.own * self.ranks.size();
+        let gradients = gradients.into_iter().map(|(part, gradient)| (part, wide(flat(gradient))));
+        let values = self.laid_out(all, DType::F32, gradients);
+        self.under_way = Some(sum_in_parts(&self.ranks, format!("gradients of {}", self.name), values));
+    }
+
+    /// These elements of the buffer, from parameters in their order, flat; 0 where there is none.
+    fn laid_out(
+        &self,
+        range: Range<usize>,
+        dtype: DType,
+        values: impl Iterator<Item = (usize, Tensor<1>)>,
+    ) -> Tensor<1> {
+        let zeros = |count: usize| (count > 0).then(|| Tensor::zeros([count], (&self.device, dtype)));
+        let (mut pieces, mut at) = (Vec::new(), range.start);
+        for (part, values) in values {
+            let part = &self.layout.parts[part];
+            let (from, to) = (part.first.max(range.start), (part.first + part.elements()).min(range.end));
+            if from < to {
+                pieces.extend(zeros(from - at));
+                pieces.push(values.narrow(0, from - part.first, to - from));
+                at = to;
+            }
         }
-        self.under_way = Some(self.ranks.reduce_scatter(format!("gradients of {}", self.name), values));
+        pieces.extend(zeros(range.end - at));
+        Tensor::cat(pieces, 0)
     }
 
     /// Waits for the sums, and adds them to those of earlier micro-batches.
@@ -78,9 +99,8 @@ impl Bucket {
     /// # Panics
     /// With a [`Failure`](crate::world::Failure) where another rank does not come.
     pub fn settle(&mut self) {
-        let Some(ticket) = self.under_way.take() else { return };
-        let sums = TensorData::new(ticket.wait(), [self.regions.trained.own]);
-        let sums = Tensor::<1>::from_data(sums, (&self.device, DType::F32));
+        let Some(sums) = self.under_way.take() else { return };
+        let sums = sums.wait();
         self.gradient = Some(match self.gradient.take() {
             None => sums,
             Some(earlier) => earlier + sums,
@@ -120,67 +140,53 @@ impl Bucket {
 
     /// This rank's parts, from the values of all parameters of the bucket, flat and outside of autodiff.
     pub fn cut(&self, values: &HashMap<ParamId, Tensor<1>>) -> Own {
-        self.regions.all().map(|region| (region.own > 0).then(|| self.cut_region(region, values)))
-    }
-
-    fn cut_region(&self, region: &Region, values: &HashMap<ParamId, Tensor<1>>) -> Tensor<1> {
-        let own = region.of_rank(self.ranks.place());
-        let mut pieces = Vec::new();
-        let zeros = |pieces: &mut Vec<Tensor<1>>, count: usize| {
-            if count > 0 {
-                pieces.push(Tensor::zeros([count], (&self.device, self.dtype)));
-            }
-        };
-        let mut at = own.start;
-        for part in &self.layout.parts[region.parts.clone()] {
-            let (from, to) = (part.first.max(own.start), (part.first + part.elements()).min(own.end));
-            if from < to {
-                zeros(&mut pieces, from - at);
-                pieces.push(values[&part.id].clone().narrow(0, from - part.first, to - from));
-                at = to;
-            }
-        }
-        zeros(&mut pieces, own.end - at);
-        Tensor::cat(pieces, 0)
+        let value = |part: usize| (part, values[&self.layout.parts[part].id].clone());
+        self.regions.all().map(|region| {
+            let own = region.of_rank(self.ranks.place());
+            (region.own > 0).then(|| self.laid_out(own, self.dtype, region.parts.clone().map(value)))
+        })
     }
 
     /// Begins to bring the parts of all ranks together.
-    pub fn gather(&self, own: &Own) -> Ticket<Shares> {
-        let mut bytes = Vec::new();
-        own.iter().flatten().for_each(|part| bytes.extend_from_slice(part.to_data().as_bytes()));
-        self.ranks.collect(format!("weights of {}", self.name), bytes)
+    pub fn gather(&self, own: &Own) -> Gathering {
+        let [trained, frozen] = own;
+        let begin = |part: &Option<Tensor<1>>, what: &str| {
+            let name = || format!("{what} weights of {}", self.name);
+            part.as_ref().map(|part| put_together(&self.ranks, name(), part))
+        };
+        [begin(trained, "trained"), begin(frozen, "frozen")]
     }
 
-    /// A parameter of what was gathered, in its shape and in memory of its own, outside of autodiff.
-    pub fn parameter(&self, part: usize, shares: &[Vec<u8>]) -> DispatchTensor {
-        let pieces = self.pieces(part, shares);
+    /// These parameters of what was gathered, in their shapes and outside of autodiff.
+    ///
+    /// # Panics
+    /// As [`settle`](Self::settle), and when one of them was not gathered.
+    pub fn parameters(&self, gathering: Gathering) -> Vec<DispatchTensor> {
+        let regions = self.regions.all().into_iter().zip(gathering);
+        let of_region = regions.filter_map(|(region, arriving)| Some((region, arriving?.wait())));
+        let parts = of_region.flat_map(|(region, whole)| {
+            let first = region.first;
+            let part = move |part: usize| self.parameter(part, first, &whole);
+            region.parts.clone().map(part).collect::<Vec<_>>()
+        });
+        parts.collect()
+    }
+
+    /// One of them, of a whole region that begins at the element `first`.
+    fn parameter(&self, part: usize, first: usize, whole: &Tensor<1>) -> DispatchTensor {
         let part = &self.layout.parts[part];
-        // Of the elements' alignment: Burn copies bytes of less once more.
-        let bytes = match self.dtype.size() {
-            4 => joined::<u32>(pieces, part.elements()),
-            _ => joined::<u16>(pieces, part.elements()),
+        let values = whole.clone().narrow(0, part.first - first, part.elements());
+        // Kernels of the CPU would copy a part of something larger at each of its uses.
+        let values = match on_cuda(&values) {
+            true => values,
+            false => Tensor::from_data(values.into_data(), (&self.device, self.dtype)),
         };
-        let data = TensorData::from_bytes(bytes, part.shape.clone(), self.dtype);
-        let options = (&self.device, self.dtype);
         // The rank of a tensor is a mark on its type alone; the shape is the backend's.
         match *part.shape {
-            [_] => Tensor::<1>::from_data(data, options).into_dispatch(),
-            [_, _] => Tensor::<2>::from_data(data, options).into_dispatch(),
+            [_] => values.into_dispatch(),
+            [rows, columns] => values.reshape([rows, columns]).into_dispatch(),
             _ => unreachable!("parameters are vectors and matrices"),
         }
-    }
-
-    /// Where a parameter is in the parts of all ranks, in their order.
-    fn pieces<'s>(&self, part: usize, shares: &'s [Vec<u8>]) -> Vec<&'s [u8]> {
-        let (region, before) = self.regions.find(part);
-        let (part, size) = (&self.layout.parts[part], self.dtype.size());
-        let piece = |(place, share): (usize, &'s Vec<u8>)| {
-            let own = region.of_rank(place);
-            let (from, to) = (part.first.max(own.start), (part.first + part.elements()).min(own.end));
-            let place = |element: usize| (before + element - own.start) * size;
-            (from < to).then(|| &share[place(from)..place(to)])
-        };
-        shares.iter().enumerate().filter_map(piece).collect()
     }
 
     /// A parameter as it is stored, from the parts of all ranks.
@@ -188,8 +194,8 @@ impl Bucket {
     /// # Panics
     /// As [`settle`](Self::settle).
     pub fn value(&self, part: usize, own: &Own) -> TensorData {
-        let region = self.regions.find(part).0.of_rank(self.ranks.place());
-        let own = &own[usize::from(part >= self.layout.trainable)];
+        let number = usize::from(part >= self.layout.trainable);
+        let (region, own) = (self.regions.all()[number].of_rank(self.ranks.place()), &own[number]);
         let part = &self.layout.parts[part];
         let (from, to) = (part.first.max(region.start), (part.first + part.elements()).min(region.end));
         let bytes = match own {
@@ -202,16 +208,4 @@ impl Bucket {
         let bytes = self.ranks.collect(name, bytes).wait().concat();
         TensorData::from_bytes_vec(bytes, part.shape.clone(), self.dtype)
     }
-}
-
-/// Pieces one after the other, so many elements of one size.
-fn joined<T: Pod + Send + Sync>(pieces: Vec<&[u8]>, elements: usize) -> Bytes {
-    let mut all = vec![T::zeroed(); elements];
-    let mut rest: &mut [u8] = bytemuck::cast_slice_mut(&mut all);
-    for piece in pieces {
-        let (here, behind) = rest.split_at_mut(piece.len());
-        here.copy_from_slice(piece);
-        rest = behind;
-    }
-    Bytes::from_elems(all)
 }

@@ -12,14 +12,13 @@ use burn::module::{Module, ParamId};
 use burn::tensor::{DType, Device, Gradients, Tensor};
 use itertools::Itertools;
 
-use super::bucket::{Bucket, Shares};
+use super::bucket::{Bucket, Gathering};
 use super::config::{Shard, Sharding};
 use crate::ops::gate::{Gates, gates};
 use crate::ops::parameters::{each_parameter, flat, update_each};
 use crate::optim::{DeviceOptimizer, GradientSet, Kept, OptimizerConfig, StepSize, Visit};
 use crate::params::table::{Entry, Table, id};
 use crate::residence::layout::Layout;
-use crate::world::Ticket;
 
 /// Buckets whose gradients are on their way at once: one is summed while the next is computed. With more of them whole
 /// gradients would wait for their turn.
@@ -151,7 +150,7 @@ impl ShardedModule {
             buckets.all.iter_mut().for_each(Bucket::discard);
             return module;
         };
-        let mut coming: Option<(usize, Ticket<Shares>)> = None;
+        let mut coming: Option<(usize, Gathering)> = None;
         for number in 0..buckets.all.len() {
             let bucket = &mut buckets.all[number];
             if !bucket.has_gradient() {
@@ -160,12 +159,14 @@ impl ShardedModule {
             let [own, _] = bucket.cut(&values(&module, bucket));
             let own = own.expect("a bucket has trained parameters");
             let updated = bucket.update(optimizer, own, &size);
-            let ticket = bucket.gather(&[Some(updated), None]);
-            if let Some((earlier, ticket)) = coming.replace((number, ticket)) {
-                module = gathered(module, &buckets.all[earlier], ticket);
+            let gathering = bucket.gather(&[Some(updated), None]);
+            if let Some((earlier, gathering)) = coming.replace((number, gathering)) {
+                module = gathered(module, &buckets.all[earlier], gathering);
             }
         }
-        coming.into_iter().fold(module, |module, (last, ticket)| gathered(module, &buckets.all[last], ticket))
+        coming
+            .into_iter()
+            .fold(module, |module, (last, gathering)| gathered(module, &buckets.all[last], gathering))
     }
 }
 
@@ -217,9 +218,8 @@ fn values<M: Module>(module: &M, bucket: &Bucket) -> HashMap<ParamId, Tensor<1>>
 }
 
 /// The module with a bucket's weights as all ranks have updated them.
-fn gathered<M: Module>(module: M, bucket: &Bucket, ticket: Ticket<Shares>) -> M {
-    let shares = ticket.wait();
-    let parts = bucket.layout.parts.iter().enumerate();
-    let weights = parts.map(|(number, part)| (part.id, flat(bucket.parameter(number, &shares))));
+fn gathered<M: Module>(module: M, bucket: &Bucket, gathering: Gathering) -> M {
+    let parts = bucket.layout.parts.iter().zip(bucket.parameters(gathering));
+    let weights = parts.map(|(part, weight)| (part.id, flat(weight)));
     update_each(module, weights.collect(), |_, _, weight| weight)
 }

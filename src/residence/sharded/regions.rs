@@ -50,12 +50,4 @@ impl Regions {
     pub fn all(&self) -> [&Region; 2] {
         [&self.trained, &self.frozen]
     }
-
-    /// The region of a parameter, and the elements of a rank's part of the regions before it.
-    pub fn find(&self, part: usize) -> (&Region, usize) {
-        match self.trained.parts.contains(&part) {
-            true => (&self.trained, 0),
-            false => (&self.frozen, self.trained.own),
-        }
-    }
 }

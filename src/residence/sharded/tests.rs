@@ -96,13 +96,13 @@ fn what_is_cut_comes_together_again() {
         on_ranks(ranks, LONG, |world| {
             let bucket = bucket(world);
             let own = bucket.cut(&values(&bucket.layout));
-            let shares = bucket.gather(&own).wait();
+            let gathered = bucket.parameters(bucket.gather(&own));
             for (p, part) in bucket.layout.parts.iter().enumerate() {
                 let expected = numbers(p, part.elements());
                 let whole = bucket.value(p, &own);
                 assert_eq!(whole.shape().to_vec(), part.shape);
                 assert_eq!(whole.try_to_vec::<f32>().unwrap(), expected, "{} of {ranks}", part.name);
-                let gathered = crate::ops::parameters::flat(bucket.parameter(p, &shares));
+                let gathered = crate::ops::parameters::flat(gathered[p].clone());
                 assert_eq!(list(gathered), expected, "{} of {ranks}", part.name);
             }
         });
@@ -133,9 +133,9 @@ fn each_rank_updates_its_part_by_the_sums_of_all() {
         let [own, frozen] = bucket.cut(&values(&bucket.layout));
         let own = bucket.update(&mut optimizer, own.unwrap(), &size);
         assert!(!bucket.has_gradient());
-        let shares = bucket.gather(&[Some(own), frozen]).wait();
-        let parameter = |p| list(crate::ops::parameters::flat(bucket.parameter(p, &shares)));
-        (squares, (0..4).map(parameter).collect::<Vec<_>>())
+        let gathered = bucket.parameters(bucket.gather(&[Some(own), frozen]));
+        let parameter = |tensor| list(crate::ops::parameters::flat(tensor));
+        (squares, gathered.into_iter().map(parameter).collect::<Vec<_>>())
     });
     let layout = layout();
     let sum: f32 = (0..3).flat_map(|rank| (0..2).map(move |batch| scale(rank, batch))).sum();
