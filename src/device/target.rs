@@ -98,6 +98,11 @@ impl Target {
         }
     }
 
+    /// How many GPUs there are; `None` where nobody knows.
+    pub fn gpus(&self) -> Option<usize> {
+        (*self == Self::Here).then(cuda::count)
+    }
+
     /// What is known of a device there; memory of 0 bytes is not known.
     pub fn info(&self, device: DeviceId) -> DeviceInfo {
         let memory = match self {

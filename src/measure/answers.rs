@@ -32,6 +32,14 @@ pub struct Answer {
 }
 
 impl Answers {
+    /// With other answers to the same questions; samples are these.
+    pub fn add(&mut self, other: &Self) {
+        self.questions += other.questions;
+        self.right += other.right;
+        self.tokens += other.tokens;
+        self.seconds += other.seconds;
+    }
+
     /// The share of right answers.
     pub fn accuracy(&self) -> f64 {
         self.right as f64 / self.questions.max(1) as f64

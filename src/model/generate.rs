@@ -66,7 +66,7 @@ pub fn generate_until<F: Family>(
     // Of each sequence: its length, once it has ended.
     let mut ends: Vec<Option<usize>> = vec![None; batch];
     let mut chooser = Chooser::new(request.choice);
-    let mut cache = Cache::new(network.layers(), batch);
+    let mut cache = Cache::new(network.layers(), batch, longest + request.tokens);
     // The columns that the network has not read yet.
     let mut columns = 0..longest;
     for _ in 0..request.tokens {

@@ -65,7 +65,7 @@ fn cached_logits_are_those_of_whole_sequences<F: Family>(model: &str) {
     let mut sequences = prompts();
     let longest = sequences.iter().map(Vec::len).max().unwrap();
     let padding: Vec<usize> = sequences.iter().map(|sequence| longest - sequence.len()).collect();
-    let mut cache = Cache::new(network.layers(), sequences.len());
+    let mut cache = Cache::new(network.layers(), sequences.len(), longest + 6);
     let mut columns = 0..longest;
     for step in 0..6 {
         let together = tokens(&sequences, (&padding, 0), columns.clone(), &device);
@@ -98,7 +98,7 @@ fn logits_are_the_same_wherever_blocks_live<F: Family>(model: &str) {
         let whole = |_| last_logits(&network, &Tokens::new(&prompts()[2], 1, &device), None);
         // Forward after forward: the slots hold blocks of the one before.
         let whole: Vec<f32> = (0..3).flat_map(whole).collect();
-        let mut cache = Cache::new(network.layers(), 1);
+        let mut cache = Cache::new(network.layers(), 1, 7);
         let cached = [0..5, 5..6, 6..7].into_iter().flat_map(|columns| {
             let part = tokens(&prompts()[2..3], (&[0], 0), columns, &device);
             last_logits(&network, &part, Some(&mut cache))

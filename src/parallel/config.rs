@@ -3,11 +3,12 @@
 use serde::{Deserialize, Serialize};
 
 use super::pipeline::Pipeline;
+use crate::device::cuda::{self, nccl};
 use crate::residence::Shard;
 use crate::words::key::DefaultValue::{Number, Whole, Word};
 use crate::words::section::section;
 use crate::words::values::{POSITIVE, Values};
-use crate::words::{Key, Rule, Section};
+use crate::words::{DeviceId, Key, Rule, Section};
 
 /// Most ranks of a cell: each has a connection to every other.
 const MOST_RANKS: i64 = 256;
@@ -36,6 +37,11 @@ section! {
             .reads(&[("none", "nothing divided"), ("", "{} divided")])
             .without("nothing divided")
             .tacit(),
+        /// What brings the gradients of replicas on GPUs together: NCCL, with a GPU for each; or sockets, through the host's
+        /// memory, where replicas may share a GPU. "auto" is NCCL where it is here and GPUs are as many.
+        #[serde(default, skip_serializing_if = "Engine::is_auto")]
+        pub engine: Engine =
+            Key::method(Values::Words(&["auto", "nccl", "sockets"])).default(Word("auto")).tacit(),
         /// Ranks that each layer of a replica is divided among: attention by its heads, the MLP by its inner columns,
         /// embedding, head and loss by the vocabulary.
         pub tensor: usize = Key::method(Values::Whole { least: 1, most: MOST_RANKS })
@@ -59,6 +65,22 @@ pub enum DataReduce {
     Rank0,
 }
 
+/// `parallel.engine`
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Engine {
+    #[default]
+    Auto,
+    Nccl,
+    Sockets,
+}
+
+impl Engine {
+    fn is_auto(&self) -> bool {
+        *self == Self::Auto
+    }
+}
+
 impl Default for Parallel {
     fn default() -> Self {
         Self::SECTION.defaults()
@@ -77,6 +99,38 @@ impl Parallel {
         self.ranks() == 1
     }
 
+    /// Whether NCCL sums over the ranks of a cell whose first is on this device.
+    pub fn is_by_nccl(&self, first: DeviceId) -> bool {
+        let on_gpus = first != DeviceId::Cpu && !self.is_alone();
+        let possible = || self.ranks() <= cuda::count() && nccl::present();
+        on_gpus && (self.engine == Engine::Nccl || self.engine == Engine::Auto && possible())
+    }
+
+    /// The device of a rank: of GPUs the next one for each, and after the last the first again.
+    pub fn device(&self, first: DeviceId, rank: usize) -> DeviceId {
+        match first {
+            DeviceId::Cpu => DeviceId::Cpu,
+            DeviceId::Cuda(ordinal) => DeviceId::Cuda((ordinal + rank) % cuda::count().max(ordinal + 1)),
+        }
+    }
+
+    /// The devices of all ranks, each once, rising.
+    pub fn devices(&self, first: DeviceId) -> Vec<DeviceId> {
+        let mut devices: Vec<DeviceId> = (0..self.ranks()).map(|rank| self.device(first, rank)).collect();
+        devices.sort_unstable();
+        devices.dedup();
+        devices
+    }
+
+    /// The most ranks that are on one device.
+    pub fn ranks_on_device(&self, first: DeviceId) -> usize {
+        match (self.engine, first) {
+            // Also where GPUs are not here.
+            (Engine::Nccl, DeviceId::Cuda(_)) => 1,
+            _ => self.ranks().div_ceil(self.devices(first).len()),
+        }
+    }
+
     /// Refuses what has no effect. `written`: whether a dotted key stands in the recipe.
     ///
     /// # Errors
@@ -89,6 +143,7 @@ impl Parallel {
                 "with one replica: there is no other to sum gradients with",
             ),
             ("parallel.shard", self.data == 1, "with one replica: there is no other to divide anything with"),
+            ("parallel.engine", self.is_alone(), "in one process: there is no other to speak to"),
             ("parallel.timeout", self.is_alone(), "in one process: there is no other to wait for"),
         ];
         if let Some((key, _, reason)) = unused.into_iter().find(|(key, unused, _)| *unused && written(key)) {
@@ -114,5 +169,26 @@ impl Parallel {
             ),
             "make one of the two smaller: each rank has a connection to every other",
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Without a GPU here every rank is on the first; NCCL has one for each wherever it runs.
+    #[test]
+    fn ranks_share_what_devices_there_are() {
+        let ranks = |engine| Parallel { data: 4, engine, ..Parallel::default() };
+        let (auto, nccl) = (ranks(Engine::Auto), ranks(Engine::Nccl));
+        assert_eq!(auto.devices(DeviceId::Cpu), [DeviceId::Cpu]);
+        assert_eq!((auto.ranks_on_device(DeviceId::Cpu), nccl.ranks_on_device(DeviceId::Cpu)), (4, 4));
+        assert!(!nccl.is_by_nccl(DeviceId::Cpu));
+        let gpu = DeviceId::Cuda(0);
+        assert!(nccl.is_by_nccl(gpu) && !Parallel { data: 1, ..nccl.clone() }.is_by_nccl(gpu));
+        assert!(!ranks(Engine::Sockets).is_by_nccl(gpu));
+        let gpus = cuda::count().clamp(1, 4);
+        assert_eq!(auto.devices(gpu), (0..gpus).map(DeviceId::Cuda).collect::<Vec<_>>());
+        assert_eq!((auto.ranks_on_device(gpu), nccl.ranks_on_device(gpu)), (4usize.div_ceil(gpus), 1));
     }
 }

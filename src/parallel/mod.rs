@@ -11,7 +11,7 @@ pub mod stage;
 mod stages;
 mod tensor;
 
-pub use config::{DataReduce, Parallel};
+pub use config::{DataReduce, Engine, Parallel};
 pub use division::Division;
 pub use groups::Groups;
 pub use pipeline::Pipeline;

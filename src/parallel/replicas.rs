@@ -3,21 +3,21 @@
 //!
 //! A bucket of gradients is what one gate hands over, those of a block: they are summed behind the backward of the blocks
 //! before it (Li et al. 2020, "PyTorch Distributed: Experiences on Accelerating Data Parallel Training"). The rest,
-//! embedding, norm and head, follows after backward. Sums are in fp32.
+//! embedding, norm and head, follows after backward. A bucket is one flat tensor, and sums are in fp32.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use burn::backend::DispatchTensor;
 use burn::module::{Module, ParamId};
-use burn::tensor::{DType, Device, Gradients, Tensor, TensorData};
+use burn::tensor::{DType, Gradients, Tensor};
 
 use super::config::DataReduce;
 use crate::ops::gate::{Gates, gates};
 use crate::ops::parameters::{each_parameter, flat};
-use crate::ops::wide;
+use crate::ops::{rounded, wide};
 use crate::optim::GradientSet;
-use crate::world::{Group, Ticket};
+use crate::world::{Arriving, Group};
 
 /// Elements of a bucket of what has no gate, at least where there are as many: 25 MiB of fp32, as PyTorch's.
 const BUCKET: usize = (25 << 20) / 4;
@@ -39,8 +39,8 @@ struct Sums {
 
 struct Bucket {
     parts: Vec<Part>,
-    /// Values of all parts, one after the other; of ranks that get no sums nothing.
-    sum: Ticket<Vec<f32>>,
+    /// Of all parts, one after the other.
+    sum: Arriving,
 }
 
 /// A parameter's gradient within a bucket.
@@ -48,7 +48,6 @@ struct Part {
     id: ParamId,
     elements: usize,
     dtype: DType,
-    device: Device,
 }
 
 impl Replicas {
@@ -114,10 +113,8 @@ impl Replicas {
         if self.reduce == DataReduce::AllReduce {
             return number;
         }
-        let device = number.device();
-        let own = number.into_data().as_bytes().to_vec();
-        let bytes = self.group.broadcast("norm of gradients", self.group.first(), own).wait();
-        Tensor::from_data(TensorData::from_bytes_vec(bytes, [1], DType::F32), (&device, DType::F32))
+        let copy = self.group.copy_of("norm of gradients", self.group.first(), number);
+        copy.wait().expect("every rank gets it")
     }
 
     /// The trained parameters as the rank that updates has them, for the others; nothing where every rank updates.
@@ -131,13 +128,8 @@ impl Replicas {
                 return;
             }
             let value = flat(parameter.inner().into_dispatch());
-            let (count, dtype, device) = (value.dims()[0], value.dtype(), value.device());
-            let own = if self.updates() { value.into_data().as_bytes().to_vec() } else { Vec::new() };
-            let bytes = self.group.broadcast("weights", self.group.first(), own).wait();
-            if !self.updates() {
-                let data = TensorData::from_bytes_vec(bytes, [count], dtype);
-                values.insert(id, Tensor::from_data(data, (&device, dtype)));
-            }
+            let value = self.group.copy_of("weights", self.group.first(), value).wait();
+            values.extend(value.filter(|_| !self.updates()).map(|value| (id, value)));
         });
         values
     }
@@ -149,19 +141,18 @@ impl Sums {
         if gradients.is_empty() {
             return;
         }
-        let (mut values, mut parts) = (Vec::new(), Vec::with_capacity(gradients.len()));
+        let (mut values, mut parts) =
+            (Vec::with_capacity(gradients.len()), Vec::with_capacity(gradients.len()));
         for (id, gradient) in gradients {
             let gradient = flat(gradient);
-            let (dtype, device) = (gradient.dtype(), gradient.device());
-            let data = wide(gradient).into_data();
-            let of_part: &[f32] = data.as_slice().expect("fp32");
-            parts.push(Part { id, elements: of_part.len(), dtype, device });
-            values.extend_from_slice(of_part);
+            parts.push(Part { id, elements: gradient.dims()[0], dtype: gradient.dtype() });
+            values.push(wide(gradient));
         }
+        let values = if values.len() == 1 { values.remove(0) } else { Tensor::cat(values, 0) };
         let name = format!("gradients, bucket {}", self.under_way.len() + 1);
         let sum = match reduce {
-            DataReduce::AllReduce => group.all_reduce(name, values),
-            DataReduce::Rank0 => group.reduce(name, group.first(), values),
+            DataReduce::AllReduce => group.sum(name, values),
+            DataReduce::Rank0 => group.sum_at(name, group.first(), values),
         };
         self.under_way.push(Bucket { parts, sum });
     }
@@ -170,14 +161,13 @@ impl Sums {
     fn wait(self) -> HashMap<ParamId, DispatchTensor> {
         let mut all: HashMap<ParamId, DispatchTensor> = HashMap::new();
         for Bucket { parts, sum } in self.under_way {
-            let values = sum.wait();
-            let mut values = values.as_slice();
-            // Ranks that do not update get nothing.
-            for Part { id, elements, dtype, device } in parts.into_iter().filter(|_| !values.is_empty()) {
-                let (own, rest) = values.split_at(elements);
-                values = rest;
-                let data = TensorData::new(own.to_vec(), [elements]);
-                let gradient = Tensor::<1>::from_data(data, (&device, dtype)).into_dispatch();
+            // Ranks that do not update get none.
+            let Some(values) = sum.wait() else { continue };
+            let mut first = 0;
+            for Part { id, elements, dtype } in parts {
+                let part = values.clone().narrow(0, first, elements);
+                first += elements;
+                let gradient = rounded(part, dtype).into_dispatch();
                 // What came behind an operator of the parameter alone follows after its gate.
                 let gradient = match all.remove(&id) {
                     None => gradient,

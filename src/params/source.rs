@@ -1,27 +1,25 @@
 //! [`Source`]: where a network's parameters come from: random numbers, a folder of weights, tensors that are
 //! there already, or their shapes alone.
 
+mod first_values;
 mod packed;
 
 use std::borrow::Cow;
 use std::cell::RefCell;
-use std::f64::consts::TAU;
 use std::ops::Range;
 use std::rc::Rc;
 use std::vec;
 
 use burn::backend::DispatchTensor;
 use burn::module::{Param, ParamId};
-use burn::tensor::{DType, Device, Distribution, Shape, Tensor, TensorData};
-use rand::{Rng, SeedableRng};
-use rand_chacha::ChaCha8Rng;
+use burn::tensor::{DType, Device, Shape, Tensor, TensorData};
 
+use self::first_values::{drawn, random};
 use super::WeightsFrom;
 use super::peft::AdapterFile;
 use super::split::{Side, Slice, Split};
-use super::table::{Entry, Group, Table, Tuning, hash, id};
+use super::table::{Entry, Group, Table, Tuning, id};
 use crate::device::Filler;
-use crate::ops::dropout::mix;
 use crate::params::weights::{Weights, write_elements};
 use crate::words::DeviceId;
 use crate::world::Group as Ranks;
@@ -314,35 +312,6 @@ fn own<const D: usize>(whole: Tensor<D>, slice: Option<Slice<'_>>) -> Tensor<D> 
     let bytes = slice.cut(whole.inner().into_data().as_bytes(), dtype.size());
     let data = TensorData::from_bytes_vec(bytes, slice.own_shape(), dtype);
     Tensor::from_data(data, (&device, dtype)).autodiff()
-}
-
-/// First values of the model's own parameters, from the device's stream.
-fn random<const D: usize>(init: Init, shape: [usize; D], options: (&Device, DType)) -> Tensor<D> {
-    let distribution = match init {
-        Init::Constant(value) => return Tensor::full(shape, value, options),
-        Init::Normal(deviation) => Distribution::Normal(0.0, deviation),
-        Init::Uniform(bound) => Distribution::Uniform(-bound, bound),
-    };
-    // As a vector: Burn aligns the rows of what it makes on CUDA, and kernels would copy them.
-    let elements: usize = shape.iter().product();
-    Tensor::<1>::random([elements], distribution, options).reshape(shape)
-}
-
-/// First values of an adapter's parameter, which its name and the seed alone decide.
-fn drawn<const D: usize>(name: &str, seed: u32, shape: [usize; D], init: Init) -> TensorData {
-    let mut random = ChaCha8Rng::seed_from_u64(mix(hash(name) ^ u64::from(seed)));
-    let mut uniform = || random.random::<f64>();
-    let mut value = || match init {
-        Init::Constant(value) => value,
-        Init::Uniform(bound) => (2.0 * uniform() - 1.0) * bound,
-        // Box and Muller 1958.
-        Init::Normal(deviation) => {
-            let radius = (-2.0 * (1.0 - uniform()).ln()).sqrt();
-            deviation * radius * (TAU * uniform()).cos()
-        }
-    };
-    let values: Vec<f32> = (0..shape.iter().product()).map(|_| value() as f32).collect();
-    TensorData::new(values, shape)
 }
 
 #[cfg(test)]

@@ -124,6 +124,7 @@ fn every_key_of_the_table_is_read_and_has_its_default() {
                 "train.mode",
                 "train.clip",
                 "train.optimizer.store_param_remainders",
+                "parallel.engine",
                 "offload.optimizer_state",
                 "parallel.shard",
             ]

@@ -59,6 +59,7 @@ pub(super) fn check(cell: &Cell, written: impl Fn(&str) -> bool) -> Checked {
 
 /// What cannot run on the device, by which the cell's own is known there: `"auto"` may be another elsewhere.
 pub(super) fn on_device(cell: &Cell, device: DeviceId, target: &Target) -> Checked {
+    parallel::on_device(cell, device, target)?;
     match device {
         DeviceId::Cpu if cell.precision.compute == Compute::Tf32 => {
             let rule = Rule::new(
@@ -68,11 +69,6 @@ pub(super) fn on_device(cell: &Cell, device: DeviceId, target: &Target) -> Check
             );
             Err(Rule { elsewhere: cell.device != device.to_string(), ..rule })
         }
-        DeviceId::Cuda(_) if !cell.parallel.is_alone() => Err(Rule::new(
-            &["parallel.data", "device"],
-            format!("{} ranks need a device each, and ranks run on the CPU alone", cell.parallel.ranks()),
-            "use device = \"cpu\", or remove the section",
-        )),
         DeviceId::Cuda(_) if cell.train.optimizer.keeps_remainders() => Err(optimizer::remainders_on_cuda()),
         DeviceId::Cuda(_) if cell.measure.warmup == 0 => Err(Rule::new(
             &["measure.warmup"],

@@ -59,7 +59,7 @@ pub fn answer(comparison: &Comparison) -> Vec<String> {
 /// One for each method with a sampler, the same samples against the baseline's run.
 pub fn sentences(comparison: &Comparison) -> Vec<String> {
     // A ladder reports it stage by stage.
-    if !comparison.recipe.report.ladder.is_empty() {
+    if !comparison.recipe.report.ladder.is_empty() || !comparison.compares_samplers() {
         return Vec::new();
     }
     let of_line = |i: usize| {

@@ -5,7 +5,7 @@ use itertools::Itertools;
 
 use super::differences::is_slower;
 use super::table::{Comparison, Group, Line};
-use super::{ladder, loading, pareto, quality};
+use super::{answers, ladder, loading, pareto, quality};
 use crate::row::Status;
 use crate::words::Bytes;
 use crate::words::text::{and, percent, ratio, sentence, significant};
@@ -18,11 +18,12 @@ pub fn sentences(comparison: &Comparison) -> Vec<String> {
     if let Some(sentence) = ladder::sentence(comparison) {
         return vec![sentence];
     }
-    if comparison.with_samplers() {
+    if comparison.compares_samplers() {
         return loading::answer(comparison);
     }
     let (good, lost) = as_good(comparison);
-    let mut out = quality_sentence(comparison, &good, &lost);
+    let mut out: Vec<String> = answers::sentences(comparison).into_iter().take(1).collect();
+    out.extend(quality_sentence(comparison, &good, &lost));
     let groups = comparison.groups();
     let measured = |group: &&Group| {
         good.contains(&group.method) && group.lines.iter().any(|&i| comparison.lines[i].measured().is_some())

@@ -74,6 +74,11 @@ impl<'a> Comparison<'a> {
         measured.peek().is_some() && measured.all(|m| m.loading.is_some())
     }
 
+    /// Whether cells read the same samples in different ways.
+    pub fn compares_samplers(&self) -> bool {
+        self.with_samplers() && !self.lines.iter().map(|line| line.cell.data.sampler()).all_equal()
+    }
+
     /// What sentences count: `seed` where the seed alone is repeated, `shape` otherwise.
     pub fn repeated(&self) -> &'static str {
         let [only] = self.sizes.as_slice() else { return "shape" };
@@ -208,6 +213,16 @@ impl<'a> Comparison<'a> {
             (true, false) => shape.clone(),
             (false, _) => method.clone(),
             (true, true) => format!("{method} at {shape}"),
+        }
+    }
+
+    /// The same of cells that a repetition alone tells apart.
+    pub fn name_of_group(&self, group: &Group) -> String {
+        let (label, method) = (self.problem_label(group.problem), &self.methods[group.method]);
+        match (self.problems() > 1 && !label.is_empty(), self.methods.len() > 1) {
+            (true, false) => label,
+            (false, _) => method.clone(),
+            (true, true) => format!("{method} at {label}"),
         }
     }
 }

@@ -63,7 +63,7 @@ pub trait Executor: Sync {
 const CPU_RESERVE: u64 = 512 << 20;
 
 /// Bytes of device memory each rank of a cell may hold: the recipe's limit, but never more than its part of what
-/// `device` has free.
+/// `device`, which is the cell's or the fullest of its ranks', has free.
 pub fn memory_limit(cell: &Cell, device: &DeviceInfo) -> u64 {
     let wanted = cell.measure.memory_limit.map_or(u64::MAX, |bytes| bytes.0);
     let reserve = match cell.device_id() {
@@ -75,7 +75,7 @@ pub fn memory_limit(cell: &Cell, device: &DeviceInfo) -> u64 {
     match device.memory_available {
         // The system does not say: only the recipe's limit is known.
         0 => wanted,
-        free => wanted.min((free - reserve) / cell.parallel.ranks() as u64),
+        free => wanted.min((free - reserve) / cell.parallel.ranks_on_device(cell.device_id()) as u64),
     }
 }
 

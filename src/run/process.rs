@@ -32,6 +32,10 @@ const MALLOC: (&str, &str) = (
 /// How many threads operators on a CPU divide their work over.
 const THREADS: &str = "RAYON_NUM_THREADS";
 
+/// What NCCL gets where the user has not set it: multicast over NVLink needs rights that containers seldom have, and what
+/// NCCL has to say must not stand among the events on standard output.
+const NCCL: [(&str, &str); 2] = [("NCCL_NVLS_ENABLE", "0"), ("NCCL_DEBUG_FILE", "/dev/stderr")];
+
 /// How often the processes, the clock and Ctrl-C are looked at.
 pub(super) const POLL: Duration = Duration::from_millis(50);
 /// How long a process may take to end after its last event, to die when killed, and its output to
@@ -56,9 +60,10 @@ impl ProcessExecutor {
         Ok(Self { program, args: vec!["cell".into()] })
     }
 
-    /// `ranks`: processes that share the processor.
-    fn spawn(&self, ranks: usize) -> io::Result<Child> {
+    /// `ranks`: processes that share the processor; `by_nccl`: whether their GPUs speak to each other.
+    fn spawn(&self, ranks: usize, by_nccl: bool) -> io::Result<Child> {
         let mut command = Command::new(&self.program);
+        command.envs(NCCL.into_iter().filter(|(name, _)| by_nccl && env::var_os(name).is_none()));
         if ranks > 1 && env::var_os(THREADS).is_none() {
             let cores = std::thread::available_parallelism().map_or(1, usize::from);
             command.env(THREADS, (cores / ranks).max(1).to_string());
@@ -134,15 +139,15 @@ impl Executor for ProcessExecutor {
             Ok(seats) => seats,
             Err(e) => return Outcome::failed(format!("the system has no random numbers: {e}")),
         };
+        let by_nccl = cell.parallel.is_by_nccl(cell.device_id());
         let (mut running, mut pipes) = (Vec::with_capacity(ranks), Vec::with_capacity(ranks));
         for seat in seats {
-            let mut child = match self.spawn(ranks) {
+            let mut child = match self.spawn(ranks, by_nccl) {
                 Ok(child) => child,
                 Err(e) => return verdict::of_no_start(&self.program, &e),
             };
             pipes.push((child.stdout.take().expect("piped"), child.stderr.take().expect("piped")));
-            let first = seat.as_ref().is_none_or(|seat| seat.rank == 0);
-            let trace = trace.filter(|_| first).map(Path::to_path_buf);
+            let trace = trace.map(Path::to_path_buf);
             let mut process = Running { stdin: child.stdin.take(), child, exit: None };
             process.ask(&Request { cell: cell.to_json(), memory_limit, trace, seat });
             running.push(process);

@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::*;
+use crate::parallel::Engine;
 use crate::recipe::Cell;
 use crate::row::Status;
 use crate::run::testing;
@@ -51,6 +52,21 @@ fn run(script: &str) -> Ran {
 fn done_event() -> String {
     let event = Event::Done { measurement: Box::new(testing::measurement(0.5)) };
     serde_json::to_string(&event).unwrap()
+}
+
+/// What the user has set stays.
+#[test]
+fn ranks_on_gpus_get_what_nccl_is_to_know() {
+    let mut cell = testing::recipe().cells.remove(0);
+    (cell.device, cell.parallel.data, cell.parallel.engine) = ("cuda:0".into(), 2, Engine::Nccl);
+    let asked = NCCL.map(|(name, value)| {
+        let expected = env::var(name).unwrap_or_else(|_| value.into());
+        format!("[ \"${name}\" = '{expected}' ]")
+    });
+    let executor = shell(&format!("{} && echo '{}'", asked.join(" && "), done_event()));
+    let job = Job { ranks: 2, ..job(&cell, 1 << 20, LONG) };
+    let outcome = executor.run(job, &mut |_| (), &AtomicBool::new(false));
+    assert!(matches!(outcome, Outcome::Finished(_)), "{outcome:?}");
 }
 
 #[test]

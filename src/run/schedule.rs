@@ -16,7 +16,7 @@ use super::options::Options;
 use super::progress::{Label, Progress};
 use super::store::Store;
 use super::summary::Summary;
-use crate::recipe::Recipe;
+use crate::recipe::{Cell, Recipe};
 use crate::row::contents::Contents;
 use crate::row::{self, Environment, Row, Status};
 use crate::words::DeviceId;
@@ -163,7 +163,7 @@ impl<'a> Run<'a> {
 
     /// Waits for the device and measures one process of a cell, unless another run has done so meanwhile.
     fn turn(&mut self, (position, process): (usize, usize)) -> Result<Step> {
-        let Session { recipe, store, executor, progress, lock, environment, trace, cancel } = *self.session;
+        let Session { recipe, store, executor, progress, environment, trace, cancel, .. } = *self.session;
         let (cell, label) = (&recipe.cells[position], &self.label((position, process)));
         if process > 0 && self.rows[position][0].as_ref().is_some_and(|row| row.status != Status::Ok) {
             return Ok(Step::Skipped);
@@ -173,17 +173,9 @@ impl<'a> Run<'a> {
         }
         // Too many seconds to count are as good as no limit.
         let timeout = Duration::try_from_secs_f64(cell.measure.timeout).unwrap_or(Duration::MAX);
-        let mut waiting = || progress.notice(&format!("waiting for another run on {}", cell.device));
-        let turn = lock(cell.device_id()).take(timeout.saturating_mul(2), cancel, &mut waiting)?;
-        match &turn {
-            Turn::Ours(_) => {}
-            Turn::Cancelled => return Ok(Step::Cancelled),
-            Turn::Unlocked(why) => {
-                if !std::mem::replace(&mut self.told_unlocked, true) {
-                    progress.notice(&format!("{why}; another run on this device would disturb the times"));
-                }
-            }
-        }
+        let Some(_turns) = self.wait_for(cell, timeout.saturating_mul(2))? else {
+            return Ok(Step::Cancelled);
+        };
         let inputs = Contents::new(&|text| progress.notice(text)).inputs(cell);
         let key = store.key(cell, &inputs);
         let name = row::name(&key, process + 1);
@@ -198,7 +190,9 @@ impl<'a> Run<'a> {
         let device = cell.device_id();
         let environment = self.environments.entry(device).or_insert_with(|| environment(device));
         progress.cell_started(label);
-        let limit = memory_limit(cell, &device.info());
+        let infos = cell.parallel.devices(device).into_iter().map(DeviceId::info);
+        let fullest = infos.min_by_key(|info| info.memory_available).expect("a cell has a device");
+        let limit = memory_limit(cell, &fullest);
         let trace = (trace && process == 0).then(|| store.trace_path(&key));
         let job =
             Job { cell, ranks: cell.parallel.ranks(), memory_limit: limit, timeout, trace: trace.as_deref() };
@@ -224,6 +218,29 @@ impl<'a> Run<'a> {
         progress.cell_ended(label, &row);
         self.rows[position][process] = Some(row);
         Ok(Step::Ran(status))
+    }
+
+    /// Waits for this run's turn on all devices of a cell; `None` when it is cancelled. They are taken in rising order, so
+    /// that no two runs wait for each other.
+    fn wait_for(&mut self, cell: &Cell, limit: Duration) -> Result<Option<Vec<Turn>>> {
+        let Session { progress, lock, cancel, .. } = *self.session;
+        let mut turns = Vec::new();
+        for device in cell.parallel.devices(cell.device_id()) {
+            let mut waiting = || progress.notice(&format!("waiting for another run on {device}"));
+            let turn = lock(device).take(limit, cancel, &mut waiting)?;
+            match &turn {
+                Turn::Ours(_) => {}
+                Turn::Cancelled => return Ok(None),
+                Turn::Unlocked(why) => {
+                    if !std::mem::replace(&mut self.told_unlocked, true) {
+                        progress
+                            .notice(&format!("{why}; another run on this device would disturb the times"));
+                    }
+                }
+            }
+            turns.push(turn);
+        }
+        Ok(Some(turns))
     }
 
     /// What to say of a row that cannot be saved. A finished measurement is not lost: its row can be put in place by hand.

@@ -10,6 +10,7 @@ use crate::device;
 use crate::measure::{Stop, process};
 use crate::recipe::Cell;
 use crate::train::protocol::{Event, Request};
+use crate::words::DeviceId;
 use crate::words::refusal::Refusal;
 use crate::words::streams::tell;
 use crate::world::{Failure, World};
@@ -42,10 +43,13 @@ pub fn serve() -> ExitCode {
 
 /// The last event of a request.
 fn answer(request: Request) -> Event {
-    let cell = match Cell::from_json(&request.cell) {
+    let mut cell = match Cell::from_json(&request.cell) {
         Ok(cell) => cell,
         Err(error) => return Event::Failed { reason: format!("the request's cell is not valid: {error}") },
     };
+    let by_nccl = cell.parallel.is_by_nccl(cell.device_id());
+    let rank = request.seat.as_ref().map_or(0, |seat| seat.rank);
+    cell.device = cell.parallel.device(cell.device_id(), rank).to_string();
     let limit = cell.measure.host_memory_limit.map(|bytes| bytes.0);
     // What is sure to be too much is refused before anything is there.
     let host = cell.within(request.memory_limit).account().host;
@@ -67,7 +71,10 @@ fn answer(request: Request) -> Event {
     };
     match catch_unwind(AssertUnwindSafe(|| {
         let world = request.seat.as_ref().map_or_else(|| Ok(World::alone()), World::join);
-        let world = world.unwrap_or_else(|failure| failure.end());
+        let mut world = world.unwrap_or_else(|failure| failure.end());
+        if let (DeviceId::Cuda(ordinal), true) = (cell.device_id(), by_nccl) {
+            world.connect(ordinal, lost).unwrap_or_else(|failure| failure.end());
+        }
         train(&cell, &world, request.memory_limit, request.trace.as_deref(), on_tuned, &mut on_step)
     })) {
         Ok(Ok(measurement)) => Event::Done { measurement: Box::new(measurement) },
@@ -83,9 +90,8 @@ fn ended_by(panic: Box<dyn Any + Send>) -> Event {
         Ok(refusal) => return Event::Failed { reason: refusal.0 },
         Err(panic) => panic,
     };
-    let panic = match panic.downcast::<Failure>().map(|failure| *failure) {
-        Ok(Failure::Lost { peer, reason }) => return Event::Lost { peer, reason },
-        Ok(Failure::Disagreement { reason }) => return Event::Failed { reason },
+    let panic = match panic.downcast::<Failure>() {
+        Ok(failure) => return of_failure(*failure),
         Err(panic) => panic,
     };
     let reason = message(&*panic);
@@ -93,6 +99,19 @@ fn ended_by(panic: Box<dyn Any + Send>) -> Event {
         Some(reason) => Event::OutOfMemory { reason },
         None => Event::Failed { reason },
     }
+}
+
+fn of_failure(failure: Failure) -> Event {
+    match failure {
+        Failure::Lost { peer, reason } => Event::Lost { peer, reason },
+        Failure::Disagreement { reason } | Failure::Gpus { reason } => Event::Failed { reason },
+    }
+}
+
+/// Ends this process, whose own thread waits for a device that waits for another rank.
+fn lost(failure: Failure) {
+    send(&of_failure(failure));
+    std::process::exit(1);
 }
 
 /// What a panic said.

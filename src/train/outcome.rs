@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::device::cuda::nccl;
 use crate::measure::{FeatureDistance, Loading, Measured, Measurement, RankRecord, Samples};
 use crate::measure::{GradientHistogram, ScalerRecord};
 use crate::ops::{Operator, attention};
@@ -88,6 +89,13 @@ fn resident_blocks(cell: &Cell) -> Option<usize> {
 /// Which way each part of the work took.
 fn paths(cell: &Cell) -> BTreeMap<String, String> {
     let mut paths = cell.device_id().paths();
+    if cell.device_id() != DeviceId::Cpu && !cell.parallel.is_alone() {
+        let way = match nccl::version().filter(|_| cell.parallel.is_by_nccl(cell.device_id())) {
+            Some(version) => format!("NCCL {version}"),
+            None => "sockets, through the host's memory".into(),
+        };
+        paths.insert("ranks".into(), way);
+    }
     let sampler = cell.data.sampler();
     if sampler.sampler.keeps_samples() {
         let way = match (cell.device_id(), sampler.pinned) {

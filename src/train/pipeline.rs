@@ -23,7 +23,7 @@ use crate::world::{Traffic, World};
 
 /// Runs a rank's part of a cell's warm-up and measured steps within `memory_limit` bytes of device memory;
 /// [`Meter::prepare`] calls `on_tuned`, and `on_step(done, of)` is called after each step.
-/// With `trace`, one more step is recorded there as a Chrome trace.
+/// With `trace`, one more step is recorded, by the first rank there as a Chrome trace.
 ///
 /// # Errors
 /// Why the steps ended early.
@@ -66,8 +66,10 @@ fn run<K: Kind<Network: Build>>(
     }
     let start = state.as_ref().map_or(Cow::Borrowed(&placed), |state| Cow::Owned(state.cell(&placed)));
     let mut meter = id.meter();
-    let limit =
-        || id.limit_memory(memory_limit).unwrap_or_else(|e| panic!("the memory limit cannot be set: {e}"));
+    // What one rank holds back of a GPU would be missing to those that share it.
+    let shared = id != DeviceId::Cpu && cell.parallel.ranks_on_device(id) > 1;
+    let own = if shared { u64::MAX } else { memory_limit };
+    let limit = || id.limit_memory(own).unwrap_or_else(|e| panic!("the memory limit cannot be set: {e}"));
     // On a GPU what preparation needs is not the cell's: the limit comes after it.
     let early = (id == DeviceId::Cpu).then(limit);
 
@@ -113,7 +115,9 @@ fn run<K: Kind<Network: Build>>(
     let Run { mut training, meter, states, resumed, traffic, .. } = run;
     // What crossed the bus belongs to the row of a cell whose blocks move.
     let recorded = cell.offload.moves() && id != DeviceId::Cpu;
-    let crossings = if trace.is_some() || recorded { training.record(trace) } else { Vec::new() };
+    // All ranks take the step, and the first writes what it saw.
+    let own = trace.filter(|_| world.rank() == 0);
+    let crossings = if trace.is_some() || recorded { training.record(own) } else { Vec::new() };
     let gradient_histogram = cell.measure.gradient_histogram.then(|| training.count_gradients());
     let mut measured = meter.finish(&|| training.loss())?;
     let ranks = together(world, &groups, &mut measured, traffic, training.of_stages());

@@ -20,7 +20,7 @@ pub struct Request {
     pub cell: Value,
     /// Bytes of device memory the cell may hold: the recipe's limit, else what the device has.
     pub memory_limit: u64,
-    /// Where to write a trace of one more step.
+    /// Where the first rank writes a trace of one more step.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub trace: Option<PathBuf>,
     /// The place among the ranks of the cell; of a cell with one, none.

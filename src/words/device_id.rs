@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// A device as a recipe names it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DeviceId {
     Cpu,
     /// The NVIDIA GPU with this number, as the driver counts them.

@@ -9,6 +9,8 @@ pub enum Failure {
     Lost { peer: usize, reason: String },
     /// Two ranks do not carry out the same operations.
     Disagreement { reason: String },
+    /// The ranks' GPUs cannot do something together.
+    Gpus { reason: String },
 }
 
 impl Failure {

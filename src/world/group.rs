@@ -8,6 +8,7 @@ use std::time::Instant;
 use super::failure::Failure;
 use super::links::Links;
 use super::operations::{self, Call};
+use crate::device::cuda::Collectives;
 
 /// An operation to carry out; `None` is the last.
 pub(super) type Job = Option<Box<dyn FnOnce(&mut Links) + Send>>;
@@ -21,6 +22,8 @@ pub struct Group {
     /// `None` of a world of one.
     pub(super) jobs: Option<Sender<Job>>,
     pub(super) counters: Arc<Counters>,
+    /// Where each of them has a GPU of its own, and these are connected.
+    pub(super) gpus: Option<Arc<Collectives>>,
 }
 
 #[derive(Debug, Default)]
@@ -40,7 +43,7 @@ pub struct Ticket<T> {
 impl Group {
     /// Of one process.
     pub fn alone() -> Self {
-        Self { rank: 0, ranks: Arc::new([0]), jobs: None, counters: Arc::default() }
+        Self { rank: 0, ranks: Arc::new([0]), jobs: None, counters: Arc::default(), gpus: None }
     }
 
     /// This rank's number in the world.
@@ -71,7 +74,9 @@ impl Group {
         let mut ranks: Vec<usize> = ranks.into_iter().collect();
         ranks.sort_unstable();
         assert!(ranks.contains(&self.rank), "a rank speaks for itself alone");
-        Self { ranks: ranks.into(), ..self.clone() }
+        // The GPUs are connected with those of all ranks.
+        let gpus = self.gpus.clone().filter(|_| ranks.len() == self.size());
+        Self { ranks: ranks.into(), gpus, ..self.clone() }
     }
 
     /// Sums over all ranks, in the order of ranks.
@@ -119,6 +124,13 @@ impl Group {
     /// Returns once every rank has come here.
     pub fn barrier(&self, name: impl Into<String>) {
         self.collect(name, Vec::new()).wait();
+    }
+
+    /// Lets the other ranks know that this one comes to an operation of the GPUs.
+    pub(super) fn come(&self, number: u64) {
+        let job: Job = Some(Box::new(move |links: &mut Links| links.come(number)));
+        // The thread ends after the world.
+        let _ = self.jobs.as_ref().map(|jobs| jobs.send(job));
     }
 
     /// To one other rank.

@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::Duration;
@@ -15,6 +15,18 @@ use super::failure::Failure;
 
 /// Longest text of a call; a longer one is no frame of ours.
 const LONGEST_CALL: usize = 1 << 16;
+
+/// The call of a frame that belongs to none: the number of the operation of the GPUs that a rank comes to.
+const COMES: &str = "comes";
+
+/// What is known of a rank without asking it.
+#[derive(Debug, Default)]
+pub struct Sign {
+    /// The last operation of the GPUs that it has come to.
+    pub came: AtomicU64,
+    /// Whether its connection has ended.
+    pub gone: AtomicBool,
+}
 
 /// Payload of one call on its way.
 struct Frame {
@@ -44,7 +56,7 @@ struct Peer {
 }
 
 impl Links {
-    /// `streams`: by rank, `None` for this one.
+    /// `streams`: by rank, `None` for this one; `signs`: by rank too, kept as they are from here on.
     ///
     /// # Errors
     /// When the system refuses a time limit on a connection.
@@ -53,17 +65,23 @@ impl Links {
         streams: Vec<Option<UnixStream>>,
         limit: Duration,
         sent: Arc<AtomicU64>,
+        signs: &Arc<[Sign]>,
     ) -> io::Result<Self> {
-        let peer = |stream: UnixStream| -> io::Result<Peer> {
+        let peer = |(rank, stream): (usize, UnixStream)| -> io::Result<Peer> {
             stream.set_write_timeout(Some(limit))?;
             stream.set_read_timeout(None)?;
             let (to, frames) = channel();
-            let reading = stream.try_clone()?;
-            thread::spawn(move || read_frames(reading, &to));
+            let (reading, signs) = (stream.try_clone()?, signs.clone());
+            thread::spawn(move || {
+                read_frames(reading, &to, &signs[rank]);
+                signs[rank].gone.store(true, Relaxed);
+            });
             Ok(Peer { stream, frames })
         };
-        let peers =
-            streams.into_iter().map(|stream| stream.map(peer).transpose()).collect::<io::Result<_>>()?;
+        let connected = |(rank, stream): (usize, Option<UnixStream>)| {
+            stream.map(|stream| peer((rank, stream))).transpose()
+        };
+        let peers = streams.into_iter().enumerate().map(connected).collect::<io::Result<_>>()?;
         Ok(Self { rank, peers, limit, failed: None, sent, calls: HashMap::new() })
     }
 
@@ -82,6 +100,15 @@ impl Links {
         let number = self.calls.entry(ranks).or_default();
         *number += 1;
         *number
+    }
+
+    /// Lets every other rank know that this one comes to an operation of the GPUs.
+    pub fn come(&mut self, number: u64) {
+        let own = self.rank;
+        for peer in (0..self.peers.len()).filter(|peer| *peer != own) {
+            // A rank that is gone is found to be so where it is waited for.
+            let _ = self.send(peer, COMES, &number.to_le_bytes());
+        }
     }
 
     /// # Errors
@@ -141,7 +168,7 @@ impl Links {
     }
 }
 
-const RAISE: &str = "raise parallel.timeout where a rank may take that long";
+pub(super) const RAISE: &str = "raise parallel.timeout where a rank may take that long";
 
 impl Drop for Links {
     /// What is sent already arrives; the threads that read end.
@@ -164,10 +191,12 @@ fn write_both(stream: &mut UnixStream, head: &[u8], payload: &[u8]) -> io::Resul
     stream.write_all(&payload[written - head.len()..])
 }
 
-/// Sends every frame until the connection ends or nobody receives.
-fn read_frames(mut stream: UnixStream, to: &Sender<Frame>) {
+/// Sends every frame until the connection ends or nobody receives, and keeps the signs.
+fn read_frames(mut stream: UnixStream, to: &Sender<Frame>, sign: &Sign) {
     while let Ok(frame) = read_frame(&mut stream) {
-        if to.send(frame).is_err() {
+        if frame.call == COMES {
+            sign.came.store(frame.payload.try_into().map_or(0, u64::from_le_bytes), Relaxed);
+        } else if to.send(frame).is_err() {
             return;
         }
     }

@@ -8,24 +8,30 @@ mod group;
 mod links;
 mod operations;
 mod rendezvous;
+mod tensors;
 #[cfg(test)]
 pub mod tests;
+mod watch;
 
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::channel;
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use itertools::Itertools;
 
 pub use failure::Failure;
 use group::{Counters, Job};
 pub use group::{Group, Ticket};
-use links::Links;
+use links::{Links, Sign};
 pub use operations::part;
 pub use rendezvous::Seat;
+pub use tensors::Arriving;
+use watch::Watch;
+
+use crate::device::cuda::{Collectives, Crossed, nccl};
 
 /// This process among the ranks of its cell.
 pub struct World {
@@ -34,6 +40,12 @@ pub struct World {
     thread: Option<JoinHandle<()>>,
     /// The connections once more, to end them at once.
     streams: Vec<UnixStream>,
+    /// Of every rank.
+    signs: Arc<[Sign]>,
+    /// How long a rank waits for another.
+    limit: Duration,
+    /// Of the GPUs, where they are connected.
+    watch: Option<Watch>,
 }
 
 /// What the operations of this rank have come to so far.
@@ -77,7 +89,14 @@ impl World {
 
     /// Of one process.
     pub fn alone() -> Self {
-        Self { all: Group::alone(), thread: None, streams: vec![] }
+        Self {
+            all: Group::alone(),
+            thread: None,
+            streams: vec![],
+            signs: Arc::new([]),
+            limit: Duration::MAX,
+            watch: None,
+        }
     }
 
     /// Takes a seat, and waits until all others are taken.
@@ -99,16 +118,45 @@ impl World {
         let copies =
             streams.iter().flatten().map(UnixStream::try_clone).collect::<Result<_, _>>().map_err(failed)?;
         let ranks = (0..streams.len()).collect();
+        let signs: Arc<[Sign]> = streams.iter().map(|_| Sign::default()).collect();
         let counters = Arc::new(Counters::default());
-        let mut links = Links::new(rank, streams, limit, counters.sent.clone()).map_err(failed)?;
+        let mut links = Links::new(rank, streams, limit, counters.sent.clone(), &signs).map_err(failed)?;
         let (jobs, begun) = channel::<Job>();
         let carry_out = move || begun.into_iter().map_while(|job| job).for_each(|job| job(&mut links));
         let thread = thread::spawn(carry_out);
         Ok(Self {
-            all: Group { rank, ranks, jobs: Some(jobs), counters },
+            all: Group { rank, ranks, jobs: Some(jobs), counters, gpus: None },
             thread: Some(thread),
             streams: copies,
+            signs,
+            limit,
+            watch: None,
         })
+    }
+
+    /// Connects the GPUs of all ranks, of which this one has that with the number `ordinal`: from here on all of them
+    /// together sum tensors by NCCL. `lost` hears, on a thread of its own, of a rank that does not come to such a sum, which
+    /// nothing else can end.
+    ///
+    /// # Errors
+    /// Why they cannot be connected.
+    ///
+    /// # Panics
+    /// With a [`Failure`] where another rank is gone.
+    pub fn connect(&mut self, ordinal: usize, lost: fn(Failure)) -> Result<(), Failure> {
+        let failed = |reason| Failure::Gpus { reason };
+        let own = if self.rank() == 0 { nccl::unique_id().map_err(failed)? } else { Vec::new() };
+        let id = self.all.broadcast("the id of NCCL's ranks", 0, own).wait();
+        let start = Instant::now();
+        let gpus = Collectives::join(ordinal, (self.rank(), self.size()), id, self.limit);
+        if gpus.is_err() && start.elapsed() >= self.limit {
+            // NCCL does not say who is missing.
+            self.all.barrier("what became of the GPUs");
+        }
+        let gpus = Arc::new(gpus.map_err(failed)?);
+        self.all.gpus = Some(gpus.clone());
+        self.watch = Some(Watch::start(gpus, self.signs.clone(), (self.rank(), self.limit), lost));
+        self.all.try_gpus(ordinal).map_err(failed)
     }
 
     pub fn rank(&self) -> usize {
@@ -135,13 +183,20 @@ impl World {
     pub fn traffic(&self) -> Traffic {
         let Counters { sent, busy, exposed } = &*self.all.counters;
         let seconds = |nanoseconds: &AtomicU64| nanoseconds.load(Relaxed) as f64 / 1e9;
-        Traffic { sent: sent.load(Relaxed), busy: seconds(busy), exposed: seconds(exposed) }
+        let gpus = self.all.gpus.as_ref().map_or_else(Crossed::default, |gpus| gpus.crossed());
+        Traffic {
+            sent: sent.load(Relaxed) + gpus.sent,
+            busy: seconds(busy) + gpus.busy,
+            exposed: seconds(exposed) + gpus.exposed,
+        }
     }
 }
 
 impl Drop for World {
     /// Waits for what has begun, unless this rank ends by a panic: the others then learn of it at once.
     fn drop(&mut self) {
+        // Others may end before this one, now that nothing is waited for any more.
+        self.watch = None;
         let failing = thread::panicking();
         if failing {
             for stream in &self.streams {

@@ -4,7 +4,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use burn::tensor::{DType, Device, Tensor};
+
 use super::*;
+use crate::ops::{narrow, wide};
 
 const LONG: Duration = Duration::from_secs(20);
 const SHORT: Duration = Duration::from_millis(300);
@@ -88,6 +91,54 @@ fn groups_reduce_apart_from_one_another() {
     assert_eq!(sums, [(1.0, 2.0, 0, 0), (1.0, 4.0, 1, 0), (5.0, 2.0, 0, 1), (5.0, 4.0, 1, 1)]);
 }
 
+/// Through the host's memory, as on a CPU: the same bits as of numbers, and a copy in any type.
+#[test]
+fn tensors_come_together_as_their_numbers_do() {
+    let device = Device::flex();
+    let flat = |values: Vec<f32>| Tensor::<1>::from_data(values.as_slice(), (&device, DType::F32));
+    let reduced = on_ranks(3, LONG, |world| {
+        let (all, own) = (world.all(), flat(values(world.rank(), 1000)));
+        let (sums, at_last) = (all.sum("values", own.clone()), all.sum_at("values", 2, own.clone()));
+        let copies =
+            [DType::F32, DType::BF16].map(|dtype| all.copy_of("values", 1, narrow(own.clone(), dtype)));
+        let numbers = |tensor: Tensor<1>| wide(tensor).into_data().try_into_vec::<f32>().expect("fp32");
+        let copies = copies.map(|copy| numbers(copy.wait().expect("every rank gets it")));
+        (numbers(sums.wait().expect("every rank gets them")), at_last.wait().map(numbers), copies)
+    });
+    let expected = sums(3, 1000);
+    let rounded = |value: &f32| half::bf16::from_f32(*value).to_f32();
+    for (rank, (all, at_last, [copy, narrow])) in reduced.into_iter().enumerate() {
+        assert_eq!(all, expected);
+        assert_eq!(at_last, (rank == 2).then(|| expected.clone()));
+        assert_eq!(copy, values(1, 1000));
+        assert_eq!(narrow, values(1, 1000).iter().map(rounded).collect::<Vec<_>>());
+    }
+}
+
+/// What a rank comes to on its GPU, and its end, are known to the others between messages of any kind.
+#[test]
+fn the_signs_of_ranks_are_seen_without_asking() {
+    let mut worlds = World::threads(2, LONG);
+    let (second, first) = (worlds.remove(1), worlds.remove(0));
+    let came = |number| move |sign: &Sign| sign.came.load(Relaxed) == number && !sign.gone.load(Relaxed);
+    let sum = second.all().all_reduce("x", vec![1.0]);
+    second.all().come(1);
+    second.all().come(2);
+    assert_eq!((first.all().all_reduce("x", vec![2.0]).wait(), sum.wait()), (vec![3.0], vec![3.0]));
+    seen(&first.signs[1], came(2));
+    assert!(came(0)(&second.signs[0]));
+    drop(second);
+    seen(&first.signs[1], |sign| sign.gone.load(Relaxed));
+}
+
+fn seen(sign: &Sign, what: impl Fn(&Sign) -> bool) {
+    let start = Instant::now();
+    while !what(sign) {
+        assert!(start.elapsed() < LONG, "{sign:?}");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// 16 MB each way, far beyond what a socket holds.
 #[test]
 fn large_messages_cross() {
@@ -137,7 +188,7 @@ fn ranks_that_disagree_end_with_both_texts() {
         assert!(start.elapsed() < Duration::from_secs(5));
         let told = failures.iter().find_map(|failure| match failure {
             Failure::Disagreement { reason } => Some(reason),
-            Failure::Lost { .. } => None,
+            Failure::Lost { .. } | Failure::Gpus { .. } => None,
         });
         let told = told.expect("one rank sees that they disagree");
         assert!(texts.iter().all(|text| told.contains(text)), "{told}");

@@ -39,8 +39,8 @@ fn tables_sort_and_filter_in_a_browser() {
         </script></body>"#;
     place.write("acted.html", &html.replace("</body>", acts));
     let file = format!("file://{}", place.path().join("acted.html").display());
-    let out = Command::new(browser)
-        .args(["--headless", "--no-sandbox", "--disable-gpu", "--dump-dom", &file])
+    let out = Command::new("timeout")
+        .args(["60", browser, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom", &file])
         .env("HOME", place.path())
         .output()
         .expect("the browser starts");

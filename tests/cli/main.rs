@@ -5,6 +5,7 @@ mod checkpoint;
 mod cluster;
 mod commands;
 mod cuda;
+mod cuda_ranks;
 mod cuda_training;
 mod data;
 mod docs;

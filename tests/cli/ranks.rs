@@ -1,6 +1,7 @@
 //! Cells in several processes: the same training as in one, and every way in which ranks end.
 
 use std::path::Path;
+use std::process::Child;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
@@ -11,7 +12,7 @@ use crate::endings::{alive, children};
 use crate::place::{Place, losses};
 
 /// Tied embeddings, samples of unequal length, two micro-batches and clipping.
-const TRAINED: &str = r#"title = "ranks"
+pub const TRAINED: &str = r#"title = "ranks"
 device = "cpu"
 [model]
 kind = "gpt2"
@@ -167,12 +168,16 @@ fn endless(more: &str) -> String {
     text.replace("steps = 50", "steps = 1000000") + "[parallel]\ndata = 4\n" + more
 }
 
-/// Starts the recipe, lets `end` do its work once all four ranks train, and gives the row and the seconds from then to the
+/// Starts the recipe, lets `end` do its work once there are four ranks, and gives the row and the seconds from then to the
 /// runner's end.
 pub fn ended(place: &Place, end: impl Fn(&[u32])) -> (Value, f64) {
-    let mut run = place.start(&["run", "recipe.toml", "--force"]);
+    ended_of(place, place.start(&["run", "recipe.toml", "--force"]), 4, end)
+}
+
+/// The same of any runner and number of ranks.
+pub fn ended_of(place: &Place, mut run: Child, count: usize, end: impl Fn(&[u32])) -> (Value, f64) {
     let runner = run.id();
-    place.wait("four ranks", || children(runner).len() == 4);
+    place.wait("all ranks", || children(runner).len() == count);
     let ranks = children(runner);
     end(&ranks);
     let start = Instant::now();
@@ -265,6 +270,14 @@ fn what_ranks_cannot_do_is_refused_before_anything_runs() {
         (with("timeout = 5"), vec!["parallel.timeout has no effect in one process"]),
         (with("data = 2\ntimeout = 0"), vec!["a number above 0"]),
         (with("data = 2\ndata_reduce = \"ring\""), vec!["all_reduce", "rank0"]),
+        (with("engine = \"sockets\""), vec!["parallel.engine has no effect in one process"]),
+        (
+            with("data = 2\nengine = \"nccl\""),
+            vec![
+                "parallel.engine = \"nccl\" sums on GPUs, and the device is the CPU",
+                "remove parallel.engine",
+            ],
+        ),
         (
             with("data = 2\n[offload]\nstrategy = \"overlap\""),
             vec!["parallel.data does not go with [offload]"],
@@ -273,4 +286,41 @@ fn what_ranks_cannot_do_is_refused_before_anything_runs() {
     ] {
         Place::new(&recipe).runner(&["check", "recipe.toml"]).exits(2).says(&parts);
     }
+}
+
+/// Whatever GPUs are here.
+#[test]
+fn replicas_go_to_gpus_and_parts_of_a_network_do_not() {
+    let with = |more: &str| {
+        let text = TRAINED.split("[save]").next().expect("a beginning").replace("\"cpu\"", "\"cuda:0\"");
+        Place::new(&format!("{text}[parallel]\n{more}\n"))
+    };
+    for engine in ["auto", "nccl", "sockets"] {
+        let place = with(&format!("data = 4\nengine = \"{engine}\""));
+        place.runner(&["check", "recipe.toml", "--for", "cuda"]).exits(0).says(&["1 cell"]);
+    }
+    let place = with("data = 4\nengine = \"nccl\"");
+    let plan = place.runner(&["plan", "recipe.toml", "--for", "cuda, 8 GiB"]).exits(0);
+    // Of a GPU of its own.
+    assert!(plan.out.contains("8.00 GiB"), "{}", plan.out);
+    for (more, key) in [
+        ("tensor = 2", "tensor"),
+        ("pipeline = { stages = 2, schedule = \"1f1b\", micro_batches = 2 }", "pipeline"),
+    ] {
+        let said = format!("parallel.{key} divides a network among processes on the CPU alone");
+        with(more)
+            .runner(&["check", "recipe.toml", "--for", "cuda"])
+            .exits(2)
+            .says(&[&said, "parallel.data"]);
+    }
+}
+
+/// All ranks take the step that one records.
+#[test]
+fn the_first_rank_records_a_step_of_all() {
+    let text = TRAINED.split("[save]").next().expect("a beginning").replace("steps = 50", "steps = 2");
+    let place = Place::new(&format!("{text}[parallel]\ndata = 2\n"));
+    place.runner(&["run", "recipe.toml", "--trace"]).exits(0).says(&["1 measured"]);
+    let folder = place.results();
+    place.runner(&["profile", folder.to_str().expect("UTF-8")]).exits(0).says(&["backward"]);
 }

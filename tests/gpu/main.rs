@@ -6,6 +6,7 @@
 //! ```
 
 mod attention;
+mod collectives;
 mod compact;
 mod host_optimizer;
 mod kernels;

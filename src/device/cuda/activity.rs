@@ -101,6 +101,8 @@ impl Recording {
         let (mut activities, mut ids) = (Vec::new(), HashMap::new());
         for record in std::mem::take(&mut *recorded()) {
             match record {
+                // CUPTI gives 0 where it has no time: of a copy under way when recording began.
+                Record::Activity { activity, .. } if activity.start == 0 => {}
                 Record::Activity { call, activity } => activities.push((call, activity)),
                 Record::Scope { call, id } => _ = ids.insert(call, id),
             }

@@ -68,21 +68,35 @@ impl Event {
     /// When something before the event failed.
     pub(super) fn arrived(&self) -> Result<(), String> {
         loop {
-            // SAFETY: the event was recorded and is destroyed only by `drop`.
-            match unsafe { sys::cuEventQuery(self.0) } {
-                CUresult::CUDA_SUCCESS => return Ok(()),
-                CUresult::CUDA_ERROR_NOT_READY => std::thread::sleep(PAUSE),
-                error => {
+            match self.reached() {
+                Ok(true) => return Ok(()),
+                Ok(false) => std::thread::sleep(PAUSE),
+                Err(error) => {
                     return Err(format!(
-                        "the device failed before a copy that is waited for ({error:?}): run this again, and \
-                         without offload.optimizer if it fails again"
+                        "the device failed before a copy that is waited for ({:?}): run this again, and \
+                         without offload.optimizer if it fails again",
+                        error.0
                     ));
                 }
             }
         }
     }
 
-    /// Seconds from `earlier` to this event, both reached; waits for this one.
+    /// Whether the device has come to this event.
+    ///
+    /// # Errors
+    /// When something before the event failed.
+    pub(super) fn reached(&self) -> Result<bool, DriverError> {
+        // SAFETY: the event was recorded and is destroyed only by `drop`.
+        match unsafe { sys::cuEventQuery(self.0) } {
+            CUresult::CUDA_SUCCESS => Ok(true),
+            CUresult::CUDA_ERROR_NOT_READY => Ok(false),
+            error => Err(DriverError(error)),
+        }
+    }
+
+    /// Seconds from `earlier` to this event, both reached; waits for this one. Below 0 where `earlier` came later, in
+    /// another stream.
     pub fn seconds_since(&self, earlier: &Self) -> f64 {
         self.wait();
         let mut milliseconds = 0.0f32;

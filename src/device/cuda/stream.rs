@@ -9,6 +9,7 @@
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, OnceLock};
+use std::thread::{self, ThreadId};
 
 use burn::tensor::StreamId;
 use cubecl::client::Client;
@@ -23,8 +24,8 @@ use serde::{Deserialize, Serialize};
 use super::driver::Context;
 use super::{Address, Server};
 
-/// Streams announced so far, as addresses.
-static ANNOUNCED: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+/// Streams announced so far, as addresses, and the threads that made them.
+static ANNOUNCED: Mutex<Vec<(ThreadId, usize)>> = Mutex::new(Vec::new());
 
 /// How our calls are ordered with CubeCL's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -79,7 +80,7 @@ unsafe extern "C" fn announce(
         let stream = unsafe { *(*data.cast::<cupti::CUpti_ResourceData>()).resourceHandle.stream.as_ref() };
         // A panic must not cross into CUPTI; a poisoned list only means the fallback is taken.
         if let Ok(mut streams) = ANNOUNCED.lock() {
-            streams.push(stream as usize);
+            streams.push((thread::current().id(), stream as usize));
         }
     }
 }
@@ -128,17 +129,19 @@ impl Stream {
         let _guard = ONE_AT_A_TIME.lock();
         // SAFETY: this clone of the client is used for this stream alone.
         unsafe { client.set_stream(id) };
-        let announced = || ANNOUNCED.lock().map_or(0, |streams| streams.len());
-        let before = announced();
+        // On CubeCL's own thread; NCCL makes streams at the same time, on others.
+        let maker = client.exclusive(|| thread::current().id()).ok();
+        let announced = || -> Vec<usize> {
+            let Ok(streams) = ANNOUNCED.lock() else { return Vec::new() };
+            streams.iter().filter(|(thread, _)| Some(*thread) == maker).map(|(_, stream)| *stream).collect()
+        };
+        let before = announced().len();
         // CubeCL makes a stream when something first asks where a buffer on it lies.
         let first = id.executes(|| client.empty(4));
         let _ = super::address(&client, &first);
         context.bind();
         let (raw, path) = match subscribe() {
-            Ok(()) if announced() > before => {
-                let last = ANNOUNCED.lock().ok().and_then(|streams| streams.last().copied());
-                (last.unwrap_or_default() as CUstream, Path::Shared)
-            }
+            Ok(()) if let [.., last] = announced()[before..] => (last as CUstream, Path::Shared),
             Ok(()) => own("the stream was in use before the runner could learn its handle".into()),
             Err(reason) => own(reason),
         };
@@ -210,6 +213,11 @@ impl Stream {
     pub fn synchronize(&self) {
         cubecl::future::block_on(self.client.sync()).expect("the device answers");
         self.check();
+    }
+
+    /// Has CubeCL's thread begin with what it was given; it otherwise waits until that is a batch.
+    pub fn hurry(&self) {
+        self.queue.flush_queue();
     }
 
     /// Waits until CubeCL's thread has made every call so far, also one that failed.

@@ -2,46 +2,70 @@
 
 use burn::tensor::Tensor;
 
-/// Keys and values, [batch, tokens, columns] each; `None` before the first tokens.
-type KeysAndValues = Option<(Tensor<3>, Tensor<3>)>;
+/// Of one layer: keys and values [batch, capacity, columns] each, of which the first `tokens` of each sequence are there.
+#[derive(Clone, Debug)]
+struct Kept {
+    keys: Tensor<3>,
+    values: Tensor<3>,
+    tokens: usize,
+}
 
 /// The keys and values of every layer.
 #[derive(Clone, Debug)]
 pub struct Cache {
-    layers: Vec<KeysAndValues>,
+    /// `None` before the first tokens.
+    layers: Vec<Option<Kept>>,
     batch: usize,
+    capacity: usize,
 }
 
 /// Those of one layer.
 pub struct LayerCache<'c> {
-    kept: &'c mut KeysAndValues,
+    kept: &'c mut Option<Kept>,
     batch: usize,
+    capacity: usize,
 }
 
 impl Cache {
-    pub fn new(layers: usize, batch: usize) -> Self {
-        Self { layers: vec![None; layers], batch }
+    /// For sequences of at most `capacity` tokens.
+    pub fn new(layers: usize, batch: usize, capacity: usize) -> Self {
+        Self { layers: vec![None; layers], batch, capacity }
     }
 
     pub fn layer(&mut self, layer: usize) -> LayerCache<'_> {
-        LayerCache { kept: &mut self.layers[layer], batch: self.batch }
+        LayerCache { kept: &mut self.layers[layer], batch: self.batch, capacity: self.capacity }
     }
 }
 
 impl LayerCache<'_> {
-    /// Appends the new tokens' keys and values [batch · new, columns]; returns all of them,
-    /// [batch · tokens, columns], and the number of tokens.
-    pub fn extend(self, k: Tensor<2>, v: Tensor<2>) -> (Tensor<2>, Tensor<2>, usize) {
+    /// Whether no token is there yet.
+    pub fn is_empty(&self) -> bool {
+        self.kept.is_none()
+    }
+
+    /// Adds the new tokens' keys and values [batch · new, columns], in place; returns all of them, [batch, capacity,
+    /// columns], and how many tokens each sequence has.
+    ///
+    /// # Panics
+    /// When there are more tokens than the capacity.
+    pub fn extend(self, k: Tensor<2>, v: Tensor<2>) -> (Tensor<3>, Tensor<3>, usize) {
+        let Self { kept, batch, capacity } = self;
         let [rows, columns] = k.dims();
-        let shape = [self.batch, rows / self.batch, columns];
-        let (k, v) = (k.reshape(shape), v.reshape(shape));
-        let (k, v) = match self.kept.take() {
-            None => (k, v),
-            Some((keys, values)) => (Tensor::cat(vec![keys, k], 1), Tensor::cat(vec![values, v], 1)),
+        let new = rows / batch;
+        let empty = || {
+            // As a vector: Burn aligns the rows of what it makes on CUDA.
+            let options = (&k.device(), k.dtype());
+            Tensor::<1>::zeros([batch * capacity * columns], options).reshape([batch, capacity, columns])
         };
-        *self.kept = Some((k.clone(), v.clone()));
-        let tokens = k.dims()[1];
-        let flat = |t: Tensor<3>| t.reshape([self.batch * tokens, columns]);
-        (flat(k), flat(v), tokens)
+        let Kept { keys, values, tokens: before } =
+            kept.take().unwrap_or_else(|| Kept { keys: empty(), values: empty(), tokens: 0 });
+        let tokens = before + new;
+        let with = |all: Tensor<3>, new: Tensor<2>| {
+            let new = new.reshape([batch, tokens - before, columns]);
+            all.slice_assign([0..batch, before..tokens, 0..columns], new)
+        };
+        let (keys, values) = (with(keys, k), with(values, v));
+        *kept = Some(Kept { keys: keys.clone(), values: values.clone(), tokens });
+        (keys, values, tokens)
     }
 }

@@ -26,7 +26,7 @@ use crate::ops::cost::Setting;
 use crate::ops::dense::Arithmetic;
 use crate::ops::embedding::Ids;
 use crate::ops::virtual_tokens::VirtualRows;
-use crate::ops::{Checkpoint, Ops};
+use crate::ops::{Checkpoint, Ops, narrow};
 
 /// How a network computes: the same weights, other arithmetic or other operators.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -91,8 +91,15 @@ pub fn attend([q, k, v]: [Tensor<2>; 3], context: &Context, cache: Option<LayerC
     match cache {
         None => attention(q, k, v, *heads, mask, *arithmetic, ops.into()),
         Some(cache) => {
-            let (k, v, keys) = cache.extend(k.inner(), v.inner());
-            attend_cached(q.inner(), k, v, *heads, keys, mask, *arithmetic)
+            let dtype = arithmetic.in_region().dtype;
+            let (q, [k, v]) = (q.inner(), [k, v].map(|x| narrow(x.inner(), dtype)));
+            // The first tokens attend to each other alone.
+            let first = cache.is_empty().then(|| [k.clone(), v.clone()]);
+            let (keys, values, tokens) = cache.extend(k, v);
+            match first {
+                Some([k, v]) => attention(q, k, v, *heads, mask, *arithmetic, ops.into()),
+                None => attend_cached(q, [keys, values], *heads, tokens, mask, *arithmetic, ops.into()),
+            }
         }
     }
 }

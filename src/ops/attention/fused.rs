@@ -4,8 +4,8 @@ use burn::tensor::{DType, Tensor};
 use burn_cubecl::tensor::CubeTensor;
 
 use super::{Columns, Heads, Mask, target};
-use crate::device::cuda::Gpu;
 use crate::device::cuda::flash::{self, Attended, Inputs, Kernels, Output};
+use crate::device::cuda::{Gpu, decode};
 use crate::ops::backend::{cube, cube_int, on_cuda, uncube};
 use crate::ops::narrow;
 
@@ -22,6 +22,22 @@ pub fn kernels(x: &Tensor<2>, heads: Heads) -> Option<Kernels> {
     }
     let gpu = Gpu::of(&cube(x.clone()))?;
     Kernels::of(gpu, x.dtype(), heads.head_dim).ok()
+}
+
+/// One new token of each sequence over the keys and values of all so far, as
+/// [`attend_cached`](super::attend_cached); `None` where no kernel takes the heads.
+pub fn attend_next(
+    q: &Tensor<2>,
+    [k, v]: &[Tensor<3>; 2],
+    heads: Heads,
+    keys: usize,
+    mask: &Mask,
+) -> Option<Tensor<2>> {
+    let Heads { kv_heads, group, head_dim, .. } = heads;
+    let starts = mask.starts.as_ref().map(cube_int);
+    let sizes = decode::Sizes { kv_heads, group, head_dim };
+    let [k, v] = [k, v].map(|x| cube(x.clone()));
+    decode::attend_next(cube(q.clone()), k, v, starts, sizes, keys).ok().map(uncube)
 }
 
 /// What is kept for backward: the inputs in the compute type, o and lse.

@@ -217,24 +217,35 @@ fn target<const D: usize>(dims: [usize; 2], dtype: DType, like: &Tensor<D>) -> T
     if on_cuda(like) { Tensor::empty(dims, options) } else { Tensor::zeros(dims, options) }
 }
 
-/// Attention of `queries` new tokens a sequence over the keys and values of all tokens so far, without
-/// backward: q [batch · queries, heads · head_dim], k and v [batch · keys, kv_heads · head_dim].
+/// Attention of new tokens over the keys and values of all tokens so far, without backward: q [batch · new, heads ·
+/// head_dim]; k and v [batch, capacity, kv_heads · head_dim], of which the first `keys` of each sequence are there.
 pub fn attend_cached(
     q: Tensor<2>,
-    k: Tensor<2>,
-    v: Tensor<2>,
+    cached: [Tensor<3>; 2],
     heads: Heads,
     keys: usize,
     mask: &Mask,
     arithmetic: Arithmetic,
+    way: Way,
 ) -> Tensor<2> {
     let arithmetic = arithmetic.in_region();
+    let (q, cached) = (narrow(q, arithmetic.dtype), cached.map(|x| narrow(x, arithmetic.dtype)));
+    if way == Way::Fused && heads.sequence == 1 && on_cuda(&q) {
+        if let Some(o) = fused::attend_next(&q, &cached, heads, keys, mask) {
+            return o;
+        }
+    }
+    let rows = |x: Tensor<3>| {
+        let [batch, _, columns] = x.dims();
+        x.narrow(1, 0, keys).reshape([batch * keys, columns])
+    };
+    let [k, v] = cached.map(rows);
     if arithmetic.dtype == DType::F32 && [&q, &k, &v].into_iter().all(cpu::takes) {
         return cpu::attention::attend_cached([q, k, v].map(Tensor::inner), heads, keys, mask);
     }
     let past = keys - heads.sequence;
     let all = Heads { sequence: keys, ..heads.of_keys() };
-    let of = |heads: Heads, x: Tensor<2>| heads.split(narrow(x, arithmetic.dtype), 0, None);
+    let of = |heads: Heads, x: Tensor<2>| heads.split(x, 0, None);
     let split = Split { q: of(heads, q), k: of(all, k), v: of(all, v), heads, block: None };
     heads.merge(attend(&split, mask, past, arithmetic), arithmetic.dtype)
 }

@@ -4,7 +4,8 @@ use burn::module::Param;
 use burn::tensor::{Device, Shape, Tensor, TensorData};
 use safetensors::tensor::TensorView;
 
-use super::{Init, Origin, Shared, Source, random};
+use super::first_values::random;
+use super::{Init, Origin, Shared, Source};
 use crate::ops::nf4;
 use crate::params::table::{Entry, Group, id};
 use crate::params::weights::write_elements;

@@ -5,9 +5,12 @@ mod shard;
 mod tensor;
 
 use super::Checked;
+use crate::device::Target;
+use crate::device::cuda::nccl;
+use crate::parallel::Engine;
 use crate::recipe::{Cell, Folders};
 use crate::residence::Memory;
-use crate::words::Rule;
+use crate::words::{DeviceId, Rule};
 
 /// What ranks do not do, and what they cannot divide.
 pub(super) fn check(cell: &Cell, written: impl Fn(&str) -> bool) -> Checked {
@@ -51,4 +54,44 @@ pub(super) fn check(cell: &Cell, written: impl Fn(&str) -> bool) -> Checked {
         "the state of a cell in several processes is not saved",
         "remove save.state; save.weights keeps what is trained",
     )
+}
+
+/// What ranks need of their devices.
+pub(super) fn on_device(cell: &Cell, device: DeviceId, target: &Target) -> Checked {
+    let (parallel, by_nccl) = (&cell.parallel, cell.parallel.engine == Engine::Nccl);
+    if parallel.is_alone() {
+        return Ok(());
+    }
+    if device == DeviceId::Cpu {
+        let rule = Rule::new(
+            &["parallel.engine", "device"],
+            "parallel.engine = \"nccl\" sums on GPUs, and the device is the CPU",
+            "remove parallel.engine, or set device = \"cuda:0\"",
+        );
+        let rule = Rule { elsewhere: cell.device != device.to_string(), ..rule };
+        return if by_nccl { Err(rule) } else { Ok(()) };
+    }
+    let divided = if parallel.pipeline.is_some() { "parallel.pipeline" } else { "parallel.tensor" };
+    Rule::refuse_if(
+        parallel.pipeline.is_some() || parallel.tensor > 1,
+        &[divided, "device"],
+        format!("{divided} divides a network among processes on the CPU alone; GPUs get whole replicas"),
+        "use device = \"cpu\", or parallel.data in its place",
+    )?;
+    let (ranks, gpus) = (parallel.ranks(), target.gpus());
+    if let Some(gpus) = gpus.filter(|gpus| by_nccl && *gpus < ranks) {
+        return Err(Rule::elsewhere(
+            &["parallel.data", "parallel.engine"],
+            format!("parallel.engine = \"nccl\" needs a GPU for each of {ranks} ranks, and {gpus} are here"),
+            "set parallel.engine = \"sockets\", with which ranks share GPUs, or parallel.data to what is here",
+        ));
+    }
+    if by_nccl && gpus.is_some() && !nccl::present() {
+        return Err(Rule::elsewhere(
+            &["parallel.engine"],
+            nccl::ABSENT,
+            "or leave parallel.engine out: it is then what each machine has",
+        ));
+    }
+    Ok(())
 }

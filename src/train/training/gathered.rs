@@ -21,22 +21,26 @@ impl<N: Build> Training<'_, N> {
             return self.gather_divided();
         }
         let (group, own) = (self.groups.pipeline.clone(), self.current().stage.residence.table().clone());
+        let names: Vec<&str> = own.entries.iter().map(|entry| entry.name.as_str()).collect();
+        let names = serde_json::to_vec(&names).expect("names are text");
+        let of_all = group.collect("names of the parameters of all stages", names).wait();
         if group.rank() != FIRST {
             for Entry { name, .. } in &own.entries {
                 let residence = &mut self.step.as_mut().expect("begun").stage.residence;
                 let bytes = residence.value(name).as_bytes().to_vec();
-                self.announce(name, bytes.len());
                 group.send(name.clone(), FIRST, bytes).wait();
             }
-            self.announce("", 0);
             return;
         }
         let all = self.table();
-        for rank in 1..group.size() {
-            while let Some((name, count)) = self.announced(rank) {
-                let bytes = group.receive(name.clone(), rank, count).wait();
+        for (rank, names) in of_all.iter().enumerate().skip(1) {
+            let names: Vec<String> = serde_json::from_slice(names).expect("written by a rank of this build");
+            for name in names {
                 let entry = all.entries.iter().find(|entry| entry.name == name).expect("of the model");
-                let value = TensorData::from_bytes_vec(bytes, entry.stored_shape(), entry.dtype);
+                let shape = entry.stored_shape();
+                let count = shape.iter().product::<usize>() * entry.dtype.size();
+                let bytes = group.receive(name.clone(), rank, count).wait();
+                let value = TensorData::from_bytes_vec(bytes, shape, entry.dtype);
                 // A tied embedding is on two ranks.
                 if own.entries.iter().all(|entry| entry.name != name) {
                     self.elsewhere.insert(name, value);
@@ -56,22 +60,6 @@ impl<N: Build> Training<'_, N> {
                 self.elsewhere.insert(name, value);
             }
         }
-    }
-
-    /// Which parameter comes next, and how many bytes it has.
-    fn announce(&self, name: &str, count: usize) {
-        let mut text = vec![0; ANNOUNCEMENT];
-        text[..8].copy_from_slice(&(count as u64).to_le_bytes());
-        text[8..8 + name.len()].copy_from_slice(name.as_bytes());
-        self.groups.pipeline.send("name of a parameter", FIRST, text).wait();
-    }
-
-    fn announced(&self, rank: usize) -> Option<(String, usize)> {
-        let text = self.groups.pipeline.receive("name of a parameter", rank, ANNOUNCEMENT).wait();
-        let (count, name) = text.split_at(8);
-        let name = String::from_utf8_lossy(name).trim_end_matches('\0').to_string();
-        let count = u64::from_le_bytes(count.try_into().expect("8 bytes"));
-        (!name.is_empty()).then_some((name, count as usize))
     }
 
     /// All parameters of the model, those on other ranks as well.
@@ -95,6 +83,3 @@ pub(super) fn gathered<N: Build>(
 ) -> TensorData {
     elsewhere.get(name).cloned().unwrap_or_else(|| asked_for(name, residence, ranks))
 }
-
-/// Bytes of an announcement: a count, and a name that is shorter.
-const ANNOUNCEMENT: usize = 512;

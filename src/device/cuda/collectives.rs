@@ -1,0 +1,300 @@
+//! [`Collectives`]: sums and copies over the GPUs of several processes, by NCCL, while this one computes on.
+//!
+//! A thread with a stream of its own carries them out, one after the other. CubeCL's thread says where a tensor lies and
+//! records the event that it is ready; the thread has its stream wait for that, calls NCCL, and records the event that it
+//! has ended. Whoever wants the result has CubeCL's stream wait for that event: the host waits for no device.
+//!
+//! ```text
+//! CubeCL's stream   … kernels that write x │ready … other kernels … │reached ─ waits ─ kernels that read x
+//! the stream here             waits ───────┘ │began  NCCL  │ended ──────────────┘
+//! ```
+
+mod serve;
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, panicking, sleep};
+use std::time::{Duration, Instant};
+
+use burn::tensor::{DType, Tensor};
+use burn_cubecl::kernel::into_contiguous;
+use burn_cubecl::tensor::CubeTensor;
+
+use self::serve::{Issued, Job, State, serve};
+use super::nccl::Collective;
+use super::{Event, Gpu, Later, buffer, tensor, writable};
+
+/// How long an end waits for the thread: for NCCL to give its memory back.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// How often whoever waits for events looks at them.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// Of a Linux program's main thread, from which NCCL is mostly called.
+const STACK_BYTES: usize = 8 << 20;
+
+/// This rank among those whose GPUs do something together. Used by the thread that computes.
+pub struct Collectives {
+    gpu: &'static Gpu,
+    rank: usize,
+    ranks: usize,
+    /// How long a rank waits for another.
+    limit: Duration,
+    jobs: Sender<Option<Job>>,
+    shared: Arc<Shared>,
+    /// Ends with the thread.
+    thread: Mutex<Receiver<()>>,
+}
+
+/// What the thread and others know of its operations.
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    /// Whether what is under way may end without a result.
+    abandoned: AtomicBool,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What the operations that have ended came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Crossed {
+    /// Bytes that this rank has given the others, by the operations' sizes.
+    pub sent: u64,
+    /// Seconds in which an operation was under way, waiting for others included.
+    pub busy: f64,
+    /// Seconds of these in which the device waited for a result.
+    pub exposed: f64,
+}
+
+/// The operation that this rank's device has come to, or NCCL on the host, and that has not ended.
+#[derive(Clone, Debug, PartialEq)]
+pub struct UnderWay {
+    /// From 1; the same on every rank.
+    pub number: u64,
+    pub operation: String,
+    pub since: Instant,
+}
+
+impl Collectives {
+    /// Returns once every rank has come with the same id, [`unique_id`](super::nccl::unique_id).
+    ///
+    /// # Errors
+    /// Why the GPUs cannot be connected.
+    pub fn join(
+        ordinal: usize,
+        (rank, ranks): (usize, usize),
+        id: Vec<u8>,
+        limit: Duration,
+    ) -> Result<Self, String> {
+        let gpu = Gpu::open(ordinal);
+        let (jobs, begun) = channel();
+        let (answer, joined) = channel();
+        let (ends, thread) = channel();
+        let shared = Arc::<Shared>::default();
+        let own = shared.clone();
+        let calls = move || {
+            serve(gpu, (&id, rank, ranks), &begun, &own, &answer);
+            // Only now: NCCL's memory has been given back.
+            drop::<Sender<()>>(ends);
+        };
+        thread::Builder::new()
+            .name("nccl".into())
+            .stack_size(STACK_BYTES)
+            .spawn(calls)
+            .map_err(|e| format!("the system has no thread for NCCL: {e}"))?;
+        let late = || {
+            let seconds = limit.as_secs_f64();
+            format!(
+                "the GPUs of {ranks} ranks were not connected in {seconds} s: raise parallel.timeout, or set \
+                 parallel.engine = \"sockets\"; NCCL_DEBUG=INFO says more"
+            )
+        };
+        match joined.recv_timeout(limit) {
+            Ok(result) => result?,
+            Err(RecvTimeoutError::Timeout) => return Err(late()),
+            Err(RecvTimeoutError::Disconnected) => return Err("connecting the GPUs panicked".into()),
+        }
+        Ok(Self { gpu, rank, ranks, limit, jobs, shared, thread: Mutex::new(thread) })
+    }
+
+    /// Begins an operation on a flat tensor of this device that is outside of autodiff's graph, once what is issued so far
+    /// has been computed. Every rank begins the same operations in the same order.
+    ///
+    /// # Panics
+    /// When the tensor is on another device, or one to be summed is not in fp32.
+    pub fn begin(&self, name: &str, collective: Collective, values: Tensor<1>) -> Pending {
+        let sums = !matches!(collective, Collective::Broadcast { .. });
+        assert!(!sums || values.dtype() == DType::F32, "sums are in fp32");
+        let values = match collective {
+            Collective::AllReduce => writable(buffer(values)),
+            Collective::Reduce { root } if root == self.rank => writable(buffer(values)),
+            Collective::Broadcast { root } if root != self.rank => writable(buffer(values)),
+            Collective::Reduce { .. } | Collective::Broadcast { .. } => into_contiguous(buffer(values)),
+        };
+        assert!(
+            Gpu::of(&values).is_some_and(|gpu| std::ptr::eq(gpu, self.gpu)),
+            "a tensor of this rank's device"
+        );
+        let (elements, bytes) =
+            (values.meta.num_elements(), values.meta.num_elements() * values.dtype.size());
+        let number = {
+            let mut state = self.shared.lock();
+            state.begun += 1;
+            state.crossed.sent += self.sent(collective, bytes as u64);
+            state.begun
+        };
+        let what = match collective {
+            Collective::AllReduce => "sum",
+            Collective::Reduce { .. } => "sum at one rank",
+            Collective::Broadcast { .. } => "copy",
+        };
+        let operation =
+            format!("operation {number} of the GPUs, {what} of \"{name}\" of {elements} elements");
+        let (to, issued) = channel();
+        let reached = Later::default();
+        let (jobs, seen) = (self.jobs.clone(), reached.clone());
+        let binding = values.handle.clone().binding();
+        self.gpu.stream().enqueue(Some(binding.clone()), move |buffers, stream| {
+            let at = buffers.locate(binding)?;
+            let job = Job {
+                number,
+                operation,
+                collective,
+                buffer: at.pointer,
+                bytes,
+                ready: Event::record_on(stream),
+                place: Box::new(at),
+                issued: to,
+                reached: seen,
+            };
+            jobs.send(Some(job)).map_err(|_| "the thread that calls NCCL has ended".to_string())
+        });
+        // The others wait for it.
+        self.gpu.stream().hurry();
+        // Whoever watches over the limit comes first, and knows which rank is missing.
+        let limit = self.limit.saturating_add(2 * GRACE);
+        Pending { gpu: self.gpu, number, values, issued: Some(issued), reached, limit }
+    }
+
+    /// Bytes that this rank gives the others: of a sum as around a ring.
+    fn sent(&self, collective: Collective, bytes: u64) -> u64 {
+        let others = self.ranks as u64 - 1;
+        match collective {
+            Collective::AllReduce => 2 * bytes * others / self.ranks as u64,
+            Collective::Reduce { root } => bytes * u64::from(root != self.rank),
+            Collective::Broadcast { root } => bytes * others * u64::from(root == self.rank),
+        }
+    }
+
+    /// What the others may be waited for in.
+    pub fn under_way(&self) -> Option<UnderWay> {
+        self.gpu.context.bind();
+        self.shared.lock().first_under_way()
+    }
+
+    /// Why the thread or NCCL can carry out no more.
+    pub fn failure(&self) -> Option<String> {
+        self.shared.lock().failure.clone()
+    }
+
+    /// What was begun so far has come to. Where the device has not done it all, waits for it, though not for long.
+    pub fn crossed(&self) -> Crossed {
+        let deadline = Instant::now() + GRACE;
+        self.gpu.context.bind();
+        loop {
+            let mut state = self.shared.lock();
+            state.fold();
+            if state.under_way.is_empty() || Instant::now() >= deadline {
+                return state.crossed;
+            }
+            drop(state);
+            sleep(LOOK);
+        }
+    }
+}
+
+impl fmt::Debug for Collectives {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Collectives")
+            .field("rank", &self.rank)
+            .field("ranks", &self.ranks)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for Collectives {
+    /// Waits for what was begun, though not for long; where this rank ends by a panic, for nothing. Another rank may still
+    /// read what this one has given it: all of them have their results before the first is dropped.
+    fn drop(&mut self) {
+        self.shared.abandoned.store(panicking(), Relaxed);
+        // Where it is gone nothing is left to end.
+        let _ = self.jobs.send(None);
+        if panicking() {
+            return;
+        }
+        let thread = self.thread.get_mut().unwrap_or_else(PoisonError::into_inner);
+        // It sends nothing: either it ends, or it is left to the end of the process.
+        let _ = thread.recv_timeout(2 * GRACE);
+    }
+}
+
+/// The result of an operation that has begun.
+#[must_use]
+pub struct Pending {
+    gpu: &'static Gpu,
+    number: u64,
+    values: CubeTensor,
+    /// `None` once CubeCL's stream waits for the result.
+    issued: Option<Receiver<Result<Issued, String>>>,
+    reached: Later,
+    /// For NCCL to take the operation.
+    limit: Duration,
+}
+
+impl Pending {
+    /// [`UnderWay::number`]
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// The tensor with what the operation left in it. This thread goes on at once: what it has the device compute from
+    /// here on waits for the result.
+    pub fn wait(mut self) -> Tensor<1> {
+        self.hold();
+        tensor(self.values.clone())
+    }
+
+    /// Has CubeCL's stream wait for the end of the operation. CubeCL's thread waits until NCCL has taken it: an event that
+    /// is not recorded yet cannot be waited for.
+    fn hold(&mut self) {
+        let Some(issued) = self.issued.take() else { return };
+        let (reached, limit) = (self.reached.clone(), self.limit);
+        // The memory is used for nothing else before this call has been made: until then its binding is held.
+        let binding = self.values.handle.clone().binding();
+        self.gpu.stream().enqueue(Some(binding), move |_, stream| {
+            reached.record_on(stream);
+            let late = |_| "NCCL did not take an operation: another rank may not have come to it".to_string();
+            let Issued { ended, place } = issued.recv_timeout(limit).map_err(late)??;
+            ended.hold(stream);
+            drop(place);
+            Ok(())
+        });
+    }
+}
+
+impl Drop for Pending {
+    /// NCCL may still write into the memory that is given back here. What a rank that ends by a panic has there does not
+    /// count any more.
+    fn drop(&mut self) {
+        if !panicking() {
+            self.hold();
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! The thread that calls NCCL, and [`State`]: what is known of its operations.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use super::super::nccl::{Collective, Communicator};
+use super::super::{CopyStream, Event, Gpu, Later};
+use super::{Crossed, GRACE, LOOK, Shared, UnderWay};
+
+/// How often the thread asks NCCL how it is while there is nothing to do.
+const CHECK: Duration = Duration::from_millis(100);
+
+/// An operation that CubeCL's thread has come to.
+pub struct Job {
+    pub number: u64,
+    pub operation: String,
+    pub collective: Collective,
+    /// Address of `bytes` bytes.
+    pub buffer: u64,
+    pub bytes: usize,
+    /// Once the buffer holds what is to be summed or copied.
+    pub ready: Event,
+    /// Keeps the buffer where it is.
+    pub place: Box<dyn Send>,
+    pub issued: Sender<Result<Issued, String>>,
+    /// Once a result is needed.
+    pub reached: Later,
+}
+
+/// An operation that NCCL has taken.
+pub struct Issued {
+    /// Recorded behind it.
+    pub ended: Arc<Event>,
+    /// Keeps the buffer where it is.
+    pub place: Box<dyn Send>,
+}
+
+/// One that the device may not have done yet.
+pub struct Running {
+    number: u64,
+    operation: String,
+    began: Event,
+    ended: Arc<Event>,
+    reached: Later,
+}
+
+#[derive(Default)]
+pub struct State {
+    /// Operations so far.
+    pub begun: u64,
+    pub crossed: Crossed,
+    /// In the order in which the device does them.
+    pub under_way: VecDeque<Running>,
+    /// What NCCL is being told.
+    told: Option<UnderWay>,
+    /// The number of the operation that the device is at, and since when that is known.
+    seen: Option<(u64, Instant)>,
+    pub failure: Option<String>,
+}
+
+impl State {
+    /// Adds up what has ended and whose result was asked for; the device's context is current.
+    pub fn fold(&mut self) {
+        while let Some(first) = self.under_way.front() {
+            let Some(reached) = first.reached.event() else { return };
+            match first.ended.reached().and_then(|ended| Ok(ended && reached.reached()?)) {
+                Ok(false) => return,
+                Ok(true) => {
+                    self.crossed.busy += first.ended.seconds_since(&first.began);
+                    self.crossed.exposed += first.ended.seconds_since(reached).max(0.0);
+                }
+                // Whoever computes on the device hears of its failure.
+                Err(_) => {}
+            }
+            self.under_way.pop_front();
+        }
+    }
+
+    /// The first that the device or NCCL is at and that has not ended.
+    pub fn first_under_way(&mut self) -> Option<UnderWay> {
+        if self.told.is_some() {
+            return self.told.clone();
+        }
+        // A device that fails is at none.
+        let at = self.under_way.iter().find(|running| !running.ended.reached().unwrap_or(true))?;
+        if !at.began.reached().unwrap_or(false) {
+            return None;
+        }
+        let (number, since) = match self.seen {
+            Some(seen) if seen.0 == at.number => seen,
+            _ => *self.seen.insert((at.number, Instant::now())),
+        };
+        Some(UnderWay { number, operation: at.operation.clone(), since })
+    }
+}
+
+/// Connects this rank, says to `answer` how that ended, and carries out the jobs until the last, `None`.
+pub fn serve(
+    gpu: &'static Gpu,
+    (id, rank, ranks): (&[u8], usize, usize),
+    jobs: &Receiver<Option<Job>>,
+    shared: &Shared,
+    answer: &Sender<Result<(), String>>,
+) {
+    gpu.context.bind();
+    let made = Communicator::join(id, rank, ranks).and_then(|made| Ok((made, CopyStream::new(gpu)?)));
+    let (communicator, stream) = match made {
+        Ok(made) => made,
+        Err(reason) => {
+            // Whoever asked may have waited for long enough.
+            let _ = answer.send(Err(reason));
+            return;
+        }
+    };
+    let _ = answer.send(Ok(()));
+    loop {
+        match jobs.recv_timeout(CHECK) {
+            Ok(Some(job)) => carry_out(&communicator, &stream, job, shared),
+            Ok(None) | Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Timeout) => {
+                let failure = communicator.check().err();
+                let mut state = shared.lock();
+                state.failure = state.failure.take().or(failure);
+            }
+        }
+        shared.lock().fold();
+    }
+    // The end of a communicator is also that of what is under way.
+    let deadline = Instant::now() + GRACE;
+    let running = || shared.lock().under_way.iter().any(|running| !running.ended.reached().unwrap_or(true));
+    while !shared.abandoned.load(Relaxed) && running() && Instant::now() < deadline {
+        sleep(LOOK);
+    }
+    drop(communicator);
+    drop(stream);
+}
+
+fn carry_out(communicator: &Communicator, stream: &CopyStream, job: Job, shared: &Shared) {
+    let Job { number, operation, collective, buffer, bytes, ready, place, issued, reached } = job;
+    let failure = {
+        let mut state = shared.lock();
+        state.told = Some(UnderWay { number, operation: operation.clone(), since: Instant::now() });
+        state.failure.clone()
+    };
+    let stream = stream.raw().stream();
+    ready.hold(stream);
+    let began = Event::record_on(stream);
+    // SAFETY: CubeCL located `bytes` bytes there, and `place` keeps them there until its stream waits for `ended`, which
+    // comes behind this, or until this rank fails; what was issued before `ready` has passed when NCCL begins, and nothing
+    // issued between `ready` and that wait writes to them, since `Pending` holds the tensor until then. The context is
+    // current on this thread, and ranks begin the same operations in the same order.
+    let taken = match failure {
+        None => unsafe { communicator.enqueue(collective, buffer, bytes, stream) },
+        Some(reason) => Err(reason),
+    };
+    let ended = Arc::new(Event::record_on(stream));
+    let mut state = shared.lock();
+    state.told = None;
+    let result = match taken {
+        Ok(()) => {
+            state.under_way.push_back(Running { number, operation, began, ended: ended.clone(), reached });
+            Ok(Issued { ended, place })
+        }
+        Err(reason) => {
+            state.failure.get_or_insert_with(|| reason.clone());
+            Err(reason)
+        }
+    };
+    drop(state);
+    // Where nobody receives the result, CubeCL's thread has ended.
+    let _ = issued.send(result);
+}

@@ -1,0 +1,158 @@
+//! [`Communicator`]: this process among those whose GPUs NCCL connects. The library is loaded when it is first asked for.
+
+use std::ffi::{CStr, c_char, c_int};
+use std::mem::MaybeUninit;
+use std::sync::OnceLock;
+
+use cudarc::driver::sys::CUstream;
+use cudarc::nccl::sys::{self, ncclComm_t, ncclDataType_t, ncclRedOp_t, ncclResult_t};
+
+/// What all ranks do together, each with a buffer of the same size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Collective {
+    /// Every buffer becomes the sum of all, in fp32.
+    AllReduce,
+    /// That of `root` does; the others keep what they have.
+    Reduce { root: usize },
+    /// Every buffer becomes that of `root`, bytes of any type.
+    Broadcast { root: usize },
+}
+
+/// Whether the library is here.
+pub fn present() -> bool {
+    static PRESENT: OnceLock<bool> = OnceLock::new();
+    // SAFETY: only tries to load the library; cudarc panics at the first call without it.
+    *PRESENT.get_or_init(|| unsafe { sys::is_culib_present() })
+}
+
+/// The library's version, `2.27.3`; `None` where it is not here.
+pub fn version() -> Option<String> {
+    let mut version = 0;
+    // SAFETY: the library is here; the call writes one integer.
+    present().then(|| unsafe { sys::ncclGetVersion(&mut version) });
+    (version > 0).then(|| format!("{}.{}.{}", version / 10_000, version / 100 % 100, version % 100))
+}
+
+/// What the ranks of a new communicator know it by; one of them makes it.
+///
+/// # Errors
+/// When the library is not here or finds no network interface.
+pub fn unique_id() -> Result<Vec<u8>, String> {
+    if !present() {
+        return Err(ABSENT.into());
+    }
+    let mut id = MaybeUninit::<sys::ncclUniqueId>::zeroed();
+    // SAFETY: the library is here and fills the id, of which every byte is a valid one before it.
+    let id = unsafe {
+        checked("to make an id", sys::ncclGetUniqueId(id.as_mut_ptr()))?;
+        id.assume_init()
+    };
+    Ok(id.internal.map(|byte| byte as u8).to_vec())
+}
+
+/// The loader asks for the name without a version, which packages for development have.
+pub const ABSENT: &str = "the NCCL library (libnccl.so) was not found: install NCCL's development package, or put a link \
+                          of that name to libnccl.so.2 into a folder of LD_LIBRARY_PATH; parallel.engine = \"sockets\" \
+                          works without it";
+
+/// A rank of a communicator. One thread at a time makes its calls.
+pub struct Communicator(ncclComm_t);
+
+// SAFETY: NCCL takes the calls of a communicator from any thread, one after the other.
+unsafe impl Send for Communicator {}
+
+impl Communicator {
+    /// Returns once every rank has come; the context of this rank's device is current.
+    ///
+    /// # Errors
+    /// The library's, when the ranks cannot be connected.
+    pub fn join(id: &[u8], rank: usize, ranks: usize) -> Result<Self, String> {
+        if !present() {
+            return Err(ABSENT.into());
+        }
+        let mut internal = [0; 128];
+        if id.len() != internal.len() {
+            return Err(format!("an id of {} bytes is none of NCCL's", id.len()));
+        }
+        internal.iter_mut().zip(id).for_each(|(to, from)| *to = *from as c_char);
+        let mut raw = std::ptr::null_mut();
+        let id = sys::ncclUniqueId { internal };
+        // SAFETY: the library is here, `raw` is written before it is used, and the device's context is current.
+        let result = unsafe { sys::ncclCommInitRank(&mut raw, ranks as c_int, id, rank as c_int) };
+        checked("to connect the ranks", result).map(|()| Self(raw))
+    }
+
+    /// Puts a collective into the stream. It may wait for the other ranks the first time that a way between them is used.
+    ///
+    /// # Safety
+    /// `buffer` is the address of so many bytes of this rank's device, whose context is current; `stream` is alive and of
+    /// the same device. Nothing else uses the buffer from what is in the stream now until the stream has passed this, and
+    /// all ranks do the same in the same order.
+    ///
+    /// # Errors
+    /// The library's.
+    pub unsafe fn enqueue(
+        &self,
+        collective: Collective,
+        buffer: u64,
+        bytes: usize,
+        stream: CUstream,
+    ) -> Result<(), String> {
+        let (values, stream) = (buffer as *mut std::ffi::c_void, stream.cast());
+        let (number, sum) = (ncclDataType_t::ncclFloat32, ncclRedOp_t::ncclSum);
+        let count = bytes / size_of::<f32>();
+        // SAFETY: the caller's; in place, as NCCL allows for all three.
+        let result = unsafe {
+            match collective {
+                Collective::AllReduce => {
+                    sys::ncclAllReduce(values, values, count, number, sum, self.0, stream)
+                }
+                Collective::Reduce { root } => {
+                    sys::ncclReduce(values, values, count, number, sum, root as c_int, self.0, stream)
+                }
+                Collective::Broadcast { root } => {
+                    let byte = ncclDataType_t::ncclUint8;
+                    sys::ncclBroadcast(values, values, bytes, byte, root as c_int, self.0, stream)
+                }
+            }
+        };
+        checked("a collective", result)
+    }
+
+    /// What has failed since, in this rank or another, as far as the library knows.
+    ///
+    /// # Errors
+    /// That.
+    pub fn check(&self) -> Result<(), String> {
+        let mut error = ncclResult_t::ncclSuccess;
+        // SAFETY: the communicator is whole; the call writes one number.
+        let asked = unsafe { sys::ncclCommGetAsyncError(self.0, &mut error) };
+        checked("to say how it is", asked)?;
+        checked("what was under way", error)
+    }
+}
+
+impl Drop for Communicator {
+    /// What is still under way ends without a result: no stream waits for a rank that does not come.
+    fn drop(&mut self) {
+        // SAFETY: not used again. A refusal leaves it to the end of the process.
+        let _ = unsafe { sys::ncclCommAbort(self.0) };
+    }
+}
+
+/// # Errors
+/// What the library says of this result, and of what led to it.
+fn checked(what: &str, result: ncclResult_t) -> Result<(), String> {
+    if matches!(result, ncclResult_t::ncclSuccess | ncclResult_t::ncclInProgress) {
+        return Ok(());
+    }
+    // SAFETY: the library is here: it gave the result. It takes no communicator for the last error.
+    let texts = unsafe { [sys::ncclGetErrorString(result), sys::ncclGetLastError(std::ptr::null_mut())] };
+    let [error, last] = texts.map(|text| {
+        // SAFETY: null, or a text of the library's own that ends with a zero.
+        let text = (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) });
+        text.map_or(String::new(), |text| text.to_string_lossy().trim().to_string())
+    });
+    let last = if last.is_empty() { String::new() } else { format!(": {last}") };
+    Err(format!("NCCL refuses {what} ({error}{last}): run with NCCL_DEBUG=INFO for more"))
+}

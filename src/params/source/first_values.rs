@@ -1,0 +1,40 @@
+//! The values of parameters before training that no file has.
+
+use std::f64::consts::TAU;
+
+use burn::tensor::{DType, Device, Distribution, Tensor, TensorData};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::Init;
+use crate::ops::dropout::mix;
+use crate::params::table::hash;
+
+/// First values of the model's own parameters, from the device's stream.
+pub(super) fn random<const D: usize>(init: Init, shape: [usize; D], options: (&Device, DType)) -> Tensor<D> {
+    let distribution = match init {
+        Init::Constant(value) => return Tensor::full(shape, value, options),
+        Init::Normal(deviation) => Distribution::Normal(0.0, deviation),
+        Init::Uniform(bound) => Distribution::Uniform(-bound, bound),
+    };
+    // As a vector: Burn aligns the rows of what it makes on CUDA, and kernels would copy them.
+    let elements: usize = shape.iter().product();
+    Tensor::<1>::random([elements], distribution, options).reshape(shape)
+}
+
+/// First values of an adapter's parameter, which its name and the seed alone decide.
+pub(super) fn drawn<const D: usize>(name: &str, seed: u32, shape: [usize; D], init: Init) -> TensorData {
+    let mut random = ChaCha8Rng::seed_from_u64(mix(hash(name) ^ u64::from(seed)));
+    let mut uniform = || random.random::<f64>();
+    let mut value = || match init {
+        Init::Constant(value) => value,
+        Init::Uniform(bound) => (2.0 * uniform() - 1.0) * bound,
+        // Box and Muller 1958.
+        Init::Normal(deviation) => {
+            let radius = (-2.0 * (1.0 - uniform()).ln()).sqrt();
+            deviation * radius * (TAU * uniform()).cos()
+        }
+    };
+    let values: Vec<f32> = (0..shape.iter().product()).map(|_| value() as f32).collect();
+    TensorData::new(values, shape)
+}

@@ -1,0 +1,123 @@
+//! [`Watch`]: no rank waits for ever for what GPUs do together. The device waits there and not the host, so a thread of its
+//! own looks.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use super::failure::Failure;
+use super::links::{RAISE, Sign};
+use crate::device::cuda::{Collectives, UnderWay};
+
+/// How often the thread looks.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// How long an operation may take to end whose ranks have all come, where one of them has ended since.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// Until it is dropped.
+pub struct Watch {
+    /// Its end is that of the thread.
+    end: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Watch {
+    /// Calls `lost`, once, where an operation cannot end.
+    pub fn start(
+        gpus: Arc<Collectives>,
+        signs: Arc<[Sign]>,
+        (rank, limit): (usize, Duration),
+        lost: fn(Failure),
+    ) -> Self {
+        let (end, ended) = channel();
+        let thread = thread::spawn(move || {
+            while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(LOOK) {
+                let failed = gpus.failure().map(|reason| Failure::Gpus { reason });
+                let found = failed.or_else(|| judged(&gpus.under_way()?, rank, limit, &signs));
+                if let Some(failure) = found {
+                    return lost(failure);
+                }
+            }
+        });
+        Self { end: Some(end), thread: Some(thread) }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.end = None;
+        // It looks and never waits.
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+/// Why the operation that is under way cannot end, where that is so.
+fn judged(at: &UnderWay, rank: usize, limit: Duration, signs: &[Sign]) -> Option<Failure> {
+    let UnderWay { number, operation, since } = at;
+    let (waited, others) = (since.elapsed(), || (0..signs.len()).filter(move |peer| *peer != rank));
+    let has_come = |peer: &usize| signs[*peer].came.load(Relaxed) >= *number;
+    let is_gone = |peer: &usize| signs[*peer].gone.load(Relaxed);
+    if let Some(peer) = others().find(|peer| is_gone(peer) && (waited > GRACE || !has_come(peer))) {
+        return Some(Failure::Lost {
+            peer,
+            reason: format!("rank {peer} is gone: it did not end {operation}"),
+        });
+    }
+    let seconds = limit.as_secs_f64();
+    match others().find(|peer| !has_come(peer)) {
+        _ if waited < limit => None,
+        Some(peer) => Some(Failure::Lost {
+            peer,
+            reason: format!("rank {peer} did not come to {operation} for {seconds} s: {RAISE}"),
+        }),
+        None => Some(Failure::Gpus {
+            reason: format!(
+                "{operation}, to which every rank came, has not ended for {seconds} s: {RAISE}, or set \
+                 parallel.engine = \"sockets\""
+            ),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    /// What rank 0 of three finds at operation 5, `waited` seconds after it came there with a limit of 30 s.
+    fn found(waited: u64, came: [u64; 3], gone: Option<usize>) -> Option<Failure> {
+        let sign = |(rank, came): (usize, u64)| Sign { came: came.into(), gone: (gone == Some(rank)).into() };
+        let signs: Vec<Sign> = came.into_iter().enumerate().map(sign).collect();
+        let since = Instant::now().checked_sub(Duration::from_secs(waited)).expect("the clock has run");
+        let at = UnderWay { number: 5, operation: "operation 5".into(), since };
+        judged(&at, 0, Duration::from_secs(30), &signs)
+    }
+
+    fn lost(failure: Option<Failure>) -> (usize, String) {
+        match failure {
+            Some(Failure::Lost { peer, reason }) => (peer, reason),
+            other => panic!("a rank is lost, not {other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_rank_that_did_not_come_is_named_after_the_limit() {
+        assert_eq!(found(29, [5, 5, 4], None), None);
+        let (peer, reason) = lost(found(31, [5, 5, 4], None));
+        assert!(peer == 2 && reason.contains("did not come to operation 5 for 30 s"), "{reason}");
+        assert!(matches!(found(31, [5, 6, 5], None), Some(Failure::Gpus { .. })));
+    }
+
+    #[test]
+    fn a_rank_that_is_gone_is_named_at_once() {
+        assert_eq!(lost(found(0, [5, 4, 4], Some(1))).0, 1);
+        // One that has come may have ended well: then the operation ends in a moment.
+        assert_eq!(found(1, [5, 5, 6], Some(1)), None);
+        assert_eq!(lost(found(3, [5, 5, 6], Some(1))).0, 1);
+        assert_eq!(found(1, [5, 5, 6], Some(0)), None);
+    }
+}

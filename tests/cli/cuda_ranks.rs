@@ -1,0 +1,87 @@
+//! Replicas on GPUs: the same training as in one process, and how their ranks end.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use runner::device::cuda::{self, nccl};
+
+use crate::cuda::need_gpu;
+use crate::place::{Place, changed, losses};
+use crate::ranks::{TRAINED, apart, ended_of, setting};
+
+fn on_gpu() -> String {
+    let text = TRAINED.split("[save]").next().expect("a beginning");
+    changed(text, &[("device = \"cpu\"", "device = \"cuda:0\""), ("steps = 50", "steps = 20")])
+}
+
+/// Whether two ranks can have a GPU each; says why not.
+fn by_nccl() -> bool {
+    need_gpu();
+    let why = if cuda::count() < 2 { "there is one GPU" } else { nccl::ABSENT };
+    let can = cuda::count() > 1 && nccl::present();
+    if !can {
+        println!("without NCCL: {why}");
+    }
+    can
+}
+
+/// Sockets also where ranks share one GPU.
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn replicas_on_gpus_train_as_one_process_does() {
+    let engines = if by_nccl() { "\"sockets\", \"nccl\"" } else { "\"sockets\"" };
+    let grid = format!(
+        "[[grid]]\n\"parallel.data\" = [1]\n[[grid]]\n\"parallel.data\" = [2]\n\"parallel.engine\" = [{engines}]\n\
+         \"parallel.data_reduce\" = [\"all_reduce\", \"rank0\"]\n"
+    );
+    let place = Place::new(&format!("{}{grid}", on_gpu()));
+    place.runner_on_gpu(&["run", "recipe.toml"]).exits(0);
+    let rows = place.rows();
+    let alone = |row: &serde_json::Value| setting(row, "parallel", "data").is_null();
+    let reference = losses(rows.iter().find(|row| alone(row)).expect("a row of one process"));
+    for row in rows.iter().filter(|row| !alone(row)) {
+        let difference = apart(&losses(row), &reference);
+        assert!(difference < 1e-4, "{difference} {}", row["cell"]["parallel"]);
+        let way = row["measurement"]["paths"]["ranks"].as_str().expect("a way");
+        let expected = if setting(row, "parallel", "engine") == "nccl" { "NCCL 2." } else { "sockets" };
+        assert!(way.starts_with(expected), "{way}");
+        let records = row["measurement"]["ranks"].as_array().expect("a record of each rank");
+        assert_eq!(records.len(), 2);
+        for record in records {
+            let number = |key: &str| record[key].as_f64().expect("a number");
+            assert!(number("sent_bytes") > 0.0 && number("exchange_seconds") > 0.0, "{record}");
+            assert!(number("exposed_seconds") <= number("exchange_seconds"), "{record}");
+        }
+    }
+}
+
+/// While GPUs are opened and connected, and while they train.
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn a_rank_that_is_killed_or_hangs_with_its_gpu_is_named() {
+    if !by_nccl() {
+        return;
+    }
+    let endless = changed(&on_gpu(), &[("steps = 20", "steps = 1000000")]);
+    let place = Place::new(&format!("{endless}[parallel]\ndata = 2\nengine = \"nccl\"\ntimeout = 15.0\n"));
+    for (signal, seconds) in
+        [(Signal::SIGKILL, 3), (Signal::SIGKILL, 30), (Signal::SIGSTOP, 3), (Signal::SIGSTOP, 30)]
+    {
+        let mut command = place.command(&["run", "recipe.toml", "--force"]);
+        command.env_remove("CUDA_VISIBLE_DEVICES").stdout(Stdio::null()).stderr(Stdio::null());
+        let run = command.spawn().expect("the binary starts");
+        let (row, took) = ended_of(&place, run, 2, |ranks| {
+            std::thread::sleep(Duration::from_secs(seconds));
+            kill(Pid::from_raw(ranks[1] as i32), signal).expect("it runs");
+        });
+        let reason = row["reason"].as_str().expect("a reason");
+        let (begins, limit) = match signal {
+            Signal::SIGKILL => ("rank 1 of 2: killed by signal 9 (SIGKILL)", 10.0),
+            _ => ("rank 1 of 2 does not answer", 50.0),
+        };
+        assert!(row["status"] == "failed" && reason.starts_with(begins), "{reason}");
+        assert!(took < limit, "{took} s after {signal} at {seconds} s");
+    }
+}

@@ -1,0 +1,116 @@
+//! Sums and copies by NCCL: their values and their order with the kernels around them.
+
+use std::sync::Barrier;
+use std::thread;
+use std::time::Duration;
+
+use burn::tensor::{DType, Tensor};
+use runner::device::cuda::nccl::{self, Collective};
+use runner::device::cuda::{Collectives, Crossed, Gpu, count};
+
+use crate::{Checks, on_gpu};
+
+/// Of fp32: a bucket's.
+const COUNT: usize = 1 << 22;
+const ROUNDS: usize = 20;
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// What one rank of `ranks` finds: elements that are wrong, and what was counted.
+fn rank(rank: usize, ranks: usize, id: Vec<u8>, end: &Barrier) -> Result<(usize, Crossed), String> {
+    let gpu = Gpu::open(rank);
+    // The thread's stream, before Burn uses it.
+    gpu.stream_path();
+    let gpus = Collectives::join(rank, (rank, ranks), id, LIMIT)?;
+    let device = gpu.burn();
+    // Whole numbers, whose sums are exact.
+    let numbers = |rank: usize, round: usize| (0..COUNT).map(move |i| ((i + 3 * rank + round) % 11) as f32);
+    let sum =
+        |round: usize, i: usize| (0..ranks).map(|rank| ((i + 3 * rank + round) % 11) as f32).sum::<f32>();
+    let mut wrong = 0;
+    let mut compare = |values: Tensor<1>, expected: &dyn Fn(usize) -> f32| {
+        let values = values.into_data().try_into_vec::<f32>().expect("fp32");
+        wrong += values.iter().enumerate().filter(|(i, value)| **value != expected(*i)).count();
+    };
+    for round in 0..ROUNDS {
+        let own = numbers(rank, round).collect::<Vec<_>>();
+        let own = Tensor::<1>::from_data(own.as_slice(), (&device, DType::F32));
+        let root = round % ranks;
+        // Kernels write what is summed just before, and use memory of the same size while it is on its way.
+        let sums = gpus.begin("sums", Collective::AllReduce, own.clone() * 2.0);
+        let at_root = gpus.begin("sums at one", Collective::Reduce { root }, own.clone() + 1.0);
+        let copy = gpus.begin("copies", Collective::Broadcast { root }, own.clone() * 3.0);
+        drop(gpus.begin("not wanted", Collective::AllReduce, own.clone() * 5.0));
+        let mut meanwhile = own.clone();
+        for _ in 0..8 {
+            meanwhile = meanwhile * 1.5 - 7.0;
+        }
+        drop(meanwhile);
+        compare(sums.wait() * 0.5, &|i| sum(round, i));
+        let at_root = at_root.wait();
+        if rank == root {
+            compare(at_root - ranks as f32, &|i| sum(round, i));
+        }
+        compare(copy.wait(), &|i| 3.0 * ((i + 3 * root + round) % 11) as f32);
+        // What went in is as it was.
+        compare(own, &|i| ((i + 3 * rank + round) % 11) as f32);
+    }
+    gpu.synchronize();
+    assert!(gpus.under_way().is_none() && gpus.failure().is_none(), "{:?}", gpus.failure());
+    let crossed = gpus.crossed();
+    // No rank takes its memory away from another.
+    end.wait();
+    Ok((wrong, crossed))
+}
+
+fn of_ranks(ranks: usize, checks: &mut Checks) {
+    if !nccl::present() {
+        println!("skipped: {}", nccl::ABSENT);
+        return;
+    }
+    let multicast = std::env::var("NCCL_NVLS_ENABLE");
+    assert_eq!(multicast.as_deref(), Ok("0"), "set NCCL_NVLS_ENABLE=0, as a run does");
+    let id = nccl::unique_id().expect("an id");
+    let end = &Barrier::new(ranks);
+    let found = thread::scope(|scope| {
+        let start = |own| {
+            scope.spawn({
+                let id = id.clone();
+                move || rank(own, ranks, id, end)
+            })
+        };
+        let threads: Vec<_> = (0..ranks).map(start).collect();
+        threads.into_iter().map(|thread| thread.join().expect("no rank panics")).collect::<Vec<_>>()
+    });
+    for (own, found) in found.into_iter().enumerate() {
+        let (wrong, crossed) = found.unwrap_or_else(|reason| panic!("rank {own} of {ranks}: {reason}"));
+        checks.verdict(&format!("rank {own} of {ranks}"), wrong == 0, &format!("{wrong} wrong elements"));
+        // Two sums, one of which nobody waited for, one at a rank and one copy in each round.
+        let bytes = (ROUNDS * COUNT * 4) as u64;
+        let of_root = (0..ROUNDS).filter(|round| round % ranks == own).count() as u64;
+        let (share, others) = (bytes / ROUNDS as u64, ranks as u64 - 1);
+        let at_one = share * (ROUNDS as u64 - of_root) * u64::from(ranks > 1);
+        let expected = 4 * bytes * others / ranks as u64 + at_one + share * of_root * others;
+        let figures = format!("{crossed:?}, {expected} bytes expected");
+        let times = crossed.busy > 0.0 && (0.0..=crossed.busy).contains(&crossed.exposed);
+        checks.verdict(
+            &format!("what rank {own} of {ranks} counts"),
+            crossed.sent == expected && times,
+            &figures,
+        );
+    }
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn a_rank_alone_gets_back_what_it_gives() {
+    on_gpu(|_, checks| of_ranks(1, checks));
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn two_gpus_sum_what_their_kernels_have_just_written() {
+    on_gpu(|_, checks| match count() {
+        0 | 1 => println!("skipped: there is one GPU, and two ranks need one each"),
+        _ => of_ranks(2, checks),
+    });
+}

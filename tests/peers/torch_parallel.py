@@ -1,0 +1,91 @@
+"""Data parallel training of GPT-2 small in PyTorch, for recipes/data_parallel_gpus.toml: whole AdamW steps under bf16 autocast.
+
+    NCCL_NVLS_ENABLE=0 torchrun --nproc-per-node 2 tests/peers/torch_parallel.py 16x512 64x512
+
+A size is that of one GPU. For each: one GPU alone, then DistributedDataParallel over all, compiled and eager; and all_reduce
+of fp32 vectors. Steps run back to back, an event behind each. The first rank prints a JSON line for each measurement; peaks
+are those of torch.cuda.max_memory_allocated.
+"""
+import gc
+import json
+import statistics
+import sys
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from transformers import GPT2Config, GPT2LMHeadModel
+
+dist.init_process_group("nccl")
+rank, ranks = dist.get_rank(), dist.get_world_size()
+torch.cuda.set_device(rank)
+device = f"cuda:{rank}"
+
+
+def note(**line):
+    if rank == 0:
+        print(json.dumps(line), flush=True)
+
+
+def timed(step, steps, warmup):
+    for _ in range(warmup):
+        step()
+    torch.cuda.synchronize()
+    dist.barrier()
+    torch.cuda.reset_peak_memory_stats()
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(steps + 1)]
+    events[0].record()
+    for event in events[1:]:
+        step()
+        event.record()
+    torch.cuda.synchronize()
+    return [a.elapsed_time(b) for a, b in zip(events, events[1:])]
+
+
+def train(batch, tokens, replicas, compiled):
+    torch.manual_seed(0)
+    config = GPT2Config(attn_implementation="sdpa", use_cache=False, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0)
+    model = GPT2LMHeadModel(config).to(device)
+    if replicas:
+        model = DistributedDataParallel(model, device_ids=[rank], gradient_as_bucket_view=True)
+    optimizer = torch.optim.AdamW(model.parameters(), 3e-4, fused=True)
+    ids = torch.randint(0, config.vocab_size, (batch, tokens), device=device)
+
+    def loss(ids):
+        return model(input_ids=ids, labels=ids, use_cache=False).loss
+
+    loss = torch.compile(loss) if compiled else loss
+
+    def step():
+        with torch.autocast("cuda", torch.bfloat16):
+            value = loss(ids)
+        value.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    milliseconds = timed(step, 20, 5)
+    median = statistics.median(milliseconds)
+    count = ranks if replicas else 1
+    note(what="step", gpus=count, batch=batch, tokens=tokens, setup="compile" if compiled else "eager", ms=median,
+         all_ms=milliseconds, tokens_per_second=count * batch * tokens / median * 1e3,
+         peak_bytes=torch.cuda.max_memory_allocated())
+    del model, optimizer, step, loss
+    gc.collect()
+    torch._dynamo.reset()
+    torch.cuda.empty_cache()
+
+
+note(device=torch.cuda.get_device_name(), torch=torch.__version__, nccl=".".join(map(str, torch.cuda.nccl.version())),
+     ranks=ranks)
+for mebibytes in (16, 64, 256, 1024):
+    values = torch.ones(mebibytes << 18, device=device)
+    milliseconds = statistics.median(timed(lambda: dist.all_reduce(values), 20, 5))
+    note(what="all_reduce", mebibytes=mebibytes, ms=milliseconds,
+         bus_gigabytes_per_second=2 * (ranks - 1) / ranks * mebibytes * 2**20 / milliseconds / 1e6)
+for size in sys.argv[1:]:
+    batch, tokens = map(int, size.split("x"))
+    for replicas in (False, True):
+        train(batch, tokens, replicas, True)
+    train(batch, tokens, True, False)
+dist.barrier()
+dist.destroy_process_group()
