@@ -157,8 +157,7 @@ impl<M: Module> Residence<M> {
         let sum = sum.unwrap_or_else(|| Tensor::zeros([1], (&self.device.burn(), DType::F32)));
         // Each rank has its parts alone.
         let Some(ranks) = &self.ranks else { return sum };
-        let of_all = ranks.all_reduce("squares of gradients", vec![sum.into_scalar()]).wait();
-        Tensor::from_data(TensorData::new(of_all, [1]), (&self.device.burn(), DType::F32))
+        ranks.sum("squares of gradients", sum).wait().expect("every rank gets it")
     }
 
     /// Updates all parameters, and begins the next step.

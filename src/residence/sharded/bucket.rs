@@ -11,20 +11,22 @@ use burn::backend::DispatchTensor;
 use burn::module::ParamId;
 use burn::tensor::{DType, Device, Tensor, TensorData};
 
-use super::exchange::{Arriving, put_together, sum_in_parts};
 use super::regions::Regions;
 use crate::ops::backend::on_cuda;
 use crate::ops::parameters::flat;
 use crate::ops::wide;
 use crate::optim::{DeviceOptimizer, StepSize, squares};
 use crate::residence::layout::Layout;
-use crate::world::Group;
+use crate::world::{Arriving, Group};
 
 /// This rank's parts of a bucket's trained and frozen parameters, where it has any.
 pub type Own = [Option<Tensor<1>>; 2];
 
 /// The same of all ranks, on their way.
 pub type Gathering = [Option<Arriving>; 2];
+
+/// What one rank gets all of them get.
+const EVERY_RANK: &str = "every rank gets it";
 
 pub struct Bucket {
     name: String,
@@ -69,7 +71,7 @@ impl Bucket {
         let all = 0..self.regions.trained.own * self.ranks.size();
         let gradients = gradients.into_iter().map(|(part, gradient)| (part, wide(flat(gradient))));
         let values = self.laid_out(all, DType::F32, gradients);
-        self.under_way = Some(sum_in_parts(&self.ranks, format!("gradients of {}", self.name), values));
+        self.under_way = Some(self.ranks.sum_in_parts(format!("gradients of {}", self.name), values));
     }
 
     /// These elements of the buffer, from parameters in their order, flat; 0 where there is none.
@@ -100,7 +102,7 @@ impl Bucket {
     /// With a [`Failure`](crate::world::Failure) where another rank does not come.
     pub fn settle(&mut self) {
         let Some(sums) = self.under_way.take() else { return };
-        let sums = sums.wait();
+        let sums = sums.wait().expect(EVERY_RANK);
         self.gradient = Some(match self.gradient.take() {
             None => sums,
             Some(earlier) => earlier + sums,
@@ -152,7 +154,7 @@ impl Bucket {
         let [trained, frozen] = own;
         let begin = |part: &Option<Tensor<1>>, what: &str| {
             let name = || format!("{what} weights of {}", self.name);
-            part.as_ref().map(|part| put_together(&self.ranks, name(), part))
+            part.as_ref().map(|part| self.ranks.put_together(name(), part.clone()))
         };
         [begin(trained, "trained"), begin(frozen, "frozen")]
     }
@@ -163,7 +165,8 @@ impl Bucket {
     /// As [`settle`](Self::settle), and when one of them was not gathered.
     pub fn parameters(&self, gathering: Gathering) -> Vec<DispatchTensor> {
         let regions = self.regions.all().into_iter().zip(gathering);
-        let of_region = regions.filter_map(|(region, arriving)| Some((region, arriving?.wait())));
+        let of_region =
+            regions.filter_map(|(region, arriving)| Some((region, arriving?.wait().expect(EVERY_RANK))));
         let parts = of_region.flat_map(|(region, whole)| {
             let first = region.first;
             let part = move |part: usize| self.parameter(part, first, &whole);

@@ -5,7 +5,6 @@ mod blocks;
 mod bucket;
 mod config;
 mod cost;
-mod exchange;
 mod module;
 mod regions;
 #[cfg(test)]
