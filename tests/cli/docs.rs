@@ -138,7 +138,8 @@ fn every_figure_is_of_a_committed_row() {
             for part in parts {
                 let results = |path: PathBuf| {
                     let inside = path.canonicalize().ok()?;
-                    let folder = inside.ancestors().find(|folder| folder.join("rows").is_dir())?;
+                    let has = |folder: &Path, name| folder.join(name).exists();
+                    let folder = inside.ancestors().find(|f| has(f, "rows") || has(f, "raw.jsonl"))?;
                     Some(folder.to_path_buf())
                 };
                 let linked: Vec<PathBuf> =
