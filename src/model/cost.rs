@@ -10,7 +10,7 @@ use crate::ops::cost::{Cost, Flops, Moment, Setting, Tensors, Trained};
 use crate::ops::{Checkpoint, Operator, Ops};
 use crate::optim::OptimizerConfig;
 use crate::precision::Precision;
-use crate::residence::{Moved, Offload};
+use crate::residence::{Moved, Offload, Shard, ShardSizes};
 use crate::words::DeviceId;
 
 /// What a step of a network works on, and how.
@@ -40,6 +40,8 @@ pub struct Workload<'a> {
     pub packs: bool,
     /// Ranks that layers are divided among; 1: of all of them together.
     pub tensor: usize,
+    /// What a rank has of parameters that replicas divide; `None`: everything.
+    pub shard: Option<ShardSizes>,
 }
 
 impl Workload<'_> {
@@ -53,7 +55,15 @@ impl Workload<'_> {
     /// A forward alone frees each after its product.
     pub fn keeps_casts(&self) -> bool {
         let all_at_once = self.device != DeviceId::Cpu && self.checkpoint.blocks == 0;
-        !self.offload.moves() && !self.is_forward_alone() && (self.accumulation_steps > 1 || all_at_once)
+        !self.offload.moves()
+            && !self.gathers()
+            && !self.is_forward_alone()
+            && (self.accumulation_steps > 1 || all_at_once)
+    }
+
+    /// Whether the weights of blocks come from all ranks for their turns.
+    fn gathers(&self) -> bool {
+        self.shard.is_some_and(|sizes| sizes.shard == Shard::Weights)
     }
 
     /// Of one micro-batch.
@@ -127,7 +137,8 @@ impl Operators {
 
     /// Bytes that the optimizer keeps between steps, apart from master weights.
     pub fn state_bytes(&self, workload: &Workload) -> u64 {
-        workload.optimizer.state_bytes(self.trained_tensors(workload.offload.moves()))
+        let moves = || self.trained_tensors(workload.offload.moves());
+        workload.optimizer.state_bytes(workload.shard.map_or_else(moves, |sizes| sizes.tensors()))
     }
 
     /// The same of a step without a backward, in which nothing is trained.
@@ -175,6 +186,19 @@ impl Operators {
             let resident = offload.resident_block(resident, &moved, device);
             let places = offload.resident_blocks.places(self.blocks);
             parts.extend(places.into_iter().map(|stays| if stays { resident } else { moving }));
+        } else if let Some(sizes) = workload.shard {
+            // Backward is done with a block, or with a segment of them, before the next.
+            let (segment, recomputes) = match workload.checkpoint.blocks {
+                0 => (1, false),
+                blocks => (blocks, !workload.gathers()),
+            };
+            let all = vec![block; self.blocks];
+            parts.extend(all.chunks(segment).map(|segment| {
+                let cost = Cost::sequence(segment);
+                let cost = if recomputes { cost.recomputed() } else { cost };
+                let stored = workload.precision.stored_bytes();
+                sizes.blocks(cost, segment.len() as u64, stored, workload.accumulation_steps as u64)
+            }));
         } else if workload.checkpoint.blocks > 0 {
             let all = vec![block; self.blocks];
             parts.extend(
@@ -238,6 +262,7 @@ mod tests {
             trained: Trained::ALL,
             packs: false,
             tensor: 1,
+            shard: None,
         };
         f(&operators, &workload)
     }

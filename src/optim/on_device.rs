@@ -47,8 +47,8 @@ impl DeviceOptimizer {
         visit("shared", Kept::Tensor(self.shared.get_or_insert_with(first)));
     }
 
-    /// As [`Optimizer::step`](super::Optimizer::step).
-    pub fn step<M: Module>(&mut self, module: M, gradients: GradientSet, size: &StepSize) -> M {
+    /// A step as the updates of all its parameters see it; `None`: none is updated.
+    pub fn begin(&mut self, size: &StepSize) -> Option<StepSize> {
         let mut size = size.clone();
         if let Some(applied) = size.applied.take() {
             if on_cuda(&applied) {
@@ -56,9 +56,15 @@ impl DeviceOptimizer {
                 size.applied = self.shared.clone();
             } else if applied.into_scalar::<f32>() == 0.0 {
                 // The CPU computes when it is called: the flag is there already.
-                return module;
+                return None;
             }
         }
+        Some(size)
+    }
+
+    /// As [`Optimizer::step`](super::Optimizer::step).
+    pub fn step<M: Module>(&mut self, module: M, gradients: GradientSet, size: &StepSize) -> M {
+        let Some(size) = self.begin(size) else { return module };
         let mut pending = Pending::default();
         update_each(module, gradients.into_map(), |id, parameter, gradient| {
             // The rank of a tensor is a mark on its type alone.
@@ -68,7 +74,8 @@ impl DeviceOptimizer {
         })
     }
 
-    /// Updates one flat parameter, whose state is kept under `id`; all three are outside of autodiff.
+    /// Updates one flat parameter, whose state is kept under `id`; all three are outside of autodiff. `size`: of a step that
+    /// has [begun](Self::begin), where it may be skipped.
     pub fn update(
         &mut self,
         id: ParamId,

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::pipeline::Pipeline;
 use crate::device::cuda::{self, nccl};
+use crate::residence::Shard;
 use crate::words::key::DefaultValue::{Number, Whole, Word};
 use crate::words::section::section;
 use crate::words::values::{POSITIVE, Values};
@@ -26,6 +27,16 @@ section! {
         /// gathered on the first rank, which updates and sends the weights.
         pub data_reduce: DataReduce =
             Key::method(Values::Words(&["all_reduce", "rank0"])).default(Word("all_reduce")).tacit(),
+        /// What the replicas divide among them, each having its part: nothing; the optimizer's state; gradients too; or the
+        /// weights of blocks too, which are gathered for their turns.
+        ///
+        /// Absent in rows where it says nothing new.
+        #[serde(default, skip_serializing_if = "Shard::is_none")]
+        pub shard: Shard = Key::method(Values::Words(&["none", "optimizer", "gradients", "weights"]))
+            .default(Word("none"))
+            .reads(&[("none", "nothing divided"), ("", "{} divided")])
+            .without("nothing divided")
+            .tacit(),
         /// What brings the gradients of replicas on GPUs together: NCCL, with a GPU for each; or sockets, through the host's
         /// memory, where replicas may share a GPU. "auto" is NCCL where it is here and GPUs are as many.
         #[serde(default, skip_serializing_if = "Engine::is_auto")]
@@ -131,6 +142,7 @@ impl Parallel {
                 self.data == 1,
                 "with one replica: there is no other to sum gradients with",
             ),
+            ("parallel.shard", self.data == 1, "with one replica: there is no other to divide anything with"),
             ("parallel.engine", self.is_alone(), "in one process: there is no other to speak to"),
             ("parallel.timeout", self.is_alone(), "in one process: there is no other to wait for"),
         ];

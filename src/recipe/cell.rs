@@ -19,7 +19,7 @@ use crate::parallel::{DataReduce, Parallel};
 use crate::params::table::Tuning;
 use crate::params::tuning::TuningConfig;
 use crate::precision::Precision;
-use crate::residence::{Offload, ResidentBlocks};
+use crate::residence::{Offload, ResidentBlocks, ShardSizes};
 use crate::words::{DeviceId, Settings, settings};
 
 /// Everything that decides what is computed and how it is measured. It serialises whole: a key that is not
@@ -104,6 +104,7 @@ impl Cell {
             trained: self.tuning.trained(),
             packs: self.tuning.packs(),
             tensor: 1,
+            shard: self.shard_sizes(),
         }
     }
 
@@ -204,6 +205,9 @@ impl Cell {
         let (operators, workload) = self.rank();
         let layers = operators.sent(&workload) * self.train.accumulation_steps as u64;
         let (replicas, trained) = (self.parallel.data as u64, operators.trained());
+        if let Some(sizes) = workload.shard {
+            return Some(sizes.sent(self.precision.stored_bytes(), self.train.accumulation_steps as u64));
+        }
         let gradients = match self.parallel.data_reduce {
             _ if !self.train.mode.trains() => 0,
             DataReduce::AllReduce => Setting::sent_of_sum(trained, replicas),
@@ -219,6 +223,13 @@ impl Cell {
         let batch_size = self.train.batch_size.div_ceil(self.parallel.data);
         let workload = Workload { batch_size, tensor: self.parallel.tensor, ..workload };
         (self.operators_of(&workload.setting()), workload)
+    }
+
+    /// What a rank has of parameters that replicas divide among them.
+    fn shard_sizes(&self) -> Option<ShardSizes> {
+        let Parallel { shard, data, .. } = self.parallel;
+        let table = || self.model.table(self.precision.stored(), &self.tuning());
+        (!shard.is_none()).then(table).flatten().map(|table| ShardSizes::of(shard, data, &table))
     }
 
     /// Of a whole step without padding.

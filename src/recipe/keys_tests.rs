@@ -126,6 +126,7 @@ fn every_key_of_the_table_is_read_and_has_its_default() {
                 "train.optimizer.store_param_remainders",
                 "parallel.engine",
                 "offload.optimizer_state",
+                "parallel.shard",
             ]
             .contains(&entry.path.as_str()) =>
             {

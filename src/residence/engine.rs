@@ -17,9 +17,11 @@ use burn::tensor::{Device, Tensor};
 use super::Movement;
 use super::activations::{Activations, Input};
 use super::layout::Layout;
+use super::turns::Turns;
 use crate::device::trace::Mark;
 use crate::device::{BlockStore, Side, StoreSize};
-use crate::optim::squares;
+use crate::optim::host::Work;
+use crate::optim::{Optimizer, OptimizerConfig, squares};
 pub use slots::{GRADIENT_SLOTS, Slots};
 use updates::Updates;
 
@@ -57,7 +59,7 @@ pub struct Engine {
     /// By block.
     layouts: Vec<Arc<Layout>>,
     size: StoreSize,
-    pub movement: Arc<dyn Movement>,
+    movement: Arc<dyn Movement>,
     /// Of the slots, on autodiff or not.
     device: Device,
     /// What the name of a block's parameter begins with, before the block's number: `model.layers`.
@@ -104,9 +106,42 @@ impl Engine {
         }
     }
 
+    /// Fills the slot that a block takes while `current` has its turn.
+    fn load(&mut self, block: usize, current: usize, pass: Pass) -> usize {
+        let slot = self.slots.take(block, current, pass);
+        self.fill(slot, Side::Weights, block);
+        slot
+    }
+
+    fn release(&mut self, slot: usize) {
+        self.slots.empty(slot);
+        self.store.clear(slot);
+    }
+
+    fn fill(&mut self, slot: usize, side: Side, block: usize) {
+        self.expect(side, block);
+        let elements = match side {
+            Side::Weights => self.size.elements,
+            Side::Gradients => self.layouts[block].trainable_elements(),
+        };
+        self.store.fill(slot, side, block, elements);
+    }
+
+    /// Sends what changes: trainable parameters or their gradients.
+    fn send(&mut self, slot: usize, side: Side, block: usize) {
+        self.collect(block);
+        self.store.send(slot, side, block, self.layouts[block].trainable_elements());
+    }
+}
+
+impl Turns for Engine {
+    fn begin(&mut self, config: &OptimizerConfig, optimizer: &Optimizer, wants_squares: bool) {
+        self.begin_updates(config, optimizer, wants_squares);
+    }
+
     /// Brings a block into a slot, and issues the copies of those that come ahead of their turn. Gives the
     /// block's parameters: views of the slot, outside of autodiff.
-    pub fn enter(&mut self, block: usize, pass: Pass) -> Vec<DispatchTensor> {
+    fn enter(&mut self, block: usize, pass: Pass) -> Vec<DispatchTensor> {
         assert!(self.turn.is_none(), "block {block} comes while {:?} has its turn", self.turn);
         if self.movement.host_waits() {
             // What came before, a head or an embedding, hides no copy either.
@@ -128,7 +163,7 @@ impl Engine {
     }
 
     /// Ends a block's turn. Where none is copied ahead, one that moves is on the host alone again.
-    pub fn leave(&mut self, block: usize) {
+    fn leave(&mut self, block: usize) {
         let (turn, slot) = self.turn.take().expect("a block that leaves has entered");
         assert_eq!(turn, block, "the block whose turn it is leaves");
         self.store.used(slot);
@@ -147,7 +182,7 @@ impl Engine {
     /// Takes the gradients of the block whose turn it is, of its trainable parameters in the layout's order, added
     /// to those of earlier micro-batches, and sends them to the host. Where they stay with a resident block, they
     /// are sent once, for an update on the host.
-    pub fn take_gradients(&mut self, block: usize, mut gradients: Vec<DispatchTensor>) {
+    fn take_gradients(&mut self, block: usize, mut gradients: Vec<DispatchTensor>) {
         assert_eq!(self.turn.map(|(turn, _)| turn), Some(block), "gradients come during a block's turn");
         if gradients.is_empty() {
             return;
@@ -180,12 +215,12 @@ impl Engine {
         }
     }
 
-    pub fn layout(&self, block: usize) -> &Arc<Layout> {
+    fn layout(&self, block: usize) -> &Arc<Layout> {
         &self.layouts[block]
     }
 
     /// The full name of a block's parameter.
-    pub fn name(&self, block: usize, part: usize) -> String {
+    fn name(&self, block: usize, part: usize) -> String {
         format!("{}.{block}.{}", self.prefix, self.layouts[block].parts[part].name)
     }
 
@@ -193,13 +228,13 @@ impl Engine {
     ///
     /// # Panics
     /// When the host or the device has not enough memory.
-    pub fn make_room(&mut self, elements: usize) {
+    fn make_room(&mut self, elements: usize) {
         let dtype = self.size.dtype;
         self.activations.iter_mut().for_each(|activations| activations.make_room(elements, dtype));
     }
 
     /// Keeps a block's input for backward.
-    pub fn keep(&mut self, block: usize, x: Tensor<2>) -> Input {
+    fn keep(&mut self, block: usize, x: Tensor<2>) -> Input {
         match &mut self.activations {
             None => Input::OnDevice(Box::new(x)),
             Some(activations) => Input::OnHost(activations.keep(block, x)),
@@ -207,7 +242,7 @@ impl Engine {
     }
 
     /// An input that was kept, to be read until the block's activations are released.
-    pub fn restore(&mut self, block: usize, input: Input) -> Tensor<2> {
+    fn restore(&mut self, block: usize, input: Input) -> Tensor<2> {
         match (input, &mut self.activations) {
             (Input::OnHost(ticket), Some(activations)) => activations.restore(block, ticket),
             (Input::OnHost(_), None) => unreachable!("kept by the same blocks"),
@@ -215,30 +250,24 @@ impl Engine {
         }
     }
 
-    /// Fills the slot that a block takes while `current` has its turn.
-    fn load(&mut self, block: usize, current: usize, pass: Pass) -> usize {
-        let slot = self.slots.take(block, current, pass);
-        self.fill(slot, Side::Weights, block);
-        slot
+    /// What it leaves in the place of weights is lost.
+    fn discard(&mut self) {
+        self.forget();
     }
 
-    fn release(&mut self, slot: usize) {
-        self.slots.empty(slot);
-        self.store.clear(slot);
+    fn movement(&self) -> Arc<dyn Movement> {
+        self.movement.clone()
     }
 
-    fn fill(&mut self, slot: usize, side: Side, block: usize) {
-        self.expect(side, block);
-        let elements = match side {
-            Side::Weights => self.size.elements,
-            Side::Gradients => self.layouts[block].trainable_elements(),
-        };
-        self.store.fill(slot, side, block, elements);
+    fn follow(&mut self, movement: Arc<dyn Movement>) {
+        self.movement = movement;
     }
 
-    /// Sends what changes: trainable parameters or their gradients.
-    fn send(&mut self, slot: usize, side: Side, block: usize) {
-        self.collect(block);
-        self.store.send(slot, side, block, self.layouts[block].trainable_elements());
+    fn update_on_arrival(&mut self, work: Work) {
+        self.begin_on_arrival(work);
+    }
+
+    fn release_input(&mut self, block: usize) {
+        self.activations.iter_mut().for_each(|activations| activations.release(block));
     }
 }

@@ -43,8 +43,12 @@ pub struct Layout {
 impl Layout {
     /// Of the entries whose names begin with a block's: `model.layers.0.`
     pub fn of(entries: &[Entry], block: &str) -> Self {
-        let own = entries.iter().filter_map(|entry| Some((entry, entry.name.strip_prefix(block)?)));
-        let mut own: Vec<_> = own.enumerate().collect();
+        Self::over(entries.iter().filter_map(|entry| Some((entry, entry.name.strip_prefix(block)?))))
+    }
+
+    /// Of these entries, each with its name within the buffer.
+    pub fn over<'e>(entries: impl Iterator<Item = (&'e Entry, &'e str)>) -> Self {
+        let mut own: Vec<_> = entries.enumerate().collect();
         own.sort_by_key(|(_, (entry, _))| !entry.trainable);
         let trainable = own.iter().filter(|(_, (entry, _))| entry.trainable).count();
         let (mut parts, mut elements, mut made) = (Vec::new(), 0usize, vec![0; own.len()]);

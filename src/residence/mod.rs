@@ -1,6 +1,6 @@
 //! Where a network's parameters, their gradients and the optimizer's state are, and `[offload]`: transformer
 //! blocks that live on the host and come to the device only for their turn. Embedding, final norm and head stay on
-//! the device.
+//! the device. `parallel.shard` divides all of these among ranks.
 
 mod activations;
 mod config;
@@ -12,8 +12,10 @@ mod leaves;
 mod offloaded;
 mod resident;
 mod resident_blocks;
+mod sharded;
 mod store;
 mod strategy;
+mod turns;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -26,23 +28,29 @@ pub use cost::{HostBytes, Moved, SlotBytes};
 pub use floor::Copies;
 pub use offloaded::{Compute, Offloaded};
 pub use resident_blocks::ResidentBlocks;
+pub use sharded::{Shard, ShardSizes, Sharding};
 pub use store::ParameterStore;
 pub use strategy::{Movement, Overlap, Strategy};
 
 use crate::ops::autocast::{KeptCasts, keep_casts};
+use crate::ops::gate::Gates;
 use crate::ops::nf4;
 use crate::optim::host::Work;
 use crate::optim::{GradientSet, Optimizer, OptimizerConfig, StepSize, Visit};
 use crate::params::named::{Named, wide};
 use crate::params::table::Table;
 use crate::words::DeviceId;
+use crate::world::Group;
 use resident::Resident;
+use sharded::ShardedModule;
 
 /// A network with all of its parameters, their gradients and the optimizer's state.
 pub struct Residence<M> {
     resident: Resident<M>,
     offloaded: Option<Offloaded>,
     device: DeviceId,
+    /// Those that divide it among them.
+    ranks: Option<Group>,
 }
 
 impl<M: Module> Residence<M> {
@@ -65,7 +73,33 @@ impl<M: Module> Residence<M> {
         if let Some(blocks) = &offloaded {
             blocks.engine().begin(config, &optimizer, clips);
         }
-        Self { resident: Resident::new(module, table, optimizer), offloaded, device }
+        Self { resident: Resident::new(module, table, optimizer), offloaded, device, ranks: None }
+    }
+
+    /// The same of parameters that ranks divide among them.
+    pub fn divided(
+        module: M,
+        (table, blocks): (Arc<Table>, Option<Offloaded>),
+        config: &OptimizerConfig,
+        device: DeviceId,
+        sharding: &Sharding,
+    ) -> Self {
+        if let Some(blocks) = &blocks {
+            blocks.engine().begin(config, &Optimizer::None, true);
+        }
+        let sharded = ShardedModule::new(sharding, &module, &table, config, &device.burn());
+        let resident = Resident::divided(module, table, sharded);
+        Self { resident, offloaded: blocks, device, ranks: Some(sharding.ranks.clone()) }
+    }
+
+    /// The gates of a forward, which is the `last` of its step or not, where ranks sum gradients during its backward.
+    pub fn gates(&self, last: bool) -> Option<Gates> {
+        self.resident.gates(last)
+    }
+
+    /// After the last backward of a step: its gradients are those of all ranks, where these divide them.
+    pub fn sum_over_ranks(&mut self) {
+        self.resident.sum_over_ranks();
     }
 
     pub fn network(&self) -> &M {
@@ -120,7 +154,10 @@ impl<M: Module> Residence<M> {
     pub fn squares(&mut self) -> Tensor<1> {
         let mut sum: Option<Tensor<1>> = None;
         self.each(|store| sum = sum.take().into_iter().chain(store.squares()).reduce(|a, b| a + b));
-        sum.unwrap_or_else(|| Tensor::zeros([1], (&self.device.burn(), DType::F32)))
+        let sum = sum.unwrap_or_else(|| Tensor::zeros([1], (&self.device.burn(), DType::F32)));
+        // Each rank has its parts alone.
+        let Some(ranks) = &self.ranks else { return sum };
+        ranks.sum("squares of gradients", sum).wait().expect("every rank gets it")
     }
 
     /// Updates all parameters, and begins the next step.
@@ -196,14 +233,14 @@ impl<M: Module> Residence<M> {
     /// Moves blocks another way from now on.
     pub fn follow(&self, movement: Arc<dyn Movement>) {
         if let Some(blocks) = &self.offloaded {
-            blocks.engine().movement = movement;
+            blocks.engine().follow(movement);
         }
     }
 
     /// Blocks first: what they begin runs behind what comes after.
     fn each(&mut self, mut work: impl FnMut(&mut dyn ParameterStore)) {
         if let Some(blocks) = &self.offloaded {
-            work(&mut *blocks.engine());
+            work(&mut **blocks.engine());
         }
         work(&mut self.resident);
     }

@@ -1,4 +1,4 @@
-//! [`Offloaded`]: the blocks of a network that live on the host, as the network uses them.
+//! [`Offloaded`]: the blocks of a network that live elsewhere and come for their turns, as the network uses them.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -8,10 +8,12 @@ use burn::module::Module;
 use burn::tensor::{DType, Device, Tensor};
 
 use super::activations::Activations;
-use super::config::{Memory, Offload, Placement};
+use super::config::{Memory, Placement};
 use super::engine::{Engine, Pass, Slots};
 use super::layout::Layout;
+use super::sharded::{ShardedBlocks, Sharding};
 use super::strategy::resident;
+use super::turns::Turns;
 use crate::device::{Buffers, Side, StoreSize};
 use crate::params::source::Source;
 use crate::params::table::{Table, Tuning};
@@ -19,13 +21,13 @@ use crate::params::table::{Table, Tuning};
 /// A block's computation: its number, the source of its parameters, and its input.
 pub type Compute = Arc<dyn Fn(usize, &Source, Tensor<2>) -> Tensor<2> + Send + Sync>;
 
-/// Blocks of equal layout in their order, on the host or, where they are resident, on the device.
+/// Blocks of equal layout in their order: on the host or, where they are resident, on the device; or divided among ranks.
 #[derive(Clone)]
 pub struct Offloaded(Arc<Shared>);
 
 struct Shared {
-    engine: Mutex<Engine>,
-    offload: Offload,
+    engine: Mutex<Box<dyn Turns>>,
+    home: String,
     /// By block, whether it keeps what its backward needs.
     keeps: Vec<bool>,
     device: Device,
@@ -35,7 +37,7 @@ struct Shared {
 
 impl fmt::Debug for Offloaded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Offloaded({:?} x {})", self.0.offload, self.0.keeps.len())
+        write!(f, "Offloaded({} x {})", self.0.home, self.0.keeps.len())
     }
 }
 
@@ -55,9 +57,7 @@ impl Offloaded {
     ) -> Option<Self> {
         let Placement { offload, device, .. } = placement;
         let movement = offload.strategy.movement()?;
-        let name = |i: usize| format!("{prefix}.{i}.");
-        let layouts: Vec<Arc<Layout>> =
-            (0..count).map(|i| Arc::new(Layout::of(&table.entries, &name(i)))).collect();
+        let layouts = layouts(prefix, count, table);
         let most =
             |elements: fn(&Layout) -> usize| layouts.iter().map(|layout| elements(layout)).max().unwrap_or(0);
         let (dtype, trainable) = (source.dtype(), most(Layout::trainable_elements));
@@ -87,21 +87,40 @@ impl Offloaded {
             }
         }
         let store = store.expect("a network has a block");
-        let (device, tuning) = (source.device().clone().inner(), source.tuning().clone());
+        let device = source.device().clone().inner();
         let waits = |block: &usize| placement.recomputes || !resident[*block];
         let activations = (offload.activations == Memory::Host)
             .then(|| Activations::new(placement, movement.clone(), (0..count).filter(waits).collect()));
-        let mut engine = Engine::new(store, layouts, (size, slots), movement, device.clone(), prefix);
+        let mut engine = Engine::new(store, layouts, (size, slots), movement, device, prefix);
         engine.activations = activations;
         let keeps = resident.iter().map(|stays| *stays && !placement.recomputes).collect();
-        let engine = Mutex::new(engine);
-        Some(Self(Arc::new(Shared { engine, offload, keeps, device, dtype, tuning })))
+        Some(Self::of(Box::new(engine), format!("{offload:?}"), keeps, source))
+    }
+
+    /// The same of blocks whose weights are divided among ranks: each keeps its part of what `make` makes. All ranks make
+    /// the same.
+    pub fn divided<M: Module>(
+        sharding: &Sharding,
+        prefix: &'static str,
+        count: usize,
+        source: &Source,
+        table: &Table,
+        make: impl Fn(usize) -> M,
+    ) -> Self {
+        let blocks = ShardedBlocks::new(sharding, prefix, layouts(prefix, count, table), source, make);
+        Self::of(Box::new(blocks), format!("{sharding:?}"), vec![false; count], source)
+    }
+
+    fn of(engine: Box<dyn Turns>, home: String, keeps: Vec<bool>, source: &Source) -> Self {
+        let (device, tuning) = (source.device().clone().inner(), source.tuning().clone());
+        let (engine, dtype) = (Mutex::new(engine), source.dtype());
+        Self(Arc::new(Shared { engine, home, keeps, device, dtype, tuning }))
     }
 
     /// [tokens, hidden_size] through all blocks. What backward needs is kept: the input of each block that moves, and
     /// of resident ones what `recomputes` says.
     pub fn run(&self, x: Tensor<2>, compute: &Compute) -> Tensor<2> {
-        let movement = self.engine().movement.clone();
+        let movement = self.engine().movement();
         self.0.keeps.iter().enumerate().fold(x, |x, (i, keeps)| match keeps {
             true => resident(self, i, x, compute),
             false => movement.forward(self, i, x, compute.clone()),
@@ -138,7 +157,12 @@ impl Offloaded {
         Source::given(&self.0.device, self.0.dtype, &self.0.tuning, given.collect())
     }
 
-    pub(super) fn engine(&self) -> MutexGuard<'_, Engine> {
+    pub(super) fn engine(&self) -> MutexGuard<'_, Box<dyn Turns>> {
         self.0.engine.lock().expect("a block that panicked ends the cell")
     }
+}
+
+/// Of each block, whose parameters have this before its number in their names.
+fn layouts(prefix: &str, count: usize, table: &Table) -> Vec<Arc<Layout>> {
+    (0..count).map(|i| Arc::new(Layout::of(&table.entries, &format!("{prefix}.{i}.")))).collect()
 }

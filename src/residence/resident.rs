@@ -7,6 +7,8 @@ use burn::module::{Module, ParamId};
 use burn::tensor::{Device, Gradients, Tensor, TensorData};
 
 use super::ParameterStore;
+use super::sharded::ShardedModule;
+use crate::ops::gate::Gates;
 use crate::ops::parameters::update_each;
 use crate::optim::{GradientSet, Optimizer, StepSize, Visit};
 use crate::params::named::{self, Named};
@@ -18,6 +20,8 @@ pub struct Resident<M> {
     table: Arc<Table>,
     gradients: GradientSet,
     optimizer: Optimizer,
+    /// Has gradients and optimizer in their place where ranks divide them.
+    sharded: Option<ShardedModule>,
 }
 
 impl<M: Module> Resident<M> {
@@ -25,7 +29,25 @@ impl<M: Module> Resident<M> {
     /// When the host has not enough memory for the state of an optimizer there.
     pub fn new(module: M, table: Arc<Table>, mut optimizer: Optimizer) -> Self {
         optimizer.adopt(&module);
-        Self { module: Some(module), table, gradients: GradientSet::default(), optimizer }
+        Self { module: Some(module), table, gradients: GradientSet::default(), optimizer, sharded: None }
+    }
+
+    /// With gradients and optimizer divided among ranks.
+    pub fn divided(module: M, table: Arc<Table>, sharded: ShardedModule) -> Self {
+        Self { sharded: Some(sharded), ..Self::new(module, table, Optimizer::None) }
+    }
+
+    /// As [`Residence::gates`](super::Residence::gates).
+    pub fn gates(&self, last: bool) -> Option<Gates> {
+        self.sharded.as_ref()?.gates(last)
+    }
+
+    /// As [`Residence::sum_over_ranks`](super::Residence::sum_over_ranks).
+    pub fn sum_over_ranks(&self) {
+        if let Some(sharded) = &self.sharded {
+            sharded.sum();
+            sharded.settle();
+        }
     }
 
     pub fn module(&self) -> &M {
@@ -61,22 +83,34 @@ impl<M: Module> Resident<M> {
 
     /// Adds a micro-batch's gradients.
     pub fn add(&mut self, gradients: Gradients) {
-        self.gradients.add(self.module.as_ref().expect("between updates"), gradients);
+        let module = self.module.as_ref().expect("between updates");
+        match &self.sharded {
+            None => self.gradients.add(module, gradients),
+            Some(sharded) => sharded.add(module, gradients),
+        }
     }
 }
 
 impl<M: Module> ParameterStore for Resident<M> {
     fn make_states(&mut self) {
         self.optimizer.make_states(self.module.as_ref().expect("between updates"));
+        self.sharded.iter_mut().for_each(ShardedModule::make_states);
     }
 
     fn squares(&self) -> Option<Tensor<1>> {
-        self.gradients.squares()
+        self.sharded.as_ref().map_or_else(|| self.gradients.squares(), ShardedModule::squares)
     }
 
     fn update(&mut self, size: &StepSize) {
         let module = self.module.take().expect("between updates");
-        self.module = Some(self.optimizer.step(module, std::mem::take(&mut self.gradients), size));
+        self.module = Some(match &mut self.sharded {
+            None => self.optimizer.step(module, std::mem::take(&mut self.gradients), size),
+            Some(sharded) => sharded.update(module, size),
+        });
+    }
+
+    fn settle(&mut self) {
+        self.sharded.iter().for_each(ShardedModule::settle);
     }
 
     fn value(&mut self, name: &str) -> Option<TensorData> {
@@ -87,6 +121,7 @@ impl<M: Module> ParameterStore for Resident<M> {
         for entry in &self.table.entries {
             self.optimizer.visit(id(&entry.name), &entry.name, visit);
         }
+        self.sharded.iter_mut().for_each(|sharded| sharded.visit_states(visit));
     }
 
     fn gradients(&mut self) -> Named {

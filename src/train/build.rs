@@ -10,17 +10,17 @@ use crate::model::generate::{Request, generate_until};
 use crate::model::language::{Computation, Decoder, LmBatch};
 use crate::model::swiglu::SwigluStack;
 use crate::model::{Model, Network, Parts};
+use crate::parallel::Groups;
 use crate::params::source::Source;
 use crate::recipe::Cell;
-use crate::residence::Placement;
+use crate::residence::{Placement, Sharding};
 use crate::words::refusal::refuse;
-use crate::world::Group;
 
 /// A network that a cell trains.
 pub trait Build: Network {
-    /// Its `parts`, with weights as the recipe says, on the autodiff device: a rank's share of what divides among `ranks`.
-    /// Files that cannot be used end the cell.
-    fn build(cell: &Cell, ranks: &Group, parts: Parts) -> Self;
+    /// Its `parts`, with weights as the recipe says, on the autodiff device: a rank's share of what divides among those of
+    /// its `groups`. Files that cannot be used end the cell.
+    fn build(cell: &Cell, groups: &Groups, parts: Parts) -> Self;
 
     /// A share of what its steps work on, from `cell.seed`. Files that cannot be used end the cell.
     fn feed(cell: &Cell, share: Share) -> Box<dyn Feed<Self::Batch>>;
@@ -43,10 +43,10 @@ pub trait Build: Network {
 }
 
 impl Build for SwigluStack {
-    fn build(cell: &Cell, ranks: &Group, _: Parts) -> Self {
+    fn build(cell: &Cell, groups: &Groups, _: Parts) -> Self {
         let Model::Swiglu(config) = &cell.model else { unreachable!("checked by kind") };
         let device = cell.device_id().burn().autodiff();
-        let source = Source::random(&device, dtype(cell.precision.compute)).among(ranks);
+        let source = Source::random(&device, dtype(cell.precision.compute)).among(&groups.tensor);
         Self::new(config, cell.checkpoint, cell.ops.swiglu, cell.precision.compute, &source)
     }
 
@@ -57,13 +57,14 @@ impl Build for SwigluStack {
 }
 
 impl<F: Family> Build for Decoder<F> {
-    fn build(cell: &Cell, ranks: &Group, parts: Parts) -> Self {
+    fn build(cell: &Cell, groups: &Groups, parts: Parts) -> Self {
         let model = cell.model.language::<F>().expect("checked by kind");
         let source = model.source(cell.device_id(), cell.precision.stored(), &cell.tuning());
         let arithmetic = cell.precision.arithmetic();
         let computation = Computation::new(arithmetic, cell.ops, cell.checkpoint);
-        let source = source.unwrap_or_else(|e| refuse(e)).among(ranks);
-        model.parts(cell.positions(), &source, computation, Some(placement(cell)), parts)
+        let source = source.unwrap_or_else(|e| refuse(e)).among(&groups.tensor);
+        let homes = (Some(placement(cell)), sharding(cell, groups));
+        model.parts(cell.positions(), &source, computation, homes, parts)
     }
 
     fn feed(cell: &Cell, share: Share) -> Box<dyn Feed<Self::Batch>> {
@@ -97,4 +98,9 @@ pub fn placement(cell: &Cell) -> Placement {
         updates: cell.train.optimizer.rule().is_some(),
         recomputes: cell.checkpoint.blocks > 0,
     }
+}
+
+/// Who divides the cell's parameters among them; `None` where each replica has everything.
+pub fn sharding(cell: &Cell, groups: &Groups) -> Option<Sharding> {
+    Sharding::of(cell.parallel.shard, &groups.replicas)
 }

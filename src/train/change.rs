@@ -114,3 +114,7 @@ fn of_rank<K: Kind<Network: Build>>(
     }
     Change { losses, before, after: training.parameters() }
 }
+
+#[cfg(test)]
+#[path = "change_tests.rs"]
+mod tests;

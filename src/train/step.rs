@@ -4,7 +4,7 @@ mod stages;
 
 use burn::tensor::{DType, Gradients, Tensor};
 
-use super::build::{Build, placement};
+use super::build::{Build, placement, sharding};
 use crate::data::Share;
 use crate::device::drawing;
 use crate::measure::Phase;
@@ -43,7 +43,7 @@ pub struct Step<'a, N: Build> {
     seed: u32,
     device: DeviceId,
     pub stage: Stage<N>,
-    /// `None` where there is one.
+    /// `None` where there is one, or the residence sums gradients.
     replicas: Option<Replicas>,
     /// Of a rank of a pipeline.
     pub stages: Option<Stages<N>>,
@@ -84,18 +84,24 @@ impl<'a, N: Build> Step<'a, N> {
         let drawing = drawing();
         plain.seed(u64::from(cell.seed));
         let network = match cell.train.mode {
-            Mode::Training => N::build(tuned, &groups.tensor, parts),
+            Mode::Training => N::build(tuned, groups, parts),
             // Outside of autodiff no operator keeps anything.
-            Mode::Inference => N::build(tuned, &groups.tensor, parts).valid(),
+            Mode::Inference => N::build(tuned, groups, parts).valid(),
         };
         drop(drawing);
         let parts = (network.parameters().clone(), network.offloaded().cloned());
         let (optimizer, clips) = (&cell.train.optimizer, cell.train.clip_norm.is_some());
-        let residence = Residence::new(network, parts, optimizer, placement(cell), clips);
+        let sharding = sharding(cell, groups);
+        let residence = match &sharding {
+            None => Residence::new(network, parts, optimizer, placement(cell), clips),
+            Some(sharding) => Residence::divided(network, parts, optimizer, device, sharding),
+        };
         residence.make_room(largest_input);
         let stage = Stage::new(residence, cell.precision.region());
         let (seed, keeps_casts) = (cell.seed, cell.workload().keeps_casts());
-        let replicas = Replicas::of(&groups.replicas, cell.parallel.data_reduce);
+        // Where ranks divide gradients their residence sums them.
+        let replicas =
+            Replicas::of(&groups.replicas, cell.parallel.data_reduce).filter(|_| sharding.is_none());
         let tensor = TensorRanks::of(&groups.tensor, stage.residence.table());
         let share = share(&groups.replicas);
         let updates_a_step = division.as_ref().map_or(1, Division::updates);
@@ -175,7 +181,8 @@ impl<'a, N: Build> Step<'a, N> {
                     let last = actions
                         .windows(2)
                         .any(|pair| pair == [Action::Backward { stage, micro_batch }, Action::Update]);
-                    let gates = self.replicas.as_ref().filter(|_| last).and_then(Replicas::gates);
+                    let of_replicas = || self.replicas.as_ref().filter(|_| last).and_then(Replicas::gates);
+                    let gates = self.stage.residence.gates(last).or_else(of_replicas);
                     let loss = self.stage(stage).forward(micro_batch, &batches[micro_batch]);
                     drop(gates);
                     drop(range);
@@ -208,6 +215,9 @@ impl<'a, N: Build> Step<'a, N> {
                         Some(replicas) => {
                             *residence.gradient_set() = replicas.finish(residence.network(), gradients);
                         }
+                    }
+                    if last {
+                        residence.sum_over_ranks();
                     }
                     drop(sums);
                     drop(range);

@@ -1,7 +1,10 @@
 //! Tensors that ranks sum or copy: by NCCL where each rank has a GPU of its own, else through the host's memory and the
 //! ranks' sockets. Both ways sum in fp32; by sockets in the order of ranks, by NCCL in an order that it chooses.
 
-use burn::tensor::{DType, Device, Tensor, TensorData};
+use std::ops::Range;
+
+use burn::tensor::{Bytes, DType, Device, Tensor, TensorData};
+use bytemuck::Pod;
 
 use super::group::{Group, Ticket};
 
@@ -19,10 +22,14 @@ pub struct Arriving {
 
 enum Way {
     Gpus(Pending),
+    /// This part of it.
+    OwnPart(Pending, Range<usize>),
     /// Sums in fp32.
     Sums(Ticket<Vec<f32>>, Device),
     /// A copy of this type and device.
     Bytes(Ticket<Vec<u8>>, DType, Device),
+    /// What each rank has, in their order, of this type and device.
+    Parts(Ticket<Vec<Vec<u8>>>, DType, Device),
     /// What this rank gave the others.
     Own(Ticket<Vec<u8>>, Tensor<1>),
 }
@@ -32,7 +39,7 @@ impl Group {
     pub fn sum(&self, name: impl Into<String>, values: Tensor<1>) -> Arriving {
         let (name, device) = (name.into(), values.device());
         let way = match &self.gpus {
-            Some(gpus) => self.by(gpus, &name, Collective::AllReduce, values),
+            Some(gpus) => Way::Gpus(self.by(gpus, &name, Collective::AllReduce, values)),
             None => Way::Sums(self.all_reduce(name, numbers(values)), device),
         };
         Arriving { way, is_ours: true }
@@ -42,7 +49,7 @@ impl Group {
     pub fn sum_at(&self, name: impl Into<String>, root: usize, values: Tensor<1>) -> Arriving {
         let (name, device) = (name.into(), values.device());
         let way = match &self.gpus {
-            Some(gpus) => self.by(gpus, &name, Collective::Reduce { root }, values),
+            Some(gpus) => Way::Gpus(self.by(gpus, &name, Collective::Reduce { root }, values)),
             None => Way::Sums(self.reduce(name, root, numbers(values)), device),
         };
         Arriving { way, is_ours: self.rank() == root }
@@ -56,7 +63,7 @@ impl Group {
             Some(gpus) => {
                 // Its own values may be somebody else's too.
                 let values = if is_own { own } else { Tensor::empty(own.shape(), (&device, dtype)) };
-                self.by(gpus, &name, Collective::Broadcast { root }, values)
+                Way::Gpus(self.by(gpus, &name, Collective::Broadcast { root }, values))
             }
             None if is_own => {
                 let bytes = own.clone().into_data().as_bytes().to_vec();
@@ -67,11 +74,46 @@ impl Group {
         Arriving { way, is_ours: true }
     }
 
+    /// Begins to sum tensors in fp32, of the same length on every rank, that have a part for each of them: each gets its own.
+    pub fn sum_in_parts(&self, name: impl Into<String>, values: Tensor<1>) -> Arriving {
+        let (name, device) = (name.into(), values.device());
+        let way = match &self.gpus {
+            Some(gpus) => {
+                let (place, ranks) = (self.place(), self.size());
+                let own = values.dims()[0] / ranks;
+                let sums = self.by(gpus, &name, Collective::ReduceScatter { place, ranks }, values);
+                Way::OwnPart(sums, place * own..(place + 1) * own)
+            }
+            None => Way::Sums(self.reduce_scatter(name, numbers(values)), device),
+        };
+        Arriving { way, is_ours: true }
+    }
+
+    /// Begins to put the tensors of all ranks together, which have one length and one type, in the order of ranks.
+    pub fn put_together(&self, name: impl Into<String>, own: Tensor<1>) -> Arriving {
+        let (name, dtype, device) = (name.into(), own.dtype(), own.device());
+        let way = match &self.gpus {
+            Some(gpus) => {
+                let (place, ranks, count) = (self.place(), self.size(), own.dims()[0]);
+                let empty =
+                    |parts: usize| (parts > 0).then(|| Tensor::<1>::empty([parts * count], (&device, dtype)));
+                let parts = empty(place).into_iter().chain([own]).chain(empty(ranks - 1 - place));
+                let all = Tensor::cat(parts.collect(), 0);
+                Way::Gpus(self.by(gpus, &name, Collective::AllGather { place, ranks }, all))
+            }
+            None => {
+                let bytes = own.into_data().as_bytes().to_vec();
+                Way::Parts(self.collect(name, bytes), dtype, device)
+            }
+        };
+        Arriving { way, is_ours: true }
+    }
+
     /// Takes the tensor, so that what nobody else holds is summed in its place.
-    fn by(&self, gpus: &Collectives, name: &str, collective: Collective, values: Tensor<1>) -> Way {
+    fn by(&self, gpus: &Collectives, name: &str, collective: Collective, values: Tensor<1>) -> Pending {
         let pending = gpus.begin(name, collective, values);
         self.come(pending.number());
-        Way::Gpus(pending)
+        pending
     }
 
     /// A first sum: what connects GPUs that are used together for the first time is not a step's.
@@ -105,6 +147,20 @@ impl Arriving {
         let is_ours = self.is_ours;
         match self.way {
             Way::Gpus(pending) => Some(pending.wait()).filter(|_| is_ours),
+            // In memory of its own, so that the other parts' is free.
+            Way::OwnPart(pending, own) => {
+                Some(pending.wait().narrow(0, own.start, own.len()).mul_scalar(1.0))
+            }
+            Way::Parts(ticket, dtype, device) => {
+                let parts = ticket.wait();
+                let count = parts.iter().map(Vec::len).sum::<usize>() / dtype.size();
+                // Of the elements' alignment: Burn copies bytes of less once more.
+                let bytes = match dtype.size() {
+                    4 => joined::<u32>(&parts, count),
+                    _ => joined::<u16>(&parts, count),
+                };
+                Some(Tensor::from_data(TensorData::from_bytes(bytes, [count], dtype), (&device, dtype)))
+            }
             Way::Sums(ticket, device) => {
                 // Others get no numbers.
                 let sums = Some(ticket.wait()).filter(|_| is_ours)?;
@@ -126,4 +182,16 @@ impl Arriving {
 
 fn numbers(values: Tensor<1>) -> Vec<f32> {
     values.into_data().try_into_vec().expect("fp32")
+}
+
+/// Parts one after the other, so many elements of one size.
+fn joined<T: Pod + Send + Sync>(parts: &[Vec<u8>], elements: usize) -> Bytes {
+    let mut all = vec![T::zeroed(); elements];
+    let mut rest: &mut [u8] = bytemuck::cast_slice_mut(&mut all);
+    for part in parts {
+        let (here, behind) = rest.split_at_mut(part.len());
+        here.copy_from_slice(part);
+        rest = behind;
+    }
+    Bytes::from_elems(all)
 }

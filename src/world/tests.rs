@@ -115,6 +115,28 @@ fn tensors_come_together_as_their_numbers_do() {
     }
 }
 
+#[test]
+fn tensors_are_summed_in_parts_and_put_together_from_parts() {
+    let device = Device::flex();
+    let flat = |values: Vec<f32>| Tensor::<1>::from_data(values.as_slice(), (&device, DType::F32));
+    let numbers = |tensor: Tensor<1>| wide(tensor).into_data().try_into_vec::<f32>().expect("fp32");
+    let reduced = on_ranks(3, LONG, |world| {
+        let (all, own) = (world.all(), flat(values(world.rank(), 999)));
+        let sums = all.sum_in_parts("values", own.clone());
+        let together =
+            [DType::F32, DType::BF16].map(|dtype| all.put_together("values", narrow(own.clone(), dtype)));
+        let together = together.map(|whole| numbers(whole.wait().expect("every rank gets it")));
+        (numbers(sums.wait().expect("every rank gets its part")), together)
+    });
+    let whole: Vec<f32> = (0..3).flat_map(|rank| values(rank, 999)).collect();
+    let rounded = |value: &f32| half::bf16::from_f32(*value).to_f32();
+    for (rank, (own, [together, narrow])) in reduced.into_iter().enumerate() {
+        assert_eq!(own, sums(3, 999)[part(999, rank, 3)]);
+        assert_eq!(together, whole);
+        assert_eq!(narrow, whole.iter().map(rounded).collect::<Vec<_>>());
+    }
+}
+
 /// What a rank comes to on its GPU, and its end, are known to the others between messages of any kind.
 #[test]
 fn the_signs_of_ranks_are_seen_without_asking() {

@@ -57,6 +57,25 @@ fn replicas_on_gpus_train_as_one_process_does() {
     }
 }
 
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn divided_replicas_on_gpus_train_as_one_process_does() {
+    let engines = if by_nccl() { "\"sockets\", \"nccl\"" } else { "\"sockets\"" };
+    let grid = format!(
+        "[[grid]]\n\"parallel.data\" = [1]\n[[grid]]\n\"parallel.data\" = [2]\n\"parallel.engine\" = [{engines}]\n\
+         \"parallel.shard\" = [\"optimizer\", \"gradients\", \"weights\"]\n"
+    );
+    let place = Place::new(&format!("{}{grid}", on_gpu()));
+    place.runner_on_gpu(&["run", "recipe.toml"]).exits(0);
+    let rows = place.rows();
+    let alone = |row: &serde_json::Value| setting(row, "parallel", "data").is_null();
+    let reference = losses(rows.iter().find(|row| alone(row)).expect("a row of one process"));
+    for row in rows.iter().filter(|row| !alone(row)) {
+        let difference = apart(&losses(row), &reference);
+        assert!(difference < 1e-4, "{difference} {}", row["cell"]["parallel"]);
+    }
+}
+
 /// While GPUs are opened and connected, and while they train.
 #[test]
 #[ignore = "needs an NVIDIA GPU"]

@@ -38,3 +38,4 @@ mod tensor;
 mod tuning;
 mod verified;
 mod virtual_tokens;
+mod zero;

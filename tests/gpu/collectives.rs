@@ -39,6 +39,9 @@ fn rank(rank: usize, ranks: usize, id: Vec<u8>, end: &Barrier) -> Result<(usize,
         let sums = gpus.begin("sums", Collective::AllReduce, own.clone() * 2.0);
         let at_root = gpus.begin("sums at one", Collective::Reduce { root }, own.clone() + 1.0);
         let copy = gpus.begin("copies", Collective::Broadcast { root }, own.clone() * 3.0);
+        let in_parts =
+            gpus.begin("sums in parts", Collective::ReduceScatter { place: rank, ranks }, own.clone() * 7.0);
+        let of_all = gpus.begin("all parts", Collective::AllGather { place: rank, ranks }, own.clone() * 9.0);
         drop(gpus.begin("not wanted", Collective::AllReduce, own.clone() * 5.0));
         let mut meanwhile = own.clone();
         for _ in 0..8 {
@@ -51,6 +54,9 @@ fn rank(rank: usize, ranks: usize, id: Vec<u8>, end: &Barrier) -> Result<(usize,
             compare(at_root - ranks as f32, &|i| sum(round, i));
         }
         compare(copy.wait(), &|i| 3.0 * ((i + 3 * root + round) % 11) as f32);
+        let part = COUNT / ranks;
+        compare(in_parts.wait().narrow(0, rank * part, part), &|i| 7.0 * sum(round, rank * part + i));
+        compare(of_all.wait(), &|i| 9.0 * ((i + 3 * (i / part) + round) % 11) as f32);
         // What went in is as it was.
         compare(own, &|i| ((i + 3 * rank + round) % 11) as f32);
     }
@@ -84,12 +90,12 @@ fn of_ranks(ranks: usize, checks: &mut Checks) {
     for (own, found) in found.into_iter().enumerate() {
         let (wrong, crossed) = found.unwrap_or_else(|reason| panic!("rank {own} of {ranks}: {reason}"));
         checks.verdict(&format!("rank {own} of {ranks}"), wrong == 0, &format!("{wrong} wrong elements"));
-        // Two sums, one of which nobody waited for, one at a rank and one copy in each round.
+        // Two sums, one of which nobody waited for, one at a rank, one copy, one sum in parts and one of parts in each round.
         let bytes = (ROUNDS * COUNT * 4) as u64;
         let of_root = (0..ROUNDS).filter(|round| round % ranks == own).count() as u64;
         let (share, others) = (bytes / ROUNDS as u64, ranks as u64 - 1);
         let at_one = share * (ROUNDS as u64 - of_root) * u64::from(ranks > 1);
-        let expected = 4 * bytes * others / ranks as u64 + at_one + share * of_root * others;
+        let expected = 6 * bytes * others / ranks as u64 + at_one + share * of_root * others;
         let figures = format!("{crossed:?}, {expected} bytes expected");
         let times = crossed.busy > 0.0 && (0.0..=crossed.busy).contains(&crossed.exposed);
         checks.verdict(

@@ -130,10 +130,12 @@ impl Collectives {
     /// # Panics
     /// When the tensor is on another device, or one to be summed is not in fp32.
     pub fn begin(&self, name: &str, collective: Collective, values: Tensor<1>) -> Pending {
-        let sums = !matches!(collective, Collective::Broadcast { .. });
+        let sums = !matches!(collective, Collective::Broadcast { .. } | Collective::AllGather { .. });
         assert!(!sums || values.dtype() == DType::F32, "sums are in fp32");
         let values = match collective {
-            Collective::AllReduce => writable(buffer(values)),
+            Collective::AllReduce | Collective::ReduceScatter { .. } | Collective::AllGather { .. } => {
+                writable(buffer(values))
+            }
             Collective::Reduce { root } if root == self.rank => writable(buffer(values)),
             Collective::Broadcast { root } if root != self.rank => writable(buffer(values)),
             Collective::Reduce { .. } | Collective::Broadcast { .. } => into_contiguous(buffer(values)),
@@ -154,6 +156,8 @@ impl Collectives {
             Collective::AllReduce => "sum",
             Collective::Reduce { .. } => "sum at one rank",
             Collective::Broadcast { .. } => "copy",
+            Collective::ReduceScatter { .. } => "sum in parts",
+            Collective::AllGather { .. } => "copy of all parts",
         };
         let operation =
             format!("operation {number} of the GPUs, {what} of \"{name}\" of {elements} elements");
@@ -188,6 +192,9 @@ impl Collectives {
         let others = self.ranks as u64 - 1;
         match collective {
             Collective::AllReduce => 2 * bytes * others / self.ranks as u64,
+            Collective::ReduceScatter { .. } | Collective::AllGather { .. } => {
+                bytes * others / self.ranks as u64
+            }
             Collective::Reduce { root } => bytes * u64::from(root != self.rank),
             Collective::Broadcast { root } => bytes * others * u64::from(root == self.rank),
         }

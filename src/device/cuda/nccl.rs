@@ -16,6 +16,11 @@ pub enum Collective {
     Reduce { root: usize },
     /// Every buffer becomes that of `root`, bytes of any type.
     Broadcast { root: usize },
+    /// Buffers have a part for each of `ranks`: this rank's becomes the sum of those in its `place`, in fp32; the others are
+    /// lost.
+    ReduceScatter { place: usize, ranks: usize },
+    /// Every part becomes that of the rank in its place, bytes of any type.
+    AllGather { place: usize, ranks: usize },
 }
 
 /// Whether the library is here.
@@ -101,7 +106,9 @@ impl Communicator {
         let (values, stream) = (buffer as *mut std::ffi::c_void, stream.cast());
         let (number, sum) = (ncclDataType_t::ncclFloat32, ncclRedOp_t::ncclSum);
         let count = bytes / size_of::<f32>();
-        // SAFETY: the caller's; in place, as NCCL allows for all three.
+        let own =
+            |place: usize, ranks: usize| (buffer + (place * (bytes / ranks)) as u64) as *mut std::ffi::c_void;
+        // SAFETY: the caller's; in place, as NCCL allows for all of them.
         let result = unsafe {
             match collective {
                 Collective::AllReduce => {
@@ -113,6 +120,14 @@ impl Communicator {
                 Collective::Broadcast { root } => {
                     let byte = ncclDataType_t::ncclUint8;
                     sys::ncclBroadcast(values, values, bytes, byte, root as c_int, self.0, stream)
+                }
+                Collective::ReduceScatter { place, ranks } => {
+                    let part = own(place, ranks);
+                    sys::ncclReduceScatter(values, part, count / ranks, number, sum, self.0, stream)
+                }
+                Collective::AllGather { place, ranks } => {
+                    let (part, byte) = (own(place, ranks), ncclDataType_t::ncclUint8);
+                    sys::ncclAllGather(part, values, bytes / ranks, byte, self.0, stream)
                 }
             }
         };

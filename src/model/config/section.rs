@@ -21,7 +21,7 @@ use crate::params::source::Source;
 use crate::params::table::{Entry, Group, Table, Tuning};
 use crate::params::tuning::{LinearLayer, VirtualTokens};
 use crate::params::weights::Weights;
-use crate::residence::Placement;
+use crate::residence::{Placement, Sharding};
 use crate::words::values::Values;
 use crate::words::{DeviceId, key::DefaultValue};
 use crate::words::{Key, Section, nearest};
@@ -210,7 +210,7 @@ impl<F: Family> LanguageModel<F> {
         computation: Computation,
         placement: Option<Placement>,
     ) -> Decoder<F> {
-        self.parts(positions, source, computation, placement, Parts::Whole)
+        self.parts(positions, source, computation, (placement, None), Parts::Whole)
     }
 
     /// As [`Decoder::new`].
@@ -219,10 +219,10 @@ impl<F: Family> LanguageModel<F> {
         positions: usize,
         source: &Source,
         computation: Computation,
-        placement: Option<Placement>,
+        homes: (Option<Placement>, Option<Sharding>),
         parts: Parts,
     ) -> Decoder<F> {
-        Decoder::new(&self.config, positions, source, computation, (placement, parts))
+        Decoder::new(&self.config, positions, source, computation, homes, parts)
     }
 }
 

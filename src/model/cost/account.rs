@@ -82,8 +82,15 @@ impl Operators {
         };
         let slots = Moment::gradients(offload.kept_gradients(&moved, device));
         let always = Moment::workspace(standing.total()) + slots;
+        // Those that wait for the next micro-batch, and for the update: parts, where ranks divide them.
+        let parts = workload.shard.map_or(whole.gradients, |sizes| sizes.gradients());
+        let micro_batches = workload.accumulation_steps as u64;
+        let waiting = match workload.shard.is_some_and(|sizes| sizes.waits_whole(micro_batches)) {
+            true => self.trained() * moved.stored,
+            false => parts,
+        };
         // Of earlier micro-batches, to which more are added, and whose backward is still to come.
-        let earlier = Moment::gradients(if moved.accumulates { whole.gradients } else { 0 });
+        let earlier = Moment::gradients(if moved.accumulates { waiting } else { 0 });
         let graphs = workload.live_graphs as u64;
         let inputs = moved.input * workload.waiting_inputs as u64;
         let kept = |graphs| Moment {
@@ -92,13 +99,17 @@ impl Operators {
             ..Moment::default()
         };
         let there = always + earlier + kept(graphs.saturating_sub(1));
-        let update =
-            always + Moment::gradients(whole.gradients) + self.update_workspace(workload, whole.largest);
-        let moments = [
+        let update = always + Moment::gradients(parts) + self.update_workspace(workload, whole.largest);
+        let mut moments = vec![
             (Phase::Forward, there + whole.forward),
             (Phase::Backward, there + whole.backward),
             (Phase::Optimizer, update),
         ];
+        // What is outside of blocks is summed when backward is over.
+        moments.extend(workload.shard.map(|sizes| {
+            let flat = Moment::workspace(sizes.flat_others());
+            (Phase::Backward, always + Moment::gradients(whole.gradients) + flat)
+        }));
         let (phase, highest) =
             moments.into_iter().max_by_key(|(_, moment)| moment.total()).expect("there are three");
         Account {
@@ -119,6 +130,11 @@ impl Operators {
     /// What an update takes for a moment, the largest parameter having so many numbers.
     fn update_workspace(&self, workload: &Workload, largest: u64) -> Moment {
         let Workload { offload, optimizer, device, precision, .. } = *workload;
+        if let Some(sizes) = workload.shard {
+            let stored = precision.stored_bytes();
+            let own = optimizer.workspace_bytes(device, sizes.largest(), stored, false);
+            return Moment::workspace(own + sizes.update_workspace(stored));
+        }
         // A block that moves is updated as a whole, in a copy of its slot.
         let (updated, in_place) = match offload.moves() {
             true => (self.block_trained(), false),

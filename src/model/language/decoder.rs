@@ -27,7 +27,7 @@ use crate::params::source::{Init, Source};
 use crate::params::split::Side;
 use crate::params::table::{Entry, Group, Table, Tuning};
 use crate::params::tuning::VirtualTokens;
-use crate::residence::{Compute, Offloaded, Placement};
+use crate::residence::{Compute, Offloaded, Placement, Shard, Sharding};
 use crate::world::Group as Ranks;
 
 /// A family's sizes, and the names and kinds of its modules other than blocks.
@@ -137,23 +137,31 @@ impl fmt::Debug for MadeAnew {
 
 impl<F: Family> Decoder<F> {
     /// Positions up to `positions` can be read; learned ones are as many as the configuration says. The blocks go
-    /// where `placement` says; of a network in `parts` only those are here.
+    /// where one of their `homes` says; of a network in `parts` only those are here.
     pub fn new(
         config: &F::Config,
         positions: usize,
         source: &Source,
         computation: Computation,
-        (placement, parts): (Option<Placement>, Parts),
+        (placement, sharding): (Option<Placement>, Option<Sharding>),
+        parts: Parts,
     ) -> Self {
         let outline = F::outline(config);
         let layers = outline.shape.layers;
         let make = |i| block::<F>(config, &outline, i, source);
         let mut table = Self::table(config, layers, source.dtype(), source.tuning());
         let mut offloaded = None;
+        let sharding = sharding.filter(|sharding| sharding.shard == Shard::Weights);
         let modules = Modules::new(&outline, source, &parts, || {
-            offloaded = placement.and_then(|placement| {
-                Offloaded::new(placement, outline.blocks, layers, source, &table, make)
-            });
+            offloaded = match (&sharding, placement) {
+                (Some(ranks), _) => {
+                    Some(Offloaded::divided(ranks, outline.blocks, layers, source, &table, make))
+                }
+                (None, Some(placement)) => {
+                    Offloaded::new(placement, outline.blocks, layers, source, &table, make)
+                }
+                (None, None) => None,
+            };
             let all = if offloaded.is_some() { 0..0 } else { 0..layers };
             all.filter_map(|i| source.held(parts.has_block(i), || make(i))).collect()
         });

@@ -1,6 +1,7 @@
 //! `[parallel]` with every other section.
 
 mod pipeline;
+mod shard;
 mod tensor;
 
 use super::Checked;
@@ -20,6 +21,7 @@ pub(super) fn check(cell: &Cell, written: impl Fn(&str) -> bool) -> Checked {
     }
     pipeline::check(cell)?;
     tensor::check(cell)?;
+    shard::check(cell)?;
     let rows = cell.train.batch_size;
     Rule::refuse_if(
         !rows.is_multiple_of(data),

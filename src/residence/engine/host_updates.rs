@@ -11,7 +11,7 @@ use crate::optim::host::{Pending, Work, Worker};
 impl Engine {
     /// From now on, and until the update, gradients that are sent are the last of this step, and their block's
     /// update on the host begins when they have arrived.
-    pub fn update_on_arrival(&mut self, work: Work) {
+    pub(super) fn begin_on_arrival(&mut self, work: Work) {
         if let Updates::OnHost(updates) = &mut self.updates {
             updates.on_arrival = Some(work);
         }

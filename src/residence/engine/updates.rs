@@ -10,6 +10,7 @@ use crate::optim::{DeviceOptimizer, Kept, Optimizer, OptimizerConfig, StepSize, 
 use crate::params::named::{Named, wide};
 use crate::residence::ParameterStore;
 use crate::residence::activations::Activations;
+use crate::residence::turns::Turns;
 
 /// Who updates blocks.
 pub enum Updates {
@@ -21,7 +22,12 @@ pub enum Updates {
 impl Engine {
     /// Takes the blocks' updates over, before the first backward. `optimizer`: of the network's other parameters,
     /// whose worker on the host serves blocks too. `wants_squares`: whether squares of gradients are added up.
-    pub fn begin(&mut self, config: &OptimizerConfig, optimizer: &Optimizer, wants_squares: bool) {
+    pub(super) fn begin_updates(
+        &mut self,
+        config: &OptimizerConfig,
+        optimizer: &Optimizer,
+        wants_squares: bool,
+    ) {
         self.wants_squares = wants_squares;
         self.updates = match (optimizer, config.rule()) {
             (Optimizer::OnHost(host), _) => {
@@ -44,7 +50,7 @@ impl Engine {
     }
 
     /// Forgets the gradients so far.
-    pub fn discard(&mut self) {
+    pub(super) fn forget(&mut self) {
         let blocks = self.take_summed();
         if let Updates::OnHost(updates) = &mut self.updates {
             // Its masters have the weights that the gradients took the place of; a resident block has its own.

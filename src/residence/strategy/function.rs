@@ -35,7 +35,7 @@ pub fn offloaded(blocks: &Offloaded, block: usize, x: Tensor<2>, compute: Comput
             let mut found = differentiate(y, gradient);
             let dx = x.grad_remove(&mut found);
             leaves.end(&mut found);
-            blocks.engine().activations.iter_mut().for_each(|activations| activations.release(block));
+            blocks.engine().release_input(block);
             [dx.map(Tensor::into_dispatch)]
         };
         (y, backward)

@@ -5,10 +5,10 @@ use crate::model::swiglu::SwigluStack;
 use crate::model::{Network, Parts};
 use crate::ops::testing::assert_close;
 use crate::optim::GradientSet;
+use crate::parallel::Groups;
 use crate::params::named;
 use crate::recipe::{Recipe, Source};
 use crate::train::build::Build;
-use crate::world::Group;
 
 const RECIPE: &str = r#"title = "t"
 device = "cpu"
@@ -33,7 +33,7 @@ fn cell() -> Cell {
 fn micro_batches_equal_one_batch() {
     let cell = cell();
     let drawing = drawing();
-    let network = SwigluStack::build(&cell, &Group::alone(), Parts::Whole);
+    let network = SwigluStack::build(&cell, &Groups::alone(), Parts::Whole);
     drop(drawing);
     let parts = SwigluStack::feed(&cell, Share::WHOLE).next();
     assert_eq!(parts.len(), 4);

@@ -1,4 +1,4 @@
-//! Parameters of all stages of a pipeline on the first rank, to be saved.
+//! Parameters of all stages of a pipeline, or of blocks that ranks divide among them, on the first rank, to be saved.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use burn::tensor::{DType, TensorData};
 use super::Training;
 use super::shares::asked_for;
 use crate::params::table::{Entry, Table};
-use crate::residence::Residence;
+use crate::residence::{Residence, Shard};
 use crate::train::build::Build;
 use crate::world::Group;
 
@@ -15,10 +15,10 @@ use crate::world::Group;
 const FIRST: usize = 0;
 
 impl<N: Build> Training<'_, N> {
-    /// Brings the parameters of all stages to the first rank; nothing without a pipeline.
+    /// Brings the parameters that others have to the first rank.
     pub fn gather(&mut self) {
         if self.current().stages.is_none() {
-            return;
+            return self.gather_divided();
         }
         let (group, own) = (self.groups.pipeline.clone(), self.current().stage.residence.table().clone());
         let names: Vec<&str> = own.entries.iter().map(|entry| entry.name.as_str()).collect();
@@ -45,6 +45,19 @@ impl<N: Build> Training<'_, N> {
                 if own.entries.iter().all(|entry| entry.name != name) {
                     self.elsewhere.insert(name, value);
                 }
+            }
+        }
+    }
+
+    /// Of weights that ranks divide among them. All ranks come with the same parameters, in the same order.
+    fn gather_divided(&mut self) {
+        if self.cell.parallel.shard != Shard::Weights {
+            return;
+        }
+        for Entry { name, .. } in self.table().entries {
+            let value = self.step.as_mut().expect("begun").stage.residence.dense(&name);
+            if self.groups.replicas.rank() == FIRST {
+                self.elsewhere.insert(name, value);
             }
         }
     }

@@ -1,0 +1,69 @@
+//! `parallel.shard` with every other section.
+
+use crate::model::Model;
+use crate::parallel::DataReduce;
+use crate::recipe::Cell;
+use crate::recipe::rules::Checked;
+use crate::residence::Shard;
+use crate::words::Rule;
+
+const KEY: &str = "parallel.shard";
+
+/// What replicas cannot divide among them.
+pub(super) fn check(cell: &Cell) -> Checked {
+    let (shard, train) = (cell.parallel.shard, &cell.train);
+    if shard.is_none() {
+        return Ok(());
+    }
+    let rule = train.optimizer.rule();
+    let refused: [(&'static str, bool, &str, String); 7] = [
+        (
+            "parallel.data",
+            cell.parallel.data == 1,
+            "there is one replica, and no other to divide anything with",
+            "set parallel.data to 2 or more, or remove parallel.shard".into(),
+        ),
+        (
+            "parallel.tensor",
+            cell.parallel.tensor > 1,
+            "the ranks of a layer have parts of it already",
+            "remove one of the two".into(),
+        ),
+        (
+            "parallel.data_reduce",
+            cell.parallel.data_reduce == DataReduce::Rank0,
+            "with \"rank0\" the first rank updates everything",
+            "remove parallel.data_reduce, or parallel.shard".into(),
+        ),
+        (
+            "model",
+            cell.model.decoder().is_none(),
+            "it divides the parameters of a language model, block by block",
+            format!("remove {KEY}, or set model.kind to one of: {}", Model::LANGUAGE.join(", ")),
+        ),
+        (
+            "train.optimizer",
+            rule.is_none() || !train.mode.trains(),
+            "each rank updates its part, and nothing is updated",
+            format!("set train.optimizer, or remove {KEY}"),
+        ),
+        (
+            "train.optimizer",
+            rule.is_some_and(|rule| rule.reads_matrices()),
+            "this optimizer reads the rows and columns of each matrix, and a rank's part is not made of whole ones",
+            "use train.optimizer = { kind = \"adamw8bit\", lr = 1e-3 }, or remove parallel.shard".into(),
+        ),
+        (
+            "checkpoint.blocks",
+            shard == Shard::Weights && cell.checkpoint.blocks > 1,
+            "with \"weights\" each block is computed again by itself, while its weights are gathered",
+            "remove checkpoint.blocks, or use parallel.shard = \"gradients\"".into(),
+        ),
+    ];
+    match refused.into_iter().find(|(_, broken, ..)| *broken) {
+        None => Ok(()),
+        Some((key, _, why, help)) => {
+            Err(Rule::new(&[KEY, key], format!("{KEY} = \"{shard}\" does not go with {key}: {why}"), help))
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! [`Bucket`]: parameters whose gradients are summed together, of which each rank updates its part.
+//!
+//! They lie one after the other, padded to a multiple of the ranks. Sums are in fp32 and in the order of ranks, and stay
+//! in fp32 until the update.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use burn::backend::DispatchTensor;
+use burn::module::ParamId;
+use burn::tensor::{DType, Device, Tensor, TensorData};
+
+use super::regions::Regions;
+use crate::ops::backend::on_cuda;
+use crate::ops::parameters::flat;
+use crate::ops::wide;
+use crate::optim::{DeviceOptimizer, StepSize, squares};
+use crate::residence::layout::Layout;
+use crate::world::{Arriving, Group};
+
+/// This rank's parts of a bucket's trained and frozen parameters, where it has any.
+pub type Own = [Option<Tensor<1>>; 2];
+
+/// The same of all ranks, on their way.
+pub type Gathering = [Option<Arriving>; 2];
+
+/// What one rank gets all of them get.
+const EVERY_RANK: &str = "every rank gets it";
+
+pub struct Bucket {
+    name: String,
+    /// Of the optimizer's state.
+    pub id: ParamId,
+    pub layout: Arc<Layout>,
+    regions: Regions,
+    dtype: DType,
+    /// Outside of autodiff.
+    device: Device,
+    ranks: Group,
+    /// This rank's part of the sums since the last update, in fp32; and one that is on its way.
+    gradient: Option<Tensor<1>>,
+    under_way: Option<Arriving>,
+}
+
+impl Bucket {
+    /// `dtype`: of the parameters as they are stored.
+    pub fn new(name: String, layout: Arc<Layout>, (dtype, device): (DType, &Device), ranks: &Group) -> Self {
+        let regions = Regions::of(&layout, ranks.size());
+        Self {
+            name,
+            id: ParamId::new(),
+            layout,
+            regions,
+            dtype,
+            device: device.clone(),
+            ranks: ranks.clone(),
+            gradient: None,
+            under_way: None,
+        }
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Begins to sum gradients over ranks, each with its parameter's number in the layout. Of the others it is 0.
+    pub fn reduce(&mut self, mut gradients: Vec<(usize, DispatchTensor)>) {
+        self.settle();
+        gradients.sort_unstable_by_key(|(part, _)| *part);
+        let all = 0..self.regions.trained.own * self.ranks.size();
+        let gradients = gradients.into_iter().map(|(part, gradient)| (part, wide(flat(gradient))));
+        let values = self.laid_out(all, DType::F32, gradients);
+        self.under_way = Some(self.ranks.sum_in_parts(format!("gradients of {}", self.name), values));
+    }
+
+    /// These elements of the buffer, from parameters in their order, flat; 0 where there is none.
+    fn laid_out(
+        &self,
+        range: Range<usize>,
+        dtype: DType,
+        values: impl Iterator<Item = (usize, Tensor<1>)>,
+    ) -> Tensor<1> {
+        let zeros = |count: usize| (count > 0).then(|| Tensor::zeros([count], (&self.device, dtype)));
+        let (mut pieces, mut at) = (Vec::new(), range.start);
+        for (part, values) in values {
+            let part = &self.layout.parts[part];
+            let (from, to) = (part.first.max(range.start), (part.first + part.elements()).min(range.end));
+            if from < to {
+                pieces.extend(zeros(from - at));
+                pieces.push(values.narrow(0, from - part.first, to - from));
+                at = to;
+            }
+        }
+        pieces.extend(zeros(range.end - at));
+        Tensor::cat(pieces, 0)
+    }
+
+    /// Waits for the sums, and adds them to those of earlier micro-batches.
+    ///
+    /// # Panics
+    /// With a [`Failure`](crate::world::Failure) where another rank does not come.
+    pub fn settle(&mut self) {
+        let Some(sums) = self.under_way.take() else { return };
+        let sums = sums.wait().expect(EVERY_RANK);
+        self.gradient = Some(match self.gradient.take() {
+            None => sums,
+            Some(earlier) => earlier + sums,
+        });
+    }
+
+    /// Forgets the gradients so far.
+    pub fn discard(&mut self) {
+        (self.gradient, self.under_way) = (None, None);
+    }
+
+    /// Whether there are gradients since the last update.
+    pub fn has_gradient(&self) -> bool {
+        self.gradient.is_some()
+    }
+
+    /// Σ g² over this rank's part, [1] in fp32.
+    pub fn squares(&self) -> Option<Tensor<1>> {
+        Some(squares(vec![self.gradient.clone()?.into_dispatch()]))
+    }
+
+    /// Makes the optimizer's state of this rank's part.
+    pub fn make_state(&self, optimizer: &mut DeviceOptimizer) {
+        if self.regions.trained.own > 0 {
+            optimizer.state(self.id, &[self.regions.trained.own], &self.device);
+        }
+    }
+
+    /// This rank's part of the trained parameters after a step along its gradient, which is freed.
+    ///
+    /// # Panics
+    /// Where there is no gradient.
+    pub fn update(&mut self, optimizer: &mut DeviceOptimizer, own: Tensor<1>, size: &StepSize) -> Tensor<1> {
+        let gradient = self.gradient.take().expect("asked by the caller");
+        optimizer.update(self.id, own, gradient, size)
+    }
+
+    /// This rank's parts, from the values of all parameters of the bucket, flat and outside of autodiff.
+    pub fn cut(&self, values: &HashMap<ParamId, Tensor<1>>) -> Own {
+        let value = |part: usize| (part, values[&self.layout.parts[part].id].clone());
+        self.regions.all().map(|region| {
+            let own = region.of_rank(self.ranks.place());
+            (region.own > 0).then(|| self.laid_out(own, self.dtype, region.parts.clone().map(value)))
+        })
+    }
+
+    /// Begins to bring the parts of all ranks together.
+    pub fn gather(&self, own: &Own) -> Gathering {
+        let [trained, frozen] = own;
+        let begin = |part: &Option<Tensor<1>>, what: &str| {
+            let name = || format!("{what} weights of {}", self.name);
+            part.as_ref().map(|part| self.ranks.put_together(name(), part.clone()))
+        };
+        [begin(trained, "trained"), begin(frozen, "frozen")]
+    }
+
+    /// These parameters of what was gathered, in their shapes and outside of autodiff.
+    ///
+    /// # Panics
+    /// As [`settle`](Self::settle), and when one of them was not gathered.
+    pub fn parameters(&self, gathering: Gathering) -> Vec<DispatchTensor> {
+        let regions = self.regions.all().into_iter().zip(gathering);
+        let of_region =
+            regions.filter_map(|(region, arriving)| Some((region, arriving?.wait().expect(EVERY_RANK))));
+        let parts = of_region.flat_map(|(region, whole)| {
+            let first = region.first;
+            let part = move |part: usize| self.parameter(part, first, &whole);
+            region.parts.clone().map(part).collect::<Vec<_>>()
+        });
+        parts.collect()
+    }
+
+    /// One of them, of a whole region that begins at the element `first`.
+    fn parameter(&self, part: usize, first: usize, whole: &Tensor<1>) -> DispatchTensor {
+        let part = &self.layout.parts[part];
+        let values = whole.clone().narrow(0, part.first - first, part.elements());
+        // Kernels of the CPU would copy a part of something larger at each of its uses.
+        let values = match on_cuda(&values) {
+            true => values,
+            false => Tensor::from_data(values.into_data(), (&self.device, self.dtype)),
+        };
+        // The rank of a tensor is a mark on its type alone; the shape is the backend's.
+        match *part.shape {
+            [_] => values.into_dispatch(),
+            [rows, columns] => values.reshape([rows, columns]).into_dispatch(),
+            _ => unreachable!("parameters are vectors and matrices"),
+        }
+    }
+
+    /// A parameter as it is stored, from the parts of all ranks.
+    ///
+    /// # Panics
+    /// As [`settle`](Self::settle).
+    pub fn value(&self, part: usize, own: &Own) -> TensorData {
+        let number = usize::from(part >= self.layout.trainable);
+        let (region, own) = (self.regions.all()[number].of_rank(self.ranks.place()), &own[number]);
+        let part = &self.layout.parts[part];
+        let (from, to) = (part.first.max(region.start), (part.first + part.elements()).min(region.end));
+        let bytes = match own {
+            Some(own) if from < to => {
+                own.clone().narrow(0, from - region.start, to - from).into_data().as_bytes().to_vec()
+            }
+            _ => Vec::new(),
+        };
+        let name = format!("{} of {}", part.name, self.name);
+        let bytes = self.ranks.collect(name, bytes).wait().concat();
+        TensorData::from_bytes_vec(bytes, part.shape.clone(), self.dtype)
+    }
+}

@@ -1,0 +1,129 @@
+//! [`ShardSizes`]: what a rank has of a divided model, and what it sends.
+
+use super::config::Shard;
+use super::module::{UNDER_WAY, block_of};
+use super::regions::Regions;
+use crate::ops::cost::{Cost, Moment, Tensors};
+use crate::params::table::Table;
+use crate::residence::layout::Layout;
+
+/// Blocks that are gathered at once: the one whose turn it is, and the next.
+const GATHERED: u64 = 2;
+
+/// The parts of one rank, in elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShardSizes {
+    pub shard: Shard,
+    pub ranks: u64,
+    /// Blocks, and parts of the trained and of the frozen parameters of one.
+    pub blocks: u64,
+    pub trained: u64,
+    pub frozen: u64,
+    /// Of what is trained outside of blocks.
+    pub others: u64,
+}
+
+impl ShardSizes {
+    /// Of a language model's parameters.
+    pub fn of(shard: Shard, ranks: usize, table: &Table) -> Self {
+        let within = |block: Option<usize>| {
+            let entries = table.entries.iter().filter(move |entry| block_of(&entry.name) == block);
+            Regions::of(&Layout::over(entries.map(|entry| (entry, entry.name.as_str()))), ranks)
+        };
+        let (block, others) = (within(Some(0)), within(None));
+        let blocks = table.entries.iter().filter_map(|entry| block_of(&entry.name)).max();
+        Self {
+            shard,
+            ranks: ranks as u64,
+            blocks: blocks.map_or(0, |last| last as u64 + 1),
+            trained: block.trained.own as u64,
+            frozen: block.frozen.own as u64,
+            others: others.trained.own as u64,
+        }
+    }
+
+    /// Of everything that is trained.
+    fn all_trained(&self) -> u64 {
+        self.blocks * self.trained + self.others
+    }
+
+    /// What the optimizer has of it: a vector for each bucket.
+    pub fn tensors(&self) -> Tensors {
+        Tensors::vectors(self.blocks, self.trained) + Tensors::vectors(1, self.others)
+    }
+
+    /// Bytes of a rank's parts of the gradients, in fp32.
+    pub fn gradients(&self) -> u64 {
+        4 * self.all_trained()
+    }
+
+    /// Bytes that a rank sends in a step of so many micro-batches, of weights of `stored` bytes each: gradients and weights
+    /// divided among all ranks, of which each part goes to, or comes from, every other rank.
+    pub fn sent(&self, stored: u64, micro_batches: u64) -> u64 {
+        let sums = if self.shard == Shard::Optimizer { 1 } else { micro_batches };
+        let gradients = sums * self.gradients();
+        let weights = match self.shard {
+            Shard::None => 0,
+            Shard::Optimizer | Shard::Gradients => self.all_trained(),
+            // In forward and in backward of each micro-batch.
+            Shard::Weights => 2 * micro_batches * self.blocks * (self.trained + self.frozen) + self.others,
+        };
+        (self.ranks - 1) * (gradients + stored * weights)
+    }
+
+    /// Bytes of the flat copy in fp32 of gradients outside of blocks, of which each rank sums a part.
+    pub fn flat_others(&self) -> u64 {
+        4 * self.others * self.ranks
+    }
+
+    /// Whether gradients wait whole for the last of so many micro-batches.
+    pub fn waits_whole(&self, micro_batches: u64) -> bool {
+        self.shard == Shard::Optimizer && micro_batches > 1
+    }
+
+    /// So many blocks, whose gradients come together, of weights of `stored` bytes each.
+    pub fn blocks(&self, cost: Cost, count: u64, stored: u64, micro_batches: u64) -> Cost {
+        // The gradients, and flat copies in fp32 of which each rank sums a part: theirs, and one that is on its way.
+        let flat = UNDER_WAY as u64 * 4 * count * self.trained * self.ranks;
+        let sums = Moment::gradients(cost.gradients) + Moment::workspace(flat);
+        let backward = |backward| Moment::highest([backward, sums]);
+        let gradients = 4 * count * self.trained;
+        match self.shard {
+            // Between the first micro-batch and the last, whole gradients are added to whole ones.
+            _ if self.waits_whole(micro_batches) && micro_batches > 2 => {
+                Cost { backward: backward(cost.backward), ..cost }
+            }
+            Shard::Weights => {
+                let own = stored * count * (self.trained + self.frozen);
+                let gathered = Moment::workspace(GATHERED * own * self.ranks);
+                let cost = cost.recomputed();
+                Cost {
+                    weights: own,
+                    gradients,
+                    forward: cost.forward + gathered,
+                    passing: cost.passing + gathered,
+                    backward: backward(cost.backward) + gathered,
+                    ..cost
+                }
+            }
+            Shard::None | Shard::Optimizer | Shard::Gradients => {
+                Cost { gradients, backward: backward(cost.backward), ..cost }
+            }
+        }
+    }
+
+    /// Bytes for a moment in an update: the largest bucket's weights as they come from all ranks, and as they are put
+    /// together, behind those of the next; and this rank's part of them. Blocks that are gathered for their turns are not.
+    pub fn update_workspace(&self, stored: u64) -> u64 {
+        let largest = match self.shard {
+            Shard::Weights => self.others,
+            Shard::None | Shard::Optimizer | Shard::Gradients => self.others.max(self.trained),
+        };
+        stored * largest * (2 * self.ranks + 1)
+    }
+
+    /// Elements of the largest part that is updated at once.
+    pub fn largest(&self) -> u64 {
+        self.others.max(self.trained)
+    }
+}

@@ -1,0 +1,16 @@
+//! Parameters that replicas divide among them: the optimizer's state, gradients, or weights too (Rajbhandari et al. 2020,
+//! "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models").
+
+mod blocks;
+mod bucket;
+mod config;
+mod cost;
+mod module;
+mod regions;
+#[cfg(test)]
+mod tests;
+
+pub use blocks::ShardedBlocks;
+pub use config::{Shard, Sharding};
+pub use cost::ShardSizes;
+pub use module::ShardedModule;

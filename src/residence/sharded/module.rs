@@ -1,0 +1,225 @@
+//! [`ShardedModule`]: a module with all of its weights on every rank, of whose gradients and optimizer's state each rank has
+//! its part.
+//!
+//! A bucket is a block, or what is outside of blocks. Its gradients are summed behind the backward of the blocks before it,
+//! each rank getting its part; after the update the ranks give each other their parts of the weights.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use burn::backend::DispatchTensor;
+use burn::module::{Module, ParamId};
+use burn::tensor::{DType, Device, Gradients, Tensor};
+use itertools::Itertools;
+
+use super::bucket::{Bucket, Gathering};
+use super::config::{Shard, Sharding};
+use crate::ops::gate::{Gates, gates};
+use crate::ops::parameters::{each_parameter, flat, update_each};
+use crate::optim::{DeviceOptimizer, GradientSet, Kept, OptimizerConfig, StepSize, Visit};
+use crate::params::table::{Entry, Table, id};
+use crate::residence::layout::Layout;
+
+/// Buckets whose gradients are on their way at once: one is summed while the next is computed. With more of them whole
+/// gradients would wait for their turn.
+pub const UNDER_WAY: usize = 2;
+
+/// The block that the parameter of this name is in: the first number between its points.
+pub fn block_of(name: &str) -> Option<usize> {
+    name.split('.').find_map(|part| part.parse().ok())
+}
+
+pub struct ShardedModule {
+    shared: Arc<Mutex<Buckets>>,
+    /// Whether only parts of gradients are kept from one micro-batch to the next.
+    divides_gradients: bool,
+    /// `None`: there is no update.
+    optimizer: Option<DeviceOptimizer>,
+}
+
+/// What the gates of a forward hand gradients to.
+struct Buckets {
+    all: Vec<Bucket>,
+    /// A parameter's bucket, and its number in that one's layout.
+    places: HashMap<ParamId, (usize, usize)>,
+    /// Whole gradients that are not summed over ranks.
+    whole: GradientSet,
+    /// Buckets whose gradients are on their way, the first one first.
+    under_way: VecDeque<usize>,
+}
+
+impl ShardedModule {
+    /// The module's trained parameters, which the table has.
+    pub fn new<M: Module>(
+        sharding: &Sharding,
+        module: &M,
+        table: &Table,
+        config: &OptimizerConfig,
+        device: &Device,
+    ) -> Self {
+        let mut trained: HashMap<ParamId, DType> = HashMap::new();
+        each_parameter(module, |id, parameter| {
+            if parameter.is_require_grad() {
+                trained.insert(id, parameter.dtype());
+            }
+        });
+        let entries = table.entries.iter().filter(|entry| trained.contains_key(&id(&entry.name)));
+        let by_block: BTreeMap<Option<usize>, Vec<&Entry>> =
+            entries.map(|entry| (block_of(&entry.name), entry)).into_group_map().into_iter().collect();
+        let bucket = |(block, entries): (Option<usize>, Vec<&Entry>)| {
+            let name = block.map_or_else(|| "what is outside of blocks".into(), |i| format!("block {i}"));
+            let layout = Layout::over(entries.iter().map(|entry| (*entry, entry.name.as_str())));
+            Bucket::new(name, Arc::new(layout), (entries[0].dtype, device), &sharding.ranks)
+        };
+        let all: Vec<Bucket> = by_block.into_iter().map(bucket).collect();
+        let numbered = all.iter().enumerate();
+        let places = numbered.flat_map(|(number, bucket)| {
+            let parts = bucket.layout.parts.iter().enumerate();
+            parts.map(move |(part, parameter)| (parameter.id, (number, part)))
+        });
+        let places = places.collect();
+        let (whole, under_way) = (GradientSet::default(), VecDeque::new());
+        let shared = Arc::new(Mutex::new(Buckets { all, places, whole, under_way }));
+        let divides_gradients = sharding.shard >= Shard::Gradients;
+        Self { shared, divides_gradients, optimizer: config.rule().map(DeviceOptimizer::new) }
+    }
+
+    fn buckets(&self) -> MutexGuard<'_, Buckets> {
+        self.shared.lock().expect("no panic")
+    }
+
+    /// The gates of a forward, which is the `last` of its step or not; `None` where its gradients stay whole.
+    pub fn gates(&self, last: bool) -> Option<Gates> {
+        let shared = self.shared.clone();
+        (last || self.divides_gradients).then(|| {
+            gates(Arc::new(move |gradients| {
+                let mut buckets = shared.lock().expect("no panic");
+                let gradients = buckets.with_earlier(gradients);
+                buckets.reduce(gradients);
+            }))
+        })
+    }
+
+    /// Adds what the gates have left of a micro-batch's gradients.
+    pub fn add<M: Module>(&self, module: &M, gradients: Gradients) {
+        let mut buckets = self.buckets();
+        buckets.whole.add(module, gradients);
+        if self.divides_gradients {
+            buckets.reduce_whole();
+        }
+    }
+
+    /// After the last backward of a step: begins to sum what is whole.
+    pub fn sum(&self) {
+        self.buckets().reduce_whole();
+    }
+
+    /// Waits for all sums that have begun.
+    pub fn settle(&self) {
+        let mut buckets = self.buckets();
+        buckets.under_way.clear();
+        buckets.all.iter_mut().for_each(Bucket::settle);
+    }
+
+    /// Σ g² over this rank's parts, [1] in fp32.
+    pub fn squares(&self) -> Option<Tensor<1>> {
+        self.buckets().all.iter().filter_map(Bucket::squares).reduce(|sum, more| sum + more)
+    }
+
+    pub fn make_states(&mut self) {
+        if let Some(optimizer) = &mut self.optimizer {
+            let buckets = self.shared.lock().expect("no panic");
+            buckets.all.iter().for_each(|bucket| bucket.make_state(optimizer));
+        }
+    }
+
+    pub fn visit_states(&mut self, visit: &mut Visit) {
+        let Some(optimizer) = &mut self.optimizer else { return };
+        for bucket in &self.shared.lock().expect("no panic").all {
+            let visit = &mut |value: &str, kept: Kept<'_>| visit(&format!("{}.{value}", bucket.name()), kept);
+            optimizer.visit(bucket.id, visit);
+        }
+    }
+
+    /// Updates this rank's parts, and gathers the others'. While one bucket is gathered the next is updated.
+    pub fn update<M: Module>(&mut self, mut module: M, size: &StepSize) -> M {
+        let mut buckets = self.shared.lock().expect("no panic");
+        buckets.whole = GradientSet::default();
+        let begun = self.optimizer.as_mut().and_then(|optimizer| Some((optimizer.begin(size)?, optimizer)));
+        let Some((size, optimizer)) = begun else {
+            buckets.all.iter_mut().for_each(Bucket::discard);
+            return module;
+        };
+        let mut coming: Option<(usize, Gathering)> = None;
+        for number in 0..buckets.all.len() {
+            let bucket = &mut buckets.all[number];
+            if !bucket.has_gradient() {
+                continue;
+            }
+            let [own, _] = bucket.cut(&values(&module, bucket));
+            let own = own.expect("a bucket has trained parameters");
+            let updated = bucket.update(optimizer, own, &size);
+            let gathering = bucket.gather(&[Some(updated), None]);
+            if let Some((earlier, gathering)) = coming.replace((number, gathering)) {
+                module = gathered(module, &buckets.all[earlier], gathering);
+            }
+        }
+        coming
+            .into_iter()
+            .fold(module, |module, (last, gathering)| gathered(module, &buckets.all[last], gathering))
+    }
+}
+
+impl Buckets {
+    /// Gradients with those of earlier micro-batches.
+    fn with_earlier(&mut self, gradients: Vec<(ParamId, DispatchTensor)>) -> Vec<(ParamId, DispatchTensor)> {
+        let sum = |(id, gradient): (ParamId, DispatchTensor)| match self.whole.take(id) {
+            None => (id, gradient),
+            Some(earlier) => {
+                (id, (Tensor::<1>::from_dispatch(earlier) + Tensor::from_dispatch(gradient)).into_dispatch())
+            }
+        };
+        gradients.into_iter().map(sum).collect()
+    }
+
+    fn reduce_whole(&mut self) {
+        let gradients = std::mem::take(&mut self.whole).into_ordered();
+        self.reduce(gradients);
+    }
+
+    /// Begins to sum gradients, in the order of buckets.
+    fn reduce(&mut self, gradients: Vec<(ParamId, DispatchTensor)>) {
+        let mut by_bucket: BTreeMap<usize, Vec<(usize, DispatchTensor)>> = BTreeMap::new();
+        for (id, gradient) in gradients {
+            let (bucket, part) = self.places[&id];
+            by_bucket.entry(bucket).or_default().push((part, gradient));
+        }
+        for (bucket, gradients) in by_bucket {
+            if self.under_way.len() == UNDER_WAY {
+                let first = self.under_way.pop_front().expect("there are some");
+                self.all[first].settle();
+            }
+            self.all[bucket].reduce(gradients);
+            self.under_way.push_back(bucket);
+        }
+    }
+}
+
+/// The values of a bucket's parameters in the module.
+fn values<M: Module>(module: &M, bucket: &Bucket) -> HashMap<ParamId, Tensor<1>> {
+    let wanted: Vec<ParamId> = bucket.layout.parts.iter().map(|part| part.id).collect();
+    let mut values = HashMap::new();
+    each_parameter(module, |id, parameter| {
+        if wanted.contains(&id) {
+            values.insert(id, flat(parameter.inner().into_dispatch()));
+        }
+    });
+    values
+}
+
+/// The module with a bucket's weights as all ranks have updated them.
+fn gathered<M: Module>(module: M, bucket: &Bucket, gathering: Gathering) -> M {
+    let parts = bucket.layout.parts.iter().zip(bucket.parameters(gathering));
+    let weights = parts.map(|(part, weight)| (part.id, flat(weight)));
+    update_each(module, weights.collect(), |_, _, weight| weight)
+}

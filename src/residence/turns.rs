@@ -1,0 +1,70 @@
+//! [`Turns`]: blocks that come to the device for their turns, wherever they are between them.
+
+use std::sync::Arc;
+
+use burn::backend::DispatchTensor;
+use burn::tensor::Tensor;
+
+use super::activations::Input;
+use super::engine::Pass;
+use super::layout::Layout;
+use super::store::ParameterStore;
+use super::strategy::Movement;
+use crate::optim::host::Work;
+use crate::optim::{Optimizer, OptimizerConfig};
+
+/// One block has its turn at a time, between [`enter`](Self::enter) and [`leave`](Self::leave).
+pub trait Turns: ParameterStore + Send {
+    /// Takes the blocks' updates over, before the first backward. `optimizer`: of the network's other parameters,
+    /// whose worker on the host serves blocks too. `wants_squares`: whether squares of gradients are added up.
+    fn begin(&mut self, config: &OptimizerConfig, optimizer: &Optimizer, wants_squares: bool);
+
+    /// Brings a block in, and begins to bring those that come ahead of their turn. Gives the block's parameters in the
+    /// layout's order, outside of autodiff.
+    fn enter(&mut self, block: usize, pass: Pass) -> Vec<DispatchTensor>;
+
+    /// Ends a block's turn.
+    fn leave(&mut self, block: usize);
+
+    /// Takes the gradients of the block whose turn it is, of its trainable parameters in the layout's order, to be
+    /// added to those of earlier micro-batches.
+    fn take_gradients(&mut self, block: usize, gradients: Vec<DispatchTensor>);
+
+    /// Forgets the gradients so far.
+    fn discard(&mut self);
+
+    fn layout(&self, block: usize) -> &Arc<Layout>;
+
+    /// The full name of a block's parameter.
+    fn name(&self, block: usize, part: usize) -> String;
+
+    fn movement(&self) -> Arc<dyn Movement>;
+
+    /// Moves blocks another way from now on, where they can.
+    fn follow(&mut self, _movement: Arc<dyn Movement>) {}
+
+    /// From now on, and until the update, gradients are the last of this step: updates may begin as they arrive.
+    fn update_on_arrival(&mut self, _work: Work) {}
+
+    /// Makes the buffers that inputs of up to `elements` elements wait in, where they wait on the host.
+    ///
+    /// # Panics
+    /// When the host or the device has not enough memory.
+    fn make_room(&mut self, _elements: usize) {}
+
+    /// Keeps a block's input for backward.
+    fn keep(&mut self, _block: usize, x: Tensor<2>) -> Input {
+        Input::OnDevice(Box::new(x))
+    }
+
+    /// An input that was kept, to be read until it is [released](Self::release_input).
+    fn restore(&mut self, _block: usize, input: Input) -> Tensor<2> {
+        match input {
+            Input::OnDevice(x) => *x,
+            Input::OnHost(_) => unreachable!("kept by the same blocks"),
+        }
+    }
+
+    /// The block's input is no longer needed.
+    fn release_input(&mut self, _block: usize) {}
+}

@@ -1,0 +1,264 @@
+//! Replicas that divide optimizer state, gradients and weights among them: the same training as in one process, in fewer
+//! bytes.
+
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+use crate::place::{Place, losses};
+use crate::ranks::{apart, distance, ended, setting, weights};
+
+const STAGES: [&str; 3] = ["optimizer", "gradients", "weights"];
+
+/// Tied embeddings, two micro-batches and clipping.
+const TRAINED: &str = r#"title = "zero"
+device = "cpu"
+[model]
+kind = "gpt2"
+vocab_size = 300
+hidden_size = 32
+num_hidden_layers = 3
+num_attention_heads = 4
+max_position_embeddings = 32
+[data]
+corpus = "generated"
+size = "20 KiB"
+vocab_size = 300
+[train]
+batch_size = 4
+seq_len = 32
+accumulation_steps = 2
+clip_norm = 0.5
+optimizer = { kind = "adamw", lr = 1e-3 }
+[measure]
+warmup = 1
+steps = 50
+"#;
+
+fn shard(row: &Value) -> &str {
+    setting(row, "parallel", "shard").as_str().unwrap_or("none")
+}
+
+fn data(row: &Value) -> u64 {
+    setting(row, "parallel", "data").as_u64().unwrap_or(1)
+}
+
+/// The mean over ranks of a number of their records.
+fn mean(row: &Value, of: &str) -> f64 {
+    let ranks = row["measurement"]["ranks"].as_array().expect("a record of each rank");
+    let numbers = ranks.iter().map(|rank| rank.pointer(of).and_then(Value::as_f64).expect("a number"));
+    numbers.sum::<f64>() / ranks.len() as f64
+}
+
+/// Elements of each rank's part of a bucket's parameters: they begin at multiples of 128 elements, and parts are
+/// multiples of 256.
+fn part(parameters: &[usize], ranks: usize) -> usize {
+    let begin = |end: usize, elements: &usize| end.next_multiple_of(128) + elements;
+    parameters.iter().fold(0, begin).div_ceil(ranks).next_multiple_of(256)
+}
+
+/// Of a block of GPT-2 of width 32, and of what is outside of blocks.
+fn parts(ranks: usize) -> [usize; 2] {
+    let h = 32;
+    let block = [h, h, 3 * h * h, 3 * h, h * h, h, h, h, 4 * h * h, 4 * h, 4 * h * h, h];
+    [part(&block, ranks), part(&[300 * h, 32 * h, h, h], ranks)]
+}
+
+/// Bytes that a rank sends in a step: fp32 gradients, each micro-batch's but at the first stage; weights once, or those of
+/// blocks twice for each micro-batch.
+fn sent(shard: &str, ranks: usize, micro_batches: usize) -> f64 {
+    let [block, others] = parts(ranks);
+    let all = 3 * block + others;
+    let elements = match shard {
+        "optimizer" => all + all,
+        "gradients" => micro_batches * all + all,
+        _ => micro_batches * all + 2 * micro_batches * 3 * block + others,
+    };
+    (4 * elements * (ranks - 1)) as f64
+}
+
+#[test]
+fn every_stage_trains_as_one_process_does() {
+    let grid = "[save]\nweights = \"out/{parallel.data}-{parallel.shard}\"\n[[grid]]\n\"parallel.data\" = [1]\n\
+                [[grid]]\n\"parallel.data\" = [2, 4]\n\
+                \"parallel.shard\" = [\"optimizer\", \"gradients\", \"weights\"]\n";
+    let place = Place::new(&format!("{TRAINED}{grid}"));
+    place.runner(&["run", "recipe.toml"]).exits(0).says(&["7 measured"]);
+    let rows = place.rows();
+    let one = rows.iter().find(|row| data(row) == 1).expect("a row of one process");
+    let reference = losses(one);
+    assert!(reference[0] - reference[reference.len() - 1] > 0.5, "it learns: {reference:?}");
+    let folder = |data: u64, shard: &str| place.path().join(format!("out/{data}-{shard}"));
+    let expected = weights(&folder(1, "none"));
+    for row in rows.iter().filter(|row| data(row) > 1) {
+        let (ranks, shard) = (data(row), shard(row));
+        let difference = apart(&losses(row), &reference);
+        assert!(difference < 1e-5, "{ranks} {shard}: {difference}");
+        let difference = distance(&weights(&folder(ranks, shard)), &expected);
+        assert!(difference < 1e-4, "{ranks} {shard}: {difference}");
+        let (measured, formula) = (mean(row, "/sent_bytes"), sent(shard, ranks as usize, 2));
+        // Texts and sums of squares come on top.
+        assert!(
+            (formula..formula * 1.05).contains(&measured),
+            "{ranks} {shard}: {measured} bytes are sent, by the formula {formula}"
+        );
+    }
+}
+
+#[test]
+fn a_stage_gives_the_same_bits_in_every_run() {
+    let text = TRAINED.replace("batch_size = 4", "batch_size = 3").replace("steps = 50", "steps = 10");
+    let place = Place::new(&format!(
+        "{text}[parallel]\ndata = 3\n[save]\nweights = \"out/{{parallel.shard}}\"\n\
+                                     [grid]\n\"parallel.shard\" = [\"optimizer\", \"gradients\", \"weights\"]\n"
+    ));
+    let run = || {
+        place.runner(&["run", "recipe.toml", "--force"]).exits(0);
+        let mut rows = place.rows();
+        rows.sort_by_key(|row| shard(row).to_string());
+        let losses: Vec<Vec<f64>> = rows.iter().map(losses).collect();
+        (losses, STAGES.map(|stage| weights(&place.path().join("out").join(stage))))
+    };
+    let (losses, all) = run();
+    assert_eq!((losses, all), run());
+}
+
+/// fp16 with a scaler whose first scales overflow, so that steps are skipped; LoRA, whose frozen weights are divided too;
+/// packed samples.
+#[test]
+fn the_scaler_adapters_and_packed_samples_see_all_ranks() {
+    let text = r#"title = "amp"
+device = "cpu"
+[model]
+kind = "qwen2"
+vocab_size = 300
+hidden_size = 32
+intermediate_size = 64
+num_hidden_layers = 2
+num_attention_heads = 4
+num_key_value_heads = 2
+max_position_embeddings = 64
+[data]
+corpus = "generated"
+size = "20 KiB"
+vocab_size = 300
+[train]
+batch_size = 4
+seq_len = 32
+clip_norm = 0.5
+optimizer = { kind = "adamw", lr = 1e-3 }
+[measure]
+warmup = 0
+steps = 20
+"#;
+    let scaled = "[precision]\ncompute = \"fp16\"\nautocast = true\n\
+                  scaler = { kind = \"dynamic\", init_scale = 1e10, growth_interval = 5 }\n";
+    let lora = "[tuning]\nmethod = \"lora\"\nrank = 4\n[save]\nadapter = \"out/{parallel.shard}\"\n";
+    let grid = "[[grid]]\n\"parallel.data\" = [1]\n[[grid]]\n\"parallel.data\" = [2]\n\
+                \"parallel.shard\" = [\"optimizer\", \"gradients\", \"weights\"]\n";
+    let packed = text.replace("vocab_size = 300\n[train]", "vocab_size = 300\nsampler = \"packed\"\n[train]");
+    for (text, more, relative) in [(text, scaled, 2e-3), (text, lora, 1e-5), (&*packed, "", 1e-5)] {
+        let place = Place::new(&format!("{text}{more}{grid}"));
+        place.runner(&["run", "recipe.toml"]).exits(0).says(&["4 measured"]);
+        let rows = place.rows();
+        let one = rows.iter().find(|row| data(row) == 1).expect("a row of one process");
+        for row in rows.iter().filter(|row| data(row) > 1) {
+            let difference = apart(&losses(row), &losses(one));
+            assert!(difference < relative, "{}: {difference} {more}", shard(row));
+            assert_eq!(row["measurement"]["scaler"], one["measurement"]["scaler"], "{}", shard(row));
+        }
+        if more == lora {
+            let adapter = |name: &str| {
+                std::fs::read(place.path().join("out").join(name).join("adapter_model.safetensors"))
+                    .expect("an adapter")
+            };
+            assert!(STAGES.iter().all(|stage| adapter(stage).len() == adapter("none").len()));
+        }
+    }
+}
+
+/// With AdamW there are two moments more than with SGD, and nothing else.
+#[test]
+fn a_rank_keeps_its_part_of_state_gradients_and_weights() {
+    let text = TRAINED
+        .replace("hidden_size = 32", "hidden_size = 128")
+        .replace("num_hidden_layers = 3", "num_hidden_layers = 8")
+        .replace("seq_len = 32", "seq_len = 8")
+        .replace("steps = 50", "steps = 2");
+    let grid = "[parallel]\ndata = 4\n[grid]\n\
+                \"parallel.shard\" = [\"none\", \"optimizer\", \"gradients\", \"weights\"]\n\
+                \"train.optimizer.kind\" = [\"sgd\", \"adamw\"]\n";
+    let place = Place::new(&format!("{text}{grid}"));
+    place.runner(&["run", "recipe.toml"]).exits(0).says(&["8 measured"]);
+    let rows = place.rows();
+    let peak = |stage: &str, optimizer: &str| {
+        let is =
+            |row: &&Value| shard(row) == stage && setting(row, "train", "optimizer")["kind"] == optimizer;
+        mean(rows.iter().find(is).expect("a row"), "/memory/live_peak")
+    };
+    let all = f64::from(8 * (12 * 128 * 128 + 13 * 128) + 300 * 128 + 32 * 128 + 256);
+    for stage in ["none", "optimizer", "gradients", "weights"] {
+        let state = peak(stage, "adamw") - peak(stage, "sgd");
+        let expected = if stage == "none" { 8.0 * all } else { 8.0 * all / 4.0 };
+        // Messages of ranks that are ahead wait in memory.
+        assert!((state / expected - 1.0).abs() < 0.25, "{stage}: {state} bytes, by the formula {expected}");
+    }
+    let peaks = ["none", "optimizer", "gradients", "weights"].map(|stage| peak(stage, "adamw"));
+    assert!(peaks.windows(2).all(|pair| pair[1] < 0.9 * pair[0]), "each stage takes less memory: {peaks:?}");
+    for row in rows.iter().filter(|row| shard(row) != "none") {
+        let classes = ["weights", "gradients", "optimizer", "activations", "workspace"];
+        let bytes = |class: &&str| row["estimate"][*class].as_f64().expect("bytes");
+        let (measured, estimate) = (mean(row, "/memory/live_peak"), classes.iter().map(bytes).sum::<f64>());
+        let apart = (measured / estimate - 1.0).abs();
+        assert!(apart < 0.2, "{}: {measured} bytes, estimated {estimate}", shard(row));
+    }
+}
+
+#[test]
+fn a_killed_rank_ends_the_cell_with_a_row_that_names_it() {
+    for stage in STAGES {
+        let text = TRAINED.replace("steps = 50", "steps = 1000000");
+        let place = Place::new(&format!("{text}[parallel]\ndata = 4\nshard = \"{stage}\"\n"));
+        let (row, took) = ended(&place, |ranks| {
+            std::thread::sleep(Duration::from_millis(700));
+            kill(Pid::from_raw(ranks[2] as i32), Signal::SIGKILL).expect("it runs");
+        });
+        let reason = row["reason"].as_str().expect("a reason");
+        let named = "rank 2 of 4: killed by signal 9 (SIGKILL)";
+        assert!(row["status"] == "failed" && reason.starts_with(named), "{stage}: {reason}");
+        assert!(took < 10.0, "{stage}: {took} s");
+    }
+}
+
+#[test]
+fn what_cannot_be_divided_is_refused_before_anything_runs() {
+    let with = |more: &str| format!("{TRAINED}[parallel]\n{more}\n");
+    let adafactor = with("data = 2\nshard = \"gradients\"")
+        .replace("{ kind = \"adamw\", lr = 1e-3 }", "{ kind = \"adafactor\" }");
+    let none = with("data = 2\nshard = \"gradients\"")
+        .replace("clip_norm = 0.5\n", "")
+        .replace("optimizer = { kind = \"adamw\", lr = 1e-3 }", "optimizer = { kind = \"none\" }");
+    for (recipe, parts) in [
+        (with("shard = \"optimizer\""), vec!["parallel.shard has no effect with one replica"]),
+        (with("data = 2\nshard = \"states\""), vec!["optimizer", "gradients", "weights"]),
+        (adafactor, vec!["does not go with train.optimizer", "rows and columns", "adamw8bit"]),
+        (none, vec!["nothing is updated"]),
+        (
+            with("data = 2\nshard = \"weights\"\ndata_reduce = \"rank0\""),
+            vec!["parallel.shard = \"weights\" does not go with parallel.data_reduce"],
+        ),
+        (with("data = 2\ntensor = 2\nshard = \"weights\""), vec!["does not go with parallel.tensor"]),
+        (
+            with("data = 2\nshard = \"weights\"\n[checkpoint]\nblocks = 2"),
+            vec!["does not go with checkpoint.blocks", "remove checkpoint.blocks"],
+        ),
+        (
+            with("data = 2\nshard = \"weights\"\n[offload]\nstrategy = \"overlap\""),
+            vec!["parallel.data does not go with [offload]"],
+        ),
+    ] {
+        Place::new(&recipe).runner(&["check", "recipe.toml"]).exits(2).says(&parts);
+    }
+}
