@@ -8,7 +8,7 @@ use nix::unistd::Pid;
 use serde_json::Value;
 
 use crate::place::{Place, losses};
-use crate::ranks::{apart, distance, ended, setting, weights};
+use crate::ranks::{apart, distance, ended_of, setting, weights};
 
 const STAGES: [&str; 3] = ["optimizer", "gradients", "weights"];
 
@@ -221,7 +221,7 @@ fn a_killed_rank_ends_the_cell_with_a_row_that_names_it() {
     for stage in STAGES {
         let text = TRAINED.replace("steps = 50", "steps = 1000000");
         let place = Place::new(&format!("{text}[parallel]\ndata = 4\nshard = \"{stage}\"\n"));
-        let (row, took) = ended(&place, |ranks| {
+        let (row, took) = ended_of(&place, place.start(&["run", "recipe.toml", "--force"]), 4, |ranks| {
             std::thread::sleep(Duration::from_millis(700));
             kill(Pid::from_raw(ranks[2] as i32), Signal::SIGKILL).expect("it runs");
         });

@@ -230,10 +230,12 @@ pub fn attend_cached(
 ) -> Tensor<2> {
     let arithmetic = arithmetic.in_region();
     let (q, cached) = (narrow(q, arithmetic.dtype), cached.map(|x| narrow(x, arithmetic.dtype)));
-    if way == Way::Fused && heads.sequence == 1 && on_cuda(&q) {
-        if let Some(o) = fused::attend_next(&q, &cached, heads, keys, mask) {
-            return o;
-        }
+    if way == Way::Fused
+        && heads.sequence == 1
+        && on_cuda(&q)
+        && let Some(o) = fused::attend_next(&q, &cached, heads, keys, mask)
+    {
+        return o;
     }
     let rows = |x: Tensor<3>| {
         let [batch, _, columns] = x.dims();

@@ -107,7 +107,8 @@ fn first_report(stream: &UnixStream, limit: std::time::Duration) -> std::io::Res
 
 /// An error for a meeting that not all came to.
 pub(super) fn not_met(failure: Failure) -> TryAgain {
-    let (Failure::Lost { reason, .. } | Failure::Disagreement { reason } | Failure::Gpus { reason }) = failure;
+    let (Failure::Lost { reason, .. } | Failure::Disagreement { reason } | Failure::Gpus { reason }) =
+        failure;
     TryAgain {
         message: reason,
         help: "see what the launcher says of that rank; all ranks are to be on one host, and not in containers of their \
