@@ -37,7 +37,7 @@ pub fn run(job: &Job, begin: Begin, on_advance: &mut dyn FnMut(Advance), cancel:
     let (output, lines) = ChildOutput::of(job.ranks);
     let mut running = Vec::with_capacity(job.ranks);
     for (rank, seat) in seats.into_iter().enumerate() {
-        let trace = job.trace.filter(|_| rank == 0).map(Path::to_path_buf);
+        let trace = job.trace.map(Path::to_path_buf);
         let request = Request { cell: job.cell.to_json(), memory_limit: job.memory_limit, trace, seat };
         match begin(rank, &request, &lines) {
             Ok(process) => running.push(process),
