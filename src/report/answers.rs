@@ -11,7 +11,7 @@ use super::units::Unit;
 use crate::measure::{Answer, Answers};
 use crate::words::text::sentence;
 
-/// Methods whose answers a sentence has one by one.
+/// Methods whose answers a sentence has, one by one.
 const FEW: usize = 3;
 
 /// The answers to each test set of a cell.
@@ -140,7 +140,7 @@ fn most(of_set: &[&Pooled]) -> String {
     let clear = of_set.iter().filter(|of| of.after.interval()[1] < low);
     let clear: Vec<String> = clear.map(|of| format!("{} {}", of.name, share(of.after.accuracy()))).collect();
     let less = match clear.is_empty() {
-        true => "; no other's interval lies below that".to_string(),
+        true => "; no other interval lies below that".to_string(),
         false => format!("; clearly less: {}", clear.join(", ")),
     };
     let before = of_set.iter().filter_map(|of| of.before.as_ref()).map(Answers::accuracy).minmax();
