@@ -42,6 +42,8 @@ pub struct Workload<'a> {
     pub tensor: usize,
     /// What a rank has of parameters that replicas divide; `None`: everything.
     pub shard: Option<ShardSizes>,
+    /// Replicas whose gradients come to the first one's memory, perhaps while it is in backward.
+    pub gathered: usize,
 }
 
 impl Workload<'_> {
@@ -263,6 +265,7 @@ mod tests {
             packs: false,
             tensor: 1,
             shard: None,
+            gathered: 0,
         };
         f(&operators, &workload)
     }

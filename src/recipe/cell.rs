@@ -105,6 +105,7 @@ impl Cell {
             packs: self.tuning.packs(),
             tensor: 1,
             shard: self.shard_sizes(),
+            gathered: 0,
         }
     }
 
@@ -221,7 +222,10 @@ impl Cell {
     fn rank(&self) -> (Operators, Workload<'_>) {
         let workload = self.workload();
         let batch_size = self.train.batch_size.div_ceil(self.parallel.data);
-        let workload = Workload { batch_size, tensor: self.parallel.tensor, ..workload };
+        // A GPU's gradients wait on the host, or in another GPU.
+        let gathers = self.parallel.data_reduce == DataReduce::Rank0 && self.device_id() == DeviceId::Cpu;
+        let gathered = if gathers { self.parallel.data - 1 } else { 0 };
+        let workload = Workload { batch_size, tensor: self.parallel.tensor, gathered, ..workload };
         (self.operators_of(&workload.setting()), workload)
     }
 

@@ -22,6 +22,9 @@ fn files(folder: &Path, name: &str, found: &mut Vec<PathBuf>) {
 /// estimate counts it: of a network of two blocks with 64 columns 0.5 MB, a sixth of all.
 const SMALL: u64 = 1 << 20;
 
+/// The largest error where ranks exchange messages: how many wait in memory depends on which rank is ahead.
+const OF_RANKS: f64 = 0.15;
+
 /// A row that says what its cell needed.
 struct Measured {
     path: PathBuf,
@@ -58,7 +61,8 @@ impl Measured {
 }
 
 /// Of 30 rows on the CPU and 30 of this version's operators on an H200 the mean error of the highest moment is at most
-/// 3 % and none is beyond 8 %; nor is what is there between forward and backward, and on the host, by the account.
+/// 3 % and none is beyond 8 %; nor is what is there between forward and backward, and on the host, by the account. Of 20
+/// cells of several ranks the mean error is at most 6 %.
 #[test]
 fn estimates_and_accounts_are_near_what_was_measured() {
     let mut paths = Vec::new();
@@ -67,12 +71,18 @@ fn estimates_and_accounts_are_near_what_was_measured() {
     let (mut between, mut on_host) = (0, 0);
     for row in paths.into_iter().filter_map(Measured::read) {
         let (account, memory) = (row.cell.account(), &row.measurement.memory);
-        let device = if row.cell.device == "cpu" { "cpu" } else { "cuda" };
-        let ratio = row.check("the peak", account.estimate().total(), memory.live_peak, 0.08);
-        ratios.entry(device).or_default().push(ratio);
+        let alone = row.measurement.ranks.is_empty();
+        let error = if alone { 0.08 } else { OF_RANKS };
+        let ratio = row.check("the peak", account.estimate().total(), memory.live_peak, error);
+        let of = match alone {
+            false => "ranks",
+            true if row.cell.device == "cpu" => "cpu",
+            true => "cuda",
+        };
+        ratios.entry(of).or_default().push(ratio);
         assert_eq!(account.estimate(), row.cell.estimate());
         assert!(account.highest.by.total() <= account.highest.kept, "{}", row.path.display());
-        if row.measurement.loading.is_none() {
+        if alone && row.measurement.loading.is_none() {
             row.check("after forward", account.after_forward(), memory.after_forward, 0.08);
             between += 1;
         }
@@ -82,12 +92,12 @@ fn estimates_and_accounts_are_near_what_was_measured() {
             on_host += 1;
         }
     }
-    for (device, covered) in [("cpu", 30), ("cuda", 30)] {
-        let ratios = &ratios[device];
-        assert!(ratios.len() >= covered, "{device}: {} rows", ratios.len());
+    for (of, covered, bound) in [("cpu", 30, 0.03), ("cuda", 30, 0.03), ("ranks", 20, 0.06)] {
+        let ratios = &ratios[of];
+        assert!(ratios.len() >= covered, "{of}: {} rows", ratios.len());
         let error = ratios.iter().map(|ratio| (ratio - 1.0).abs()).sum::<f64>() / ratios.len() as f64;
-        println!("{device}: {} rows, mean error {error:.4}", ratios.len());
-        assert!(error <= 0.03, "{device}: a mean error of {error}");
+        println!("{of}: {} rows, mean error {error:.4}", ratios.len());
+        assert!(error <= bound, "{of}: a mean error of {error}");
     }
     println!("{between} rows between forward and backward, {on_host} with a host's optimizer");
     assert!(between >= 50);

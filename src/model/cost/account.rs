@@ -99,11 +99,13 @@ impl Operators {
             ..Moment::default()
         };
         let there = always + earlier + kept(graphs.saturating_sub(1));
+        // In fp32.
+        let gathered = Moment::workspace(4 * workload.gathered as u64 * self.trained());
         let update = always + Moment::gradients(parts) + self.update_workspace(workload, whole.largest);
         let mut moments = vec![
             (Phase::Forward, there + whole.forward),
-            (Phase::Backward, there + whole.backward),
-            (Phase::Optimizer, update),
+            (Phase::Backward, there + whole.backward + gathered),
+            (Phase::Optimizer, update + gathered),
         ];
         // What is outside of blocks is summed when backward is over.
         moments.extend(workload.shard.map(|sizes| {
