@@ -4,14 +4,15 @@
 #   cargo build --release && results/make.sh [RECIPE...]
 #
 # Interrupted, the same command goes on: rows of this build stay, those of others are measured again. Recipes on WikiText
-# need the folder `wikitext`; without a GPU only those for a CPU are run.
+# need the folder `wikitext`, those on GSM8K `gsm8k` and `smollm2`; without a GPU only those for a CPU are run.
 set -u
 cd "$(dirname "$0")/.."
 runner=${RUNNER:-target/release/runner}
 
-cpu="quickstart amp data"
+cpu="quickstart amp data data_parallel pipeline tensor zero"
 gpu="overlap methods qwen2_0.5b qwen7b qwen7b_adamw gpt2_large gpt2_small_amp lm swiglu swiglu_bf16 norm operators \
-     pipeline_ladder amp_wikitext data_wikitext"
+     pipeline_ladder amp_wikitext data_wikitext qlora_7b inference optimizers topics_base peft lora qlora \
+     data_parallel_gpus zero_gpus"
 if [ $# -gt 0 ]; then
   recipes=$*
 elif "$runner" devices | grep -q cuda; then
@@ -24,6 +25,7 @@ failed=""
 for recipe in $recipes; do
   case $recipe in
     *_wikitext) [ -d wikitext ] || { echo "$recipe: skipped, there is no folder wikitext"; continue; } ;;
+    lora | qlora) [ -d gsm8k ] && [ -d smollm2 ] || { echo "$recipe: skipped, there is no folder gsm8k or smollm2"; continue; } ;;
   esac
   # A step more of each cell is recorded, for the timelines.
   for try in 1 2 3; do
