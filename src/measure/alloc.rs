@@ -30,7 +30,10 @@ impl Counting {
             LIVE.fetch_sub(size, Relaxed);
             return false;
         }
-        PEAK.fetch_max(live, Relaxed);
+        // A load is quicker than a locked instruction, and most allocations make no peak.
+        if live > PEAK.load(Relaxed) {
+            PEAK.fetch_max(live, Relaxed);
+        }
         true
     }
 }
