@@ -1,13 +1,17 @@
 //! [`Decoder`]: a causal language model of any family: embeddings, blocks, a norm and a head.
 
+mod modules;
+
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use burn::module::{Module, ModuleDisplay, Param};
+use burn::module::{Module, ModuleDisplay};
 use burn::tensor::{DType, Tensor};
 
-use super::parts::{DEVIATION, Embedding, Linear, Norm, NormKind};
+use modules::Modules;
+
+use super::parts::NormKind;
 use super::positions::{PositionalEncoding, Positions};
 use super::staged::{HERE, retain};
 use super::{Cache, Computation, DecoderSizes, LayerCache, Tokens};
@@ -23,10 +27,8 @@ use crate::ops::rope::Rotation;
 use crate::ops::segment::in_segments;
 use crate::ops::tensor_parallel::copy_to_ranks;
 use crate::ops::virtual_tokens::{VirtualRows, with_virtual};
-use crate::params::source::{Init, Source};
-use crate::params::split::Side;
+use crate::params::source::Source;
 use crate::params::table::{Entry, Group, Table, Tuning};
-use crate::params::tuning::VirtualTokens;
 use crate::residence::{Compute, Offloaded, Placement, Shard, Sharding};
 use crate::world::Group as Ranks;
 
@@ -87,20 +89,6 @@ pub struct Decoder<F: Family, B: Block = <F as Family>::Block> {
     family: PhantomData<F>,
     #[module(skip)]
     pub(super) rest: Rest,
-}
-
-#[derive(Module, Debug)]
-pub(super) struct Modules<B: Block> {
-    /// `None` where another process has it, as the norm.
-    pub(super) tokens: Option<Embedding>,
-    positions: Option<Embedding>,
-    /// The embeddings of virtual tokens, where they are trained.
-    prompt: Option<Param<Tensor<2>>>,
-    /// Empty where the blocks live on the host.
-    pub(super) blocks: Vec<B>,
-    norm: Option<Norm>,
-    /// `None`: the embedding of tokens.
-    pub(super) head: Option<Linear>,
 }
 
 /// What a decoder has apart from its modules.
@@ -310,45 +298,6 @@ impl<F: Family> Decoder<F> {
             forward(i, source, x, &context, None)
         });
         offloaded.run(x, &compute)
-    }
-}
-
-impl<B: Block> Modules<B> {
-    /// In the order in which random weights are drawn.
-    fn new(outline: &Outline, source: &Source, parts: &Parts, blocks: impl FnOnce() -> Vec<B>) -> Self {
-        let Outline { shape, tokens, norm, norm_kind, positions, head_bias, .. } = *outline;
-        let hidden = shape.hidden_size;
-        let (first, last) = (parts.has_first(), parts.has_last());
-        let is_head = last && shape.tied && source.tuning().classes.is_none();
-        let tokens = || Embedding::divided(&source.at(tokens), shape.vocab_size, hidden);
-        let tokens = source.held(first || is_head, tokens);
-        let positions = match positions {
-            Positions::Learned { name, rows } => {
-                source.held(first, || Embedding::new(&source.at(name), rows, hidden))
-            }
-            Positions::Rotary { .. } | Positions::Sinusoidal => None,
-        };
-        let prompt = match source.tuning().virtual_tokens {
-            Some(VirtualTokens::Embeddings(count)) => {
-                let source = source.at("prompt_encoder").at("embedding").within(Group::Adapter);
-                Some(source.parameter("weight", [count, hidden], Init::Normal(DEVIATION)))
-            }
-            Some(VirtualTokens::KeysAndValues(_)) | None => None,
-        };
-        let blocks = blocks();
-        let norm = || Norm::new(&source.at(norm).within(Group::Norm), hidden, norm_kind);
-        let norm = source.held(last, norm);
-        let head = || {
-            let source = source.at("lm_head").within(Group::Head).divided_by(Side::Outputs { parts: 1 });
-            Linear::new(&source, hidden, shape.vocab_size, head_bias)
-        };
-        let head = match source.tuning().classes {
-            Some(classes) => {
-                Some(Linear::new(&source.at("score").within(Group::Classifier), hidden, classes, false))
-            }
-            None => source.held(last, || (!shape.tied).then(head)).flatten(),
-        };
-        Self { tokens, positions, prompt, blocks, norm, head }
     }
 }
 

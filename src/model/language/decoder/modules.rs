@@ -1,0 +1,66 @@
+//! [`Modules`]: what a decoder is made of: embeddings, blocks, a norm and a head.
+
+use burn::module::{Module, Param};
+use burn::tensor::Tensor;
+
+use super::{Block, Outline};
+use crate::model::Parts;
+use crate::model::language::parts::{DEVIATION, Embedding, Linear, Norm};
+use crate::model::language::positions::Positions;
+use crate::params::source::{Init, Source};
+use crate::params::split::Side;
+use crate::params::table::Group;
+use crate::params::tuning::VirtualTokens;
+
+#[derive(Module, Debug)]
+pub struct Modules<B: Block> {
+    /// `None` where another process has it, as the norm.
+    pub tokens: Option<Embedding>,
+    pub positions: Option<Embedding>,
+    /// The embeddings of virtual tokens, where they are trained.
+    pub prompt: Option<Param<Tensor<2>>>,
+    /// Empty where the blocks live on the host.
+    pub blocks: Vec<B>,
+    pub norm: Option<Norm>,
+    /// `None`: the embedding of tokens.
+    pub head: Option<Linear>,
+}
+
+impl<B: Block> Modules<B> {
+    /// In the order in which random weights are drawn.
+    pub fn new(outline: &Outline, source: &Source, parts: &Parts, blocks: impl FnOnce() -> Vec<B>) -> Self {
+        let Outline { shape, tokens, norm, norm_kind, positions, head_bias, .. } = *outline;
+        let hidden = shape.hidden_size;
+        let (first, last) = (parts.has_first(), parts.has_last());
+        let is_head = last && shape.tied && source.tuning().classes.is_none();
+        let tokens = || Embedding::divided(&source.at(tokens), shape.vocab_size, hidden);
+        let tokens = source.held(first || is_head, tokens);
+        let positions = match positions {
+            Positions::Learned { name, rows } => {
+                source.held(first, || Embedding::new(&source.at(name), rows, hidden))
+            }
+            Positions::Rotary { .. } | Positions::Sinusoidal => None,
+        };
+        let prompt = match source.tuning().virtual_tokens {
+            Some(VirtualTokens::Embeddings(count)) => {
+                let source = source.at("prompt_encoder").at("embedding").within(Group::Adapter);
+                Some(source.parameter("weight", [count, hidden], Init::Normal(DEVIATION)))
+            }
+            Some(VirtualTokens::KeysAndValues(_)) | None => None,
+        };
+        let blocks = blocks();
+        let norm = || Norm::new(&source.at(norm).within(Group::Norm), hidden, norm_kind);
+        let norm = source.held(last, norm);
+        let head = || {
+            let source = source.at("lm_head").within(Group::Head).divided_by(Side::Outputs { parts: 1 });
+            Linear::new(&source, hidden, shape.vocab_size, head_bias)
+        };
+        let head = match source.tuning().classes {
+            Some(classes) => {
+                Some(Linear::new(&source.at("score").within(Group::Classifier), hidden, classes, false))
+            }
+            None => source.held(last, || (!shape.tied).then(head)).flatten(),
+        };
+        Self { tokens, positions, prompt, blocks, norm, head }
+    }
+}
