@@ -31,7 +31,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue, Deserializer};
 
 use crate::device::Target;
-use crate::words::{DeviceId, Settings};
+use crate::words::{DeviceId, Settings, settings};
 
 pub use cell::Cell;
 pub use diagnostic::{RecipeError, Source};
@@ -179,17 +179,18 @@ impl Recipe {
             Some(rungs) => ladder::expand(rungs, source)?,
             None => grid::expand(grid, source)?.into_iter().map(|overrides| (overrides, None)).collect(),
         };
-        let (mut cells, mut stages) = (Vec::with_capacity(combinations.len()), Vec::new());
+        let (mut cells, mut stages, mut all_settings) =
+            (Vec::with_capacity(combinations.len()), Vec::new(), Vec::with_capacity(combinations.len()));
         let (mut seen, mut elsewhere) = (HashMap::new(), BTreeMap::new());
         // Each cell is read like a recipe of its own, some 0.2 ms; the first error counts, in the grid's order.
         let built = combinations.into_par_iter().map(|(mut overrides, stage)| {
             overrides.extend_from_slice(set);
             let (cell, missing) = read::from_table(root.clone(), &overrides, source, target)?;
-            let identity = cell.to_json().to_string();
-            Ok((overrides, stage, cell, missing, identity))
+            let json = cell.to_json();
+            Ok((overrides, stage, cell, missing, (json.to_string(), settings(&json))))
         });
         for built in built.collect::<Vec<Result<_, RecipeError>>>() {
-            let (overrides, stage, cell, missing, identity) = built?;
+            let (overrides, stage, cell, missing, (identity, own_settings)) = built?;
             if let Some(i) = seen.insert(identity, cells.len()) {
                 // What is set takes the place of an axis: cells that differed in it are one.
                 if !set.is_empty() {
@@ -209,6 +210,7 @@ impl Recipe {
             }
             elsewhere.extend(missing.map(|missing| (cells.len(), missing)));
             cells.push(cell);
+            all_settings.push(own_settings);
             stages.extend(stage);
         }
         if elsewhere.len() == cells.len()
@@ -216,8 +218,7 @@ impl Recipe {
         {
             return Err(missing);
         }
-        let settings: Vec<Settings> = cells.par_iter().map(Cell::settings).collect();
-        let swept = keys::swept(&settings);
+        let swept = keys::swept(&all_settings);
         save::check_apart(&cells, &swept).map_err(|rule| source.plain(&rule.message, &rule.help))?;
         let mut devices: Vec<&str> = cells.iter().map(|cell| cell.device.as_str()).collect();
         devices.retain(|device| *device != CPU);
@@ -234,8 +235,8 @@ impl Recipe {
         if !stages.is_empty() {
             header.report.ladder = stages;
         }
-        header.report.check(&settings, source)?;
-        let goes_along = |key: &&String| keys::goes_along(key, &settings);
+        header.report.check(&all_settings, source)?;
+        let goes_along = |key: &&String| keys::goes_along(key, &all_settings);
         let telling = swept.iter().filter(|key| !goes_along(key)).cloned().collect();
         Ok(Self {
             path: source.path.clone(),
