@@ -128,6 +128,8 @@ fn rows_that_differ_are_merged_only_as_the_user_says() {
     for (root, cells) in [("a", ["1", "2"]), ("b", ["2", "3"])] {
         let cells = cells.map(|cell| ["--cell", cell]).concat();
         place.runner(&[&["run", "recipe.toml", "--results", root][..], &cells].concat()).exits(0);
+        // Rows have whole seconds: those of b are to be newer.
+        std::thread::sleep(std::time::Duration::from_millis(1100));
     }
     let [a, b] = ["a", "b"].map(|root| results(&place, root));
     let damaged = b.join("rows/0123456789abcdef.json");
