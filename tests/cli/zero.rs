@@ -3,12 +3,11 @@
 
 use std::time::Duration;
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use serde_json::Value;
 
+use crate::faults::sweep;
 use crate::place::{Place, losses};
-use crate::ranks::{apart, distance, ended_of, setting, weights};
+use crate::ranks::{apart, distance, setting, weights};
 
 const STAGES: [&str; 3] = ["optimizer", "gradients", "weights"];
 
@@ -218,17 +217,10 @@ fn a_rank_keeps_its_part_of_state_gradients_and_weights() {
 
 #[test]
 fn a_killed_rank_ends_the_cell_with_a_row_that_names_it() {
+    let recipe = TRAINED.split("[save]").next().expect("a beginning");
     for stage in STAGES {
-        let text = TRAINED.replace("steps = 50", "steps = 1000000");
-        let place = Place::new(&format!("{text}[parallel]\ndata = 4\nshard = \"{stage}\"\n"));
-        let (row, took) = ended_of(&place, place.start(&["run", "recipe.toml", "--force"]), 4, |ranks| {
-            std::thread::sleep(Duration::from_millis(700));
-            kill(Pid::from_raw(ranks[2] as i32), Signal::SIGKILL).expect("it runs");
-        });
-        let reason = row["reason"].as_str().expect("a reason");
-        let named = "rank 2 of 4: killed by signal 9 (SIGKILL)";
-        assert!(row["status"] == "failed" && reason.starts_with(named), "{stage}: {reason}");
-        assert!(took < 10.0, "{stage}: {took} s");
+        let recipe = format!("{recipe}[parallel]\ndata = 4\nshard = \"{stage}\"\n");
+        sweep(&recipe, &[(2, Duration::from_millis(700))]);
     }
 }
 
