@@ -218,7 +218,8 @@ fn target<const D: usize>(dims: [usize; 2], dtype: DType, like: &Tensor<D>) -> T
 }
 
 /// Attention of new tokens over the keys and values of all tokens so far, without backward: q [batch · new, heads ·
-/// head_dim]; k and v [batch, capacity, kv_heads · head_dim], of which the first `keys` of each sequence are there.
+/// head_dim]; k and v [batch, capacity, kv_heads · head_dim] in the compute type, of which the first `keys` of each sequence
+/// are there.
 pub fn attend_cached(
     q: Tensor<2>,
     cached: [Tensor<3>; 2],
@@ -229,7 +230,7 @@ pub fn attend_cached(
     way: Way,
 ) -> Tensor<2> {
     let arithmetic = arithmetic.in_region();
-    let (q, cached) = (narrow(q, arithmetic.dtype), cached.map(|x| narrow(x, arithmetic.dtype)));
+    let q = narrow(q, arithmetic.dtype);
     if way == Way::Fused
         && heads.sequence == 1
         && on_cuda(&q)
