@@ -44,9 +44,10 @@ use crate::words::flatten;
 /// What the measured steps of a cell cost.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measurement {
-    /// Seconds of each phase, one sample a measured step.
-    pub forward: Samples,
-    /// Absent of a forward alone.
+    /// Seconds of each phase, one sample a measured step; absent where a graph is forward and backward together.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub forward: Option<Samples>,
+    /// Absent of a forward alone, and of a graph.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub backward: Option<Samples>,
     /// What comes between backward and the next forward; absent when the recipe has no optimizer.

@@ -17,6 +17,7 @@ use burn::tensor::{DType, Tensor};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::device::cuda::Input;
 use crate::measure::Evaluation;
 use crate::ops::cost::Setting;
 use crate::ops::dense::WeightLayout;
@@ -90,9 +91,21 @@ pub trait Kind {
     type Network: Network;
 }
 
+/// The tensors of a batch, and what else decides how a forward and a backward of it are launched.
+pub struct Inputs {
+    pub tensors: Vec<Input>,
+    pub form: Vec<u64>,
+}
+
 /// A network that can be trained on batches of its own kind.
 pub trait Network: Module + Sized {
-    type Batch;
+    type Batch: Clone;
+
+    /// What a forward and a backward of the batch read of it, and its form: batches of one form have the same launches.
+    /// `None` where launches depend on the batch itself.
+    fn inputs(_batch: &Self::Batch) -> Option<Inputs> {
+        None
+    }
 
     /// The micro-batch's part of the step's mean loss, [1] in fp32.
     fn loss(&self, batch: &Self::Batch) -> Tensor<1>;

@@ -44,10 +44,18 @@ impl Ids {
         assert!(self.below <= rows, "id {} is beyond the {rows} rows of {table}", self.below - 1);
     }
 
-    /// What [`Ids::from_tensors`] takes, on the host.
+    /// What [`Ids::from_tensors`] takes, on the host: arrays as long for any ids. Beyond the unique ids are some that no
+    /// token has.
     pub fn arrays(ids: Vec<i32>, plan: ScatterPlan) -> [Vec<i32>; 4] {
-        let ScatterPlan { order, unique, starts } = plan;
+        let ScatterPlan { order, mut unique, mut starts } = plan;
+        unique.resize(ids.len(), 0);
+        starts.resize(ids.len() + 1, starts[starts.len() - 1]);
         [ids, order, unique, starts]
+    }
+
+    /// The tensors of these arrays.
+    pub fn tensors(&self) -> [Tensor<1, Int>; 4] {
+        [&self.ids, &self.order, &self.unique, &self.starts].map(Tensor::clone)
     }
 
     /// From the tensors of [`Ids::arrays`] and the [`bound`](Ids::bound) of the ids.

@@ -13,7 +13,7 @@ use crate::ops::parameters::{each_parameter, flat};
 use crate::ops::wide;
 
 /// One gradient a parameter, in the parameter's type.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct GradientSet {
     gradients: HashMap<ParamId, DispatchTensor>,
     /// In the order of the module: sums over all gradients are then the same in every run.

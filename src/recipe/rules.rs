@@ -2,6 +2,7 @@
 //! Rules over one section stand with it.
 
 mod generate;
+mod graph;
 mod inference;
 mod optimizer;
 mod parallel;
@@ -28,8 +29,9 @@ pub(super) fn check(cell: &Cell, written: impl Fn(&str) -> bool) -> Checked {
     cell.offload.check()?;
     let sampler = cell.data.sampler();
     sampler.check()?;
-    let rules: [fn(&Cell) -> Checked; 13] = [
+    let rules: [fn(&Cell) -> Checked; 14] = [
         generate::check,
+        graph::check,
         inference::check,
         operators,
         scaler,
@@ -66,6 +68,14 @@ pub(super) fn on_device(cell: &Cell, device: DeviceId, target: &Target) -> Check
                 &["precision.compute"],
                 "tf32 is a format of NVIDIA's tensor cores; the CPU has none",
                 "use compute = \"fp32\" on the CPU, or device = \"cuda:0\"",
+            );
+            Err(Rule { elsewhere: cell.device != device.to_string(), ..rule })
+        }
+        DeviceId::Cpu if cell.train.graph => {
+            let rule = Rule::new(
+                &["train.graph"],
+                "a step is recorded as a CUDA graph; the CPU has none",
+                "remove train.graph, or set device = \"cuda:0\"",
             );
             Err(Rule { elsewhere: cell.device != device.to_string(), ..rule })
         }

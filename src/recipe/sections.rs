@@ -54,6 +54,12 @@ section! {
             .tacit(),
         /// Whether the host reads each step's loss before it goes on, as `loss.item()` does.
         pub sync_each_step: bool = Key::flag(false),
+        /// Whether forward and backward are recorded as one CUDA graph, which the host launches by one call. It keeps its own
+        /// memory, and times them together. Values stay the same.
+        ///
+        /// Absent in rows where it says nothing new, as `mode`.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        pub graph: bool = Key::flag(false).reads(&[("true", "as a graph"), ("", "no graph")]),
     } and {
         pub optimizer: OptimizerConfig,
         pub schedule: Schedule,

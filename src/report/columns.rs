@@ -68,10 +68,10 @@ pub const CELLS: &[Column<OfLine>] = &[
         whole(Some(l.measurements().count() as u64)).filter(|n| *n > 0.0)
     })
     .over(Over::Whole),
-    column("forward_s_median", "forward", Seconds, |l| Some(l.measured()?.forward.median)),
-    column::<OfLine>("forward_s_min", "forward, least", Seconds, |l| Some(l.measured()?.forward.min))
+    column("forward_s_median", "forward", Seconds, |l| Some(forward(l)?.median)),
+    column::<OfLine>("forward_s_min", "forward, least", Seconds, |l| Some(forward(l)?.min))
         .over(Over::Least),
-    column::<OfLine>("forward_s_max", "forward, most", Seconds, |l| Some(l.measured()?.forward.max))
+    column::<OfLine>("forward_s_max", "forward, most", Seconds, |l| Some(forward(l)?.max))
         .over(Over::Most),
     column("backward_s_median", "backward", Seconds, |l| Some(backward(l)?.median)),
     column::<OfLine>("backward_s_min", "backward, least", Seconds, |l| Some(backward(l)?.min))
@@ -206,7 +206,12 @@ fn whole(n: Option<u64>) -> Option<f64> {
     n.map(|n| n as f64)
 }
 
-/// `None` of a forward alone.
+/// `None` of a graph.
+fn forward<'a>(line: &'a Line) -> Option<&'a Samples> {
+    line.measured()?.forward.as_ref()
+}
+
+/// `None` of a forward alone, and of a graph.
 fn backward<'a>(line: &'a Line) -> Option<&'a Samples> {
     line.measured()?.backward.as_ref()
 }

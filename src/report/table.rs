@@ -179,7 +179,8 @@ impl<'a> Comparison<'a> {
         texts: impl Fn(usize) -> Vec<(&'static str, String)>,
     ) -> Option<Table> {
         let Defined { of, caption, columns } = Defined::named(name);
-        let has_backward = self.having("backward_s_median").next().is_some();
+        // A graph has no phases: beside it whole steps are compared.
+        let has_backward = self.having("backward_s_median").count() == self.having("step_s_median").count();
         let column = |name: &'static String| match name.as_str() {
             // A step is its forward.
             "backward_vs_baseline" | "forward_vs_baseline" if !has_backward => "step_vs_baseline",

@@ -112,7 +112,7 @@ pub fn environment() -> Environment {
 pub fn measurement(forward: f64, backward: f64, peak: u64) -> Measurement {
     let samples = |median: f64| Samples::new(vec![median * 0.99, median, median * 1.01]);
     Measurement {
-        forward: samples(forward),
+        forward: Some(samples(forward)),
         backward: Some(samples(backward)),
         optimizer: Some(samples(forward / 10.0)),
         host_update: None,
@@ -185,7 +185,7 @@ pub fn loading_row(cell: &Cell, run_seconds: f64, tokens: &[u64], padding: u64, 
     };
     let loads: Vec<Load> = tokens.iter().enumerate().map(of_step).collect();
     let seconds = |total: f64| Samples::new(vec![total / loads.len() as f64; loads.len()]);
-    (m.forward, m.backward) = (seconds(run_seconds / 3.0), Some(seconds(run_seconds / 2.0)));
+    (m.forward, m.backward) = (Some(seconds(run_seconds / 3.0)), Some(seconds(run_seconds / 2.0)));
     m.step = seconds(run_seconds * 0.9);
     let loading = Loading::new(run_seconds, &loads);
     m.tokens_per_second = loading.tokens() as f64 / run_seconds;

@@ -7,6 +7,7 @@ use itertools::Itertools;
 use rayon::prelude::*;
 
 use super::bars::Bars;
+use crate::measure::Samples;
 use crate::recipe::{Cell, Recipe};
 use crate::row::Row;
 use crate::words::Bytes;
@@ -92,13 +93,11 @@ impl Progress for Lines {
 pub(super) fn ended(cell: &Label, row: &Row) -> String {
     match &row.measurement {
         Some(m) => {
-            let backward = m.backward.as_ref().map(|of| format!(", backward {}", text::seconds(of.median)));
-            format!(
-                "{cell}: forward {}{}, peak {}",
-                text::seconds(m.forward.median),
-                backward.unwrap_or_default(),
-                Bytes(m.memory.live_peak)
-            )
+            let of = |name: &str, of: &Samples| format!("{name} {}", text::seconds(of.median));
+            let phases = [("forward", m.forward.as_ref()), ("backward", m.backward.as_ref())];
+            let phases: Vec<String> = phases.iter().filter_map(|(name, s)| Some(of(name, (*s)?))).collect();
+            let times = if phases.is_empty() { of("step", &m.step) } else { phases.join(", ") };
+            format!("{cell}: {times}, peak {}", Bytes(m.memory.live_peak))
         }
         // The row has the rest of a long reason.
         None => {

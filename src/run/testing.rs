@@ -53,7 +53,7 @@ pub fn measurement(seconds: f64) -> Measurement {
     Measurement {
         host_update: None,
         disk_rate: None,
-        forward: samples(),
+        forward: Some(samples()),
         backward: Some(samples()),
         optimizer: None,
         step: samples(),

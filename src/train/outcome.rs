@@ -29,24 +29,27 @@ pub struct Outcome {
 
 pub fn measurement(cell: &Cell, outcome: Outcome) -> Measurement {
     let Measured { seconds, losses, memory, crossings, noted, prepare_seconds } = outcome.measured;
-    let Results { evaluations, answers, continuations, host_updates } = outcome.results;
+    let Results { evaluations, answers, continuations, host_updates, graph } = outcome.results;
     let run_seconds = outcome.run_seconds;
     let steps = seconds[0].len();
     let step = Samples::new((0..steps).map(|i| seconds.iter().map(|s| s[i]).sum()).collect());
     let [forward, backward, optimizer] = seconds.map(Samples::new);
-    let backward = cell.train.mode.trains().then_some(backward);
+    let both: Vec<f64> = forward.seconds.iter().zip(&backward.seconds).map(|(f, b)| f + b).collect();
+    let both = Samples::new(both);
+    // A graph is both in one.
+    let forward = (!cell.train.graph).then_some(forward);
+    let backward = (cell.train.mode.trains() && !cell.train.graph).then_some(backward);
     let (tokens_per_second, flops_per_second) = match &outcome.loading {
         // Steps differ in size: means over all of them, of what was no padding.
         Some((loading, squares)) => {
             let flops = cell.flops_of(loading.tokens(), *squares);
-            let both: f64 = forward.seconds.iter().chain(backward.iter().flat_map(|of| &of.seconds)).sum();
+            let both: f64 = both.seconds.iter().sum();
             (loading.tokens() as f64 / run_seconds, (flops.forward + flops.backward) / both)
         }
         None => {
             let flops = cell.flops();
             let tokens = (cell.train.tokens() * cell.train.accumulation_steps * steps) as f64;
-            let both = forward.median + backward.as_ref().map_or(0.0, |of| of.median);
-            (tokens / run_seconds, (flops.forward + flops.backward) / both)
+            (tokens / run_seconds, (flops.forward + flops.backward) / both.median)
         }
     };
     let host_update = (!host_updates.is_empty()).then(|| Samples::new(host_updates));
@@ -72,7 +75,7 @@ pub fn measurement(cell: &Cell, outcome: Outcome) -> Measurement {
         memory,
         resident_blocks: resident_blocks(cell),
         crossings,
-        paths: paths(cell),
+        paths: paths(cell).into_iter().chain(graph.map(|way| ("graph".into(), way))).collect(),
         resumed: outcome.resumed,
         ranks: outcome.ranks,
         prepare_seconds,

@@ -1,5 +1,6 @@
 //! [`Step`]: carries out a schedule with a network, its optimizer and its scaler.
 
+mod recorded;
 mod stages;
 
 use burn::tensor::{DType, Gradients, Tensor};
@@ -20,6 +21,7 @@ use crate::recipe::{Cell, Clip, Mode, Train};
 use crate::residence::Residence;
 use crate::words::DeviceId;
 use crate::world::Group;
+use recorded::Recording;
 
 /// What a step has computed when its update comes.
 pub struct BeforeUpdate<'s, N> {
@@ -55,6 +57,7 @@ pub struct Step<'a, N: Build> {
     /// Σ g² over all gradients of the step before, [1] in fp32, where they clip this one's; 0 before the first.
     previous_squares: Tensor<1>,
     keeps_casts: bool,
+    recording: Recording,
     /// Updates so far, and all of them.
     pub updates: usize,
     total_updates: usize,
@@ -118,6 +121,7 @@ impl<'a, N: Build> Step<'a, N> {
             scaler,
             previous_squares: Tensor::zeros([1], (&plain, DType::F32)),
             keeps_casts,
+            recording: if cell.train.graph { Recording::First } else { Recording::Off },
             updates: 0,
             total_updates: total_updates * updates_a_step,
         }
@@ -173,8 +177,10 @@ impl<'a, N: Build> Step<'a, N> {
             return self.run_stages(batches, end);
         }
         let (mut losses, mut report) = (Vec::new(), None);
-        let mut casts = self.keeps_casts.then(|| self.stage.residence.keep_casts());
-        for (i, action) in actions.iter().enumerate() {
+        // With a graph a step is one forward, its backward and the update.
+        let done = if self.train.graph && look.is_none() && self.replay(&batches[0], end) { 2 } else { 0 };
+        let mut casts = (self.keeps_casts && done == 0).then(|| self.stage.residence.keep_casts());
+        for (i, action) in actions.iter().enumerate().skip(done) {
             match *action {
                 Action::Forward { stage, micro_batch } => {
                     let (range, _masks) = (self.device.range(c"forward"), self.masks(micro_batch));

@@ -32,6 +32,8 @@ pub struct Results {
     pub continuations: Vec<Continuation>,
     /// Seconds of the measured updates on the host.
     pub host_updates: Vec<f64>,
+    /// Which way forward and backward took, where a graph is asked for.
+    pub graph: Option<String>,
 }
 
 pub struct Training<'a, N: Build> {
@@ -204,7 +206,8 @@ impl<'a, N: Build> Training<'a, N> {
     }
 
     pub fn into_results(self) -> Results {
+        let graph = self.current().graph_path();
         let Self { evaluations, answers, continuations, host_updates, .. } = self;
-        Results { evaluations, answers, continuations, host_updates }
+        Results { evaluations, answers, continuations, host_updates, graph }
     }
 }

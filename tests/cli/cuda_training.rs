@@ -186,3 +186,27 @@ fn one_warm_up_step_tells_the_memory_that_two_tell() {
     need_gpu();
     peaks_are_equal("cuda:0", "\"measure.warmup\" = [1, 2]\n\"measure.steps\" = 2");
 }
+
+/// A recorded step computes what the step computes, bit for bit, with what changes between steps: tokens, the loss scale,
+/// clipping, and the weights.
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn a_graph_trains_as_its_launches_do() {
+    let graphs = "[[grid]]\n\"train.graph\" = [false, true]\n";
+    let of_fp16 = "\"precision.compute\" = [\"fp16\"]\n\"precision.autocast\" = [true]\n\
+                   \"precision.scaler\" = [{ kind = \"dynamic\", init_scale = 65536.0 }]\n\"train.clip_norm\" = [0.5]\n";
+    let gpt2 = GPT2.split("[grid]").next().expect("a beginning");
+    let with_autocast = changed(gpt2, &[("[precision]\ncompute = \"bf16\"\n", "")]);
+    for recipe in [format!("{gpt2}{graphs}"), format!("{QWEN2}{graphs}"), format!("{with_autocast}{graphs}{of_fp16}")] {
+        let rows = trained(&recipe, 2);
+        let recorded = |row: &&Value| row["measurement"]["paths"]["graph"].is_string();
+        let (graph, launches) = (rows.iter().find(recorded), rows.iter().find(|row| !recorded(row)));
+        let (graph, launches) = (graph.expect("a graph"), launches.expect("launches"));
+        let way = graph["measurement"]["paths"]["graph"].as_str().expect("a way");
+        assert_eq!(way, "forward and backward are one CUDA graph");
+        assert_eq!(losses(graph), losses(launches), "bit for bit");
+        assert!(graph["measurement"]["forward"].is_null() && launches["measurement"]["forward"].is_object());
+        let live = |row: &Value| row["measurement"]["memory"]["live_peak"].as_f64().expect("bytes");
+        assert!(live(graph) >= live(launches), "what a graph keeps counts: {} {}", live(graph), live(launches));
+    }
+}

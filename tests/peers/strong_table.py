@@ -34,6 +34,7 @@ def tokens(path):
 def method(cell):
     """The cell's own settings, in words."""
     found = [f"checkpoint.{key} = {value}" for key, value in cell.get("checkpoint", {}).items() if value]
+    found += ["train.graph = true"] if cell["train"].get("graph") else []
     offload = cell.get("offload", {})
     if offload.get("strategy", "none") != "none":
         found += [f"offload.{key} = {value}" for key, value in offload.items()]

@@ -103,6 +103,7 @@ impl Buffers<'_> {
     /// # Errors
     /// When the buffer could not be allocated or what should have filled it failed.
     pub fn locate(&mut self, buffer: BufferBinding) -> Result<Address<impl Sized + use<>>, String> {
+        super::graph::note(&buffer);
         super::located(self.0.get_resource(buffer, StreamId::current()))
     }
 }
@@ -213,6 +214,18 @@ impl Stream {
     pub fn synchronize(&self) {
         cubecl::future::block_on(self.client.sync()).expect("the device answers");
         self.check();
+    }
+
+    /// Forgets what went wrong in a call that nobody waited for.
+    pub fn forget_failure(&self) {
+        if let Ok(mut failed) = self.failed.lock() {
+            failed.take();
+        }
+    }
+
+    /// Runs on CubeCL's thread, after what it was given so far.
+    pub(super) fn on_server(&self, call: impl FnOnce(&mut Server) + Send + 'static) {
+        self.queue.submit(call);
     }
 
     /// Has CubeCL's thread begin with what it was given; it otherwise waits until that is a batch.

@@ -5,15 +5,26 @@ use std::sync::Arc;
 use burn::tensor::{DType, Tensor};
 
 use super::{Computation, Decoder, LmBatch};
+use crate::device::cuda::Input;
 use crate::measure::Evaluation;
 use crate::model::families::Family;
-use crate::model::{Network, Output, Part};
+use crate::model::{Inputs, Network, Output, Part};
 use crate::ops::cross_entropy::{self, divided_cross_entropy, linear_cross_entropy};
 use crate::params::table::Table;
 use crate::residence::Offloaded;
 
 impl<F: Family> Network for Decoder<F> {
     type Batch = LmBatch;
+
+    fn inputs(batch: &LmBatch) -> Option<Inputs> {
+        let LmBatch { tokens, labels, total } = batch;
+        let depends = tokens.mask.starts.is_some() || tokens.virtual_rows.is_some();
+        let integers = [tokens.ids.tensors(), tokens.positions.tensors()].into_iter().flatten();
+        (!depends).then(|| Inputs {
+            tensors: integers.chain([labels.clone()]).map(Input::Integer).collect(),
+            form: vec![tokens.batch as u64, tokens.sequence as u64, total.to_bits()],
+        })
+    }
 
     /// The sum of the tokens' losses over the step's total: the mean where the step is this batch.
     fn loss(&self, batch: &LmBatch) -> Tensor<1> {

@@ -27,7 +27,8 @@ fn pick<W: Float, O: Float, N: Size>(
     }
 }
 
-/// A block adds one part of the columns of the gradients of one id, in the order of the tokens.
+/// A block adds one part of the columns of the gradients of one id, in the order of the tokens. An id that no token has
+/// leaves its row as it is.
 #[cube(launch_unchecked)]
 #[allow(clippy::too_many_arguments)]
 fn add_rows<G: Float, O: Float, N: Size>(
@@ -43,9 +44,9 @@ fn add_rows<G: Float, O: Float, N: Size>(
 ) {
     let which = CUBE_POS_X as usize;
     let column = (CUBE_POS_Y * CUBE_DIM_X + UNIT_POS_X) as usize;
-    if column < columns {
-        let mut place = starts[which] as usize;
-        let end = at_most(starts[which + 1], tokens);
+    let mut place = starts[which] as usize;
+    let end = at_most(starts[which + 1], tokens);
+    if column < columns && place < end {
         let mut sum = Vector::<f32, N>::new(0.0f32);
         while place < end {
             sum += Vector::cast_from(g[at_most(order[place], tokens - 1) * columns + column]);

@@ -2,7 +2,7 @@
 
 use polars::prelude::{ChunkQuantile, Float64Chunked, QuantileMethod};
 
-use super::{Column, Learned, OfLine, backward, column, loading, whole};
+use super::{Column, Learned, OfLine, backward, column, forward, loading, whole};
 use crate::measure::{Measurement, Samples};
 use crate::report::offload::floor;
 use crate::report::table::Line;
@@ -34,11 +34,11 @@ pub const MORE: &[Column<OfLine>] = &[
     column("time_s", "time", Seconds, |l| {
         Some(loading(l).map_or(l.measured()?.step.median, |l| l.run_seconds))
     }),
-    column("forward_s_per_token", "forward", Seconds, |l| per_token(l, |m| Some(&m.forward))),
+    column("forward_s_per_token", "forward", Seconds, |l| per_token(l, |m| m.forward.as_ref())),
     column("backward_s_per_token", "backward", Seconds, |l| per_token(l, |m| m.backward.as_ref())),
     column("optimizer_s_per_token", "optimizer", Seconds, |l| per_token(l, |m| m.optimizer.as_ref())),
     column("step_s_per_token", "step", Seconds, |l| per_token(l, |m| Some(&m.step))),
-    column("forward_spread", "forward, spread", Share, |l| spread(l, |m| Some(&m.forward))),
+    column("forward_spread", "forward, spread", Share, |l| spread(l, |m| m.forward.as_ref())),
     column("backward_spread", "backward, spread", Share, |l| spread(l, |m| m.backward.as_ref())),
     column("step_spread", "step, spread", Share, |l| spread(l, |m| Some(&m.step))),
     column("weights_bytes", "weights", Bytes, |l| whole(Some(l.row?.estimate.weights))),
@@ -46,13 +46,13 @@ pub const MORE: &[Column<OfLine>] = &[
     column("optimizer_bytes", "optimizer", Bytes, |l| whole(Some(l.row?.estimate.optimizer))),
     column("activations_bytes", "activations", Bytes, |l| whole(Some(l.row?.estimate.activations))),
     column("workspace_bytes", "workspace", Bytes, |l| whole(Some(l.row?.estimate.workspace))),
-    column("floor_forward_s", "floor forward", Seconds, |l| Some(floor(l)?[0])),
-    column("forward_over_floor", "×", Ratio, |l| Some(l.measured()?.forward.median / floor(l)?[0])),
+    column("floor_forward_s", "floor forward", Seconds, |l| forward(l).and(Some(floor(l)?[0]))),
+    column("forward_over_floor", "×", Ratio, |l| Some(forward(l)?.median / floor(l)?[0])),
     column("floor_backward_s", "floor backward", Seconds, |l| backward(l).and(Some(floor(l)?[1]))),
     column("backward_over_floor", "×", Ratio, |l| Some(backward(l)?.median / floor(l)?[1])),
     column("both_over_floor", "both ×", Ratio, |l| {
         let floor = floor(l)?;
-        Some((l.measured()?.forward.median + backward(l)?.median) / (floor[0] + floor[1]))
+        Some((forward(l)?.median + backward(l)?.median) / (floor[0] + floor[1]))
     }),
     column("published", "published", Count, |l| l.published.map(|_| 1.0)),
     column("published_forward_s", "forward published", Seconds, |l| l.published?.forward),

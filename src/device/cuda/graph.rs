@@ -1,0 +1,220 @@
+//! [`Graph`]: launches that are recorded once and replayed by one call.
+//!
+//! A graph keeps the addresses that its kernels read and write. What it reads from outside must stay in its place, and is
+//! written over between replays ([`Graph::refill`]). What it allocates lies in memory of its own: CubeCL serves persistent
+//! memory to nothing else, so neither an evaluation nor an update writes to it, and no replay writes over theirs.
+
+use std::collections::{BTreeSet, HashMap};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, PoisonError};
+
+use burn::tensor::{Int, StreamId, Tensor};
+use burn_cubecl::Cube;
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::client::{self, Client};
+use cubecl::server::{BufferBinding, Handle, ServerError};
+use cubecl_runtime::memory_management::{ManagedMemoryId, MemoryAllocationMode, MemoryLocation};
+use cubecl_runtime::server::Server as _;
+use cudarc::driver::sys;
+
+use super::launch::Pointer;
+use super::{Gpu, address, buffer, int_buffer};
+
+/// A recorded sequence of launches on this thread's stream.
+pub struct Graph {
+    gpu: &'static Gpu,
+    graph: client::Graph,
+    /// CubeCL holds the memory that its own kernels used.
+    _held: Vec<Handle>,
+}
+
+/// A tensor that a graph reads, and that is another each time.
+#[derive(Clone)]
+pub enum Input {
+    Float(Tensor<1>),
+    Integer(Tensor<1, Int>),
+}
+
+impl Input {
+    /// Elements.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Float(tensor) => tensor.dims()[0],
+            Self::Integer(tensor) => tensor.dims()[0],
+        }
+    }
+
+    fn buffer(&self) -> CubeTensor {
+        match self {
+            Self::Float(tensor) => buffer(tensor.clone()),
+            Self::Integer(tensor) => int_buffer(tensor.clone()),
+        }
+    }
+}
+
+/// The memory behind a tensor. Two tensors of one place lie in the same memory.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Place(ManagedMemoryId, Option<u64>);
+
+impl Place {
+    /// `None` of a tensor that is not on a CUDA device.
+    pub fn of<const D: usize>(tensor: Tensor<D>) -> Option<Self> {
+        let handle = tensor.try_into_primitive::<Cube>().ok()?.handle;
+        Some(Self(handle.memory.descriptor().id, handle.offset_start))
+    }
+}
+
+/// This thread's allocations are exact and shared with nothing outside of such windows until this is dropped.
+struct OwnMemory(&'static Gpu);
+
+impl OwnMemory {
+    fn begin(gpu: &'static Gpu) -> Self {
+        gpu.stream().allocate(MemoryAllocationMode::Persistent);
+        Self(gpu)
+    }
+}
+
+impl Drop for OwnMemory {
+    fn drop(&mut self) {
+        self.0.stream().allocate(MemoryAllocationMode::Auto);
+    }
+}
+
+impl Gpu {
+    /// Runs `work` twice on this thread's stream. The first time computes: it compiles what is to be compiled and takes the
+    /// memory. The second records, and computes nothing before [`Graph::replay`]. Gives what the second returned.
+    ///
+    /// `work` must issue the same launches both times, on this thread, and must not wait for the device.
+    ///
+    /// # Errors
+    /// Why the launches cannot be recorded; the device is as before.
+    pub fn record<T>(&'static self, mut work: impl FnMut(Run) -> T) -> Result<(Graph, T), String> {
+        if let super::StreamPath::HostSynchronised(reason) = self.stream_path() {
+            return Err(format!("the runner's kernels have a stream of their own ({reason})"));
+        }
+        // Memory of steps before serves nothing that is recorded.
+        self.release_memory();
+        let (client, said) = (self.client(), |e: ServerError| format!("{e}"));
+        let memory = OwnMemory::begin(self);
+        client.graph_prepare().map_err(said)?;
+        drop(work(Run::First));
+        client.start_capture().map_err(said)?;
+        *seen() = Some(Seen::default());
+        // A window that is not closed would record all that comes after it.
+        let result = catch_unwind(AssertUnwindSafe(|| work(Run::Recorded)));
+        let graph = client.stop_capture();
+        let touched = seen().take().unwrap_or_default();
+        let held = if graph.is_ok() && result.is_ok() { hold(&client, &touched) } else { Vec::new() };
+        drop(memory);
+        match (graph, result) {
+            (Ok(graph), Ok(result)) => {
+                // What was taken in search of the rest.
+                self.release_memory();
+                Ok((Graph { gpu: self, graph, _held: held }, result))
+            }
+            (graph, _) => {
+                self.stream().forget_failure();
+                self.release_memory();
+                Err(graph.err().map_or_else(|| "the recording ended early".into(), said))
+            }
+        }
+    }
+}
+
+/// Memory that launches of the runner's own kernels used while they were recorded, with its bytes.
+type Seen = HashMap<Slice, u64>;
+/// Pool, page and slice.
+type Slice = (u8, u16, u32);
+
+/// `None` while nothing is recorded.
+static SEEN: Mutex<Option<Seen>> = Mutex::new(None);
+
+fn seen() -> std::sync::MutexGuard<'static, Option<Seen>> {
+    SEEN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn slice(location: MemoryLocation) -> Slice {
+    (location.pool, location.page, location.slice)
+}
+
+/// Notes memory that a recorded launch is given; CubeCL notes that of its own launches.
+pub(super) fn note(buffer: &BufferBinding) {
+    if let Some(seen) = seen().as_mut() {
+        seen.insert(slice(buffer.memory.descriptor().location()), buffer.size);
+    }
+}
+
+/// Takes all memory of the recording that nobody has, so that nobody gets it and it is not given back to the driver.
+fn hold(client: &Client, seen: &Seen) -> Vec<Handle> {
+    let mut held = Vec::new();
+    for size in seen.values().collect::<BTreeSet<_>>() {
+        loop {
+            let handle = client.empty(*size as usize);
+            // Asking where it lies has it allocated. Memory from elsewhere: there is no more of this size.
+            let there = address(client, &handle).is_ok();
+            if !there || !seen.contains_key(&slice(handle.memory.descriptor().location())) {
+                break;
+            }
+            held.push(handle);
+        }
+    }
+    held
+}
+
+/// Which run of what is recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Run {
+    /// It computes.
+    First,
+    Recorded,
+}
+
+impl Graph {
+    /// Computes all of it, after what was issued on this thread's stream and before what will be.
+    ///
+    /// # Panics
+    /// When the device refuses it.
+    pub fn replay(&self) {
+        // SAFETY: what it allocated is persistent memory that nothing else gets while the graph lives; who made it holds what
+        // it reads and what it gave; all of it is used on the stream of this thread alone.
+        let replayed = unsafe { self.graph.replay() };
+        replayed.unwrap_or_else(|e| panic!("the device refuses a recorded step: {e}"));
+    }
+
+    /// Writes each tensor of `from` over that of the same place in `into`, which the graph reads.
+    ///
+    /// # Panics
+    /// When two of a pair have different sizes.
+    pub fn refill(&self, into: &[Input], from: &[Input]) {
+        assert_eq!(into.len(), from.len(), "as many inputs as were recorded");
+        let mut copies = Vec::with_capacity(into.len());
+        for (into, from) in into.iter().zip(from) {
+            let [into, from] = [into, from].map(Input::buffer);
+            let bytes = into.meta.num_elements() * into.dtype.size();
+            let other = from.meta.num_elements() * from.dtype.size();
+            assert_eq!(bytes, other, "an input of the size that was recorded");
+            let same = into.handle.memory.descriptor().id == from.handle.memory.descriptor().id
+                && into.handle.offset_start == from.handle.offset_start;
+            if !same && bytes > 0 {
+                copies.push((Pointer::whole(&into), Pointer::whole(&from), bytes));
+            }
+        }
+        self.gpu.stream().enqueue(None, move |buffers, stream| {
+            for (into, from, bytes) in copies {
+                let [into, from] = [buffers.locate(into.buffer)?, buffers.locate(from.buffer)?];
+                // SAFETY: both are as long as their tensors, and stay in place until the copy is in the stream.
+                let copied = unsafe { sys::cuMemcpyDtoDAsync_v2(into.pointer, from.pointer, bytes, stream) };
+                copied.result().map_err(|e| format!("an input of a recorded step cannot be copied: {e:?}"))?;
+            }
+            Ok(())
+        });
+    }
+}
+
+/// The stream that allocates in a mode is the thread's.
+impl super::stream::Stream {
+    fn allocate(&self, mode: MemoryAllocationMode) {
+        let id = StreamId::current();
+        self.on_server(move |server| server.allocation_mode(mode, id));
+    }
+}

@@ -1,0 +1,45 @@
+//! Rules of `train.graph`: what changes from step to step must not be in a recorded one.
+
+use serde_json::Value;
+
+use super::Checked;
+use crate::recipe::Cell;
+use crate::residence::Memory;
+use crate::words::Rule;
+
+pub(super) fn check(cell: &Cell) -> Checked {
+    let (train, offload) = (&cell.train, &cell.offload);
+    if !train.graph {
+        return Ok(());
+    }
+    let dropout = cell.settings().get("tuning.dropout").and_then(Value::as_f64);
+    let broken = [
+        ("model.kind", cell.model.decoder().is_none(), "only language models are recorded"),
+        ("train.mode", !train.mode.trains(), "a forward alone is not recorded"),
+        (
+            "train.accumulation_steps",
+            train.accumulation_steps > 1,
+            "a recorded micro-batch writes its gradients over those of the one before",
+        ),
+        ("offload.strategy", offload.moves(), "copies of blocks are not recorded"),
+        ("offload.activations", offload.activations == Memory::Host, "copies of inputs are not recorded"),
+        ("offload.optimizer", offload.optimizer != Memory::Device, "copies of gradients are not recorded"),
+        ("parallel", !cell.parallel.is_alone(), "messages between ranks are not recorded"),
+        ("tuning.dropout", dropout.is_some_and(|share| share > 0.0), "a graph would drop the same elements in each step"),
+        ("tuning.method", cell.tuning().virtual_count() > 0, "the rows of virtual tokens differ from batch to batch"),
+        (
+            "data.sampler",
+            cell.data.sampler().sampler.keeps_samples(),
+            "batches of samples differ in their lengths, and each length has launches of its own",
+        ),
+        ("measure.warmup", cell.measure.warmup < 2, "the first warm-up step computes, and the second is recorded"),
+    ];
+    match broken.into_iter().find(|(_, broken, _)| *broken) {
+        None => Ok(()),
+        Some((key, _, reason)) => Err(Rule::new(
+            &["train.graph", key],
+            format!("train.graph = true cannot go with this {key}: {reason}"),
+            format!("remove train.graph, or change {key}"),
+        )),
+    }
+}
