@@ -177,7 +177,7 @@ impl DeviceId {
     }
 
     /// Until the guard is dropped, this process can hold no more than `bytes` of the device's memory, as on a
-    /// smaller device.
+    /// smaller device; of a GPU the driver's figure counts, with what the driver keeps itself.
     ///
     /// # Errors
     /// When the device refuses.
@@ -187,7 +187,10 @@ impl DeviceId {
                 alloc::set_limit(alloc::live().saturating_add(usize::try_from(bytes).unwrap_or(usize::MAX)));
                 Ok(MemoryLimit(None))
             }
-            Self::Cuda(ordinal) => cuda::Ballast::leaving(cuda::Gpu::open(ordinal), bytes).map(MemoryLimit),
+            Self::Cuda(ordinal) => {
+                let rest = bytes.saturating_sub(self.context_bytes());
+                cuda::Ballast::leaving(cuda::Gpu::open(ordinal), rest).map(MemoryLimit)
+            }
         }
     }
 
