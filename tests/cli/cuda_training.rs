@@ -193,20 +193,35 @@ fn one_warm_up_step_tells_the_memory_that_two_tell() {
 #[ignore = "needs an NVIDIA GPU"]
 fn a_graph_trains_as_its_launches_do() {
     let graphs = "[[grid]]\n\"train.graph\" = [false, true]\n";
-    let of_fp16 = "\"precision.compute\" = [\"fp16\"]\n\"precision.autocast\" = [true]\n\
-                   \"precision.scaler\" = [{ kind = \"dynamic\", init_scale = 65536.0 }]\n\"train.clip_norm\" = [0.5]\n";
     let gpt2 = GPT2.split("[grid]").next().expect("a beginning");
-    let with_autocast = changed(gpt2, &[("[precision]\ncompute = \"bf16\"\n", "")]);
-    for recipe in [format!("{gpt2}{graphs}"), format!("{QWEN2}{graphs}"), format!("{with_autocast}{graphs}{of_fp16}")] {
-        let rows = trained(&recipe, 2);
-        let recorded = |row: &&Value| row["measurement"]["paths"]["graph"].is_string();
-        let (graph, launches) = (rows.iter().find(recorded), rows.iter().find(|row| !recorded(row)));
-        let (graph, launches) = (graph.expect("a graph"), launches.expect("launches"));
-        let way = graph["measurement"]["paths"]["graph"].as_str().expect("a way");
-        assert_eq!(way, "forward and backward are one CUDA graph");
-        assert_eq!(losses(graph), losses(launches), "bit for bit");
-        assert!(graph["measurement"]["forward"].is_null() && launches["measurement"]["forward"].is_object());
-        let live = |row: &Value| row["measurement"]["memory"]["live_peak"].as_f64().expect("bytes");
-        assert!(live(graph) >= live(launches), "what a graph keeps counts: {} {}", live(graph), live(launches));
+    let bf16 = "[precision]\ncompute = \"bf16\"\n";
+    let fp16 = "[precision]\ncompute = \"fp16\"\nautocast = true\n\
+                scaler = { kind = \"dynamic\", init_scale = 65536.0 }\n";
+    let ways = "\"checkpoint\" = [{ blocks = 0 }, { blocks = 1 }, { level = 1 }]\n\
+                \"train.optimizer.kind\" = [\"adamw\", \"adamw8bit\"]\n";
+    let tuned = "\"tuning\" = [{ method = \"lora\", rank = 3 }, { method = \"qlora\", rank = 3 }]\n";
+    for (recipe, cells) in [
+        (format!("{QWEN2}{graphs}"), 2),
+        (format!("{}{graphs}{ways}", changed(gpt2, &[("optimizer =", "clip = \"previous_norm\"\noptimizer =")])), 12),
+        (format!("{}{graphs}", changed(gpt2, &[(bf16, fp16)])), 2),
+        (format!("{}{graphs}{tuned}", changed(QWEN2, &[("steps = 10", "steps = 5")])), 4),
+    ] {
+        let rows = trained(&recipe, cells);
+        let without_graph = |row: &Value| {
+            let mut cell = row["cell"].clone();
+            cell["train"].as_object_mut().expect("a section").remove("graph");
+            cell
+        };
+        let is_recorded = |row: &&Value| row["cell"]["train"]["graph"] == true;
+        assert_eq!(rows.iter().filter(is_recorded).count(), cells / 2);
+        for graph in rows.iter().filter(is_recorded) {
+            let launches = rows.iter().find(|row| !is_recorded(row) && without_graph(row) == without_graph(graph));
+            let (launches, measured) = (launches.expect("the same without"), &graph["measurement"]);
+            assert_eq!(measured["paths"]["graph"], "forward and backward are one CUDA graph");
+            assert_eq!(losses(graph), losses(launches), "bit for bit: {}", graph["cell"]);
+            assert!(measured["forward"].is_null() && launches["measurement"]["forward"].is_object());
+            let live = |row: &Value| row["measurement"]["memory"]["live_peak"].as_f64().expect("bytes");
+            assert!(live(graph) >= live(launches), "what a graph keeps counts: {} {}", live(graph), live(launches));
+        }
     }
 }
