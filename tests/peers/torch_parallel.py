@@ -1,10 +1,13 @@
-"""Data parallel training of GPT-2 small in PyTorch, for recipes/data_parallel_gpus.toml: whole AdamW steps under bf16 autocast.
+"""Data parallel training in PyTorch: whole AdamW steps, for recipes/data_parallel_gpus.toml and zero_gpus.toml.
 
     NCCL_NVLS_ENABLE=0 torchrun --nproc-per-node 2 tests/peers/torch_parallel.py 16x512 64x512
+    NCCL_NVLS_ENABLE=0 torchrun --nproc-per-node 2 tests/peers/torch_parallel.py --divided 4x1024
 
-A size is that of one GPU. For each: one GPU alone, then DistributedDataParallel over all, compiled and eager; and all_reduce
-of fp32 vectors. Steps run back to back, an event behind each. The first rank prints a JSON line for each measurement; peaks
-are those of torch.cuda.max_memory_allocated.
+A size is that of one GPU. GPT-2 small under bf16 autocast: one GPU alone, then DistributedDataParallel over all, compiled and
+eager; and all_reduce of fp32 vectors. With --divided Qwen2.5-1.5B with fp32 masters: DistributedDataParallel under bf16
+autocast, and fully_shard (FSDP2) of each block with bf16 parameters and fp32 sums, which gathers weights again in backward
+(ZeRO 3) or keeps them (ZeRO 2), eager and with compiled blocks. Steps run back to back, an event behind each. The first rank
+prints a JSON line for each measurement; peaks are those of torch.cuda.max_memory_allocated.
 """
 import gc
 import json
@@ -13,8 +16,9 @@ import sys
 
 import torch
 import torch.distributed as dist
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
-from transformers import GPT2Config, GPT2LMHeadModel
+from transformers import GPT2Config, GPT2LMHeadModel, Qwen2Config, Qwen2ForCausalLM
 
 dist.init_process_group("nccl")
 rank, ranks = dist.get_rank(), dist.get_world_size()
@@ -75,6 +79,43 @@ def train(batch, tokens, replicas, compiled):
     torch.cuda.empty_cache()
 
 
+def divided(batch, tokens, way, compiled):
+    torch.manual_seed(0)
+    config = Qwen2Config(hidden_size=1536, intermediate_size=8960, num_hidden_layers=28, num_attention_heads=12,
+                         num_key_value_heads=2, vocab_size=151936, tie_word_embeddings=True, rope_theta=1e6,
+                         attn_implementation="sdpa", use_cache=False)
+    model = Qwen2ForCausalLM(config).to(device)
+    if compiled:
+        for block in model.model.layers:
+            block.compile()
+    if way == "ddp":
+        model = DistributedDataParallel(model, device_ids=[rank], gradient_as_bucket_view=True)
+    else:
+        policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+        for block in model.model.layers:
+            fully_shard(block, mp_policy=policy, reshard_after_forward=way == "zero3")
+        fully_shard(model, mp_policy=policy)
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-4, fused=True)
+    ids = torch.randint(0, config.vocab_size, (batch, tokens), device=device)
+
+    def step():
+        with torch.autocast("cuda", torch.bfloat16, enabled=way == "ddp"):
+            value = model(input_ids=ids, labels=ids, use_cache=False).loss
+        value.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    milliseconds = timed(step, 10, 4)
+    median = statistics.median(milliseconds)
+    note(what="divided", way=way, gpus=ranks, batch=batch, tokens=tokens, setup="compile" if compiled else "eager",
+         ms=median, all_ms=milliseconds, tokens_per_second=ranks * batch * tokens / median * 1e3,
+         peak_bytes=torch.cuda.max_memory_allocated())
+    del model, optimizer, step
+    gc.collect()
+    torch._dynamo.reset()
+    torch.cuda.empty_cache()
+
+
 note(device=torch.cuda.get_device_name(), torch=torch.__version__, nccl=".".join(map(str, torch.cuda.nccl.version())),
      ranks=ranks)
 for mebibytes in (16, 64, 256, 1024):
@@ -83,7 +124,14 @@ for mebibytes in (16, 64, 256, 1024):
     note(what="all_reduce", mebibytes=mebibytes, ms=milliseconds,
          bus_gigabytes_per_second=2 * (ranks - 1) / ranks * mebibytes * 2**20 / milliseconds / 1e6)
 for size in sys.argv[1:]:
+    if size == "--divided":
+        continue
     batch, tokens = map(int, size.split("x"))
+    if "--divided" in sys.argv:
+        for compiled in (False, True):
+            for way in ("ddp", "zero2", "zero3"):
+                divided(batch, tokens, way, compiled)
+        continue
     for replicas in (False, True):
         train(batch, tokens, replicas, True)
     train(batch, tokens, True, False)
