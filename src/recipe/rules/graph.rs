@@ -43,3 +43,30 @@ pub(super) fn check(cell: &Cell) -> Checked {
         )),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::recipe::tests::{BASE, says};
+
+    #[test]
+    fn what_differs_from_step_to_step_cannot_be_recorded() {
+        let model = "title = \"t\"\ndevice = \"cuda:0\"\n[model]\nkind = \"gpt2\"\nvocab_size = 50\nhidden_size = 8\n\
+                     num_hidden_layers = 1\nnum_attention_heads = 2\nmax_position_embeddings = 8\n[train]\nbatch_size = 1\n\
+                     seq_len = 4\ngraph = true\n";
+        for (more, key) in [
+            ("mode = \"inference\"\n", "train.mode"),
+            ("accumulation_steps = 2\n", "train.accumulation_steps"),
+            ("[offload]\nstrategy = \"overlap\"\n", "offload.strategy"),
+            ("optimizer = { kind = \"sgd\", lr = 0.1 }\n[parallel]\ndata = 2\n", "parallel"),
+            (
+                "optimizer = { kind = \"sgd\", lr = 0.1 }\n[tuning]\nmethod = \"lora\"\nrank = 1\ndropout = 0.1\n",
+                "tuning.dropout",
+            ),
+            ("[measure]\nwarmup = 1\n", "measure.warmup"),
+        ] {
+            let said = format!("cannot go with this {key}");
+            says(&format!("{model}{more}"), &[&said, "remove train.graph"]);
+        }
+        says(&BASE.replace("seq_len = 4", "seq_len = 4\ngraph = true"), &["only language models are recorded"]);
+    }
+}
