@@ -14,7 +14,7 @@ use crate::measure::Crossing;
 use crate::recipe::Cell;
 use crate::residence::{Offload, Strategy};
 use crate::words::Bytes;
-use crate::words::text::{and, percent, ratio};
+use crate::words::text::{and, names, percent, ratio};
 
 /// A smaller gain than this is none.
 const NO_GAIN: f64 = 0.02;
@@ -152,7 +152,7 @@ fn without_gain(comparison: &Comparison) -> Option<String> {
     let beyond = |i: &usize| !matches!(strategy(&lines[*i]), Strategy::None(_) | Strategy::Naive(_));
     let parts: Vec<String> = (0..lines.len()).filter(beyond).filter_map(part).collect();
     let what = format!("Not more than {} faster than naive offload with the same settings", percent(NO_GAIN));
-    (!parts.is_empty()).then(|| format!("{what}, by the time of a step over its: {}.", and(parts)))
+    (!parts.is_empty()).then(|| format!("{what}, by the time of a step over its: {}.", names(parts)))
 }
 
 #[cfg(test)]
