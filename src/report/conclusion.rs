@@ -45,16 +45,17 @@ struct Finding {
 }
 
 /// `Against level 0, level 1 has 20 % more step time and 26 % less peak memory.` Methods of which the same is found share
-/// a sentence.
+/// a sentence: `Packing and prefetching each have 98 % less step time, against plain loop.`
 fn of_group(comparison: &Comparison, group: &[Finding]) -> String {
     let Finding { method, bases, found } = &group[0];
     let of = |methods: &mut dyn Iterator<Item = usize>| names(methods.map(|m| &comparison.methods[m]));
     let (own, base) = (of(&mut group.iter().map(|of| of.method)), of(&mut bases.iter().copied()));
-    let has = if group.len() == 1 { "has" } else { "have" };
+    let has = if group.len() == 1 { "has" } else { "each have" };
     match (found.is_empty(), bases.iter().eq([method])) {
         (true, _) => format!("{} {has} no baseline measurement to be compared with.", sentence(&own)),
         (_, true) => format!("{} {has} {found}.", sentence(&own)),
-        (_, false) => format!("Against {base}, {own} {has} {found}."),
+        _ if group.len() > 1 => format!("{} {has} {found}, against {base}.", sentence(&own)),
+        _ => format!("Against {base}, {own} {has} {found}."),
     }
 }
 

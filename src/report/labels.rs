@@ -61,17 +61,21 @@ fn is_product(keys: &[String]) -> bool {
 /// `16×128, hidden size 512`; `batch size 16`; `batch size 4, qwen2.5-0.5b`: numbers have their names before them, and so
 /// has what stands alone.
 pub fn shape_label(keys: &[String], settings: &Settings) -> String {
+    let alone = keys.len() == 1;
     let named = |key: &String| {
-        let (entry, value) = (keys::find(key).map(|entry| entry.key), settings.get(key));
-        let text = match (entry, value) {
-            (Some(entry), Some(value)) if keys.len() > 1 && !value.is_number() => {
-                return in_words(entry, value);
+        let name = |text: String| format!("{} {text}", size_name(key));
+        match (keys::find(key).map(|entry| entry.key), settings.get(key)) {
+            (Some(entry), Some(value)) if alone || value.is_number() && entry.reads.is_empty() => {
+                name(shown(entry, value))
             }
-            (Some(entry), Some(value)) => shown(entry, value),
+            (Some(entry), Some(value)) => in_words(entry, value),
+            (None, Some(value)) if alone => name(text::value(value)),
             (None, Some(value)) => text::value(value),
-            (entry, None) => entry.and_then(|entry| entry.without).unwrap_or("none").into(),
-        };
-        if keys.len() > 1 && value.is_none() { text } else { format!("{} {text}", size_name(key)) }
+            (entry, None) => {
+                let without = entry.and_then(|entry| entry.without).unwrap_or("none").to_string();
+                if alone { name(without) } else { without }
+            }
+        }
     };
     if !is_product(keys) {
         return keys.iter().map(named).join(", ");

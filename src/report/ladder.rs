@@ -81,16 +81,18 @@ impl<'c> Ladder<'c> {
             false => format!("Counted before and after: {}", changes.join("; ")),
         };
         let Stage { stage: name, why } = &self.stages[stage];
+        let [own, total] = [before, self.measured[0]].map(|other| ratio(self.gain(stage, other)));
         let gained = match self.differ(stage, before) {
-            true => format!("{} the real tokens a second of the stage before", ratio(self.gain(stage, before))),
-            false => "no clear difference to the stage before,".into(),
+            true => format!("{own} the real tokens a second of the stage before and {total} those of the first"),
+            false => format!(
+                "no clear difference to the stage before, and {total} the real tokens a second of the first"
+            ),
         };
         format!(
-            "{}. {name}: {why} {counted}. The run took {} in place of {}: {gained} and {} those of the first.",
+            "{}. {name}: {why} {counted}. The run took {} in place of {}: {gained}.",
             stage + 1,
             self.written("time_s", stage),
             self.written("time_s", before),
-            ratio(self.gain(stage, self.measured[0])),
         )
     }
 
