@@ -157,6 +157,7 @@ fn without_gain(comparison: &Comparison) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::recommendation;
     use super::super::testing::{environment, language_recipe, ok_row};
     use super::*;
     use crate::device::Ceilings;
@@ -228,6 +229,9 @@ mod tests {
             floor.rows[0],
             ["naive", "400 µs", "2.00 ms", "5.00x", "800 µs", "2.00 ms", "2.50x", "3.33x"]
         );
+        let answer = recommendation::sentences(&comparison);
+        let overlap = "Copying blocks behind computation, not before it, takes 50 % less time.";
+        assert_eq!(answer.last().map(String::as_str), Some(overlap), "{answer:?}");
         // 0 of 30 ms and 10.8 of 30 ms, of at most 12 ms each.
         assert!(hidden.contains("hides the most behind computation: 18 % of at most 40 %"), "{hidden}");
         assert_eq!(
