@@ -12,7 +12,7 @@ use crate::measure::Estimate;
 use crate::recipe::{Cell, Recipe, keys};
 use crate::run::memory_limit;
 use crate::words::values::Values;
-use crate::words::{Bytes, DeviceId, text};
+use crate::words::{Bytes, DeviceId, settings, text};
 
 /// What the plan says of a cell.
 struct Planned {
@@ -35,8 +35,12 @@ impl Planned {
             false => Some(false),
             true => limit.map(|limit| estimate.total() <= limit),
         };
-        let settings = cell.settings();
-        let value = |key: &String| keys::value(key, &settings).map_or_else(|| "-".into(), |v| shown(key, &v));
+        let json = cell.to_json();
+        let value = |key: &String| {
+            let written = json.pointer(&format!("/{}", key.replace('.', "/"))).filter(|value| !value.is_null());
+            let value = written.cloned().or_else(|| keys::value(key, &settings(&json)));
+            value.map_or_else(|| "-".into(), |value| shown(key, &value))
+        };
         Self { estimate, limit, fits, sent: cell.sent(), values: swept.iter().map(value).collect() }
     }
 }

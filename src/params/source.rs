@@ -3,24 +3,23 @@
 
 mod first_values;
 mod packed;
+mod parameter;
 
 use std::borrow::Cow;
 use std::cell::RefCell;
-use std::ops::Range;
 use std::rc::Rc;
 use std::vec;
 
 use burn::backend::DispatchTensor;
-use burn::module::{Param, ParamId};
-use burn::tensor::{DType, Device, Shape, Tensor, TensorData};
+use burn::module::ParamId;
+use burn::tensor::{DType, Device};
 
-use self::first_values::{drawn, random};
 use super::WeightsFrom;
 use super::peft::AdapterFile;
-use super::split::{Side, Slice, Split};
-use super::table::{Entry, Group, Table, Tuning, id};
+use super::split::Side;
+use super::table::{Group, Table, Tuning};
 use crate::device::Filler;
-use crate::params::weights::{Weights, write_elements};
+use crate::params::weights::Weights;
 use crate::words::DeviceId;
 use crate::world::Group as Ranks;
 
@@ -177,98 +176,6 @@ impl Source {
         &self.ranks
     }
 
-    /// The parameter of this name within the module, which every rank has whole; `init` where it is not loaded.
-    ///
-    /// # Panics
-    /// When more are asked for than are given.
-    pub fn parameter<const D: usize>(
-        &self,
-        name: &'static str,
-        shape: [usize; D],
-        init: Init,
-    ) -> Param<Tensor<D>> {
-        self.divided(name, shape, None, init)
-    }
-
-    /// The rank's share of the parameter of this name and whole shape.
-    ///
-    /// # Panics
-    /// As [`parameter`](Self::parameter), and when it does not divide.
-    pub fn divided<const D: usize>(
-        &self,
-        name: &'static str,
-        shape: [usize; D],
-        split: Option<Split>,
-        init: Init,
-    ) -> Param<Tensor<D>> {
-        let Shared { device, dtype, tuning, origin, adapter, table } = &*self.shared;
-        if let Origin::Given(given) = origin {
-            let next = given.borrow_mut().next();
-            let (id, tensor) = next.unwrap_or_else(|| panic!("the {name} of {} is not given", self.path));
-            let tensor = Tensor::<D>::from_dispatch(tensor);
-            debug_assert_eq!(tensor.dims(), shape, "{name} of {}", self.path);
-            return Param::initialized(id, tensor);
-        }
-        let name = self.path_of(name.into()).into_owned();
-        let (id, trainable) = (id(&name), (tuning.trainable)(&name, self.group));
-        let slice = split.filter(|_| self.ranks.size() > 1).map(|split| Slice {
-            shape: &shape,
-            split,
-            place: self.ranks.place(),
-            ranks: self.ranks.size(),
-        });
-        let own_shape: [usize; D] =
-            slice.map_or(shape, |slice| slice.own_shape().try_into().expect("of the same rank"));
-        let loaded = match origin {
-            Origin::Given(_) => unreachable!("handed out above"),
-            Origin::Files(files) => {
-                let Files { weights, filler } = &**files;
-                weights.get(&name).map(|tensor| {
-                    let fill = |elements: Range<usize>, out: &mut [u8]| match slice {
-                        None => write_elements(&tensor, elements, out, *dtype),
-                        Some(slice) => slice.runs_within(elements).for_each(|(place, run)| {
-                            let (first, size) = (place * dtype.size(), run.len() * dtype.size());
-                            write_elements(&tensor, run, &mut out[first..first + size], *dtype);
-                        }),
-                    };
-                    filler.borrow_mut().tensor(own_shape, *dtype, &fill)
-                })
-            }
-            Origin::Shapes | Origin::Random => None,
-        };
-        let tensor = match (origin, self.group) {
-            (Origin::Shapes, _) => None,
-            _ if loaded.is_some() => loaded.map(Tensor::autodiff),
-            (_, group) if group.is_added() => {
-                let first = adapter.as_ref().and_then(|adapter| adapter.get(&name));
-                let values = first.map_or_else(
-                    || drawn(&name, tuning.seed, shape, init),
-                    |tensor| {
-                        let mut bytes = vec![0; shape.iter().product::<usize>() * dtype.size()];
-                        write_elements(&tensor, 0..bytes.len() / dtype.size(), &mut bytes, *dtype);
-                        TensorData::from_bytes_vec(bytes, shape, *dtype)
-                    },
-                );
-                let tensor = Tensor::from_data(values, (&device.clone().inner(), *dtype)).autodiff();
-                Some(own(tensor, slice))
-            }
-            (Origin::Files(_), _) => unreachable!("{name} was there when the files were checked"),
-            // Every rank draws the whole, and so the same as one process.
-            _ => Some(own(random(init, shape, (device, *dtype)), slice)),
-        };
-        let (whole, group) = (shape.to_vec(), self.group);
-        let entry = Entry { name, shape: whole, dtype: *dtype, trainable, group, packed: false, split };
-        table.borrow_mut().entries.push(entry);
-        match tensor {
-            None => {
-                let empty = |_: &Device, _| unreachable!("a source of shapes has no values");
-                Param::uninitialized(id, empty, device.clone(), trainable, Shape::from(own_shape))
-            }
-            Some(tensor) if trainable => Param::initialized(id, tensor.require_grad()),
-            Some(tensor) => Param::initialized(id, tensor),
-        }
-    }
-
     /// A module of a network of which some are elsewhere: `None` of one that is not `here`. Random weights are drawn for
     /// it all the same, so that the others are those of the whole network.
     pub fn held<T>(&self, here: bool, make: impl FnOnce() -> T) -> Option<T> {
@@ -305,17 +212,10 @@ impl Source {
     }
 }
 
-/// What a rank has of a whole parameter.
-fn own<const D: usize>(whole: Tensor<D>, slice: Option<Slice<'_>>) -> Tensor<D> {
-    let Some(slice) = slice else { return whole };
-    let (dtype, device) = (whole.dtype(), whole.device().inner());
-    let bytes = slice.cut(whole.inner().into_data().as_bytes(), dtype.size());
-    let data = TensorData::from_bytes_vec(bytes, slice.own_shape(), dtype);
-    Tensor::from_data(data, (&device, dtype)).autodiff()
-}
-
 #[cfg(test)]
 mod tests {
+    use burn::tensor::Tensor;
+
     use super::*;
 
     /// A block that moves is made of such a source at each of its turns.

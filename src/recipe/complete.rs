@@ -13,27 +13,34 @@ use crate::words::Section;
 /// # Errors
 /// A number that its key does not take.
 pub fn complete(root: &mut DeTable<'_>, source: &Source) -> Result<(), RecipeError> {
-    for Entry { section, key, default, .. } in keys::all() {
-        let added = add_section(root, section);
-        let decided = key.follows.iter().any(|other| find(root, other).is_some());
-        let Some(table) = table_of(root, section.path).filter(|table| has(table, section)) else { continue };
-        if let Some(value) = table.get(key.name) {
-            let checked = key.values.check(ValueDeserializer::from(value.clone()));
-            checked.map_err(|e| source.toml_error(&e, &[]).or_help(key.doc))?;
-        } else if let Some(default) = default
-            // A model has its sizes from a preset or a folder; a table that is written names its kind.
-            && !(decided || section.path == "model" || is_tag(section.path, key.name) && !added)
-        {
-            table.insert(Spanned::new(0..0, key.name.into()), default.clone());
+    // Entries of a section stand together.
+    for entries in keys::all().chunk_by(|a, b| std::ptr::eq(a.section, b.section)) {
+        let section = entries[0].section;
+        let added = add_section(root, section, entries);
+        if !table_of(root, section.path).is_some_and(|table| has(table, section)) {
+            continue;
+        }
+        for Entry { key, default, .. } in entries {
+            let decided = key.follows.iter().any(|other| find(root, other).is_some());
+            let table = table_of(root, section.path).expect("it was there");
+            if let Some(value) = table.get(key.name) {
+                let checked = key.values.check(ValueDeserializer::from(value.clone()));
+                checked.map_err(|e| source.toml_error(&e, &[]).or_help(key.doc))?;
+            } else if let Some(default) = default
+                // A model has its sizes from a preset or a folder; a table that is written names its kind.
+                && !(decided || section.path == "model" || is_tag(section.path, key.name) && !added)
+            {
+                table.insert(Spanned::new(0..0, key.name.into()), default.clone());
+            }
         }
     }
     Ok(())
 }
 
 /// Adds the table of a section that the recipe does not write, where all of its keys have a default.
-fn add_section(root: &mut DeTable<'_>, section: &Section) -> bool {
-    let defaults = section.keys.iter().any(|key| key.default.value().is_some());
-    let required = section.keys.iter().any(|key| key.default.is_required());
+fn add_section(root: &mut DeTable<'_>, section: &Section, entries: &[Entry]) -> bool {
+    let defaults = entries.iter().any(|of| of.default.is_some());
+    let required = entries.iter().any(|of| of.key.default.is_required());
     let (parent, name) = section.path.rsplit_once('.').unwrap_or(("", section.path));
     let parent = table_of(root, parent).filter(|_| defaults && !required && section.kind.is_none());
     let Some(parent) = parent.filter(|table| !name.is_empty() && !table.contains_key(name)) else {

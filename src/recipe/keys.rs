@@ -3,9 +3,11 @@
 //! The plan, labels, what counts as a size or as a method, `runner keys`, the schema for editors and the reference
 //! in `docs/` come from it.
 
+use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
-use itertools::Itertools;
+use itertools::{EitherOrBoth, Itertools};
+use rayon::prelude::*;
 use serde_json::Value;
 use toml::Spanned;
 use toml::de::DeValue;
@@ -60,7 +62,10 @@ pub struct Entry {
 
 /// In the order in which they are read; once each, also where two kinds have one section.
 pub fn sections() -> impl Iterator<Item = &'static Section> {
-    SECTIONS.iter().copied().flatten().unique_by(|section| (section.path, section.doc))
+    static ALL: LazyLock<Vec<&Section>> = LazyLock::new(|| {
+        SECTIONS.iter().copied().flatten().unique_by(|section| (section.path, section.doc)).collect()
+    });
+    ALL.iter().copied()
 }
 
 /// Every key of every kind, in the order in which they are read.
@@ -158,10 +163,24 @@ fn has_role(path: &str, roles: &[Role]) -> bool {
 /// Dotted keys that differ between any two of `settings`; a key that only some have differs too, unless those
 /// have its default.
 pub fn swept(settings: &[Settings]) -> Vec<String> {
-    let keys: std::collections::BTreeSet<&String> = settings.iter().flat_map(|s| s.keys()).collect();
-    let differs = |key: &str| settings.windows(2).any(|pair| pair[0].get(key) != pair[1].get(key));
+    // Both are sorted, so one walk over a pair finds all that differs in it.
+    let differing = |pair: &'_ [Settings]| -> BTreeSet<String> {
+        let both = pair[0].iter().merge_join_by(&pair[1], |(a, _), (b, _)| a.cmp(b));
+        let differs = both.filter_map(|side| match side {
+            EitherOrBoth::Both((_, a), (_, b)) if a == b => None,
+            EitherOrBoth::Both((key, _), _) | EitherOrBoth::Left((key, _)) | EitherOrBoth::Right((key, _)) => {
+                Some(key.clone())
+            }
+        });
+        differs.collect()
+    };
+    let union = |mut a: BTreeSet<String>, b: BTreeSet<String>| {
+        a.extend(b);
+        a
+    };
+    let keys = settings.par_windows(2).map(differing).reduce(BTreeSet::new, union);
     let by_default = |key: &str| settings.iter().all(|s| s.get(key).is_none_or(|v| is_default(key, v, s)));
-    keys.into_iter().filter(|key| differs(key) && !by_default(key)).cloned().collect()
+    keys.into_iter().filter(|key| !by_default(key)).collect()
 }
 
 /// The value of a key, also of one that is left out where it has its default.

@@ -188,7 +188,7 @@ mod tests {
         assert!(line(": level 0 ").contains("100 MiB  90.0 MiB  0.90x"), "{text}");
         assert!(line(": level 1 ").contains("30.0 ms  oom  –"), "{text}");
         assert!(text.contains("b: new (A GPU)"), "{text}");
-        line("only in b: 16×128, 512: level 0.5");
+        line("only in b: 16×128, hidden size 512: level 0.5");
     }
 
     #[test]

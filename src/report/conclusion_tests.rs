@@ -1,6 +1,6 @@
 //! Conclusions of hand-made rows; every expected number was worked out by hand.
 
-use super::super::testing::{STUDY, bad_row, ok_row, recipe};
+use super::super::testing::{STUDY, bad_row, ok_row, on_gpu, recipe};
 use super::*;
 use crate::measure::Samples;
 use crate::recipe::Recipe;
@@ -10,7 +10,8 @@ const TWO_LEVELS: &str = "[grid]\n\"checkpoint.level\" = [0, 1]\n";
 const TWO_SHAPES: &str = "[grid]\n\"train.batch_size\" = [8, 16]\n\"checkpoint.level\" = [0, 1]\n";
 
 fn of(recipe: &Recipe, rows: &[Row]) -> Vec<String> {
-    let comparison = Comparison::new(recipe, rows);
+    let rows = on_gpu(rows);
+    let comparison = Comparison::new(recipe, &rows);
     sentences(&comparison, &Differences::new(&comparison))
 }
 
@@ -169,4 +170,29 @@ fn a_beaten_method_is_not_on_the_front() {
         of(&recipe, &rows)
             .contains(&"On the Pareto front of step time and peak memory: level 0 and level 1.".to_string())
     );
+}
+
+#[test]
+fn methods_of_which_the_same_is_found_share_a_sentence() {
+    let recipe = recipe("[grid]\n\"checkpoint.level\" = [0, 0.5, 1]\n");
+    let rows: Vec<Row> = recipe.cells.iter().map(|cell| ok_row(cell, 1.0, 2.0, 1000)).collect();
+    assert_eq!(
+        of(&recipe, &rows)[0],
+        "Level 0.5 and level 1 each have no clear difference in step time, peak memory, backward time and forward time, \
+         against level 0."
+    );
+}
+
+/// On a CPU equal work in single processes is a third apart.
+#[test]
+fn single_processes_on_a_cpu_claim_no_small_difference() {
+    let recipe = recipe(TWO_LEVELS);
+    let said = |backward: f64| {
+        let rows =
+            [ok_row(&recipe.cells[0], 1.0, 2.0, 1000), ok_row(&recipe.cells[1], 1.0, backward, 740)];
+        let comparison = Comparison::new(&recipe, &rows);
+        sentences(&comparison, &Differences::new(&comparison)).remove(0)
+    };
+    assert!(said(2.6).contains("no clear difference in step time, backward time"), "{}", said(2.6));
+    assert!(said(2.8).contains("40 % more backward time"), "{}", said(2.8));
 }

@@ -32,6 +32,7 @@ pub fn elements(
     let findings = conclusion::sentences(comparison, &differences).into_iter().map(together).collect();
     out.push(Element::List { items: findings });
     out.extend(ladder::elements(comparison));
+    out.extend(charts.into_iter().map(Element::Figure));
     out.extend(section("What loading cost", [comparison.table("loading")]));
     out.extend(section("What was learned", [comparison.table("learned")]));
     out.extend(section("What was trained", [comparison.table("tuning")]));
@@ -39,7 +40,6 @@ pub fn elements(
     out.extend(continuations::elements(comparison));
     let [scalers, gradients] = precision::tables(comparison);
     out.extend(section("Gradient scalers", [scalers]));
-    out.extend(charts.into_iter().map(Element::Figure));
     out.extend(section("The phases of a step", [results(comparison)]));
     let (copies, crossed) = offload::elements(comparison);
     let (shown, traces) = timelines::elements(comparison, timelines);
@@ -48,6 +48,7 @@ pub fn elements(
     out.extend(shown);
     out.extend(swiglu::elements(comparison));
     out.extend(section("Beside published results", [published(comparison)]));
+    out.push(Element::Flush);
     out.push(Element::heading("Limits"));
     out.push(Element::paragraph(environment::limits(comparison)));
     out.push(Element::heading("How it was measured"));

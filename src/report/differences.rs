@@ -3,9 +3,11 @@
 
 use std::collections::BTreeSet;
 
+use itertools::Itertools;
+
 use super::statistics::{LEVEL, holm, welch};
 use super::table::Comparison;
-use crate::words::text::and;
+use crate::words::text::{and, percent};
 
 /// The quantities that are compared: the columns' prefix, and what it is called.
 pub const TIMES: [(&str, &str); 3] =
@@ -99,15 +101,19 @@ impl Differences {
             ));
         }
         let fewest = self.all.iter().map(|of| of.processes).min();
-        let single = self.all.iter().any(|of| of.processes < 2 && of.known != Known::OtherBuild);
+        let alone = self.all.iter().any(|of| of.processes < 2 && of.known != Known::OtherBuild);
         let seeds = comparison.problems() < comparison.shapes.len();
         match fewest {
-            _ if single => out.push(
-                "Cells were measured in one process each, so the spread between processes was not measured: the report \
-                 states a difference in time where it exceeds 2 % and the interquartile range of the steps. Two processes of \
-                 one cell may differ as much; measure.repeats = 5 shows whether they do."
-                    .into(),
-            ),
+            _ if alone => {
+                let bounds: BTreeSet<String> =
+                    measured().map(|line| percent(single(comparison, line))).collect();
+                out.push(format!(
+                    "Cells were measured in one process each, so the spread between processes was not measured: the report \
+                     states a difference in time where it exceeds {} and the interquartile range of the steps. Two \
+                     processes of one cell may differ as much; measure.repeats = 5 shows whether they do.",
+                    bounds.iter().join(", or where a step waits for the host "),
+                ));
+            }
             Some(fewest @ 2..) => out.push(format!(
                 "Times are medians over processes{}, at least {fewest} of each cell. The report states a difference where \
                  Welch's t-test finds one with a chance of error of {LEVEL} over all {} comparisons together (Holm).",
@@ -147,11 +153,25 @@ fn median(values: &[f64]) -> Option<f64> {
 /// Single processes of equal work on an idle GPU are this far apart: a step of Qwen2.5-0.5B took 22.0 ms in one recipe and
 /// 22.4 in another.
 const SINGLE: f64 = 0.02;
+/// The same where a step waits for the host: one loss scale or another took 31.7 to 42.0 ms on two cores of a CPU, and 4.97
+/// to 6.01 ms in kernels too small for an H200.
+const SINGLE_OF_HOST: f64 = 0.33;
+/// Below this share of its rate of matrix products a GPU waits for its host more than it computes.
+pub const WAITING: f64 = 0.1;
+
+/// What single processes of the line's work are apart at the least.
+fn single(comparison: &Comparison, line: usize) -> f64 {
+    let on_cpu = comparison.lines[line].row.is_some_and(|row| row.environment.device.id == "cpu");
+    let share = comparison.frame.get("share_of_matmul_rate", line);
+    if on_cpu || share.is_some_and(|share| share < WAITING) { SINGLE_OF_HOST } else { SINGLE }
+}
 
 /// Whether a ratio is larger than the steps of either process are apart, and than two processes are at the least.
 fn beyond_steps(comparison: &Comparison, line: usize, base: usize, quantity: &str, ratio: f64) -> bool {
     let spread = |i| comparison.frame.get(&format!("{quantity}_spread"), i).unwrap_or_default();
-    (ratio - 1.0).abs() > (spread(line) * ratio).max(spread(base)).max(SINGLE)
+    let single = single(comparison, line).max(single(comparison, base));
+    // As far up as down.
+    ratio.ln().abs() > spread(line).max(spread(base)).max(single).ln_1p()
 }
 
 /// The builds of the lines' rows, by their commits where these are known.

@@ -7,7 +7,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::super::statistics::{LEVEL, holm, welch};
-use super::super::testing::{ok_row, recipe};
+use super::super::testing::{ok_row, on_gpu, recipe};
 use super::*;
 use crate::recipe::{Cell, Recipe};
 use crate::row::Row;
@@ -134,7 +134,7 @@ fn committed_runs_of_equal_work_do_not_differ() {
 #[test]
 fn one_process_and_several_builds_are_told() {
     let recipe = recipe(GRID);
-    let mut rows = drawn(&recipe, 1, 0.0, 1.1, &mut ChaCha8Rng::seed_from_u64(1));
+    let mut rows = on_gpu(&drawn(&recipe, 1, 0.0, 1.1, &mut ChaCha8Rng::seed_from_u64(1)));
     let caveats = |rows: &[Row]| {
         let comparison = Comparison::new(&recipe, rows);
         let differences = Differences::new(&comparison);

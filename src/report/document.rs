@@ -44,6 +44,8 @@ pub enum Element {
     },
     Table(Table),
     Figure(Chart),
+    /// In a PDF no figure from above moves below it.
+    Flush,
     Code {
         text: String,
     },
@@ -136,7 +138,9 @@ impl Document {
             let element = self.elements.remove(place);
             self.details.push(element);
             // A heading with nothing below it goes along.
-            let bare = |i: usize| matches!(self.elements.get(i), None | Some(Element::Heading { .. }));
+            let bare = |i: usize| {
+                matches!(self.elements.get(i), None | Some(Element::Heading { .. } | Element::Flush))
+            };
             if place > 0 && matches!(self.elements[place - 1], Element::Heading { .. }) && bare(place) {
                 self.elements.remove(place - 1);
             }

@@ -40,43 +40,48 @@ fn file_name(text: &str) -> String {
     Path::new(text).file_name().map_or_else(|| text.into(), |name| name.to_string_lossy().into_owned())
 }
 
-/// What the sizes in labels mean; `None` where the label says it itself.
+/// What the product in labels means, and what it is of every cell where there is one label only; `None` where labels
+/// say it themselves.
 pub fn size_note(comparison: &Comparison) -> Option<String> {
     let keys = &comparison.label_sizes;
-    match (comparison.shapes.as_slice(), keys.len()) {
-        ([one], 2..) => Some(format!("sizes of every cell: {} ({})", one.label, size_legend(keys))),
-        ([one], 1) => Some(format!("every cell: {}", one.label)),
-        (_, 2..) => Some(format!("sizes: {}", size_legend(keys))),
-        _ => None,
+    let product = is_product(keys).then(|| format!("{} × {}", size_name(&keys[0]), size_name(&keys[1])));
+    match (comparison.shapes.as_slice(), product) {
+        ([one], Some(product)) => Some(format!("sizes of every cell: {} ({product})", one.label)),
+        ([one], None) if !keys.is_empty() => Some(format!("every cell: {}", one.label)),
+        (_, product) => product.map(|product| format!("sizes: {product}")),
     }
 }
 
-/// `size_name` of each, batch and sequence joined as they are in a label.
-fn size_legend(keys: &[String]) -> String {
-    join_sizes(keys, keys.iter().map(|key| size_name(key)).collect(), " × ")
+/// Whether the first two of the sizes are read as one: batch size and sequence length.
+fn is_product(keys: &[String]) -> bool {
+    let times = keys.first().and_then(|key| keys::find(key)?.key.times);
+    times.is_some() && times == keys.get(1).map(String::as_str)
 }
 
-/// `16×128, 512`; a single size has its name before it: `batch size 16`.
+/// `16×128, hidden size 512`; `batch size 16`; `batch size 4, qwen2.5-0.5b`: numbers have their names before them, and so
+/// has what stands alone.
 pub fn shape_label(keys: &[String], settings: &Settings) -> String {
-    let value = |key: &String| match (keys::find(key), settings.get(key)) {
-        (Some(entry), Some(value)) if keys.len() > 1 => in_words(entry.key, value),
-        (Some(entry), Some(value)) => shown(entry.key, value),
-        (None, Some(value)) => text::value(value),
-        (entry, None) => entry.and_then(|entry| entry.key.without).unwrap_or("none").into(),
+    let alone = keys.len() == 1;
+    let named = |key: &String| {
+        let name = |text: String| format!("{} {text}", size_name(key));
+        match (keys::find(key).map(|entry| entry.key), settings.get(key)) {
+            (Some(entry), Some(value)) if alone || value.is_number() && entry.reads.is_empty() => {
+                name(shown(entry, value))
+            }
+            (Some(entry), Some(value)) => in_words(entry, value),
+            (None, Some(value)) if alone => name(text::value(value)),
+            (None, Some(value)) => text::value(value),
+            (entry, None) => {
+                let without = entry.and_then(|entry| entry.without).unwrap_or("none").to_string();
+                if alone { name(without) } else { without }
+            }
+        }
     };
-    match keys {
-        [one] => format!("{} {}", size_name(one), value(one)),
-        _ => join_sizes(keys, keys.iter().map(value).collect(), "×"),
+    if !is_product(keys) {
+        return keys.iter().map(named).join(", ");
     }
-}
-
-fn join_sizes(keys: &[String], mut parts: Vec<String>, times: &str) -> String {
-    let joined = keys.first().and_then(|key| keys::find(key)?.key.times);
-    if joined.is_some() && joined == keys.get(1).map(String::as_str) {
-        let second = parts.remove(1);
-        parts[0] = format!("{}{times}{second}", parts[0]);
-    }
-    parts.join(", ")
+    let [first, second] = [0, 1].map(|i| size_value(&keys[i], settings).unwrap_or_else(|| "none".into()));
+    std::iter::once(format!("{first}×{second}")).chain(keys[2..].iter().map(named)).join(", ")
 }
 
 /// What a method is called, with all of its keys.

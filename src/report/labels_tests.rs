@@ -77,7 +77,15 @@ fn a_preset_stands_for_what_it_sets() {
     let recipe = language_recipe(grid);
     let comparison = Comparison::new(&recipe, &[]);
     let shapes: Vec<&str> = comparison.shapes.iter().map(|shape| shape.label.as_str()).collect();
-    assert_eq!(shapes, ["1, qwen2.5-0.5b", "2, qwen2.5-0.5b", "1, qwen2.5-7b", "2, qwen2.5-7b"]);
+    assert_eq!(
+        shapes,
+        [
+            "batch size 1, qwen2.5-0.5b",
+            "batch size 2, qwen2.5-0.5b",
+            "batch size 1, qwen2.5-7b",
+            "batch size 2, qwen2.5-7b"
+        ]
+    );
     // The smaller model ties its embeddings; that is no method of its own.
     assert_eq!(comparison.methods.len(), 1);
 }
@@ -85,8 +93,8 @@ fn a_preset_stands_for_what_it_sets() {
 #[test]
 fn shapes_and_methods() {
     let sizes = keys(&["train.batch_size", "train.seq_len", "model.hidden_size"]);
-    assert_eq!(shape_label(&sizes, &settings()), "16×128, 512");
-    assert_eq!(size_legend(&sizes), "batch size × sequence length, hidden size");
+    assert_eq!(shape_label(&sizes, &settings()), "16×128, hidden size 512");
+    assert_eq!(shape_label(&sizes[1..], &settings()), "sequence length 128, hidden size 512");
     assert_eq!(shape_label(&sizes[..1], &settings()), "batch size 16");
     let methods = keys(&["checkpoint.level", "ops.swiglu"]);
     assert_eq!(method_label(&methods, &settings()), "level 0, plain");

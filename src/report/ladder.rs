@@ -1,6 +1,7 @@
 //! The write-up of a ladder, whose cells each improve on the one before: what each stage gained, what was
 //! counted before and after it, and why that had cost time.
 
+use super::differences::is_slower;
 use super::document::{Element, Table};
 use super::frame::{EQUAL_LOSS, Frame};
 use super::table::Comparison;
@@ -28,16 +29,17 @@ const COUNTED: [(&str, &str); 11] = [
 
 /// The stages that were measured, by their number from zero, which is also that of their line.
 struct Ladder<'c> {
+    comparison: &'c Comparison<'c>,
     stages: &'c [Stage],
     frame: &'c Frame,
     measured: Vec<usize>,
 }
 
 impl<'c> Ladder<'c> {
-    fn new(comparison: &'c Comparison) -> Self {
+    fn new(comparison: &'c Comparison<'c>) -> Self {
         let stages = &comparison.recipe.report.ladder;
         let measured = comparison.having("tokens_per_second").take(stages.len()).collect();
-        Self { stages, frame: &comparison.frame, measured }
+        Self { comparison, stages, frame: &comparison.frame, measured }
     }
 
     /// How many times as many real tokens a second as another stage.
@@ -46,15 +48,24 @@ impl<'c> Ladder<'c> {
         rate(stage) / rate(other)
     }
 
+    /// Whether the time for each real token differs by more than chance.
+    fn differ(&self, stage: usize, other: usize) -> bool {
+        is_slower(self.comparison, stage, other) || is_slower(self.comparison, other, stage)
+    }
+
     fn written(&self, column: &str, stage: usize) -> String {
         self.frame.written(column, stage).unwrap_or_else(|| "–".into())
     }
 
-    fn table(&self, comparison: &Comparison) -> Option<Table> {
+    fn table(&self) -> Option<Table> {
         let &first = self.measured.first()?;
-        comparison.table_with("ladder", |stage| {
+        self.comparison.table_with("ladder", |stage| {
             let before = self.measured.iter().rev().find(|&&before| before < stage);
-            let own = before.map_or_else(|| "–".into(), |&before| ratio(self.gain(stage, before)));
+            let own = match before {
+                None => "–".into(),
+                Some(&before) if self.differ(stage, before) => ratio(self.gain(stage, before)),
+                Some(_) => "not clear".into(),
+            };
             vec![
                 ("stage", format!("{}. {}", stage + 1, self.stages[stage].stage)),
                 ("own gain", own),
@@ -70,14 +81,18 @@ impl<'c> Ladder<'c> {
             false => format!("Counted before and after: {}", changes.join("; ")),
         };
         let Stage { stage: name, why } = &self.stages[stage];
+        let [own, total] = [before, self.measured[0]].map(|other| ratio(self.gain(stage, other)));
+        let gained = match self.differ(stage, before) {
+            true => format!("{own} the real tokens a second of the stage before and {total} those of the first"),
+            false => format!(
+                "no clear difference to the stage before, and {total} the real tokens a second of the first"
+            ),
+        };
         format!(
-            "{}. {name}: {why} {counted}. The run took {} in place of {}, {} the real tokens a second of the stage \
-             before and {} those of the first.",
+            "{}. {name}: {why} {counted}. The run took {} in place of {}: {gained}.",
             stage + 1,
             self.written("time_s", stage),
             self.written("time_s", before),
-            ratio(self.gain(stage, before)),
-            ratio(self.gain(stage, self.measured[0])),
         )
     }
 
@@ -132,7 +147,7 @@ pub fn sentence(comparison: &Comparison) -> Option<String> {
 /// Nothing without `[[report.ladder]]`.
 pub fn elements(comparison: &Comparison) -> Vec<Element> {
     let ladder = Ladder::new(comparison);
-    let Some(table) = ladder.table(comparison) else { return Vec::new() };
+    let Some(table) = ladder.table() else { return Vec::new() };
     let first = ladder.measured[0];
     let Stage { stage, why } = &ladder.stages[first];
     let mut out = vec![Element::heading("The ladder"), Element::Table(table)];
@@ -206,7 +221,7 @@ why = "The loop waited."
             "2. prefetching: The loop waited. Counted before and after:",
             "copies to the device 2, then 1",
             "stall a step 100 ms, then 10.0 µs",
-            "The run took 2.00 s in place of 4.00 s, 2.00x the real tokens",
+            "The run took 2.00 s in place of 4.00 s: 2.00x the real tokens",
         ] {
             assert!(text.contains(part), "{part} in {text}");
         }

@@ -4,6 +4,7 @@
 //! `tables.toml` says which columns each table has. A chart is a file of `charts`. A report made twice from the
 //! same rows has the same bytes, so no part of it may ask for the time or depend on an order that is not fixed.
 
+mod alike;
 mod answers;
 mod change;
 mod charts;

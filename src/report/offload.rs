@@ -14,7 +14,7 @@ use crate::measure::Crossing;
 use crate::recipe::Cell;
 use crate::residence::{Offload, Strategy};
 use crate::words::Bytes;
-use crate::words::text::{and, percent, ratio};
+use crate::words::text::{and, names, percent, ratio};
 
 /// A smaller gain than this is none.
 const NO_GAIN: f64 = 0.02;
@@ -152,11 +152,12 @@ fn without_gain(comparison: &Comparison) -> Option<String> {
     let beyond = |i: &usize| !matches!(strategy(&lines[*i]), Strategy::None(_) | Strategy::Naive(_));
     let parts: Vec<String> = (0..lines.len()).filter(beyond).filter_map(part).collect();
     let what = format!("Not more than {} faster than naive offload with the same settings", percent(NO_GAIN));
-    (!parts.is_empty()).then(|| format!("{what}, by the time of a step over its: {}.", and(parts)))
+    (!parts.is_empty()).then(|| format!("{what}, by the time of a step over its: {}.", names(parts)))
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::recommendation;
     use super::super::testing::{environment, language_recipe, ok_row};
     use super::*;
     use crate::device::Ceilings;
@@ -228,6 +229,9 @@ mod tests {
             floor.rows[0],
             ["naive", "400 µs", "2.00 ms", "5.00x", "800 µs", "2.00 ms", "2.50x", "3.33x"]
         );
+        let answer = recommendation::sentences(&comparison);
+        let overlap = "Copying blocks behind computation, not before it, takes 50 % less time.";
+        assert_eq!(answer.last().map(String::as_str), Some(overlap), "{answer:?}");
         // 0 of 30 ms and 10.8 of 30 ms, of at most 12 ms each.
         assert!(hidden.contains("hides the most behind computation: 18 % of at most 40 %"), "{hidden}");
         assert_eq!(

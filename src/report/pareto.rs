@@ -1,7 +1,7 @@
 //! The Pareto front of step time and peak memory.
 
 use super::table::{Comparison, Group};
-use crate::words::text::and;
+use crate::words::text::names;
 
 /// The groups of a problem that no other one beats in step time and peak memory at once, by rising time.
 pub fn front(comparison: &Comparison, problem: usize) -> Vec<Group> {
@@ -38,6 +38,6 @@ pub fn sentence(comparison: &Comparison) -> Option<String> {
         let at = format!(" ({n} of {} shapes)", compared.len());
         (n > 0).then(|| format!("{name}{}", if compared.len() > 1 { at } else { String::new() }))
     };
-    let names = and((0..comparison.methods.len()).filter_map(name));
+    let names = names((0..comparison.methods.len()).filter_map(name));
     (!names.is_empty()).then(|| format!("On the Pareto front of step time and peak memory: {names}."))
 }

@@ -6,7 +6,7 @@ use itertools::Itertools;
 
 use super::change::Change;
 use super::table::Comparison;
-use crate::words::text::{and, percent, sentence};
+use crate::words::text::{names, percent, sentence};
 
 /// Relative difference of perplexity below which two runs count as equal: what another seed
 /// alone easily changes in a short training. It is a convention, not measured here.
@@ -52,11 +52,11 @@ fn against_baseline(comparison: &Comparison, changes: Vec<(usize, Change)>) -> S
     let compared = changes.iter().flat_map(|(method, _)| comparison.of_method(*method));
     let bases: BTreeSet<usize> = compared.filter_map(|i| comparison.lines[i].baseline).collect();
     let bases: BTreeSet<usize> = bases.into_iter().map(|i| comparison.lines[i].method).collect();
-    let names = bases.into_iter().map(|method| match named(comparison, method) {
+    let named = bases.into_iter().map(|method| match named(comparison, method) {
         (name, Some(value)) => format!("{name} ({value})"),
         (name, None) => name.to_string(),
     });
-    let base = and(names);
+    let base = names(named);
     let (mut lower, rest): (Vec<_>, Vec<_>) = changes.into_iter().partition(|(_, c)| c.most() < -BOUND);
     let (higher, unclear): (Vec<_>, Vec<_>) = rest.into_iter().partition(|(_, c)| c.least() > BOUND);
     lower.sort_by(|(_, a), (_, b)| a.median().total_cmp(&b.median()));
@@ -65,7 +65,7 @@ fn against_baseline(comparison: &Comparison, changes: Vec<(usize, Change)>) -> S
     let leaders = lower.partition_point(|(_, change)| (1.0 + change.median()) / lowest <= 1.0 + BOUND);
     let (leaders, lower) = lower.split_at(leaders);
     let texts =
-        |changes: &[(usize, Change)]| sentence(&and(changes.iter().map(|change| text(comparison, change))));
+        |changes: &[(usize, Change)]| sentence(&names(changes.iter().map(|change| text(comparison, change))));
 
     let mut out = match leaders.len() {
         0 => format!("No method ended with a clearly lower held-out perplexity than {base}."),
@@ -78,13 +78,12 @@ fn against_baseline(comparison: &Comparison, changes: Vec<(usize, Change)>) -> S
         out.push_str(&format!(" {} ended above it.", texts(&higher)));
     }
     if !unclear.is_empty() {
-        let names = unclear.iter().map(|(method, _)| comparison.methods[*method].clone());
-        let names = sentence(&and(names));
+        let unclear = sentence(&names(unclear.iter().map(|(method, _)| &comparison.methods[*method])));
         let sides = match comparison.shapes.len() {
             1 => String::new(),
             _ => format!(", or not to one side at every {}", comparison.repeated()),
         };
-        out.push_str(&format!(" {names} differed from it by less than {}{sides}.", percent(BOUND)));
+        out.push_str(&format!(" {unclear} differed from it by less than {}{sides}.", percent(BOUND)));
     }
     out
 }

@@ -6,9 +6,10 @@ use itertools::Itertools;
 use super::differences::is_slower;
 use super::table::{Comparison, Group, Line};
 use super::{answers, ladder, loading, pareto, quality};
+use crate::residence::Strategy;
 use crate::row::Status;
 use crate::words::Bytes;
-use crate::words::text::{and, percent, ratio, sentence, significant};
+use crate::words::text::{few, names, percent, ratio, rate, sentence};
 
 /// Names of methods that a sentence lists.
 const FEW: usize = 8;
@@ -41,7 +42,36 @@ pub fn sentences(comparison: &Comparison) -> Vec<String> {
             _ => out.extend(trade(comparison, &candidates)),
         }
     }
+    out.extend(overlap(comparison));
     out
+}
+
+/// Where blocks copied behind computation arrive sooner than those copied before it.
+fn overlap(comparison: &Comparison) -> Option<String> {
+    let groups = comparison.groups();
+    let fastest = |problem: usize, wanted: fn(&Strategy) -> bool| {
+        let strategy = |group: &&Group| wanted(&comparison.lines[group.lines[0]].cell.offload.strategy);
+        let of = groups.iter().filter(|group| group.problem == problem).filter(strategy);
+        let timed = of.filter_map(|group| Some((comparison.of_group("step_s_median", group)?, group.lines[0])));
+        timed.min_by(|a, b| a.0.total_cmp(&b.0))
+    };
+    let less = |problem: usize| {
+        let (before, naive) = fastest(problem, |strategy| matches!(strategy, Strategy::Naive(_)))?;
+        let (behind, overlap) = fastest(problem, |strategy| matches!(strategy, Strategy::Overlap(_)))?;
+        is_slower(comparison, naive, overlap).then(|| (percent(1.0 - behind / before), problem, behind / before))
+    };
+    let mut pays: Vec<_> = (0..comparison.problems()).filter_map(less).collect();
+    pays.sort_by(|a, b| a.2.total_cmp(&b.2));
+    let what = "Copying blocks behind computation, not before it, takes";
+    let at = |problem: usize| comparison.problem_label(problem);
+    Some(match pays.as_slice() {
+        [] => return None,
+        [(share, ..)] if comparison.problems() == 1 => format!("{what} {share} less time."),
+        [(share, problem, _)] => format!("{what} {share} less time at {}.", at(*problem)),
+        [(most, first, _), .., (least, last, _)] => {
+            format!("{what} from {most} less time at {} to {least} less at {}.", at(*first), at(*last))
+        }
+    })
 }
 
 /// The methods whose held-out perplexity is as low as the baseline's at every size, and the others; all are good where
@@ -69,11 +99,8 @@ fn quality_sentence(comparison: &Comparison, good: &[usize], lost: &[usize]) -> 
         let mut rows = comparison.of_method(**method).flat_map(|i| &comparison.lines[i].rows);
         rows.any(|row| row.status == Status::Diverged)
     };
-    let names = |methods: Vec<&usize>| {
-        let more = methods.len().saturating_sub(FEW);
-        let names = methods.iter().take(FEW).map(|method| comparison.methods[**method].clone());
-        and(names.chain((more > 0).then(|| format!("{more} more"))))
-    };
+    let names =
+        |methods: Vec<&usize>| few(methods.into_iter().map(|method| &comparison.methods[*method]), FEW);
     let (diverged, worse): (Vec<&usize>, Vec<&usize>) = lost.iter().partition(diverged);
     let equal: Vec<&usize> = good.iter().filter(|method| **method != base).collect();
     let mut text = match equal.is_empty() {
@@ -113,7 +140,7 @@ fn alone(comparison: &Comparison) -> Vec<String> {
             "{}: {} tokens a second ({} sequences), {} a step, in {}",
             comparison.name(line),
             written("tokens_per_second"),
-            significant(sequences),
+            rate(sequences),
             written("step_s_median"),
             memory(comparison, i)
         ))
@@ -161,8 +188,8 @@ fn trade(comparison: &Comparison, candidates: &[&Group]) -> Vec<String> {
     let rivals: Vec<&str> = rivals.map(|of| name(of)).collect();
     let equal = match rivals.as_slice() {
         [] => String::new(),
-        names if names.len() > FEW => format!(", not clearly before {} others", names.len()),
-        names => format!(", not clearly before {}", and(names)),
+        rivals if rivals.len() > FEW => format!(", not clearly before {} others", rivals.len()),
+        rivals => format!(", not clearly before {}", names(rivals)),
     };
     let what = match quicker.first() {
         None => format!("{} takes the least time{equal}", name(fastest)),

@@ -207,7 +207,7 @@ impl<'a> Comparison<'a> {
         Table::new(caption, texts.into_iter().zip(0..), &frame, &names)
     }
 
-    /// `level 1 at 16×128, 512`, without what there is only one of.
+    /// `level 1 at 16×128, hidden size 512`, without what there is only one of.
     pub fn name(&self, line: &Line) -> String {
         let (shape, method) = (&self.shapes[line.shape].label, &self.methods[line.method]);
         match (self.shapes.len() > 1, self.methods.len() > 1) {

@@ -159,6 +159,13 @@ pub fn ok_row(cell: &Cell, forward: f64, backward: f64, peak: u64) -> Row {
     row
 }
 
+/// The same rows measured on a GPU, on which single processes of equal work take nearly equal times.
+pub fn on_gpu(rows: &[Row]) -> Vec<Row> {
+    let mut rows = rows.to_vec();
+    rows.iter_mut().for_each(|row| row.environment.device.id = "cuda:0".into());
+    rows
+}
+
 /// A language model's row with these training losses and evaluations (step, loss, accuracy).
 pub fn learned_row(cell: &Cell, losses: Vec<f64>, evaluations: &[(usize, f64, f64)]) -> Row {
     let mut row = ok_row(cell, 0.01, 0.02, 100 << 20);

@@ -10,12 +10,15 @@ use super::profile::StepProfile;
 use super::table::Comparison;
 use crate::device::trace::{Activity, Summary, read_chrome_trace};
 use crate::residence::Strategy;
-use crate::words::text::and;
+use crate::words::text::{and, seconds};
 
 /// So many timelines stand among what every document has; the others are details.
 const SHOWN: usize = 2;
 /// A device this busy on a single stream has a timeline of one colour.
 const BUSY: f64 = 0.95;
+
+/// A traced step that differs from the measured ones by more than this share is not quite what was measured.
+const UNLIKE: f64 = 0.05;
 
 /// Kernels of each trace in the document.
 const TOP_KERNELS: usize = 10;
@@ -75,7 +78,9 @@ impl Timelines {
                     let name = format!("timeline-{}", row.key);
                     let chart = charts::timeline(&name, &comparison.name(line), &activities)?;
                     let summary = Summary::new(&activities);
-                    let chart = chart.filter(|_| says_more(&activities, summary.as_ref()));
+                    let mut chart = chart.filter(|_| says_more(&activities, summary.as_ref()));
+                    let longer = summary.as_ref().and_then(|summary| unlike_measured(comparison, i, summary));
+                    chart.iter_mut().for_each(|chart| chart.caption.extend(longer.clone()));
                     if line.cell.offload.moves() {
                         moving.push((i, activities.clone()));
                     }
@@ -121,6 +126,14 @@ impl Timelines {
 fn says_more(activities: &[Activity], summary: Option<&Summary>) -> bool {
     let streams: BTreeSet<u32> = activities.iter().map(|activity| activity.stream).collect();
     streams.len() > 1 || summary.is_some_and(|summary| summary.busy_share < BUSY)
+}
+
+/// That the traced step took another time than the measured ones, where it did.
+fn unlike_measured(comparison: &Comparison, line: usize, traced: &Summary) -> Option<String> {
+    let measured = comparison.frame.get("step_s_median", line)?;
+    let traced = traced.span as f64 / 1e9;
+    let unlike = (traced / measured - 1.0).abs() > UNLIKE;
+    unlike.then(|| format!(" Traced, the step took {}; the measured ones {}.", seconds(traced), seconds(measured)))
 }
 
 /// Naive offload above overlap at the sizes with the most work at which both were traced.

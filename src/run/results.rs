@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use itertools::Itertools;
 use miette::{Result, miette};
 
-use super::row_files::{other_notice, read_rows};
+use super::row_files::{Files, other_notice, read_rows};
 use super::store::{RECIPE, ROWS};
 use crate::recipe::{Recipe, Source};
 use crate::row::Row;
@@ -46,12 +46,13 @@ impl Results {
     /// # Errors
     /// When it is not a results folder, or its recipe is not valid.
     pub fn open(folder: &Path) -> Result<Self> {
-        Self::read(folder, |_| true)
+        recipe_of(folder)?;
+        Self::of(folder, read_rows(&folder.join(ROWS))?)
     }
 
-    pub(super) fn read(folder: &Path, wanted: impl Fn(&Row) -> bool) -> Result<Self> {
+    /// Of the files of a folder's rows, as far as they are wanted.
+    pub(super) fn of(folder: &Path, files: Files) -> Result<Self> {
         let source = recipe_of(folder)?;
-        let files = read_rows(&folder.join(ROWS))?;
         let on_cpu = files.rows.iter().all(|row| row.environment.device.id == "cpu");
         let mut recipe = Recipe::parse_finished(&source, on_cpu)?;
         // The copy is called recipe.toml in every folder; the folder above has the recipe's name.
@@ -61,11 +62,11 @@ impl Results {
         }
         let left_out = |(path, why): &(PathBuf, String)| format!("{} is left out: {why}", path.display());
         let mut notices: Vec<String> = files.damaged.iter().map(left_out).collect();
-        let (mut found, others): (Vec<Row>, Vec<Row>) = files.rows.into_iter().partition(wanted);
+        let mut found = files.rows;
         found.sort_by(|a, b| b.worth().cmp(&a.worth()));
         let count = found.len();
         let rows = arrange(&mut recipe, found);
-        notices.extend(other_notice(files.other + others.len() + count - rows.len()));
+        notices.extend(other_notice(files.other + count - rows.len()));
         Ok(Self { recipe, rows, notices })
     }
 }

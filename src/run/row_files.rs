@@ -58,13 +58,8 @@ pub(super) fn read_rows(folder: &Path) -> miette::Result<Files> {
 /// # Errors
 /// Why the file is damaged.
 pub(super) fn read_row(path: &Path, text: &[u8]) -> Result<Option<Row>, String> {
-    let value: Value = serde_json::from_slice(text).map_err(|e| format!("it is not a whole row: {e}"))?;
-    let version = value.pointer("/environment/runner_version").and_then(Value::as_str);
-    let of_another = version.is_some_and(|version| version != env!("CARGO_PKG_VERSION"));
-    if value.get("format").and_then(Value::as_u64).is_some_and(|format| format > u64::from(FORMAT)) {
-        return Ok(None);
-    }
-    match serde_json::from_value::<Row>(value) {
+    match serde_json::from_slice::<Row>(text) {
+        Ok(row) if row.format > FORMAT => Ok(None),
         Ok(row) if path.file_stem().is_none_or(|stem| stem != row.name().as_str()) => {
             Err(format!("its name is {}", row.name()))
         }
@@ -73,8 +68,17 @@ pub(super) fn read_row(path: &Path, text: &[u8]) -> Result<Option<Row>, String> 
             Err(format!("its status is {} but its measurement says otherwise", row.status.into_str()))
         }
         Ok(row) => Ok(row.in_this_format().ok()),
-        Err(_) if of_another => Ok(None),
-        Err(e) => Err(format!("it is not a row: {e}")),
+        Err(e) => {
+            let value: Value = serde_json::from_slice(text).map_err(|e| format!("it is not a whole row: {e}"))?;
+            let version = value.pointer("/environment/runner_version").and_then(Value::as_str);
+            let format = value.get("format").and_then(Value::as_u64);
+            match version.is_some_and(|version| version != env!("CARGO_PKG_VERSION"))
+                || format.is_some_and(|format| format > u64::from(FORMAT))
+            {
+                true => Ok(None),
+                false => Err(format!("it is not a row: {e}")),
+            }
+        }
     }
 }
 

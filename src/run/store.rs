@@ -4,7 +4,7 @@
 //! recipe as typed. A file is written under another name and renamed, so a row is there whole or
 //! not at all, whatever happens to the runner and however many runs share the folder.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -186,9 +186,10 @@ impl Store {
     /// # Errors
     /// When the folder cannot be read.
     pub fn results(&self, recipe: &Recipe, notify: &dyn Fn(&str)) -> Result<Results> {
-        let rows = self.peek(&recipe.cells, notify)?;
-        let names: HashSet<String> = rows.into_iter().flatten().flatten().map(|row| row.name()).collect();
-        Results::read(&self.folder, |row| names.contains(&row.name()))
+        let mut files = read_rows(&self.rows())?;
+        let damaged = std::mem::take(&mut files.damaged);
+        let (rows, other) = self.sort(files, &recipe.cells, notify);
+        Results::of(&self.folder, Files { rows: rows.into_iter().flatten().flatten().collect(), damaged, other })
     }
 
     /// The rows of a recipe on every device that has measured it, the newest first; what cannot be read is left out.

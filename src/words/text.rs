@@ -116,6 +116,30 @@ pub fn and(items: impl IntoIterator<Item: Display>) -> String {
     }
 }
 
+/// `a, b and c` of names, which may hold commas themselves: `a; b, with c (0.99x); and d`.
+pub fn names(items: impl IntoIterator<Item: Display>) -> String {
+    let items: Vec<String> = items.into_iter().map(|item| item.to_string()).collect();
+    // What stands in brackets is told apart by them.
+    let divided = |item: &String| item.split(" (").next().is_some_and(|name| name.contains(", "));
+    match items.as_slice() {
+        [first @ .., last] if !first.is_empty() && items.iter().any(divided) => {
+            format!("{}; and {last}", first.join("; "))
+        }
+        _ => and(items),
+    }
+}
+
+/// The first names of many, and how many more there are: `a, b and 3 more`.
+pub fn few(items: impl IntoIterator<Item: Display>, most: usize) -> String {
+    let mut items: Vec<String> = items.into_iter().map(|item| item.to_string()).collect();
+    let more = items.len().saturating_sub(most);
+    if more > 0 {
+        items.truncate(most);
+        items.push(format!("{more} more"));
+    }
+    names(items)
+}
+
 /// Two digits a byte.
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
@@ -140,6 +164,16 @@ mod tests {
         assert_eq!(seconds(0.01234), "12.3 ms");
         assert_eq!(seconds(2.0), "2.00 s");
         assert_eq!(seconds(45.6e-6), "45.6 µs");
+    }
+
+    #[test]
+    fn names_with_commas_are_told_apart() {
+        assert_eq!(names(["a", "b", "c"]), "a, b and c");
+        assert_eq!(names(["a", "b, with c", "d"]), "a; b, with c; and d");
+        assert_eq!(names(["b, with c"]), "b, with c");
+        assert_eq!(names(["a (1.2, 3 % less)", "b"]), "a (1.2, 3 % less) and b");
+        assert_eq!(few(["a", "b", "c", "d"], 2), "a, b and 2 more");
+        assert_eq!(few(["a", "b"], 2), "a and b");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use burn::module::{Module, ModuleDisplay};
+use burn::module::Module;
 use burn::tensor::{DType, Tensor};
 
 use modules::Modules;
@@ -14,19 +14,17 @@ use modules::Modules;
 use super::parts::NormKind;
 use super::positions::{PositionalEncoding, Positions};
 use super::staged::{HERE, retain};
-use super::{Cache, Computation, DecoderSizes, LayerCache, Tokens};
+use super::{Block, Cache, Computation, Context, DecoderSizes, LayerCache, Tokens};
 use crate::model::Parts;
 use crate::model::families::Family;
-use crate::ops::attention::{Heads, Mask};
+use crate::ops::attention::Heads;
 use crate::ops::autocast::{autocast, region};
 use crate::ops::dropout;
-use crate::ops::embedding::Ids;
 use crate::ops::name::OperatorName;
 use crate::ops::residual::residual;
 use crate::ops::rope::Rotation;
 use crate::ops::segment::in_segments;
-use crate::ops::tensor_parallel::copy_to_ranks;
-use crate::ops::virtual_tokens::{VirtualRows, with_virtual};
+use crate::ops::virtual_tokens::with_virtual;
 use crate::params::source::Source;
 use crate::params::table::{Entry, Group, Table, Tuning};
 use crate::residence::{Compute, Offloaded, Placement, Shard, Sharding};
@@ -46,40 +44,6 @@ pub struct Outline {
     pub positions: Positions,
     /// Whether a head of its own has a bias.
     pub head_bias: bool,
-}
-
-/// The part of a network that is repeated.
-pub trait Block: Module + ModuleDisplay + 'static {
-    type Config: Clone + Send + Sync + 'static;
-
-    /// The block whose parameters the source has.
-    fn new(config: &Self::Config, source: &Source) -> Self;
-
-    /// [batch · sequence, hidden_size] → the same shape.
-    fn forward(&self, x: Tensor<2>, context: &Context, cache: Option<LayerCache<'_>>) -> Tensor<2>;
-}
-
-/// What all blocks of a network compute with, apart from their parameters and their input.
-#[derive(Clone)]
-pub struct Context {
-    pub computation: Computation,
-    pub heads: Heads,
-    pub mask: Mask,
-    /// Of each token within its sample, [batch · sequence].
-    pub positions: Ids,
-    /// Where positions enter in every block.
-    pub rotation: Option<Rotation>,
-    /// Which of the tokens are virtual.
-    pub virtual_rows: Option<VirtualRows>,
-    /// Those that layers are divided among.
-    pub ranks: Ranks,
-}
-
-impl Context {
-    /// x, which layers read whose outputs divide among ranks.
-    pub fn copied(&self, x: Tensor<2>) -> Tensor<2> {
-        copy_to_ranks(x, &self.ranks)
-    }
 }
 
 #[derive(Module, Debug)]

@@ -1,5 +1,6 @@
 //! Causal language models: what they read, and what training and generation need of them.
 
+mod block;
 mod cache;
 mod decoder;
 mod head;
@@ -13,8 +14,9 @@ mod training;
 
 use burn::tensor::{Device, Int, Tensor};
 
+pub use block::{Block, Context};
 pub use cache::{Cache, LayerCache};
-pub use decoder::{Block, Context, Decoder, Outline};
+pub use decoder::{Decoder, Outline};
 pub use head::{head_columns, head_cost};
 pub use positions::Positions;
 pub use prefix::Prefix;

@@ -27,32 +27,39 @@ fn pick<W: Float, O: Float, N: Size>(
     }
 }
 
+/// Of the gradients and of the table that they are added to.
+#[derive(CubeType, CubeLaunch, Clone, Copy)]
+pub struct Rows {
+    /// Vectors of a row.
+    pub columns: usize,
+    pub tokens: usize,
+    /// Of the table.
+    pub last: usize,
+}
+
 /// A block adds one part of the columns of the gradients of one id, in the order of the tokens. An id that no token has
 /// leaves its row as it is.
 #[cube(launch_unchecked)]
-#[allow(clippy::too_many_arguments)]
 fn add_rows<G: Float, O: Float, N: Size>(
     g: &[Vector<G, N>],
     order: &[i32],
     unique: &[i32],
     starts: &[i32],
     out: &mut [Vector<O, N>],
-    columns: usize,
-    tokens: usize,
-    last: usize,
+    rows: Rows,
     #[define(G, O)] _types: [ElemType; 2],
 ) {
     let which = CUBE_POS_X as usize;
     let column = (CUBE_POS_Y * CUBE_DIM_X + UNIT_POS_X) as usize;
     let mut place = starts[which] as usize;
-    let end = at_most(starts[which + 1], tokens);
-    if column < columns && place < end {
+    let end = at_most(starts[which + 1], rows.tokens);
+    if column < rows.columns && place < end {
         let mut sum = Vector::<f32, N>::new(0.0f32);
         while place < end {
-            sum += Vector::cast_from(g[at_most(order[place], tokens - 1) * columns + column]);
+            sum += Vector::cast_from(g[at_most(order[place], rows.tokens - 1) * rows.columns + column]);
             place += 1;
         }
-        out[at_most(unique[which], last) * columns + column] = Vector::cast_from(sum);
+        out[at_most(unique[which], rows.last) * rows.columns + column] = Vector::cast_from(sum);
     }
 }
 
@@ -156,9 +163,7 @@ pub fn scatter(g: &CubeTensor, plan: &DevicePlan, vocab: usize, out: DType) -> C
             buffer(&plan.unique),
             buffer(&plan.starts),
             buffer(&table),
-            columns,
-            tokens,
-            vocab - 1,
+            RowsLaunch::new(columns, tokens, vocab - 1),
             [float(g.dtype), float(out)],
         );
     }

@@ -10,9 +10,25 @@ use crate::ops::rope::Pairs;
 /// The most heads that a thread turns by the angles it has loaded.
 const MOST_HEADS: usize = 4;
 
-/// A thread turns the pairs of one vector in `shared` heads that follow each other. In vectors: `half` pairs are
-/// turned of each head of `head`, the one after a pair is `step` behind it, and its two elements are `apart`; a token
-/// has `width`. `groups` are the groups of such heads of a token, `pieces` the threads of all tokens.
+/// Where a thread finds its pairs; lengths in vectors.
+#[derive(CubeType, CubeLaunch, Clone, Copy)]
+pub struct Places {
+    /// Groups of heads that threads share, of a token.
+    pub groups: usize,
+    /// Pairs that are turned of a head.
+    pub half: usize,
+    /// Of a head.
+    pub head: usize,
+    /// From a pair to the one after it.
+    pub step: usize,
+    /// From the first to the second element of a pair.
+    pub apart: usize,
+    /// Of a token.
+    pub width: usize,
+}
+
+/// A thread turns the pairs of one vector in `shared` heads that follow each other; `pieces` are the threads of all
+/// tokens.
 #[cube(launch_unchecked)]
 #[allow(clippy::too_many_arguments)]
 fn rotate<F: Float, N: Size>(
@@ -22,37 +38,32 @@ fn rotate<F: Float, N: Size>(
     positions: &[i32],
     y: &mut [Vector<F, N>],
     pieces: usize,
-    groups: usize,
-    half: usize,
-    head: usize,
-    step: usize,
-    apart: usize,
-    width: usize,
+    places: Places,
     sign: f32,
     last: usize,
     #[comptime] shared: usize,
     #[define(F)] _type: ElemType,
 ) {
     if ABSOLUTE_POS < pieces {
-        let pair = ABSOLUTE_POS % half;
-        let group = ABSOLUTE_POS / half;
-        let token = group / groups;
-        let angle = at_most(positions[token], last) * half + pair;
+        let pair = ABSOLUTE_POS % places.half;
+        let group = ABSOLUTE_POS / places.half;
+        let token = group / places.groups;
+        let angle = at_most(positions[token], last) * places.half + pair;
         let c = cos[angle];
         let s = sin[angle] * Vector::new(sign);
-        let first = token * width + (group % groups) * shared * head + pair * step;
+        let first = token * places.width + (group % places.groups) * shared * places.head + pair * places.step;
         let mut left = Array::<Vector<f32, N>>::new(shared);
         let mut right = Array::<Vector<f32, N>>::new(shared);
         #[unroll]
         for i in 0..shared {
-            left[i] = Vector::cast_from(x[first + i * head]);
-            right[i] = Vector::cast_from(x[first + i * head + apart]);
+            left[i] = Vector::cast_from(x[first + i * places.head]);
+            right[i] = Vector::cast_from(x[first + i * places.head + places.apart]);
         }
         #[unroll]
         for i in 0..shared {
-            let place = first + i * head;
+            let place = first + i * places.head;
             y[place] = Vector::cast_from(left[i] * c - right[i] * s);
-            y[place + apart] = Vector::cast_from(right[i] * c + left[i] * s);
+            y[place + places.apart] = Vector::cast_from(right[i] * c + left[i] * s);
         }
     }
 }
@@ -111,12 +122,14 @@ pub fn rope(
             buffer(&positions),
             y_argument,
             pieces,
-            heads / shared,
-            half / vector,
-            head_dim / vector,
-            step,
-            apart,
-            width / vector,
+            PlacesLaunch::new(
+                heads / shared,
+                half / vector,
+                head_dim / vector,
+                step,
+                apart,
+                width / vector,
+            ),
             if inverse { -1.0 } else { 1.0 },
             table - 1,
             shared,

@@ -7,7 +7,7 @@ use cubecl::prelude::*;
 use super::launch::{Grid, buffer, contiguous, expect, float, vector, writable};
 
 /// What one step of SGD multiplies by.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(CubeType, CubeLaunch, Clone, Copy, Debug, PartialEq)]
 pub struct SgdStep {
     pub lr: f32,
     pub momentum: f32,
@@ -15,16 +15,13 @@ pub struct SgdStep {
 }
 
 #[cube(launch_unchecked)]
-#[allow(clippy::too_many_arguments)]
 fn update<P: Float, G: Float, N: Size>(
     p: &mut [Vector<P, N>],
     g: &[Vector<G, N>],
     m: ComptimeOption<&mut [Vector<f32, N>]>,
     clip: ComptimeOption<&[f32]>,
     applied: ComptimeOption<&[f32]>,
-    lr: f32,
-    momentum: f32,
-    weight_decay: f32,
+    by: SgdStep,
     #[define(P, G)] _types: [ElemType; 2],
 ) {
     let mut end = p.len();
@@ -42,13 +39,13 @@ fn update<P: Float, G: Float, N: Size>(
         if let ComptimeOption::Some(clip) = clip {
             gradient *= Vector::new(clip[0]);
         }
-        let mut step = gradient + Vector::new(weight_decay) * value;
+        let mut step = gradient + Vector::new(by.weight_decay) * value;
         #[comptime]
         if let ComptimeOption::Some(m) = m {
-            step = Vector::new(momentum) * m[ABSOLUTE_POS] + step;
+            step = Vector::new(by.momentum) * m[ABSOLUTE_POS] + step;
             m[ABSOLUTE_POS] = step;
         }
-        p[ABSOLUTE_POS] = Vector::cast_from(value - Vector::new(lr) * step);
+        p[ABSOLUTE_POS] = Vector::cast_from(value - Vector::new(by.lr) * step);
     }
 }
 
@@ -97,9 +94,7 @@ pub fn sgd(
             m.as_ref().map(buffer).into(),
             clip.map(buffer).into(),
             applied.map(buffer).into(),
-            step.lr,
-            step.momentum,
-            step.weight_decay,
+            SgdStepLaunch::new(step.lr, step.momentum, step.weight_decay),
             [float(p.dtype), float(g.dtype)],
         );
     }

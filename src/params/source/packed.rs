@@ -2,13 +2,11 @@
 
 use burn::module::Param;
 use burn::tensor::{Device, Shape, Tensor, TensorData};
-use safetensors::tensor::TensorView;
 
 use super::first_values::random;
 use super::{Init, Origin, Shared, Source};
 use crate::ops::nf4;
 use crate::params::table::{Entry, Group, id};
-use crate::params::weights::write_elements;
 
 impl Source {
     /// Whether the weight of a linear layer of this source is stored in 4 bits.
@@ -28,19 +26,14 @@ impl Source {
         }
         let name = self.path_of(name.into()).into_owned();
         let id = id(&name);
-        let elements = |tensor: &TensorView<'_>, shape: [usize; 2]| {
-            let mut bytes = vec![0; shape.iter().product::<usize>() * dtype.size()];
-            write_elements(tensor, 0..bytes.len() / dtype.size(), &mut bytes, *dtype);
-            bytes
-        };
         let packed = match origin {
             Origin::Given(_) => unreachable!("handed out above"),
             Origin::Shapes => None,
             Origin::Files(files) => {
                 let tensor = files.weights.get(&name).expect("it was there when the files were checked");
                 Some(match tensor.shape() == stored {
-                    true => TensorData::from_bytes_vec(elements(&tensor, stored), stored, *dtype),
-                    false => nf4::pack(&elements(&tensor, shape), shape, *dtype),
+                    true => TensorData::from_bytes_vec(self.bytes(&tensor, stored), stored, *dtype),
+                    false => nf4::pack(&self.bytes(&tensor, shape), shape, *dtype),
                 })
             }
             Origin::Random => {

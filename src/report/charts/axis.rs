@@ -1,5 +1,7 @@
 //! [`Scale`]: values to pixels, and the round numbers where ticks stand.
 
+use crate::words::text::rate;
+
 /// A linear or logarithmic axis.
 pub struct Scale {
     low: f64,
@@ -58,8 +60,11 @@ fn round_step(step: f64) -> f64 {
     factor * power
 }
 
-/// A tick's value without needless zeros.
+/// A tick's value without needless zeros, from ten thousand on in groups of three digits.
 pub fn tick_label(value: f64) -> String {
+    if value.abs() >= 1e4 && value.fract() == 0.0 {
+        return format!("{}{}", if value < 0.0 { "-" } else { "" }, rate(value.abs()));
+    }
     let text = format!("{value:.6}");
     let text = text.trim_end_matches('0').trim_end_matches('.');
     if text.is_empty() || text == "-0" { "0".into() } else { text.into() }
@@ -96,6 +101,7 @@ mod tests {
         let scale = Scale::new((0.0, 1.37), (0, 600), false);
         let labels: Vec<String> = scale.ticks(6).into_iter().map(tick_label).collect();
         assert_eq!(labels, ["0", "0.25", "0.5", "0.75", "1", "1.25"]);
+        assert_eq!([2500.0, 1e6, -2e4].map(tick_label), ["2500", "1,000,000", "-20,000"]);
         let log = Scale::new((0.8, 130.0), (0, 600), true);
         assert_eq!(log.ticks(8), [1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0]);
         assert_eq!(log.pixel(0.8), 0);

@@ -5,23 +5,25 @@ mod panel;
 
 use itertools::Itertools;
 
+use super::super::alike::{groups, within};
 use super::super::labels::size_note;
 use super::super::learning::{Learned, trained};
 use super::super::table::{Comparison, Line};
 use super::Chart;
 use super::canvas::Result;
-use super::legend::{Legend, Sign};
+use super::legend::{FEW, Legend, Sign};
 use super::plot::Plot;
+use crate::measure::Measurement;
 use crate::row::Status;
-use crate::words::text::{and, sentence, significant};
+use crate::words::text::{few, percent, sentence, significant};
 use panel::{Curve, Shown, panel};
 
 /// More curves than this look alike in one chart.
 const MOST: usize = 8;
 /// More charts than this are left to the table.
 const CHARTS: usize = 6;
-/// Cells that a caption names.
-const FEW: usize = 4;
+/// Curves that are nowhere more than this share of the first loss apart cover each other.
+const SAME: f64 = 0.002;
 /// Losses above so many times the largest first one are an accident that would hide all others.
 const BLOWN_UP: f64 = 1.5;
 
@@ -49,6 +51,26 @@ pub fn curves(comparison: &Comparison) -> Result<Vec<Chart>> {
     Ok(charts)
 }
 
+/// The lines in groups whose curves cover each other; a baseline is the first of its group.
+fn cover(comparison: &Comparison, mut lines: Vec<usize>) -> Vec<Vec<usize>> {
+    let of = |i: usize| trained(&comparison.lines[i]);
+    let held_out = |m: &Measurement| m.evaluations.iter().map(|e| e.loss).collect::<Vec<_>>();
+    let seen = |m: &Measurement| m.loading.as_ref().map(|loading| loading.step_tokens.clone());
+    let same = |a: &usize, b: &usize| {
+        of(*a).zip(of(*b)).is_some_and(|(a, b)| {
+            let tolerance = SAME * a.loss.first().copied().unwrap_or_default();
+            // What held-out losses are above the baseline's is drawn larger.
+            within(tolerance, &a.loss, &b.loss)
+                && within(tolerance / 20.0, &held_out(a), &held_out(b))
+                && seen(a) == seen(b)
+        })
+    };
+    lines.sort_by_key(|&i| !comparison.is_baseline(i));
+    let mut groups = groups(lines, same);
+    groups.sort_unstable();
+    groups
+}
+
 /// The baseline and those that ended farthest from it, in their order; and the others.
 fn choose(comparison: &Comparison, lines: Vec<usize>) -> (Vec<usize>, Vec<usize>) {
     let end = |i: usize| {
@@ -70,14 +92,15 @@ fn choose(comparison: &Comparison, lines: Vec<usize>) -> (Vec<usize>, Vec<usize>
 
 /// Of the given lines, which are of one shape where one is given.
 fn chart(comparison: &Comparison, lines: Vec<usize>, shape: Option<usize>) -> Result<Chart> {
-    let (drawn, left_out) = choose(comparison, lines);
+    let covering = cover(comparison, lines);
+    let (drawn, left_out) = choose(comparison, covering.iter().map(|group| group[0]).collect());
     let name = |&i: &usize| match shape {
         Some(_) => comparison.methods[comparison.lines[i].method].clone(),
         None => comparison.name(&comparison.lines[i]),
     };
-    // The colours of the other charts, where those differ from cell to cell.
+    let under = |line: usize| covering.iter().find(|group| group[0] == line).into_iter().flatten();
+    // The colours of the other charts where a cell is a method, and else such as none of them has.
     let one_shape = shape.is_some() || comparison.shapes.len() == 1;
-    let by_method = one_shape && comparison.methods.len() <= MOST;
     // Steps of samplers see unequal numbers of tokens.
     let loading = |i: usize| trained(&comparison.lines[i]).and_then(|m| m.loading.as_ref());
     let by_tokens = drawn.iter().all(|&i| loading(i).is_some());
@@ -94,7 +117,7 @@ fn chart(comparison: &Comparison, lines: Vec<usize>, shape: Option<usize>) -> Re
         .filter_map(|(place, &i)| {
             let line = &comparison.lines[i];
             let diverged = line.row.is_some_and(|row| row.status == Status::Diverged);
-            let sign = if by_method { line.method } else { place };
+            let sign = if one_shape { line.method } else { comparison.methods.len() + place };
             let base =
                 line.baseline.filter(|base| *base != i).and_then(|base| trained(&comparison.lines[base]));
             Some(Curve { line: i, sign, measured: trained(line)?, base, diverged, tokens: tokens(i) })
@@ -102,7 +125,7 @@ fn chart(comparison: &Comparison, lines: Vec<usize>, shape: Option<usize>) -> Re
         .collect();
     let mut legend = Legend::default();
     for curve in &curves {
-        legend.add(Sign::Marker(curve.sign), &name(&curve.line));
+        legend.add(Sign::Marker(curve.sign), &few(under(curve.line).map(name), FEW));
     }
     if curves.iter().any(|curve| curve.diverged) {
         legend.add(Sign::Cross, "diverged");
@@ -123,8 +146,15 @@ fn chart(comparison: &Comparison, lines: Vec<usize>, shape: Option<usize>) -> Re
     let plot = Plot::new(&file, &format!("Learning curves{at}"), legend, 300);
     let plot = shown.iter().fold(plot, |plot, values| panel(plot, &curves, *values, limit));
     let mut caption = caption(&curves, &at, shown, evaluated, limit);
+    let left_out: Vec<usize> = left_out.into_iter().flat_map(under).copied().collect();
+    if drawn.iter().any(|&line| under(line).count() > 1) {
+        caption.push_str(&format!(
+            " Names with one sign: their curves are nowhere more than {} of the first loss apart.",
+            percent(SAME)
+        ));
+    }
     if !left_out.is_empty() {
-        let names = few(left_out.iter().map(name));
+        let names = few(left_out.iter().map(name), FEW);
         let why = if drawn.iter().any(|&i| comparison.is_baseline(i)) {
             "nearer to the baseline at the end"
         } else {
@@ -139,20 +169,12 @@ fn chart(comparison: &Comparison, lines: Vec<usize>, shape: Option<usize>) -> Re
     };
     let lost: Vec<String> = comparison.lines.iter().filter(lost).map(|line| comparison.name(line)).collect();
     if !lost.is_empty() {
-        caption.push_str(&format!(" Without a curve, since they diverged: {}.", few(lost.into_iter())));
+        caption.push_str(&format!(" Without a curve, since they diverged: {}.", few(lost, FEW)));
     }
     // The names of several shapes have their sizes in them.
     let note = size_note(comparison).filter(|_| shape.is_none() && comparison.shapes.len() > 1);
     caption.extend(note.map(|note| format!(" {}.", sentence(&note))));
     plot.chart(caption)
-}
-
-/// The first of the names, and how many more there are.
-fn few(names: impl ExactSizeIterator<Item = String>) -> String {
-    let more = names.len().saturating_sub(FEW);
-    let mut names: Vec<String> = names.take(FEW).collect();
-    names.extend((more > 0).then(|| format!("{more} more")));
-    and(names)
 }
 
 fn caption(curves: &[Curve], at: &str, shown: &[Shown], evaluated: bool, limit: f64) -> String {

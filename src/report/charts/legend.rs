@@ -10,6 +10,8 @@ const GAP: i32 = 22;
 
 /// More names than this are no help: nobody tells their colours apart.
 const NAMES: usize = 24;
+/// Names of one sign, where it stands for several.
+pub const FEW: usize = 4;
 
 /// What stands before a name.
 #[derive(Clone, Copy)]

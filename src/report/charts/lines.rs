@@ -4,16 +4,22 @@ use std::collections::BTreeMap;
 
 use itertools::Itertools;
 
+use super::super::alike::{groups, within};
 use super::super::labels::{size_name, size_value};
 use super::super::table::Comparison;
 use super::Chart;
 use super::axis::{extent, from_zero, padded};
 use super::canvas::{ALARM, Canvas, Result, method_color};
-use super::legend::{Legend, Sign};
+use super::legend::{FEW, Legend, Sign};
 use super::plot::{Area, Axis, Plot, Ticks};
+use crate::words::text::few;
 
 /// Height of one cross.
 const STACK: i32 = 15;
+/// What is drawn, a panel each.
+const COLUMNS: [&str; 2] = ["step_s_median", "live_peak_bytes"];
+/// Lines that are nowhere farther apart than this share cover each other.
+const SAME: f64 = 0.01;
 
 /// The cells along one axis at fixed other sizes.
 struct Sweep {
@@ -73,7 +79,7 @@ fn chart(comparison: &Comparison, sweep: &Sweep) -> Result<Chart> {
     let held = if sweep.held.is_empty() { String::new() } else { format!("at {}", sweep.held) };
     let file = format!("lines-{}", sweep.key.replace(['.', '_'], "-"));
     let mut plot = Plot::new(&file, &format!("Time and memory over {name}"), legend, 300).subtitle(held);
-    for column in ["step_s_median", "live_peak_bytes"] {
+    for column in COLUMNS {
         let value = |i: usize| comparison.frame.get(column, i);
         let values: Vec<f64> = sweep.points.iter().filter_map(|(_, i)| value(*i)).collect();
         let (low, high) = extent(&values);
@@ -96,7 +102,29 @@ fn chart(comparison: &Comparison, sweep: &Sweep) -> Result<Chart> {
         });
     }
     let held = if sweep.held.is_empty() { String::new() } else { format!(", at {}", sweep.held) };
-    plot.chart(format!("Median step time and measured peak memory over {name}{held}."))
+    let covered: String = COLUMNS.into_iter().flat_map(|column| covering(comparison, sweep, column)).collect();
+    plot.chart(format!("Median step time and measured peak memory over {name}{held}.{covered}"))
+}
+
+/// Which methods' lines cover each other.
+fn covering(comparison: &Comparison, sweep: &Sweep, column: &str) -> Vec<String> {
+    let of_method = |method: usize| {
+        let points = sweep.points.iter().filter(|(_, i)| comparison.lines[*i].method == method);
+        let logs = points.map(|(x, i)| Some((*x, comparison.frame.get(column, *i)?.ln())));
+        let (xs, logs): (Vec<f64>, Vec<f64>) = logs.collect::<Option<Vec<_>>>()?.into_iter().unzip();
+        (xs.len() > 1).then_some((method, xs, logs))
+    };
+    let lines = (0..comparison.methods.len()).filter_map(of_method);
+    let same = |(_, xs, a): &(_, Vec<f64>, Vec<f64>), (_, others, b): &(_, Vec<f64>, Vec<f64>)| {
+        xs == others && within(SAME, a, b)
+    };
+    let several = groups(lines, same).into_iter().filter(|group| group.len() > 1);
+    let text = |group: Vec<(usize, _, _)>| {
+        let heading = comparison.frame.heading(column);
+        let of = few(group.iter().map(|(method, ..)| &comparison.methods[*method]), FEW);
+        format!(" One line in {heading}: {of}.")
+    };
+    several.map(text).collect()
 }
 
 fn draw(

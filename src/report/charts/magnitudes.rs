@@ -1,16 +1,19 @@
 //! The sizes of gradients, by powers of two: one line a method, and fp16's limits.
 
+use super::super::alike::{groups, within};
 use super::super::table::{Comparison, Line};
 use super::Chart;
 use super::axis::from_zero;
 use super::canvas::{ALARM, Anchor, Result, SMALL, method_color};
-use super::legend::{Legend, Sign};
+use super::legend::{FEW, Legend, Sign};
 use super::plot::{Axis, Plot, Ticks};
 use crate::measure::{FIRST, Magnitudes, SMALLEST, SMALLEST_NORMAL};
-use crate::words::text::power_of_two;
+use crate::words::text::{few, power_of_two};
 
 /// More lines than this look alike.
 const MOST: usize = 8;
+/// Shares in percent that are nowhere farther apart lie on one another.
+const SAME: f64 = 0.1;
 /// Numbers from 2^16 on are beyond fp16's largest, 65504.
 const LARGEST: i32 = 16;
 
@@ -24,8 +27,13 @@ pub fn magnitudes(comparison: &Comparison) -> Result<Vec<Chart>> {
     let Some(&(first, _, ref bins)) = drawn.first() else { return Ok(Vec::new()) };
     let end = FIRST + bins.len() as i32;
     drawn.retain(|(shape, ..)| *shape == first);
+    let mut drawn = groups(drawn, |(_, _, a), (_, _, b)| within(SAME, a, b));
     drawn.truncate(MOST);
-    let legend = Legend::of(drawn.iter().map(|(_, method, _)| &comparison.methods[*method]), Sign::Marker);
+    let mut legend = Legend::default();
+    for group in &drawn {
+        let names = group.iter().map(|(_, method, _)| &comparison.methods[*method]);
+        legend.add(Sign::Marker(group[0].1), &few(names, FEW));
+    }
     let x = Axis {
         ticks: Ticks::At((FIRST..=end).step_by(4).map(f64::from).collect()),
         label: |exponent| power_of_two(exponent.exp2()).unwrap_or_default(),
@@ -37,7 +45,7 @@ pub fn magnitudes(comparison: &Comparison) -> Result<Vec<Chart>> {
         room: (0, 18),
         ..Axis::new(
             "share of the gradients of activations in %, by power of two",
-            from_zero(drawn.iter().flat_map(|(_, _, shares)| shares.iter().copied())),
+            from_zero(drawn.iter().flat_map(|group| group[0].2.iter().copied())),
         )
     };
     let plot = Plot::new("gradients", "Sizes of gradients", legend, 300).panel(x, y, |canvas, area| {
@@ -48,14 +56,14 @@ pub fn magnitudes(comparison: &Comparison) -> Result<Vec<Chart>> {
             let (at, side) = if exponent == LARGEST { (x + 4, Anchor::Left) } else { (x - 4, Anchor::Right) };
             canvas.text(what, (at, area.top + 8), SMALL, ALARM, side)?;
         }
-        for (place, (_, _, shares)) in drawn.iter().enumerate() {
+        for (place, (_, method, shares)) in drawn.iter().map(|group| &group[0]).enumerate() {
             // A bin's value stands at its middle.
             let points = shares.iter().zip(FIRST..).map(|(share, bin)| area.at(f64::from(bin) + 0.5, *share));
             let points: Vec<(i32, i32)> = points.collect();
-            canvas.line(&points, method_color(place), 2)?;
+            canvas.line(&points, method_color(*method), 2)?;
             // Each method has marks at bins of its own, where there is something.
             for point in points.iter().skip(place).step_by(MOST).filter(|point| point.1 < area.bottom) {
-                canvas.marker(place, *point, 3)?;
+                canvas.marker(*method, *point, 3)?;
             }
         }
         Ok(())

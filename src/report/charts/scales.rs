@@ -2,17 +2,20 @@
 
 use polars::prelude::{ChunkAgg, Float64Chunked};
 
+use super::super::alike::{groups, within};
 use super::super::table::Comparison;
 use super::Chart;
-use super::axis::{padded, tick_label};
+use super::axis::{extent, padded, tick_label};
 use super::canvas::{ALARM, Anchor, MUTED, Result, SMALL, method_color};
-use super::legend::{Legend, Sign};
+use super::legend::{FEW, Legend, Sign};
 use super::plot::{Axis, Plot, Room, Ticks};
 use crate::precision::ScalerConfig;
-use crate::words::text::power_of_two;
+use crate::words::text::{few, power_of_two};
 
 /// Fewer scales are no sweep.
-const FEW: usize = 3;
+const LEAST: usize = 3;
+/// Of this part of the axis lines cover each other.
+const SAME: f64 = 150.0;
 /// Where the crosses of runs without a result stand.
 const STRIP: i32 = 24;
 
@@ -28,20 +31,26 @@ struct Point {
 /// Nothing where fewer than three static scales ran.
 pub fn scales(comparison: &Comparison) -> Result<Vec<Chart>> {
     let points = points(comparison);
-    if points.len() < FEW || points.iter().all(|point| point.losses.is_empty()) {
+    if points.len() < LEAST || points.iter().all(|point| point.losses.is_empty()) {
         return Ok(Vec::new());
     }
     let levels = levels(comparison);
+    let losses = points.iter().flat_map(|point| point.losses.iter().flatten());
+    let values: Vec<f64> = losses.chain(levels.iter().map(|(_, level)| *level)).collect();
+    let (low, high) = extent(&values);
+    let covers = |(_, a): &(usize, f64), (_, b): &(usize, f64)| within((high - low) / SAME, &[*a], &[*b]);
+    let levels = groups(levels, covers);
+    // A line of several methods has a colour that none of them has elsewhere.
+    let sweep = comparison.methods.len();
     let mut legend = Legend::default();
-    legend.add(Sign::Marker(0), "static scale");
-    for (place, (name, _)) in levels.iter().enumerate() {
-        legend.add(Sign::Line(method_color(place + 1)), name);
+    legend.add(Sign::Marker(sweep), "static scale");
+    for group in &levels {
+        let names = group.iter().map(|(method, _)| &comparison.methods[*method]);
+        legend.add(Sign::Line(method_color(group[0].0)), &few(names, FEW));
     }
     if points.iter().any(|point| point.lost) {
         legend.add(Sign::Cross, "diverged");
     }
-    let losses = points.iter().flat_map(|point| point.losses.iter().flatten());
-    let values: Vec<f64> = losses.chain(levels.iter().map(|(_, level)| *level)).collect();
     let exponents: Vec<f64> = points.iter().map(|point| point.exponent).collect();
     let x = Axis {
         label: |exponent| match power_of_two(exponent.exp2()) {
@@ -55,9 +64,9 @@ pub fn scales(comparison: &Comparison) -> Result<Vec<Chart>> {
     let y = Axis { room: (0, STRIP), ..Axis::new("held-out loss in nats", padded(&values, false)) };
     let title = "Held-out loss over the scale of the loss";
     let plot = Plot::new("scales", title, legend, 300).panel(x, y, |canvas, area| {
-        for (place, (_, level)) in levels.iter().enumerate() {
+        for (method, level) in levels.iter().map(|group| &group[0]) {
             let at = area.y.pixel(*level);
-            canvas.line(&[(area.sides.0, at), (area.sides.1, at)], method_color(place + 1), 2)?;
+            canvas.line(&[(area.sides.0, at), (area.sides.1, at)], method_color(*method), 2)?;
         }
         let (mut means, mut room) = (Vec::new(), Room::default());
         for point in &points {
@@ -67,15 +76,15 @@ pub fn scales(comparison: &Comparison) -> Result<Vec<Chart>> {
             }
             let Some(mean) = point.losses.mean() else { continue };
             let ends = [point.losses.min(), point.losses.max()].map(|end| area.y.pixel(end.unwrap_or(mean)));
-            canvas.line(&[(x, ends[0]), (x, ends[1])], method_color(0), 1)?;
+            canvas.line(&[(x, ends[0]), (x, ends[1])], method_color(sweep), 1)?;
             let text = format!("{} skipped", point.skipped);
             if point.skipped > 0.0 && room.takes(&text, x) {
                 canvas.text(&text, (x, ends[1] - 12), SMALL, MUTED, Anchor::Middle)?;
             }
             means.push(area.at(point.exponent, mean));
         }
-        canvas.line(&means, method_color(0), 2)?;
-        means.into_iter().try_for_each(|at| canvas.marker(0, at, 4))
+        canvas.line(&means, method_color(sweep), 2)?;
+        means.into_iter().try_for_each(|at| canvas.marker(sweep, at, 4))
     });
     let caption = "Loss on held-out text after the last step. Marks: means over all runs of a scale, with the least and \
                    the largest; skipped: steps of all its runs together.";
@@ -101,16 +110,16 @@ fn points(comparison: &Comparison) -> Vec<Point> {
     exponents.into_iter().map(point).collect()
 }
 
-/// Name and mean of the methods with a dynamic scale and of the baseline.
-fn levels<'c>(comparison: &'c Comparison) -> Vec<(&'c str, f64)> {
+/// The methods with a dynamic scale and the baseline, each with its mean.
+fn levels(comparison: &Comparison) -> Vec<(usize, f64)> {
     let shown = |i: usize| match comparison.lines[i].cell.precision.scaler {
         Some(ScalerConfig::Dynamic(_)) => true,
         Some(ScalerConfig::Static(_)) => false,
         None => comparison.is_baseline(i),
     };
-    let of = |(method, name)| {
+    let of = |method: usize| {
         let losses = comparison.frame.of_rows("eval_loss", comparison.of_method(method));
-        Some((name, losses.mean().filter(|_| comparison.of_method(method).any(shown))?))
+        Some((method, losses.mean().filter(|_| comparison.of_method(method).any(shown))?))
     };
-    comparison.methods.iter().map(String::as_str).enumerate().filter_map(of).collect()
+    (0..comparison.methods.len()).filter_map(of).collect()
 }

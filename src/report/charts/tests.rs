@@ -251,7 +251,7 @@ fn labels_of_scales_and_gradients_never_meet() {
 
 #[test]
 fn texts_are_as_wide_as_reckoned() {
-    for text in ["level 0.5, limit 1.00 GiB, adamw", "16×128, 512", "1.31x · 12.3 ms", "…"] {
+    for text in ["level 0.5, limit 1.00 GiB, adamw", "16×128, hidden size 512", "1.31x · 12.3 ms", "…"] {
         let svg = canvas::svg(60, |canvas| {
             canvas.text(text, (100, 30), canvas::TEXT, canvas::INK, canvas::Anchor::Left)
         });

@@ -71,6 +71,22 @@ fn too_many_curves_are_split_by_sizes_or_left_out_by_name() {
 }
 
 #[test]
+fn runs_that_agree_are_one_curve_with_their_names() {
+    let recipe = language_recipe("[grid]\n\"train.optimizer.lr\" = [1e-3, 2e-3, 3e-3]\n");
+    let falling = |more: f64| (0..30).map(|step| 6.0 - 0.1 * f64::from(step) + more).collect::<Vec<f64>>();
+    let ends = [0.0, 0.001, 0.5];
+    let rows: Vec<_> =
+        recipe.cells.iter().zip(ends).map(|(cell, more)| learned_row(cell, falling(more), &[])).collect();
+    let charts = curves(&Comparison::new(&recipe, &rows)).expect("charts");
+    assert!(charts[0].svg.contains("lr 0.001 and lr 0.002") && charts[0].svg.contains("lr 0.003"));
+    assert!(
+        charts[0].caption.contains("nowhere more than 0.2 % of the first loss apart"),
+        "{}",
+        charts[0].caption
+    );
+}
+
+#[test]
 fn a_diverged_cell_ends_in_a_cross() {
     let recipe = language_recipe("[grid]\n\"train.optimizer.lr\" = [1e-3, 1.0]\n");
     let mut rows = language_rows(&recipe, 60);

@@ -1,0 +1,131 @@
+//! A parameter from a source: given, loaded, drawn, or a shape alone; of ranks that divide it, each one's share.
+
+use std::ops::Range;
+
+use burn::module::Param;
+use burn::tensor::{Device, Shape, Tensor, TensorData};
+use safetensors::tensor::TensorView;
+
+use super::first_values::{drawn, random};
+use super::{Files, Init, Origin, Shared, Source};
+use crate::params::split::{Slice, Split};
+use crate::params::table::{Entry, id};
+use crate::params::weights::write_elements;
+
+impl Source {
+    /// The parameter of this name within the module, which every rank has whole; `init` where it is not loaded.
+    ///
+    /// # Panics
+    /// When more are asked for than are given.
+    pub fn parameter<const D: usize>(
+        &self,
+        name: &'static str,
+        shape: [usize; D],
+        init: Init,
+    ) -> Param<Tensor<D>> {
+        self.divided(name, shape, None, init)
+    }
+
+    /// The rank's share of the parameter of this name and whole shape.
+    ///
+    /// # Panics
+    /// As [`parameter`](Self::parameter), and when it does not divide.
+    pub fn divided<const D: usize>(
+        &self,
+        name: &'static str,
+        shape: [usize; D],
+        split: Option<Split>,
+        init: Init,
+    ) -> Param<Tensor<D>> {
+        let Shared { device, dtype, tuning, origin, table, .. } = &*self.shared;
+        if let Origin::Given(given) = origin {
+            let next = given.borrow_mut().next();
+            let (id, tensor) = next.unwrap_or_else(|| panic!("the {name} of {} is not given", self.path));
+            let tensor = Tensor::<D>::from_dispatch(tensor);
+            debug_assert_eq!(tensor.dims(), shape, "{name} of {}", self.path);
+            return Param::initialized(id, tensor);
+        }
+        let name = self.path_of(name.into()).into_owned();
+        let (id, trainable) = (id(&name), (tuning.trainable)(&name, self.group));
+        let slice = split.filter(|_| self.ranks.size() > 1).map(|split| Slice {
+            shape: &shape,
+            split,
+            place: self.ranks.place(),
+            ranks: self.ranks.size(),
+        });
+        let own_shape: [usize; D] =
+            slice.map_or(shape, |slice| slice.own_shape().try_into().expect("of the same rank"));
+        let tensor = match origin {
+            Origin::Given(_) => unreachable!("handed out above"),
+            Origin::Shapes => None,
+            Origin::Files(files) => Some(
+                self.loaded(files, &name, own_shape, slice)
+                    .unwrap_or_else(|| own(self.first(&name, shape, init), slice)),
+            ),
+            Origin::Random => Some(own(self.first(&name, shape, init), slice)),
+        };
+        let (whole, group) = (shape.to_vec(), self.group);
+        let entry = Entry { name, shape: whole, dtype: *dtype, trainable, group, packed: false, split };
+        table.borrow_mut().entries.push(entry);
+        match tensor {
+            None => {
+                let empty = |_: &Device, _| unreachable!("a source of shapes has no values");
+                Param::uninitialized(id, empty, device.clone(), trainable, Shape::from(own_shape))
+            }
+            Some(tensor) if trainable => Param::initialized(id, tensor.require_grad()),
+            Some(tensor) => Param::initialized(id, tensor),
+        }
+    }
+
+    /// A rank's share as the files have it; `None` of what is added to their network.
+    fn loaded<const D: usize>(
+        &self,
+        Files { weights, filler }: &Files,
+        name: &str,
+        own_shape: [usize; D],
+        slice: Option<Slice<'_>>,
+    ) -> Option<Tensor<D>> {
+        let (tensor, dtype) = (weights.get(name)?, self.shared.dtype);
+        let fill = |elements: Range<usize>, out: &mut [u8]| match slice {
+            None => write_elements(&tensor, elements, out, dtype),
+            Some(slice) => slice.runs_within(elements).for_each(|(place, run)| {
+                let (first, size) = (place * dtype.size(), run.len() * dtype.size());
+                write_elements(&tensor, run, &mut out[first..first + size], dtype);
+            }),
+        };
+        Some(filler.borrow_mut().tensor(own_shape, dtype, &fill).autodiff())
+    }
+
+    /// The whole parameter before training, where no weights have it: an adapter's from its file or drawn by its name, of
+    /// the model's own the next of the device's random numbers. Every rank draws the whole, and so the same as one process.
+    fn first<const D: usize>(&self, name: &str, shape: [usize; D], init: Init) -> Tensor<D> {
+        let Shared { device, dtype, tuning, origin, adapter, .. } = &*self.shared;
+        if !self.group.is_added() {
+            assert!(!matches!(origin, Origin::Files(_)), "{name} was there when the files were checked");
+            return random(init, shape, (device, *dtype));
+        }
+        let stored = adapter.as_ref().and_then(|adapter| adapter.get(name));
+        let values = match stored {
+            None => drawn(name, tuning.seed, shape, init),
+            Some(tensor) => TensorData::from_bytes_vec(self.bytes(&tensor, shape), shape, *dtype),
+        };
+        Tensor::from_data(values, (&device.clone().inner(), *dtype)).autodiff()
+    }
+
+    /// All elements of a file's tensor in the source's type.
+    pub(super) fn bytes<const D: usize>(&self, tensor: &TensorView<'_>, shape: [usize; D]) -> Vec<u8> {
+        let (elements, dtype) = (shape.iter().product::<usize>(), self.shared.dtype);
+        let mut bytes = vec![0; elements * dtype.size()];
+        write_elements(tensor, 0..elements, &mut bytes, dtype);
+        bytes
+    }
+}
+
+/// What a rank has of a whole parameter.
+fn own<const D: usize>(whole: Tensor<D>, slice: Option<Slice<'_>>) -> Tensor<D> {
+    let Some(slice) = slice else { return whole };
+    let (dtype, device) = (whole.dtype(), whole.device().inner());
+    let bytes = slice.cut(whole.inner().into_data().as_bytes(), dtype.size());
+    let data = TensorData::from_bytes_vec(bytes, slice.own_shape(), dtype);
+    Tensor::from_data(data, (&device, dtype)).autodiff()
+}

@@ -1,0 +1,137 @@
+//! From a recipe's table to a [`Recipe`]: its grid expanded, every cell read and checked, and what tells them apart.
+
+use std::collections::{BTreeMap, HashMap};
+
+use rayon::prelude::*;
+use serde::Deserialize;
+use toml::Spanned;
+use toml::de::{DeTable, Deserializer};
+
+use super::diagnostic::{RecipeError, Source};
+use super::grid::{self, Combination};
+use super::report::{ReportConfig, Stage};
+use super::{CPU, GRID, LADDER, Recipe, keys, ladder, read, save};
+use crate::device::Target;
+use crate::words::settings;
+
+/// The keys of a recipe that do not belong to a cell.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Header {
+    title: String,
+    #[serde(default)]
+    question: String,
+    #[serde(default)]
+    report: ReportConfig,
+}
+
+const HEADER_KEYS: [&str; 3] = ["title", "question", "report"];
+impl Recipe {
+    /// `set`: what every cell takes, whatever the grid says.
+    pub(super) fn built(
+        mut root: Spanned<DeTable<'_>>,
+        set: &Combination<'_>,
+        source: &Source,
+        target: Option<&Target>,
+    ) -> Result<Self, RecipeError> {
+        let table = root.get_mut();
+        if table.is_empty() {
+            return Err(source.plain(
+                "the recipe is empty",
+                "a recipe needs at least a title, [model] and [train]; recipes/quickstart.toml is a good start",
+            ));
+        }
+
+        let mut header = DeTable::new();
+        for key in HEADER_KEYS {
+            if let Some((name, value)) = table.remove_entry(key) {
+                header.insert(name, value);
+            }
+        }
+        let (grid, rungs) = (table.remove_entry(GRID), table.remove_entry(LADDER));
+        if let (Some((name, _)), Some(_)) = (&grid, &rungs) {
+            return Err(source.at(
+                Some(name.span()),
+                "`grid` and `ladder` both say which cells there are".into(),
+                "remove one of them".into(),
+            ));
+        }
+        let combinations: Vec<(Combination, Option<Stage>)> = match rungs {
+            Some(rungs) => ladder::expand(rungs, source)?,
+            None => grid::expand(grid, source)?.into_iter().map(|overrides| (overrides, None)).collect(),
+        };
+        let (mut cells, mut stages, mut all_settings) =
+            (Vec::with_capacity(combinations.len()), Vec::new(), Vec::with_capacity(combinations.len()));
+        let (mut seen, mut elsewhere) = (HashMap::new(), BTreeMap::new());
+        // Each cell is read like a recipe of its own; the first error counts, in the grid's order.
+        let built = combinations.into_par_iter().map(|(mut overrides, stage)| {
+            overrides.extend_from_slice(set);
+            let (cell, missing) = read::from_table(root.clone(), &overrides, source, target)?;
+            let json = cell.to_json();
+            Ok((overrides, stage, cell, missing, (json.to_string(), settings(&json))))
+        });
+        for built in built.collect::<Vec<Result<_, RecipeError>>>() {
+            let (overrides, stage, cell, missing, (identity, own_settings)) = built?;
+            if let Some(i) = seen.insert(identity, cells.len()) {
+                // What is set takes the place of an axis: cells that differed in it are one.
+                if !set.is_empty() {
+                    continue;
+                }
+                let span = overrides.first().map(|(key, _)| key.span());
+                return Err(source.at(
+                    span,
+                    format!("cell {} is the same as cell {}", cells.len() + 1, i + 1),
+                    match stage {
+                        None => "remove the repeated value from the grid".to_string(),
+                        Some(stage) => {
+                            format!("let the rung \"{}\" set something else, or remove it", stage.stage)
+                        }
+                    },
+                ));
+            }
+            elsewhere.extend(missing.map(|missing| (cells.len(), missing)));
+            cells.push(cell);
+            all_settings.push(own_settings);
+            stages.extend(stage);
+        }
+        if elsewhere.len() == cells.len()
+            && let Some((_, missing)) = elsewhere.pop_first()
+        {
+            return Err(missing);
+        }
+        let swept = keys::swept(&all_settings);
+        save::check_apart(&cells, &swept).map_err(|rule| source.plain(&rule.message, &rule.help))?;
+        let mut devices: Vec<&str> = cells.iter().map(|cell| cell.device.as_str()).collect();
+        devices.retain(|device| *device != CPU);
+        if let Some(other) = devices.iter().find(|device| **device != devices[0]) {
+            return Err(source.plain(
+                &format!("a recipe runs on one GPU, and this one names {} and {other}", devices[0]),
+                "take one of them out of the grid and run the recipe once for each; the CPU may be in it together with one",
+            ));
+        }
+        // After the cells: a misspelt `title` is an unknown key, not a missing title.
+        let header_span = 0..source.text.len().min(1);
+        let mut header = Header::deserialize(Deserializer::from(Spanned::new(header_span, header)))
+            .map_err(|e| source.toml_error(&e, &[]))?;
+        if !stages.is_empty() {
+            header.report.ladder = stages;
+        }
+        header.report.check(&all_settings, source)?;
+        let goes_along = |key: &&String| keys::goes_along(key, &all_settings);
+        let telling = swept.iter().filter(|key| !goes_along(key)).cloned().collect();
+        // Millions of keys of a large grid take time to free, too.
+        all_settings.into_par_iter().for_each(drop);
+        Ok(Self {
+            path: source.path.clone(),
+            text: source.text.clone(),
+            title: header.title,
+            question: header.question,
+            cells,
+            devices: Vec::new(),
+            elsewhere: elsewhere.into_iter().map(|(position, why)| (position, why.to_string())).collect(),
+            report: header.report,
+            swept,
+            telling,
+        })
+    }
+}
