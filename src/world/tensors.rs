@@ -9,7 +9,7 @@ use bytemuck::Pod;
 use super::group::{Group, Ticket};
 
 use crate::device::cuda::nccl::Collective;
-use crate::device::cuda::{Collectives, Pending};
+use crate::device::cuda::{Collectives, Pending, buffer, put, tensor};
 use crate::words::DeviceId;
 
 /// A flat tensor on its way.
@@ -95,11 +95,9 @@ impl Group {
         let way = match &self.gpus {
             Some(gpus) => {
                 let (place, ranks, count) = (self.place(), self.size(), own.dims()[0]);
-                let empty =
-                    |parts: usize| (parts > 0).then(|| Tensor::<1>::empty([parts * count], (&device, dtype)));
-                let parts = empty(place).into_iter().chain([own]).chain(empty(ranks - 1 - place));
-                let all = Tensor::cat(parts.collect(), 0);
-                Way::Gpus(self.by(gpus, &name, Collective::AllGather { place, ranks }, all))
+                let all = buffer(Tensor::<1>::empty([ranks * count], (&device, dtype)));
+                put(vec![(place * count, buffer(own))], &all);
+                Way::Gpus(self.by(gpus, &name, Collective::AllGather { place, ranks }, tensor(all)))
             }
             None => {
                 let bytes = own.into_data().as_bytes().to_vec();
