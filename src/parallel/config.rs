@@ -99,10 +99,15 @@ impl Parallel {
         self.ranks() == 1
     }
 
+    /// Whether all ranks do the same together, and not some with these and some with those.
+    pub fn is_one_group(&self) -> bool {
+        self.data == 1 || self.tensor == 1
+    }
+
     /// Whether NCCL sums over the ranks of a cell whose first is on this device.
     pub fn is_by_nccl(&self, first: DeviceId) -> bool {
         let on_gpus = first != DeviceId::Cpu && !self.is_alone();
-        let possible = || self.ranks() <= cuda::count() && nccl::present();
+        let possible = || self.is_one_group() && self.ranks() <= cuda::count() && nccl::present();
         on_gpus && (self.engine == Engine::Nccl || self.engine == Engine::Auto && possible())
     }
 

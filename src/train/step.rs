@@ -102,7 +102,7 @@ impl<'a, N: Build> Step<'a, N> {
         // Where ranks divide gradients their residence sums them.
         let replicas =
             Replicas::of(&groups.replicas, cell.parallel.data_reduce).filter(|_| sharding.is_none());
-        let tensor = TensorRanks::of(&groups.tensor, stage.residence.table());
+        let tensor = TensorRanks::of(&groups.tensor, stage.residence.table(), &plain);
         let share = share(&groups.replicas);
         let updates_a_step = division.as_ref().map_or(1, Division::updates);
         let stages = division.map(|division| Stages::new(division, &groups.pipeline, &plain));

@@ -35,7 +35,12 @@ enum Way {
 }
 
 impl Group {
-    /// Begins to sum tensors in fp32, of the same length on every rank.
+    /// Whether a [`sum`](Self::sum) of two-byte numbers is rounded once, as if it were in fp32 until then: NCCL's of two ranks.
+    pub fn sums_narrow(&self) -> bool {
+        self.gpus.is_some() && self.size() == 2
+    }
+
+    /// Begins to sum tensors, of the same length on every rank, in fp32, or as [`sums_narrow`](Self::sums_narrow) allows.
     pub fn sum(&self, name: impl Into<String>, values: Tensor<1>) -> Arriving {
         let (name, device) = (name.into(), values.device());
         let way = match &self.gpus {

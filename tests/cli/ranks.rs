@@ -278,28 +278,30 @@ fn what_ranks_cannot_do_is_refused_before_anything_runs() {
 
 /// Whatever GPUs are here.
 #[test]
-fn replicas_go_to_gpus_and_parts_of_a_network_do_not() {
+fn replicas_and_divided_layers_go_to_gpus_and_stages_do_not() {
     let with = |more: &str| {
         let text = TRAINED.split("[save]").next().expect("a beginning").replace("\"cpu\"", "\"cuda:0\"");
         Place::new(&format!("{text}[parallel]\n{more}\n"))
     };
     for engine in ["auto", "nccl", "sockets"] {
-        let place = with(&format!("data = 4\nengine = \"{engine}\""));
-        place.runner(&["check", "recipe.toml", "--for", "cuda"]).exits(0).says(&["1 cell"]);
+        for ranks in ["data", "tensor"] {
+            let place = with(&format!("{ranks} = 4\nengine = \"{engine}\""));
+            place.runner(&["check", "recipe.toml", "--for", "cuda"]).exits(0).says(&["1 cell"]);
+        }
     }
     let place = with("data = 4\nengine = \"nccl\"");
     let plan = place.runner(&["plan", "recipe.toml", "--for", "cuda, 8 GiB"]).exits(0);
     // Of a GPU of its own.
     assert!(plan.out.contains("8.00 GiB"), "{}", plan.out);
-    for (more, key) in [
-        ("tensor = 2", "tensor"),
-        ("pipeline = { stages = 2, schedule = \"1f1b\", micro_batches = 2 }", "pipeline"),
+    with("data = 2\ntensor = 2").runner(&["check", "recipe.toml", "--for", "cuda"]).exits(0);
+    for (more, said) in [
+        (
+            "pipeline = { stages = 2, schedule = \"1f1b\", micro_batches = 2 }",
+            ["divides a network among processes on the CPU alone", "parallel.tensor"],
+        ),
+        ("data = 2\ntensor = 2\nengine = \"nccl\"", ["connects all ranks as one group", "sockets"]),
     ] {
-        let said = format!("parallel.{key} divides a network among processes on the CPU alone");
-        with(more)
-            .runner(&["check", "recipe.toml", "--for", "cuda"])
-            .exits(2)
-            .says(&[&said, "parallel.data"]);
+        with(more).runner(&["check", "recipe.toml", "--for", "cuda"]).exits(2).says(&said);
     }
 }
 

@@ -128,10 +128,12 @@ impl Collectives {
     /// has been computed. Every rank begins the same operations in the same order.
     ///
     /// # Panics
-    /// When the tensor is on another device, or one to be summed is not in fp32.
+    /// When the tensor is on another device, or one to be summed is not in fp32, unless of two ranks on both, where a sum is
+    /// rounded once in any type.
     pub fn begin(&self, name: &str, collective: Collective, values: Tensor<1>) -> Pending {
         let sums = !matches!(collective, Collective::Broadcast { .. } | Collective::AllGather { .. });
-        assert!(!sums || values.dtype() == DType::F32, "sums are in fp32");
+        let once = collective == Collective::AllReduce && self.ranks <= 2;
+        assert!(!sums || once || values.dtype() == DType::F32, "sums are in fp32");
         let values = match collective {
             Collective::AllReduce | Collective::ReduceScatter { .. } | Collective::AllGather { .. } => {
                 writable(buffer(values))
@@ -164,7 +166,7 @@ impl Collectives {
         let (to, issued) = channel();
         let reached = Later::default();
         let (jobs, seen) = (self.jobs.clone(), reached.clone());
-        let binding = values.handle.clone().binding();
+        let (binding, dtype) = (values.handle.clone().binding(), values.dtype);
         self.gpu.stream().enqueue(Some(binding.clone()), move |buffers, stream| {
             let at = buffers.locate(binding)?;
             let job = Job {
@@ -173,6 +175,7 @@ impl Collectives {
                 collective,
                 buffer: at.pointer,
                 bytes,
+                dtype,
                 ready: Event::record_on(stream),
                 place: Box::new(at),
                 issued: to,

@@ -4,13 +4,14 @@ use std::ffi::{CStr, c_char, c_int};
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 
+use burn::tensor::DType;
 use cudarc::driver::sys::CUstream;
 use cudarc::nccl::sys::{self, ncclComm_t, ncclDataType_t, ncclRedOp_t, ncclResult_t};
 
 /// What all ranks do together, each with a buffer of the same size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Collective {
-    /// Every buffer becomes the sum of all, in fp32.
+    /// Every buffer becomes the sum of all, rounded after each addition.
     AllReduce,
     /// That of `root` does; the others keep what they have.
     Reduce { root: usize },
@@ -90,8 +91,8 @@ impl Communicator {
     /// Puts a collective into the stream. It may wait for the other ranks the first time that a way between them is used.
     ///
     /// # Safety
-    /// `buffer` is the address of so many bytes of this rank's device, whose context is current; `stream` is alive and of
-    /// the same device. Nothing else uses the buffer from what is in the stream now until the stream has passed this, and
+    /// `buffer` is the address of so many bytes of numbers of this type on this rank's device, whose context is current;
+    /// `stream` is alive and of the same device. Nothing else uses the buffer from what is in the stream now until the stream has passed this, and
     /// all ranks do the same in the same order.
     ///
     /// # Errors
@@ -100,12 +101,17 @@ impl Communicator {
         &self,
         collective: Collective,
         buffer: u64,
-        bytes: usize,
+        (bytes, dtype): (usize, DType),
         stream: CUstream,
     ) -> Result<(), String> {
         let (values, stream) = (buffer as *mut std::ffi::c_void, stream.cast());
-        let (number, sum) = (ncclDataType_t::ncclFloat32, ncclRedOp_t::ncclSum);
-        let count = bytes / size_of::<f32>();
+        let (sum, count) = (ncclRedOp_t::ncclSum, bytes / dtype.size());
+        let number = match dtype {
+            DType::F32 => ncclDataType_t::ncclFloat32,
+            DType::BF16 => ncclDataType_t::ncclBfloat16,
+            DType::F16 => ncclDataType_t::ncclFloat16,
+            other => return Err(format!("NCCL sums no {other:?} here")),
+        };
         let own =
             |place: usize, ranks: usize| (buffer + (place * (bytes / ranks)) as u64) as *mut std::ffi::c_void;
         // SAFETY: the caller's; in place, as NCCL allows for all of them.

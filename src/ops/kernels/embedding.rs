@@ -1,6 +1,7 @@
 //! Embedding: rows of a table gathered by token, and their gradients added back.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use burn::tensor::{DType, Shape};
 use burn_cubecl::ops::numeric::zeros_client;
@@ -27,7 +28,8 @@ fn pick<W: Float, O: Float, N: Size>(
     }
 }
 
-/// A block adds one part of the columns of the gradients of one id, in the order of the tokens.
+/// A block adds one part of the columns of the gradients of one id, in the order of the tokens. `out` has the rows of the
+/// ids from `first` to `behind`.
 #[cube(launch_unchecked)]
 #[allow(clippy::too_many_arguments)]
 fn add_rows<G: Float, O: Float, N: Size>(
@@ -38,12 +40,14 @@ fn add_rows<G: Float, O: Float, N: Size>(
     out: &mut [Vector<O, N>],
     columns: usize,
     tokens: usize,
-    last: usize,
+    first: i32,
+    behind: i32,
     #[define(G, O)] _types: [ElemType; 2],
 ) {
     let which = CUBE_POS_X as usize;
     let column = (CUBE_POS_Y * CUBE_DIM_X + UNIT_POS_X) as usize;
-    if column < columns {
+    let id = unique[which];
+    if column < columns && id >= first && id < behind {
         let mut place = starts[which] as usize;
         let end = at_most(starts[which + 1], tokens);
         let mut sum = Vector::<f32, N>::new(0.0f32);
@@ -51,7 +55,7 @@ fn add_rows<G: Float, O: Float, N: Size>(
             sum += Vector::cast_from(g[at_most(order[place], tokens - 1) * columns + column]);
             place += 1;
         }
-        out[at_most(unique[which], last) * columns + column] = Vector::cast_from(sum);
+        out[(id - first) as usize * columns + column] = Vector::cast_from(sum);
     }
 }
 
@@ -126,10 +130,10 @@ pub fn gather(weight: &CubeTensor, ids: &CubeTensor, out: DType) -> CubeTensor {
     rows
 }
 
-/// The gradient of [`gather`] by the table: g [T, H] → [V, H] of type `out`, zero for ids that no
-/// token has. Each row is added in f32, in the order of its tokens.
-pub fn scatter(g: &CubeTensor, plan: &DevicePlan, vocab: usize, out: DType) -> CubeTensor {
-    let g = contiguous(g);
+/// The gradient of [`gather`] by these rows of the table: g [T, H] → [V, H] of type `out` for V of them, zero for ids that
+/// no token has. Each row is added in f32, in the order of its tokens.
+pub fn scatter(g: &CubeTensor, plan: &DevicePlan, rows: Range<usize>, out: DType) -> CubeTensor {
+    let (g, vocab) = (contiguous(g), rows.len());
     let [tokens, width] = sizes(&g, "g");
     assert!(vocab > 0, "a table has a row");
     let [unique] = sizes(&plan.unique, "unique");
@@ -143,7 +147,7 @@ pub fn scatter(g: &CubeTensor, plan: &DevicePlan, vocab: usize, out: DType) -> C
     let vector = vector(wider(g.dtype, out), &[width]);
     let columns = width / vector;
     let parts = columns.div_ceil(SCATTER_THREADS);
-    // SAFETY: the kernel checks the column, and keeps the plan's tokens within `g` and its ids in the table.
+    // SAFETY: the kernel checks the column, keeps the plan's tokens within `g`, and passes by ids that are not in the rows.
     unsafe {
         add_rows::launch_unchecked(
             &g.client,
@@ -157,7 +161,8 @@ pub fn scatter(g: &CubeTensor, plan: &DevicePlan, vocab: usize, out: DType) -> C
             buffer(&table),
             columns,
             tokens,
-            vocab - 1,
+            rows.start as i32,
+            rows.end as i32,
             [float(g.dtype), float(out)],
         );
     }

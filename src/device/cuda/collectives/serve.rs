@@ -7,6 +7,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use burn::tensor::DType;
+
 use super::super::nccl::{Collective, Communicator};
 use super::super::{CopyStream, Event, Gpu, Later};
 use super::{Crossed, GRACE, LOOK, Shared, UnderWay};
@@ -19,9 +21,10 @@ pub struct Job {
     pub number: u64,
     pub operation: String,
     pub collective: Collective,
-    /// Address of `bytes` bytes.
+    /// Address of `bytes` bytes of numbers of this type.
     pub buffer: u64,
     pub bytes: usize,
+    pub dtype: DType,
     /// Once the buffer holds what is to be summed or copied.
     pub ready: Event,
     /// Keeps the buffer where it is.
@@ -140,7 +143,7 @@ pub fn serve(
 }
 
 fn carry_out(communicator: &Communicator, stream: &CopyStream, job: Job, shared: &Shared) {
-    let Job { number, operation, collective, buffer, bytes, ready, place, issued, reached } = job;
+    let Job { number, operation, collective, buffer, bytes, dtype, ready, place, issued, reached } = job;
     let failure = {
         let mut state = shared.lock();
         state.told = Some(UnderWay { number, operation: operation.clone(), since: Instant::now() });
@@ -154,7 +157,7 @@ fn carry_out(communicator: &Communicator, stream: &CopyStream, job: Job, shared:
     // issued between `ready` and that wait writes to them, since `Pending` holds the tensor until then. The context is
     // current on this thread, and ranks begin the same operations in the same order.
     let taken = match failure {
-        None => unsafe { communicator.enqueue(collective, buffer, bytes, stream) },
+        None => unsafe { communicator.enqueue(collective, buffer, (bytes, dtype), stream) },
         Some(reason) => Err(reason),
     };
     let ended = Arc::new(Event::record_on(stream));
