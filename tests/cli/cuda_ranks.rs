@@ -1,4 +1,4 @@
-//! Replicas and divided layers on GPUs: the same training as in one process, and how their ranks end.
+//! Replicas, divided layers and stages on GPUs: the same training as in one process, and how their ranks end.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -9,6 +9,7 @@ use nix::unistd::Pid;
 use runner::device::cuda::{self, nccl};
 
 use crate::cuda::need_gpu;
+use crate::pipeline::TRAINED as STAGES;
 use crate::place::{Place, changed, losses};
 use crate::ranks::{TRAINED, apart, ended_of, setting};
 use crate::tensor::{QWEN2, recipe};
@@ -106,6 +107,45 @@ fn divided_layers_on_gpus_train_as_one_process_does() {
     }
 }
 
+/// Stages with a tied embedding and blocks that do not divide evenly, whose gradients are clipped.
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn stages_on_gpus_train_as_one_process_does() {
+    let engines = if by_nccl() { "\"sockets\", \"nccl\"" } else { "\"sockets\"" };
+    let both = format!(
+        "\"parallel.pipeline.stages\" = [2]\n\"parallel.pipeline.micro_batches\" = [8]\n\
+         \"parallel.engine\" = [{engines}]\n"
+    );
+    let grid = format!(
+        "[[grid]]\n\"parallel.data\" = [1]\n\
+         [[grid]]\n{both}\"parallel.pipeline.schedule\" = [\"gpipe\", \"1f1b\"]\n\
+         [[grid]]\n{both}\"parallel.pipeline.schedule\" = [\"interleaved\"]\n\
+         \"parallel.pipeline.chunks\" = [2]\n"
+    );
+    let place = Place::new(&format!("{}{grid}", STAGES.replace("\"cpu\"", "\"cuda:0\"")));
+    place.runner_on_gpu(&["run", "recipe.toml"]).exits(0);
+    let rows = place.rows();
+    let alone = |row: &serde_json::Value| row["cell"]["parallel"]["pipeline"].is_null();
+    let reference = losses(rows.iter().find(|row| alone(row)).expect("a row of one process"));
+    for row in rows.iter().filter(|row| !alone(row)) {
+        let difference = apart(&losses(row), &reference);
+        assert!(difference < 1e-5, "{difference} {}", row["cell"]["parallel"]);
+        let of = |record: &serde_json::Value| -> Vec<[f64; 2]> {
+            let time = |span: &serde_json::Value, key: &str| span[key].as_f64().expect("seconds");
+            let spans = record["timeline"].as_array().expect("spans").iter();
+            spans.map(|span| [time(span, "start"), time(span, "end")]).collect()
+        };
+        let ranks = row["measurement"]["ranks"].as_array().expect("a record of each rank");
+        for spans in ranks.iter().map(of) {
+            // One after the other, by the device's clock.
+            assert!(spans.iter().all(|[start, end]| start < end), "{spans:?}");
+            assert!(spans.windows(2).all(|pair| pair[0][1] <= pair[1][0] + 1e-6), "{spans:?}");
+        }
+        // The second rank begins once the first one's output is there.
+        assert!(of(&ranks[1])[0][0] > of(&ranks[0])[0][1] - 1e-3, "{ranks:?}");
+    }
+}
+
 /// NCCL adds two bf16 numbers and rounds; sockets add in fp32 and round.
 #[test]
 #[ignore = "needs an NVIDIA GPU"]
@@ -135,12 +175,14 @@ fn a_rank_that_is_killed_or_hangs_with_its_gpu_is_named() {
     if !by_nccl() {
         return;
     }
-    let endless = changed(&on_gpu(), &[("steps = 20", "steps = 1000000")]);
-    let kinds = ["data", "tensor"];
+    let endless =
+        changed(&on_gpu(), &[("\nsteps = 20", "\nsteps = 1000000"), ("accumulation_steps = 2\n", "")]);
+    let stages = "pipeline = { stages = 2, schedule = \"1f1b\", micro_batches = 2 }";
+    let kinds = ["data = 2", "tensor = 2", stages];
     let endings = [(Signal::SIGKILL, 3), (Signal::SIGKILL, 30), (Signal::SIGSTOP, 3), (Signal::SIGSTOP, 30)];
     for (kind, (signal, seconds)) in kinds.into_iter().cartesian_product(endings) {
         let place =
-            Place::new(&format!("{endless}[parallel]\n{kind} = 2\nengine = \"nccl\"\ntimeout = 15.0\n"));
+            Place::new(&format!("{endless}[parallel]\n{kind}\nengine = \"nccl\"\ntimeout = 15.0\n"));
         let mut command = place.command(&["run", "recipe.toml", "--force"]);
         command.env_remove("CUDA_VISIBLE_DEVICES").stdout(Stdio::null()).stderr(Stdio::null());
         let run = command.spawn().expect("the binary starts");

@@ -8,7 +8,7 @@ use burn::tensor::DType;
 use cudarc::driver::sys::CUstream;
 use cudarc::nccl::sys::{self, ncclComm_t, ncclDataType_t, ncclRedOp_t, ncclResult_t};
 
-/// What all ranks do together, each with a buffer of the same size.
+/// What all ranks do together, or two of them, each with a buffer of the same size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Collective {
     /// Every buffer becomes the sum of all, rounded after each addition.
@@ -22,6 +22,25 @@ pub enum Collective {
     ReduceScatter { place: usize, ranks: usize },
     /// Every part becomes that of the rank in its place, bytes of any type.
     AllGather { place: usize, ranks: usize },
+    /// The buffer of rank `to` becomes this rank's, bytes of any type.
+    Send { to: usize },
+    /// The other end of it.
+    Receive { from: usize },
+}
+
+impl Collective {
+    /// The other one of two ranks.
+    pub fn peer(self) -> Option<usize> {
+        match self {
+            Self::Send { to: peer } | Self::Receive { from: peer } => Some(peer),
+            _ => None,
+        }
+    }
+
+    /// Whether it adds numbers.
+    pub fn sums(self) -> bool {
+        matches!(self, Self::AllReduce | Self::Reduce { .. } | Self::ReduceScatter { .. })
+    }
 }
 
 /// Whether the library is here.
@@ -93,7 +112,7 @@ impl Communicator {
     /// # Safety
     /// `buffer` is the address of so many bytes of numbers of this type on this rank's device, whose context is current;
     /// `stream` is alive and of the same device. Nothing else uses the buffer from what is in the stream now until the stream has passed this, and
-    /// all ranks do the same in the same order.
+    /// all ranks that take part do the same in the same order.
     ///
     /// # Errors
     /// The library's.
@@ -134,6 +153,14 @@ impl Communicator {
                 Collective::AllGather { place, ranks } => {
                     let (part, byte) = (own(place, ranks), ncclDataType_t::ncclUint8);
                     sys::ncclAllGather(part, values, bytes / ranks, byte, self.0, stream)
+                }
+                Collective::Send { to } => {
+                    let byte = ncclDataType_t::ncclUint8;
+                    sys::ncclSend(values, bytes, byte, to as c_int, self.0, stream)
+                }
+                Collective::Receive { from } => {
+                    let byte = ncclDataType_t::ncclUint8;
+                    sys::ncclRecv(values, bytes, byte, from as c_int, self.0, stream)
                 }
             }
         };

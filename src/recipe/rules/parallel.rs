@@ -72,12 +72,6 @@ pub(super) fn on_device(cell: &Cell, device: DeviceId, target: &Target) -> Check
         return if by_nccl { Err(rule) } else { Ok(()) };
     }
     Rule::refuse_if(
-        parallel.pipeline.is_some(),
-        &["parallel.pipeline", "device"],
-        "parallel.pipeline divides a network among processes on the CPU alone",
-        "use device = \"cpu\", or parallel.data or parallel.tensor in its place",
-    )?;
-    Rule::refuse_if(
         by_nccl && !parallel.is_one_group(),
         &["parallel.engine", "parallel.tensor", "parallel.data"],
         "parallel.engine = \"nccl\" connects all ranks as one group; replicas whose layers are divided work in several",
