@@ -138,7 +138,10 @@ mod tests {
         assert_eq!(found_with(Some(1), 0, [(0, 0), (9, 4), (0, 0)], Some(2)), None);
         assert_eq!(lost(found_with(Some(1), 31, [(0, 0), (9, 4), (0, 0)], None)).0, 1);
         assert_eq!(lost(found_with(Some(1), 0, [(0, 0), (9, 4), (0, 0)], Some(1))).0, 1);
-        assert!(matches!(found_with(Some(1), 31, [(0, 0), (0, 5), (0, 0)], None), Some(Failure::Gpus { .. })));
+        assert!(matches!(
+            found_with(Some(1), 31, [(0, 0), (0, 5), (0, 0)], None),
+            Some(Failure::Gpus { .. })
+        ));
     }
 
     #[test]

@@ -181,8 +181,7 @@ fn a_rank_that_is_killed_or_hangs_with_its_gpu_is_named() {
     let kinds = ["data = 2", "tensor = 2", stages];
     let endings = [(Signal::SIGKILL, 3), (Signal::SIGKILL, 30), (Signal::SIGSTOP, 3), (Signal::SIGSTOP, 30)];
     for (kind, (signal, seconds)) in kinds.into_iter().cartesian_product(endings) {
-        let place =
-            Place::new(&format!("{endless}[parallel]\n{kind}\nengine = \"nccl\"\ntimeout = 15.0\n"));
+        let place = Place::new(&format!("{endless}[parallel]\n{kind}\nengine = \"nccl\"\ntimeout = 15.0\n"));
         let mut command = place.command(&["run", "recipe.toml", "--force"]);
         command.env_remove("CUDA_VISIBLE_DEVICES").stdout(Stdio::null()).stderr(Stdio::null());
         let run = command.spawn().expect("the binary starts");

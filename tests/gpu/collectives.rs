@@ -101,7 +101,11 @@ fn bucket((rank, ranks): (usize, usize), gpu: &Gpu, gpus: &Collectives) -> [usiz
         for place in places {
             compare(1, part(&sums, place.clone()), &expected[place.clone()]);
             if let Some(narrow) = &aligned {
-                compare(1, part(&sums, place.clone()) * 2.0 - part(&sums, place.clone()), &expected[place.clone()]);
+                compare(
+                    1,
+                    part(&sums, place.clone()) * 2.0 - part(&sums, place.clone()),
+                    &expected[place.clone()],
+                );
                 compare(2, part(narrow, place.clone()) * 1.0, &expected[place]);
             }
         }

@@ -22,8 +22,8 @@ use std::time::{Duration, Instant};
 use burn::tensor::{DType, Tensor};
 use burn_cubecl::kernel::into_contiguous;
 
-pub use self::pending::Pending;
 use self::pending::Issuing;
+pub use self::pending::Pending;
 use self::serve::{Job, State, serve};
 use super::nccl::Collective;
 use super::{Event, Gpu, Later, buffer, writable};

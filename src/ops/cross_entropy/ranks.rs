@@ -24,7 +24,8 @@ impl Found {
         }
         let tokens = self.lse.dims()[0];
         let own = Tensor::cat(vec![self.lse, self.largest, self.target], 0);
-        let all = ranks.put_together("losses of parts of the vocabulary", own).wait().expect("every rank gets it");
+        let all =
+            ranks.put_together("losses of parts of the vocabulary", own).wait().expect("every rank gets it");
         let of_ranks = |number: usize| {
             let first = move |rank: usize| (3 * rank + number) * tokens;
             (0..ranks.size()).map(move |rank| first(rank)..first(rank) + tokens).map(|of| part(&all, of))

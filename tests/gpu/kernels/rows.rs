@@ -132,7 +132,11 @@ fn embedding() {
                     let sums = &mut expected[*id as usize * width..][..width];
                     sums.iter_mut().zip(row).for_each(|(sum, x)| *sum += x);
                 }
-                bench.compare(&format!("scatter {name}"), &scatter(&g.tensor, &plan, 0..vocab, to), &expected);
+                bench.compare(
+                    &format!("scatter {name}"),
+                    &scatter(&g.tensor, &plan, 0..vocab, to),
+                    &expected,
+                );
             }
         }
         let weight = normal(&[10, 8], DType::F32, 19);
