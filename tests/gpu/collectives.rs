@@ -1,12 +1,13 @@
 //! Sums and copies by NCCL: their values and their order with the kernels around them.
 
+use std::collections::VecDeque;
 use std::sync::Barrier;
 use std::thread;
 use std::time::Duration;
 
 use burn::tensor::{DType, Tensor};
 use runner::device::cuda::nccl::{self, Collective};
-use runner::device::cuda::{Collectives, Crossed, Gpu, count};
+use runner::device::cuda::{Collectives, Crossed, Gpu, Pending, count};
 use runner::ops::flat::{ALIGNED, laid_out, part};
 use runner::ops::rounded;
 
@@ -113,6 +114,46 @@ fn bucket((rank, ranks): (usize, usize), gpu: &Gpu, gpus: &Collectives) -> [usiz
     wrong
 }
 
+/// Messages both ways between two ranks, each written just before and read just after: elements that are wrong.
+fn messages((rank, ranks): (usize, usize), gpu: &Gpu, gpus: &Collectives) -> usize {
+    if ranks == 1 {
+        return 0;
+    }
+    let (device, peer) = (gpu.burn(), 1 - rank);
+    let (mut wrong, mut leaving) = (0, VecDeque::new());
+    for round in 0..ROUNDS {
+        let number = |rank: usize| (100 * rank + round) as f32;
+        let send = || {
+            let own = Tensor::<1>::ones([COUNT], (&device, DType::F32)) * number(rank);
+            gpus.begin("own", Collective::Send { to: peer }, own)
+        };
+        let receive = || {
+            gpus.begin(
+                "other",
+                Collective::Receive { from: peer },
+                Tensor::empty([COUNT], (&device, DType::F32)),
+            )
+        };
+        // One after the other, in one order of both.
+        let (sent, received) = match rank {
+            0 => (send(), receive()),
+            _ => {
+                let received = receive();
+                (send(), received)
+            }
+        };
+        leaving.push_back(sent);
+        while leaving.front_mut().is_some_and(Pending::is_over) {
+            leaving.pop_front();
+        }
+        // Memory of the same size, while they are on their way.
+        drop(Tensor::<1>::ones([COUNT], (&device, DType::F32)) * 3.0);
+        let values = received.wait().into_data().try_into_vec::<f32>().expect("fp32");
+        wrong += values.iter().filter(|value| **value != number(peer)).count();
+    }
+    wrong
+}
+
 /// What each of `ranks` finds, on its own GPU and connected with the others; `None` without NCCL.
 fn on_ranks<T: Send>(
     ranks: usize,
@@ -148,6 +189,10 @@ fn of_ranks(ranks: usize, checks: &mut Checks) {
     for (own, wrong) in on_ranks(ranks, bucket).into_iter().flatten().enumerate() {
         let verdict = format!("a bucket of odd sizes, rank {own} of {ranks}");
         checks.verdict(&verdict, wrong == [0; 3], &format!("{wrong:?} wrong elements"));
+    }
+    for (own, wrong) in on_ranks(ranks, messages).into_iter().flatten().enumerate() {
+        let verdict = format!("messages, rank {own} of {ranks}");
+        checks.verdict(&verdict, wrong == 0, &format!("{wrong} wrong elements"));
     }
     for (own, (wrong, crossed)) in on_ranks(ranks, rank).into_iter().flatten().enumerate() {
         checks.verdict(&format!("rank {own} of {ranks}"), wrong == 0, &format!("{wrong} wrong elements"));

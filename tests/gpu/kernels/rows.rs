@@ -137,6 +137,10 @@ fn embedding() {
                     &scatter(&g.tensor, &plan, 0..vocab, to),
                     &expected,
                 );
+                // The second half of the table, to which most ids do not belong.
+                let half = vocab / 2;
+                let rows = scatter(&g.tensor, &plan, half..vocab, to);
+                bench.compare(&format!("scatter half {name}"), &rows, &expected[half * width..]);
             }
         }
         let weight = normal(&[10, 8], DType::F32, 19);
