@@ -61,7 +61,7 @@ pub fn sum_over_ranks(y: Tensor<2>, bias: Option<Weight<1>>, ranks: &Group) -> T
         let (y, stored) = (Tensor::<2>::from_dispatch(y), Tensor::<1>::from_dispatch(stored));
         let (dtype, stored_dtype) = (y.dtype(), stored.dtype());
         let bias = wide(Weight { stored, cast, packed }.narrow(dtype));
-        let y = rounded(wide(summed(NAME, y, ranks)) + bias.unsqueeze_dim(0), dtype);
+        let y = rounded(rounded(summed(NAME, y, ranks), DType::F32) + bias.unsqueeze_dim(0), dtype);
         let backward = move |g: Tensor<2>, [want_y, want_bias]: [bool; 2]| {
             let dbias = want_bias.then(|| rounded(column_sums(&g), stored_dtype).into_dispatch());
             [want_y.then(|| g.into_dispatch()), dbias]

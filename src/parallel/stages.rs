@@ -52,7 +52,11 @@ fn key(message: &Message) -> Key {
 
 impl<N: Network> Stages<N> {
     pub fn new(division: Division, group: &Group, device: DeviceId) -> Self {
-        let actions = division.order.of_rank(group.rank());
+        let order = &division.order;
+        let actions = match group.has_gpus() {
+            true => order.of_rank_ahead(group.rank()),
+            false => order.of_rank(group.rank()),
+        };
         Self {
             division,
             device: device.burn(),

@@ -45,9 +45,14 @@ enum Way {
 }
 
 impl Group {
+    /// Whether each rank has a GPU of its own, and these are connected.
+    pub fn has_gpus(&self) -> bool {
+        self.gpus.is_some()
+    }
+
     /// Whether a [`sum`](Self::sum) of two-byte numbers is rounded once, as if it were in fp32 until then: NCCL's of two ranks.
     pub fn sums_narrow(&self) -> bool {
-        self.gpus.is_some() && self.size() == 2
+        self.has_gpus() && self.size() == 2
     }
 
     /// Begins to sum tensors, of the same length on every rank, in fp32, or as [`sums_narrow`](Self::sums_narrow) allows.
