@@ -37,8 +37,8 @@ section! {
             .reads(&[("none", "nothing divided"), ("", "{} divided")])
             .without("nothing divided")
             .tacit(),
-        /// What brings the gradients of replicas on GPUs together: NCCL, with a GPU for each; or sockets, through the host's
-        /// memory, where replicas may share a GPU. "auto" is NCCL where it is here and GPUs are as many.
+        /// What carries sums and messages between ranks on GPUs: NCCL, with a GPU for each; or sockets, through the host's
+        /// memory, where ranks may share a GPU. "auto" is NCCL where it is here and GPUs are as many.
         #[serde(default, skip_serializing_if = "Engine::is_auto")]
         pub engine: Engine =
             Key::method(Values::Words(&["auto", "nccl", "sockets"])).default(Word("auto")).tacit(),
