@@ -125,11 +125,13 @@ impl Communicator {
     ) -> Result<(), String> {
         let (values, stream) = (buffer as *mut std::ffi::c_void, stream.cast());
         let (sum, count) = (ncclRedOp_t::ncclSum, bytes / dtype.size());
+        let byte = ncclDataType_t::ncclUint8;
         let number = match dtype {
             DType::F32 => ncclDataType_t::ncclFloat32,
             DType::BF16 => ncclDataType_t::ncclBfloat16,
             DType::F16 => ncclDataType_t::ncclFloat16,
-            other => return Err(format!("NCCL sums no {other:?} here")),
+            other if collective.sums() => return Err(format!("no kernel here makes a sum of {other:?}")),
+            _ => byte,
         };
         let own =
             |place: usize, ranks: usize| (buffer + (place * (bytes / ranks)) as u64) as *mut std::ffi::c_void;
@@ -143,7 +145,6 @@ impl Communicator {
                     sys::ncclReduce(values, values, count, number, sum, root as c_int, self.0, stream)
                 }
                 Collective::Broadcast { root } => {
-                    let byte = ncclDataType_t::ncclUint8;
                     sys::ncclBroadcast(values, values, bytes, byte, root as c_int, self.0, stream)
                 }
                 Collective::ReduceScatter { place, ranks } => {
@@ -151,15 +152,11 @@ impl Communicator {
                     sys::ncclReduceScatter(values, part, count / ranks, number, sum, self.0, stream)
                 }
                 Collective::AllGather { place, ranks } => {
-                    let (part, byte) = (own(place, ranks), ncclDataType_t::ncclUint8);
+                    let part = own(place, ranks);
                     sys::ncclAllGather(part, values, bytes / ranks, byte, self.0, stream)
                 }
-                Collective::Send { to } => {
-                    let byte = ncclDataType_t::ncclUint8;
-                    sys::ncclSend(values, bytes, byte, to as c_int, self.0, stream)
-                }
+                Collective::Send { to } => sys::ncclSend(values, bytes, byte, to as c_int, self.0, stream),
                 Collective::Receive { from } => {
-                    let byte = ncclDataType_t::ncclUint8;
                     sys::ncclRecv(values, bytes, byte, from as c_int, self.0, stream)
                 }
             }
