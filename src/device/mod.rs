@@ -11,6 +11,7 @@ mod mirror;
 mod staging;
 mod store;
 mod target;
+mod timer;
 pub mod trace;
 
 use std::collections::BTreeMap;
@@ -26,6 +27,7 @@ pub use mirror::Mirror;
 pub use staging::{Staging, integers};
 pub use store::{BlockStore, Buffers, Side, StoreSize};
 pub use target::Target;
+pub use timer::{Moment, Timer};
 
 use crate::measure::{CpuMeter, Meter, alloc};
 use crate::words::{Compute, DeviceId, Rule};

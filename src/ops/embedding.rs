@@ -1,6 +1,8 @@
 //! The embedding lookup with hand-written backward: the gradients of equal tokens are summed in
 //! fp32, in the order of the tokens, so that the result does not depend on chance.
 
+use std::ops::Range;
+
 use burn::tensor::{DType, Device, IndexingUpdateOp, Int, Tensor};
 
 use super::backend::{cube, cube_int, on_cuda, uncube};
@@ -75,7 +77,7 @@ pub fn embedding(weight: Tensor<2>, ids: &Ids, out: DType) -> Tensor<2> {
         let (dtype, [vocab, _]) = (weight.dtype(), weight.dims());
         ids.expect_rows(vocab, "the embedding");
         (rows(weight, &ids.ids, out), move |g: Tensor<2>, _| {
-            [Some(sums(g, &ids, vocab, dtype).into_dispatch())]
+            [Some(sums(g, &ids, 0..vocab, dtype).into_dispatch())]
         })
     })
 }
@@ -87,15 +89,19 @@ pub fn embedding(weight: Tensor<2>, ids: &Ids, out: DType) -> Tensor<2> {
 pub fn embedding_of_part(weight: Tensor<2>, ids: &Ids, [place, parts]: [usize; 2], out: DType) -> Tensor<2> {
     let [vocab, _] = weight.dims();
     ids.expect_rows(parts * vocab, "the embedding");
-    let first = (place * vocab) as i32;
-    let own = ids.ids.clone() - first;
+    let first = place * vocab;
+    let ids = ids.clone();
+    let own = ids.ids.clone() - first as i32;
     let others = own.clone().lower_elem(0).bool_or(own.clone().greater_equal_elem(vocab as i32));
     let (own, others) = (own.clamp(0, vocab as i32 - 1), others.unsqueeze_dim::<2>(1));
     custom(OperatorName::Embedding, [weight.into_dispatch()], |[weight]| {
         let weight = Tensor::<2>::from_dispatch(weight);
         let dtype = weight.dtype();
-        let y = weight.select(0, own.clone()).mask_fill(others.clone(), 0.0);
-        (narrow(y, out), move |g: Tensor<2>, _| {
+        let y = rows(weight, &own, out).mask_fill(others.clone(), 0.0);
+        (y, move |g: Tensor<2>, _| {
+            if on_cuda(&g) {
+                return [Some(sums(g, &ids, first..first + vocab, dtype).into_dispatch())];
+            }
             let dweight = added(wide(g).mask_fill(others, 0.0), &own, vocab);
             [Some(narrow(dweight, dtype).into_dispatch())]
         })
@@ -109,13 +115,13 @@ fn rows(weight: Tensor<2>, ids: &Tensor<1, Int>, out: DType) -> Tensor<2> {
     narrow(weight.select(0, ids.clone()), out)
 }
 
-/// [vocab, hidden] as `dtype`.
-fn sums(g: Tensor<2>, ids: &Ids, vocab: usize, dtype: DType) -> Tensor<2> {
+/// These rows of [vocab, hidden] as `dtype`; on a CPU all of them.
+fn sums(g: Tensor<2>, ids: &Ids, table: Range<usize>, dtype: DType) -> Tensor<2> {
     if on_cuda(&g) {
         let [order, unique, starts] = [&ids.order, &ids.unique, &ids.starts].map(cube_int);
-        return uncube(scatter(&cube(g), &DevicePlan { order, unique, starts }, vocab, dtype));
+        return uncube(scatter(&cube(g), &DevicePlan { order, unique, starts }, table, dtype));
     }
-    narrow(added(wide(g), &ids.ids, vocab), dtype)
+    narrow(added(wide(g), &ids.ids, table.len()), dtype)
 }
 
 /// Rows of g [tokens, hidden] added up in those of [vocab, hidden] that the ids name, in the order of the tokens.

@@ -11,6 +11,7 @@ pub mod cross_entropy;
 pub mod dense;
 pub mod dropout;
 pub mod embedding;
+pub mod flat;
 pub mod function;
 pub mod gate;
 pub mod gelu;

@@ -12,14 +12,15 @@
 //!
 //! So each is the other's transpose: what is summed in forward is copied in backward, and the other way round. Two layers
 //! with the one between them, x → x W_r → f(x W_r) V_r → Σ_r, take one sum in each direction. b is added once, after the
-//! sum. Nothing is kept. Sums are in fp32 and in the order of ranks: every rank gets the same bits.
+//! sum. Nothing is kept. Sums are in fp32, by sockets in the order of ranks: every rank gets the same bits.
 
-use burn::tensor::{DType, Tensor, TensorData};
+use burn::tensor::{DType, Tensor};
 
 use super::cost::{Cost, Moment, Sent, Setting};
 use super::dense::{Weight, column_sums};
 use super::function::custom;
 use super::name::OperatorName;
+use super::parameters::flat;
 use super::{rounded, wide};
 use crate::world::Group;
 
@@ -60,7 +61,7 @@ pub fn sum_over_ranks(y: Tensor<2>, bias: Option<Weight<1>>, ranks: &Group) -> T
         let (y, stored) = (Tensor::<2>::from_dispatch(y), Tensor::<1>::from_dispatch(stored));
         let (dtype, stored_dtype) = (y.dtype(), stored.dtype());
         let bias = wide(Weight { stored, cast, packed }.narrow(dtype));
-        let y = rounded(wide(summed(NAME, y, ranks)) + bias.unsqueeze_dim(0), dtype);
+        let y = rounded(rounded(summed(NAME, y, ranks), DType::F32) + bias.unsqueeze_dim(0), dtype);
         let backward = move |g: Tensor<2>, [want_y, want_bias]: [bool; 2]| {
             let dbias = want_bias.then(|| rounded(column_sums(&g), stored_dtype).into_dispatch());
             [want_y.then(|| g.into_dispatch()), dbias]
@@ -89,17 +90,19 @@ pub fn sum_cost(setting: &Setting, columns: u64, element: u64) -> Vec<Cost> {
 /// is sent for it.
 fn summed_cost(setting: &Setting, columns: u64, element: u64) -> (u64, Moment, u64) {
     let numbers = setting.tokens() * columns;
-    let widened = if element == 4 { 0 } else { 4 * numbers };
+    // NCCL sums those of two ranks as they are.
+    let sent = if setting.on_cuda() && setting.tensor == 2 { element } else { 4 };
+    let widened = if element == sent { 0 } else { 4 * numbers };
     let sum = Moment::workspace(widened + element * numbers);
-    (element * numbers, sum, Setting::sent_of_sum(numbers, setting.tensor))
+    (element * numbers, sum, Setting::sent_of_sum(numbers, setting.tensor) * sent / 4)
 }
 
-/// Σ_r x_r in the type of x.
+/// Σ_r x_r in the type of x. Between GPUs the host waits for nothing.
 fn summed(name: &str, x: Tensor<2>, ranks: &Group) -> Tensor<2> {
-    let (dims, dtype, device) = (x.dims(), x.dtype(), x.device());
-    let values = wide(x).into_data().try_into_vec::<f32>().expect("fp32");
-    let sums = TensorData::new(ranks.all_reduce(name, values).wait(), dims);
-    rounded(Tensor::from_data(sums, (&device, DType::F32)), dtype)
+    let (dims, dtype) = (x.dims(), x.dtype());
+    let x = if ranks.sums_narrow() { x } else { rounded(x, DType::F32) };
+    let sums = ranks.sum(name, flat(x.into_dispatch())).wait().expect("every rank gets it");
+    rounded(sums, dtype).reshape(dims)
 }
 
 #[cfg(test)]

@@ -37,8 +37,8 @@ section! {
             .reads(&[("none", "nothing divided"), ("", "{} divided")])
             .without("nothing divided")
             .tacit(),
-        /// What brings the gradients of replicas on GPUs together: NCCL, with a GPU for each; or sockets, through the host's
-        /// memory, where replicas may share a GPU. "auto" is NCCL where it is here and GPUs are as many.
+        /// What carries sums and messages between ranks on GPUs: NCCL, with a GPU for each; or sockets, through the host's
+        /// memory, where ranks may share a GPU. "auto" is NCCL where it is here and GPUs are as many.
         #[serde(default, skip_serializing_if = "Engine::is_auto")]
         pub engine: Engine =
             Key::method(Values::Words(&["auto", "nccl", "sockets"])).default(Word("auto")).tacit(),
@@ -99,10 +99,15 @@ impl Parallel {
         self.ranks() == 1
     }
 
+    /// Whether all ranks do the same together, and not some with these and some with those.
+    pub fn is_one_group(&self) -> bool {
+        self.data == 1 || self.tensor == 1
+    }
+
     /// Whether NCCL sums over the ranks of a cell whose first is on this device.
     pub fn is_by_nccl(&self, first: DeviceId) -> bool {
         let on_gpus = first != DeviceId::Cpu && !self.is_alone();
-        let possible = || self.ranks() <= cuda::count() && nccl::present();
+        let possible = || self.is_one_group() && self.ranks() <= cuda::count() && nccl::present();
         on_gpus && (self.engine == Engine::Nccl || self.engine == Engine::Auto && possible())
     }
 

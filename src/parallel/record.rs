@@ -1,29 +1,22 @@
 //! [`Recorder`]: when a rank did what in its last step.
 
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
-
 use super::schedule::Action;
+use crate::device::{Moment, Timer};
 use crate::measure::{Span, StageTime};
+use crate::words::DeviceId;
 
-/// Follows the actions of a step. Times are on a clock that all ranks of a host share.
+/// Follows the actions of a step, as the device carries them out. Times are on a clock that all ranks of a host share.
 pub struct Recorder {
     /// Of this rank's stages by themselves.
     pub times: Vec<StageTime>,
-    began: Instant,
-    /// Seconds on the host's clock when `began` was 0.
-    offset: f64,
-    since: f64,
-    actions: Vec<(Action, f64, f64)>,
+    timer: Timer,
+    since: Option<Moment>,
+    actions: Vec<(Action, [Moment; 2])>,
 }
 
 impl Recorder {
-    pub fn new() -> Self {
-        let offset = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
-        Self { times: Vec::new(), began: Instant::now(), offset, since: 0.0, actions: Vec::new() }
-    }
-
-    fn now(&self) -> f64 {
-        self.offset + self.began.elapsed().as_secs_f64()
+    pub fn new(device: DeviceId) -> Self {
+        Self { times: Vec::new(), timer: Timer::new(device), since: None, actions: Vec::new() }
     }
 
     /// Forgets the step before.
@@ -33,22 +26,26 @@ impl Recorder {
 
     /// An action begins.
     pub fn begin(&mut self) {
-        self.since = self.now();
+        self.since = Some(self.timer.now());
     }
 
     /// It has ended.
+    ///
+    /// # Panics
+    /// Where none has begun.
     pub fn end(&mut self, action: Action) {
-        let end = self.now();
-        self.actions.push((action, self.since, end));
+        let since = self.since.take().expect("an action has begun");
+        self.actions.push((action, [since, self.timer.now()]));
     }
 
     /// The last step, on the host's clock.
     pub fn spans(&self) -> Vec<Span> {
-        let span = |(action, start, end): &(Action, f64, f64)| Span {
+        let seconds = self.timer.seconds(self.actions.iter().flat_map(|(_, moments)| moments));
+        let span = |((action, _), times): (&(Action, [Moment; 2]), &[f64])| Span {
             action: action.to_string(),
-            start: *start,
-            end: *end,
+            start: times[0],
+            end: times[1],
         };
-        self.actions.iter().map(span).collect()
+        self.actions.iter().zip(seconds.chunks(2)).map(span).collect()
     }
 }

@@ -3,9 +3,11 @@
 //!
 //! A bucket of gradients is what one gate hands over, those of a block: they are summed behind the backward of the blocks
 //! before it (Li et al. 2020, "PyTorch Distributed: Experiences on Accelerating Data Parallel Training"). The rest,
-//! embedding, norm and head, follows after backward. A bucket is one flat tensor, and sums are in fp32.
+//! embedding, norm and head, follows after backward. A bucket is one flat tensor, and sums are in fp32. On a GPU one kernel
+//! writes a whole bucket, and in fp32 gradients stay where they were summed.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use burn::backend::DispatchTensor;
@@ -13,9 +15,11 @@ use burn::module::{Module, ParamId};
 use burn::tensor::{DType, Gradients, Tensor};
 
 use super::config::DataReduce;
+use crate::ops::backend::on_cuda;
+use crate::ops::flat::{ALIGNED, laid_out, part};
 use crate::ops::gate::{Gates, gates};
 use crate::ops::parameters::{each_parameter, flat};
-use crate::ops::{rounded, wide};
+use crate::ops::rounded;
 use crate::optim::GradientSet;
 use crate::world::{Arriving, Group};
 
@@ -39,14 +43,14 @@ struct Sums {
 
 struct Bucket {
     parts: Vec<Part>,
-    /// Of all parts, one after the other.
+    /// Of all parts, in one flat tensor.
     sum: Arriving,
 }
 
 /// A parameter's gradient within a bucket.
 struct Part {
     id: ParamId,
-    elements: usize,
+    elements: Range<usize>,
     dtype: DType,
 }
 
@@ -143,12 +147,17 @@ impl Sums {
         }
         let (mut values, mut parts) =
             (Vec::with_capacity(gradients.len()), Vec::with_capacity(gradients.len()));
+        let mut length = 0usize;
         for (id, gradient) in gradients {
             let gradient = flat(gradient);
-            parts.push(Part { id, elements: gradient.dims()[0], dtype: gradient.dtype() });
-            values.push(wide(gradient));
+            // On a CPU kernels take any slice, and what is not there is not sent.
+            let first = if on_cuda(&gradient) { length.next_multiple_of(ALIGNED) } else { length };
+            length = first + gradient.dims()[0];
+            parts.push(Part { id, elements: first..length, dtype: gradient.dtype() });
+            values.push((first, gradient));
         }
-        let values = if values.len() == 1 { values.remove(0) } else { Tensor::cat(values, 0) };
+        let device = values[0].1.device();
+        let values = laid_out(length, (DType::F32, &device), values);
         let name = format!("gradients, bucket {}", self.under_way.len() + 1);
         let sum = match reduce {
             DataReduce::AllReduce => group.sum(name, values),
@@ -163,11 +172,15 @@ impl Sums {
         for Bucket { parts, sum } in self.under_way {
             // Ranks that do not update get none.
             let Some(values) = sum.wait() else { continue };
-            let mut first = 0;
+            // One bucket has one type or two.
+            let mut in_types = vec![values];
             for Part { id, elements, dtype } in parts {
-                let part = values.clone().narrow(0, first, elements);
-                first += elements;
-                let gradient = rounded(part, dtype).into_dispatch();
+                let known = in_types.iter().position(|values| values.dtype() == dtype);
+                let place = known.unwrap_or_else(|| {
+                    in_types.push(rounded(in_types[0].clone(), dtype));
+                    in_types.len() - 1
+                });
+                let gradient = part(&in_types[place], elements).into_dispatch();
                 // What came behind an operator of the parameter alone follows after its gate.
                 let gradient = match all.remove(&id) {
                     None => gradient,

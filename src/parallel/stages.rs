@@ -14,10 +14,11 @@ use crate::measure::StageTime;
 use crate::model::{Network, Output};
 use crate::ops::autocast::autocast;
 use crate::ops::parameters::flat;
-use crate::ops::wide;
+use crate::ops::rounded;
 use crate::params::table::id;
 use crate::residence::Residence;
-use crate::world::{Group, Ticket};
+use crate::words::DeviceId;
+use crate::world::{Arriving, Group, Leaving};
 
 /// Forwards and backwards of a profile, of which the least counts.
 const TRIALS: usize = 5;
@@ -35,9 +36,9 @@ pub struct Stages<N> {
     /// Forwards whose backward is still to come.
     live: HashMap<(usize, usize), Live<N>>,
     /// Messages that are on their way here, and results that leave.
-    arriving: HashMap<Key, Ticket<Vec<u8>>>,
+    arriving: HashMap<Key, Arriving>,
     leaving: HashMap<Key, Tensor<2>>,
-    sent: VecDeque<Ticket<()>>,
+    sent: VecDeque<Leaving>,
     /// The gradient of a tied embedding on the last rank, which the norm counts on the first.
     tied: Option<DispatchTensor>,
     pub recorder: Recorder,
@@ -50,11 +51,15 @@ fn key(message: &Message) -> Key {
 }
 
 impl<N: Network> Stages<N> {
-    pub fn new(division: Division, group: &Group, device: &Device) -> Self {
-        let actions = division.order.of_rank(group.rank());
+    pub fn new(division: Division, group: &Group, device: DeviceId) -> Self {
+        let order = &division.order;
+        let actions = match group.has_gpus() {
+            true => order.of_rank_ahead(group.rank()),
+            false => order.of_rank(group.rank()),
+        };
         Self {
             division,
-            device: device.clone(),
+            device: device.burn(),
             group: group.clone(),
             actions,
             live: HashMap::new(),
@@ -62,7 +67,7 @@ impl<N: Network> Stages<N> {
             leaving: HashMap::new(),
             sent: VecDeque::new(),
             tied: None,
-            recorder: Recorder::new(),
+            recorder: Recorder::new(device),
         }
     }
 
@@ -82,8 +87,11 @@ impl<N: Network> Stages<N> {
     /// Begins to send what a stage has computed.
     pub fn send(&mut self, message: &Message) {
         let value = self.leaving.remove(&key(message)).expect("it was computed");
-        let bytes = value.into_data().as_bytes().to_vec();
-        self.sent.push_back(self.group.send(Self::name(message), message.peer, bytes));
+        let value = flat(value.into_dispatch());
+        self.sent.push_back(self.group.send_tensor(Self::name(message), message.peer, value));
+        while self.sent.front_mut().is_some_and(Leaving::is_over) {
+            self.sent.pop_front().expect("there is one").wait();
+        }
         if self.sent.len() > MOST_SENT {
             self.sent.pop_front().expect("there are some").wait();
         }
@@ -91,15 +99,19 @@ impl<N: Network> Stages<N> {
 
     /// Begins to receive what another rank computes.
     pub fn receive(&mut self, message: &Message, network: &N, batch: &N::Batch) {
-        let (shape, dtype) = network.between(batch);
-        let count = shape[0] * shape[1] * dtype.size();
-        let ticket = self.group.receive(Self::name(message), message.peer, count);
-        self.arriving.insert(key(message), ticket);
+        let arriving = self.coming(message, network, batch);
+        self.arriving.insert(key(message), arriving);
+    }
+
+    fn coming(&self, message: &Message, network: &N, batch: &N::Batch) -> Arriving {
+        let ([rows, columns], dtype) = network.between(batch);
+        let what = (dtype, &self.device);
+        self.group.receive_tensor(Self::name(message), message.peer, rows * columns, what)
     }
 
     /// Waits until all that was sent has left.
     pub fn finish(&mut self) {
-        self.sent.drain(..).for_each(Ticket::wait);
+        self.sent.drain(..).for_each(Leaving::wait);
     }
 
     /// What another rank has computed.
@@ -107,13 +119,8 @@ impl<N: Network> Stages<N> {
     /// # Panics
     /// With a [`Failure`](crate::world::Failure) where it does not come.
     fn arrived(&mut self, key: Key, network: &N, batch: &N::Batch) -> Tensor<2> {
-        let ticket = self.arriving.remove(&key).expect("receiving has begun");
-        self.tensor(ticket.wait(), network, batch)
-    }
-
-    fn tensor(&self, bytes: Vec<u8>, network: &N, batch: &N::Batch) -> Tensor<2> {
-        let (shape, dtype) = network.between(batch);
-        Tensor::from_data(TensorData::from_bytes_vec(bytes, shape, dtype), (&self.device, dtype))
+        let arriving = self.arriving.remove(&key).expect("receiving has begun");
+        arriving.wait().expect("it is for this rank").reshape(network.between(batch).0)
     }
 
     /// A stage's output for a micro-batch, outside of the graph, which is kept; of the last one the loss.
@@ -168,14 +175,25 @@ impl<N: Network> Stages<N> {
             self.group.barrier(format!("profile of rank {turn}"));
             if turn == self.group.rank() {
                 let stages = stages_of(self.division.order.shape, turn);
-                self.recorder.times = stages.map(|stage| self.time(stage, network, batch)).collect();
+                self.recorder.times = stages.map(|stage| self.time(stage, network, batch, TRIALS)).collect();
             }
         }
         self.group.barrier("end of the profiles");
     }
 
-    /// The least of some trials, on inputs without a meaning.
-    fn time(&self, stage: usize, network: &N, batch: &N::Batch) -> StageTime {
+    /// What this rank's stages make the device compute for a micro-batch, leaving nothing behind.
+    pub fn rehearse(&self, network: &N, batch: &N::Batch) {
+        for stage in stages_of(self.division.order.shape, self.group.rank()) {
+            self.time(stage, network, batch, 1);
+        }
+    }
+
+    fn wait_for_device(&self) {
+        self.device.sync().unwrap_or_else(|e| panic!("the device does not answer: {e:?}"));
+    }
+
+    /// The least of so many trials, on inputs without a meaning.
+    fn time(&self, stage: usize, network: &N, batch: &N::Batch, trials: usize) -> StageTime {
         let (part, ([rows, columns], dtype)) = (self.division.part(stage), network.between(batch));
         let made_up = || {
             let values = (0..rows * columns).map(|i| ((i % 97) as f32 - 48.0) / 48.0).collect::<Vec<_>>();
@@ -183,12 +201,15 @@ impl<N: Network> Stages<N> {
             Tensor::<2>::from_data(data, (&self.device, dtype))
         };
         let mut least = StageTime { stage, forward: f64::INFINITY, backward: f64::INFINITY };
-        for _ in 0..TRIALS {
+        for _ in 0..trials {
             let (x, dy) = ((!part.is_first).then(made_up), (!part.is_last).then(made_up));
+            self.wait_for_device();
             let start = Instant::now();
             let (_, live) = self.division.forward(&part, network, batch, x);
+            self.wait_for_device();
             let between = Instant::now();
             drop(self.division.backward(&part, live, network, batch, (dy, None)));
+            self.wait_for_device();
             least.forward = least.forward.min((between - start).as_secs_f64());
             least.backward = least.backward.min(between.elapsed().as_secs_f64());
         }
@@ -209,18 +230,15 @@ impl<N: Network> Stages<N> {
                 peer: shape.rank_of(other),
             };
             let x = (!part.is_first).then(|| {
-                let message = message(stage - 1, stage - 1);
-                let (sizes, dtype) = network.between(batch);
-                let count = sizes[0] * sizes[1] * dtype.size();
-                let bytes = self.group.receive(Self::name(&message), message.peer, count).wait();
-                self.tensor(bytes, &network, batch)
+                let arriving = self.coming(&message(stage - 1, stage - 1), &network, batch);
+                arriving.wait().expect("it is for this rank").reshape(network.between(batch).0)
             });
             match network.part(&part, batch, x) {
                 Output::Loss(of_batch) => loss = outside(of_batch),
                 Output::Hidden(y) => {
                     let message = message(stage, stage + 1);
-                    let bytes = outside(y).into_data().as_bytes().to_vec();
-                    self.group.send(Self::name(&message), message.peer, bytes).wait();
+                    let y = flat(outside(y).into_dispatch());
+                    self.group.send_tensor(Self::name(&message), message.peer, y).wait();
                 }
             }
         }
@@ -240,22 +258,16 @@ impl<N: Network> Stages<N> {
         let own = embedding.and_then(|id| Some((id, residence.gradient_set().take(id)?)));
         if let Some((id, gradient)) = own {
             let gradient = flat(gradient);
-            let (dtype, device) = (gradient.dtype(), gradient.device());
-            let values = wide(gradient).into_data().try_into_vec::<f32>().expect("fp32");
-            let sums = self.group.of([0, last]).all_reduce("gradient of the tied embedding", values).wait();
-            let count = sums.len();
-            let sum =
-                Tensor::<1>::from_data(TensorData::new(sums, [count]), (&device, dtype)).into_dispatch();
+            let (dtype, ends) = (gradient.dtype(), self.group.of([0, last]));
+            let sum = ends.sum("gradient of the tied embedding", rounded(gradient, DType::F32)).wait();
+            let sum = rounded(sum.expect("both ends get it"), dtype).into_dispatch();
             match rank {
                 0 => residence.gradient_set().insert(id, sum),
                 _ => self.tied = Some(sum),
             }
         }
         let squares = wants_norm.then(|| {
-            let own = residence.squares();
-            let (device, value) = (own.device(), own.into_scalar::<f32>());
-            let sum = self.group.all_reduce("norm of gradients", vec![value]).wait();
-            Tensor::from_data(TensorData::new(sum, [1]), (&device, DType::F32))
+            self.group.sum("norm of gradients", residence.squares()).wait().expect("every rank gets it")
         });
         if let (Some(id), Some(sum)) = (embedding, self.tied.take()) {
             residence.gradient_set().insert(id, sum);

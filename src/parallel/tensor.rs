@@ -15,14 +15,16 @@ pub struct TensorRanks {
     group: Group,
     /// What each rank has a share of. Of the rest each has the same gradients.
     divided: HashSet<ParamId>,
+    /// Outside of autodiff.
+    device: Device,
 }
 
 impl TensorRanks {
     /// `None` where there is one.
-    pub fn of(group: &Group, table: &Table) -> Option<Self> {
+    pub fn of(group: &Group, table: &Table, device: &Device) -> Option<Self> {
         let divided = table.entries.iter().filter(|entry| entry.split.is_some());
         let divided = divided.map(|entry| id(&entry.name)).collect();
-        (group.size() > 1).then(|| Self { group: group.clone(), divided })
+        (group.size() > 1).then(|| Self { group: group.clone(), divided, device: device.clone() })
     }
 
     /// Σ g² over the gradients of the whole network, [1] in fp32: those that every rank has count once. Not finite on any
@@ -33,10 +35,8 @@ impl TensorRanks {
     pub fn squares(&self, gradients: &GradientSet) -> Tensor<1> {
         let counts = |id| self.group.place() == 0 || self.divided.contains(&id);
         let own = gradients.squares_of(counts);
-        let device = own.as_ref().map_or_else(Device::flex, Tensor::device);
-        let own = own.map_or(0.0, |squares| squares.into_scalar::<f32>());
-        let sum = self.group.all_reduce("squares of gradients", vec![own]).wait();
-        Tensor::from_data(TensorData::new(sum, [1]), (&device, DType::F32))
+        let own = own.unwrap_or_else(|| Tensor::zeros([1], (&self.device, DType::F32)));
+        self.group.sum("squares of gradients", own).wait().expect("every rank gets it")
     }
 }
 

@@ -73,7 +73,8 @@ fn answer(request: Request) -> Event {
         let world = request.seat.as_ref().map_or_else(|| Ok(World::alone()), World::join);
         let mut world = world.unwrap_or_else(|failure| failure.end());
         if let (DeviceId::Cuda(ordinal), true) = (cell.device_id(), by_nccl) {
-            world.connect(ordinal, lost).unwrap_or_else(|failure| failure.end());
+            let messages = cell.parallel.pipeline.is_some();
+            world.connect(ordinal, messages, lost).unwrap_or_else(|failure| failure.end());
         }
         train(&cell, &world, request.memory_limit, request.trace.as_deref(), on_tuned, &mut on_step)
     })) {

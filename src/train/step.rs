@@ -106,10 +106,10 @@ impl<'a, N: Build> Step<'a, N> {
         // Where ranks divide gradients their residence sums them.
         let replicas =
             Replicas::of(&groups.replicas, cell.parallel.data_reduce).filter(|_| sharding.is_none());
-        let tensor = TensorRanks::of(&groups.tensor, stage.residence.table());
+        let tensor = TensorRanks::of(&groups.tensor, stage.residence.table(), &plain);
         let share = share(&groups.replicas);
         let updates_a_step = division.as_ref().map_or(1, Division::updates);
-        let stages = division.map(|division| Stages::new(division, &groups.pipeline, &plain));
+        let stages = division.map(|division| Stages::new(division, &groups.pipeline, device));
         Self {
             train: &cell.train,
             seed,
@@ -151,9 +151,11 @@ impl<'a, N: Build> Step<'a, N> {
     /// What a micro-batch makes the device compute, without leaving anything behind: no other rehearsal and no step
     /// adds to its gradients, nor finds them in the place of a block's weights.
     pub fn rehearse(&self, batch: &N::Batch) {
-        match self.train.mode {
-            Mode::Training => drop(self.gradients(batch)),
-            Mode::Inference => drop(self.stage.infer(batch)),
+        let _masks = self.masks(0);
+        match (&self.stages, self.train.mode) {
+            (Some(stages), _) => stages.rehearse(self.stage.residence.network(), batch),
+            (None, Mode::Training) => drop(self.gradients(batch)),
+            (None, Mode::Inference) => drop(self.stage.infer(batch)),
         }
         self.stage.residence.discard();
     }

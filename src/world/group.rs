@@ -8,7 +8,7 @@ use std::time::Instant;
 use super::failure::Failure;
 use super::links::Links;
 use super::operations::{self, Call};
-use crate::device::cuda::Collectives;
+use crate::device::cuda::{Collectives, Turn};
 
 /// An operation to carry out; `None` is the last.
 pub(super) type Job = Option<Box<dyn FnOnce(&mut Links) + Send>>;
@@ -126,9 +126,9 @@ impl Group {
         self.collect(name, Vec::new()).wait();
     }
 
-    /// Lets the other ranks know that this one comes to an operation of the GPUs.
-    pub(super) fn come(&self, number: u64) {
-        let job: Job = Some(Box::new(move |links: &mut Links| links.come(number)));
+    /// Lets the ranks that take part know that this one comes to an operation of the GPUs.
+    pub(super) fn come(&self, turn: Turn) {
+        let job: Job = Some(Box::new(move |links: &mut Links| links.come(turn)));
         // The thread ends after the world.
         let _ = self.jobs.as_ref().map(|jobs| jobs.send(job));
     }

@@ -12,18 +12,23 @@ use std::thread;
 use std::time::Duration;
 
 use super::failure::Failure;
+use crate::device::cuda::Turn;
 
 /// Longest text of a call; a longer one is no frame of ours.
 const LONGEST_CALL: usize = 1 << 16;
 
-/// The call of a frame that belongs to none: the number of the operation of the GPUs that a rank comes to.
+/// The calls of frames that belong to none: the number of the operation of the GPUs that a rank comes to, of those of all
+/// ranks or of those with this one alone.
 const COMES: &str = "comes";
+const MEETS: &str = "meets";
 
 /// What is known of a rank without asking it.
 #[derive(Debug, Default)]
 pub struct Sign {
-    /// The last operation of the GPUs that it has come to.
+    /// The last operation of all GPUs that it has come to.
     pub came: AtomicU64,
+    /// The same of those with this rank alone.
+    pub met: AtomicU64,
     /// Whether its connection has ended.
     pub gone: AtomicBool,
 }
@@ -102,12 +107,13 @@ impl Links {
         *number
     }
 
-    /// Lets every other rank know that this one comes to an operation of the GPUs.
-    pub fn come(&mut self, number: u64) {
-        let own = self.rank;
-        for peer in (0..self.peers.len()).filter(|peer| *peer != own) {
+    /// Lets the other ranks that take part know that this one comes to an operation of the GPUs.
+    pub fn come(&mut self, Turn { peer, number }: Turn) {
+        let (own, call) = (self.rank, if peer.is_some() { MEETS } else { COMES });
+        let takes_part = |other: &usize| *other != own && peer.is_none_or(|peer| peer == *other);
+        for other in (0..self.peers.len()).filter(takes_part) {
             // A rank that is gone is found to be so where it is waited for.
-            let _ = self.send(peer, COMES, &number.to_le_bytes());
+            let _ = self.send(other, call, &number.to_le_bytes());
         }
     }
 
@@ -194,10 +200,15 @@ fn write_both(stream: &mut UnixStream, head: &[u8], payload: &[u8]) -> io::Resul
 /// Sends every frame until the connection ends or nobody receives, and keeps the signs.
 fn read_frames(mut stream: UnixStream, to: &Sender<Frame>, sign: &Sign) {
     while let Ok(frame) = read_frame(&mut stream) {
-        if frame.call == COMES {
-            sign.came.store(frame.payload.try_into().map_or(0, u64::from_le_bytes), Relaxed);
-        } else if to.send(frame).is_err() {
-            return;
+        let last = match &*frame.call {
+            COMES => Some(&sign.came),
+            MEETS => Some(&sign.met),
+            _ => None,
+        };
+        match last {
+            Some(last) => last.store(frame.payload.try_into().map_or(0, u64::from_le_bytes), Relaxed),
+            None if to.send(frame).is_err() => return,
+            None => {}
         }
     }
 }

@@ -28,7 +28,7 @@ pub use group::{Group, Ticket};
 use links::{Links, Sign};
 pub use operations::part;
 pub use rendezvous::Seat;
-pub use tensors::Arriving;
+pub use tensors::{Arriving, Leaving};
 use watch::Watch;
 
 use crate::device::cuda::{Collectives, Crossed, nccl};
@@ -135,15 +135,15 @@ impl World {
     }
 
     /// Connects the GPUs of all ranks, of which this one has that with the number `ordinal`: from here on all of them
-    /// together sum tensors by NCCL. `lost` hears, on a thread of its own, of a rank that does not come to such a sum, which
-    /// nothing else can end.
+    /// together sum tensors by NCCL, and send them where there are `messages`. `lost` hears, on a thread of its own, of a rank
+    /// that does not come to such a sum, which nothing else can end.
     ///
     /// # Errors
     /// Why they cannot be connected.
     ///
     /// # Panics
     /// With a [`Failure`] where another rank is gone.
-    pub fn connect(&mut self, ordinal: usize, lost: fn(Failure)) -> Result<(), Failure> {
+    pub fn connect(&mut self, ordinal: usize, messages: bool, lost: fn(Failure)) -> Result<(), Failure> {
         let failed = |reason| Failure::Gpus { reason };
         let own = if self.rank() == 0 { nccl::unique_id().map_err(failed)? } else { Vec::new() };
         let id = self.all.broadcast("the id of NCCL's ranks", 0, own).wait();
@@ -156,7 +156,11 @@ impl World {
         let gpus = Arc::new(gpus.map_err(failed)?);
         self.all.gpus = Some(gpus.clone());
         self.watch = Some(Watch::start(gpus, self.signs.clone(), (self.rank(), self.limit), lost));
-        self.all.try_gpus(ordinal).map_err(failed)
+        self.all.try_gpus(ordinal).map_err(failed)?;
+        if messages {
+            self.all.try_messages(ordinal);
+        }
+        Ok(())
     }
 
     pub fn rank(&self) -> usize {

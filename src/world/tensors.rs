@@ -5,11 +5,12 @@ use std::ops::Range;
 
 use burn::tensor::{Bytes, DType, Device, Tensor, TensorData};
 use bytemuck::Pod;
+use itertools::Itertools;
 
 use super::group::{Group, Ticket};
 
 use crate::device::cuda::nccl::Collective;
-use crate::device::cuda::{Collectives, Pending};
+use crate::device::cuda::{Collectives, Pending, buffer, put, tensor};
 use crate::words::DeviceId;
 
 /// A flat tensor on its way.
@@ -18,6 +19,15 @@ pub struct Arriving {
     way: Way,
     /// Whether this rank gets it.
     is_ours: bool,
+}
+
+/// A flat tensor that this rank sends.
+#[must_use]
+pub struct Leaving(Out);
+
+enum Out {
+    Gpus(Pending),
+    Bytes(Ticket<()>),
 }
 
 enum Way {
@@ -35,7 +45,17 @@ enum Way {
 }
 
 impl Group {
-    /// Begins to sum tensors in fp32, of the same length on every rank.
+    /// Whether each rank has a GPU of its own, and these are connected.
+    pub fn has_gpus(&self) -> bool {
+        self.gpus.is_some()
+    }
+
+    /// Whether a [`sum`](Self::sum) of two-byte numbers is rounded once, as if it were in fp32 until then: NCCL's of two ranks.
+    pub fn sums_narrow(&self) -> bool {
+        self.has_gpus() && self.size() == 2
+    }
+
+    /// Begins to sum tensors, of the same length on every rank, in fp32, or as [`sums_narrow`](Self::sums_narrow) allows.
     pub fn sum(&self, name: impl Into<String>, values: Tensor<1>) -> Arriving {
         let (name, device) = (name.into(), values.device());
         let way = match &self.gpus {
@@ -95,11 +115,9 @@ impl Group {
         let way = match &self.gpus {
             Some(gpus) => {
                 let (place, ranks, count) = (self.place(), self.size(), own.dims()[0]);
-                let empty =
-                    |parts: usize| (parts > 0).then(|| Tensor::<1>::empty([parts * count], (&device, dtype)));
-                let parts = empty(place).into_iter().chain([own]).chain(empty(ranks - 1 - place));
-                let all = Tensor::cat(parts.collect(), 0);
-                Way::Gpus(self.by(gpus, &name, Collective::AllGather { place, ranks }, all))
+                let all = buffer(Tensor::<1>::empty([ranks * count], (&device, dtype)));
+                put(vec![(place * count, buffer(own))], &all);
+                Way::Gpus(self.by(gpus, &name, Collective::AllGather { place, ranks }, tensor(all)))
             }
             None => {
                 let bytes = own.into_data().as_bytes().to_vec();
@@ -109,11 +127,54 @@ impl Group {
         Arriving { way, is_ours: true }
     }
 
+    /// Begins to send a flat tensor to one other rank.
+    pub fn send_tensor(&self, name: impl Into<String>, to: usize, values: Tensor<1>) -> Leaving {
+        let name = name.into();
+        match &self.gpus {
+            Some(gpus) => Leaving(Out::Gpus(self.by(gpus, &name, Collective::Send { to }, values))),
+            None => Leaving(Out::Bytes(self.send(name, to, values.into_data().as_bytes().to_vec()))),
+        }
+    }
+
+    /// Begins to receive one of so many elements of this type from one other rank.
+    pub fn receive_tensor(
+        &self,
+        name: impl Into<String>,
+        from: usize,
+        count: usize,
+        (dtype, device): (DType, &Device),
+    ) -> Arriving {
+        let name = name.into();
+        let way = match &self.gpus {
+            Some(gpus) => {
+                let room = Tensor::empty([count], (device, dtype));
+                Way::Gpus(self.by(gpus, &name, Collective::Receive { from }, room))
+            }
+            None => Way::Bytes(self.receive(name, from, count * dtype.size()), dtype, device.clone()),
+        };
+        Arriving { way, is_ours: true }
+    }
+
     /// Takes the tensor, so that what nobody else holds is summed in its place.
     fn by(&self, gpus: &Collectives, name: &str, collective: Collective, values: Tensor<1>) -> Pending {
         let pending = gpus.begin(name, collective, values);
-        self.come(pending.number());
+        self.come(pending.turn());
         pending
+    }
+
+    /// First messages, both ways between every two ranks, for the same reason as a [first sum](Self::try_gpus).
+    pub(super) fn try_messages(&self, ordinal: usize) {
+        let device = DeviceId::Cuda(ordinal).burn();
+        for (low, high) in self.ranks.iter().copied().tuple_combinations() {
+            for (from, to) in [(low, high), (high, low)] {
+                let name = "a first message";
+                if self.rank == from {
+                    self.send_tensor(name, to, Tensor::ones([1], (&device, DType::F32))).wait();
+                } else if self.rank == to {
+                    drop(self.receive_tensor(name, from, 1, (DType::F32, &device)).wait());
+                }
+            }
+        }
     }
 
     /// A first sum: what connects GPUs that are used together for the first time is not a step's.
@@ -134,6 +195,24 @@ impl Group {
              output of NCCL_DEBUG=INFO",
             self.size()
         ))
+    }
+}
+
+impl Leaving {
+    /// Whether it has left, as far as that is known without waiting.
+    pub fn is_over(&mut self) -> bool {
+        matches!(&mut self.0, Out::Gpus(pending) if pending.is_over())
+    }
+
+    /// Until its memory is free again: on a GPU what is computed from here on waits for that, else this thread does.
+    ///
+    /// # Panics
+    /// With a [`Failure`](super::Failure) where the other rank does not come.
+    pub fn wait(self) {
+        match self.0 {
+            Out::Gpus(pending) => drop(pending.wait()),
+            Out::Bytes(ticket) => ticket.wait(),
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::failure::Failure;
 use super::links::{RAISE, Sign};
-use crate::device::cuda::{Collectives, UnderWay};
+use crate::device::cuda::{Collectives, Turn, UnderWay};
 
 /// How often the thread looks.
 const LOOK: Duration = Duration::from_millis(50);
@@ -56,9 +56,14 @@ impl Drop for Watch {
 
 /// Why the operation that is under way cannot end, where that is so.
 fn judged(at: &UnderWay, rank: usize, limit: Duration, signs: &[Sign]) -> Option<Failure> {
-    let UnderWay { number, operation, since } = at;
-    let (waited, others) = (since.elapsed(), || (0..signs.len()).filter(move |peer| *peer != rank));
-    let has_come = |peer: &usize| signs[*peer].came.load(Relaxed) >= *number;
+    let UnderWay { turn: Turn { peer, number }, operation, since } = at;
+    let takes_part = |other: &usize| *other != rank && peer.is_none_or(|peer| peer == *other);
+    let (waited, others) = (since.elapsed(), || (0..signs.len()).filter(takes_part));
+    let has_come = |other: &usize| {
+        let sign = &signs[*other];
+        let last = if peer.is_some() { &sign.met } else { &sign.came };
+        last.load(Relaxed) >= *number
+    };
     let is_gone = |peer: &usize| signs[*peer].gone.load(Relaxed);
     if let Some(peer) = others().find(|peer| is_gone(peer) && (waited > GRACE || !has_come(peer))) {
         return Some(Failure::Lost {
@@ -90,10 +95,24 @@ mod tests {
 
     /// What rank 0 of three finds at operation 5, `waited` seconds after it came there with a limit of 30 s.
     fn found(waited: u64, came: [u64; 3], gone: Option<usize>) -> Option<Failure> {
-        let sign = |(rank, came): (usize, u64)| Sign { came: came.into(), gone: (gone == Some(rank)).into() };
+        found_with(None, waited, came.map(|came| (came, 0)), gone)
+    }
+
+    /// The same of one with all ranks or with one, where others have come to the last of the former and of the latter.
+    fn found_with(
+        peer: Option<usize>,
+        waited: u64,
+        came: [(u64, u64); 3],
+        gone: Option<usize>,
+    ) -> Option<Failure> {
+        let sign = |(rank, (came, met)): (usize, (u64, u64))| Sign {
+            came: came.into(),
+            met: met.into(),
+            gone: (gone == Some(rank)).into(),
+        };
         let signs: Vec<Sign> = came.into_iter().enumerate().map(sign).collect();
         let since = Instant::now().checked_sub(Duration::from_secs(waited)).expect("the clock has run");
-        let at = UnderWay { number: 5, operation: "operation 5".into(), since };
+        let at = UnderWay { turn: Turn { peer, number: 5 }, operation: "operation 5".into(), since };
         judged(&at, 0, Duration::from_secs(30), &signs)
     }
 
@@ -110,6 +129,19 @@ mod tests {
         let (peer, reason) = lost(found(31, [5, 5, 4], None));
         assert!(peer == 2 && reason.contains("did not come to operation 5 for 30 s"), "{reason}");
         assert!(matches!(found(31, [5, 6, 5], None), Some(Failure::Gpus { .. })));
+    }
+
+    #[test]
+    fn a_message_is_waited_for_from_its_other_end_alone() {
+        // Rank 2 has come to nothing, and need not.
+        assert_eq!(found_with(Some(1), 29, [(0, 0), (9, 4), (0, 0)], None), None);
+        assert_eq!(found_with(Some(1), 0, [(0, 0), (9, 4), (0, 0)], Some(2)), None);
+        assert_eq!(lost(found_with(Some(1), 31, [(0, 0), (9, 4), (0, 0)], None)).0, 1);
+        assert_eq!(lost(found_with(Some(1), 0, [(0, 0), (9, 4), (0, 0)], Some(1))).0, 1);
+        assert!(matches!(
+            found_with(Some(1), 31, [(0, 0), (0, 5), (0, 0)], None),
+            Some(Failure::Gpus { .. })
+        ));
     }
 
     #[test]

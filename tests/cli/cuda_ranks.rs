@@ -1,15 +1,18 @@
-//! Replicas on GPUs: the same training as in one process, and how their ranks end.
+//! Replicas, divided layers and stages on GPUs: the same training as in one process, and how their ranks end.
 
 use std::process::Stdio;
 use std::time::Duration;
 
+use itertools::Itertools;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use runner::device::cuda::{self, nccl};
 
 use crate::cuda::need_gpu;
+use crate::pipeline::TRAINED as STAGES;
 use crate::place::{Place, changed, losses};
 use crate::ranks::{TRAINED, apart, ended_of, setting};
+use crate::tensor::{QWEN2, recipe};
 
 fn on_gpu() -> String {
     let text = TRAINED.split("[save]").next().expect("a beginning");
@@ -76,6 +79,95 @@ fn divided_replicas_on_gpus_train_as_one_process_does() {
     }
 }
 
+/// Sums over two ranks in fp32, of tied embeddings with accumulation and clipping, and those of keys and values that
+/// several heads read, with blocks that are computed again.
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn divided_layers_on_gpus_train_as_one_process_does() {
+    let engines = if by_nccl() { "\"sockets\", \"nccl\"" } else { "\"sockets\"" };
+    let grid = format!(
+        "[[grid]]\n\"parallel.tensor\" = [1]\n[[grid]]\n\"parallel.tensor\" = [2]\n\
+         \"parallel.engine\" = [{engines}]\n"
+    );
+    let heads = QWEN2.replace("num_key_value_heads = 4", "num_key_value_heads = 2");
+    let again = recipe(&heads, "[checkpoint]\nblocks = 1\n").replace("\"cpu\"", "\"cuda:0\"");
+    for text in [on_gpu(), again] {
+        let place = Place::new(&format!("{text}{grid}"));
+        place.runner_on_gpu(&["run", "recipe.toml"]).exits(0);
+        let rows = place.rows();
+        let alone = |row: &serde_json::Value| setting(row, "parallel", "tensor").is_null();
+        let reference = losses(rows.iter().find(|row| alone(row)).expect("a row of one process"));
+        for row in rows.iter().filter(|row| !alone(row)) {
+            let difference = apart(&losses(row), &reference);
+            assert!(difference < 1e-5, "{difference} {}", row["cell"]["parallel"]);
+            let way = row["measurement"]["paths"]["ranks"].as_str().expect("a way");
+            let expected = if setting(row, "parallel", "engine") == "nccl" { "NCCL 2." } else { "sockets" };
+            assert!(way.starts_with(expected), "{way}");
+        }
+    }
+}
+
+/// Stages with a tied embedding and blocks that do not divide evenly, whose gradients are clipped.
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn stages_on_gpus_train_as_one_process_does() {
+    let engines = if by_nccl() { "\"sockets\", \"nccl\"" } else { "\"sockets\"" };
+    let both = format!(
+        "\"parallel.pipeline.stages\" = [2]\n\"parallel.pipeline.micro_batches\" = [8]\n\
+         \"parallel.engine\" = [{engines}]\n"
+    );
+    let grid = format!(
+        "[[grid]]\n\"parallel.data\" = [1]\n\
+         [[grid]]\n{both}\"parallel.pipeline.schedule\" = [\"gpipe\", \"1f1b\"]\n\
+         [[grid]]\n{both}\"parallel.pipeline.schedule\" = [\"interleaved\"]\n\
+         \"parallel.pipeline.chunks\" = [2]\n"
+    );
+    let place = Place::new(&format!("{}{grid}", STAGES.replace("\"cpu\"", "\"cuda:0\"")));
+    place.runner_on_gpu(&["run", "recipe.toml"]).exits(0);
+    let rows = place.rows();
+    let alone = |row: &serde_json::Value| row["cell"]["parallel"]["pipeline"].is_null();
+    let reference = losses(rows.iter().find(|row| alone(row)).expect("a row of one process"));
+    for row in rows.iter().filter(|row| !alone(row)) {
+        let difference = apart(&losses(row), &reference);
+        assert!(difference < 1e-5, "{difference} {}", row["cell"]["parallel"]);
+        let of = |record: &serde_json::Value| -> Vec<[f64; 2]> {
+            let time = |span: &serde_json::Value, key: &str| span[key].as_f64().expect("seconds");
+            let spans = record["timeline"].as_array().expect("spans").iter();
+            spans.map(|span| [time(span, "start"), time(span, "end")]).collect()
+        };
+        let ranks = row["measurement"]["ranks"].as_array().expect("a record of each rank");
+        for spans in ranks.iter().map(of) {
+            // One after the other, by the device's clock.
+            assert!(spans.iter().all(|[start, end]| start < end), "{spans:?}");
+            assert!(spans.windows(2).all(|pair| pair[0][1] <= pair[1][0] + 1e-6), "{spans:?}");
+        }
+        // The second rank begins once the first one's output is there.
+        assert!(of(&ranks[1])[0][0] > of(&ranks[0])[0][1] - 1e-3, "{ranks:?}");
+    }
+}
+
+/// NCCL adds two bf16 numbers and rounds; sockets add in fp32 and round.
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn divided_layers_in_bf16_are_summed_alike_by_both_engines() {
+    if !by_nccl() {
+        return;
+    }
+    let more = "[precision]\ncompute = \"bf16\"\n[grid]\n\"parallel.tensor\" = [2]\n\
+                \"parallel.engine\" = [\"sockets\", \"nccl\"]\n";
+    let place = Place::new(&recipe(QWEN2, more).replace("\"cpu\"", "\"cuda:0\""));
+    place.runner_on_gpu(&["run", "recipe.toml"]).exits(0);
+    let rows = place.rows();
+    let difference = apart(&losses(&rows[0]), &losses(&rows[1]));
+    assert!(rows.len() == 2 && difference < 1e-4, "{difference}");
+    // Two bytes for each number in the place of four.
+    let sent = |engine: &str| {
+        let row = rows.iter().find(|row| setting(row, "parallel", "engine") == engine).expect("a row");
+        row["measurement"]["ranks"][0]["sent_bytes"].as_f64().expect("a number")
+    };
+    assert!(sent("nccl") < 0.7 * sent("sockets"), "{} {}", sent("nccl"), sent("sockets"));
+}
+
 /// While GPUs are opened and connected, and while they train.
 #[test]
 #[ignore = "needs an NVIDIA GPU"]
@@ -83,11 +175,13 @@ fn a_rank_that_is_killed_or_hangs_with_its_gpu_is_named() {
     if !by_nccl() {
         return;
     }
-    let endless = changed(&on_gpu(), &[("steps = 20", "steps = 1000000")]);
-    let place = Place::new(&format!("{endless}[parallel]\ndata = 2\nengine = \"nccl\"\ntimeout = 15.0\n"));
-    for (signal, seconds) in
-        [(Signal::SIGKILL, 3), (Signal::SIGKILL, 30), (Signal::SIGSTOP, 3), (Signal::SIGSTOP, 30)]
-    {
+    let endless =
+        changed(&on_gpu(), &[("\nsteps = 20", "\nsteps = 1000000"), ("accumulation_steps = 2\n", "")]);
+    let stages = "pipeline = { stages = 2, schedule = \"1f1b\", micro_batches = 2 }";
+    let kinds = ["data = 2", "tensor = 2", stages];
+    let endings = [(Signal::SIGKILL, 3), (Signal::SIGKILL, 30), (Signal::SIGSTOP, 3), (Signal::SIGSTOP, 30)];
+    for (kind, (signal, seconds)) in kinds.into_iter().cartesian_product(endings) {
+        let place = Place::new(&format!("{endless}[parallel]\n{kind}\nengine = \"nccl\"\ntimeout = 15.0\n"));
         let mut command = place.command(&["run", "recipe.toml", "--force"]);
         command.env_remove("CUDA_VISIBLE_DEVICES").stdout(Stdio::null()).stderr(Stdio::null());
         let run = command.spawn().expect("the binary starts");

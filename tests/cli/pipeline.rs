@@ -9,7 +9,7 @@ use crate::place::{Place, changed, files, losses};
 use crate::ranks::{apart, weights};
 
 /// Tied embeddings and blocks that do not divide evenly.
-const TRAINED: &str = r#"title = "pipeline"
+pub const TRAINED: &str = r#"title = "pipeline"
 device = "cpu"
 [model]
 kind = "gpt2"

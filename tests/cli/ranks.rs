@@ -278,29 +278,27 @@ fn what_ranks_cannot_do_is_refused_before_anything_runs() {
 
 /// Whatever GPUs are here.
 #[test]
-fn replicas_go_to_gpus_and_parts_of_a_network_do_not() {
+fn ranks_go_to_gpus() {
+    const STAGES: &str = "pipeline = { stages = 2, schedule = \"1f1b\", micro_batches = 2 }";
     let with = |more: &str| {
         let text = TRAINED.split("[save]").next().expect("a beginning").replace("\"cpu\"", "\"cuda:0\"");
-        Place::new(&format!("{text}[parallel]\n{more}\n"))
+        Place::new(&format!("{}[parallel]\n{more}\n", text.replace("accumulation_steps = 2\n", "")))
     };
     for engine in ["auto", "nccl", "sockets"] {
-        let place = with(&format!("data = 4\nengine = \"{engine}\""));
-        place.runner(&["check", "recipe.toml", "--for", "cuda"]).exits(0).says(&["1 cell"]);
+        for ranks in ["data = 4", "tensor = 4", STAGES] {
+            let place = with(&format!("{ranks}\nengine = \"{engine}\""));
+            place.runner(&["check", "recipe.toml", "--for", "cuda"]).exits(0).says(&["1 cell"]);
+        }
     }
     let place = with("data = 4\nengine = \"nccl\"");
     let plan = place.runner(&["plan", "recipe.toml", "--for", "cuda, 8 GiB"]).exits(0);
     // Of a GPU of its own.
     assert!(plan.out.contains("8.00 GiB"), "{}", plan.out);
-    for (more, key) in [
-        ("tensor = 2", "tensor"),
-        ("pipeline = { stages = 2, schedule = \"1f1b\", micro_batches = 2 }", "pipeline"),
-    ] {
-        let said = format!("parallel.{key} divides a network among processes on the CPU alone");
-        with(more)
-            .runner(&["check", "recipe.toml", "--for", "cuda"])
-            .exits(2)
-            .says(&[&said, "parallel.data"]);
-    }
+    with("data = 2\ntensor = 2").runner(&["check", "recipe.toml", "--for", "cuda"]).exits(0);
+    with("data = 2\ntensor = 2\nengine = \"nccl\"")
+        .runner(&["check", "recipe.toml", "--for", "cuda"])
+        .exits(2)
+        .says(&["connects all ranks as one group", "sockets"]);
 }
 
 /// All ranks take the step that one records.

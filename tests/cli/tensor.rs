@@ -11,7 +11,7 @@ use crate::ranks::{apart, distance, setting, weights};
 const SIZES: &str = "vocab_size = 304\nhidden_size = 32\nnum_hidden_layers = 2\nnum_attention_heads = 4\n";
 
 /// Two micro-batches and clipping.
-fn recipe(model: &str, more: &str) -> String {
+pub fn recipe(model: &str, more: &str) -> String {
     let sizes = if model.contains("swiglu") { "hidden_size = 32\nnum_hidden_layers = 2\n" } else { SIZES };
     format!(
         "title = \"tensor\"\ndevice = \"cpu\"\n[model]\n{model}{sizes}[train]\nbatch_size = 4\nseq_len = 32\n\
@@ -21,7 +21,7 @@ fn recipe(model: &str, more: &str) -> String {
 }
 
 const GPT2: &str = "kind = \"gpt2\"\n";
-const QWEN2: &str = "kind = \"qwen2\"\nnum_key_value_heads = 4\nintermediate_size = 48\n";
+pub const QWEN2: &str = "kind = \"qwen2\"\nnum_key_value_heads = 4\nintermediate_size = 48\n";
 
 /// The rows by the number of ranks, one process first.
 fn rows(place: &Place) -> Vec<Value> {

@@ -9,6 +9,7 @@
 //! the stream here             waits ───────┘ │began  NCCL  │ended ──────────────┘
 //! ```
 
+mod pending;
 mod serve;
 
 use std::fmt;
@@ -20,11 +21,12 @@ use std::time::{Duration, Instant};
 
 use burn::tensor::{DType, Tensor};
 use burn_cubecl::kernel::into_contiguous;
-use burn_cubecl::tensor::CubeTensor;
 
-use self::serve::{Issued, Job, State, serve};
+use self::pending::Issuing;
+pub use self::pending::Pending;
+use self::serve::{Job, State, serve};
 use super::nccl::Collective;
-use super::{Event, Gpu, Later, buffer, tensor, writable};
+use super::{Event, Gpu, Later, buffer, writable};
 
 /// How long an end waits for the thread: for NCCL to give its memory back.
 const GRACE: Duration = Duration::from_secs(2);
@@ -73,11 +75,19 @@ pub struct Crossed {
     pub exposed: f64,
 }
 
+/// An operation among those that the same ranks do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn {
+    /// The other one of two; `None` where all take part.
+    pub peer: Option<usize>,
+    /// From 1; the same on every rank that takes part.
+    pub number: u64,
+}
+
 /// The operation that this rank's device has come to, or NCCL on the host, and that has not ended.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UnderWay {
-    /// From 1; the same on every rank.
-    pub number: u64,
+    pub turn: Turn,
     pub operation: String,
     pub since: Instant,
 }
@@ -125,20 +135,25 @@ impl Collectives {
     }
 
     /// Begins an operation on a flat tensor of this device that is outside of autodiff's graph, once what is issued so far
-    /// has been computed. Every rank begins the same operations in the same order.
+    /// has been computed. Every rank begins the same operations in the same order; messages between two are through one by
+    /// one, in one order of all ranks, of which each begins its part.
     ///
     /// # Panics
-    /// When the tensor is on another device, or one to be summed is not in fp32.
+    /// When the tensor is on another device, or one to be summed is not in fp32, unless of two ranks on both, where a sum is
+    /// rounded once in any type.
     pub fn begin(&self, name: &str, collective: Collective, values: Tensor<1>) -> Pending {
-        let sums = !matches!(collective, Collective::Broadcast { .. } | Collective::AllGather { .. });
-        assert!(!sums || values.dtype() == DType::F32, "sums are in fp32");
+        let once = collective == Collective::AllReduce && self.ranks <= 2;
+        assert!(!collective.sums() || once || values.dtype() == DType::F32, "sums are in fp32");
         let values = match collective {
-            Collective::AllReduce | Collective::ReduceScatter { .. } | Collective::AllGather { .. } => {
-                writable(buffer(values))
-            }
+            Collective::AllReduce
+            | Collective::ReduceScatter { .. }
+            | Collective::AllGather { .. }
+            | Collective::Receive { .. } => writable(buffer(values)),
             Collective::Reduce { root } if root == self.rank => writable(buffer(values)),
             Collective::Broadcast { root } if root != self.rank => writable(buffer(values)),
-            Collective::Reduce { .. } | Collective::Broadcast { .. } => into_contiguous(buffer(values)),
+            Collective::Reduce { .. } | Collective::Broadcast { .. } | Collective::Send { .. } => {
+                into_contiguous(buffer(values))
+            }
         };
         assert!(
             Gpu::of(&values).is_some_and(|gpu| std::ptr::eq(gpu, self.gpu)),
@@ -146,11 +161,10 @@ impl Collectives {
         );
         let (elements, bytes) =
             (values.meta.num_elements(), values.meta.num_elements() * values.dtype.size());
-        let number = {
+        let turn = {
             let mut state = self.shared.lock();
-            state.begun += 1;
             state.crossed.sent += self.sent(collective, bytes as u64);
-            state.begun
+            state.next(collective.peer())
         };
         let what = match collective {
             Collective::AllReduce => "sum",
@@ -158,21 +172,27 @@ impl Collectives {
             Collective::Broadcast { .. } => "copy",
             Collective::ReduceScatter { .. } => "sum in parts",
             Collective::AllGather { .. } => "copy of all parts",
+            Collective::Send { .. } | Collective::Receive { .. } => "message",
         };
-        let operation =
-            format!("operation {number} of the GPUs, {what} of \"{name}\" of {elements} elements");
+        let number = turn.number;
+        let of = turn.peer.map_or_else(
+            || "the GPUs".into(),
+            |peer| format!("ranks {} and {}", peer.min(self.rank), peer.max(self.rank)),
+        );
+        let operation = format!("operation {number} of {of}, {what} of \"{name}\" of {elements} elements");
         let (to, issued) = channel();
         let reached = Later::default();
         let (jobs, seen) = (self.jobs.clone(), reached.clone());
-        let binding = values.handle.clone().binding();
+        let (binding, dtype) = (values.handle.clone().binding(), values.dtype);
         self.gpu.stream().enqueue(Some(binding.clone()), move |buffers, stream| {
             let at = buffers.locate(binding)?;
             let job = Job {
-                number,
+                turn,
                 operation,
                 collective,
                 buffer: at.pointer,
                 bytes,
+                dtype,
                 ready: Event::record_on(stream),
                 place: Box::new(at),
                 issued: to,
@@ -184,7 +204,7 @@ impl Collectives {
         self.gpu.stream().hurry();
         // Whoever watches over the limit comes first, and knows which rank is missing.
         let limit = self.limit.saturating_add(2 * GRACE);
-        Pending { gpu: self.gpu, number, values, issued: Some(issued), reached, limit }
+        Pending { gpu: self.gpu, turn, values, issued: Some(Issuing::Coming(issued)), reached, limit }
     }
 
     /// Bytes that this rank gives the others: of a sum as around a ring.
@@ -197,6 +217,8 @@ impl Collectives {
             }
             Collective::Reduce { root } => bytes * u64::from(root != self.rank),
             Collective::Broadcast { root } => bytes * others * u64::from(root == self.rank),
+            Collective::Send { .. } => bytes,
+            Collective::Receive { .. } => 0,
         }
     }
 
@@ -249,59 +271,5 @@ impl Drop for Collectives {
         let thread = self.thread.get_mut().unwrap_or_else(PoisonError::into_inner);
         // It sends nothing: either it ends, or it is left to the end of the process.
         let _ = thread.recv_timeout(2 * GRACE);
-    }
-}
-
-/// The result of an operation that has begun.
-#[must_use]
-pub struct Pending {
-    gpu: &'static Gpu,
-    number: u64,
-    values: CubeTensor,
-    /// `None` once CubeCL's stream waits for the result.
-    issued: Option<Receiver<Result<Issued, String>>>,
-    reached: Later,
-    /// For NCCL to take the operation.
-    limit: Duration,
-}
-
-impl Pending {
-    /// [`UnderWay::number`]
-    pub fn number(&self) -> u64 {
-        self.number
-    }
-
-    /// The tensor with what the operation left in it. This thread goes on at once: what it has the device compute from
-    /// here on waits for the result.
-    pub fn wait(mut self) -> Tensor<1> {
-        self.hold();
-        tensor(self.values.clone())
-    }
-
-    /// Has CubeCL's stream wait for the end of the operation. CubeCL's thread waits until NCCL has taken it: an event that
-    /// is not recorded yet cannot be waited for.
-    fn hold(&mut self) {
-        let Some(issued) = self.issued.take() else { return };
-        let (reached, limit) = (self.reached.clone(), self.limit);
-        // The memory is used for nothing else before this call has been made: until then its binding is held.
-        let binding = self.values.handle.clone().binding();
-        self.gpu.stream().enqueue(Some(binding), move |_, stream| {
-            reached.record_on(stream);
-            let late = |_| "NCCL did not take an operation: another rank may not have come to it".to_string();
-            let Issued { ended, place } = issued.recv_timeout(limit).map_err(late)??;
-            ended.hold(stream);
-            drop(place);
-            Ok(())
-        });
-    }
-}
-
-impl Drop for Pending {
-    /// NCCL may still write into the memory that is given back here. What a rank that ends by a panic has there does not
-    /// count any more.
-    fn drop(&mut self) {
-        if !panicking() {
-            self.hold();
-        }
     }
 }

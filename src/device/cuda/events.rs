@@ -125,6 +125,30 @@ impl Later {
     }
 }
 
+/// A place in the stream of the thread that made it, which no thread waits for.
+pub struct Mark(Later);
+
+impl Mark {
+    /// Behind everything issued so far on this thread's stream.
+    pub fn new(gpu: &Gpu) -> Self {
+        let mark = Later::default();
+        let later = mark.clone();
+        gpu.stream().enqueue(None, move |_, stream| {
+            later.record_on(stream);
+            Ok(())
+        });
+        Self(mark)
+    }
+
+    /// Seconds from an event of the same device to this place; below 0 where it came first.
+    ///
+    /// # Panics
+    /// When the device has not been [synchronised](Gpu::synchronize) since.
+    pub fn seconds_since(&self, earlier: &Event) -> f64 {
+        self.0.event().expect("the device has come here").seconds_since(earlier)
+    }
+}
+
 impl From<Event> for Later {
     fn from(event: Event) -> Self {
         Self(Arc::new(event.into()))

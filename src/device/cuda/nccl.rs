@@ -4,13 +4,14 @@ use std::ffi::{CStr, c_char, c_int};
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 
+use burn::tensor::DType;
 use cudarc::driver::sys::CUstream;
 use cudarc::nccl::sys::{self, ncclComm_t, ncclDataType_t, ncclRedOp_t, ncclResult_t};
 
-/// What all ranks do together, each with a buffer of the same size.
+/// What all ranks do together, or two of them, each with a buffer of the same size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Collective {
-    /// Every buffer becomes the sum of all, in fp32.
+    /// Every buffer becomes the sum of all, rounded after each addition.
     AllReduce,
     /// That of `root` does; the others keep what they have.
     Reduce { root: usize },
@@ -21,6 +22,25 @@ pub enum Collective {
     ReduceScatter { place: usize, ranks: usize },
     /// Every part becomes that of the rank in its place, bytes of any type.
     AllGather { place: usize, ranks: usize },
+    /// The buffer of rank `to` becomes this rank's, bytes of any type.
+    Send { to: usize },
+    /// The other end of it.
+    Receive { from: usize },
+}
+
+impl Collective {
+    /// The other one of two ranks.
+    pub fn peer(self) -> Option<usize> {
+        match self {
+            Self::Send { to: peer } | Self::Receive { from: peer } => Some(peer),
+            _ => None,
+        }
+    }
+
+    /// Whether it adds numbers.
+    pub fn sums(self) -> bool {
+        matches!(self, Self::AllReduce | Self::Reduce { .. } | Self::ReduceScatter { .. })
+    }
 }
 
 /// Whether the library is here.
@@ -90,9 +110,9 @@ impl Communicator {
     /// Puts a collective into the stream. It may wait for the other ranks the first time that a way between them is used.
     ///
     /// # Safety
-    /// `buffer` is the address of so many bytes of this rank's device, whose context is current; `stream` is alive and of
-    /// the same device. Nothing else uses the buffer from what is in the stream now until the stream has passed this, and
-    /// all ranks do the same in the same order.
+    /// `buffer` is the address of so many bytes of numbers of this type on this rank's device, whose context is current;
+    /// `stream` is alive and of the same device. Nothing else uses the buffer from what is in the stream now until the stream has passed this, and
+    /// all ranks that take part do the same in the same order.
     ///
     /// # Errors
     /// The library's.
@@ -100,12 +120,19 @@ impl Communicator {
         &self,
         collective: Collective,
         buffer: u64,
-        bytes: usize,
+        (bytes, dtype): (usize, DType),
         stream: CUstream,
     ) -> Result<(), String> {
         let (values, stream) = (buffer as *mut std::ffi::c_void, stream.cast());
-        let (number, sum) = (ncclDataType_t::ncclFloat32, ncclRedOp_t::ncclSum);
-        let count = bytes / size_of::<f32>();
+        let (sum, count) = (ncclRedOp_t::ncclSum, bytes / dtype.size());
+        let byte = ncclDataType_t::ncclUint8;
+        let number = match dtype {
+            DType::F32 => ncclDataType_t::ncclFloat32,
+            DType::BF16 => ncclDataType_t::ncclBfloat16,
+            DType::F16 => ncclDataType_t::ncclFloat16,
+            other if collective.sums() => return Err(format!("no kernel here makes a sum of {other:?}")),
+            _ => byte,
+        };
         let own =
             |place: usize, ranks: usize| (buffer + (place * (bytes / ranks)) as u64) as *mut std::ffi::c_void;
         // SAFETY: the caller's; in place, as NCCL allows for all of them.
@@ -118,7 +145,6 @@ impl Communicator {
                     sys::ncclReduce(values, values, count, number, sum, root as c_int, self.0, stream)
                 }
                 Collective::Broadcast { root } => {
-                    let byte = ncclDataType_t::ncclUint8;
                     sys::ncclBroadcast(values, values, bytes, byte, root as c_int, self.0, stream)
                 }
                 Collective::ReduceScatter { place, ranks } => {
@@ -126,8 +152,12 @@ impl Communicator {
                     sys::ncclReduceScatter(values, part, count / ranks, number, sum, self.0, stream)
                 }
                 Collective::AllGather { place, ranks } => {
-                    let (part, byte) = (own(place, ranks), ncclDataType_t::ncclUint8);
+                    let part = own(place, ranks);
                     sys::ncclAllGather(part, values, bytes / ranks, byte, self.0, stream)
+                }
+                Collective::Send { to } => sys::ncclSend(values, bytes, byte, to as c_int, self.0, stream),
+                Collective::Receive { from } => {
+                    sys::ncclRecv(values, bytes, byte, from as c_int, self.0, stream)
                 }
             }
         };

@@ -17,7 +17,7 @@ use crate::words::Compute;
 pub fn cost(setting: &Setting, [vocab, hidden]: [u64; 2], tied: bool) -> Cost {
     let weight = setting.weight([vocab, hidden]);
     let custom = setting.ops.loss == Operator::Custom;
-    let chunks = (custom && setting.on_cuda() && setting.element() == 2)
+    let chunks = (custom && setting.on_cuda() && setting.element() == 2 && setting.tensor == 1)
         .then(|| Chunks::of(setting.tokens() as usize, vocab as usize))
         .flatten();
     let (tokens, h) = (setting.tokens(), setting.activation(hidden));

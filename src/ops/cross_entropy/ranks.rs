@@ -7,10 +7,10 @@
 //!
 //! in the order of ranks. Backward needs nothing more: a rank's dlogits follow from its own logits and log Σ exp.
 
-use burn::tensor::{DType, Int, Tensor, TensorData};
+use burn::tensor::{Int, Tensor};
 
 use super::vocabulary::Found;
-use crate::ops::cpu::integers;
+use crate::ops::flat::part;
 use crate::world::Group;
 
 impl Found {
@@ -22,27 +22,23 @@ impl Found {
         if ranks.size() == 1 {
             return self;
         }
-        let (device, tokens) = (self.lse.device(), self.lse.dims()[0]);
-        let numbers = [self.lse, self.largest, self.target];
-        let own =
-            numbers.into_iter().flat_map(|t| t.into_data().try_into_vec::<f32>().expect("fp32")).collect();
+        let tokens = self.lse.dims()[0];
+        let own = Tensor::cat(vec![self.lse, self.largest, self.target], 0);
         let all =
-            ranks.all_gather("losses of parts of the vocabulary", own, 3 * tokens * ranks.size()).wait();
-        let of = |token: usize, number: usize| {
-            all.iter().skip(number * tokens + token).step_by(3 * tokens).copied()
+            ranks.put_together("losses of parts of the vocabulary", own).wait().expect("every rank gets it");
+        let of_ranks = |number: usize| {
+            let first = move |rank: usize| (3 * rank + number) * tokens;
+            (0..ranks.size()).map(move |rank| first(rank)..first(rank) + tokens).map(|of| part(&all, of))
         };
-        let mut found: [Vec<f32>; 4] = std::array::from_fn(|_| Vec::with_capacity(tokens));
-        for (token, label) in integers(labels).into_iter().enumerate() {
-            let largest = of(token, 0).fold(f32::NEG_INFINITY, f32::max);
-            let lse = largest + of(token, 0).map(|lse| (lse - largest).exp()).sum::<f32>().ln();
-            // 0 where the label is another rank's.
-            let target = of(token, 2).sum::<f32>();
-            let loss = if label < 0 { 0.0 } else { lse - target };
-            let most = of(token, 1).fold(f32::NEG_INFINITY, f32::max);
-            found.iter_mut().zip([loss, lse, most, target]).for_each(|(all, number)| all.push(number));
-        }
-        let tensor = |values| Tensor::from_data(TensorData::new(values, [tokens]), (&device, DType::F32));
-        let [losses, lse, largest, target] = found.map(tensor);
+        let over = |number: usize, add: fn(Tensor<1>, Tensor<1>) -> Tensor<1>| {
+            of_ranks(number).reduce(add).expect("a rank")
+        };
+        let most: Tensor<1> = over(0, Tensor::max_pair);
+        let sum = of_ranks(0).map(|lse| (lse - most.clone()).exp()).reduce(|a, b| a + b).expect("a rank");
+        let lse = most + sum.log();
+        // 0 where the label is another rank's.
+        let (largest, target) = (over(1, Tensor::max_pair), over(2, |a, b| a + b));
+        let losses = (lse.clone() - target.clone()).mask_fill(labels.clone().lower_elem(0), 0.0);
         Self { losses, lse, largest, target, logits: self.logits }
     }
 }
@@ -51,7 +47,7 @@ impl Found {
 mod tests {
     use std::time::Duration;
 
-    use burn::tensor::Device;
+    use burn::tensor::{DType, Device};
 
     use super::*;
     use crate::ops::Operator;

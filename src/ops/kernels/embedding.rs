@@ -1,6 +1,7 @@
 //! Embedding: rows of a table gathered by token, and their gradients added back.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use burn::tensor::{DType, Shape};
 use burn_cubecl::ops::numeric::zeros_client;
@@ -27,14 +28,16 @@ fn pick<W: Float, O: Float, N: Size>(
     }
 }
 
-/// Of the gradients and of the table that they are added to.
+/// Of the gradients and of the rows that they are added to.
 #[derive(CubeType, CubeLaunch, Clone, Copy)]
 pub struct Rows {
     /// Vectors of a row.
     pub columns: usize,
     pub tokens: usize,
-    /// Of the table.
-    pub last: usize,
+    /// `out` has the rows of the ids from here on.
+    pub first: i32,
+    /// And of those below this one.
+    pub behind: i32,
 }
 
 /// A block adds one part of the columns of the gradients of one id, in the order of the tokens. An id that no token has
@@ -51,15 +54,16 @@ fn add_rows<G: Float, O: Float, N: Size>(
 ) {
     let which = CUBE_POS_X as usize;
     let column = (CUBE_POS_Y * CUBE_DIM_X + UNIT_POS_X) as usize;
+    let id = unique[which];
     let mut place = starts[which] as usize;
     let end = at_most(starts[which + 1], rows.tokens);
-    if column < rows.columns && place < end {
+    if column < rows.columns && id >= rows.first && id < rows.behind && place < end {
         let mut sum = Vector::<f32, N>::new(0.0f32);
         while place < end {
             sum += Vector::cast_from(g[at_most(order[place], rows.tokens - 1) * rows.columns + column]);
             place += 1;
         }
-        out[at_most(unique[which], rows.last) * rows.columns + column] = Vector::cast_from(sum);
+        out[(id - rows.first) as usize * rows.columns + column] = Vector::cast_from(sum);
     }
 }
 
@@ -134,10 +138,10 @@ pub fn gather(weight: &CubeTensor, ids: &CubeTensor, out: DType) -> CubeTensor {
     rows
 }
 
-/// The gradient of [`gather`] by the table: g [T, H] → [V, H] of type `out`, zero for ids that no
-/// token has. Each row is added in f32, in the order of its tokens.
-pub fn scatter(g: &CubeTensor, plan: &DevicePlan, vocab: usize, out: DType) -> CubeTensor {
-    let g = contiguous(g);
+/// The gradient of [`gather`] by these rows of the table: g [T, H] → [V, H] of type `out` for V of them, zero for ids that
+/// no token has. Each row is added in f32, in the order of its tokens.
+pub fn scatter(g: &CubeTensor, plan: &DevicePlan, rows: Range<usize>, out: DType) -> CubeTensor {
+    let (g, vocab) = (contiguous(g), rows.len());
     let [tokens, width] = sizes(&g, "g");
     assert!(vocab > 0, "a table has a row");
     let [unique] = sizes(&plan.unique, "unique");
@@ -151,7 +155,7 @@ pub fn scatter(g: &CubeTensor, plan: &DevicePlan, vocab: usize, out: DType) -> C
     let vector = vector(wider(g.dtype, out), &[width]);
     let columns = width / vector;
     let parts = columns.div_ceil(SCATTER_THREADS);
-    // SAFETY: the kernel checks the column, and keeps the plan's tokens within `g` and its ids in the table.
+    // SAFETY: the kernel checks the column, keeps the plan's tokens within `g`, and passes by ids that are not in the rows.
     unsafe {
         add_rows::launch_unchecked(
             &g.client,
@@ -163,7 +167,7 @@ pub fn scatter(g: &CubeTensor, plan: &DevicePlan, vocab: usize, out: DType) -> C
             buffer(&plan.unique),
             buffer(&plan.starts),
             buffer(&table),
-            RowsLaunch::new(columns, tokens, vocab - 1),
+            RowsLaunch::new(columns, tokens, rows.start as i32, rows.end as i32),
             [float(g.dtype), float(out)],
         );
     }

@@ -88,3 +88,15 @@ pub fn with_messages(order: &Order, rank: usize) -> Vec<Action> {
     }
     actions
 }
+
+/// Actions whose messages to this rank are begun a computation earlier. None of them passes another message, and no
+/// computation before its own waits for it: messages have a queue of their own.
+pub fn received_ahead(mut actions: Vec<Action>) -> Vec<Action> {
+    for i in 1..actions.len() {
+        let computes = matches!(actions[i - 1], Action::Forward { .. } | Action::Backward { .. });
+        if computes && matches!(actions[i], Action::Receive(_)) {
+            actions.swap(i - 1, i);
+        }
+    }
+    actions
+}

@@ -104,6 +104,15 @@ impl Order {
         lower::with_messages(self, rank)
     }
 
+    /// The same with each message to this rank begun before the computation that it would stand behind: it arrives while
+    /// that runs. The order of messages stays.
+    ///
+    /// # Panics
+    /// As [`of_rank`](Self::of_rank).
+    pub fn of_rank_ahead(&self, rank: usize) -> Vec<Action> {
+        lower::received_ahead(self.of_rank(rank))
+    }
+
     /// Messages of a step, over all ranks.
     pub fn messages(&self) -> usize {
         lower::count(self)

@@ -132,6 +132,68 @@ fn no_order_deadlocks_without_buffers() {
     }
 }
 
+/// Each rank has a queue of messages, which are through one by one, and computes beside it: what it reads has arrived. A
+/// message is in the queue once the rank has come to it.
+#[test]
+fn messages_that_are_received_ahead_come_through_in_a_queue_of_their_own() {
+    for (schedule, order) in orders() {
+        let lists: Vec<Vec<Action>> = (0..order.shape.ranks).map(|rank| order.of_rank_ahead(rank)).collect();
+        let is_message = |action: &Action| matches!(action, Action::Send(_) | Action::Receive(_));
+        let queue = |list: &[Action]| list.iter().copied().filter(is_message).collect::<Vec<_>>();
+        let queues: Vec<Vec<Action>> = lists.iter().map(|list| queue(list)).collect();
+        for (rank, own) in queues.iter().enumerate() {
+            assert_eq!(*own, queue(&order.of_rank(rank)), "their order stays");
+        }
+        // Where each rank stands in its list, and how many of its messages are through.
+        let (mut at, mut through) = (vec![0; lists.len()], vec![0; lists.len()]);
+        let mut moved = true;
+        while moved {
+            moved = false;
+            for rank in 0..lists.len() {
+                let issued = |rank: usize| queue(&lists[rank][..at[rank]]).len();
+                if let Some(Action::Send(m)) =
+                    queues[rank].get(through[rank]).filter(|_| through[rank] < issued(rank))
+                {
+                    let end = Action::Receive(Message { peer: rank, ..*m });
+                    let meets = through[m.peer] < issued(m.peer) && queues[m.peer][through[m.peer]] == end;
+                    if meets {
+                        through[m.peer] += 1;
+                        through[rank] += 1;
+                        moved = true;
+                    }
+                }
+                let Some(action) = lists[rank].get(at[rank]) else { continue };
+                let shape = order.shape;
+                let needed = match *action {
+                    Action::Forward { stage, micro_batch }
+                        if stage > 0 && shape.rank_of(stage - 1) != rank =>
+                    {
+                        Some((Carries::Activation, stage - 1, micro_batch))
+                    }
+                    Action::Backward { stage, micro_batch }
+                        if stage + 1 < shape.stages() && shape.rank_of(stage + 1) != rank =>
+                    {
+                        Some((Carries::Gradient, stage + 1, micro_batch))
+                    }
+                    _ => None,
+                };
+                let is_here = |needed: (Carries, usize, usize)| {
+                    queues[rank][..through[rank]].iter().any(|message| {
+                        matches!(message, Action::Receive(m) if (m.carries, m.stage, m.micro_batch) == needed)
+                    })
+                };
+                if needed.is_none_or(is_here) {
+                    at[rank] += 1;
+                    moved = true;
+                }
+            }
+        }
+        let done = at.iter().zip(&lists).all(|(at, list)| *at == list.len());
+        assert!(done, "{schedule:?} {:?}: {at:?}", order.shape);
+        assert!(through.iter().zip(&queues).all(|(through, queue)| *through == queue.len()));
+    }
+}
+
 #[test]
 fn pipedream_updates_after_every_backward_and_the_others_once() {
     for (schedule, order) in orders() {

@@ -126,6 +126,7 @@ fn own<const D: usize>(whole: Tensor<D>, slice: Option<Slice<'_>>) -> Tensor<D> 
     let Some(slice) = slice else { return whole };
     let (dtype, device) = (whole.dtype(), whole.device().inner());
     let bytes = slice.cut(whole.inner().into_data().as_bytes(), dtype.size());
-    let data = TensorData::from_bytes_vec(bytes, slice.own_shape(), dtype);
-    Tensor::from_data(data, (&device, dtype)).autodiff()
+    // As a vector: Burn aligns the rows of what it makes on CUDA, and kernels would copy them.
+    let data = TensorData::from_bytes_vec(bytes, [slice.own_shape().iter().product::<usize>()], dtype);
+    Tensor::<1>::from_data(data, (&device, dtype)).reshape(Shape::from(slice.own_shape())).autodiff()
 }

@@ -71,12 +71,11 @@ pub(super) fn on_device(cell: &Cell, device: DeviceId, target: &Target) -> Check
         let rule = Rule { elsewhere: cell.device != device.to_string(), ..rule };
         return if by_nccl { Err(rule) } else { Ok(()) };
     }
-    let divided = if parallel.pipeline.is_some() { "parallel.pipeline" } else { "parallel.tensor" };
     Rule::refuse_if(
-        parallel.pipeline.is_some() || parallel.tensor > 1,
-        &[divided, "device"],
-        format!("{divided} divides a network among processes on the CPU alone; GPUs get whole replicas"),
-        "use device = \"cpu\", or parallel.data in its place",
+        by_nccl && !parallel.is_one_group(),
+        &["parallel.engine", "parallel.tensor", "parallel.data"],
+        "parallel.engine = \"nccl\" connects all ranks as one group; replicas whose layers are divided work in several",
+        "set parallel.engine = \"sockets\", or one of parallel.data and parallel.tensor to 1",
     )?;
     let (ranks, gpus) = (parallel.ranks(), target.gpus());
     if let Some(gpus) = gpus.filter(|gpus| by_nccl && *gpus < ranks) {

@@ -13,8 +13,8 @@ use burn::tensor::{DType, Device, Tensor, TensorData};
 
 use super::regions::Regions;
 use crate::ops::backend::on_cuda;
+use crate::ops::flat::{laid_out, part};
 use crate::ops::parameters::flat;
-use crate::ops::wide;
 use crate::optim::{DeviceOptimizer, StepSize, squares};
 use crate::residence::layout::Layout;
 use crate::world::{Arriving, Group};
@@ -69,7 +69,7 @@ impl Bucket {
         self.settle();
         gradients.sort_unstable_by_key(|(part, _)| *part);
         let all = 0..self.regions.trained.own * self.ranks.size();
-        let gradients = gradients.into_iter().map(|(part, gradient)| (part, wide(flat(gradient))));
+        let gradients = gradients.into_iter().map(|(part, gradient)| (part, flat(gradient)));
         let values = self.laid_out(all, DType::F32, gradients);
         self.under_way = Some(self.ranks.sum_in_parts(format!("gradients of {}", self.name), values));
     }
@@ -81,19 +81,12 @@ impl Bucket {
         dtype: DType,
         values: impl Iterator<Item = (usize, Tensor<1>)>,
     ) -> Tensor<1> {
-        let zeros = |count: usize| (count > 0).then(|| Tensor::zeros([count], (&self.device, dtype)));
-        let (mut pieces, mut at) = (Vec::new(), range.start);
-        for (part, values) in values {
-            let part = &self.layout.parts[part];
-            let (from, to) = (part.first.max(range.start), (part.first + part.elements()).min(range.end));
-            if from < to {
-                pieces.extend(zeros(from - at));
-                pieces.push(values.narrow(0, from - part.first, to - from));
-                at = to;
-            }
-        }
-        pieces.extend(zeros(range.end - at));
-        Tensor::cat(pieces, 0)
+        let piece = |(number, values): (usize, Tensor<1>)| {
+            let of = &self.layout.parts[number];
+            let (from, to) = (of.first.max(range.start), (of.first + of.elements()).min(range.end));
+            (from < to).then(|| (from - range.start, part(&values, from - of.first..to - of.first)))
+        };
+        laid_out(range.len(), (dtype, &self.device), values.filter_map(piece).collect())
     }
 
     /// Waits for the sums, and adds them to those of earlier micro-batches.
@@ -176,16 +169,17 @@ impl Bucket {
     }
 
     /// One of them, of a whole region that begins at the element `first`.
-    fn parameter(&self, part: usize, first: usize, whole: &Tensor<1>) -> DispatchTensor {
-        let part = &self.layout.parts[part];
-        let values = whole.clone().narrow(0, part.first - first, part.elements());
+    fn parameter(&self, number: usize, first: usize, whole: &Tensor<1>) -> DispatchTensor {
+        let of = &self.layout.parts[number];
+        let start = of.first - first;
+        let values = part(whole, start..start + of.elements());
         // Kernels of the CPU would copy a part of something larger at each of its uses.
         let values = match on_cuda(&values) {
             true => values,
             false => Tensor::from_data(values.into_data(), (&self.device, self.dtype)),
         };
         // The rank of a tensor is a mark on its type alone; the shape is the backend's.
-        match *part.shape {
+        match *of.shape {
             [_] => values.into_dispatch(),
             [rows, columns] => values.reshape([rows, columns]).into_dispatch(),
             _ => unreachable!("parameters are vectors and matrices"),

@@ -1,27 +1,30 @@
 //! The thread that calls NCCL, and [`State`]: what is known of its operations.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use burn::tensor::DType;
+
 use super::super::nccl::{Collective, Communicator};
 use super::super::{CopyStream, Event, Gpu, Later};
-use super::{Crossed, GRACE, LOOK, Shared, UnderWay};
+use super::{Crossed, GRACE, LOOK, Shared, Turn, UnderWay};
 
 /// How often the thread asks NCCL how it is while there is nothing to do.
 const CHECK: Duration = Duration::from_millis(100);
 
 /// An operation that CubeCL's thread has come to.
 pub struct Job {
-    pub number: u64,
+    pub turn: Turn,
     pub operation: String,
     pub collective: Collective,
-    /// Address of `bytes` bytes.
+    /// Address of `bytes` bytes of numbers of this type.
     pub buffer: u64,
     pub bytes: usize,
+    pub dtype: DType,
     /// Once the buffer holds what is to be summed or copied.
     pub ready: Event,
     /// Keeps the buffer where it is.
@@ -41,7 +44,7 @@ pub struct Issued {
 
 /// One that the device may not have done yet.
 pub struct Running {
-    number: u64,
+    turn: Turn,
     operation: String,
     began: Event,
     ended: Arc<Event>,
@@ -50,19 +53,26 @@ pub struct Running {
 
 #[derive(Default)]
 pub struct State {
-    /// Operations so far.
-    pub begun: u64,
+    /// Operations so far, by the other one of two ranks.
+    begun: HashMap<Option<usize>, u64>,
     pub crossed: Crossed,
     /// In the order in which the device does them.
     pub under_way: VecDeque<Running>,
     /// What NCCL is being told.
     told: Option<UnderWay>,
-    /// The number of the operation that the device is at, and since when that is known.
-    seen: Option<(u64, Instant)>,
+    /// The operation that the device is at, and since when that is known.
+    seen: Option<(Turn, Instant)>,
     pub failure: Option<String>,
 }
 
 impl State {
+    /// The next operation with this rank, or with all.
+    pub fn next(&mut self, peer: Option<usize>) -> Turn {
+        let begun = self.begun.entry(peer).or_default();
+        *begun += 1;
+        Turn { peer, number: *begun }
+    }
+
     /// Adds up what has ended and whose result was asked for; the device's context is current.
     pub fn fold(&mut self) {
         while let Some(first) = self.under_way.front() {
@@ -90,11 +100,11 @@ impl State {
         if !at.began.reached().unwrap_or(false) {
             return None;
         }
-        let (number, since) = match self.seen {
-            Some(seen) if seen.0 == at.number => seen,
-            _ => *self.seen.insert((at.number, Instant::now())),
+        let (turn, since) = match self.seen {
+            Some(seen) if seen.0 == at.turn => seen,
+            _ => *self.seen.insert((at.turn, Instant::now())),
         };
-        Some(UnderWay { number, operation: at.operation.clone(), since })
+        Some(UnderWay { turn, operation: at.operation.clone(), since })
     }
 }
 
@@ -140,10 +150,10 @@ pub fn serve(
 }
 
 fn carry_out(communicator: &Communicator, stream: &CopyStream, job: Job, shared: &Shared) {
-    let Job { number, operation, collective, buffer, bytes, ready, place, issued, reached } = job;
+    let Job { turn, operation, collective, buffer, bytes, dtype, ready, place, issued, reached } = job;
     let failure = {
         let mut state = shared.lock();
-        state.told = Some(UnderWay { number, operation: operation.clone(), since: Instant::now() });
+        state.told = Some(UnderWay { turn, operation: operation.clone(), since: Instant::now() });
         state.failure.clone()
     };
     let stream = stream.raw().stream();
@@ -154,7 +164,7 @@ fn carry_out(communicator: &Communicator, stream: &CopyStream, job: Job, shared:
     // issued between `ready` and that wait writes to them, since `Pending` holds the tensor until then. The context is
     // current on this thread, and ranks begin the same operations in the same order.
     let taken = match failure {
-        None => unsafe { communicator.enqueue(collective, buffer, bytes, stream) },
+        None => unsafe { communicator.enqueue(collective, buffer, (bytes, dtype), stream) },
         Some(reason) => Err(reason),
     };
     let ended = Arc::new(Event::record_on(stream));
@@ -162,7 +172,7 @@ fn carry_out(communicator: &Communicator, stream: &CopyStream, job: Job, shared:
     state.told = None;
     let result = match taken {
         Ok(()) => {
-            state.under_way.push_back(Running { number, operation, began, ended: ended.clone(), reached });
+            state.under_way.push_back(Running { turn, operation, began, ended: ended.clone(), reached });
             Ok(Issued { ended, place })
         }
         Err(reason) => {

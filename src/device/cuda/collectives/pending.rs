@@ -1,0 +1,89 @@
+//! [`Pending`]: the result of an operation that has begun.
+
+use std::sync::mpsc::Receiver;
+use std::thread::panicking;
+use std::time::Duration;
+
+use burn::tensor::Tensor;
+use burn_cubecl::tensor::CubeTensor;
+
+use super::super::{Gpu, Later, tensor};
+use super::Turn;
+use super::serve::Issued;
+
+/// The result of an operation that has begun.
+#[must_use]
+pub struct Pending {
+    pub(super) gpu: &'static Gpu,
+    pub(super) turn: Turn,
+    pub(super) values: CubeTensor,
+    /// `None` once CubeCL's stream waits for the result.
+    pub(super) issued: Option<Issuing>,
+    pub(super) reached: Later,
+    /// For NCCL to take the operation.
+    pub(super) limit: Duration,
+}
+
+/// An operation that NCCL takes or has taken.
+pub(super) enum Issuing {
+    Coming(Receiver<Result<Issued, String>>),
+    Here(Result<Issued, String>),
+}
+
+impl Pending {
+    /// [`UnderWay::turn`](super::UnderWay::turn)
+    pub fn turn(&self) -> Turn {
+        self.turn
+    }
+
+    /// Whether it has ended; nobody waits for that.
+    pub fn is_over(&mut self) -> bool {
+        self.gpu.context.bind();
+        if let Some(Issuing::Coming(coming)) = &self.issued {
+            let Ok(result) = coming.try_recv() else { return false };
+            self.issued = Some(Issuing::Here(result));
+        }
+        match &self.issued {
+            // A device that fails is heard of where something is computed on it.
+            Some(Issuing::Here(Ok(issued))) => issued.ended.reached().unwrap_or(true),
+            _ => true,
+        }
+    }
+
+    /// The tensor with what the operation left in it. This thread goes on at once: what it has the device compute from
+    /// here on waits for the result.
+    pub fn wait(mut self) -> Tensor<1> {
+        self.hold();
+        tensor(self.values.clone())
+    }
+
+    /// Has CubeCL's stream wait for the end of the operation. CubeCL's thread waits until NCCL has taken it: an event that
+    /// is not recorded yet cannot be waited for.
+    fn hold(&mut self) {
+        let Some(issued) = self.issued.take() else { return };
+        let (reached, limit) = (self.reached.clone(), self.limit);
+        // The memory is used for nothing else before this call has been made: until then its binding is held.
+        let binding = self.values.handle.clone().binding();
+        self.gpu.stream().enqueue(Some(binding), move |_, stream| {
+            reached.record_on(stream);
+            let late = |_| "NCCL did not take an operation: another rank may not have come to it".to_string();
+            let Issued { ended, place } = match issued {
+                Issuing::Coming(coming) => coming.recv_timeout(limit).map_err(late)??,
+                Issuing::Here(result) => result?,
+            };
+            ended.hold(stream);
+            drop(place);
+            Ok(())
+        });
+    }
+}
+
+impl Drop for Pending {
+    /// NCCL may still write into the memory that is given back here. What a rank that ends by a panic has there does not
+    /// count any more.
+    fn drop(&mut self) {
+        if !panicking() {
+            self.hold();
+        }
+    }
+}
