@@ -10,6 +10,7 @@ use super::language::{Cache, Decoder, Tokens};
 use crate::device::integers;
 use crate::ops::attention::Mask;
 use crate::ops::embedding::Ids;
+use crate::ops::largest;
 use crate::ops::virtual_tokens::VirtualRows;
 
 /// How the next token is chosen.
@@ -112,8 +113,12 @@ fn tokens(
     };
     let batch = sequences.len();
     let starts = padding.iter().any(|pad| *pad > 0).then(|| {
-        let start = cells(&|_, pad, c| if c < pad { 0 } else { pad as i32 }, 0..columns.end);
-        integers(start, device).reshape([batch, columns.end])
+        let mut starts = Vec::with_capacity(batch * columns.end);
+        for pad in padding {
+            starts.resize(starts.len() + pad, 0);
+            starts.resize(starts.len() + columns.end - pad, *pad as i32);
+        }
+        integers(starts, device).reshape([batch, columns.end])
     });
     let virtual_rows = (before > 0 && columns.start == 0).then(|| {
         let first = |(b, pad): (usize, &usize)| (b * columns.len() + pad) as i32;
@@ -148,7 +153,7 @@ impl Chooser {
     fn choose(&mut self, logits: Tensor<2>) -> Vec<u32> {
         let Choice::Sample { temperature, top_k, .. } = self.choice else {
             // Its tokens alone come to the host: 4 bytes a sequence, not 4 a word of the vocabulary.
-            return logits.argmax(1).into_data().iter().collect();
+            return largest(logits).into_data().iter().collect();
         };
         let vocab = logits.dims()[1];
         let logits: Vec<f32> = logits.into_data().try_to_vec().expect("logits are fp32");

@@ -67,11 +67,20 @@ impl Dropout {
         Some(Self { rate, key: mix(seed ^ layer) })
     }
 
+    /// The share of elements that become 0.
+    pub fn rate(self) -> f64 {
+        self.rate
+    }
+
+    /// Philox's key, the least number of an element that is kept, and what that is multiplied by.
+    pub fn draws(self) -> ([u32; 2], u32, f64) {
+        let key = [self.key as u32, (self.key >> 32) as u32];
+        (key, (self.rate * 2f64.powi(32)) as u32, 1.0 / (1.0 - self.rate))
+    }
+
     /// x ⊙ m / (1 − rate) in x's type, with a mask m of zeros and ones of x's shape: of x, and of its gradient.
     pub fn apply<const D: usize>(self, x: Tensor<D>) -> Tensor<D> {
-        // An element is kept where its number is at least this.
-        let threshold = (self.rate * 2f64.powi(32)) as u32;
-        let (key, scale) = ([self.key as u32, (self.key >> 32) as u32], 1.0 / (1.0 - self.rate));
+        let (key, threshold, scale) = self.draws();
         if on_cuda(&x) {
             return uncube(kernels::dropout(&cube(x), key, threshold, scale as f32));
         }

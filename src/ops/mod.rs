@@ -16,6 +16,7 @@ pub mod function;
 pub mod gate;
 pub mod gelu;
 pub mod kernels;
+mod largest;
 pub mod lora;
 pub mod mean_square;
 pub mod name;
@@ -33,6 +34,7 @@ pub mod virtual_tokens;
 use std::fmt;
 
 use burn::tensor::{DType, FloatDType, Tensor};
+pub use largest::largest;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::words::key::DefaultValue::{Number, Whole, Word};

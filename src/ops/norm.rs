@@ -42,15 +42,17 @@ pub fn norm(
     match bias {
         None => custom_adding(OperatorName::Norm, [x, weight], |[x, weight], _| {
             let (y, kept) = forward(x, weight, None);
-            (y, move |g: Tensor<2>, _, earlier: &mut Earlier<'_>| {
-                let [dx, dweight, _] = kept.backward(g, earlier);
+            (y, move |g: Tensor<2>, [_, weight]: [bool; 2], earlier: &mut Earlier<'_>| {
+                let [dx, dweight, _] = kept.backward(g, weight, earlier);
                 [dx, dweight]
             })
         }),
         Some(bias) => {
             custom_adding(OperatorName::Norm, [x, weight, bias.into_dispatch()], |[x, weight, bias], _| {
                 let (y, kept) = forward(x, weight, Some(Tensor::from_dispatch(bias)));
-                (y, move |g: Tensor<2>, _, earlier: &mut Earlier<'_>| kept.backward(g, earlier))
+                (y, move |g: Tensor<2>, [_, weight, bias]: [bool; 3], earlier: &mut Earlier<'_>| {
+                    kept.backward(g, weight || bias, earlier)
+                })
             })
         }
     }
@@ -124,33 +126,42 @@ impl Kept {
         (y, Self { x, weight, mean, rstd, bias: bias_dtype })
     }
 
-    /// dx, dw and db in their types; on CUDA dx plus what x has `earlier`.
-    fn backward(self, g: Tensor<2>, earlier: &mut Earlier<'_>) -> InputGradients<3> {
+    /// dx, and dw and db in their types where they are wanted; on CUDA dx plus what x has `earlier`.
+    fn backward(self, g: Tensor<2>, wants_parameters: bool, earlier: &mut Earlier<'_>) -> InputGradients<3> {
         let (weight, bias) = (self.weight.dtype(), self.bias);
-        let earlier = on_cuda(&g).then(|| earlier(0)).flatten().map(Tensor::from_dispatch);
-        let (dx, dweight, dbias) = self.gradients(g, earlier);
+        let (dx, dweight, dbias) = match on_cuda(&g) {
+            true => self.on_device(g, wants_parameters, earlier(0).map(Tensor::from_dispatch)),
+            false => {
+                let (dx, dweight, dbias) = self.gradients(g);
+                (dx, Some(dweight), dbias)
+            }
+        };
+        let dweight = dweight.map(|dweight| rounded(dweight, weight).into_dispatch());
         let dbias = dbias.zip(bias).map(|(dbias, dtype)| rounded(dbias, dtype).into_dispatch());
-        [Some(dx.into_dispatch()), Some(rounded(dweight, weight).into_dispatch()), dbias]
+        [Some(dx.into_dispatch()), dweight, dbias]
     }
 
-    /// dx plus what is `earlier`, on CUDA alone, and dw and db in fp32.
-    fn gradients(
+    /// On CUDA: dx plus what is `earlier`, and dw and db in fp32 where they are wanted.
+    fn on_device(
         self,
         g: Tensor<2>,
+        wants_parameters: bool,
         earlier: Option<Tensor<2>>,
-    ) -> (Tensor<2>, Tensor<1>, Option<Tensor<1>>) {
+    ) -> (Tensor<2>, Option<Tensor<1>>, Option<Tensor<1>>) {
         let Self { x, weight, mean, rstd, .. } = self;
-        if on_cuda(&x) {
-            let (x, weight, rstd, g) = (cube(x), cube(weight), cube(rstd), cube(g));
-            let earlier = earlier.map(cube);
-            let Some(mean) = mean else {
-                let (dx, dweight) = kernels::rms_norm_backward(&x, &weight, &rstd, &g, earlier.as_ref());
-                return (uncube(dx), uncube(dweight), None);
-            };
-            let (dx, dweight, dbias) =
-                kernels::layer_norm_backward(&x, &weight, &cube(mean), &rstd, &g, earlier.as_ref());
-            return (uncube(dx), uncube(dweight), Some(uncube(dbias)));
-        }
+        let (x, weight, rstd, g) = (cube(x), cube(weight), cube(rstd), cube(g));
+        let earlier = earlier.map(cube);
+        let (dx, parts) = match mean.map(cube) {
+            None => kernels::rms_norm_backward(&x, &weight, &rstd, &g, earlier.as_ref()),
+            Some(mean) => kernels::layer_norm_backward(&x, &weight, &mean, &rstd, &g, earlier.as_ref()),
+        };
+        let (dweight, dbias) = wants_parameters.then(|| parts.sum()).unzip();
+        (uncube(dx), dweight.map(uncube), dbias.flatten().map(uncube))
+    }
+
+    /// On the CPU: dx, and dw and db in fp32.
+    fn gradients(self, g: Tensor<2>) -> (Tensor<2>, Tensor<1>, Option<Tensor<1>>) {
+        let Self { x, weight, mean, rstd, .. } = self;
         if cpu::takes(&x) && cpu::takes(&weight) && cpu::takes(&g) {
             return cpu::norm::backward(x, weight, mean, rstd, g);
         }

@@ -8,6 +8,7 @@ use burn::tensor::{Gradients, Tensor};
 
 use crate::ops::backend::{cube, on_cuda, uncube};
 use crate::ops::cpu;
+use crate::ops::kernels::elementwise::Sums;
 use crate::ops::kernels::sum::sum_of_squares;
 use crate::ops::parameters::{each_parameter, flat};
 use crate::ops::wide;
@@ -23,12 +24,16 @@ pub struct GradientSet {
 impl GradientSet {
     /// Takes the gradients of a module's parameters out of what backward gave and adds them.
     pub fn add<M: Module>(&mut self, module: &M, mut gradients: Gradients) {
+        let mut sums = Sums::default();
         each_parameter(module, |id, parameter| {
             let Some(gradient) = parameter.grad_remove(&mut gradients) else { return };
             let sum = match self.gradients.remove(&id) {
                 None => {
                     self.order.push(id);
                     gradient
+                }
+                Some(sum) if on_cuda(&gradient) => {
+                    uncube(sums.add(cube(Tensor::<1>::from_dispatch(sum)), &cube(gradient)))
                 }
                 Some(sum) => Tensor::from_dispatch(sum) + gradient,
             };

@@ -199,7 +199,9 @@ impl AdapterFile {
     /// # Errors
     /// A missing or damaged file, and every tensor that is not one of the adapter parameters in `expected`.
     pub fn open(folder: &Path, expected: &Table) -> Result<Self, String> {
-        let mut file = Self { file: TensorFile::open(&folder.join(TENSORS))?, parts: HashMap::new() };
+        let file = TensorFile::open(&folder.join(TENSORS));
+        let file = file.map_err(|e| format!("{e}; name a folder that PEFT's save_pretrained has written"))?;
+        let mut file = Self { file, parts: HashMap::new() };
         let mut problems = Vec::new();
         let parts = virtual_tokens::parts(&file.file, expected);
         let of_virtual_tokens = !matches!(parts, Ok(None));
@@ -233,7 +235,8 @@ impl AdapterFile {
         problems.truncate(MOST);
         problems.extend((more > 0).then(|| format!("  and {more} more")));
         Err(format!(
-            "the adapter in {} is of another model, or of other layers:\n{}\nname the model that it was trained with",
+            "the adapter in {} is of another model, of other layers, or of another rank than its adapter_config.json \
+             says:\n{}\nname the model that it was trained with",
             folder.display(),
             problems.join("\n")
         ))

@@ -110,9 +110,14 @@ pub fn floor(line: &Line) -> Option<[f64; 2]> {
     let weights = |copies: usize| copies as f64 * operators.block_weights() as f64;
     let gradients = |copies: usize| copies as f64 * (operators.block_trained() * stored) as f64;
     let to_device = weights(copies.backward_to_device) + gradients(copies.gradients_to_device);
-    let most = to_device.max(gradients(copies.gradients_to_host));
+    let to_host = gradients(copies.gradients_to_host);
+    // Copies run both ways for as long as there are some; what is left over, such as frozen weights, has one way to itself.
+    let one_way = if to_device > to_host { ceilings.host_to_device } else { ceilings.device_to_host };
+    let both_ways = ceilings.both_ways?;
+    let backward =
+        to_device.min(to_host) / both_ways + (to_device - to_host).abs() / one_way.unwrap_or(both_ways);
     let forward = weights(copies.forward_to_device) / ceilings.host_to_device?;
-    Some([forward, most / ceilings.both_ways?])
+    Some([forward, backward])
 }
 
 fn against_floor(comparison: &Comparison) -> Option<Table> {

@@ -3,10 +3,10 @@
 use burn::tensor::{DType, Device, FloatDType, Tensor, TensorData};
 use runner::ops::dense::{Arithmetic, Layer, Weight, WeightLayout};
 use runner::ops::dropout::Dropout;
-use runner::ops::lora::{LowRank, lora};
+use runner::ops::lora::{LoraLayer, LowRank, lies_side_by_side, lora, lora_side_by_side};
 use runner::words::{Compute, DeviceId};
 
-use crate::on_gpu;
+use crate::{Checks, on_gpu};
 
 /// Values between -1 and 1 without a pattern.
 fn tensor(device: &Device, seed: usize, shape: [usize; 2], dtype: DType) -> Tensor<2> {
@@ -40,21 +40,54 @@ fn dropout_draws_the_cpus_mask() {
     });
 }
 
-/// y, dx, dA and dB of 37 tokens, 70 inputs, 45 outputs and rank 5, with dropout and without.
+/// y, dx, dA and dB of 37 tokens, with dropout and without: of sizes and a rank that kernels take four elements at a time, of
+/// odd ones, and of a rank that products of cuBLASLt take.
 #[test]
 #[ignore = "needs an NVIDIA GPU"]
 fn a_low_rank_layer_equals_the_cpus() {
     on_gpu(|_, checks| {
-        for layout in [WeightLayout::InOut, WeightLayout::OutIn] {
+        for (layout, [inputs, outputs, rank]) in [
+            (WeightLayout::InOut, [70, 45, 5]),
+            (WeightLayout::OutIn, [72, 44, 8]),
+            (WeightLayout::OutIn, [130, 258, 16]),
+            (WeightLayout::OutIn, [72, 44, 20]),
+        ] {
             for rate in [0.0, 0.4] {
-                for (dtype, allowed) in [(DType::F32, 2e-5), (DType::BF16, 2e-2), (DType::F16, 5e-3)] {
-                    let of = |device: DeviceId| outcome(&device.burn(), layout, rate, dtype);
+                for (dtype, allowed) in TYPES {
+                    let alone = [Adapted { outputs, has_adapter: true, layer: 9 }];
+                    let case = Case { layout, inputs, rank, rate, dtype, bias: true };
+                    let of = |device: DeviceId| case.outcome(&device.burn(), &alone, true);
                     let (ours, expected) = (of(DeviceId::Cuda(0)), of(DeviceId::Cpu));
-                    for (what, (ours, expected)) in
-                        ["y", "dx", "dA", "dB"].iter().zip(ours.iter().zip(&expected))
-                    {
-                        let name = format!("{what} {layout:?} dropout {rate} {dtype:?}");
-                        checks.below(&name, distance(ours, expected), allowed);
+                    case.compare(checks, &ours, &expected, allowed);
+                }
+            }
+        }
+    });
+}
+
+/// Three layers as one operator, of which one has no adapter or all have one, against the CPU's, which are one each.
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn low_rank_layers_side_by_side_equal_the_cpus() {
+    on_gpu(|_, checks| {
+        for (inputs, outputs, rank) in
+            [(72, [44, 24, 40], 8), (70, [45, 23, 39], 3), (1152, [576, 192, 192], 8)]
+        {
+            for has_adapter in [[true; 3], [true, false, true], [false, true, false]] {
+                for (rate, bias) in [(0.0, true), (0.05, false)] {
+                    for (dtype, allowed) in TYPES {
+                        let layers: Vec<Adapted> = (0..3)
+                            .map(|i| Adapted {
+                                outputs: outputs[i],
+                                has_adapter: has_adapter[i],
+                                layer: i as u64,
+                            })
+                            .collect();
+                        let layout = WeightLayout::OutIn;
+                        let case = Case { layout, inputs, rank, rate, dtype, bias };
+                        let ours = case.outcome(&DeviceId::Cuda(0).burn(), &layers, true);
+                        let expected = case.outcome(&DeviceId::Cpu.burn(), &layers, false);
+                        case.compare(checks, &ours, &expected, allowed);
                     }
                 }
             }
@@ -62,17 +95,83 @@ fn a_low_rank_layer_equals_the_cpus() {
     });
 }
 
-fn outcome(device: &Device, layout: WeightLayout, rate: f64, dtype: DType) -> Vec<Vec<f64>> {
-    let [x, a, b] = [(1, [37, 70]), (2, [5, 70]), (3, [45, 5])]
-        .map(|(seed, shape)| tensor(device, seed, shape, dtype).autodiff().require_grad());
-    let weight = Weight::from(tensor(device, 4, layout.shape(70, 45), dtype).autodiff());
-    let bias = tensor(device, 5, [1, 45], dtype).squeeze_dim::<1>(0).autodiff();
-    let arithmetic = Arithmetic { dtype, ..Arithmetic::of(Compute::Fp32) };
-    let layer = Layer { weight, bias: Some(bias.into()), layout, arithmetic };
-    let dropout = Dropout::new(rate, Some(5), 9);
-    let y = lora(x.clone(), layer, LowRank { a: a.clone().into(), b: b.clone().into(), scale: 2.0, dropout });
-    let mut out = vec![list(y.clone().inner())];
-    let mut gradients = (y * tensor(device, 6, [37, 45], dtype).autodiff()).sum().backward();
-    out.extend([x, a, b].map(|t| list(t.grad_remove(&mut gradients).expect("tracked"))));
-    out
+const TYPES: [(DType, f64); 3] = [(DType::F32, 2e-5), (DType::BF16, 2e-2), (DType::F16, 5e-3)];
+
+struct Adapted {
+    outputs: usize,
+    has_adapter: bool,
+    /// Of its mask.
+    layer: u64,
+}
+
+#[derive(Debug)]
+struct Case {
+    layout: WeightLayout,
+    inputs: usize,
+    rank: usize,
+    rate: f64,
+    dtype: DType,
+    bias: bool,
+}
+
+impl Case {
+    /// By name: y of all layers side by side, dx, and each dA and dB. `as_one`: by one operator.
+    fn outcome(&self, device: &Device, layers: &[Adapted], as_one: bool) -> Vec<(String, Vec<f64>)> {
+        let Self { layout, inputs, rank, rate, dtype, bias } = *self;
+        let trained = |seed, shape| tensor(device, seed, shape, dtype).autodiff().require_grad();
+        let x = trained(1, [37, inputs]);
+        let (mut parts, mut matrices) = (Vec::new(), Vec::new());
+        for (i, Adapted { outputs, has_adapter, layer }) in layers.iter().enumerate() {
+            let seed = 10 * (i + 1);
+            let weight = Weight::from(tensor(device, seed, layout.shape(inputs, *outputs), dtype).autodiff());
+            let bias =
+                bias.then(|| tensor(device, seed + 1, [1, *outputs], dtype).squeeze_dim::<1>(0).autodiff());
+            let arithmetic = Arithmetic { dtype, ..Arithmetic::of(Compute::Fp32) };
+            let frozen = Layer { weight, bias: bias.map(Weight::from), layout, arithmetic };
+            let low_rank = has_adapter.then(|| {
+                let [a, b] = [(seed + 2, [rank, inputs]), (seed + 3, [*outputs, rank])]
+                    .map(|(seed, shape)| trained(seed, shape));
+                matrices.extend([(format!("dA of {i}"), a.clone()), (format!("dB of {i}"), b.clone())]);
+                let dropout = Dropout::new(rate, Some(5), *layer);
+                LowRank { a: a.into(), b: b.into(), scale: 2.0, dropout }
+            });
+            parts.push(LoraLayer { layer: frozen, low_rank });
+        }
+        let y = match (as_one, parts.len()) {
+            (true, 1) => {
+                let LoraLayer { layer, low_rank } = parts.remove(0);
+                lora(x.clone(), layer, low_rank.expect("an adapter"))
+            }
+            (true, _) => {
+                assert!(lies_side_by_side(&x, &parts), "{self:?}");
+                lora_side_by_side(x.clone(), parts)
+            }
+            (false, _) => {
+                let of = |LoraLayer { layer, low_rank }| match low_rank {
+                    None => layer.forward(x.clone()),
+                    Some(low_rank) => lora(x.clone(), layer, low_rank),
+                };
+                Tensor::cat(parts.into_iter().map(of).collect(), 1)
+            }
+        };
+        let mut out = vec![("y".to_owned(), list(y.clone().inner()))];
+        let upstream = tensor(device, 6, y.dims(), dtype).autodiff();
+        let mut gradients = (y * upstream).sum().backward();
+        let tracked = std::iter::once(("dx".to_owned(), x)).chain(matrices);
+        out.extend(tracked.map(|(name, t)| (name, list(t.grad_remove(&mut gradients).expect("tracked")))));
+        out
+    }
+
+    fn compare(
+        &self,
+        checks: &mut Checks,
+        ours: &[(String, Vec<f64>)],
+        expected: &[(String, Vec<f64>)],
+        allowed: f64,
+    ) {
+        assert_eq!(ours.len(), expected.len());
+        for ((name, ours), (_, expected)) in ours.iter().zip(expected) {
+            checks.below(&format!("{name} {self:?}"), distance(ours, expected), allowed);
+        }
+    }
 }

@@ -30,6 +30,8 @@ struct Kernel {
 
 const ADAMW: Kernel = Kernel { name: "adamw", file: "many.cu", text: || MANY, block: 8192 };
 const CAST: Kernel = Kernel { name: "cast", file: "many.cu", text: || MANY, block: 8192 };
+const ADD: Kernel = Kernel { name: "add", ..CAST };
+const SQUARES: Kernel = Kernel { name: "squares", ..CAST };
 const ADAMW_8BIT: Kernel =
     // Each block copies the maps into its memory: 18 KB.
     Kernel { name: "adamw_8bit", file: "adamw_8bit.cu", text: || &EIGHT_BIT, block: 32_768 };
@@ -129,13 +131,41 @@ pub fn adamw(
 /// # Panics
 /// As [`adamw`].
 pub fn cast(tensors: &[[CubeTensor; 2]]) {
+    pairs(&CAST, tensors, |elements| elements);
+}
+
+/// Adds each first tensor to the second, in place, in fp32 and rounded once. All first ones have one type, and all second
+/// ones.
+///
+/// # Panics
+/// As [`adamw`].
+pub fn add(tensors: &[[CubeTensor; 2]]) {
+    pairs(&ADD, tensors, |elements| elements);
+}
+
+/// Numbers that [`squares`] leaves of so many elements.
+pub fn parts_of_squares(elements: usize) -> usize {
+    elements.div_ceil(SQUARES.block)
+}
+
+/// Writes Σ x² of parts of each first tensor into the second, f32, which has a number for each of
+/// [`parts_of_squares`]. All first ones have one type.
+///
+/// # Panics
+/// As [`adamw`].
+pub fn squares(tensors: &[[CubeTensor; 2]]) {
+    pairs(&SQUARES, tensors, parts_of_squares);
+}
+
+/// `second`: the elements of a second tensor, from those of the first.
+fn pairs(kernel: &'static Kernel, tensors: &[[CubeTensor; 2]], second: fn(usize) -> usize) {
     let Some([from, to]) = tensors.first() else { return };
     let types = [from.dtype, to.dtype];
     let rows = tensors.iter().map(|row| {
         let elements = row[0].meta.num_elements();
-        Row::new("cast", row, types.map(|dtype| (dtype, elements)))
+        Row::new(kernel.name, row, [(types[0], elements), (types[1], second(elements))])
     });
-    launch(&CAST, types, from, rows.collect(), [None, None], (AdamWStep::default(), [0; 2]));
+    launch(kernel, types, from, rows.collect(), [None, None], (AdamWStep::default(), [0; 2]));
 }
 
 #[repr(C)]

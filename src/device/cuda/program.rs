@@ -1,7 +1,7 @@
 //! CUDA C++ that NVRTC compiles for a device when it is first needed: [`Source`] and its [`Function`]s.
 
 use std::collections::HashMap;
-use std::ffi::{CString, c_char, c_void};
+use std::ffi::{CString, c_void};
 use std::sync::{Mutex, PoisonError};
 
 use burn::tensor::DType;
@@ -11,6 +11,7 @@ use cudarc::driver::sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHA
 use cudarc::driver::sys::{CUfunction, CUmodule, CUstream};
 use cudarc::nvrtc::{result as nvrtc, sys};
 
+use super::compiled::Compiled;
 use super::{Gpu, compute_capability};
 
 /// What NVRTC compiles.
@@ -62,8 +63,8 @@ pub struct Function {
 unsafe impl Send for Function {}
 
 impl Gpu {
-    /// Kernels of a source, by name and bytes of shared memory for each block. The source is compiled and loaded at
-    /// the first call, which may take seconds.
+    /// Kernels of a source, by name and bytes of shared memory for each block. The source is loaded at the first call, and
+    /// compiled where no process has before, which may take seconds.
     ///
     /// # Errors
     /// What the compiler or the driver says, which stays the same in a process.
@@ -85,15 +86,7 @@ impl Gpu {
 }
 
 impl Source {
-    fn load(&self, capability: (i32, i32)) -> Result<Program, String> {
-        let cubin = self.compile(capability)?;
-        // SAFETY: the image is a whole cubin, which the driver copies.
-        let module = unsafe { module::load_data(cubin.as_ptr().cast()) }
-            .map_err(|e| format!("the driver refuses {}: {e}", self.name))?;
-        Ok(Program { module, functions: HashMap::new() })
-    }
-
-    fn compile(&self, (major, minor): (i32, i32)) -> Result<Vec<c_char>, String> {
+    fn load(&self, (major, minor): (i32, i32)) -> Result<Program, String> {
         // SAFETY: only tries to load the library; cudarc panics at the first call without it.
         if !unsafe { sys::is_culib_present() } {
             return Err("NVRTC (libnvrtc.so) was not found".into());
@@ -106,23 +99,39 @@ impl Source {
             "-default-device".into(),
         ];
         options.extend(self.macros.iter().map(|name| format!("-D{name}")));
+        // SAFETY: the image is a whole cubin, which the driver copies.
+        let of = |cubin: &[u8]| unsafe { module::load_data(cubin.as_ptr().cast()) };
+        let kept = Compiled::new(self, &options);
+        let module = match kept.get().and_then(|cubin| of(&cubin).ok()) {
+            Some(module) => module,
+            None => {
+                let cubin = self.compile(&options)?;
+                let module = of(&cubin).map_err(|e| format!("the driver refuses {}: {e}", self.name))?;
+                kept.put(&cubin);
+                module
+            }
+        };
+        Ok(Program { module, functions: HashMap::new() })
+    }
+
+    fn compile(&self, options: &[String]) -> Result<Vec<u8>, String> {
         let text = CString::new(self.text).expect("a source without a zero");
         let name = CString::new(self.name).expect("a name without a zero");
         let program = nvrtc::create_program(&text, Some(&name)).map_err(|e| format!("NVRTC: {e}"))?;
         // SAFETY: the program was created above, is destroyed here alone, and the buffer has the size that NVRTC asks
         // for.
         unsafe {
-            let compiled = nvrtc::compile_program(program, &options).and_then(|()| {
+            let compiled = nvrtc::compile_program(program, options).and_then(|()| {
                 let mut bytes = 0;
                 sys::nvrtcGetCUBINSize(program, &mut bytes).result()?;
-                let mut cubin = vec![0; bytes];
-                sys::nvrtcGetCUBIN(program, cubin.as_mut_ptr()).result().map(|()| cubin)
+                let mut cubin = vec![0u8; bytes];
+                sys::nvrtcGetCUBIN(program, cubin.as_mut_ptr().cast()).result().map(|()| cubin)
             });
             let compiled = compiled.map_err(|e| {
                 let log = nvrtc::get_program_log(program).unwrap_or_default();
                 let log: Vec<u8> = log.iter().map(|c| *c as u8).take_while(|byte| *byte != 0).collect();
                 let log = String::from_utf8_lossy(&log);
-                format!("NVRTC does not compile {} for {architecture}: {e} {}", self.name, log.trim())
+                format!("NVRTC does not compile {} by {options:?}: {e} {}", self.name, log.trim())
             });
             let _ = nvrtc::destroy_program(program);
             compiled

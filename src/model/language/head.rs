@@ -1,6 +1,6 @@
 //! The head of a language model, and what it costs with its loss.
 
-use burn::tensor::{DType, FloatDType, Tensor, TensorData};
+use burn::tensor::{DType, Tensor, TensorData};
 
 use super::Decoder;
 use super::staged::HERE;
@@ -10,6 +10,7 @@ use crate::ops::cost::{Cost, Flops, Moment, Setting, Tensors, Trained};
 use crate::ops::cross_entropy;
 use crate::ops::dense::{Arithmetic, Weight};
 use crate::ops::product::{plain, product, transpose};
+use crate::ops::rounded;
 use crate::params::table::Tuning;
 use crate::world::Group;
 
@@ -29,9 +30,9 @@ impl<F: Family> Decoder<F> {
     /// [tokens, vocab] in fp32, of these rows of what [`hidden`](Self::hidden) gives.
     pub fn logits(&self, hidden: Tensor<2>) -> Tensor<2> {
         let Arithmetic { dtype, math } = self.rest.computation.arithmetic.in_region();
-        let cast = |t: Tensor<2>| t.inner().cast(FloatDType::from(dtype));
         let (hidden, head) = self.with_head(hidden);
-        let logits = product(plain(cast(hidden)), transpose(cast(head.stored)), DType::F32, math);
+        let (hidden, head) = (rounded(hidden.inner(), dtype), head.outside().narrow(dtype));
+        let logits = product(plain(hidden), transpose(head), DType::F32, math);
         gathered(logits, &self.rest.ranks_of_head)
     }
 }

@@ -10,6 +10,7 @@ use crate::ops::cost::{Cost, Setting};
 use crate::ops::dense::{self, LAYERS, Layer, Weight, WeightLayout, dense_gelu, dense_side_by_side};
 use crate::ops::embedding::{Ids, embedding, embedding_of_part};
 use crate::ops::gelu::gelu;
+use crate::ops::lora::{self, LoraLayer, lora_side_by_side};
 use crate::ops::norm::norm;
 use crate::ops::tensor_parallel::sum_over_ranks;
 use crate::params::source::{Init, Source};
@@ -89,20 +90,42 @@ impl Linear {
         sum_over_ranks(self.with_bias(None, x, computation), self.bias.as_ref().map(weight), ranks)
     }
 
+    fn layer(&self, bias: Option<Weight<1>>, computation: &Computation) -> Layer {
+        Layer { weight: self.weight(), bias, layout: self.layout, arithmetic: computation.arithmetic }
+    }
+
     fn with_bias(&self, bias: Option<Weight<1>>, x: Tensor<2>, computation: &Computation) -> Tensor<2> {
-        let arithmetic = computation.arithmetic;
-        let layer = Layer { weight: self.weight(), bias, layout: self.layout, arithmetic };
+        let layer = self.layer(bias, computation);
         match &self.adapter {
             None => layer.forward(x),
             Some(adapter) => adapter.forward(x, layer, computation.masks),
         }
     }
 
-    /// Three plain layers, all with a bias or none, on CUDA: their results side by side.
-    pub fn side_by_side(layers: [&Self; LAYERS], x: Tensor<2>, computation: &Computation) -> Tensor<2> {
+    /// The layers' results side by side, by one operator on CUDA: of plain layers, or of frozen ones with low-rank adapters,
+    /// all with a bias or none. `None` where there is no such operator.
+    pub fn side_by_side(
+        layers: [&Self; LAYERS],
+        x: &Tensor<2>,
+        computation: &Computation,
+    ) -> Option<Tensor<2>> {
         let layout = layers[0].layout;
-        let layers = layers.map(|layer| (weight(&layer.weight), layer.bias.as_ref().map(weight)));
-        dense_side_by_side(x, layers, layout, computation.arithmetic)
+        if layers.iter().all(|layer| layer.is_plain()) {
+            let of = |layer: &Self| (weight(&layer.weight), layer.bias.as_ref().map(weight));
+            return dense::lies_side_by_side(x)
+                .then(|| dense_side_by_side(x.clone(), layers.map(of), layout, computation.arithmetic));
+        }
+        let of = |layer: &&Self| {
+            let frozen = layer.adapter.is_some() || !layer.weight.val().is_require_grad();
+            let low_rank = match &layer.adapter {
+                None => None,
+                Some(adapter) => Some(adapter.low_rank(computation.masks)?),
+            };
+            let bias = layer.bias.as_ref().map(weight);
+            frozen.then(|| LoraLayer { layer: layer.layer(bias, computation), low_rank })
+        };
+        let layers: Vec<_> = layers.iter().map(of).collect::<Option<_>>()?;
+        lora::lies_side_by_side(x, &layers).then(|| lora_side_by_side(x.clone(), layers))
     }
 
     /// GELU of [`Linear::forward`].

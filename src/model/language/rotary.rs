@@ -8,7 +8,7 @@ use super::{Context, LayerCache, Prefix, attend};
 use crate::ops::Operator;
 use crate::ops::attention::{self, HeadSizes, attention_packed};
 use crate::ops::cost::{Cost, Setting};
-use crate::ops::dense::{WeightLayout, lies_side_by_side};
+use crate::ops::dense::WeightLayout;
 use crate::ops::rope::{self, Pairs, rope, rope_first};
 use crate::params::source::Source;
 use crate::params::split::Side;
@@ -71,9 +71,9 @@ impl RotaryAttention {
         let layers = [&self.q_proj, &self.k_proj, &self.v_proj];
         let (ops, arithmetic) = (computation.ops, computation.arithmetic);
         let custom = [ops.rope, ops.attention].iter().all(|way| *way == Operator::Custom);
-        let plain = layers.iter().all(|layer| layer.is_plain());
-        if cache.is_none() && custom && plain && lies_side_by_side(&x) {
-            let qkv = Linear::side_by_side(layers, x, computation);
+        let side_by_side =
+            (cache.is_none() && custom).then(|| Linear::side_by_side(layers, &x, computation)).flatten();
+        if let Some(qkv) = side_by_side {
             let turned = heads.columns() + heads.of_keys().columns();
             let qkv = rope_first(qkv, turned, rotation, positions);
             let qkv = match &self.prefix {

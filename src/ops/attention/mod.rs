@@ -29,10 +29,11 @@ mod softmax;
 
 use burn::tensor::{DType, Int, Tensor};
 
-use super::backend::on_cuda;
+use super::backend::{cube, on_cuda, uncube};
 use super::cpu;
 use super::dense::Arithmetic;
 use super::function::custom;
+use super::kernels::launch::empty;
 use super::name::OperatorName;
 use super::{Operator, Ops, narrow};
 use crate::device::cuda::{Gpu, flash};
@@ -212,9 +213,12 @@ fn with_backward<const N: usize>(
 
 /// A tensor on the device of `like`, into which parts are merged until they fill it.
 fn target<const D: usize>(dims: [usize; 2], dtype: DType, like: &Tensor<D>) -> Tensor<2> {
-    let options = (&like.device(), dtype);
-    // The CPU adds to what is there.
-    if on_cuda(like) { Tensor::empty(dims, options) } else { Tensor::zeros(dims, options) }
+    match on_cuda(like) {
+        // Burn's own would have gaps behind its rows, and what reads it next would first copy it without them.
+        true => uncube(empty(&cube(like.clone()), dims, dtype)),
+        // The CPU adds to what is there.
+        false => Tensor::zeros(dims, (&like.device(), dtype)),
+    }
 }
 
 /// Attention of new tokens over the keys and values of all tokens so far, without backward: q [batch · new, heads ·

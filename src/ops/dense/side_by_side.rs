@@ -70,25 +70,18 @@ fn with_inputs<const N: usize>(
         let biases: Vec<Weight<1>> = inputs.zip(bias_casts).map(of).collect();
         let bias_dtype = biases.first().map(|bias| bias.stored.dtype());
         let biases = biases.into_iter().map(|bias| bias.narrow(dtype)).collect();
-        let places = places(&weights, layout);
-        let y = forward(&x, &weights, biases, &places, layout, arithmetic);
+        let places = places(weights.iter().map(|weight| layout.outputs(weight.dims())));
+        let y = forward(&x, weights.iter().cloned(), biases, &places, layout, arithmetic);
         // Frozen weights need no x.
         let x = Some(x).filter(|_| tracked[1..=LAYERS].contains(&true));
         let backward = move |g: Tensor<2>, wanted: [bool; N], earlier: &mut Earlier<'_>| {
             let g = rounded(g, dtype);
             let dx = wanted[0].then(|| {
                 let earlier = (x_dtype == dtype).then(|| earlier(0)).flatten().map(Tensor::from_dispatch);
-                let add = |sum: Option<Tensor<2>>, (weight, place): (Tensor<2>, &Range<usize>)| {
-                    let weight =
-                        if layout == WeightLayout::InOut { transpose(weight) } else { plain(weight) };
-                    let g = plain(g.clone()).columns(place.clone());
-                    Some(match sum {
-                        Some(sum) => product_add(sum, g, weight, math),
-                        None => product(g, weight, dtype, math),
-                    })
-                };
-                let dx = weights.into_iter().zip(&places).fold(earlier, add);
-                rounded(dx.expect("there are layers"), x_dtype)
+                rounded(
+                    input_gradient(&g, weights.into_iter(), &places, earlier, layout, arithmetic),
+                    x_dtype,
+                )
             });
             let dbias = bias_dtype
                 .filter(|_| wanted[1 + LAYERS..].contains(&true))
@@ -118,21 +111,21 @@ fn with_inputs<const N: usize>(
     })
 }
 
-/// The columns of each layer's result.
-fn places(weights: &[Tensor<2>], layout: WeightLayout) -> Vec<Range<usize>> {
-    let outputs = if layout == WeightLayout::InOut { 1 } else { 0 };
+/// The columns of each layer's result, of so many each.
+pub(in crate::ops) fn places(outputs: impl Iterator<Item = usize>) -> Vec<Range<usize>> {
     let mut end = 0;
-    let place = |weight: &Tensor<2>| {
+    let place = |outputs: usize| {
         let start = end;
-        end += weight.dims()[outputs];
+        end += outputs;
         start..end
     };
-    weights.iter().map(place).collect()
+    outputs.map(place).collect()
 }
 
-fn forward(
+/// The layers' results side by side; each weight is made when its product comes.
+pub(in crate::ops) fn forward(
     x: &Tensor<2>,
-    weights: &[Tensor<2>],
+    weights: impl Iterator<Item = Tensor<2>>,
     biases: Vec<Tensor<1>>,
     places: &[Range<usize>],
     layout: WeightLayout,
@@ -141,15 +134,34 @@ fn forward(
     let (x, tokens) = (cube(x.clone()), x.dims()[0]);
     let mut y = empty(&x, [tokens, places.last().map_or(0, |place| place.end)], dtype);
     let mut biases = biases.into_iter();
-    for (weight, place) in weights.iter().zip(places) {
+    for (weight, place) in weights.zip(places) {
         let output =
             Output::Into { tensor: y, rows: 0..tokens, columns: Some(place.clone()), accumulate: false };
         let lhs = Operand { tensor: x.clone(), transposed: false };
-        let rhs = Operand { tensor: cube(weight.clone()), transposed: layout == WeightLayout::OutIn };
+        let rhs = Operand { tensor: cube(weight), transposed: layout == WeightLayout::OutIn };
         y = match biases.next() {
             Some(bias) => cuda::matmul_bias(lhs, rhs, cube(bias), output, math),
             None => cuda::matmul(lhs, rhs, output, math),
         };
     }
     uncube(y)
+}
+
+/// The layers' gradient of x from that of their results side by side, added to what x has `earlier`.
+pub(in crate::ops) fn input_gradient(
+    g: &Tensor<2>,
+    weights: impl Iterator<Item = Tensor<2>>,
+    places: &[Range<usize>],
+    earlier: Option<Tensor<2>>,
+    layout: WeightLayout,
+    Arithmetic { dtype, math }: Arithmetic,
+) -> Tensor<2> {
+    let add = |sum: Option<Tensor<2>>, (weight, place): (Tensor<2>, &Range<usize>)| {
+        let (g, weight) = (plain(g.clone()).columns(place.clone()), layout.transposed(weight));
+        Some(match sum {
+            Some(sum) => product_add(sum, g, weight, math),
+            None => product(g, weight, dtype, math),
+        })
+    };
+    weights.zip(places).fold(earlier, add).expect("there are layers")
 }

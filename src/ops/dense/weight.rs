@@ -25,6 +25,14 @@ impl WeightLayout {
         }
     }
 
+    /// The outputs of a weight of this shape.
+    pub fn outputs(self, [rows, columns]: [usize; 2]) -> usize {
+        match self {
+            Self::InOut => columns,
+            Self::OutIn => rows,
+        }
+    }
+
     /// The matrix that x is multiplied by.
     pub fn weight(self, weight: Tensor<2>) -> Factor<2> {
         match self {
@@ -104,6 +112,13 @@ impl<const D: usize> Weight<D> {
     #[must_use]
     pub fn outside(self) -> Self {
         Self { stored: self.stored.inner(), ..self }
+    }
+}
+
+impl Weight {
+    /// As it is multiplied.
+    pub fn dims(&self) -> [usize; 2] {
+        self.packed.unwrap_or_else(|| self.stored.dims())
     }
 }
 

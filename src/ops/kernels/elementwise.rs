@@ -4,7 +4,10 @@ use burn::tensor::DType;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::launch::{Grid, buffer, contiguous, empty, expect, float, like, over, sizes, vector, wider};
+use super::launch::{
+    Grid, buffer, contiguous, empty, expect, float, like, over, sizes, vector, wider, writable,
+};
+use crate::device::cuda;
 
 #[cube(launch_unchecked)]
 fn convert<A: Float, B: Float, N: Size>(
@@ -131,8 +134,33 @@ pub fn cast(x: CubeTensor, dtype: DType) -> CubeTensor {
 /// All of them, of one type, as another, in one launch.
 pub fn cast_all(tensors: &[CubeTensor], dtype: DType) -> Vec<CubeTensor> {
     let pairs: Vec<_> = tensors.iter().map(|x| [contiguous(x), like(x, dtype)]).collect();
-    crate::device::cuda::cast(&pairs);
+    cuda::cast(&pairs);
     pairs.into_iter().map(|[_, cast]| cast).collect()
+}
+
+/// Sums of pairs of tensors that are launched together, when this is dropped.
+#[derive(Default)]
+pub struct Sums(Vec<Vec<[CubeTensor; 2]>>);
+
+impl Sums {
+    /// a + b of one shape, in a's type; in a's memory where nobody else holds it. It holds the sum when the launch has been
+    /// made.
+    pub fn add(&mut self, a: CubeTensor, b: &CubeTensor) -> CubeTensor {
+        let (a, b) = (writable(a), contiguous(b));
+        let types = |[b, a]: &[CubeTensor; 2]| [b.dtype, a.dtype];
+        let pair = [b, a.clone()];
+        match self.0.iter_mut().find(|pairs| types(&pairs[0]) == types(&pair)) {
+            Some(pairs) => pairs.push(pair),
+            None => self.0.push(vec![pair]),
+        }
+        a
+    }
+}
+
+impl Drop for Sums {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|pairs| cuda::add(pairs));
+    }
 }
 
 /// a + b of one shape, in a's type; in a's memory where nobody else holds it.

@@ -37,17 +37,29 @@ pub fn rms_norm(x: &CubeTensor, weight: &CubeTensor, eps: f32, out: DType) -> (C
     (y, rstd)
 }
 
-/// x, weight, rstd as in [`rms_norm`], g [T, H], earlier [T, H] of x's type → dx + earlier [T, H] of x's type,
-/// dweight [H] f32.
+/// The gradients of a norm's weight and bias, of which blocks have parts.
+pub struct Parts {
+    weight: CubeTensor,
+    bias: Option<CubeTensor>,
+}
+
+impl Parts {
+    /// dweight [H] f32, and dbias [H] f32 of LayerNorm.
+    pub fn sum(self) -> (CubeTensor, Option<CubeTensor>) {
+        sum_partial(&self.weight, self.bias.as_ref())
+    }
+}
+
+/// x, weight, rstd as in [`rms_norm`], g [T, H], earlier [T, H] of x's type → dx + earlier [T, H] of x's type, and
+/// dweight in parts.
 pub fn rms_norm_backward(
     x: &CubeTensor,
     weight: &CubeTensor,
     rstd: &CubeTensor,
     g: &CubeTensor,
     earlier: Option<&CubeTensor>,
-) -> (CubeTensor, CubeTensor) {
-    let (dx, dweight, _) = backward(x, weight, None, rstd, g, earlier);
-    (dx, dweight)
+) -> (CubeTensor, Parts) {
+    backward(x, weight, None, rstd, g, earlier)
 }
 
 /// y = (x − mean) · rstd ⊙ weight + bias, rstd = 1 / √(variance + eps) of each row with the
@@ -66,7 +78,7 @@ pub fn layer_norm(
 }
 
 /// x, weight, mean, rstd as in [`layer_norm`], g [T, H], earlier [T, H] of x's type → dx + earlier [T, H] of x's
-/// type, dweight [H] f32, dbias [H] f32.
+/// type, and dweight and dbias in parts.
 pub fn layer_norm_backward(
     x: &CubeTensor,
     weight: &CubeTensor,
@@ -74,9 +86,8 @@ pub fn layer_norm_backward(
     rstd: &CubeTensor,
     g: &CubeTensor,
     earlier: Option<&CubeTensor>,
-) -> (CubeTensor, CubeTensor, CubeTensor) {
-    let (dx, dweight, dbias) = backward(x, weight, Some(mean), rstd, g, earlier);
-    (dx, dweight, dbias.expect("a mean has a bias"))
+) -> (CubeTensor, Parts) {
+    backward(x, weight, Some(mean), rstd, g, earlier)
 }
 
 /// y, the mean (with a bias) and rstd.
@@ -123,7 +134,7 @@ fn forward(
     (y, mean, rstd)
 }
 
-/// dx, dweight and (with a mean) dbias.
+/// dx, and the parts of dweight and (with a mean) dbias.
 fn backward(
     x: &CubeTensor,
     weight: &CubeTensor,
@@ -131,7 +142,7 @@ fn backward(
     rstd: &CubeTensor,
     g: &CubeTensor,
     earlier: Option<&CubeTensor>,
-) -> (CubeTensor, CubeTensor, Option<CubeTensor>) {
+) -> (CubeTensor, Parts) {
     let (x, weight, g, earlier) = (contiguous(x), contiguous(weight), contiguous(g), earlier.map(contiguous));
     let [tokens, width] = sizes(&x, "x");
     expect(&weight, weight.dtype, width, "weight");
@@ -184,6 +195,5 @@ fn backward(
             [float(x.dtype), float(weight.dtype), float(g.dtype)],
         );
     }
-    let (dweight, dbias) = sum_partial(&partial_weight, partial_bias.as_ref());
-    (dx, dweight, dbias)
+    (dx, Parts { weight: partial_weight, bias: partial_bias })
 }

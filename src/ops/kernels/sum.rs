@@ -1,16 +1,17 @@
 //! Sums over whole tensors, in two kernels: blocks add their parts, one block adds the blocks.
 
-use burn::tensor::DType;
+use std::ops::Range;
+
+use burn::tensor::{DType, Shape};
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::launch::{Grid, THREADS, buffer, contiguous, empty, expect, float, like, vector, wider};
 use super::row::{row_sum, scratch};
+use crate::device::cuda;
 
 /// Blocks of the first kernel: a few on each multiprocessor.
 const BLOCKS: usize = 1024;
-/// The same where many tensors follow one another, and one block adds the parts of all.
-const SHARED_BLOCKS: usize = 256;
 
 /// What is added for each element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -19,12 +20,11 @@ enum Term {
     Square,
 }
 
-/// out[first + block] = factor · Σ term(x) over the elements that the block takes.
+/// out[block] = factor · Σ term(x) over the elements that the block takes.
 #[cube(launch_unchecked)]
 fn add_terms<F: Float, N: Size>(
     x: &[Vector<F, N>],
     out: &mut [f32],
-    first: u32,
     factor: f32,
     #[comptime] squared: bool,
     #[define(F)] _type: ElemType,
@@ -43,7 +43,7 @@ fn add_terms<F: Float, N: Size>(
     }
     let total = row_sum(sum.vector_sum(), &mut scratch, THREADS);
     if UNIT_POS == 0 {
-        out[(first + CUBE_POS_X) as usize] = total * factor;
+        out[CUBE_POS_X as usize] = total * factor;
     }
 }
 
@@ -88,16 +88,41 @@ fn difference<A: Float, B: Float, N: Size>(
 /// Σ x: x f32 of any shape → [1] f32.
 pub fn sum(x: &CubeTensor) -> CubeTensor {
     expect(x, DType::F32, x.meta.num_elements(), "x");
-    reduce(std::slice::from_ref(x), Term::Value, BLOCKS)
+    reduce(x, Term::Value)
 }
 
-/// Σ x² over all of `tensors`, of any float types and shapes → [1] f32. Infinities and NaN carry over.
+/// Σ x² over all of `tensors`, of any float types and shapes → [1] f32. Infinities and NaN carry over. The tensors of one
+/// type take a few launches together.
 ///
 /// # Panics
 /// Without a tensor.
 pub fn sum_of_squares(tensors: &[CubeTensor]) -> CubeTensor {
-    let blocks = if tensors.len() == 1 { BLOCKS } else { SHARED_BLOCKS };
-    reduce(tensors, Term::Square, blocks)
+    if let [one] = tensors {
+        return reduce(one, Term::Square);
+    }
+    let count = |x: &CubeTensor| cuda::parts_of_squares(x.meta.num_elements());
+    let parts = empty(&tensors[0], [tensors.iter().map(count).sum::<usize>()], DType::F32);
+    let mut by_type: Vec<Vec<[CubeTensor; 2]>> = Vec::new();
+    let mut first = 0;
+    for x in tensors {
+        let pair = [contiguous(x), part(&parts, first..first + count(x))];
+        first += count(x);
+        match by_type.iter_mut().find(|pairs| pairs[0][0].dtype == x.dtype) {
+            Some(pairs) => pairs.push(pair),
+            None => by_type.push(vec![pair]),
+        }
+    }
+    by_type.iter().for_each(|pairs| cuda::squares(pairs));
+    reduce(&parts, Term::Value)
+}
+
+/// These elements of a contiguous vector, in place.
+fn part(vector: &CubeTensor, range: Range<usize>) -> CubeTensor {
+    let all = vector.handle.size_in_used();
+    let [start, end] = [range.start, range.end].map(|element| (element * vector.dtype.size()) as u64);
+    let handle = vector.handle.clone().offset_start(start).offset_end(all - end);
+    let shape = Shape::from([range.len()]);
+    CubeTensor::new_contiguous(vector.client.clone(), vector.device.clone(), shape, handle, vector.dtype)
 }
 
 /// Σ (y − target)² / n: y and target of one shape → [1] f32.
@@ -156,28 +181,24 @@ pub fn mean_square_difference_backward(
     dy
 }
 
-/// [1] f32, with at most `most` blocks for each tensor.
-fn reduce(tensors: &[CubeTensor], term: Term, most: usize) -> CubeTensor {
-    let blocks = |x: &CubeTensor| x.meta.num_elements().div_ceil(THREADS * 4).min(most);
-    let parts = empty(&tensors[0], [tensors.iter().map(blocks).sum::<usize>()], DType::F32);
-    let mut first = 0;
-    for x in tensors {
-        add(x, &parts, first, blocks(x), 1.0, term);
-        first += blocks(x);
-    }
-    if first == 1 { parts } else { total(&parts, 1.0) }
+/// [1] f32
+fn reduce(x: &CubeTensor, term: Term) -> CubeTensor {
+    let blocks = x.meta.num_elements().div_ceil(THREADS * 4).min(BLOCKS);
+    let parts = empty(x, [blocks], DType::F32);
+    add(x, &parts, blocks, 1.0, term);
+    if blocks == 1 { parts } else { total(&parts, 1.0) }
 }
 
 /// factor · Σ parts: [1] f32
 fn total(parts: &CubeTensor, factor: f32) -> CubeTensor {
     let out = empty(parts, [1], DType::F32);
-    add(parts, &out, 0, 1, factor, Term::Value);
+    add(parts, &out, 1, factor, Term::Value);
     out
 }
 
-/// out[first..first + blocks] = the parts of factor · Σ term(x).
-fn add(x: &CubeTensor, out: &CubeTensor, first: usize, blocks: usize, factor: f32, term: Term) {
-    assert!(first + blocks <= out.meta.num_elements(), "a place for every block");
+/// out[..blocks] = the parts of factor · Σ term(x).
+fn add(x: &CubeTensor, out: &CubeTensor, blocks: usize, factor: f32, term: Term) {
+    assert!(blocks <= out.meta.num_elements(), "a place for every block");
     let x = contiguous(x);
     let vector = vector(x.dtype, &[x.meta.num_elements()]);
     // SAFETY: the kernel stays within the elements of `x` and writes one sum for each block.
@@ -189,7 +210,6 @@ fn add(x: &CubeTensor, out: &CubeTensor, first: usize, blocks: usize, factor: f3
             vector,
             buffer(&x),
             buffer(out),
-            first as u32,
             factor,
             term == Term::Square,
             float(x.dtype),

@@ -10,6 +10,7 @@ use super::LinearLayer;
 use crate::ops::autocast::weight;
 use crate::ops::cost::{Cost, Setting};
 use crate::ops::dense::{Layer, Weight, WeightLayout};
+use crate::ops::lora::LowRank;
 use crate::params::source::{Init, Source};
 use crate::params::table::Group;
 use crate::words::Rule;
@@ -28,6 +29,11 @@ pub trait Method: Debug + Send + Sync {
     /// The adapted layer's result [tokens, outputs] from its input [tokens, inputs], the layer, and the matrices in
     /// their order.
     fn forward(&self, x: Tensor<2>, layer: Layer, matrices: Vec<Weight>, masks: Masks) -> Tensor<2>;
+
+    /// What is added to the layer where that is a product of low rank: operators of several layers can take it.
+    fn low_rank(&self, _matrices: Vec<Weight>, _masks: Masks) -> Option<LowRank> {
+        None
+    }
 
     /// What the layer costs together with its adapter.
     fn cost(&self, setting: &Setting, sizes: [u64; 2], bias: bool, layout: WeightLayout) -> Cost;
@@ -93,7 +99,19 @@ impl Adapter {
 
     /// As [`Method::forward`]. `seed`: of the forward's dropout.
     pub fn forward(&self, x: Tensor<2>, layer: Layer, seed: Option<u64>) -> Tensor<2> {
-        let masks = Masks { seed, layer: self.layer };
-        self.method.forward(x, layer, self.matrices.iter().map(weight).collect(), masks)
+        self.method.forward(x, layer, self.weights(), self.masks(seed))
+    }
+
+    /// As [`Method::low_rank`].
+    pub fn low_rank(&self, seed: Option<u64>) -> Option<LowRank> {
+        self.method.low_rank(self.weights(), self.masks(seed))
+    }
+
+    fn weights(&self) -> Vec<Weight> {
+        self.matrices.iter().map(weight).collect()
+    }
+
+    fn masks(&self, seed: Option<u64>) -> Masks {
+        Masks { seed, layer: self.layer }
     }
 }

@@ -89,9 +89,13 @@ impl Method for Lora {
     }
 
     fn forward(&self, x: Tensor<2>, layer: Layer, matrices: Vec<Weight>, masks: Masks) -> Tensor<2> {
+        lora(x, layer, self.low_rank(matrices, masks).expect("of every LoRA"))
+    }
+
+    fn low_rank(&self, matrices: Vec<Weight>, masks: Masks) -> Option<LowRank> {
         let [a, b] = matrices.try_into().expect("A and B");
         let dropout = Dropout::new(self.dropout, masks.seed, masks.layer);
-        lora(x, layer, LowRank { a, b, scale: self.scale(), dropout })
+        Some(LowRank { a, b, scale: self.scale(), dropout })
     }
 
     fn cost(&self, setting: &Setting, sizes: [u64; 2], bias: bool, layout: WeightLayout) -> Cost {

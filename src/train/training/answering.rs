@@ -6,7 +6,7 @@ use super::Training;
 use crate::data::task::{Exam, Questions};
 use crate::measure::{Answer, Answers, Continuation, Evaluation};
 use crate::model::generate::{Choice, Request};
-use crate::ops::autocast::autocast;
+use crate::ops::autocast::{KeptCasts, Region, autocast, keep_casts};
 use crate::train::build::Build;
 
 /// Right answers and wrong ones that are kept to be read, of each test set.
@@ -27,7 +27,7 @@ impl<N: Build> Training<'_, N> {
     pub fn write(&mut self) {
         let Some(prompts) = self.feed.prompts() else { return };
         let network = self.network().valid();
-        let _region = autocast(self.cell.precision.region());
+        let _region = self.enter(&network);
         let tokens: Vec<Vec<u32>> = prompts.prompts.iter().map(|(_, tokens)| tokens.clone()).collect();
         let (step, device) = (self.current().updates, self.cell.device_id().burn());
         let results = network.generate(&tokens, &prompts.request, &|_| false, &device);
@@ -40,10 +40,17 @@ impl<N: Build> Training<'_, N> {
         self.continuations.extend(written);
     }
 
+    /// The autocast region of generation, with the casts of weights that each of its tokens would make again, where steps
+    /// keep casts too.
+    fn enter(&self, network: &N) -> (Region, Option<KeptCasts>) {
+        let region = autocast(self.cell.precision.region());
+        (region, self.cell.workload().keeps_casts().then(|| keep_casts(network)))
+    }
+
     /// Prompts whose class has the largest logit, of a test set.
     fn classes(&self, set: &str, batches: &[N::Batch]) -> Answers {
         let network = self.network().valid();
-        let _region = autocast(self.cell.precision.region());
+        let _region = self.enter(&network);
         let start = Instant::now();
         let parts: Vec<_> = batches.iter().map(|batch| network.evaluate(batch)).collect();
         let sum = |of: &dyn Fn(&(Evaluation, f64)) -> f64| parts.iter().map(of).sum::<f64>().round() as usize;
@@ -60,7 +67,7 @@ impl<N: Build> Training<'_, N> {
 
     fn answers(&self, exam: &Exam, set: &Questions) -> Answers {
         let network = self.network().valid();
-        let _region = autocast(self.cell.precision.region());
+        let _region = self.enter(&network);
         let request = Request { tokens: exam.max_new_tokens, choice: Choice::Greedy, end: Some(exam.end()) };
         let mut all = Answers {
             step: self.current().updates,

@@ -31,9 +31,10 @@ fn sums() {
                 );
             }
         }
+        // More of a type than one launch takes, some of them not aligned to vectors.
         let all: Vec<_> = [DType::F32, DType::BF16, DType::F16]
             .into_iter()
-            .flat_map(|dtype| SIZES.map(|n| normal(&[n], dtype, 12)))
+            .flat_map(|dtype| (0..120).map(move |i| normal(&[SIZES[i % SIZES.len()] + i], dtype, 12)))
             .collect();
         let expected: f64 = all.iter().flat_map(|x| &x.values).map(|x| x * x).sum();
         let tensors: Vec<_> = all.iter().map(|x| x.tensor.clone()).collect();
@@ -42,8 +43,10 @@ fn sums() {
             let mut values = vec![1.0; 5000];
             values[4321] = value;
             let x = known(&values, &[5000], DType::BF16);
-            let got = download(&sum_of_squares(std::slice::from_ref(&x.tensor)))[0];
-            bench.holds(&format!("sum_of_squares carries {name} over"), !got.is_finite());
+            for count in [1, 2] {
+                let got = download(&sum_of_squares(&vec![x.tensor.clone(); count]))[0];
+                bench.holds(&format!("sum_of_squares carries {name} over, {count}"), !got.is_finite());
+            }
         }
     });
 }

@@ -1,13 +1,15 @@
 //! Conversions and sums, GELU, and the embedding.
 
 use burn::tensor::DType;
+use runner::ops::backend::uncube;
 use runner::ops::kernels::columns::column_sums;
 use runner::ops::kernels::elementwise::{add, cast};
 use runner::ops::kernels::embedding::{DevicePlan, ScatterPlan, gather, scatter};
 use runner::ops::kernels::gelu as kernel;
+use runner::ops::largest;
 
 use super::bench;
-use super::data::{download, integers, normal};
+use super::data::{download, integers, known, normal};
 
 const FLOATS: [DType; 3] = [DType::F32, DType::BF16, DType::F16];
 const SIZES: [usize; 5] = [1, 7, 4096, 5000, 100_003];
@@ -28,6 +30,31 @@ fn elementwise() {
                     let got = add(x.tensor, &y.tensor);
                     bench.compare(&format!("add {n} {a:?} {b:?}, in place"), &got, &expected);
                 }
+            }
+        }
+    });
+}
+
+/// The first of equals, also among infinities, and a row without a number.
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn the_largest_of_each_row() {
+    bench(|bench| {
+        for [rows, columns] in [[1, 1], [3, 7], [200, 49_152], [5, 1001]] {
+            let mut x = normal(&[rows, columns], DType::F32, 17).values;
+            let last = (rows - 1) * columns;
+            let most = x[last..].iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            x[last + columns / 2..].fill(most + 1.0);
+            x[..columns].fill(if rows > 1 { f64::NEG_INFINITY } else { 1.0 });
+            let first =
+                |row: &[f64]| (0..columns).fold(0, |best, i| if row[i] > row[best] { i } else { best });
+            // Whole numbers are the same in few bits, and often equal.
+            let whole: Vec<f64> = x.iter().map(|x| x.round()).collect();
+            for (x, dtype) in [(x, DType::F32), (whole, DType::BF16)] {
+                let expected: Vec<i64> = x.chunks(columns).map(|row| first(row) as i64).collect();
+                let got = largest(uncube::<2>(known(&x, &[rows, columns], dtype).tensor));
+                let got: Vec<i64> = got.into_data().iter().collect();
+                bench.holds(&format!("the largest of [{rows}, {columns}] {dtype:?}"), got == expected);
             }
         }
     });

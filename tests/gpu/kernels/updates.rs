@@ -3,7 +3,7 @@
 use burn::tensor::DType;
 use burn_cubecl::tensor::CubeTensor;
 use runner::ops::kernels::adamw::{AdamWStep, Pending};
-use runner::ops::kernels::elementwise::{cast_all, scaled};
+use runner::ops::kernels::elementwise::{Sums, cast_all, scaled};
 use runner::ops::kernels::sgd::{SgdStep, sgd};
 use runner::optim::AdamW;
 
@@ -119,6 +119,30 @@ fn many_casts_in_few_launches() {
         for dtype in [DType::F32, DType::BF16] {
             let got = scaled(x.tensor.clone(), &scalar(0.375), dtype);
             bench.compare(&format!("scaled as {dtype:?}"), &got, &expected);
+        }
+    });
+}
+
+/// Sums in the memory of the first tensor, and a new one where somebody else holds it.
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn many_sums_in_few_launches() {
+    bench(|bench| {
+        for (a_type, b_type) in
+            [(DType::F32, DType::F32), (DType::BF16, DType::BF16), (DType::F32, DType::BF16)]
+        {
+            let of = |i: usize, dtype, seed| normal(&[i * 97 % 9000 + 1], dtype, seed);
+            let all: Vec<_> = (0..150).map(|i| (of(i, a_type, 36), of(i, b_type, 37))).collect();
+            let mut sums = Sums::default();
+            let added: Vec<_> = all.iter().map(|(a, b)| sums.add(a.tensor.copy(), &b.tensor)).collect();
+            let held = sums.add(all[7].0.tensor.clone(), &all[7].1.tensor);
+            drop(sums);
+            for (i, (sum, (a, b))) in added.iter().zip(&all).enumerate() {
+                let expected: Vec<f64> = a.values.iter().zip(&b.values).map(|(a, b)| a + b).collect();
+                bench.compare(&format!("sum {i} of many, {a_type:?} and {b_type:?}"), sum, &expected);
+            }
+            bench.compare_within("a sum of what is held", &held, &download(&added[7]), 0.0);
+            bench.compare_within("what is held", &all[7].0.tensor, &all[7].0.values, 0.0);
         }
     });
 }

@@ -1,0 +1,267 @@
+//! Products with the narrow matrices of low-rank adapters, of all adapted layers of one input in a launch.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::{LazyLock, Mutex, PoisonError};
+
+use burn::tensor::{DType, Shape};
+use burn_cubecl::kernel::into_contiguous;
+use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
+use burn_cubecl::tensor::CubeTensor;
+use cpu_kernels::random::{KEY_STEPS, MULTIPLIERS, ROUNDS};
+use itertools::Itertools;
+
+use super::launch::{Launch, Pointer, launch};
+use super::program::{Function, Source, type_name};
+use super::{Gpu, writable};
+
+/// Adapted layers of one input.
+pub const MOST_LAYERS: usize = 3;
+/// A thread has a number in its registers for each rank; products of more ranks are worth tensor cores.
+pub const MOST_RANK: usize = 16;
+/// A launch has at most 2^16 rows of blocks.
+pub const MOST_TOKENS: usize = 1 << 18;
+
+const THREADS: usize = 256;
+/// Tokens of a thread in `up`, and the groups of columns of a block there and in `gradient`.
+const UP_ROWS: usize = 4;
+const UP_GROUPS: usize = 64;
+const GROUPS: usize = 8;
+
+const KERNELS: [&str; 6] = ["down_a", "down_b", "up_a", "up_b", "gradient_a", "gradient_b"];
+
+static TEXT: LazyLock<String> = LazyLock::new(|| {
+    let [x, y] = MULTIPLIERS;
+    let [key_x, key_y] = KEY_STEPS;
+    let philox = format!(
+        "constexpr unsigned int PHILOX_ROUNDS = {ROUNDS}, PHILOX_X = {x}u, PHILOX_Y = {y}u, PHILOX_KEY_X = {key_x}u, \
+         PHILOX_KEY_Y = {key_y}u;\n"
+    );
+    [include_str!("kernels/numbers.cuh"), &philox, include_str!("kernels/low_rank.cu")].concat()
+});
+
+/// The masks of the layers' inputs, which Philox draws from each layer's key.
+#[derive(Clone, Debug)]
+pub struct Masks {
+    /// Of each layer.
+    pub keys: Vec<[u32; 2]>,
+    /// An element is kept where its number is at least this,
+    pub threshold: u32,
+    /// and multiplied by this.
+    pub kept: f32,
+}
+
+/// The adapted layers of one input x [tokens, inputs], with A [rank, inputs] and B [outputs, rank] each. `low` is [tokens,
+/// layers · rank]. With x̃ = x ⊙ m / (1 − p) of each layer's own mask, or x without masks.
+#[derive(Clone, Debug)]
+pub struct LowRanks {
+    pub rank: usize,
+    pub inputs: usize,
+    /// The columns of each layer's result in that of all layers.
+    pub places: Vec<Range<usize>>,
+    pub masks: Option<Masks>,
+    pub scale: f32,
+}
+
+/// A or B.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Of {
+    A,
+    B,
+}
+
+impl LowRanks {
+    /// scale · x̃Aᵀ
+    ///
+    /// # Panics
+    /// Where sizes or types do not fit, or the kernels cannot be compiled, as all products here.
+    pub fn down_a(&self, x: &CubeTensor, a: &[CubeTensor]) -> CubeTensor {
+        self.down(Of::A, x, a)
+    }
+
+    /// scale · gB of the layers' columns of g.
+    pub fn down_b(&self, g: &CubeTensor, b: &[CubeTensor]) -> CubeTensor {
+        self.down(Of::B, g, b)
+    }
+
+    /// dx + Σ (low A) ⊙ m / (1 − p), in dx's memory where nobody else holds it.
+    pub fn up_a(&self, dx: CubeTensor, low: &CubeTensor, a: &[CubeTensor]) -> CubeTensor {
+        self.up(Of::A, dx, low, a)
+    }
+
+    /// y + low Bᵀ, in y's memory where nobody else holds it.
+    pub fn up_b(&self, y: CubeTensor, low: &CubeTensor, b: &[CubeTensor]) -> CubeTensor {
+        self.up(Of::B, y, low, b)
+    }
+
+    /// lowᵀ x̃ of each layer, as `dtype`.
+    pub fn gradient_a(&self, x: &CubeTensor, low: &CubeTensor, dtype: DType) -> Vec<CubeTensor> {
+        self.gradient(Of::A, x, low, dtype)
+    }
+
+    /// gᵀ low of each layer, as `dtype`.
+    pub fn gradient_b(&self, g: &CubeTensor, low: &CubeTensor, dtype: DType) -> Vec<CubeTensor> {
+        self.gradient(Of::B, g, low, dtype)
+    }
+
+    fn layers(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Columns of a layer in the wide matrix beside `of`, at most.
+    fn columns(&self, of: Of) -> usize {
+        match of {
+            Of::A => self.inputs,
+            Of::B => self.places.iter().map(ExactSizeIterator::len).max().unwrap_or(0),
+        }
+    }
+
+    fn down(&self, of: Of, wide: &CubeTensor, matrices: &[CubeTensor]) -> CubeTensor {
+        let wide = by_rows(wide);
+        let tokens = wide.meta.shape()[0];
+        let low = empty(&wide, [tokens, self.layers() * self.rank], wide.dtype);
+        let grid = [tokens.div_ceil(self.down_rows() * THREADS / 32), self.layers()];
+        self.launch(if of == Of::A { 0 } else { 1 }, of, [&wide, &low], matrices, &low, grid);
+        low
+    }
+
+    fn up(&self, of: Of, wide: CubeTensor, low: &CubeTensor, matrices: &[CubeTensor]) -> CubeTensor {
+        let wide = writable(wide);
+        let rows = wide.meta.shape()[0].div_ceil(THREADS / UP_GROUPS * UP_ROWS);
+        let (kernel, rows) = if of == Of::A { (2, rows) } else { (3, rows * self.layers()) };
+        let columns = |width| [self.columns(of).div_ceil(UP_GROUPS * width), rows];
+        let grid = columns(self.width(of, &wide, matrices));
+        self.launch(kernel, of, [&wide, low], matrices, &wide, grid);
+        wide
+    }
+
+    fn gradient(&self, of: Of, wide: &CubeTensor, low: &CubeTensor, dtype: DType) -> Vec<CubeTensor> {
+        let wide = by_rows(wide);
+        let shape = |place: &Range<usize>| match of {
+            Of::A => [self.rank, self.inputs],
+            Of::B => [place.len(), self.rank],
+        };
+        let gradients: Vec<_> = self.places.iter().map(|place| empty(&wide, shape(place), dtype)).collect();
+        let width = self.width(of, &wide, &[]);
+        let grid = [self.columns(of).div_ceil(GROUPS * width), self.layers()];
+        let kernel = if of == Of::A { 4 } else { 5 };
+        self.launch(kernel, of, [&wide, low], &gradients, &gradients[0], grid);
+        gradients
+    }
+
+    fn down_rows(&self) -> usize {
+        if self.rank <= 8 { 4 } else { 2 }
+    }
+
+    /// Elements that a thread takes at once: 4 where rows and their parts begin at multiples of it.
+    fn width(&self, of: Of, wide: &CubeTensor, read: &[CubeTensor]) -> usize {
+        let four = |elements: usize| elements.is_multiple_of(4);
+        let aligned = |tensor: &CubeTensor| {
+            tensor.handle.offset_start.unwrap_or(0).is_multiple_of(4 * tensor.dtype.size() as u64)
+        };
+        let columns = match of {
+            Of::A => four(self.inputs),
+            Of::B => self.places.iter().all(|place| four(place.start) && four(place.end)),
+        };
+        let fits = columns && four(wide.meta.strides()[0]) && aligned(wide) && read.iter().all(aligned);
+        if fits { 4 } else { 1 }
+    }
+
+    /// `matrices`: A or B of each layer, or where its gradient goes.
+    fn launch(
+        &self,
+        kernel: usize,
+        of: Of,
+        [wide, low]: [&CubeTensor; 2],
+        matrices: &[CubeTensor],
+        written: &CubeTensor,
+        grid: [usize; 2],
+    ) {
+        let (dtype, [tokens, columns]) = (wide.dtype, sizes(wide));
+        let is_gradient = kernel >= 4;
+        assert!(
+            (1..=MOST_LAYERS).contains(&self.layers()) && (1..=MOST_RANK).contains(&self.rank),
+            "{} layers of rank {}",
+            self.layers(),
+            self.rank
+        );
+        assert!(tokens <= MOST_TOKENS, "{tokens} tokens are too many for low-rank products");
+        assert!(low.dtype == dtype && sizes(low) == [tokens, self.layers() * self.rank], "low-rank: low");
+        assert!(low.is_contiguous() && matrices.len() == self.layers(), "low-rank: a matrix of each layer");
+        for (matrix, place) in matrices.iter().zip(&self.places) {
+            let expected = if of == Of::A { [self.rank, self.inputs] } else { [place.len(), self.rank] };
+            assert!(sizes(matrix) == expected && matrix.is_contiguous(), "low-rank: the shape of A or B");
+            assert!(is_gradient || matrix.dtype == dtype, "low-rank: the type of A or B");
+            assert!(place.end <= columns || of == Of::A, "low-rank: {place:?} of {columns} columns");
+            // Ranks are read 16 bytes at a time.
+            assert!(matrix.handle.offset_start.unwrap_or(0).is_multiple_of(16), "low-rank: aligned matrices");
+        }
+        assert!(of == Of::B || columns == self.inputs, "low-rank: {} of {columns} columns", self.inputs);
+        let width = self.width(of, wide, if is_gradient { &[] } else { matrices });
+        let function = self.functions(wide, matrices[0].dtype, width)[kernel];
+        let pointers = [Some(wide), Some(low), matrices.first(), matrices.get(1), matrices.get(2)]
+            .map(|tensor| tensor.map(Pointer::whole));
+        let places = |number: fn(&Range<usize>) -> usize| {
+            (0..MOST_LAYERS).map(move |layer| match (of, self.places.get(layer)) {
+                (Of::A, _) => number(&(0..self.inputs)),
+                (Of::B, place) => place.map_or(0, number),
+            })
+        };
+        let sizes = [tokens, wide.meta.strides()[0]].into_iter();
+        let sizes = sizes.chain(places(|place| place.start)).chain(places(ExactSizeIterator::len));
+        let sizes = sizes.map(|size| i32::try_from(size).expect("fewer than 2^31"));
+        let masks = self.masks.clone().unwrap_or(Masks { keys: Vec::new(), threshold: 0, kept: 1.0 });
+        let keys = (0..MOST_LAYERS).flat_map(|layer| masks.keys.get(layer).copied().unwrap_or_default());
+        let words = keys.chain([masks.threshold, masks.kept.to_bits()]).map(|word| word as i32);
+        let grid = grid.map(|blocks| blocks as u32);
+        let launches = [Launch { function, grid, threads: THREADS as u32 }];
+        launch(written, pointers, sizes.chain(words).collect(), self.scale, launches);
+    }
+
+    /// Those of [`KERNELS`]. A launch looks them up by a few numbers, not by the macros of their source.
+    fn functions(&self, like: &CubeTensor, gradients: DType, width: usize) -> [Function; KERNELS.len()] {
+        type Key = (usize, [DType; 2], [usize; 3], bool);
+        static FOUND: LazyLock<Mutex<HashMap<Key, [Function; KERNELS.len()]>>> =
+            LazyLock::new(Mutex::default);
+        let gpu = Gpu::of(like).expect("a CUDA tensor");
+        let (layers, has_masks) = (self.layers(), self.masks.is_some());
+        let key = (gpu.ordinal, [like.dtype, gradients], [layers, self.rank, width], has_masks);
+        let mut found = FOUND.lock().unwrap_or_else(PoisonError::into_inner);
+        *found.entry(key).or_insert_with(|| {
+            let macros = [
+                ("A", type_name(like.dtype).to_owned()),
+                ("G", type_name(gradients).to_owned()),
+                ("LAYERS", layers.to_string()),
+                ("RANK", self.rank.to_string()),
+                ("WIDTH", width.to_string()),
+                ("DROPOUT", u8::from(has_masks).to_string()),
+                ("THREADS", THREADS.to_string()),
+                ("DOWN_ROWS", self.down_rows().to_string()),
+                ("UP_ROWS", UP_ROWS.to_string()),
+                ("UP_GROUPS", UP_GROUPS.to_string()),
+                ("GROUPS", GROUPS.to_string()),
+            ];
+            let macros = macros.iter().map(|(name, value)| format!("{name}={value}")).collect_vec();
+            let source = Source { name: "low_rank.cu", text: &TEXT, macros, generation_only: false };
+            gpu.functions(&source, KERNELS.map(|name| (name, 0))).unwrap_or_else(|e| panic!("{e}"))
+        })
+    }
+}
+
+/// As it lies, where a row's elements are neighbours.
+fn by_rows(tensor: &CubeTensor) -> CubeTensor {
+    match tensor.meta.strides()[1] {
+        1 => tensor.clone(),
+        _ => into_contiguous(tensor.clone()),
+    }
+}
+
+fn sizes(tensor: &CubeTensor) -> [usize; 2] {
+    let shape = tensor.meta.shape();
+    assert_eq!(shape.num_dims(), 2, "low-rank products are of matrices");
+    [shape[0], shape[1]]
+}
+
+fn empty(like: &CubeTensor, shape: [usize; 2], dtype: DType) -> CubeTensor {
+    empty_device_contiguous_dtype(like.client.clone(), like.device.clone(), Shape::from(shape), dtype)
+}
