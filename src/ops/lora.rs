@@ -170,6 +170,8 @@ pub fn cost(
         moment(a_gradient + b_gradient, casts + h_bytes + x_bytes + to_dx + product(h, a.elements, x)),
     ];
     let parameters = a.elements + b.elements;
+    // x is dropped, and W unpacked, once in each direction.
+    let again = u32::from(dropout) + u32::from(weight.unpacked > 0);
     let products = |elements: u64| 2.0 * tokens as f64 * elements as f64;
     Cost {
         input: x_bytes,
@@ -183,6 +185,8 @@ pub fn cost(
         gradients: a_gradient + b_gradient,
         casts: weight.kept_cast + a.kept_cast + b.kept_cast,
         flops: Flops::of_frozen(products(weight.elements)) + Flops::of_products(products(parameters)),
+        // Four products and a scale each way besides dx += dh A; and a kernel more where W is in codes.
+        launches: [4 + again, 6 + again],
         ..Cost::new(Moment::highest(forward.map(Moment::workspace)), Moment::highest(backward))
     }
     .named(OperatorName::Linear, setting)

@@ -57,7 +57,7 @@ pub use driver::{compute_capability, count};
 pub use events::Event;
 use events::Later;
 pub use loss::{Part, losses_and_gradients};
-pub use many::{Moments, adamw, cast};
+pub use many::{Moments, TOGETHER, adamw, cast};
 pub use matmul::{Operand, Output, View, has_blas, matmul, matmul_bias};
 pub use memory::{Ballast, PeakObservation, Usage};
 pub use meter::CudaMeter;
