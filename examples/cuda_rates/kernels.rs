@@ -8,7 +8,6 @@ use burn_cubecl::ops::numeric::ones_client;
 use burn_cubecl::tensor::CubeTensor;
 use runner::device::cuda::{Event, Gpu};
 use runner::ops::attention::Heads;
-use runner::ops::kernels::adamw::{Moments, Pending};
 use runner::ops::kernels::cross_entropy::{LossState, chunk_gradient, observe_chunk, token_losses};
 use runner::ops::kernels::elementwise::{add, cast};
 use runner::ops::kernels::embedding::{DevicePlan, ScatterPlan, gather, scatter};
@@ -22,7 +21,6 @@ use runner::ops::kernels::sum::{
     mean_square_difference, mean_square_difference_backward, sum, sum_of_squares,
 };
 use runner::ops::rope::Pairs;
-use runner::optim::AdamW;
 
 use crate::data::{integers, scalar};
 
@@ -32,7 +30,7 @@ pub fn rates(gpu: &'static Gpu) {
     attention(bench);
     loss(bench);
     rows(bench);
-    updates(bench);
+    sgd_with_momentum(bench);
 }
 
 struct Bench(&'static Gpu);
@@ -186,31 +184,11 @@ fn rows(bench: &mut Bench) {
     });
 }
 
-fn updates(bench: &mut Bench) {
+fn sgd_with_momentum(bench: &mut Bench) {
     let n = 1 << 26;
-    let step = AdamW::default().step(Some(1), 1.0);
     for dtype in [DType::F32, DType::BF16] {
         let new = |dtype: DType| -> CubeTensor { large(&[n], dtype) };
         let g = new(dtype);
-        let mut held = Some([new(dtype), new(DType::F32), new(DType::F32)]);
-        let bytes = n * (16 + 3 * dtype.size());
-        bench.rate(&format!("adamw 67 M {dtype:?}"), bytes, || {
-            let [p, m, v] = held.take().expect("put back");
-            held = Some(Pending::default().adamw([p, g.clone(), m, v], None, None, step));
-        });
-        // Codes of both moments are read and written, and one number for each 256.
-        let compact = [
-            ("adamw8bit", Moments::Coded, DType::F32, n / 4 + n / 256, 4),
-            ("adamw_bf16", Moments::Rounded([1, 2]), DType::BF16, n, 8),
-        ];
-        for (name, moments, stored, length, moved) in compact {
-            let moment = || -> CubeTensor { large(&[length], stored) };
-            let mut held = Some([new(dtype), moment(), moment()]);
-            bench.rate(&format!("{name} 67 M {dtype:?}"), n * (moved + 3 * dtype.size()), || {
-                let [p, m, v] = held.take().expect("put back");
-                held = Some(Pending::default().step(moments, [p, g.clone(), m, v], None, None, step));
-            });
-        }
         let mut held = Some((new(dtype), Some(new(DType::F32))));
         let plain = SgdStep { lr: 0.1, momentum: 0.9, weight_decay: 0.0 };
         bench.rate(&format!("sgd with momentum 67 M {dtype:?}"), n * (8 + 3 * dtype.size()), || {

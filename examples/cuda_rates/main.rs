@@ -1,8 +1,8 @@
-//! Rates on an NVIDIA GPU: matrix products, the language-model kernels' bandwidth, and times and memory of
-//! the SwiGLU study's shapes.
+//! Rates on an NVIDIA GPU: matrix products, the language-model kernels' bandwidth, updates of 500 million parameters, and
+//! times and memory of the SwiGLU study's shapes.
 //!
 //! ```text
-//! cargo run --release --example cuda_rates -- [products] [kernels] [shapes]
+//! cargo run --release --example cuda_rates -- [products] [kernels] [updates] [shapes]
 //! ```
 //! Without arguments everything is measured, all shapes in one process, whose memory pools one shape leaves
 //! to the next; `shapes fp32 4 1` measures one of them (compute type, number, level) as a cell would.
@@ -10,6 +10,7 @@
 mod kernels;
 mod products;
 mod shapes;
+mod updates;
 
 #[path = "../../tests/gpu/kernels/data.rs"]
 #[expect(dead_code, reason = "tests/gpu uses the rest")]
@@ -40,6 +41,9 @@ fn main() -> ExitCode {
     }
     if wanted("kernels") {
         kernels::rates(gpu);
+    }
+    if wanted("updates") {
+        updates::rates(gpu);
     }
     if wanted("shapes") {
         shapes::shapes(gpu, &asked, start);

@@ -44,7 +44,7 @@ pub struct Lacks {
 }
 
 impl Plan {
-    fn new(cell: Cell, rates: &Rates) -> Self {
+    pub fn new(cell: Cell, rates: &Rates) -> Self {
         let account = cell.account();
         let time = step_time(&cell, rates);
         Self { estimate: account.estimate(), host: account.host, time, cell }

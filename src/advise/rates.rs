@@ -1,6 +1,13 @@
-//! [`Rates`]: what a device does in a second, measured or of a device that need not be here.
+//! [`Rates`]: what a device and its host do in a second, measured or of a device that need not be here.
+
+use std::time::Instant;
+
+use burn::tensor::{DType, Tensor};
 
 use crate::device::{Ceilings, Target};
+use crate::ops::Operator;
+use crate::ops::norm::norm;
+use crate::optim::host;
 use crate::words::{Compute, DeviceId};
 
 #[derive(Clone, Copy, Debug)]
@@ -9,12 +16,12 @@ pub struct Rates {
     pub ceilings: Ceilings,
     /// Bytes per second that an update on the host reads and writes.
     pub host_update: f64,
-    /// Seconds from one kernel's launch to the next one's.
+    /// Seconds of the host from one kernel of a step to the next, with what autodiff takes of them.
     pub launch: f64,
 }
 
 impl Rates {
-    /// With the device's measured ceilings; rates that were not measured are those of [`assumed`](Self::assumed).
+    /// Measured ceilings; those that were not are the [`assumed`](Self::assumed).
     pub fn of(device: DeviceId, ceilings: Ceilings) -> Self {
         let assumed = Self::assumed(device);
         let or = |measured: Option<f64>, assumed: Option<f64>| measured.or(assumed);
@@ -29,11 +36,13 @@ impl Rates {
             device_to_host: or(ceilings.device_to_host, other.device_to_host),
             both_ways: or(ceilings.both_ways, other.both_ways),
         };
-        let host_update = match device {
-            DeviceId::Cpu => ceilings.copy.unwrap_or(assumed.host_update),
-            DeviceId::Cuda(_) => assumed.host_update,
-        };
-        Self { ceilings, host_update, ..assumed }
+        Self { ceilings, ..assumed }
+    }
+
+    /// With what the host measures of itself.
+    #[must_use]
+    pub fn with_host(self, device: DeviceId) -> Self {
+        Self { host_update: host::rate_of_updates(), launch: launch(device), ..self }
     }
 
     /// Of a GPU as an H200 with its host, by rows of `results/`; of a CPU as two cores of an AMD EPYC.
@@ -52,26 +61,50 @@ impl Rates {
             },
             DeviceId::Cuda(_) => Self {
                 ceilings: Ceilings {
-                    matmul_fp32: Some(50e12),
-                    matmul_tf32: Some(400e12),
-                    matmul_bf16: Some(700e12),
-                    matmul_fp16: Some(700e12),
-                    copy: Some(3.9e12),
-                    host_to_device: Some(55e9),
-                    device_to_host: Some(55e9),
-                    both_ways: Some(48e9),
+                    matmul_fp32: Some(51e12),
+                    matmul_tf32: Some(408e12),
+                    matmul_bf16: Some(800e12),
+                    matmul_fp16: Some(755e12),
+                    copy: Some(4.2e12),
+                    host_to_device: Some(55.5e9),
+                    device_to_host: Some(55.4e9),
+                    both_ways: Some(50e9),
                 },
-                host_update: 110e9,
-                launch: 5e-6,
+                host_update: 170e9,
+                launch: 23e-6,
             },
         }
     }
 
-    /// Measured on this machine, or assumed where the target is another.
+    /// Measured on this machine in some seconds, or assumed where the target is another.
     pub fn measure(target: &Target, device: DeviceId, types: &[Compute]) -> Self {
         match target {
-            Target::Here => Self::of(device, device.ceilings(types)),
+            Target::Here => Self::of(device, device.ceilings(types)).with_host(device),
             Target::Described(_) => Self::assumed(device),
         }
     }
+}
+
+/// Seconds of the host for each kernel of forward and backward through small operators, which no device is busy with: one
+/// kernel in forward and two in backward.
+fn launch(device: DeviceId) -> f64 {
+    const OPERATORS: usize = 100;
+    const KERNELS: usize = 3;
+    let options = (&device.burn(), DType::F32);
+    let run = || {
+        let x = Tensor::<2>::ones([8, 64], options).autodiff().require_grad();
+        let weight = Tensor::<1>::ones([64], options).autodiff().require_grad();
+        let through = |x, _| norm(x, weight.clone(), None, 1e-5, DType::F32, Operator::Custom);
+        let y = (0..OPERATORS).fold(x.clone(), through);
+        let gradients = y.sum().backward();
+        drop(x.grad(&gradients).expect("x is tracked").into_data());
+    };
+    // The first compiles.
+    run();
+    let timed = |_| {
+        let start = Instant::now();
+        run();
+        start.elapsed().as_secs_f64() / (OPERATORS * KERNELS) as f64
+    };
+    (0..5).map(timed).fold(f64::INFINITY, f64::min)
 }

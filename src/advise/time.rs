@@ -1,26 +1,38 @@
 //! How long a step takes, from its work and the rates of its device.
 //!
 //! An operator takes the longer of two times: its operations over the rate of a large product, and its bytes over that
-//! of a large copy; of both a share is reached, [`PRODUCT_SHARE`] and [`COPY_SHARE`]. A phase takes no less than its
-//! launches. Blocks that move take the time of their copies, with `overlap` during the computation, otherwise after it. An
-//! update on the host takes its bytes over the host's rate, and backward of the last micro-batch hides what it can.
+//! of a large copy; where passes over memory stand between its products, both. Each kernel adds [`RAMP`]. A phase takes no
+//! less than what the host needs to launch its kernels. Blocks that move take the time of their copies: with `overlap`
+//! during the computation, otherwise between it. An update on the host takes its bytes over the host's rate, and backward
+//! of the last micro-batch hides what it can.
+//!
+//! Shares of rates are constants of this version's kernels. They are fitted to the rows of an H200 that
+//! `cargo test predicted_times` walks, which also holds their error.
 
 use strum::VariantArray;
 
 use super::Rates;
 use crate::measure::Phase;
+use crate::ops::cost::{Work, Works};
 use crate::ops::name::OperatorName;
 use crate::recipe::Cell;
 use crate::residence::{Copies, Memory, Strategy};
 use crate::words::DeviceId;
 
-/// Of the rates of large products and copies, what operators of a network reach.
-const PRODUCT_SHARE: f64 = 0.75;
-const COPY_SHARE: f64 = 0.7;
+/// Of the rate of large products, what those of a network reach.
+const PRODUCT_SHARE: f64 = 0.89;
+/// Of the same rate, what attention reaches, whose softmax stands between its products.
+const ATTENTION_SHARE: f64 = 0.39;
+/// Of the rate of a large copy, what kernels that are bound by memory reach.
+const COPY_SHARE: f64 = 0.75;
+/// Bytes that pass through memory for each logit of a step: in fp32 written and read, its gradient written and read
+/// by two products.
+const LOGIT_BYTES: f64 = 14.0;
+/// Seconds that a kernel of a GPU takes besides its work, at its beginning and its end: products of 0.5 to 280 GFLOP in traces
+/// of `results/inference` take 3 to 6 us more than their operations. It is why small products are less efficient.
+const RAMP: f64 = 4e-6;
 /// Bytes that a file on an SSD gives or takes a second.
 const DISK: f64 = 2e9;
-/// Kernels of a block in forward; backward has twice as many.
-const LAUNCHES: f64 = 14.0;
 
 /// Seconds of a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -29,61 +41,129 @@ pub struct StepTime {
     pub backward: f64,
     /// What an update takes after backward.
     pub optimizer: f64,
-    /// Of them, what the copies of blocks take that no computation hides.
+    /// Of these three, what the copies of blocks take that no computation hides.
     pub copies: f64,
+    /// What the device waits besides, since the host has not launched its kernels yet.
+    pub launches: f64,
 }
 
 impl StepTime {
     pub fn total(&self) -> f64 {
-        self.forward + self.backward + self.optimizer
+        self.forward + self.backward + self.optimizer + self.launches
     }
 }
 
 pub fn step_time(cell: &Cell, rates: &Rates) -> StepTime {
-    let operators = cell.operators();
-    let works = operators.works(&cell.workload());
-    let product = rates.ceilings.matmul(cell.precision.compute).unwrap_or(f64::INFINITY) * PRODUCT_SHARE;
-    let copy = rates.ceilings.copy.unwrap_or(f64::INFINITY) * COPY_SHARE;
-    let of = |phase: Phase| -> f64 {
-        let names = OperatorName::VARIANTS.iter();
-        names.map(|name| works[*name].of(phase)).map(|w| (w.operations / product).max(w.bytes / copy)).sum()
-    };
-    let micro_batches = cell.train.accumulation_steps as f64;
-    let of_blocks = |blocks: f64| micro_batches * blocks * LAUNCHES * rates.launch;
-    let layers = operators.blocks as f64;
-    // Embedding, norm and head count as a block.
-    let launches = of_blocks(layers + 1.0);
-    let repeated = match (cell.checkpoint.blocks > 0, cell.offload.moves()) {
-        (true, _) => layers,
-        (false, true) => layers - cell.offload.resident_blocks.count(operators.blocks) as f64,
-        (false, false) => 0.0,
-    };
-    let stored = cell.precision.stored_bytes() as f64;
-    let trained = operators.trained() as f64;
-    // Each micro-batch but the first reads and writes the sums of gradients.
-    let sums = (micro_batches - 1.0) * 2.0 * trained * stored / copy;
-    // A cast reads a weight as it is stored and writes it narrow.
-    let element = cell.precision.compute.bytes() as f64;
-    let casts = match cell.precision.autocast {
-        true => operators.parameters() as f64 * (stored + element) / copy,
-        false => 0.0,
-    };
-    let busy = |work: f64, launches: f64| match cell.device_id() {
-        // The host computes and launches by turns; a GPU's host runs ahead.
-        DeviceId::Cpu => work + launches,
-        DeviceId::Cuda(_) => work.max(launches),
-    };
-    let forward = busy(of(Phase::Forward) + casts, launches);
-    let backward = busy(of(Phase::Backward) + sums, 2.0 * launches + of_blocks(repeated));
-    let [forward_copies, backward_copies] = copies(cell, rates);
-    let hides = matches!(cell.offload.strategy, Strategy::Overlap(_));
-    let with = |compute: f64, copies: f64| if hides { compute.max(copies) } else { compute + copies };
-    let (with_forward, with_backward) = (with(forward, forward_copies), with(backward, backward_copies));
+    let model = Model { cell, rates, works: cell.works() };
+    let [forward, backward] = [model.phase(Phase::Forward, model.casts()), model.phase(Phase::Backward, model.sums())];
+    let optimizer = model.phase(Phase::Optimizer, model.norm());
+    let [to_forward, to_backward] = copies(cell, rates);
+    let [with_forward, with_backward] = [forward.with(to_forward, cell), backward.with(to_backward, cell)];
+    let update = exposed_update(cell, rates, with_backward / cell.train.accumulation_steps as f64);
+    let busy = with_forward + with_backward + optimizer.device;
+    let host = forward.host + backward.host + optimizer.host;
     StepTime {
         forward: with_forward,
         backward: with_backward,
-        optimizer: of(Phase::Optimizer) + exposed_update(cell, rates, with_backward / micro_batches),
-        copies: with_forward - forward + with_backward - backward,
+        optimizer: optimizer.device + update,
+        copies: with_forward - forward.device + with_backward - backward.device,
+        launches: match cell.device_id() {
+            // The CPU computes and launches by turns; a GPU's host runs ahead.
+            DeviceId::Cpu => host,
+            DeviceId::Cuda(_) => (host - busy).max(0.0),
+        },
+    }
+}
+
+/// A cell's work at some rates.
+struct Model<'a> {
+    cell: &'a Cell,
+    rates: &'a Rates,
+    works: Works,
+}
+
+/// Seconds of a phase without copies of blocks: of the device's work, and of the host that launches it.
+#[derive(Clone, Copy)]
+struct Busy {
+    device: f64,
+    host: f64,
+}
+
+impl Model<'_> {
+    /// A cast reads a weight as it is stored and writes it narrow, once in a step or in each micro-batch.
+    fn casts(&self) -> Work {
+        let Cell { precision, train, .. } = self.cell;
+        let times = if self.cell.workload().keeps_casts() { 1 } else { train.accumulation_steps };
+        let bytes = precision.stored_bytes() + precision.compute.bytes();
+        let parameters = if precision.autocast { self.cell.operators().parameters() } else { 0 };
+        Work { bytes: (times as u64 * parameters * bytes) as f64, ..Work::default() }
+    }
+
+    /// Each micro-batch but the first adds its gradients to the sums, a kernel for each parameter.
+    fn sums(&self) -> Work {
+        let trained = self.cell.operators().trained_tensors(self.cell.offload.moves());
+        let times = (self.cell.train.accumulation_steps - 1) as u64;
+        let bytes = 3 * trained.elements * self.cell.precision.stored_bytes();
+        Work { bytes: (times * bytes) as f64, launches: (times * trained.count) as f64, ..Work::default() }
+    }
+
+    /// The norm of all gradients reads them, a kernel for each parameter.
+    fn norm(&self) -> Work {
+        let trained = self.cell.operators().trained_tensors(self.cell.offload.moves());
+        let bytes = (trained.elements * self.cell.precision.stored_bytes()) as f64;
+        match self.cell.train.clip_norm {
+            None => Work::default(),
+            Some(_) => Work { bytes, launches: trained.count as f64, ..Work::default() },
+        }
+    }
+
+    /// With what no operator counts.
+    fn phase(&self, phase: Phase, besides: Work) -> Busy {
+        let own = OperatorName::VARIANTS.iter().map(|name| (*name, self.works[*name].of(phase)));
+        let all = own.chain([(OperatorName::GradientSums, besides)]);
+        let on_gpu = self.cell.device_id() != DeviceId::Cpu;
+        all.fold(Busy { device: 0.0, host: 0.0 }, |busy, (name, work)| Busy {
+            device: busy.device + self.seconds(name, phase, work) + if on_gpu { RAMP * work.launches } else { 0.0 },
+            host: busy.host + self.rates.launch * work.launches,
+        })
+    }
+
+    /// Of an operator's kernels, without their ramps.
+    fn seconds(&self, name: OperatorName, phase: Phase, work: Work) -> f64 {
+        let rate = self.rates.ceilings.matmul(self.cell.precision.compute).unwrap_or(f64::INFINITY);
+        let copy = self.rates.ceilings.copy.unwrap_or(f64::INFINITY) * COPY_SHARE;
+        let share = if name == OperatorName::Attention { ATTENTION_SHARE } else { PRODUCT_SHARE };
+        let (operations, bytes) = (work.operations / (rate * share), work.bytes / copy);
+        match name {
+            // Between the products are the gate, and the softmax of logits.
+            OperatorName::Swiglu => operations + bytes,
+            OperatorName::Loss => operations + self.logit_bytes(phase) / copy,
+            _ => operations.max(bytes),
+        }
+    }
+
+    fn logit_bytes(&self, phase: Phase) -> f64 {
+        let Some(shape) = self.cell.model.decoder() else { return 0.0 };
+        let tokens = self.cell.train.tokens() * self.cell.train.accumulation_steps;
+        let share = match (phase, self.cell.train.mode.trains()) {
+            (Phase::Forward, false) => 8.0 / LOGIT_BYTES,
+            (Phase::Forward | Phase::Backward, true) => 0.5,
+            _ => 0.0,
+        };
+        share * LOGIT_BYTES * (tokens * shape.vocab_size) as f64
+    }
+}
+
+impl Busy {
+    /// The device's time with so many seconds of copies.
+    fn with(self, copies: f64, cell: &Cell) -> f64 {
+        let waits = cell.offload.strategy.movement().is_some_and(|movement| movement.host_waits());
+        match cell.offload.strategy {
+            Strategy::Overlap(_) => self.device.max(copies),
+            // The host launches when a block has come, and waits until it is done.
+            _ if waits && cell.device_id() != DeviceId::Cpu => self.device + self.host + copies,
+            _ => self.device + copies,
+        }
     }
 }
 
@@ -95,26 +175,32 @@ fn copies(cell: &Cell, rates: &Rates) -> [f64; 2] {
     let operators = cell.operators();
     let layers = operators.blocks;
     let steps = cell.train.accumulation_steps;
-    let updates = cell.train.optimizer.rule().is_some();
-    let Copies { forward_to_device, backward_to_device, gradients_to_device, gradients_to_host } =
-        cell.offload.fewest_copies(layers, steps, updates);
-    let stored = cell.precision.stored_bytes();
-    let (block, gradients) = (operators.block_parameters() * stored, operators.block_trained() * stored);
-    let moving = layers - cell.offload.resident_blocks.count(layers);
-    let inputs = match cell.offload.activations {
-        Memory::Device => 0,
-        Memory::Host => moving * steps * operators.block.first().map_or(0, |cost| cost.input) as usize,
-    } as f64;
-    let bytes = |blocks: usize, each: u64| blocks as f64 * each as f64;
+    let block = operators.block_weights();
     // A block on the CPU is copied in its memory.
     let or_copy =
         |rate: Option<f64>| rate.or(rates.ceilings.copy.map(|copy| copy / 2.0)).unwrap_or(f64::INFINITY);
     let (to_device, to_host) =
         (or_copy(rates.ceilings.host_to_device), or_copy(rates.ceilings.device_to_host));
     let both = or_copy(rates.ceilings.both_ways);
+    let bytes = |blocks: usize, each: u64| blocks as f64 * each as f64;
+    if !cell.train.mode.trains() {
+        return [bytes(steps * cell.offload.fewest_copies_of_a_forward(layers), block) / to_device, 0.0];
+    }
+    let updates = cell.train.optimizer.rule().is_some();
+    let Copies { forward_to_device, backward_to_device, gradients_to_device, gradients_to_host } =
+        cell.offload.fewest_copies(layers, steps, updates);
+    let gradients = operators.block_trained() * cell.precision.stored_bytes();
+    let moving = layers - cell.offload.resident_blocks.count(layers);
+    let inputs = match cell.offload.activations {
+        Memory::Device => 0,
+        Memory::Host => moving * steps * operators.block.first().map_or(0, |cost| cost.input) as usize,
+    } as f64;
     let forward = (bytes(forward_to_device, block) / to_device).max(inputs / to_host);
     let back_in = bytes(backward_to_device, block) + bytes(gradients_to_device, gradients) + inputs;
     let back_out = bytes(gradients_to_host, gradients);
+    if cell.offload.strategy.movement().is_some_and(|movement| movement.host_waits()) {
+        return [forward, back_in / to_device + back_out / to_host];
+    }
     let (most, least) = (back_in.max(back_out), back_in.min(back_out));
     // Both ways at once as long as there is something to copy both ways.
     [forward, least / both + (most - least) / if back_in > back_out { to_device } else { to_host }]

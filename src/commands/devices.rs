@@ -2,10 +2,12 @@
 
 use miette::{Result, miette};
 
+use crate::advise::Rates;
 use crate::words::{Bytes, Compute};
 use crate::words::{DeviceId, text};
 
-/// A table of devices with memory, measured matmul rate per compute type and copy rate.
+/// A table of devices with memory, measured matmul rate per compute type, copy rates, the rate of updates on the host, and the
+/// time from one kernel's launch to the next.
 pub fn list() -> String {
     let types = [Compute::Fp32, Compute::Tf32, Compute::Bf16, Compute::Fp16];
     let rates = types.map(|t| format!("{} GFLOP/s", t.into_str()));
@@ -16,6 +18,8 @@ pub fn list() -> String {
         "to device GB/s",
         "to host GB/s",
         "both ways GB/s",
+        "host update GB/s",
+        "launch us",
         "driver",
         "CUDA",
         "compute capability",
@@ -25,6 +29,7 @@ pub fn list() -> String {
         .map(|id| {
             let info = id.info();
             let ceilings = id.ceilings(&types);
+            let rates = Rates::of(id, ceilings).with_host(id);
             let giga = |rate: Option<f64>| rate.map_or_else(|| "-".into(), |r| format!("{:.1}", r / 1e9));
             let mut line = vec![
                 info.id,
@@ -39,6 +44,7 @@ pub fn list() -> String {
                 [ceilings.copy, ceilings.host_to_device, ceilings.device_to_host, ceilings.both_ways]
                     .map(giga),
             );
+            line.extend([format!("{:.1}", rates.host_update / 1e9), format!("{:.1}", rates.launch * 1e6)]);
             line.extend([info.driver, info.cuda, info.compute_capability].map(|v| v.unwrap_or("-".into())));
             line
         })

@@ -50,7 +50,7 @@ impl Operators {
     }
 
     /// What is trained. The optimizer has blocks that move as one vector each.
-    fn trained_tensors(&self, moves: bool) -> Tensors {
+    pub fn trained_tensors(&self, moves: bool) -> Tensors {
         let block: Tensors = self.block.iter().map(|cost| cost.trained).sum();
         let others: Tensors = self.first.iter().chain(&self.last).map(|cost| cost.trained).sum();
         others + if moves { block.flat() } else { block } * self.blocks as u64

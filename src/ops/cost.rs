@@ -55,6 +55,8 @@ pub struct Cost {
     pub gradients: u64,
     pub casts: u64,
     pub flops: Flops,
+    /// Kernels of an operator in forward and in backward on a GPU, besides casts of weights.
+    pub launches: [u32; 2],
     pub sent: Sent,
     /// By operator; each sets its own with [`named`](Self::named).
     pub works: Works,
@@ -211,7 +213,11 @@ impl Cost {
         }
         let branch = Self::chain(&parts, false);
         let sum = Moment::workspace(branch.output + x);
-        let bytes = |bytes: u64| Work { bytes: bytes as f64, ..Work::default() };
+        let bytes = |bytes: u64| Work {
+            bytes: bytes as f64,
+            launches: f64::from(u8::from(bytes > 0)),
+            ..Work::default()
+        };
         let both = bytes(x + branch.output + x);
         // Where the types are the same, the gradient is handed on as it is.
         let backward = bytes(if branch.output == x { 0 } else { x + branch.output });

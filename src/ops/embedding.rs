@@ -159,6 +159,8 @@ pub fn cost(setting: &Setting, [rows, columns]: [u64; 2], tied: bool) -> Cost {
         largest: if setting.trained.weights { table.elements } else { 0 },
         weights: table.bytes,
         gradients,
+        // The table is zeroed, and then rows are added.
+        launches: [1, if setting.trained.weights { 2 } else { 0 }],
         ..Cost::new(Moment::workspace(y), backward)
     }
     .named(OperatorName::Embedding, setting)

@@ -81,5 +81,6 @@ pub fn cost(setting: &Setting, columns: u64) -> Cost {
     };
     let holds_input = setting.ops.gelu == Operator::Custom;
     let moments = Cost::new(Moment::workspace(forward), Moment::workspace(backward));
-    Cost { input: x, output: x, holds_input, kept, ..moments }.named(OperatorName::Gelu, setting)
+    let launches = if holds_input { [1, 1] } else { [8, 12] };
+    Cost { input: x, output: x, holds_input, kept, launches, ..moments }.named(OperatorName::Gelu, setting)
 }

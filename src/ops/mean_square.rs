@@ -43,5 +43,5 @@ pub fn cost(setting: &Setting, columns: u64) -> Cost {
     let wide = if setting.on_cuda() || setting.element() == 4 { 0 } else { setting.wide(columns) };
     let (forward, backward) = if setting.on_cuda() { (0, y) } else { (setting.wide(columns), y + wide) };
     let moments = Cost::new(Moment::workspace(forward), Moment::workspace(backward));
-    Cost { input: y, holds_input: true, ..moments }.named(OperatorName::Loss, setting)
+    Cost { input: y, holds_input: true, launches: [2, 1], ..moments }.named(OperatorName::Loss, setting)
 }

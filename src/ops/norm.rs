@@ -213,6 +213,8 @@ pub fn cost(setting: &Setting, columns: u64, numbers: u64) -> Cost {
         largest: trained.min(columns),
         weights: parameters * stored,
         gradients: trained * stored,
+        // Blocks of tokens and their sums.
+        launches: if plain { [8, 16] } else { [1, 2] },
         ..Cost::new(Moment::workspace(forward), Moment::workspace(backward))
     }
     .named(OperatorName::Norm, setting)

@@ -54,6 +54,11 @@ impl Rule for Adafactor {
         2 * 4 * elements + 2 * widened(elements, stored)
     }
 
+    /// As [`State::update`] composes a matrix's, some of whose operators have two.
+    fn launches(&self, tensors: u64) -> u64 {
+        40 * tensors
+    }
+
     fn reads_matrices(&self) -> bool {
         true
     }

@@ -8,7 +8,7 @@ use super::{Kept, Pending, Rule, State, StepSize, Visit, clipped, widened, zeros
 use crate::ops::backend::{cube, on_cuda, uncube};
 use crate::ops::cost::Tensors;
 use crate::ops::cpu;
-use crate::ops::kernels::adamw::AdamWStep;
+use crate::ops::kernels::adamw::{AdamWStep, TOGETHER};
 use crate::ops::{narrow, wide};
 use crate::words::key::DefaultValue::Number;
 use crate::words::section::section;
@@ -90,6 +90,10 @@ impl Rule for AdamW {
 
     fn workspace_bytes(&self, elements: u64, stored: u64) -> u64 {
         4 * elements + widened(elements, stored)
+    }
+
+    fn launches(&self, tensors: u64) -> u64 {
+        tensors.div_ceil(TOGETHER)
     }
 
     fn has_kernel(&self) -> bool {

@@ -108,6 +108,11 @@ impl OptimizerConfig {
         self.rule().map_or(0, |rule| rule.state_bytes(tensors))
     }
 
+    /// Kernels of a GPU that update so many tensors.
+    pub fn launches(&self, tensors: u64) -> u64 {
+        self.rule().map_or(0, |rule| rule.launches(tensors))
+    }
+
     /// Bytes that exist for a moment while a parameter of so many elements, of `stored` bytes each, is updated on
     /// the device, apart from it, its gradient and its state. A kernel updates it `in_place` where it can.
     pub fn workspace_bytes(&self, device: DeviceId, elements: u64, stored: u64, in_place: bool) -> u64 {
@@ -150,6 +155,9 @@ pub trait Rule: Send {
     fn has_kernel(&self) -> bool {
         false
     }
+
+    /// Kernels of a GPU that update so many tensors.
+    fn launches(&self, tensors: u64) -> u64;
 
     /// Whether the update of a matrix reads its rows and columns; else it works element by element.
     fn reads_matrices(&self) -> bool {

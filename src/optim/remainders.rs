@@ -31,6 +31,10 @@ impl Rule for Remainders {
         (4 + 4 + 2) * elements + self.0.workspace_bytes(elements, 4)
     }
 
+    fn launches(&self, tensors: u64) -> u64 {
+        self.0.launches(tensors)
+    }
+
     fn reads_matrices(&self) -> bool {
         self.0.reads_matrices()
     }

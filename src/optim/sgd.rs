@@ -53,6 +53,11 @@ impl Rule for Sgd {
         widened(elements, stored)
     }
 
+    /// A kernel each.
+    fn launches(&self, tensors: u64) -> u64 {
+        tensors
+    }
+
     fn has_kernel(&self) -> bool {
         true
     }

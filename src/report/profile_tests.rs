@@ -84,7 +84,7 @@ fn a_table_by_hand() {
 
 #[test]
 fn a_floor_is_the_later_of_two() {
-    let work = |operations, bytes| Work { operations, bytes };
+    let work = |operations, bytes| Work { operations, bytes, launches: 0.0 };
     let of = |work, rate, copy| Floor::new(work, rate, copy).map(|floor| (floor.seconds, floor.bound));
     assert_eq!(of(work(10.0, 10.0), Some(2.0), Some(5.0)), Some((5.0, "operations")));
     assert_eq!(of(work(10.0, 10.0), Some(5.0), Some(2.0)), Some((5.0, "bytes")));

@@ -8,7 +8,7 @@ use crate::measure::Measurement;
 use crate::recipe::Cell;
 
 /// Files in folders of this name below `folder`.
-fn files(folder: &Path, name: &str, found: &mut Vec<PathBuf>) {
+pub fn files(folder: &Path, name: &str, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).expect("a folder").flatten() {
         let path = entry.path();
         match path.is_dir() {

@@ -182,6 +182,8 @@ impl Row {
 #[cfg(test)]
 mod estimate_tests;
 #[cfg(test)]
+mod time_tests;
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::measure::{Load, Loading};

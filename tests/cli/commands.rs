@@ -93,7 +93,7 @@ fn devices_lists_the_cpu_with_measured_rates() {
     let line = ended.out.lines().find(|line| line.contains("cpu")).expect("a line for the cpu");
     let rates: Vec<f64> =
         line.split('┆').skip(6).filter_map(|c| c.trim_matches([' ', '│']).parse().ok()).collect();
-    assert_eq!(rates.len(), 4, "{line}");
+    assert_eq!(rates.len(), 6, "{line}");
     assert!(rates.iter().all(|rate| *rate > 0.0), "{line}");
 }
 

@@ -80,3 +80,48 @@ fn what_is_to_be_on_the_host_is_refused_beforehand() {
         "measure.host_memory_limit is 90.0 KiB: raise it, or take a smaller model",
     ]);
 }
+
+/// Cells that ran and one that found no memory, beside what is predicted of each.
+#[test]
+fn predictions_are_compared_with_a_results_folder() {
+    let grid = "[[grid]]\n\"train.batch_size\" = [1, 2]\n\"checkpoint.blocks\" = [0, 1]\n[[grid]]\n\"train.batch_size\" = 8\n\
+                \"measure.memory_limit\" = \"64 KiB\"\n";
+    let place = Place::new(&format!("{SMALL}{grid}"));
+    place.runner(&["advise", "recipe.toml", "--against", "results"]).exits(1).says(&["is not a results folder"]);
+    place.runner(&["run", "recipe.toml"]).exits(42);
+    let folder = place.results().display().to_string();
+    let against = |args: &[&str]| place.runner(&[&["advise", "recipe.toml", "--against", &folder], args].concat());
+    let ended = against(&[]).exits(0).says(&[
+        "step, predicted",
+        "of 4 cells; the memory is off by",
+        "Of 4 cells that ran 4 are predicted to fit; of 1 that found no memory 1 are predicted not to.",
+        "The prediction chooses cell",
+    ]);
+    let statuses = ended.out.lines().filter(|line| line.contains(" ok") || line.contains("oom: ")).count();
+    assert_eq!(statuses, 5, "{}", ended.out);
+    // Cells that the folder has no rows of.
+    against(&["--set", "seed=7"]).exits(0).says(&["no row", "of 0 cells"]);
+    against(&["--measure"]).exits(2).says(&["cannot be used with"]);
+}
+
+/// Settings that make the plan of one cell would make another cell invalid: the advice is a recipe of its own.
+#[test]
+fn advice_on_a_cell_of_a_grid_can_be_run() {
+    let recipe = SMALL.replace("optimizer = { kind = \"adamw\", lr = 1e-3 }\n", "");
+    let grid = "[[grid]]\n\"train.optimizer\" = { kind = \"none\" }\n\
+                [[grid]]\n\"train.optimizer\" = { kind = \"adamw\", lr = 1e-3 }\n\"offload.optimizer\" = \"host\"\n";
+    let place = Place::new(&format!("{recipe}{grid}"));
+    let keeps = ["precision", "checkpoint", "train", "offload.strategy", "offload.optimizer"];
+    let kept: Vec<&str> = keeps.iter().flat_map(|key| ["--keep", key]).collect();
+    let args = [&["advise", "recipe.toml", "--cell", "2", "--memory", "1 GiB"], &kept[..]].concat();
+    let ended = place.runner(&args).exits(0).says(&["runner run recipe.toml --set measure.memory_limit="]);
+    assert!(ended.out.contains("--cell 2"), "{}", ended.out);
+    let keeps = ["precision", "checkpoint", "train", "offload.optimizer"];
+    let kept: Vec<&str> = keeps.iter().flat_map(|key| ["--keep", key]).collect();
+    let args = [&["advise", "recipe.toml", "--cell", "2", "--memory", "100 KiB"], &kept[..]].concat();
+    let ended = place.runner(&args).exits(0);
+    let (_, text) = ended.out.split_once("a file of this text:\n\n").unwrap_or_else(|| panic!("{}", ended.out));
+    let text: String = text.lines().take_while(|line| !line.starts_with("why ")).map(|l| format!("{l}\n")).collect();
+    place.write("recipe_advised.toml", &text);
+    place.runner(&["plan", "recipe_advised.toml"]).exits(0).says(&["1 cell"]);
+}

@@ -3,7 +3,7 @@ the best of 20, between two events.
 
     python torch_optimizers.py [millions]
 
-Ours of as many bytes each: cargo run --release --example cuda_rates (adamw8bit, adamw_bf16 and adamw of 67 million).
+Ours: cargo run --release --example cuda_rates -- updates
 """
 
 import sys

@@ -1,5 +1,9 @@
-//! `runner advise`: how to train what a recipe trains within so much memory, the fastest ways first.
+//! `runner advise`: how to train what a recipe trains within so much memory, the fastest ways first; and how near such
+//! predictions are to rows.
 
+mod against;
+mod compared;
+mod located;
 mod measured;
 mod text;
 
@@ -8,10 +12,11 @@ use std::path::PathBuf;
 use clap::Args;
 use miette::{Result, miette};
 
+use self::located::Located;
 use super::CheckArgs;
 use crate::advise::{AXES, Limits, Plan, Rates, advise, with_optimizer};
 use crate::device::Target;
-use crate::recipe::{Cell, Recipe, Setting, keys};
+use crate::recipe::{Cell, Recipe, keys};
 use crate::words::{Bytes, Compute};
 
 #[derive(Debug, Args)]
@@ -41,6 +46,9 @@ pub struct AdviseArgs {
     /// Run the best three, and compare what they take with what was predicted
     #[arg(long)]
     pub measure: bool,
+    /// Compare what is predicted of every cell of the recipe with the rows of this results folder
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["measure", "cell", "keep", "optimizers", "memory"])]
+    pub against: Option<PathBuf>,
     /// Folder for the results of --measure
     #[arg(long, value_name = "FOLDER", default_value = "results")]
     pub results: PathBuf,
@@ -53,9 +61,12 @@ fn bytes(text: &str) -> Result<Bytes, String> {
 /// The advice as text, after the best three ran where that is asked for.
 ///
 /// # Errors
-/// When the recipe has more than one cell and none is chosen, a key to keep is none of those that are searched, or
+/// When there is no row to compare with, the recipe has more than one cell and none is chosen, a key to keep is none of those that are searched, or
 /// what is to be measured cannot run.
 pub fn run(args: &AdviseArgs) -> Result<String> {
+    if let Some(folder) = &args.against {
+        return against::against(args, folder);
+    }
     let target = args.checked.target.clone().unwrap_or_default();
     let recipe = Recipe::load(&args.recipe, &args.checked.settings.set, &target)?;
     let cell = chosen(&recipe, args.cell)?;
@@ -80,7 +91,7 @@ pub fn run(args: &AdviseArgs) -> Result<String> {
     let types = [cell.precision.compute, Compute::Bf16];
     let rates = Rates::measure(&target, cell.device_id(), &types);
     let advice = advise(&with_optimizers(cell, &args.optimizers)?, &target, limits, &rates, &args.keep);
-    let command = |plan: &Plan, limits| command(args, cell, &plan.cell, limits);
+    let command = |plan: &Plan, limits| Ok(Located::of(args, cell, &plan.cell, limits)?.command(args));
     let mut text = text::advice(&recipe.title, &advice, limits, args.top, &command)?;
     if target != Target::Here {
         text +=
@@ -138,87 +149,4 @@ fn limits(args: &AdviseArgs, cell: &Cell, target: &Target) -> Result<Limits> {
     })?;
     let host_memory = args.host_memory.or(cell.measure.host_memory_limit).map(|bytes| bytes.0);
     Ok(Limits { memory, host_memory })
-}
-
-/// The settings that make the plan of the recipe's cell.
-fn settings(base: &Cell, plan: &Cell) -> Vec<(String, String)> {
-    let mut settings = Vec::new();
-    let mut add = |key: &str, value: String| settings.push((key.to_string(), value));
-    let inline = |section: &str| {
-        let json = plan.to_json();
-        let table: toml::Table = json
-            .pointer(&format!("/{}", section.replace('.', "/")))
-            .and_then(serde_json::Value::as_object)
-            .into_iter()
-            .flatten()
-            .filter(|(_, value)| !value.is_null())
-            .filter_map(|(key, value)| Some((key.clone(), toml::Value::try_from(value).ok()?)))
-            .collect();
-        toml::Value::Table(table).to_string()
-    };
-    if plan.precision != base.precision {
-        add("precision", inline("precision"));
-    }
-    if plan.checkpoint.level != base.checkpoint.level {
-        add("checkpoint.level", plan.to_json()["checkpoint"]["level"].to_string());
-    }
-    if plan.checkpoint.blocks != base.checkpoint.blocks {
-        add("checkpoint.blocks", plan.checkpoint.blocks.to_string());
-    }
-    if plan.train.batch_size != base.train.batch_size {
-        add("train.batch_size", plan.train.batch_size.to_string());
-        add("train.accumulation_steps", plan.train.accumulation_steps.to_string());
-    }
-    if plan.train.optimizer != base.train.optimizer {
-        add("train.optimizer", inline("train.optimizer"));
-    }
-    if plan.offload != base.offload {
-        add("offload", inline("offload"));
-    }
-    settings
-}
-
-/// A recipe with a plan as one of its cells, the settings that make it so, and the number of the cell.
-type Located = (Recipe, Vec<(String, String)>, usize);
-
-/// The recipe that runs a plan within the limits, with the settings that make it so, and the number of the plan's cell.
-///
-/// # Errors
-/// When the recipe has changed meanwhile.
-fn located(args: &AdviseArgs, base: &Cell, plan: &Cell, limits: Limits) -> Result<Located> {
-    let mut changed = settings(base, plan);
-    changed.push(("measure.memory_limit".into(), limits.memory.to_string()));
-    let host = limits.host_memory.map(|bytes| ("measure.host_memory_limit".into(), bytes.to_string()));
-    changed.extend(host);
-    let written = changed.iter().map(|(key, value)| format!("{key}={value}").parse().expect("a setting"));
-    let all: Vec<Setting> = args.checked.settings.set.iter().cloned().chain(written).collect();
-    let recipe = Recipe::load(&args.recipe, &all, &args.checked.target.clone().unwrap_or_default())?;
-    let mut wanted = plan.clone();
-    wanted.measure.memory_limit = Some(Bytes(limits.memory));
-    wanted.measure.host_memory_limit = limits.host_memory.map(Bytes);
-    let position = recipe.cells.iter().position(|cell| *cell == wanted);
-    let position =
-        position.ok_or_else(|| miette!(help = "run it again", "the recipe has changed meanwhile"))?;
-    Ok((recipe, changed, position))
-}
-
-/// What runs a plan.
-///
-/// # Errors
-/// As [`located`].
-fn command(args: &AdviseArgs, base: &Cell, plan: &Cell, limits: Limits) -> Result<String> {
-    let (recipe, changed, position) = located(args, base, plan, limits)?;
-    let own = args.checked.settings.set.iter().map(ToString::to_string);
-    let settings = own.chain(changed.iter().map(|(key, value)| format!("{key}={value}")));
-    let mut command = format!("runner run {}", args.recipe.display());
-    for setting in settings {
-        command += &match setting.contains(['"', ' ', '{']) {
-            true => format!(" --set '{setting}'"),
-            false => format!(" --set {setting}"),
-        };
-    }
-    if recipe.cells.len() > 1 {
-        command += &format!(" --cell {}", position + 1);
-    }
-    Ok(command)
 }

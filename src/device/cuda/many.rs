@@ -16,7 +16,7 @@ use cudarc::driver::sys::CUstream;
 
 /// Entries of a table: with four tensors each it takes 3.9 of the 4 KB that a kernel's parameters may have on every
 /// device.
-const MOST: usize = 96;
+pub const TOGETHER: usize = 96;
 const THREADS: u32 = 256;
 
 /// A kernel of a source.
@@ -178,7 +178,7 @@ struct Entry<const K: usize> {
 
 #[repr(C)]
 struct Table<const K: usize> {
-    entries: [Entry<K>; MOST],
+    entries: [Entry<K>; TOGETHER],
     others: [u64; 2],
     scalars: AdamWStep,
     key: [u32; 2],
@@ -197,7 +197,7 @@ fn launch<const K: usize>(
     let gpu = Gpu::of(written).expect("a CUDA tensor");
     let macros = vec![
         format!("TENSORS={K}"),
-        format!("MOST={MOST}"),
+        format!("MOST={TOGETHER}"),
         format!("BLOCK={}", kernel.block),
         format!("A={}", type_name(types[0])),
         format!("B={}", type_name(types[1])),
@@ -207,7 +207,7 @@ fn launch<const K: usize>(
     memory::observe(gpu);
     let mut rows = rows.into_iter();
     loop {
-        let rows: Vec<_> = rows.by_ref().take(MOST).collect();
+        let rows: Vec<_> = rows.by_ref().take(TOGETHER).collect();
         if rows.is_empty() {
             return;
         }
@@ -254,7 +254,7 @@ impl<const K: usize> Call<K> {
     fn run(&self, buffers: &mut Buffers<'_>, function: Function, stream: CUstream) -> Result<(), String> {
         let entry = Entry { tensors: [0; K], elements: 0, first_block: 0 };
         let mut table = Table {
-            entries: [entry; MOST],
+            entries: [entry; TOGETHER],
             others: [0; 2],
             scalars: self.scalars,
             key: self.key,

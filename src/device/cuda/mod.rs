@@ -65,7 +65,7 @@ pub use flat::{part, put};
 pub use graph::{Graph, Input, Place, Run};
 pub use largest::largest;
 pub use loss::{Part, losses_and_gradients};
-pub use many::{Moments, adamw, add, cast, parts_of_squares, squares};
+pub use many::{Moments, TOGETHER, adamw, add, cast, parts_of_squares, squares};
 pub use matmul::{Operand, Output, View, has_blas, matmul, matmul_bias};
 pub use memory::{Ballast, PeakObservation, Usage};
 pub use meter::CudaMeter;

@@ -20,7 +20,9 @@ impl Operators {
         let none = matches!(optimizer, OptimizerConfig::None(_)) || offload.optimizer == Memory::Host;
         let bytes = 3 * parameters * precision.stored_bytes() + 2 * self.state_bytes(workload);
         let bytes = if none { 0.0 } else { bytes as f64 };
-        let optimizer = Work { operations: 0.0, bytes };
+        let tensors = self.trained_tensors(offload.moves()).count;
+        let launches = if none { 0.0 } else { optimizer.launches(tensors) as f64 };
+        let optimizer = Work { operations: 0.0, bytes, launches };
         Works::new(OperatorName::Update, Passes { optimizer, ..Passes::default() })
     }
 }

@@ -77,6 +77,8 @@ fn fused(setting: &Setting, HeadSizes { heads, kv_heads, head_dim }: HeadSizes) 
         backward: Moment::kept(o + row) + Moment::workspace(row + qkv + sums),
         // Each of its two passes computes QKᵀ again, and the second dO Vᵀ.
         flops: Flops { recompute: 3.0 * product, ..Flops::of_products(2.0 * product) },
+        // dQ, then dK and dV, and their sum over parts.
+        launches: [1, if sums > 0 { 3 } else { 2 }],
         ..Cost::default()
     }
     .named(OperatorName::Attention, setting)
@@ -87,7 +89,7 @@ fn with_scores(setting: &Setting, sizes: HeadSizes, scores: Scores, again: f64) 
     let HeadSizes { heads, kv_heads, head_dim } = sizes;
     let (queries, keys) = (heads * head_dim, kv_heads * head_dim);
     let [o, qkv] = [queries, queries + 2 * keys].map(|columns| setting.activation(columns));
-    let Scores { kept, forward, backward } = scores;
+    let Scores { kept, forward, backward, launches } = scores;
     // q, k and v are split while they are there, and then free; the results of the heads become one tensor.
     let forward = Moment::highest([2 * qkv, qkv + o + forward, qkv + kept + 2 * o].map(Moment::workspace));
     // g is split likewise, and dk and dv are summed in fp32.
@@ -104,16 +106,18 @@ fn with_scores(setting: &Setting, sizes: HeadSizes, scores: Scores, again: f64) 
         passing: forward.less(qkv),
         backward: Moment::highest(moments.map(Moment::workspace)),
         flops: Flops { recompute: again * product, ..Flops::of_products(2.0 * product) },
+        launches,
         ..Cost::default()
     }
     .named(OperatorName::Attention, setting)
 }
 
-/// Bytes of scores and what is as large: kept, and at the highest moment.
+/// Bytes of scores and what is as large: kept, and at the highest moment; and the kernels of both directions.
 struct Scores {
     kept: u64,
     forward: u64,
     backward: u64,
+    launches: [u32; 2],
 }
 
 /// A block of scores and of probabilities at a time: Z and P, in backward also dP and dS. On CUDA P takes the place of
@@ -124,10 +128,13 @@ fn in_blocks(setting: &Setting, HeadSizes { heads, kv_heads, head_dim }: HeadSiz
     if !setting.on_cuda() {
         // Z and P in fp32 with the mask, in backward also dP; Q and K in fp32.
         let rest = block + setting.wide((heads + kv_heads) * head_dim);
-        return Scores { kept: 0, forward: 8 * scores + rest, backward: 12 * scores + rest };
+        return Scores { kept: 0, forward: 8 * scores + rest, backward: 12 * scores + rest, launches: [0; 2] };
     }
     let narrow = if setting.element() < 4 { setting.element() } else { 0 };
-    Scores { kept: 0, forward: scores * (4 + narrow), backward: scores * (8 + 2 * narrow) }
+    // Heads are split and merged; a block has two products and a softmax, in backward five and its own.
+    let blocks = setting.sequence.div_ceil((block / setting.sequence).max(1)) as u32;
+    let launches = [4 + 3 * blocks, 7 + 6 * blocks];
+    Scores { kept: 0, forward: scores * (4 + narrow), backward: scores * (8 + 2 * narrow), launches }
 }
 
 /// Burn's autodiff keeps the exponentials and the probabilities, these in the compute type too, and the mask.
@@ -135,5 +142,5 @@ fn whole(setting: &Setting, HeadSizes { heads, kv_heads, .. }: HeadSizes) -> Sco
     let square = setting.sequence * setting.sequence;
     let scores = setting.batch * heads * square;
     let kept = scores * (8 + setting.element()) + square * (heads / kv_heads) + setting.wide(heads);
-    Scores { kept, forward: kept + scores * 4, backward: scores * 12 }
+    Scores { kept, forward: kept + scores * 4, backward: scores * 12, launches: [12, 24] }
 }

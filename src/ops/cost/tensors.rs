@@ -9,6 +9,8 @@ pub const SMALL: u64 = 4096;
 /// Trained matrices and vectors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tensors {
+    /// How many there are.
+    pub count: u64,
     pub elements: u64,
     /// Those of small tensors.
     pub small: u64,
@@ -25,7 +27,8 @@ impl Tensors {
     /// Of one length.
     pub fn vectors(count: u64, length: u64) -> Self {
         let elements = count * length;
-        Self { elements, small: if length < SMALL { elements } else { 0 }, sides: elements }
+        let small = if length < SMALL { elements } else { 0 };
+        Self { count: if elements > 0 { count } else { 0 }, elements, small, sides: elements }
     }
 
     /// As one vector.
@@ -40,6 +43,7 @@ impl Add for Tensors {
 
     fn add(self, other: Self) -> Self {
         Self {
+            count: self.count + other.count,
             elements: self.elements + other.elements,
             small: self.small + other.small,
             sides: self.sides + other.sides,
@@ -51,7 +55,12 @@ impl Mul<u64> for Tensors {
     type Output = Self;
 
     fn mul(self, count: u64) -> Self {
-        Self { elements: count * self.elements, small: count * self.small, sides: count * self.sides }
+        Self {
+            count: count * self.count,
+            elements: count * self.elements,
+            small: count * self.small,
+            sides: count * self.sides,
+        }
     }
 }
 

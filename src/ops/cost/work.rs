@@ -9,11 +9,12 @@ use super::{Cost, KeptBy, Setting};
 use crate::measure::Phase;
 use crate::ops::name::OperatorName;
 
-/// Operations, a multiply-add counted as two, and bytes read and written.
+/// Operations, a multiply-add counted as two, bytes read and written, and kernels that a GPU is given for them.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Work {
     pub operations: f64,
     pub bytes: f64,
+    pub launches: f64,
 }
 
 /// The work of an operator in the phases of a step.
@@ -47,14 +48,25 @@ impl Cost {
             (true, false) => (table, 0),
         };
         let held = if self.holds_input { self.input } else { 0 };
-        let work = |operations: f64, bytes: u64| Work { operations, bytes: bytes as f64 };
+        // A forward that makes a cast of its own has a kernel more.
+        let cast = u32::from(narrowed && !setting.keeps_casts);
+        let [forward_launches, backward_launches] = self.launches;
+        let work = |operations: f64, bytes: u64, launches: u32| Work {
+            operations,
+            bytes: bytes as f64,
+            launches: f64::from(launches),
+        };
         let passing = self.input + read + self.output;
         let gradients = self.output + self.input + self.gradients;
         let flops = self.flops;
         self.works[name] = Passes {
-            forward: work(flops.forward, passing + self.kept),
-            passing: work(flops.forward, passing),
-            backward: work(flops.backward + flops.recompute, gradients + held + self.kept + read_again),
+            forward: work(flops.forward, passing + self.kept, forward_launches + cast),
+            passing: work(flops.forward, passing, forward_launches + cast),
+            backward: work(
+                flops.backward + flops.recompute,
+                gradients + held + self.kept + read_again,
+                backward_launches,
+            ),
             ..Passes::default()
         };
         Self {
@@ -113,8 +125,8 @@ impl IndexMut<OperatorName> for Works {
     }
 }
 
-by_field!(Add for Work { operations, bytes });
-by_field!(Mul for Work { operations, bytes });
+by_field!(Add for Work { operations, bytes, launches });
+by_field!(Mul for Work { operations, bytes, launches });
 by_field!(Add for Passes { forward, passing, backward, optimizer });
 by_field!(Mul for Passes { forward, passing, backward, optimizer });
 

@@ -47,9 +47,18 @@ pub fn cost(setting: &Setting, [vocab, hidden]: [u64; 2], tied: bool) -> Cost {
     let keeps_logits = !setting.on_cuda() && chunk(tokens as usize, vocab as usize) as u64 >= vocab;
     let recompute = if custom && chunks.is_none() && !keeps_logits { forward_flops } else { 0.0 };
     let flops = if is_trained { Flops::of_products(forward_flops) } else { Flops::of_frozen(forward_flops) };
+    let launches = match chunks {
+        Some(chunks) => of_token_chunks(tokens, chunks),
+        None => {
+            // The logits and what is looked at, and again with their gradient and two products.
+            let walks = vocab.div_ceil(chunk(tokens as usize, vocab as usize) as u64) as u32;
+            [2 * walks + FINISH, 4 * walks]
+        }
+    };
     Cost {
         input: h,
         holds_input: true,
+        launches,
         kept: cast_stays + kept.workspace + kept.gradients,
         parameters,
         trained: Tensors::matrices(u64::from(trained > 0), [vocab, hidden]),
@@ -64,6 +73,16 @@ pub fn cost(setting: &Setting, [vocab, hidden]: [u64; 2], tied: bool) -> Cost {
         ..Cost::new(Moment::workspace(weight.cast) + forward, Moment::workspace(cast_stays) + backward)
     }
     .named(OperatorName::Loss, setting)
+}
+
+/// Kernels that begin, and make the loss of all from the losses of tokens.
+const FINISH: u32 = 6;
+
+/// In forward a product and the losses of each chunk of logits, and two products of each chunk of gradients; in backward
+/// dh and dW are scaled.
+fn of_token_chunks(tokens: u64, chunks: Chunks) -> [u32; 2] {
+    let count = |of: usize| tokens.div_ceil(of as u64) as u32;
+    [2 * count(chunks.logits) + 2 * count(chunks.gradients) + FINISH, 2]
 }
 
 /// What is kept, and the highest moments, without the weight's cast. At a time there are the logits of a chunk in fp32

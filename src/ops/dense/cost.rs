@@ -5,7 +5,8 @@ use crate::ops::cost::{Cost, Flops, Moment, Setting, Tensors, Trained};
 use crate::ops::name::OperatorName;
 
 /// Where the weight is trained x [tokens, inputs] is kept, and under autocast the weight in the compute type. Backward
-/// makes dx, frees the cast, and makes dW.
+/// makes dx, frees the cast, and makes dW; a bias is summed in two
+/// kernels, of blocks of tokens and of their sums.
 pub fn cost(setting: &Setting, [inputs, outputs]: [u64; 2], bias: bool, layout: WeightLayout) -> Cost {
     let weight = setting.linear_weight(layout.shape(inputs, outputs));
     let bias = if bias { outputs } else { 0 };
@@ -41,6 +42,7 @@ pub fn cost(setting: &Setting, [inputs, outputs]: [u64; 2], bias: bool, layout: 
         gradients,
         casts: weight.kept_cast,
         flops,
+        launches: [1, 1 + u32::from(weights) + 2 * u32::from(trained_bias > 0)],
         ..Cost::new(forward, Moment::highest([dx, dweight]))
     }
     .named(OperatorName::Linear, setting)

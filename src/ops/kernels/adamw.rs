@@ -8,6 +8,9 @@ use super::launch::{contiguous, expect, writable};
 use crate::device::cuda;
 pub use crate::device::cuda::Moments;
 
+/// Parameters of one launch.
+pub const TOGETHER: u64 = cuda::TOGETHER as u64;
+
 /// Steps of parameters that are launched together, when this is dropped.
 #[derive(Default)]
 pub struct Pending(Vec<Group>);

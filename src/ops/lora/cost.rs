@@ -51,6 +51,10 @@ pub fn cost(
     ];
     let parameters = a.elements + b.elements;
     let products = |elements: u64| 2.0 * tokens as f64 * elements as f64;
+    // The weight's product each way, and those with A and B; what is in codes is unpacked first, and x dropped, each way.
+    let unpacks = u32::from(weight.unpacked > 0);
+    let [forward_launches, backward_launches] = if draws_in_place { [3, 5] } else { [4, 6] };
+    let again = unpacks + u32::from(dropout && !draws_in_place);
     Cost {
         input: x_bytes,
         output: y_bytes,
@@ -63,6 +67,7 @@ pub fn cost(
         gradients: a_gradient + b_gradient,
         casts: weight.kept_cast + a.kept_cast + b.kept_cast,
         flops: Flops::of_frozen(products(weight.elements)) + Flops::of_products(products(parameters)),
+        launches: [forward_launches + again, backward_launches + again],
         ..Cost::new(Moment::highest(forward.map(Moment::workspace)), Moment::highest(backward))
     }
     .named(OperatorName::Linear, setting)

@@ -71,6 +71,11 @@ pub fn cost(setting: &Setting, [hidden, inner]: [u64; 2], layout: WeightLayout) 
         gradients: 3 * gradient,
         casts: 2 * up.kept_cast + down.kept_cast,
         flops: Flops { recompute, ..flops },
+        // Three products and the gate; in backward three more where weights are trained, and two again at level 1.
+        launches: [
+            if plain { 6 } else { 4 },
+            if plain { 8 } else { 4 } + if trained { 3 } else { 0 } + if recompute > 0.0 { 2 } else { 0 },
+        ],
         ..Cost::new(Moment::highest(forward), Moment::highest(backward))
     }
     .named(OperatorName::Swiglu, setting)

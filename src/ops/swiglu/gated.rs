@@ -25,6 +25,12 @@ pub fn gated(a: Tensor<2>, b: Tensor<2>) -> Tensor<2> {
 /// a and b side by side are the input; backward writes da and db in their place.
 pub fn gated_cost(setting: &Setting, columns: u64) -> Cost {
     let a = setting.activation(columns);
-    Cost { input: 2 * a, output: a, holds_input: true, ..Cost::new(Moment::workspace(a), Moment::default()) }
-        .named(OperatorName::Swiglu, setting)
+    Cost {
+        input: 2 * a,
+        output: a,
+        holds_input: true,
+        launches: [1, 1],
+        ..Cost::new(Moment::workspace(a), Moment::default())
+    }
+    .named(OperatorName::Swiglu, setting)
 }

@@ -13,7 +13,7 @@ use crate::measure::alloc::Room;
 use crate::ops::backend::{cube, flex, on_cuda, uncube, unflex};
 use crate::ops::cost::{SMALL, Tensors};
 use crate::ops::cpu;
-use crate::ops::kernels::adamw::Moments;
+use crate::ops::kernels::adamw::{Moments, TOGETHER};
 use crate::words::Section;
 use host::CompactOnHost;
 use threads::{Target, coded_length, step_8bit, step_bf16};
@@ -48,6 +48,11 @@ impl Rule for AdamW8bit {
     /// In place, through copies in the caches.
     fn workspace_bytes(&self, _elements: u64, _stored: u64) -> u64 {
         0
+    }
+
+    fn launches(&self, tensors: u64) -> u64 {
+        // Small tensors have a launch of their own.
+        tensors.div_ceil(TOGETHER) + 1
     }
 
     fn has_kernel(&self) -> bool {
@@ -85,6 +90,10 @@ impl Rule for AdamWBf16 {
     /// In place, through copies in the caches.
     fn workspace_bytes(&self, _elements: u64, _stored: u64) -> u64 {
         0
+    }
+
+    fn launches(&self, tensors: u64) -> u64 {
+        tensors.div_ceil(TOGETHER)
     }
 
     fn has_kernel(&self) -> bool {

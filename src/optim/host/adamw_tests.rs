@@ -97,23 +97,3 @@ fn vectors_of_any_width_give_the_same_bits() {
         assert_eq!(stepped(dtype, 5000, chunk), stepped(dtype, 5000, pass), "{dtype:?}");
     }
 }
-
-#[test]
-#[ignore = "prints rates"]
-fn rate_of_updates() {
-    let n = 1 << 27;
-    let rule = AdamW::default();
-    let mut arrays: [Vec<f32>; 3] = std::array::from_fn(|_| vec![0.1; n]);
-    let mut buffer = vec![1u8; 2 * n];
-    for (name, way) in [("four at a time", pass as Way), ("as wide as the core has", chunk)] {
-        let mut best = f64::INFINITY;
-        for _ in 0..5 {
-            let start = std::time::Instant::now();
-            let [p, m, v] = arrays.each_mut().map(|array| array.par_chunks_mut(CHUNK));
-            let parts = buffer.par_chunks_mut(2 * CHUNK).zip(p).zip(m).zip(v);
-            parts.for_each(|(((g, p), m), v)| way(DType::BF16, g, [p, m, v], rule.step(Some(1), 1.0), 1.0));
-            best = best.min(start.elapsed().as_secs_f64());
-        }
-        println!("{name}: {:.1} GB/s", n as f64 * 28.0 / best / 1e9);
-    }
-}

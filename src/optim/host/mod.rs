@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use burn::module::{Module, ParamId};
 use burn::tensor::Tensor;
 
-pub use adamw::AdamWOnHost;
+pub use adamw::{AdamWOnHost, rate_of_updates};
 pub use state::{HostParameters, HostRule, HostState, HostStep, Work};
 pub use worker::{Pending, Worker};
 

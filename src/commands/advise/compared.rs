@@ -1,0 +1,65 @@
+//! Plans beside what was measured of them.
+
+use crate::advise::Plan;
+use crate::row::Row;
+use crate::words::Bytes;
+use crate::words::text::{ratio, seconds, table};
+
+/// A plan with the row of its cell.
+pub struct Compared {
+    /// What tells it from the others.
+    pub names: Vec<String>,
+    pub plan: Plan,
+    pub row: Option<Row>,
+}
+
+impl Compared {
+    /// The median step of a row that ended well.
+    pub fn step(&self) -> Option<f64> {
+        Some(self.row.as_ref()?.measurement.as_ref()?.step.median)
+    }
+
+    /// Predicted over measured.
+    pub fn of_step(&self) -> Option<f64> {
+        self.step().map(|step| self.plan.time.total() / step)
+    }
+
+    /// Estimated over measured.
+    pub fn of_memory(&self) -> Option<f64> {
+        self.peak().map(|peak| self.plan.estimate.total() as f64 / peak as f64)
+    }
+
+    fn peak(&self) -> Option<u64> {
+        Some(self.row.as_ref()?.measurement.as_ref()?.memory.live_peak)
+    }
+
+    fn line(&self) -> Vec<String> {
+        let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".into());
+        let mut line = self.names.clone();
+        line.extend([
+            seconds(self.plan.time.total()),
+            or_none(self.step().map(seconds)),
+            or_none(self.of_step().map(ratio)),
+            Bytes(self.plan.estimate.total()).to_string(),
+            or_none(self.peak().map(|peak| Bytes(peak).to_string())),
+            or_none(self.of_memory().map(ratio)),
+            self.row.as_ref().map_or("no row".into(), |row| match row.reason.is_empty() {
+                true => row.status.to_string(),
+                false => format!("{}: {}", row.status, row.reason),
+            }),
+        ]);
+        line
+    }
+}
+
+/// A line a plan; `names`: the header of what tells them apart.
+pub fn lines(names: &[&str], all: &[Compared]) -> String {
+    let header = ["step, predicted", "measured", "ratio", "memory, estimated", "measured", "ratio", "status"];
+    table(&[names, &header].concat(), all.iter().map(Compared::line).collect(), names.len())
+}
+
+/// The one that took the least time.
+pub fn fastest(all: &[Compared]) -> Option<&Compared> {
+    let timed = all.iter().filter_map(|compared| Some((compared.step()?, compared)));
+    timed.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, compared)| compared)
+}

@@ -1,0 +1,136 @@
+//! [`Located`]: the recipe that runs a plan.
+
+use miette::{Result, miette};
+use serde_json::Value;
+
+use super::AdviseArgs;
+use crate::advise::Limits;
+use crate::recipe::{Cell, Recipe, Setting, Source};
+use crate::words::Bytes;
+
+/// A recipe with a plan within limits as one of its cells.
+pub struct Located {
+    pub recipe: Recipe,
+    /// Of the plan among the cells.
+    pub position: usize,
+    how: How,
+}
+
+/// What makes the recipe.
+enum How {
+    /// Settings of the recipe that was asked about.
+    Set(Vec<(String, String)>),
+    /// A text of its own: where that recipe has other cells, which the settings would make invalid.
+    Written(String),
+}
+
+impl Located {
+    /// # Errors
+    /// When the recipe has changed meanwhile.
+    pub fn of(args: &AdviseArgs, base: &Cell, plan: &Cell, limits: Limits) -> Result<Self> {
+        let target = args.checked.target.clone().unwrap_or_default();
+        let mut changed = settings(base, plan);
+        changed.push(("measure.memory_limit".into(), limits.memory.to_string()));
+        let host = limits.host_memory.map(|bytes| ("measure.host_memory_limit".into(), bytes.to_string()));
+        changed.extend(host);
+        let mut wanted = plan.clone();
+        wanted.measure.memory_limit = Some(Bytes(limits.memory));
+        wanted.measure.host_memory_limit = limits.host_memory.map(Bytes);
+        let written = changed.iter().map(|(key, value)| format!("{key}={value}").parse().expect("a setting"));
+        let all: Vec<Setting> = args.checked.settings.set.iter().cloned().chain(written).collect();
+        let place = |recipe: &Recipe| recipe.cells.iter().position(|cell| *cell == wanted);
+        if let Ok(recipe) = Recipe::load(&args.recipe, &all, &target)
+            && let Some(position) = place(&recipe)
+        {
+            return Ok(Self { recipe, position, how: How::Set(changed) });
+        }
+        let name = args.recipe.file_stem().unwrap_or_default().to_string_lossy();
+        let text = text_of(&wanted, &format!("{name}, as advised"));
+        let path = args.recipe.with_file_name(format!("{name}_advised.toml"));
+        let recipe = Recipe::parse_for(&Source { path, text: text.clone() }, &target)?;
+        let position = place(&recipe)
+            .ok_or_else(|| miette!(help = "run it again", "the recipe has changed meanwhile"))?;
+        Ok(Self { recipe, position, how: How::Written(text) })
+    }
+
+    /// What runs the plan.
+    pub fn command(&self, args: &AdviseArgs) -> String {
+        let changed = match &self.how {
+            How::Set(changed) => changed,
+            How::Written(text) => {
+                let file = self.recipe.path.file_name().unwrap_or_default().to_string_lossy();
+                return format!("runner run {file}, a file of this text:\n\n{text}");
+            }
+        };
+        let own = args.checked.settings.set.iter().map(ToString::to_string);
+        let settings = own.chain(changed.iter().map(|(key, value)| format!("{key}={value}")));
+        let mut command = format!("runner run {}", args.recipe.display());
+        for setting in settings {
+            command += &match setting.contains(['"', ' ', '{']) {
+                true => format!(" --set '{setting}'"),
+                false => format!(" --set {setting}"),
+            };
+        }
+        if self.recipe.cells.len() > 1 {
+            command += &format!(" --cell {}", self.position + 1);
+        }
+        command
+    }
+}
+
+/// A recipe of one cell.
+fn text_of(cell: &Cell, title: &str) -> String {
+    let mut table = toml::Table::from_iter([("title".to_string(), title.into())]);
+    let json = without_nothing(cell.to_json());
+    table.extend(toml::Table::try_from(json).expect("a cell is a table"));
+    toml::to_string(&table).expect("a cell is written as a recipe has it")
+}
+
+/// Without values that a key has where it is left out.
+fn without_nothing(json: Value) -> Value {
+    match json {
+        Value::Object(keys) => {
+            let kept = keys.into_iter().filter(|(_, value)| !value.is_null());
+            Value::Object(kept.map(|(key, value)| (key, without_nothing(value))).collect())
+        }
+        other => other,
+    }
+}
+
+/// The settings that make the plan of the recipe's cell.
+fn settings(base: &Cell, plan: &Cell) -> Vec<(String, String)> {
+    let mut settings = Vec::new();
+    let mut add = |key: &str, value: String| settings.push((key.to_string(), value));
+    let inline = |section: &str| {
+        let json = plan.to_json();
+        let table: toml::Table = json
+            .pointer(&format!("/{}", section.replace('.', "/")))
+            .and_then(serde_json::Value::as_object)
+            .into_iter()
+            .flatten()
+            .filter(|(_, value)| !value.is_null())
+            .filter_map(|(key, value)| Some((key.clone(), toml::Value::try_from(value).ok()?)))
+            .collect();
+        toml::Value::Table(table).to_string()
+    };
+    if plan.precision != base.precision {
+        add("precision", inline("precision"));
+    }
+    if plan.checkpoint.level != base.checkpoint.level {
+        add("checkpoint.level", plan.to_json()["checkpoint"]["level"].to_string());
+    }
+    if plan.checkpoint.blocks != base.checkpoint.blocks {
+        add("checkpoint.blocks", plan.checkpoint.blocks.to_string());
+    }
+    if plan.train.batch_size != base.train.batch_size {
+        add("train.batch_size", plan.train.batch_size.to_string());
+        add("train.accumulation_steps", plan.train.accumulation_steps.to_string());
+    }
+    if plan.train.optimizer != base.train.optimizer {
+        add("train.optimizer", inline("train.optimizer"));
+    }
+    if plan.offload != base.offload {
+        add("offload", inline("offload"));
+    }
+    settings
+}

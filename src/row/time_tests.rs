@@ -1,0 +1,119 @@
+//! Predicted times of steps against what was measured, of committed rows of an H200.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use super::Row;
+use super::estimate_tests::files;
+use crate::advise::{Rates, StepTime, step_time};
+use crate::device::Target;
+use crate::ops::Level;
+use crate::recipe::{Cell, Recipe, Source};
+use crate::words::{DeviceId, Settings};
+
+const DEVICE: DeviceId = DeviceId::Cuda(0);
+
+/// A step that was measured, with its prediction.
+struct Timed {
+    name: String,
+    settings: Settings,
+    measured: f64,
+    predicted: StepTime,
+}
+
+impl Timed {
+    fn new(name: String, cell: &Cell, measured: f64, rates: &Rates) -> Self {
+        let mut settings = cell.settings();
+        settings.remove("seed");
+        Self { name, settings, measured, predicted: step_time(cell, rates) }
+    }
+
+    /// Of a row of an H200, by the rates that were measured with it; `None` of those that a prediction is not for:
+    /// several ranks, whose messages are no part of it; batches that differ in size; and language models before format 3,
+    /// whose attention and other operators had other kernels, where copies are not the most of their time.
+    fn read(path: &Path) -> Option<Self> {
+        let text = std::fs::read_to_string(path).expect("a row");
+        let row: Row = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        let measurement = row.measurement.clone()?;
+        let alike = measurement.loading.as_ref().is_none_or(|loading| loading.largest_batch.is_none());
+        if row.environment.device.name != "NVIDIA H200" || !measurement.ranks.is_empty() || !alike {
+            return None;
+        }
+        let (format, rates) = (row.format, Rates::of(DEVICE, row.environment.ceilings));
+        let folder = path.iter().rev().nth(3).expect("the recipe's name").to_string_lossy();
+        let name = format!("{folder} {}", row.name());
+        let cell = Cell::from_json(&row.in_this_format().expect("a row that can be read").cell).expect("a cell");
+        let timed = Self::new(name, &cell, measurement.step.median, &rates);
+        let of_older = format < 3 && cell.model.decoder().is_some();
+        (!of_older || timed.predicted.copies > timed.predicted.total() / 2.0).then_some(timed)
+    }
+
+    fn ratio(&self) -> f64 {
+        self.predicted.total() / self.measured
+    }
+}
+
+/// The runner's steps beside the strongest PyTorch, of which the cells are in the recipe.
+fn beside_pytorch(root: &Path) -> Vec<Timed> {
+    let path = root.join("recipes/strong.toml");
+    let text = std::fs::read_to_string(&path).expect("the recipe").replace("device = \"auto\"", "device = \"cuda:0\"");
+    let target: Target = "cuda, 139 GiB, sm_90".parse().expect("a device");
+    let recipe = Recipe::parse_for(&Source { path, text }, &target).expect("a recipe");
+    let raw = std::fs::read_to_string(root.join("results/strong/h200/raw.jsonl")).expect("steps");
+    let rates = Rates::assumed(DEVICE);
+    let runs = raw.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("a run"));
+    let of = |run: serde_json::Value| {
+        let [work, setup] = ["work", "setup"].map(|key| run[key].as_str().expect("text").to_string());
+        let cell = recipe.cells.iter().find(|cell| is_of(cell, &work, &setup));
+        let cell = cell.unwrap_or_else(|| panic!("no cell of {work}, {setup}"));
+        Timed::new(format!("strong {work}, {setup}"), cell, run["ms"].as_f64().expect("ms") * 1e-3, &rates)
+    };
+    runs.filter(|run| run["side"] == "runner").map(of).collect()
+}
+
+/// Whether tests/peers/strong.py calls the cell so.
+fn is_of(cell: &Cell, work: &str, setup: &str) -> bool {
+    let settings = cell.settings();
+    let model = settings["model.preset"].as_str().expect("a preset");
+    let sizes = format!(" {} x {}", cell.train.batch_size, cell.train.seq_len);
+    let own = match (cell.checkpoint.level, cell.checkpoint.blocks) {
+        (Level::Keep, 0) => "all kept",
+        (Level::Full, 0) => "checkpoint.level = 1",
+        (Level::Keep, 1) => "checkpoint.blocks = 1",
+        _ => return false,
+    };
+    let is_adapted = settings.get("tuning.method").is_some_and(|method| method == "lora");
+    setup == own
+        && cell.train.accumulation_steps == 1
+        && work.starts_with(&format!("{model},"))
+        && work.ends_with(&sizes)
+        && work.contains("lora") == is_adapted
+        && work.contains("step with") == cell.train.optimizer.rule().is_some()
+}
+
+/// Of each cell of an H200 that a prediction is for. Of rows that differ by their seed alone the fastest counts: the others
+/// waited for a busy host.
+#[test]
+fn predicted_times_are_near_what_was_measured() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut paths: Vec<PathBuf> = Vec::new();
+    files(&root.join("results"), "rows", &mut paths);
+    let mut cells: BTreeMap<String, Timed> = BTreeMap::new();
+    for timed in paths.iter().filter_map(|path| Timed::read(path)).chain(beside_pytorch(root)) {
+        let of = format!("{:?}", timed.settings);
+        if cells.get(&of).is_none_or(|known| timed.measured < known.measured) {
+            cells.insert(of, timed);
+        }
+    }
+    let mut timed: Vec<Timed> = cells.into_values().collect();
+    timed.sort_by(|a, b| a.name.cmp(&b.name));
+    let errors: Vec<f64> = timed.iter().map(|timed| (timed.ratio() - 1.0).abs()).collect();
+    for timed in &timed {
+        let Timed { name, measured, predicted, .. } = timed;
+        println!("{:.2} {name}: {:.2} of {:.2} ms, {predicted:.4?}", timed.ratio(), predicted.total() * 1e3, measured * 1e3);
+    }
+    let mean = errors.iter().sum::<f64>() / errors.len() as f64;
+    let near = errors.iter().filter(|error| **error <= 0.15).count() as f64 / errors.len() as f64;
+    println!("{} cells, mean error {mean:.3}, within 15 %: {near:.3}", errors.len());
+    assert!(errors.len() >= 60 && mean <= 0.08 && near >= 0.9, "{} cells, {mean}, {near}", errors.len());
+}
