@@ -201,7 +201,10 @@ impl Group {
 impl Leaving {
     /// Whether it has left, as far as that is known without waiting.
     pub fn is_over(&mut self) -> bool {
-        matches!(&mut self.0, Out::Gpus(pending) if pending.is_over())
+        match &mut self.0 {
+            Out::Gpus(pending) => pending.is_over(),
+            Out::Bytes(_) => false,
+        }
     }
 
     /// Until its memory is free again: on a GPU what is computed from here on waits for that, else this thread does.

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use burn::tensor::{DType, Device, Tensor};
 
 use super::*;
+use crate::device::cuda::Turn;
 use crate::ops::{narrow, wide};
 
 const LONG: Duration = Duration::from_secs(20);
@@ -144,10 +145,13 @@ fn the_signs_of_ranks_are_seen_without_asking() {
     let (second, first) = (worlds.remove(1), worlds.remove(0));
     let came = |number| move |sign: &Sign| sign.came.load(Relaxed) == number && !sign.gone.load(Relaxed);
     let sum = second.all().all_reduce("x", vec![1.0]);
-    second.all().come(1);
-    second.all().come(2);
+    let turn = |peer, number| Turn { peer, number };
+    second.all().come(turn(None, 1));
+    second.all().come(turn(None, 2));
+    second.all().come(turn(Some(0), 7));
     assert_eq!((first.all().all_reduce("x", vec![2.0]).wait(), sum.wait()), (vec![3.0], vec![3.0]));
     seen(&first.signs[1], came(2));
+    seen(&first.signs[1], |sign| sign.met.load(Relaxed) == 7);
     assert!(came(0)(&second.signs[0]));
     drop(second);
     seen(&first.signs[1], |sign| sign.gone.load(Relaxed));
