@@ -1,5 +1,7 @@
 //! Bubbles, live activations and messages of every schedule against their formulas, and that no order deadlocks.
 
+use std::collections::HashSet;
+
 use super::*;
 use crate::parallel::schedule::pipeline::Schedule;
 use crate::parallel::schedule::{Carries, Message};
@@ -144,45 +146,48 @@ fn messages_that_are_received_ahead_come_through_in_a_queue_of_their_own() {
         for (rank, own) in queues.iter().enumerate() {
             assert_eq!(*own, queue(&order.of_rank(rank)), "their order stays");
         }
-        // Where each rank stands in its list, and how many of its messages are through.
+        let before = |list: &Vec<Action>| -> Vec<usize> {
+            let counted = list.iter().scan(0, |count, action| {
+                *count += usize::from(is_message(action));
+                Some(*count)
+            });
+            std::iter::once(0).chain(counted).collect()
+        };
+        let issued: Vec<Vec<usize>> = lists.iter().map(before).collect();
+        // Where each rank stands in its list, how many of its messages are through, and what it has received.
         let (mut at, mut through) = (vec![0; lists.len()], vec![0; lists.len()]);
+        let mut received = vec![HashSet::new(); lists.len()];
+        let shape = order.shape;
         let mut moved = true;
         while moved {
             moved = false;
             for rank in 0..lists.len() {
-                let issued = |rank: usize| queue(&lists[rank][..at[rank]]).len();
-                if let Some(Action::Send(m)) =
-                    queues[rank].get(through[rank]).filter(|_| through[rank] < issued(rank))
+                let is_next = |rank: usize, message: Action| {
+                    through[rank] < issued[rank][at[rank]] && queues[rank][through[rank]] == message
+                };
+                if let Some(Action::Send(m)) = queues[rank].get(through[rank]).copied()
+                    && is_next(rank, Action::Send(m))
+                    && is_next(m.peer, Action::Receive(Message { peer: rank, ..m }))
                 {
-                    let end = Action::Receive(Message { peer: rank, ..*m });
-                    let meets = through[m.peer] < issued(m.peer) && queues[m.peer][through[m.peer]] == end;
-                    if meets {
-                        through[m.peer] += 1;
-                        through[rank] += 1;
-                        moved = true;
-                    }
+                    received[m.peer].insert((m.carries, m.stage, m.micro_batch));
+                    through[m.peer] += 1;
+                    through[rank] += 1;
+                    moved = true;
                 }
                 let Some(action) = lists[rank].get(at[rank]) else { continue };
-                let shape = order.shape;
+                let elsewhere = |stage: usize| shape.rank_of(stage) != rank;
                 let needed = match *action {
-                    Action::Forward { stage, micro_batch }
-                        if stage > 0 && shape.rank_of(stage - 1) != rank =>
-                    {
+                    Action::Forward { stage, micro_batch } if stage > 0 && elsewhere(stage - 1) => {
                         Some((Carries::Activation, stage - 1, micro_batch))
                     }
                     Action::Backward { stage, micro_batch }
-                        if stage + 1 < shape.stages() && shape.rank_of(stage + 1) != rank =>
+                        if stage + 1 < shape.stages() && elsewhere(stage + 1) =>
                     {
                         Some((Carries::Gradient, stage + 1, micro_batch))
                     }
                     _ => None,
                 };
-                let is_here = |needed: (Carries, usize, usize)| {
-                    queues[rank][..through[rank]].iter().any(|message| {
-                        matches!(message, Action::Receive(m) if (m.carries, m.stage, m.micro_batch) == needed)
-                    })
-                };
-                if needed.is_none_or(is_here) {
+                if needed.is_none_or(|needed| received[rank].contains(&needed)) {
                     at[rank] += 1;
                     moved = true;
                 }
