@@ -120,6 +120,11 @@ fn weights_of_a_folder_train_and_generate() {
     );
     place.runner(&["run", "tuned.toml"]).exits(0).says(&["1 measured"]);
     place.runner(&["generate", "qwen2", "--prompt", "a"]).exits(1).says(&["tokenizer.json", "--ids"]);
+    place.runner(&["generate", "qwen", "--prompt", "a"]).exits(1).says(&["qwen is no folder", "config.json"]);
+    let long = ["generate", "qwen2", "--ids", "7", "--tokens", "100000"];
+    let ended =
+        place.runner(&long).exits(1).says(&["the prompt has 1 tokens, and with its continuation 100001"]);
+    assert!(!ended.err.contains("adapter"), "{}", ended.err);
     let golden = Golden::load(Path::new(&fixture("qwen2"))).unwrap();
     let ids = |name: &str| {
         let ids: Vec<String> = golden.get(name).data.iter().map(|id| format!("{id}")).collect();

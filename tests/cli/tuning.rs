@@ -166,4 +166,10 @@ fn what_does_not_fit_is_refused_with_what_to_write() {
     assert!(reason.contains("wrong shape") && reason.contains("lora_A.weight"), "{reason}");
     let generate = ["generate", &fixture("gpt2"), "--ids", "5", "--adapter", &format!("{model}/adapter")];
     place.runner(&generate).exits(1).says(&["does not go with this model", "c_attn"]);
+    // One whose tensors are gone.
+    let config = std::fs::read(format!("{model}/adapter/adapter_config.json")).unwrap();
+    std::fs::create_dir(place.path().join("emptied")).unwrap();
+    std::fs::write(place.path().join("emptied/adapter_config.json"), config).unwrap();
+    let generate = ["generate", &model, "--ids", "5", "--adapter", "emptied"];
+    place.runner(&generate).exits(1).says(&["adapter_model.safetensors", "save_pretrained has written"]);
 }
