@@ -19,13 +19,13 @@ use crate::recipe::Cell;
 use crate::residence::{Copies, Memory, Strategy};
 use crate::words::{Compute, DeviceId};
 
-/// Of the rate of large products, what those of a network reach: in types of tensor cores, and in fp32, which has no faster
-/// unit to wait for.
+/// Of the rate of large products, what those of a network reach: in types of tensor cores, by `results/data_parallel_gpus`
+/// and by the steps of 17 to 146 ms in `results/strong`, which are then within 8 %; and in fp32, by `results/swiglu`, within 7 %.
 const PRODUCT_SHARE: f64 = 0.89;
 const FP32_SHARE: f64 = 1.0;
-/// Of the same rate, what attention reaches, whose softmax stands between its products.
+/// Of the same rate, what attention reaches, whose softmax stands between its products; by the same steps, of 512 to 2048 tokens.
 const ATTENTION_SHARE: f64 = 0.39;
-/// Of the rate of a large copy, what kernels that are bound by memory reach.
+/// Of the rate of a large copy, what kernels that are bound by memory reach; by the same steps.
 const COPY_SHARE: f64 = 0.75;
 /// Bytes that pass through memory for each logit of a step: in fp32 written and read, its gradient written and read
 /// by two products.
