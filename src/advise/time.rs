@@ -14,6 +14,7 @@ use strum::VariantArray;
 use super::Rates;
 use crate::measure::Phase;
 use crate::ops::cost::{Work, Works};
+use crate::ops::kernels::adamw::TOGETHER;
 use crate::ops::name::OperatorName;
 use crate::recipe::Cell;
 use crate::residence::{Copies, Memory, Strategy};
@@ -65,7 +66,8 @@ pub fn step_time(cell: &Cell, rates: &Rates) -> StepTime {
     let [with_forward, with_backward] = [forward.with(to_forward, cell), backward.with(to_backward, cell)];
     let update = exposed_update(cell, rates, with_backward / cell.train.accumulation_steps as f64);
     let busy = with_forward + with_backward + optimizer.device;
-    let host = forward.host + backward.host + optimizer.host;
+    // The host launches a graph of forward and backward by one call.
+    let host = optimizer.host + if cell.train.graph { 0.0 } else { forward.host + backward.host };
     StepTime {
         forward: with_forward,
         backward: with_backward,
@@ -103,12 +105,16 @@ impl Model<'_> {
         Work { bytes: (times as u64 * parameters * bytes) as f64, ..Work::default() }
     }
 
-    /// Each micro-batch but the first adds its gradients to the sums, a kernel for each parameter.
+    /// Each micro-batch but the first adds its gradients to the sums.
     fn sums(&self) -> Work {
         let trained = self.cell.operators().trained_tensors(self.cell.offload.moves());
         let times = (self.cell.train.accumulation_steps - 1) as u64;
         let bytes = 3 * trained.elements * self.cell.precision.stored_bytes();
-        Work { bytes: (times * bytes) as f64, launches: (times * trained.count) as f64, ..Work::default() }
+        Work {
+            bytes: (times * bytes) as f64,
+            launches: (times * trained.count.div_ceil(TOGETHER)) as f64,
+            ..Work::default()
+        }
     }
 
     /// Weights of 4 bits become numbers for each pass over them.
@@ -121,13 +127,13 @@ impl Model<'_> {
         Work { bytes: numbers as f64 * bytes * times as f64, ..Work::default() }
     }
 
-    /// The norm of all gradients reads them, a kernel for each parameter.
+    /// The norm of all gradients reads them.
     fn norm(&self) -> Work {
         let trained = self.cell.operators().trained_tensors(self.cell.offload.moves());
         let bytes = (trained.elements * self.cell.precision.stored_bytes()) as f64;
         match self.cell.train.clip_norm {
             None => Work::default(),
-            Some(_) => Work { bytes, launches: trained.count as f64, ..Work::default() },
+            Some(_) => Work { bytes, launches: trained.count.div_ceil(TOGETHER) as f64, ..Work::default() },
         }
     }
 
