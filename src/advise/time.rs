@@ -14,16 +14,19 @@ use strum::VariantArray;
 use super::Rates;
 use crate::measure::Phase;
 use crate::ops::cost::{Work, Works};
+use crate::ops::kernels::adamw::TOGETHER;
 use crate::ops::name::OperatorName;
 use crate::recipe::Cell;
 use crate::residence::{Copies, Memory, Strategy};
-use crate::words::DeviceId;
+use crate::words::{Compute, DeviceId};
 
-/// Of the rate of large products, what those of a network reach.
+/// Of the rate of large products, what those of a network reach: in types of tensor cores, by `results/data_parallel_gpus`
+/// and by the steps of 17 to 146 ms in `results/strong`, which are then within 8 %; and in fp32, by `results/swiglu`, within 7 %.
 const PRODUCT_SHARE: f64 = 0.89;
-/// Of the same rate, what attention reaches, whose softmax stands between its products.
+const FP32_SHARE: f64 = 1.0;
+/// Of the same rate, what attention reaches, whose softmax stands between its products; by the same steps, of 512 to 2048 tokens.
 const ATTENTION_SHARE: f64 = 0.39;
-/// Of the rate of a large copy, what kernels that are bound by memory reach.
+/// Of the rate of a large copy, what kernels that are bound by memory reach; by the same steps.
 const COPY_SHARE: f64 = 0.75;
 /// Bytes that pass through memory for each logit of a step: in fp32 written and read, its gradient written and read
 /// by two products.
@@ -55,13 +58,16 @@ impl StepTime {
 
 pub fn step_time(cell: &Cell, rates: &Rates) -> StepTime {
     let model = Model { cell, rates, works: cell.works() };
-    let [forward, backward] = [model.phase(Phase::Forward, model.casts()), model.phase(Phase::Backward, model.sums())];
+    let forward = model.phase(Phase::Forward, model.casts() + model.unpacked(1));
+    let again = if cell.checkpoint.blocks > 0 || cell.offload.moves() { 2 } else { 1 };
+    let backward = model.phase(Phase::Backward, model.sums() + model.unpacked(again));
     let optimizer = model.phase(Phase::Optimizer, model.norm());
     let [to_forward, to_backward] = copies(cell, rates);
     let [with_forward, with_backward] = [forward.with(to_forward, cell), backward.with(to_backward, cell)];
     let update = exposed_update(cell, rates, with_backward / cell.train.accumulation_steps as f64);
     let busy = with_forward + with_backward + optimizer.device;
-    let host = forward.host + backward.host + optimizer.host;
+    // The host launches a graph of forward and backward by one call.
+    let host = optimizer.host + if cell.train.graph { 0.0 } else { forward.host + backward.host };
     StepTime {
         forward: with_forward,
         backward: with_backward,
@@ -99,21 +105,35 @@ impl Model<'_> {
         Work { bytes: (times as u64 * parameters * bytes) as f64, ..Work::default() }
     }
 
-    /// Each micro-batch but the first adds its gradients to the sums, a kernel for each parameter.
+    /// Each micro-batch but the first adds its gradients to the sums.
     fn sums(&self) -> Work {
         let trained = self.cell.operators().trained_tensors(self.cell.offload.moves());
         let times = (self.cell.train.accumulation_steps - 1) as u64;
         let bytes = 3 * trained.elements * self.cell.precision.stored_bytes();
-        Work { bytes: (times * bytes) as f64, launches: (times * trained.count) as f64, ..Work::default() }
+        Work {
+            bytes: (times * bytes) as f64,
+            launches: (times * trained.count.div_ceil(TOGETHER)) as f64,
+            ..Work::default()
+        }
     }
 
-    /// The norm of all gradients reads them, a kernel for each parameter.
+    /// Weights of 4 bits become numbers for each pass over them.
+    fn unpacked(&self, passes: usize) -> Work {
+        let operators = self.cell.operators();
+        let numbers =
+            if self.cell.tuning.packs() { operators.block_parameters() * operators.blocks as u64 } else { 0 };
+        let bytes = 0.5 + self.cell.precision.compute.bytes() as f64;
+        let times = passes * self.cell.train.accumulation_steps;
+        Work { bytes: numbers as f64 * bytes * times as f64, ..Work::default() }
+    }
+
+    /// The norm of all gradients reads them.
     fn norm(&self) -> Work {
         let trained = self.cell.operators().trained_tensors(self.cell.offload.moves());
         let bytes = (trained.elements * self.cell.precision.stored_bytes()) as f64;
         match self.cell.train.clip_norm {
             None => Work::default(),
-            Some(_) => Work { bytes, launches: trained.count as f64, ..Work::default() },
+            Some(_) => Work { bytes, launches: trained.count.div_ceil(TOGETHER) as f64, ..Work::default() },
         }
     }
 
@@ -123,7 +143,9 @@ impl Model<'_> {
         let all = own.chain([(OperatorName::GradientSums, besides)]);
         let on_gpu = self.cell.device_id() != DeviceId::Cpu;
         all.fold(Busy { device: 0.0, host: 0.0 }, |busy, (name, work)| Busy {
-            device: busy.device + self.seconds(name, phase, work) + if on_gpu { RAMP * work.launches } else { 0.0 },
+            device: busy.device
+                + self.seconds(name, phase, work)
+                + if on_gpu { RAMP * work.launches } else { 0.0 },
             host: busy.host + self.rates.launch * work.launches,
         })
     }
@@ -132,7 +154,11 @@ impl Model<'_> {
     fn seconds(&self, name: OperatorName, phase: Phase, work: Work) -> f64 {
         let rate = self.rates.ceilings.matmul(self.cell.precision.compute).unwrap_or(f64::INFINITY);
         let copy = self.rates.ceilings.copy.unwrap_or(f64::INFINITY) * COPY_SHARE;
-        let share = if name == OperatorName::Attention { ATTENTION_SHARE } else { PRODUCT_SHARE };
+        let share = match (name, self.cell.precision.compute) {
+            (OperatorName::Attention, _) => ATTENTION_SHARE,
+            (_, Compute::Fp32) => FP32_SHARE,
+            _ => PRODUCT_SHARE,
+        };
         let (operations, bytes) = (work.operations / (rate * share), work.bytes / copy);
         match name {
             // Between the products are the gate, and the softmax of logits.

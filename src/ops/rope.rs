@@ -150,5 +150,6 @@ pub fn cost(setting: &Setting, heads: u64, pairs: Pairs) -> Cost {
     let moment = if setting.has_kernels() && !plain { 0 } else { 2 * wide + angles + x };
     let moment = Moment::workspace(moment);
     let launches = if plain { [8, 8] } else { [1, 1] };
-    Cost { input: x, output: x, kept, launches, ..Cost::new(moment, moment) }.named(OperatorName::Rope, setting)
+    Cost { input: x, output: x, kept, launches, ..Cost::new(moment, moment) }
+        .named(OperatorName::Rope, setting)
 }

@@ -69,10 +69,8 @@ pub const CELLS: &[Column<OfLine>] = &[
     })
     .over(Over::Whole),
     column("forward_s_median", "forward", Seconds, |l| Some(forward(l)?.median)),
-    column::<OfLine>("forward_s_min", "forward, least", Seconds, |l| Some(forward(l)?.min))
-        .over(Over::Least),
-    column::<OfLine>("forward_s_max", "forward, most", Seconds, |l| Some(forward(l)?.max))
-        .over(Over::Most),
+    column::<OfLine>("forward_s_min", "forward, least", Seconds, |l| Some(forward(l)?.min)).over(Over::Least),
+    column::<OfLine>("forward_s_max", "forward, most", Seconds, |l| Some(forward(l)?.max)).over(Over::Most),
     column("backward_s_median", "backward", Seconds, |l| Some(backward(l)?.median)),
     column::<OfLine>("backward_s_min", "backward, least", Seconds, |l| Some(backward(l)?.min))
         .over(Over::Least),

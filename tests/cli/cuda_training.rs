@@ -202,7 +202,13 @@ fn a_graph_trains_as_its_launches_do() {
     let tuned = "\"tuning\" = [{ method = \"lora\", rank = 3 }, { method = \"qlora\", rank = 3 }]\n";
     for (recipe, cells) in [
         (format!("{QWEN2}{graphs}"), 2),
-        (format!("{}{graphs}{ways}", changed(gpt2, &[("optimizer =", "clip = \"previous_norm\"\noptimizer =")])), 12),
+        (
+            format!(
+                "{}{graphs}{ways}",
+                changed(gpt2, &[("optimizer =", "clip = \"previous_norm\"\noptimizer =")])
+            ),
+            12,
+        ),
         (format!("{}{graphs}", changed(gpt2, &[(bf16, fp16)])), 2),
         (format!("{}{graphs}{tuned}", changed(QWEN2, &[("steps = 10", "steps = 5")])), 4),
     ] {
@@ -215,13 +221,19 @@ fn a_graph_trains_as_its_launches_do() {
         let is_recorded = |row: &&Value| row["cell"]["train"]["graph"] == true;
         assert_eq!(rows.iter().filter(is_recorded).count(), cells / 2);
         for graph in rows.iter().filter(is_recorded) {
-            let launches = rows.iter().find(|row| !is_recorded(row) && without_graph(row) == without_graph(graph));
+            let launches =
+                rows.iter().find(|row| !is_recorded(row) && without_graph(row) == without_graph(graph));
             let (launches, measured) = (launches.expect("the same without"), &graph["measurement"]);
             assert_eq!(measured["paths"]["graph"], "forward and backward are one CUDA graph");
             assert_eq!(losses(graph), losses(launches), "bit for bit: {}", graph["cell"]);
             assert!(measured["forward"].is_null() && launches["measurement"]["forward"].is_object());
             let live = |row: &Value| row["measurement"]["memory"]["live_peak"].as_f64().expect("bytes");
-            assert!(live(graph) >= live(launches), "what a graph keeps counts: {} {}", live(graph), live(launches));
+            assert!(
+                live(graph) >= live(launches),
+                "what a graph keeps counts: {} {}",
+                live(graph),
+                live(launches)
+            );
         }
     }
 }

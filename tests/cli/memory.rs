@@ -87,10 +87,14 @@ fn predictions_are_compared_with_a_results_folder() {
     let grid = "[[grid]]\n\"train.batch_size\" = [1, 2]\n\"checkpoint.blocks\" = [0, 1]\n[[grid]]\n\"train.batch_size\" = 8\n\
                 \"measure.memory_limit\" = \"64 KiB\"\n";
     let place = Place::new(&format!("{SMALL}{grid}"));
-    place.runner(&["advise", "recipe.toml", "--against", "results"]).exits(1).says(&["is not a results folder"]);
+    place
+        .runner(&["advise", "recipe.toml", "--against", "results"])
+        .exits(1)
+        .says(&["is not a results folder"]);
     place.runner(&["run", "recipe.toml"]).exits(42);
     let folder = place.results().display().to_string();
-    let against = |args: &[&str]| place.runner(&[&["advise", "recipe.toml", "--against", &folder], args].concat());
+    let against =
+        |args: &[&str]| place.runner(&[&["advise", "recipe.toml", "--against", &folder], args].concat());
     let ended = against(&[]).exits(0).says(&[
         "step, predicted",
         "of 4 cells; the memory is off by",
@@ -120,8 +124,10 @@ fn advice_on_a_cell_of_a_grid_can_be_run() {
     let kept: Vec<&str> = keeps.iter().flat_map(|key| ["--keep", key]).collect();
     let args = [&["advise", "recipe.toml", "--cell", "2", "--memory", "100 KiB"], &kept[..]].concat();
     let ended = place.runner(&args).exits(0);
-    let (_, text) = ended.out.split_once("a file of this text:\n\n").unwrap_or_else(|| panic!("{}", ended.out));
-    let text: String = text.lines().take_while(|line| !line.starts_with("why ")).map(|l| format!("{l}\n")).collect();
+    let (_, text) =
+        ended.out.split_once("a file of this text:\n\n").unwrap_or_else(|| panic!("{}", ended.out));
+    let text: String =
+        text.lines().take_while(|line| !line.starts_with("why ")).map(|l| format!("{l}\n")).collect();
     place.write("recipe_advised.toml", &text);
     place.runner(&["plan", "recipe_advised.toml"]).exits(0).says(&["1 cell"]);
 }

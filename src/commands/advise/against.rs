@@ -36,7 +36,8 @@ pub fn against(args: &AdviseArgs, folder: &Path) -> Result<String> {
     let recipe = Recipe::parse_finished(&source, on_cpu)?;
     let rates = rates(first, args.checked.target.as_ref());
     let settings_of = |settings| format!("{:?}", recipe.apart_from_device(settings));
-    let rows: HashMap<String, &Row> = results.rows.iter().map(|row| (settings_of(row.settings()), row)).collect();
+    let rows: HashMap<String, &Row> =
+        results.rows.iter().map(|row| (settings_of(row.settings()), row)).collect();
     let swept = recipe.telling_keys();
     let compared = |(i, cell): (usize, &Cell)| {
         let settings = cell.settings();
@@ -50,7 +51,8 @@ pub fn against(args: &AdviseArgs, folder: &Path) -> Result<String> {
         Compared { names, plan: Plan::new(cell.within(limit), &rates), row }
     };
     let all: Vec<Compared> = recipe.cells.par_iter().enumerate().map(compared).collect();
-    let header: Vec<&str> = std::iter::once("cell").chain(swept.iter().map(|key| short(key, swept))).collect();
+    let header: Vec<&str> =
+        std::iter::once("cell").chain(swept.iter().map(|key| short(key, swept))).collect();
     let verdicts = [Some(errors(&all)), fitting(&all, first), choice(&all, first)];
     let verdicts: Vec<String> = verdicts.into_iter().flatten().collect();
     Ok(format!("{}\n{}\n{}", recipe.title, lines(&header, &all), verdicts.join("\n")))
@@ -94,7 +96,8 @@ fn errors(all: &[Compared]) -> String {
 
 /// Of cells that ran and of those that found no memory, how many were predicted to; `None` where all ran and should.
 fn fitting(all: &[Compared], of: &Row) -> Option<String> {
-    let with = |status: Status| all.iter().filter(move |c| c.row.as_ref().is_some_and(|row| row.status == status));
+    let with =
+        |status: Status| all.iter().filter(move |c| c.row.as_ref().is_some_and(|row| row.status == status));
     let (ran, full) = (with(Status::Ok).count(), with(Status::Oom).count());
     let right = [
         with(Status::Ok).filter(|c| fits(c, of)).count(),

@@ -204,7 +204,9 @@ impl Graph {
                 let [into, from] = [buffers.locate(into.buffer)?, buffers.locate(from.buffer)?];
                 // SAFETY: both are as long as their tensors, and stay in place until the copy is in the stream.
                 let copied = unsafe { sys::cuMemcpyDtoDAsync_v2(into.pointer, from.pointer, bytes, stream) };
-                copied.result().map_err(|e| format!("an input of a recorded step cannot be copied: {e:?}"))?;
+                copied
+                    .result()
+                    .map_err(|e| format!("an input of a recorded step cannot be copied: {e:?}"))?;
             }
             Ok(())
         });

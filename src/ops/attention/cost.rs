@@ -128,7 +128,12 @@ fn in_blocks(setting: &Setting, HeadSizes { heads, kv_heads, head_dim }: HeadSiz
     if !setting.on_cuda() {
         // Z and P in fp32 with the mask, in backward also dP; Q and K in fp32.
         let rest = block + setting.wide((heads + kv_heads) * head_dim);
-        return Scores { kept: 0, forward: 8 * scores + rest, backward: 12 * scores + rest, launches: [0; 2] };
+        return Scores {
+            kept: 0,
+            forward: 8 * scores + rest,
+            backward: 12 * scores + rest,
+            launches: [0; 2],
+        };
     }
     let narrow = if setting.element() < 4 { setting.element() } else { 0 };
     // Heads are split and merged; a block has two products and a softmax, in backward five and its own.

@@ -25,14 +25,26 @@ pub(super) fn check(cell: &Cell) -> Checked {
         ("offload.activations", offload.activations == Memory::Host, "copies of inputs are not recorded"),
         ("offload.optimizer", offload.optimizer != Memory::Device, "copies of gradients are not recorded"),
         ("parallel", !cell.parallel.is_alone(), "messages between ranks are not recorded"),
-        ("tuning.dropout", dropout.is_some_and(|share| share > 0.0), "a graph would drop the same elements in each step"),
-        ("tuning.method", cell.tuning().virtual_count() > 0, "the rows of virtual tokens differ from batch to batch"),
+        (
+            "tuning.dropout",
+            dropout.is_some_and(|share| share > 0.0),
+            "a graph would drop the same elements in each step",
+        ),
+        (
+            "tuning.method",
+            cell.tuning().virtual_count() > 0,
+            "the rows of virtual tokens differ from batch to batch",
+        ),
         (
             "data.sampler",
             cell.data.sampler().sampler.keeps_samples(),
             "batches of samples differ in their lengths, and each length has launches of its own",
         ),
-        ("measure.warmup", cell.measure.warmup < 2, "the first warm-up step computes, and the second is recorded"),
+        (
+            "measure.warmup",
+            cell.measure.warmup < 2,
+            "the first warm-up step computes, and the second is recorded",
+        ),
     ];
     match broken.into_iter().find(|(_, broken, _)| *broken) {
         None => Ok(()),
@@ -67,6 +79,9 @@ mod tests {
             let said = format!("cannot go with this {key}");
             says(&format!("{model}{more}"), &[&said, "remove train.graph"]);
         }
-        says(&BASE.replace("seq_len = 4", "seq_len = 4\ngraph = true"), &["only language models are recorded"]);
+        says(
+            &BASE.replace("seq_len = 4", "seq_len = 4\ngraph = true"),
+            &["only language models are recorded"],
+        );
     }
 }
