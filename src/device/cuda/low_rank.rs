@@ -117,7 +117,7 @@ impl LowRanks {
     }
 
     fn down(&self, of: Of, wide: &CubeTensor, matrices: &[CubeTensor]) -> CubeTensor {
-        let wide = by_rows(wide);
+        let (wide, matrices) = (by_rows(wide), &packed(matrices));
         let tokens = wide.meta.shape()[0];
         let low = empty(&wide, [tokens, self.layers() * self.rank], wide.dtype);
         let grid = [tokens.div_ceil(self.down_rows() * THREADS / 32), self.layers()];
@@ -126,7 +126,7 @@ impl LowRanks {
     }
 
     fn up(&self, of: Of, wide: CubeTensor, low: &CubeTensor, matrices: &[CubeTensor]) -> CubeTensor {
-        let wide = writable(wide);
+        let (wide, matrices) = (writable(wide), &packed(matrices));
         let rows = wide.meta.shape()[0].div_ceil(THREADS / UP_GROUPS * UP_ROWS);
         let (kernel, rows) = if of == Of::A { (2, rows) } else { (3, rows * self.layers()) };
         let columns = |width| [self.columns(of).div_ceil(UP_GROUPS * width), rows];
@@ -246,6 +246,11 @@ impl LowRanks {
             gpu.functions(&source, KERNELS.map(|name| (name, 0))).unwrap_or_else(|e| panic!("{e}"))
         })
     }
+}
+
+/// Row by row without gaps. Burn aligns the rows of matrices that it makes.
+fn packed(matrices: &[CubeTensor]) -> Vec<CubeTensor> {
+    matrices.iter().cloned().map(into_contiguous).collect()
 }
 
 /// As it lies, where a row's elements are neighbours.

@@ -22,8 +22,8 @@ pub(super) fn random<const D: usize>(init: Init, shape: [usize; D], options: (&D
     Tensor::<1>::random([elements], distribution, options).reshape(shape)
 }
 
-/// First values of an adapter's parameter, which its name and the seed alone decide.
-pub(super) fn drawn<const D: usize>(name: &str, seed: u32, shape: [usize; D], init: Init) -> TensorData {
+/// First values of an adapter's parameter in a row, which its name and the seed alone decide.
+pub(super) fn drawn(name: &str, seed: u32, elements: usize, init: Init) -> TensorData {
     let mut random = ChaCha8Rng::seed_from_u64(mix(hash(name) ^ u64::from(seed)));
     let mut uniform = || random.random::<f64>();
     let mut value = || match init {
@@ -35,6 +35,6 @@ pub(super) fn drawn<const D: usize>(name: &str, seed: u32, shape: [usize; D], in
             deviation * radius * (TAU * uniform()).cos()
         }
     };
-    let values: Vec<f32> = (0..shape.iter().product()).map(|_| value() as f32).collect();
-    TensorData::new(values, shape)
+    let values: Vec<f32> = (0..elements).map(|_| value() as f32).collect();
+    TensorData::new(values, [elements])
 }

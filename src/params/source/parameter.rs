@@ -105,11 +105,13 @@ impl Source {
             return random(init, shape, (device, *dtype));
         }
         let stored = adapter.as_ref().and_then(|adapter| adapter.get(name));
+        let elements = shape.iter().product();
         let values = match stored {
-            None => drawn(name, tuning.seed, shape, init),
-            Some(tensor) => TensorData::from_bytes_vec(self.bytes(&tensor, shape), shape, *dtype),
+            None => drawn(name, tuning.seed, elements, init),
+            Some(tensor) => TensorData::from_bytes_vec(self.bytes(&tensor, shape), [elements], *dtype),
         };
-        Tensor::from_data(values, (&device.clone().inner(), *dtype)).autodiff()
+        // As a vector: Burn aligns the rows of what it makes on CUDA, and kernels would copy them.
+        Tensor::<1>::from_data(values, (&device.clone().inner(), *dtype)).reshape(shape).autodiff()
     }
 
     /// All elements of a file's tensor in the source's type.
