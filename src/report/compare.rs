@@ -121,7 +121,7 @@ impl<'a> Compared<'a> {
 
     fn cell_name(&self, i: usize) -> String {
         let line = &self.comparison.lines[i];
-        format!("{}: {}", self.comparison.shapes[line.shape].label, self.comparison.methods[line.method])
+        format!("{}: {}", self.comparison.shapes[line.shape].name, self.comparison.methods[line.method])
     }
 
     /// A line for each cell, with the settings that say which it is, as one text. Of equal cells the first of

@@ -3,8 +3,6 @@
 
 use std::collections::BTreeSet;
 
-use itertools::Itertools;
-
 use super::statistics::{LEVEL, holm, welch};
 use super::table::Comparison;
 use crate::words::text::{and, percent};
@@ -105,13 +103,20 @@ impl Differences {
         let seeds = comparison.problems() < comparison.shapes.len();
         match fewest {
             _ if alone => {
-                let bounds: BTreeSet<String> =
-                    measured().map(|line| percent(single(comparison, line))).collect();
+                let host = measured().map(|line| single(comparison, line) == SINGLE_OF_HOST);
+                let bounds = match host.collect::<BTreeSet<bool>>().into_iter().collect::<Vec<_>>()[..] {
+                    [true] => percent(SINGLE_OF_HOST),
+                    [false] => percent(SINGLE),
+                    _ => format!(
+                        "{}, or {} where a step waits for the host",
+                        percent(SINGLE),
+                        percent(SINGLE_OF_HOST)
+                    ),
+                };
                 out.push(format!(
                     "Cells were measured in one process each, so the spread between processes was not measured: the report \
-                     states a difference in time where it exceeds {} and the interquartile range of the steps. Two \
-                     processes of one cell may differ as much; measure.repeats = 5 shows whether they do.",
-                    bounds.iter().join(", or where a step waits for the host "),
+                     states a difference in time where it exceeds the interquartile range of the steps and {bounds}. \
+                     Two processes of one cell may differ as much; measure.repeats = 5 shows whether they do.",
                 ));
             }
             Some(fewest @ 2..) => out.push(format!(
@@ -133,6 +138,17 @@ pub fn is_slower(comparison: &Comparison, line: usize, other: usize) -> bool {
         comparison.of_problem(comparison.problem(line.shape), line.method)
     };
     let [own, base] = [line, other].map(|i| times(comparison, &of(i), "step"));
+    exceeds(comparison, [line, other], [own, base])
+}
+
+/// Whether one line trains on clearly more real tokens a second than another, over the whole run.
+pub fn is_faster(comparison: &Comparison, line: usize, other: usize) -> bool {
+    let rates = [line, other].map(|i| comparison.over_processes("tokens_per_second", &[i]));
+    exceeds(comparison, [line, other], rates)
+}
+
+/// Whether the first line's values, one of each process, are clearly higher than the second's.
+fn exceeds(comparison: &Comparison, [line, other]: [usize; 2], [own, base]: [Vec<f64>; 2]) -> bool {
     let (Some(median), Some(least)) = (median(&own), median(&base)) else { return false };
     match welch(&own, &base) {
         Some(p) => p < LEVEL && median > least,

@@ -40,16 +40,21 @@ fn file_name(text: &str) -> String {
     Path::new(text).file_name().map_or_else(|| text.into(), |name| name.to_string_lossy().into_owned())
 }
 
-/// What the product in labels means, and what it is of every cell where there is one label only; `None` where labels
-/// say it themselves.
+/// What bare numbers in labels mean; `None` where labels say it themselves.
 pub fn size_note(comparison: &Comparison) -> Option<String> {
     let keys = &comparison.label_sizes;
-    let product = is_product(keys).then(|| format!("{} × {}", size_name(&keys[0]), size_name(&keys[1])));
-    match (comparison.shapes.as_slice(), product) {
-        ([one], Some(product)) => Some(format!("sizes of every cell: {} ({product})", one.label)),
+    let legend = is_product(keys).then(|| size_legend(keys));
+    match (comparison.shapes.as_slice(), legend) {
+        ([one], Some(legend)) => Some(format!("sizes of every cell: {} ({legend})", one.label)),
         ([one], None) if !keys.is_empty() => Some(format!("every cell: {}", one.label)),
-        (_, product) => product.map(|product| format!("sizes: {product}")),
+        (_, legend) => legend.map(|legend| format!("sizes: {legend}")),
     }
+}
+
+/// `batch size × sequence length, hidden size`
+fn size_legend(keys: &[String]) -> String {
+    let names: Vec<String> = keys.iter().map(|key| size_name(key)).collect();
+    [&[names[..2].join(" × ")], &names[2..]].concat().join(", ")
 }
 
 /// Whether the first two of the sizes are read as one: batch size and sequence length.
@@ -58,9 +63,23 @@ fn is_product(keys: &[String]) -> bool {
     times.is_some() && times == keys.get(1).map(String::as_str)
 }
 
+/// In a table, below which [`size_note`] stands: `16×128, 512`; else as [`shape_name`].
+pub fn shape_label(keys: &[String], settings: &Settings) -> String {
+    if !is_product(keys) {
+        return shape_name(keys, settings);
+    }
+    let value = |key: &String| match (keys::find(key), settings.get(key)) {
+        (Some(entry), Some(value)) => in_words(entry.key, value),
+        (None, Some(value)) => text::value(value),
+        (entry, None) => without(entry.map(|entry| entry.key)),
+    };
+    let rest = keys[2..].iter().map(value);
+    std::iter::once(product(keys, settings)).chain(rest).join(", ")
+}
+
 /// `16×128, hidden size 512`; `batch size 16`; `batch size 4, qwen2.5-0.5b`: numbers have their names before them, and so
 /// has what stands alone.
-pub fn shape_label(keys: &[String], settings: &Settings) -> String {
+pub fn shape_name(keys: &[String], settings: &Settings) -> String {
     let alone = keys.len() == 1;
     let named = |key: &String| {
         let name = |text: String| format!("{} {text}", size_name(key));
@@ -71,17 +90,23 @@ pub fn shape_label(keys: &[String], settings: &Settings) -> String {
             (Some(entry), Some(value)) => in_words(entry, value),
             (None, Some(value)) if alone => name(text::value(value)),
             (None, Some(value)) => text::value(value),
-            (entry, None) => {
-                let without = entry.and_then(|entry| entry.without).unwrap_or("none").to_string();
-                if alone { name(without) } else { without }
-            }
+            (entry, None) if alone => name(without(entry)),
+            (entry, None) => without(entry),
         }
     };
-    if !is_product(keys) {
-        return keys.iter().map(named).join(", ");
+    match is_product(keys) {
+        true => std::iter::once(product(keys, settings)).chain(keys[2..].iter().map(named)).join(", "),
+        false => keys.iter().map(named).join(", "),
     }
-    let [first, second] = [0, 1].map(|i| size_value(&keys[i], settings).unwrap_or_else(|| "none".into()));
-    std::iter::once(format!("{first}×{second}")).chain(keys[2..].iter().map(named)).join(", ")
+}
+
+fn product(keys: &[String], settings: &Settings) -> String {
+    keys[..2].iter().map(|key| size_value(key, settings).unwrap_or_else(|| "none".into())).join("×")
+}
+
+/// What a size is called that a cell does not have.
+fn without(key: Option<&Key>) -> String {
+    key.and_then(|key| key.without).unwrap_or("none").into()
 }
 
 /// What a method is called, with all of its keys.

@@ -93,7 +93,9 @@ fn a_preset_stands_for_what_it_sets() {
 #[test]
 fn shapes_and_methods() {
     let sizes = keys(&["train.batch_size", "train.seq_len", "model.hidden_size"]);
-    assert_eq!(shape_label(&sizes, &settings()), "16×128, hidden size 512");
+    assert_eq!(shape_label(&sizes, &settings()), "16×128, 512");
+    assert_eq!(size_legend(&sizes), "batch size × sequence length, hidden size");
+    assert_eq!(shape_name(&sizes, &settings()), "16×128, hidden size 512");
     assert_eq!(shape_label(&sizes[1..], &settings()), "sequence length 128, hidden size 512");
     assert_eq!(shape_label(&sizes[..1], &settings()), "batch size 16");
     let methods = keys(&["checkpoint.level", "ops.swiglu"]);

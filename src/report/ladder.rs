@@ -1,7 +1,7 @@
 //! The write-up of a ladder, whose cells each improve on the one before: what each stage gained, what was
 //! counted before and after it, and why that had cost time.
 
-use super::differences::is_slower;
+use super::differences::is_faster;
 use super::document::{Element, Table};
 use super::frame::{EQUAL_LOSS, Frame};
 use super::table::Comparison;
@@ -48,9 +48,9 @@ impl<'c> Ladder<'c> {
         rate(stage) / rate(other)
     }
 
-    /// Whether the time for each real token differs by more than chance.
+    /// Whether the real tokens a second differ by more than chance.
     fn differ(&self, stage: usize, other: usize) -> bool {
-        is_slower(self.comparison, stage, other) || is_slower(self.comparison, other, stage)
+        is_faster(self.comparison, stage, other) || is_faster(self.comparison, other, stage)
     }
 
     fn written(&self, column: &str, stage: usize) -> String {

@@ -48,7 +48,10 @@ pub struct Comparison<'a> {
 
 /// Cells of equal sizes.
 pub struct CellShape {
+    /// In tables.
     pub label: String,
+    /// In sentences and charts.
+    pub name: String,
     /// The settings of the shape's first cell.
     pub settings: Settings,
     /// Which problem it is of: shapes that a repetition alone, such as the seed, tells apart have one.
@@ -135,9 +138,9 @@ impl<'a> Comparison<'a> {
         let keys: Vec<String> =
             self.label_sizes.iter().filter(|key| !keys::is_repetition(key)).cloned().collect();
         match shapes().count() {
-            1 => first.label.clone(),
+            1 => first.name.clone(),
             _ if keys.is_empty() => String::new(),
-            _ => labels::shape_label(&keys, &first.settings),
+            _ => labels::shape_name(&keys, &first.settings),
         }
     }
 
@@ -209,7 +212,7 @@ impl<'a> Comparison<'a> {
 
     /// `level 1 at 16×128, hidden size 512`, without what there is only one of.
     pub fn name(&self, line: &Line) -> String {
-        let (shape, method) = (&self.shapes[line.shape].label, &self.methods[line.method]);
+        let (shape, method) = (&self.shapes[line.shape].name, &self.methods[line.method]);
         match (self.shapes.len() > 1, self.methods.len() > 1) {
             (true, false) => shape.clone(),
             (false, _) => method.clone(),

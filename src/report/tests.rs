@@ -100,7 +100,7 @@ fn the_cpu_beside_a_gpu() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("recipes/methods.toml");
     let recipe =
         Recipe::parse_finished(&Source::read(&path).expect("a recipe"), false).expect("a valid recipe");
-    assert_eq!(recipe.cells.len(), 8);
+    assert_eq!(recipe.cells.len(), 19);
     let row = |(i, cell): (usize, &Cell)| {
         let mut cell = cell.clone();
         if cell.device == "auto" {

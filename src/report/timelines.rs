@@ -156,7 +156,7 @@ fn strategies(comparison: &Comparison, moving: &[(usize, Vec<Activity>)]) -> mie
     let Some((shape, pair)) = pairs.max_by(|a, b| work(a).total_cmp(&work(b))) else { return Ok(None) };
     let cells =
         pair.map(|(i, activities)| (comparison.methods[line(*i).method].clone(), activities.as_slice()));
-    let label = &comparison.shapes[shape].label;
+    let label = &comparison.shapes[shape].name;
     charts::compared("strategies", &format!("Copies before computation and behind it, at {label}"), &cells)
 }
 

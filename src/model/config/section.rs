@@ -35,6 +35,9 @@ pub struct LanguageModel<F: Family> {
     pub weights: WeightsFrom,
     #[serde(flatten)]
     pub config: F::Config,
+    /// Counted once: a recipe's rules and estimates ask for the sizes many times a cell.
+    #[serde(skip)]
+    parameters: u64,
 }
 
 /// The keys that every language model has.
@@ -83,6 +86,15 @@ impl<'de, F: Family> Deserialize<'de> for LanguageModel<F> {
     }
 }
 
+fn parameters_of<F: Family>(config: &F::Config) -> u64 {
+    // Every block has the same.
+    let table = Decoder::<F>::table(config, 1, DType::F32, &Tuning::default());
+    let block = table.elements(|entry| entry.group == Group::Block(0));
+    let others = table.elements(|entry| entry.group != Group::Block(0));
+    let layers = F::outline(config).shape.layers as u128;
+    u64::try_from(block.saturating_mul(layers).saturating_add(others)).unwrap_or(u64::MAX)
+}
+
 impl<F: Family> LanguageModel<F> {
     fn resolve(keys: &F::Keys) -> Result<Self, String> {
         let mut keys = present(keys);
@@ -126,18 +138,13 @@ impl<F: Family> LanguageModel<F> {
                 config
             }
         };
-        Ok(Self { preset, weights, config })
+        let parameters = parameters_of::<F>(&config);
+        Ok(Self { preset, weights, config, parameters })
     }
 
     /// Its sizes, with the number of its parameters: at most `u64::MAX`.
     pub fn shape(&self) -> DecoderSizes {
-        let shape = F::outline(&self.config).shape;
-        // Every block has the same.
-        let table = Decoder::<F>::table(&self.config, 1, DType::F32, &Tuning::default());
-        let block = table.elements(|entry| entry.group == Group::Block(0));
-        let others = table.elements(|entry| entry.group != Group::Block(0));
-        let all = block.saturating_mul(shape.layers as u128).saturating_add(others);
-        DecoderSizes { parameters: u64::try_from(all).unwrap_or(u64::MAX), ..shape }
+        DecoderSizes { parameters: self.parameters, ..F::outline(&self.config).shape }
     }
 
     /// Its operators.

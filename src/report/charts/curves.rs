@@ -130,7 +130,7 @@ fn chart(comparison: &Comparison, lines: Vec<usize>, shape: Option<usize>) -> Re
     if curves.iter().any(|curve| curve.diverged) {
         legend.add(Sign::Cross, "diverged");
     }
-    let at = shape.map_or(String::new(), |shape| format!(" at {}", comparison.shapes[shape].label));
+    let at = shape.map_or(String::new(), |shape| format!(" at {}", comparison.shapes[shape].name));
     let evaluated = curves.iter().any(|curve| !curve.measured.evaluations.is_empty());
     let first = curves.iter().filter_map(|curve| curve.measured.loss.first()).copied().fold(0.0, f64::max);
     let limit = first * BLOWN_UP;

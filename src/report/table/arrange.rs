@@ -42,6 +42,7 @@ impl<'a> Comparison<'a> {
             .iter()
             .map(|&i| CellShape {
                 label: labels::shape_label(&label_sizes, &settings[i]),
+                name: labels::shape_name(&label_sizes, &settings[i]),
                 settings: settings[i].clone(),
                 problem: problem_of[i],
             })
