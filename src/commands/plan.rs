@@ -37,7 +37,8 @@ impl Planned {
         };
         let json = cell.to_json();
         let value = |key: &String| {
-            let written = json.pointer(&format!("/{}", key.replace('.', "/"))).filter(|value| !value.is_null());
+            let written =
+                json.pointer(&format!("/{}", key.replace('.', "/"))).filter(|value| !value.is_null());
             let value = written.cloned().or_else(|| keys::value(key, &settings(&json)));
             value.map_or_else(|| "-".into(), |value| shown(key, &value))
         };

@@ -168,9 +168,9 @@ pub fn swept(settings: &[Settings]) -> Vec<String> {
         let both = pair[0].iter().merge_join_by(&pair[1], |(a, _), (b, _)| a.cmp(b));
         let differs = both.filter_map(|side| match side {
             EitherOrBoth::Both((_, a), (_, b)) if a == b => None,
-            EitherOrBoth::Both((key, _), _) | EitherOrBoth::Left((key, _)) | EitherOrBoth::Right((key, _)) => {
-                Some(key.clone())
-            }
+            EitherOrBoth::Both((key, _), _)
+            | EitherOrBoth::Left((key, _))
+            | EitherOrBoth::Right((key, _)) => Some(key.clone()),
         });
         differs.collect()
     };

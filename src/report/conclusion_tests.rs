@@ -188,8 +188,7 @@ fn methods_of_which_the_same_is_found_share_a_sentence() {
 fn single_processes_on_a_cpu_claim_no_small_difference() {
     let recipe = recipe(TWO_LEVELS);
     let said = |backward: f64| {
-        let rows =
-            [ok_row(&recipe.cells[0], 1.0, 2.0, 1000), ok_row(&recipe.cells[1], 1.0, backward, 740)];
+        let rows = [ok_row(&recipe.cells[0], 1.0, 2.0, 1000), ok_row(&recipe.cells[1], 1.0, backward, 740)];
         let comparison = Comparison::new(&recipe, &rows);
         sentences(&comparison, &Differences::new(&comparison)).remove(0)
     };

@@ -83,7 +83,9 @@ impl<'c> Ladder<'c> {
         let Stage { stage: name, why } = &self.stages[stage];
         let [own, total] = [before, self.measured[0]].map(|other| ratio(self.gain(stage, other)));
         let gained = match self.differ(stage, before) {
-            true => format!("{own} the real tokens a second of the stage before and {total} those of the first"),
+            true => {
+                format!("{own} the real tokens a second of the stage before and {total} those of the first")
+            }
             false => format!(
                 "no clear difference to the stage before, and {total} the real tokens a second of the first"
             ),

@@ -9,7 +9,7 @@ use super::{answers, ladder, loading, pareto, quality};
 use crate::residence::Strategy;
 use crate::row::Status;
 use crate::words::Bytes;
-use crate::words::text::{few, names, percent, ratio, rate, sentence};
+use crate::words::text::{few, names, percent, rate, ratio, sentence};
 
 /// Names of methods that a sentence lists.
 const FEW: usize = 8;
@@ -52,13 +52,15 @@ fn overlap(comparison: &Comparison) -> Option<String> {
     let fastest = |problem: usize, wanted: fn(&Strategy) -> bool| {
         let strategy = |group: &&Group| wanted(&comparison.lines[group.lines[0]].cell.offload.strategy);
         let of = groups.iter().filter(|group| group.problem == problem).filter(strategy);
-        let timed = of.filter_map(|group| Some((comparison.of_group("step_s_median", group)?, group.lines[0])));
+        let timed =
+            of.filter_map(|group| Some((comparison.of_group("step_s_median", group)?, group.lines[0])));
         timed.min_by(|a, b| a.0.total_cmp(&b.0))
     };
     let less = |problem: usize| {
         let (before, naive) = fastest(problem, |strategy| matches!(strategy, Strategy::Naive(_)))?;
         let (behind, overlap) = fastest(problem, |strategy| matches!(strategy, Strategy::Overlap(_)))?;
-        is_slower(comparison, naive, overlap).then(|| (percent(1.0 - behind / before), problem, behind / before))
+        is_slower(comparison, naive, overlap)
+            .then(|| (percent(1.0 - behind / before), problem, behind / before))
     };
     let mut pays: Vec<_> = (0..comparison.problems()).filter_map(less).collect();
     pays.sort_by(|a, b| a.2.total_cmp(&b.2));

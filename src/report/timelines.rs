@@ -133,7 +133,9 @@ fn unlike_measured(comparison: &Comparison, line: usize, traced: &Summary) -> Op
     let measured = comparison.frame.get("step_s_median", line)?;
     let traced = traced.span as f64 / 1e9;
     let unlike = (traced / measured - 1.0).abs() > UNLIKE;
-    unlike.then(|| format!(" Traced, the step took {}; the measured ones {}.", seconds(traced), seconds(measured)))
+    unlike.then(|| {
+        format!(" Traced, the step took {}; the measured ones {}.", seconds(traced), seconds(measured))
+    })
 }
 
 /// Naive offload above overlap at the sizes with the most work at which both were traced.

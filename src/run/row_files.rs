@@ -69,7 +69,8 @@ pub(super) fn read_row(path: &Path, text: &[u8]) -> Result<Option<Row>, String> 
         }
         Ok(row) => Ok(row.in_this_format().ok()),
         Err(e) => {
-            let value: Value = serde_json::from_slice(text).map_err(|e| format!("it is not a whole row: {e}"))?;
+            let value: Value =
+                serde_json::from_slice(text).map_err(|e| format!("it is not a whole row: {e}"))?;
             let version = value.pointer("/environment/runner_version").and_then(Value::as_str);
             let format = value.get("format").and_then(Value::as_u64);
             match version.is_some_and(|version| version != env!("CARGO_PKG_VERSION"))

@@ -189,7 +189,10 @@ impl Store {
         let mut files = read_rows(&self.rows())?;
         let damaged = std::mem::take(&mut files.damaged);
         let (rows, other) = self.sort(files, &recipe.cells, notify);
-        Results::of(&self.folder, Files { rows: rows.into_iter().flatten().flatten().collect(), damaged, other })
+        Results::of(
+            &self.folder,
+            Files { rows: rows.into_iter().flatten().flatten().collect(), damaged, other },
+        )
     }
 
     /// The rows of a recipe on every device that has measured it, the newest first; what cannot be read is left out.

@@ -51,7 +51,8 @@ fn rotate<F: Float, N: Size>(
         let angle = at_most(positions[token], last) * places.half + pair;
         let c = cos[angle];
         let s = sin[angle] * Vector::new(sign);
-        let first = token * places.width + (group % places.groups) * shared * places.head + pair * places.step;
+        let first =
+            token * places.width + (group % places.groups) * shared * places.head + pair * places.step;
         let mut left = Array::<Vector<f32, N>>::new(shared);
         let mut right = Array::<Vector<f32, N>>::new(shared);
         #[unroll]
@@ -122,14 +123,7 @@ pub fn rope(
             buffer(&positions),
             y_argument,
             pieces,
-            PlacesLaunch::new(
-                heads / shared,
-                half / vector,
-                head_dim / vector,
-                step,
-                apart,
-                width / vector,
-            ),
+            PlacesLaunch::new(heads / shared, half / vector, head_dim / vector, step, apart, width / vector),
             if inverse { -1.0 } else { 1.0 },
             table - 1,
             shared,

@@ -102,7 +102,8 @@ fn chart(comparison: &Comparison, sweep: &Sweep) -> Result<Chart> {
         });
     }
     let held = if sweep.held.is_empty() { String::new() } else { format!(", at {}", sweep.held) };
-    let covered: String = COLUMNS.into_iter().flat_map(|column| covering(comparison, sweep, column)).collect();
+    let covered: String =
+        COLUMNS.into_iter().flat_map(|column| covering(comparison, sweep, column)).collect();
     plot.chart(format!("Median step time and measured peak memory over {name}{held}.{covered}"))
 }
 
