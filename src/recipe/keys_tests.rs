@@ -123,6 +123,7 @@ fn every_key_of_the_table_is_read_and_has_its_default() {
             _ if [
                 "train.mode",
                 "train.clip",
+                "train.graph",
                 "train.optimizer.store_param_remainders",
                 "parallel.engine",
                 "offload.optimizer_state",

@@ -118,10 +118,12 @@ fn the_cpu_beside_a_gpu() {
     let methods = comparison.methods.join("; ");
     assert_eq!(
         methods,
-        "no offload; level 1, no offload; naive; checkpointed; function; overlap; overlap, activations on host; CPU, no \
-         offload"
+        "no offload; level 1, no offload; no offload, bf16; level 1, no offload, bf16; blocks 1, no offload; blocks 1, no \
+         offload, bf16; naive; checkpointed; function; overlap; naive, bf16; checkpointed, bf16; function, bf16; overlap, \
+         bf16; overlap, activations on host; overlap, activations on host, optimizer on host; overlap, activations on host, \
+         bf16; overlap, activations on host, optimizer on host, bf16; CPU, no offload"
     );
-    assert_eq!(comparison.shared, "GPU, level 0");
+    assert_eq!(comparison.shared, "GPU, blocks 0, level 0, fp32");
 }
 
 #[test]

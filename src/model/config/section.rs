@@ -3,6 +3,9 @@
 //! Dimensions come from a preset, from keys that are also written (which override the preset's), or
 //! from the `config.json` of a folder of weights, which no written key may contradict.
 
+use std::collections::HashMap;
+use std::sync::{LazyLock, Mutex, PoisonError};
+
 use burn::tensor::DType;
 use serde::de::{Deserializer, Error};
 use serde::{Deserialize, Serialize};
@@ -35,7 +38,7 @@ pub struct LanguageModel<F: Family> {
     pub weights: WeightsFrom,
     #[serde(flatten)]
     pub config: F::Config,
-    /// Counted once: a recipe's rules and estimates ask for the sizes many times a cell.
+    /// A recipe's rules and estimates ask for it many times a cell.
     #[serde(skip)]
     parameters: u64,
 }
@@ -86,7 +89,20 @@ impl<'de, F: Family> Deserialize<'de> for LanguageModel<F> {
     }
 }
 
+/// Counted once a configuration: the cells of a grid mostly have one, and a table names every parameter.
 fn parameters_of<F: Family>(config: &F::Config) -> u64 {
+    static COUNTED: LazyLock<Mutex<HashMap<String, u64>>> = LazyLock::new(Mutex::default);
+    let counted = || COUNTED.lock().unwrap_or_else(PoisonError::into_inner);
+    let name = format!("{} {}", F::KIND, serde_json::to_string(config).expect("plain data"));
+    let known = counted().get(&name).copied();
+    known.unwrap_or_else(|| {
+        let count = count::<F>(config);
+        counted().insert(name, count);
+        count
+    })
+}
+
+fn count<F: Family>(config: &F::Config) -> u64 {
     // Every block has the same.
     let table = Decoder::<F>::table(config, 1, DType::F32, &Tuning::default());
     let block = table.elements(|entry| entry.group == Group::Block(0));
