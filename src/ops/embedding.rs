@@ -46,10 +46,15 @@ impl Ids {
         assert!(self.below <= rows, "id {} is beyond the {rows} rows of {table}", self.below - 1);
     }
 
-    /// What [`Ids::from_tensors`] takes, on the host: arrays as long for any ids. Beyond the unique ids are some that no
-    /// token has.
+    /// What [`Ids::from_tensors`] takes, on the host.
     pub fn arrays(ids: Vec<i32>, plan: ScatterPlan) -> [Vec<i32>; 4] {
-        let ScatterPlan { order, mut unique, mut starts } = plan;
+        let ScatterPlan { order, unique, starts } = plan;
+        [ids, order, unique, starts]
+    }
+
+    /// The same as long for any ids, as one recorded launch takes them: beyond the unique ids are some that no token has.
+    pub fn arrays_of_one_length(ids: Vec<i32>, plan: ScatterPlan) -> [Vec<i32>; 4] {
+        let [ids, order, mut unique, mut starts] = Self::arrays(ids, plan);
         unique.resize(ids.len(), 0);
         starts.resize(ids.len() + 1, starts[starts.len() - 1]);
         [ids, order, unique, starts]

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use super::Row;
 use crate::measure::Measurement;
 use crate::recipe::Cell;
+use crate::residence::ResidentBlocks;
 
 /// Files in folders of this name below `folder`.
 pub fn files(folder: &Path, name: &str, found: &mut Vec<PathBuf>) {
@@ -46,6 +47,9 @@ impl Measured {
         let largest = measurement.loading.as_ref().and_then(|loading| loading.largest_batch);
         if let Some([batch_size, seq_len]) = largest {
             (cell.train.batch_size, cell.train.seq_len) = (batch_size, seq_len);
+        }
+        if let Some(count) = measurement.resident_blocks {
+            cell.offload.resident_blocks = ResidentBlocks::Count(count);
         }
         let of_older = cell.device != "cpu" && format < 3 && cell.model.decoder().is_some();
         (!of_older).then_some(Self { path, cell, measurement })

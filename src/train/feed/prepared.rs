@@ -28,8 +28,8 @@ pub(super) struct Prepared {
 /// How a batch becomes what a device needs of it.
 pub(super) fn finish(device: DeviceId) -> Finish<Prepared> {
     match device {
-        DeviceId::Cpu => |batch| Prepared::new(batch, Grain::CPU),
-        DeviceId::Cuda(_) => |batch| Prepared::new(batch, Grain::CUDA),
+        DeviceId::Cpu => |batch| Prepared::new(batch, Grain::CPU, Ids::arrays),
+        DeviceId::Cuda(_) => |batch| Prepared::new(batch, Grain::CUDA, Ids::arrays_of_one_length),
     }
 }
 
@@ -39,7 +39,8 @@ pub fn on_device(batch: Collated, device: DeviceId) -> LmBatch {
 }
 
 impl Prepared {
-    fn new(batch: Collated, grain: Grain) -> Self {
+    /// `arrays_of`: of ids and the plan of their gradients.
+    fn new(batch: Collated, grain: Grain, arrays_of: fn(Vec<i32>, ScatterPlan) -> [Vec<i32>; 4]) -> Self {
         // Of the whole batch: the losses of all shares add up to its loss.
         let counted = batch.counted();
         let batch = batch.shared();
@@ -49,8 +50,8 @@ impl Prepared {
         let (ids, positions) = (plan(&batch.ids), plan(&batch.positions));
         let bounds = [&batch.ids, &batch.positions].map(|ids| Ids::bound(ids));
         let Collated { rows, width, counts, virtual_tokens, .. } = batch;
-        let mut arrays = Ids::arrays(batch.ids, ids).to_vec();
-        arrays.extend(Ids::arrays(batch.positions, positions));
+        let mut arrays = arrays_of(batch.ids, ids).to_vec();
+        arrays.extend(arrays_of(batch.positions, positions));
         arrays.push(batch.labels);
         let buckets = batch.segments.map(|segments| {
             let Buckets { buckets, tokens } = Buckets::of(&segments.lengths, grain);
