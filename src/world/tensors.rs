@@ -26,7 +26,7 @@ pub struct Arriving {
 pub struct Leaving(Out);
 
 enum Out {
-    Gpus(Pending),
+    Gpus(Box<Pending>),
     Bytes(Ticket<()>),
 }
 
@@ -131,7 +131,7 @@ impl Group {
     pub fn send_tensor(&self, name: impl Into<String>, to: usize, values: Tensor<1>) -> Leaving {
         let name = name.into();
         match &self.gpus {
-            Some(gpus) => Leaving(Out::Gpus(self.by(gpus, &name, Collective::Send { to }, values))),
+            Some(gpus) => Leaving(Out::Gpus(Box::new(self.by(gpus, &name, Collective::Send { to }, values)))),
             None => Leaving(Out::Bytes(self.send(name, to, values.into_data().as_bytes().to_vec()))),
         }
     }

@@ -36,14 +36,6 @@ pub enum Input {
 }
 
 impl Input {
-    /// Elements.
-    pub fn len(&self) -> usize {
-        match self {
-            Self::Float(tensor) => tensor.dims()[0],
-            Self::Integer(tensor) => tensor.dims()[0],
-        }
-    }
-
     fn buffer(&self) -> CubeTensor {
         match self {
             Self::Float(tensor) => buffer(tensor.clone()),

@@ -21,7 +21,7 @@ pub(super) enum Recording {
     /// The step that comes computes what the next one records.
     First,
     Next,
-    Done(Recorded),
+    Done(Box<Recorded>),
     /// Why there is none.
     Refused(String),
 }
@@ -109,7 +109,7 @@ impl<N: Build> Step<'_, N> {
             Err(reason) => Recording::Refused(reason),
             Ok((graph, (loss, gradients))) => {
                 let weights = places(self.stage.residence.network());
-                Recording::Done(Recorded { graph, inputs, scale, weights, loss, gradients })
+                Recording::Done(Box::new(Recorded { graph, inputs, scale, weights, loss, gradients }))
             }
         }
     }
