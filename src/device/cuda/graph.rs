@@ -51,8 +51,11 @@ pub struct Place(ManagedMemoryId, Option<u64>);
 impl Place {
     /// `None` of a tensor that is not on a CUDA device.
     pub fn of<const D: usize>(tensor: Tensor<D>) -> Option<Self> {
-        let handle = tensor.try_into_primitive::<Cube>().ok()?.handle;
-        Some(Self(handle.memory.descriptor().id, handle.offset_start))
+        tensor.try_into_primitive::<Cube>().ok().map(|buffer| Self::of_buffer(&buffer))
+    }
+
+    fn of_buffer(buffer: &CubeTensor) -> Self {
+        Self(buffer.handle.memory.descriptor().id, buffer.handle.offset_start)
     }
 }
 
@@ -185,9 +188,7 @@ impl Graph {
             let bytes = into.meta.num_elements() * into.dtype.size();
             let other = from.meta.num_elements() * from.dtype.size();
             assert_eq!(bytes, other, "an input of the size that was recorded");
-            let same = into.handle.memory.descriptor().id == from.handle.memory.descriptor().id
-                && into.handle.offset_start == from.handle.offset_start;
-            if !same && bytes > 0 {
+            if Place::of_buffer(&into) != Place::of_buffer(&from) && bytes > 0 {
                 copies.push((Pointer::whole(&into), Pointer::whole(&from), bytes));
             }
         }
