@@ -1,6 +1,7 @@
 """The runner and the strongest PyTorch by turns on one GPU.
 
-    python3 tests/peers/strong.py OUT --only qwen05,gpt2_small [--rounds 2] [--seconds 480] [--runner RUNNER]
+    python3 tests/peers/strong.py OUT --only qwen05,gpt2_small [--setups compile+graph compile] [--rounds 2]
+        [--seconds 480] [--runner RUNNER]
     python3 tests/peers/strong.py OUT --recipe recipes/gpt2_large.toml --setups eager "compile compile+graph"
     python3 tests/peers/strong.py OUT --table RAW.jsonl...
 
@@ -139,7 +140,7 @@ def main():
     parser.add_argument("out")
     parser.add_argument("--only", default=",".join(GROUPS), help="groups, the most important first")
     parser.add_argument("--recipe", help="instead of groups: the cells of this recipe")
-    parser.add_argument("--setups", nargs="+", default=["eager", "compile"], help="PyTorch's, a process for each")
+    parser.add_argument("--setups", nargs="+", help="PyTorch's, a process for each; of groups, those of them with one of these")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=480.0)
     parser.add_argument("--runner", default=str(ROOT / "target/release/runner"))
@@ -153,9 +154,12 @@ def main():
     else:
         call = Call(options)
         if options.recipe:
-            call.group(pathlib.Path(options.recipe).stem, options.recipe, None, options.setups)
+            setups = options.setups or ["eager", "compile"]
+            call.group(pathlib.Path(options.recipe).stem, options.recipe, None, setups)
         for group in [] if options.recipe else options.only.split(","):
             recipe, grid, setups = GROUPS[group]
+            chosen = set(options.setups or " ".join(setups).split())
+            setups = [line for line in setups if chosen & set(line.split())]
             call.group(group, str(ROOT / f"recipes/{recipe}.toml"), grid, setups)
         lines = call.lines
         for what in call.left_out:
