@@ -186,7 +186,7 @@ impl DeviceId {
     pub fn limit_memory(self, bytes: u64) -> Result<MemoryLimit, String> {
         match self {
             Self::Cpu => {
-                alloc::set_limit(alloc::live().saturating_add(usize::try_from(bytes).unwrap_or(usize::MAX)));
+                alloc::set_limit(bytes);
                 Ok(MemoryLimit(None))
             }
             Self::Cuda(ordinal) => {

@@ -1,13 +1,14 @@
 //! The counting allocator: exact live and peak bytes of the heap, and a limit.
 //!
 //! On the CPU every tensor lives on the heap, so the counts are exact to the byte. The counters
-//! are process-wide; a cell has a process of its own.
+//! are process-wide; a cell has a process of its own. They begin when they are first asked for: a process that never asks
+//! has no counter that its threads fight for.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicUsize, Ordering::Relaxed};
 
 #[cfg(target_os = "linux")]
 use memmap2::Advice;
@@ -15,9 +16,11 @@ use memmap2::MmapMut;
 
 use crate::words::Bytes;
 
-static LIVE: AtomicUsize = AtomicUsize::new(0);
-static PEAK: AtomicUsize = AtomicUsize::new(0);
-static LIMIT: AtomicUsize = AtomicUsize::new(usize::MAX);
+static ON: AtomicBool = AtomicBool::new(false);
+/// Bytes since counting began; below 0 where more was freed.
+static LIVE: AtomicIsize = AtomicIsize::new(0);
+static PEAK: AtomicIsize = AtomicIsize::new(0);
+static LIMIT: AtomicIsize = AtomicIsize::new(isize::MAX);
 
 /// The system allocator, counted.
 pub struct Counting;
@@ -25,6 +28,11 @@ pub struct Counting;
 impl Counting {
     /// Books `size` bytes; false, and nothing booked, when that would pass the limit.
     fn book(size: usize) -> bool {
+        if !ON.load(Relaxed) {
+            return true;
+        }
+        // No allocation is larger than isize::MAX.
+        let size = size as isize;
         let live = LIVE.fetch_add(size, Relaxed) + size;
         if live > LIMIT.load(Relaxed) {
             LIVE.fetch_sub(size, Relaxed);
@@ -35,6 +43,12 @@ impl Counting {
             PEAK.fetch_max(live, Relaxed);
         }
         true
+    }
+
+    fn unbook(size: usize) {
+        if ON.load(Relaxed) {
+            LIVE.fetch_sub(size as isize, Relaxed);
+        }
     }
 }
 
@@ -60,7 +74,7 @@ unsafe impl GlobalAlloc for Counting {
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         // SAFETY: the caller's contract is `System`'s.
         unsafe { System.dealloc(pointer, layout) };
-        LIVE.fetch_sub(layout.size(), Relaxed);
+        Self::unbook(layout.size());
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
@@ -71,9 +85,9 @@ unsafe impl GlobalAlloc for Counting {
         // SAFETY: the caller's contract is `System`'s.
         let moved = unsafe { System.realloc(pointer, layout, new_size) };
         match (moved.is_null(), new_size > layout.size()) {
-            (true, true) => LIVE.fetch_sub(new_size - layout.size(), Relaxed),
-            (false, false) => LIVE.fetch_sub(layout.size() - new_size, Relaxed),
-            _ => 0,
+            (true, true) => Self::unbook(new_size - layout.size()),
+            (false, false) => Self::unbook(layout.size() - new_size),
+            _ => {}
         };
         moved
     }
@@ -82,30 +96,31 @@ unsafe impl GlobalAlloc for Counting {
 /// Takes a failed allocation out of the books again.
 fn counted(pointer: *mut u8, layout: Layout) -> *mut u8 {
     if pointer.is_null() {
-        LIVE.fetch_sub(layout.size(), Relaxed);
+        Counting::unbook(layout.size());
     }
     pointer
 }
 
-/// Bytes on the heap now.
-pub fn live() -> usize {
+/// Bytes on the heap now, more than when counting began.
+pub fn live() -> isize {
+    ON.store(true, Relaxed);
     LIVE.load(Relaxed)
 }
 
-/// The most bytes on the heap since the last [`reset_peak`].
-pub fn peak() -> usize {
+/// The most bytes on the heap since the last [`reset_peak`], as [`live`] counts them.
+pub fn peak() -> isize {
     PEAK.load(Relaxed)
 }
 
 /// Starts a new peak at what is live now.
 pub fn reset_peak() {
-    PEAK.store(LIVE.load(Relaxed), Relaxed);
+    PEAK.store(live(), Relaxed);
 }
 
-/// Makes every allocation beyond `bytes` live bytes fail, which ends the process with
+/// Makes every allocation of more than `bytes` beyond what is live now fail, which ends the process with
 /// "memory allocation of N bytes failed".
-pub fn set_limit(bytes: usize) {
-    LIMIT.store(bytes, Relaxed);
+pub fn set_limit(bytes: u64) {
+    LIMIT.store(live().saturating_add_unsigned(usize::try_from(bytes).unwrap_or(usize::MAX)), Relaxed);
 }
 
 static UNCOUNTED: AtomicUsize = AtomicUsize::new(0);

@@ -11,7 +11,7 @@ use super::{ProcessMemory, alloc};
 /// its end.
 pub struct CpuMeter {
     /// Live bytes before the network was built.
-    base: usize,
+    base: isize,
     measured: bool,
     since: Instant,
     result: Measured,
@@ -23,8 +23,8 @@ impl CpuMeter {
         Self { base: alloc::live(), measured: false, since: Instant::now(), result: Measured::default() }
     }
 
-    fn above_base(&self, bytes: usize) -> u64 {
-        bytes.saturating_sub(self.base) as u64
+    fn above_base(&self, bytes: isize) -> u64 {
+        (bytes - self.base).max(0) as u64
     }
 }
 
