@@ -52,7 +52,7 @@ impl Plan {
 
     /// The least limit on the device's memory that has room for it.
     pub fn memory(&self) -> u64 {
-        Cell::limit_for(self.estimate.total())
+        self.cell.device_id().limit_for(self.estimate.total())
     }
 
     /// What the process has on the host.
@@ -112,7 +112,7 @@ fn with_resident_blocks(cell: Cell, limit: u64) -> Cell {
     let (mut fits, mut beyond) = (0, cell.operators().blocks + 1);
     while fits + 1 < beyond {
         let middle = usize::midpoint(fits, beyond);
-        match with(middle).estimate().total() <= Cell::room(limit) {
+        match with(middle).estimate().total() <= cell.device_id().room(limit) {
             true => fits = middle,
             false => beyond = middle,
         }

@@ -19,11 +19,31 @@ struct Planned {
     estimate: Estimate,
     /// Bytes of the device's memory, where they are known.
     limit: Option<u64>,
-    fits: Option<bool>,
+    fits: Option<Fits>,
     /// Bytes that a rank sends in a step, at most.
     sent: Option<u64>,
     /// Its values of the swept keys.
     values: Vec<String>,
+}
+
+/// Whether a cell fits by its estimate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fits {
+    Yes,
+    /// With less room than a GPU's pools may hold in reserve.
+    Close,
+    No,
+}
+
+impl Fits {
+    fn of(tensors: u64, limit: u64, device: DeviceId) -> Self {
+        match device {
+            DeviceId::Cpu if tensors <= limit => Self::Yes,
+            _ if tensors > limit.saturating_sub(device.context_bytes()) => Self::No,
+            _ if tensors > device.room(limit) => Self::Close,
+            _ => Self::Yes,
+        }
+    }
 }
 
 impl Planned {
@@ -32,8 +52,8 @@ impl Planned {
         let limit = Some(limit).filter(|limit| *limit < u64::MAX);
         let on_host = cell.measure.host_memory_limit.is_none_or(|limit| estimate.host <= limit.0);
         let fits = match on_host {
-            false => Some(false),
-            true => limit.map(|limit| estimate.total() <= limit),
+            false => Some(Fits::No),
+            true => limit.map(|limit| Fits::of(estimate.total(), limit, cell.device_id())),
         };
         let json = cell.to_json();
         let value = |key: &String| {
@@ -70,8 +90,9 @@ pub fn plan(recipe: &Recipe, target: &Target) -> String {
         );
         let fits = match fits {
             _ if !is_here(&index) => "not here",
-            Some(true) => "yes",
-            Some(false) => "no",
+            Some(Fits::Yes) => "yes",
+            Some(Fits::Close) => "close",
+            Some(Fits::No) => "no",
             None => "-",
         };
         line.extend([limit.map_or("-".into(), |limit| Bytes(limit).to_string()), fits.to_string()]);
@@ -82,14 +103,17 @@ pub fn plan(recipe: &Recipe, target: &Target) -> String {
     let lines = planned.iter().enumerate().map(line).collect();
     let count =
         |fits| (0..planned.len()).filter(is_here).filter(|index| planned[*index].fits == fits).count();
-    let (too_large, unknown) = (count(Some(false)), count(None));
+    let (too_large, close, unknown) = (count(Some(Fits::No)), count(Some(Fits::Close)), count(None));
     let table = text::table(&header, lines, 0);
-    let verdict = match (too_large, unknown) {
+    let mut verdict = match (too_large, unknown) {
         (0, 0) if recipe.elsewhere.is_empty() => "every cell fits by its estimate".to_string(),
         (0, 0) => "every cell that can run here fits by its estimate".to_string(),
         (0, n) => format!("of {n} it is not known whether they fit: their device's memory is not"),
         (n, _) => format!("{n} would not fit by their estimates and may become `oom` rows"),
     };
+    if close > 0 {
+        verdict += &format!("; {close} with less room than a GPU's pools may hold in reserve (`close`)");
+    }
     let cells = match recipe.cells.len() {
         1 => "1 cell".to_string(),
         n => format!("{n} cells"),
@@ -121,5 +145,21 @@ pub fn short<'a>(key: &'a str, among: &[String]) -> &'a str {
         "kind" => key.strip_prefix("train.").unwrap_or(key),
         name if same == 1 => name,
         _ => key,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_context_and_what_pools_hold_need_room_on_a_gpu() {
+        let gpu = DeviceId::Cuda(0);
+        let limit = gpu.limit_for(5_000_000_000);
+        let of = |tensors, device| Fits::of(tensors, limit, device);
+        assert_eq!([of(5_000_000_000, gpu), of(5_000_000_011, gpu)], [Fits::Yes, Fits::Close]);
+        let rest = limit - gpu.context_bytes();
+        assert_eq!([of(rest, gpu), of(rest + 1, gpu)], [Fits::Close, Fits::No]);
+        assert_eq!([of(limit, DeviceId::Cpu), of(limit + 1, DeviceId::Cpu)], [Fits::Yes, Fits::No]);
     }
 }

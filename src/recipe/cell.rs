@@ -55,10 +55,6 @@ pub struct Cell {
     pub save: Option<Save>,
 }
 
-/// One part in so many of a limit is left free by what fills it: a GPU's context takes 0.65 GB, and CubeCL's pools
-/// hold up to 9 % more than is in use.
-const ROOM: u64 = 10;
-
 impl Cell {
     /// The cell in the recipe's spelling, as nested JSON.
     pub fn to_json(&self) -> Value {
@@ -151,16 +147,6 @@ impl Cell {
         rules::check(self, |_| false).is_ok() && rules::on_device(self, self.device_id(), target).is_ok()
     }
 
-    /// What is left of a limit for tensors: a GPU's context and the pools' reserve take the rest.
-    pub fn room(limit: u64) -> u64 {
-        limit - limit / ROOM
-    }
-
-    /// The least limit with room for so many bytes of tensors.
-    pub fn limit_for(tensors: u64) -> u64 {
-        tensors.div_ceil(ROOM - 1).saturating_mul(ROOM)
-    }
-
     /// The cell with as many resident blocks as its estimate has room for in `limit` bytes of its device, where the
     /// recipe leaves their number open.
     #[must_use]
@@ -174,7 +160,7 @@ impl Cell {
             ResidentBlocks::Count(_) => self.clone(),
             ResidentBlocks::Auto => {
                 let mut cells = (1..=self.operators().blocks).rev().map(with);
-                let fits = |cell: &Self| cell.estimate().total() <= Self::room(limit);
+                let fits = |cell: &Self| cell.estimate().total() <= cell.device_id().room(limit);
                 cells.find(fits).unwrap_or_else(|| with(0))
             }
         }
