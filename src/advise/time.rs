@@ -96,10 +96,11 @@ struct Busy {
 }
 
 impl Model<'_> {
-    /// A cast reads a weight as it is stored and writes it narrow, once in a step or in each micro-batch.
+    /// A cast reads a weight as it is stored and writes it narrow, once in a step or in each micro-batch, as in a graph of one.
     fn casts(&self) -> Work {
         let Cell { precision, train, .. } = self.cell;
-        let times = if self.cell.workload().keeps_casts() { 1 } else { train.accumulation_steps };
+        let once = self.cell.workload().keeps_casts() && !train.graph;
+        let times = if once { 1 } else { train.accumulation_steps };
         let bytes = precision.stored_bytes() + precision.compute.bytes();
         let parameters = if precision.autocast { self.cell.operators().parameters() } else { 0 };
         Work { bytes: (times as u64 * parameters * bytes) as f64, ..Work::default() }

@@ -120,6 +120,18 @@ pub trait BlockStore: Send {
     /// Writes computed values to a slot, each to its elements from the number before it on.
     fn write(&mut self, slot: usize, parts: Vec<(usize, DispatchTensor)>);
 
+    /// Adds computed values to what a slot holds, as [`write`](Self::write) would put them there.
+    fn add(&mut self, slot: usize, parts: Vec<(usize, DispatchTensor)>) {
+        // The rank of a tensor is a mark on its type alone.
+        let sum = |(first, values): (usize, DispatchTensor)| {
+            let values = Tensor::<1>::from_dispatch(values);
+            let before = Tensor::from_dispatch(self.view(slot, first, &values.shape()));
+            (first, (before + values).into_dispatch())
+        };
+        let sums = parts.into_iter().map(sum).collect();
+        self.write(slot, sums);
+    }
+
     /// Copies the first elements of a slot into a buffer; the slot's content is lost where memory is scarce.
     fn send(&mut self, slot: usize, side: Side, block: usize, elements: usize);
 

@@ -120,6 +120,13 @@ impl Operators {
                 let stored = workload.precision.stored_bytes();
                 sizes.blocks(cost, segment.len() as u64, stored, workload.accumulation_steps as u64)
             }));
+        } else if workload.adds_by_block {
+            let all = vec![block; self.blocks];
+            parts.extend(all.chunks(workload.checkpoint.blocks.max(1)).map(|segment| {
+                let cost = Cost::sequence(segment);
+                let cost = if workload.checkpoint.blocks > 0 { cost.recomputed() } else { cost };
+                Cost { gradients: 0, ..cost }
+            }));
         } else if workload.checkpoint.blocks > 0 {
             let all = vec![block; self.blocks];
             parts.extend(
@@ -183,6 +190,7 @@ mod tests {
             seq_len: 1,
             packed: false,
             accumulation_steps: live_graphs,
+            adds_by_block: false,
             live_graphs,
             waiting_inputs: 0,
             eval_batches: 0,

@@ -35,7 +35,7 @@ section! {
         pub epsilon: f64 = Key::method(POSITIVE).default(Number(1e-8)),
         /// Times the learning rate: the share of a parameter that a step takes off.
         pub weight_decay: f64 = Key::method(NON_NEGATIVE).default(Number(1e-2)),
-        /// Whether bf16 parameters have 16 bits more beside them, which make them an fp32 master copy; on the CPU.
+        /// Whether bf16 parameters have 16 bits more beside them, which make them an fp32 master copy.
         ///
         /// Absent in rows where it says nothing new.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]

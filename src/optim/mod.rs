@@ -4,6 +4,7 @@
 mod adafactor;
 mod adamw;
 mod compact;
+mod fixed_sums;
 mod gradients;
 pub mod host;
 mod kept;
@@ -19,6 +20,7 @@ use serde::{Deserialize, Serialize};
 pub use adafactor::Adafactor;
 pub use adamw::AdamW;
 pub use compact::{AdamW8bit, AdamWBf16};
+pub use fixed_sums::FixedSums;
 pub use gradients::{GradientSet, clip_factor, squares};
 pub use kept::{Kept, Visit};
 pub use on_device::DeviceOptimizer;

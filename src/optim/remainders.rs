@@ -11,13 +11,14 @@ use burn::tensor::{DType, Device, Tensor, TensorData};
 use rayon::prelude::*;
 
 use super::{Kept, Pending, Rule, State, StepSize, Visit};
+use crate::ops::backend::{cube, on_cuda, uncube};
 use crate::ops::cost::Tensors;
 use crate::ops::wide;
 
 /// Elements of a thread at a time.
 const CHUNK: usize = 1 << 14;
 
-/// A rule whose parameters are in bf16, on the CPU. One in fp32 is its own master.
+/// A rule of AdamW's kernels whose parameters are in bf16. One in fp32 is its own master.
 pub struct Remainders(pub Box<dyn Rule>);
 
 impl Rule for Remainders {
@@ -35,13 +36,21 @@ impl Rule for Remainders {
         self.0.launches(tensors)
     }
 
+    fn has_kernel(&self) -> bool {
+        self.0.has_kernel()
+    }
+
     fn reads_matrices(&self) -> bool {
         self.0.reads_matrices()
     }
 
+    fn share(&self, applied: Tensor<1>, before: Option<Tensor<1>>) -> Tensor<1> {
+        self.0.share(applied, before)
+    }
+
     fn state(&self, shape: &[usize], device: &Device) -> Box<dyn State> {
         let elements: usize = shape.iter().product();
-        let low = Tensor::zeros([elements], (device, DType::BF16));
+        let low = Some(Tensor::zeros([elements], (device, DType::BF16)));
         Box::new(Split { rule: self.0.state(shape, device), low })
     }
 }
@@ -49,8 +58,8 @@ impl Rule for Remainders {
 /// What the rule keeps of a parameter, and its remainders.
 struct Split {
     rule: Box<dyn State>,
-    /// In bf16 numbers whose bits are the remainders.
-    low: Tensor<1>,
+    /// In bf16 numbers whose bits are the remainders. `None` only while an update writes over them.
+    low: Option<Tensor<1>>,
 }
 
 impl State for Split {
@@ -58,9 +67,16 @@ impl State for Split {
         if p.dtype() != DType::BF16 {
             return self.rule.update(p, g, size, pending);
         }
+        let low = self.low.take().expect("between updates");
+        if on_cuda(&p) {
+            let rule = &mut self.rule;
+            let (p, low) = pending.with_remainders(cube(low), |pending| rule.update(p, g, size, pending));
+            self.low = Some(uncube(low));
+            return p;
+        }
         let (device, elements) = (p.device(), p.dims()[0]);
         let master = {
-            let (high, low) = (p.into_data(), self.low.to_data());
+            let (high, low) = (p.into_data(), low.into_data());
             let [high, low] = [&high, &low].map(|data| bytemuck::cast_slice::<u8, u16>(data.as_bytes()));
             let master: Vec<f32> =
                 high.par_iter().zip(low).with_min_len(CHUNK).map(|(h, l)| join(*h, *l)).collect();
@@ -78,13 +94,13 @@ impl State for Split {
             );
             Tensor::from_data(data, (&device, DType::BF16))
         };
-        self.low = tensor(low);
+        self.low = Some(tensor(low));
         tensor(high)
     }
 
     fn visit(&mut self, visit: &mut Visit) {
         self.rule.visit(visit);
-        visit("remainders", Kept::Tensor(&mut self.low));
+        visit("remainders", Kept::Tensor(self.low.as_mut().expect("between updates")));
     }
 }
 

@@ -94,6 +94,7 @@ impl Cell {
             seq_len: self.train.seq_len + self.tuning().virtual_count(),
             packed: self.data.is_packed(),
             accumulation_steps: self.train.accumulation_steps,
+            adds_by_block: self.train.graph && self.train.accumulation_steps > 1,
             live_graphs: (self.train.mode.schedule().live_graphs)(self.train.accumulation_steps),
             waiting_inputs: 0,
             eval_batches: self.eval.map_or(0, |eval| eval.batches),

@@ -79,7 +79,6 @@ pub(super) fn on_device(cell: &Cell, device: DeviceId, target: &Target) -> Check
             );
             Err(Rule { elsewhere: cell.device != device.to_string(), ..rule })
         }
-        DeviceId::Cuda(_) if cell.train.optimizer.keeps_remainders() => Err(optimizer::remainders_on_cuda()),
         DeviceId::Cuda(_) if cell.measure.warmup == 0 => Err(Rule::new(
             &["measure.warmup"],
             "a cell on CUDA needs a warm-up step: kernels are compiled and memory is observed in it",

@@ -54,8 +54,8 @@ section! {
             .tacit(),
         /// Whether the host reads each step's loss before it goes on, as `loss.item()` does.
         pub sync_each_step: bool = Key::flag(false),
-        /// Whether forward and backward are recorded as one CUDA graph, which the host launches by one call. It keeps its own
-        /// memory, and times them together. Values stay the same.
+        /// Whether forward and backward of a micro-batch are recorded as one CUDA graph, which the host launches by one call. It
+        /// keeps its own memory, and times them together. Values stay the same.
         ///
         /// Absent in rows where it says nothing new, as `mode`.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]

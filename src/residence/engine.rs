@@ -16,7 +16,7 @@ use burn::tensor::{Device, Tensor};
 
 use super::Movement;
 use super::activations::{Activations, Input};
-use super::layout::Layout;
+use super::layout::{Layout, Part};
 use super::turns::Turns;
 use crate::device::trace::Mark;
 use crate::device::{BlockStore, Side, StoreSize};
@@ -182,28 +182,30 @@ impl Turns for Engine {
     /// Takes the gradients of the block whose turn it is, of its trainable parameters in the layout's order, added
     /// to those of earlier micro-batches, and sends them to the host. Where they stay with a resident block, they
     /// are sent once, for an update on the host.
-    fn take_gradients(&mut self, block: usize, mut gradients: Vec<DispatchTensor>) {
+    fn take_gradients(&mut self, block: usize, gradients: Vec<DispatchTensor>) {
         assert_eq!(self.turn.map(|(turn, _)| turn), Some(block), "gradients come during a block's turn");
         if gradients.is_empty() {
             return;
         }
         let (slot, stay) = (self.slots.for_gradients(block), self.slots.kept_gradients(block).is_some());
+        let layout = self.layouts[block].clone();
+        let parts = &layout.parts[..gradients.len()];
+        let placed = parts.iter().map(|part| part.first).zip(gradients.iter().cloned()).collect();
         if std::mem::replace(&mut self.summed[block], true) {
             if !stay {
                 self.fill(slot, Side::Gradients, block);
             }
             self.store.filled(slot);
-            let sums = self.layouts[block].parts.iter().zip(gradients).map(|(part, gradient)| {
-                let before = Tensor::<1>::from_dispatch(self.store.view(slot, part.first, &part.shape));
-                (before + Tensor::<1>::from_dispatch(gradient)).into_dispatch()
-            });
-            gradients = sums.collect();
+            drop(gradients);
+            self.store.add(slot, placed);
+            if self.wants_squares {
+                let sum = |part: &Part| self.store.view(slot, part.first, &part.shape);
+                self.squares[block] = Some(squares(parts.iter().map(sum).collect()));
+            }
+        } else {
+            self.squares[block] = self.wants_squares.then(|| squares(gradients));
+            self.store.write(slot, placed);
         }
-        if self.wants_squares {
-            self.squares[block] = Some(squares(gradients.to_vec()));
-        }
-        let parts = self.layouts[block].parts.iter();
-        self.store.write(slot, parts.map(|part| part.first).zip(gradients).collect());
         if !stay || self.updates_on_arrival() {
             self.send(slot, Side::Gradients, block);
         }

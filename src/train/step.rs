@@ -13,7 +13,7 @@ use crate::measure::Phase;
 use crate::model::Parts;
 use crate::ops::dropout::{Masks, masks, of_micro_batch};
 use crate::ops::name::OperatorName;
-use crate::optim::{Kept, StepSize, Visit};
+use crate::optim::{FixedSums, Kept, StepSize, Visit};
 use crate::parallel::schedule::Action;
 use crate::parallel::stage::{Stage, gradients};
 use crate::parallel::{Division, Groups, Replicas, Stages, TensorRanks};
@@ -59,6 +59,8 @@ pub struct Step<'a, N: Build> {
     previous_squares: Tensor<1>,
     keeps_casts: bool,
     recording: Recording,
+    /// Where several micro-batches are recorded, from the first step on.
+    sums: Option<FixedSums>,
     /// Updates so far, and all of them.
     pub updates: usize,
     total_updates: usize,
@@ -123,6 +125,7 @@ impl<'a, N: Build> Step<'a, N> {
             previous_squares: Tensor::zeros([1], (&plain, DType::F32)),
             keeps_casts,
             recording: if cell.train.graph { Recording::First } else { Recording::Off },
+            sums: None,
             updates: 0,
             total_updates: total_updates * updates_a_step,
         }
@@ -180,8 +183,10 @@ impl<'a, N: Build> Step<'a, N> {
             return self.run_stages(batches, end);
         }
         let (mut losses, mut report) = (Vec::new(), None);
-        // With a graph a step is one forward, its backward and the update.
-        let done = if self.train.graph && look.is_none() && self.replay(&batches[0], end) { 2 } else { 0 };
+        let sums = self.begin_sums(batches);
+        // With a graph what is left is the update.
+        let replayed = self.train.graph && look.is_none() && self.replay(batches, end);
+        let done = if replayed { actions.len() - 1 } else { 0 };
         let mut casts = (self.keeps_casts && done == 0).then(|| self.stage.residence.keep_casts());
         for (i, action) in actions.iter().enumerate().skip(done) {
             match *action {
@@ -191,7 +196,8 @@ impl<'a, N: Build> Step<'a, N> {
                         .windows(2)
                         .any(|pair| pair == [Action::Backward { stage, micro_batch }, Action::Update]);
                     let of_replicas = || self.replicas.as_ref().filter(|_| last).and_then(Replicas::gates);
-                    let gates = self.stage.residence.gates(last).or_else(of_replicas);
+                    let of_sums = || sums.as_ref().map(FixedSums::gates);
+                    let gates = self.stage.residence.gates(last).or_else(of_replicas).or_else(of_sums);
                     let loss = self.stage(stage).forward(micro_batch, &batches[micro_batch]);
                     drop(gates);
                     drop(range);
@@ -217,18 +223,22 @@ impl<'a, N: Build> Step<'a, N> {
                     }
                     let scale = self.scale();
                     let gradients = self.stage(stage).backward(micro_batch, scale);
-                    let sums = OperatorName::GradientSums.scope();
+                    let scope = OperatorName::GradientSums.scope();
                     let residence = &mut self.stage.residence;
-                    match self.replicas.as_ref().filter(|_| last) {
-                        None => residence.add(gradients),
-                        Some(replicas) => {
+                    match (self.replicas.as_ref().filter(|_| last), &sums) {
+                        (None, None) => residence.add(gradients),
+                        (None, Some(sums)) => {
+                            sums.add(residence.network(), gradients);
+                            *residence.gradient_set() = sums.set(residence.network());
+                        }
+                        (Some(replicas), _) => {
                             *residence.gradient_set() = replicas.finish(residence.network(), gradients);
                         }
                     }
                     if last {
                         residence.sum_over_ranks();
                     }
-                    drop(sums);
+                    drop(scope);
                     drop(range);
                     end(Phase::Backward, None);
                 }

@@ -188,11 +188,11 @@ fn one_warm_up_step_tells_the_memory_that_two_tell() {
 }
 
 /// A recorded step computes what the step computes, bit for bit, with what changes between steps: tokens, the loss scale,
-/// clipping, and the weights.
+/// clipping, and the weights; and sums over micro-batches.
 #[test]
 #[ignore = "needs an NVIDIA GPU"]
 fn a_graph_trains_as_its_launches_do() {
-    let graphs = "[[grid]]\n\"train.graph\" = [false, true]\n";
+    let graphs = "[[grid]]\n\"train.graph\" = [false, true]\n\"train.accumulation_steps\" = [1, 3]\n";
     let gpt2 = GPT2.split("[grid]").next().expect("a beginning");
     let bf16 = "[precision]\ncompute = \"bf16\"\n";
     let fp16 = "[precision]\ncompute = \"fp16\"\nautocast = true\n\
@@ -201,16 +201,22 @@ fn a_graph_trains_as_its_launches_do() {
                 \"train.optimizer.kind\" = [\"adamw\", \"adamw8bit\"]\n";
     let tuned = "\"tuning\" = [{ method = \"lora\", rank = 3 }, { method = \"qlora\", rank = 3 }]\n";
     for (recipe, cells) in [
-        (format!("{QWEN2}{graphs}\"checkpoint.level\" = [0, 1]\n"), 4),
+        (format!("{QWEN2}{graphs}\"checkpoint.level\" = [0, 1]\n"), 8),
         (
             format!(
                 "{}{graphs}{ways}",
-                changed(gpt2, &[("optimizer =", "clip = \"previous_norm\"\noptimizer =")])
+                changed(
+                    gpt2,
+                    &[
+                        ("optimizer =", "clip = \"previous_norm\"\noptimizer ="),
+                        ("lr = 1e-3", "lr = 1e-3, store_param_remainders = true"),
+                    ]
+                )
             ),
-            12,
+            16,
         ),
-        (format!("{}{graphs}", changed(gpt2, &[(bf16, fp16)])), 2),
-        (format!("{}{graphs}{tuned}", changed(QWEN2, &[("steps = 10", "steps = 5")])), 4),
+        (format!("{}{graphs}", changed(gpt2, &[(bf16, fp16)])), 4),
+        (format!("{}{graphs}{tuned}", changed(QWEN2, &[("steps = 10", "steps = 5")])), 8),
     ] {
         let rows = trained(&recipe, cells);
         let without_graph = |row: &Value| {
@@ -228,8 +234,10 @@ fn a_graph_trains_as_its_launches_do() {
             assert_eq!(losses(graph), losses(launches), "bit for bit: {}", graph["cell"]);
             assert!(measured["forward"].is_null() && launches["measurement"]["forward"].is_object());
             let live = |row: &Value| row["measurement"]["memory"]["live_peak"].as_f64().expect("bytes");
+            // Of several micro-batches it adds gradients as blocks end, and fewer of them are there at once.
+            let adds = graph["cell"]["train"]["accumulation_steps"] != 1;
             assert!(
-                live(graph) >= live(launches),
+                adds || live(graph) >= live(launches),
                 "what a graph keeps counts: {} {}",
                 live(graph),
                 live(launches)

@@ -161,11 +161,6 @@ pub const REFUSALS: &[Refusal] = &[
         "store_param_remainders has no effect on parameters that are not in bf16",
     ),
     refusal(
-        "remainders",
-        |c| c.is("remainders", "yes") && crate::on_gpu(),
-        "store_param_remainders is computed on the CPU alone",
-    ),
-    refusal(
         "optimizer's place",
         |c| c.is("remainders", "yes") && c.is("optimizer's place", "host"),
         "an optimizer on the host has master weights in fp32",

@@ -198,6 +198,28 @@ fn every_hold_is_needed() {
     });
 }
 
+/// In two parts, behind the fill of their slot.
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn values_are_added_to_what_a_slot_holds() {
+    on_gpu(|gpu, checks| {
+        let mut rig = Rig::new(gpu, None);
+        let half = ELEMENTS / 2;
+        let parts = [0, half].map(|first| (first, rig.store.view(1, first, &[half]))).to_vec();
+        rig.delay_fills();
+        rig.fill(0, 2);
+        rig.store.filled(0);
+        rig.store.add(0, parts);
+        rig.send(0, 3);
+        let elements: &[f32] = bytemuck::cast_slice(rig.store.host(Side::Weights, 3));
+        let rows = elements.chunks(COLUMNS).enumerate();
+        let right = rows
+            .into_iter()
+            .all(|(row, elements)| elements.iter().all(|x| *x == value(1, row) + value(2, row)));
+        checks.verdict("sums in a slot", right, "bit for bit");
+    });
+}
+
 /// Refills, each two ahead of its reader, as `overlap` does: just after the last reader of its slot.
 #[test]
 #[ignore = "needs an NVIDIA GPU"]

@@ -25,7 +25,7 @@ pub fn part(tensor: &CubeTensor, elements: Range<usize>) -> CubeTensor {
 }
 
 /// Writes each tensor into `flat`, from the element that stands with it on, rounded to the type of `flat`: one launch for
-/// up to 96 tensors of a type.
+/// up to 80 tensors of a type.
 ///
 /// # Panics
 /// When one of them does not fit.

@@ -15,6 +15,7 @@ use cubecl::client::{self, Client};
 use cubecl::server::{BufferBinding, Handle, ServerError};
 use cubecl_runtime::memory_management::{ManagedMemoryId, MemoryAllocationMode, MemoryLocation};
 use cubecl_runtime::server::Server as _;
+use cudarc::driver::result::memset_d8_async;
 use cudarc::driver::sys;
 
 use super::launch::Pointer;
@@ -76,6 +77,12 @@ impl Drop for OwnMemory {
 }
 
 impl Gpu {
+    /// What `make` makes, in memory that stays where it is: for what recorded launches write.
+    pub fn in_place<T>(&'static self, make: impl FnOnce() -> T) -> T {
+        let _memory = OwnMemory::begin(self);
+        make()
+    }
+
     /// Runs `work` twice on this thread's stream. The first time computes: it compiles what is to be compiled and takes the
     /// memory. The second records, and computes nothing before [`Graph::replay`]. Gives what the second returned.
     ///
@@ -204,6 +211,27 @@ impl Graph {
             Ok(())
         });
     }
+}
+
+/// Writes zeros over tensors that a graph adds to, of one device.
+///
+/// # Panics
+/// When they are not on a CUDA device.
+pub fn write_zeros(tensors: Vec<Tensor<1>>) {
+    let tensors: Vec<_> = tensors.into_iter().map(buffer).collect();
+    let Some(gpu) = tensors.first().map(|tensor| Gpu::of(tensor).expect("a CUDA tensor")) else { return };
+    let whole =
+        |tensor: &CubeTensor| (Pointer::whole(tensor), tensor.meta.num_elements() * tensor.dtype.size());
+    let places: Vec<_> = tensors.iter().map(whole).collect();
+    gpu.stream().enqueue(None, move |buffers, stream| {
+        for (place, bytes) in places.into_iter().filter(|(_, bytes)| *bytes > 0) {
+            let at = buffers.locate(place.buffer)?;
+            // SAFETY: the tensor has so many bytes, and stays in place until this is in the stream.
+            unsafe { memset_d8_async(at.pointer, 0, bytes, stream) }
+                .map_err(|e| format!("a sum cannot be set to zero: {e}"))?;
+        }
+        Ok(())
+    });
 }
 
 /// The stream that allocates in a mode is the thread's.

@@ -14,9 +14,9 @@ use super::tables::table;
 use super::{Gpu, memory};
 use cudarc::driver::sys::CUstream;
 
-/// Entries of a table: with four tensors each it takes 3.9 of the 4 KB that a kernel's parameters may have on every
+/// Entries of a table: with five tensors each it takes 3.9 of the 4 KB that a kernel's parameters may have on every
 /// device.
-pub const TOGETHER: usize = 96;
+pub const TOGETHER: usize = 80;
 const THREADS: u32 = 256;
 
 /// A kernel of a source.
@@ -99,12 +99,14 @@ impl Moments {
 }
 
 /// Steps AdamW over parameters p with their gradients g and moments m and v, `[p, g, m, v]` each, in place. All p
-/// have one type, and all g one. `clip` and `shared` are on the device.
+/// have one type, and all g one. Where there are `remainders`, one each, p are in bf16 and these their fp32 masters' other 16
+/// bits. `clip` and `shared` are on the device.
 ///
 /// # Panics
 /// When sizes or types differ, or the kernel cannot be compiled.
 pub fn adamw(
     tensors: &[[CubeTensor; 4]],
+    remainders: &[CubeTensor],
     moments: Moments,
     clip: Option<&CubeTensor>,
     shared: Option<&CubeTensor>,
@@ -112,18 +114,29 @@ pub fn adamw(
 ) {
     let Some([p, g, ..]) = tensors.first() else { return };
     let types = [p.dtype, g.dtype];
-    let rows = tensors.iter().map(|row| {
-        let elements = row[0].meta.num_elements();
+    let expected = |[p, ..]: &[CubeTensor; 4]| {
+        let elements = p.meta.num_elements();
         let moment = (moments.dtype(), moments.length(elements));
-        Row::new("adamw", row, [(types[0], elements), (types[1], elements), moment, moment])
-    });
+        [(types[0], elements), (types[1], elements), moment, moment]
+    };
     let kernel = match moments {
         Moments::Fp32 => &ADAMW,
         Moments::Coded => &ADAMW_8BIT,
         Moments::Rounded(_) => &ADAMW_BF16,
     };
     let key = if let Moments::Rounded(key) = moments { key } else { [0; 2] };
-    launch(kernel, types, &tensors[0][0], rows.collect(), [clip, shared], (step, key));
+    let (others, scalars) = ([clip, shared], (step, key));
+    if remainders.is_empty() {
+        let rows = tensors.iter().map(|row| Row::new("adamw", row, expected(row)));
+        return launch(kernel, types, p, rows.collect(), others, scalars);
+    }
+    assert_eq!((types[0], remainders.len()), (DType::BF16, tensors.len()), "remainders of bf16 parameters");
+    let rows = tensors.iter().zip(remainders).map(|(row, low)| {
+        let [p, g, m, v] = expected(row);
+        let row = row.each_ref();
+        Row::new("adamw", &[row[0], row[1], row[2], row[3], low].map(Clone::clone), [p, g, m, v, p])
+    });
+    launch(kernel, types, p, rows.collect(), others, scalars);
 }
 
 /// Writes each first tensor into the second, rounded to its type. All first ones have one type, and all second ones.

@@ -62,7 +62,7 @@ pub use driver::{compute_capability, count};
 use events::Later;
 pub use events::{Event, Mark};
 pub use flat::{part, put};
-pub use graph::{Graph, Input, Place, Run};
+pub use graph::{Graph, Input, Place, Run, write_zeros};
 pub use largest::largest;
 pub use loss::{Part, losses_and_gradients};
 pub use many::{Moments, TOGETHER, adamw, add, cast, parts_of_squares, squares};

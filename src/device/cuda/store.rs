@@ -21,7 +21,7 @@ use hold::hold;
 
 use super::mirror::arrival;
 use super::stream::Raw;
-use super::{CopyStream, Event, Gpu, Later, PinnedArena, Slot, buffer, tensor};
+use super::{CopyStream, Event, Gpu, Later, PinnedArena, Slot, add, buffer, tensor};
 use crate::device::trace::Mark;
 use crate::device::{BlockStore, HostMemory, Loan, Side, StoreSize};
 
@@ -236,6 +236,17 @@ impl BlockStore for CudaStore {
             }
             Ok(())
         });
+    }
+
+    /// In one launch: the copy that last filled the slot comes behind the one that last sent it.
+    fn add(&mut self, slot: usize, parts: Vec<(usize, DispatchTensor)>) {
+        let (slot, dtype) = (&self.places[slot].slot, self.size.dtype);
+        let pair = |(first, values)| {
+            let values = into_contiguous(buffer(Tensor::<1>::from_dispatch(values)));
+            let to = slot.part(first * dtype.size(), values.meta.shape().clone(), dtype);
+            [values, to]
+        };
+        add(&parts.into_iter().map(pair).collect::<Vec<_>>());
     }
 
     fn send(&mut self, slot: usize, side: Side, block: usize, elements: usize) {

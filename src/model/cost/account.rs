@@ -83,7 +83,11 @@ impl Operators {
         let slots = Moment::gradients(offload.kept_gradients(&moved, device));
         let always = Moment::workspace(standing.total()) + slots;
         // Those that wait for the next micro-batch, and for the update: parts, where ranks divide them.
-        let parts = workload.shard.map_or(whole.gradients, |sizes| sizes.gradients());
+        let parts = match workload.shard {
+            Some(sizes) => sizes.gradients(),
+            None if workload.adds_by_block => self.trained() * moved.stored,
+            None => whole.gradients,
+        };
         let micro_batches = workload.accumulation_steps as u64;
         let waiting = match workload.shard.is_some_and(|sizes| sizes.waits_whole(micro_batches)) {
             true => self.trained() * moved.stored,

@@ -13,7 +13,11 @@ pub const TOGETHER: u64 = cuda::TOGETHER as u64;
 
 /// Steps of parameters that are launched together, when this is dropped.
 #[derive(Default)]
-pub struct Pending(Vec<Group>);
+pub struct Pending {
+    groups: Vec<Group>,
+    /// Of the parameter that comes next.
+    remainders: Option<CubeTensor>,
+}
 
 /// Parameters of one type, with gradients of one, that take the same step.
 struct Group {
@@ -23,6 +27,8 @@ struct Group {
     shared: Option<CubeTensor>,
     /// p, g, m and v.
     tensors: Vec<[CubeTensor; 4]>,
+    /// One for each of them, or none.
+    remainders: Vec<CubeTensor>,
 }
 
 impl Pending {
@@ -49,6 +55,20 @@ impl Pending {
         self.step(Moments::Fp32, tensors, clip, shared, step)
     }
 
+    /// What `work` gives, which steps one parameter in bf16; it and these 16 bits for each element are its fp32 master. And the
+    /// bits after the step.
+    pub fn with_remainders<R>(
+        &mut self,
+        remainders: CubeTensor,
+        work: impl FnOnce(&mut Self) -> R,
+    ) -> (R, CubeTensor) {
+        let remainders = writable(remainders);
+        self.remainders = Some(remainders.clone());
+        let result = work(self);
+        assert!(self.remainders.is_none(), "a step has taken the remainders");
+        (result, remainders)
+    }
+
     /// The same with m and v as `moments` says.
     pub fn step(
         &mut self,
@@ -66,18 +86,25 @@ impl Pending {
             expect(shared, DType::F32, 3, "shared");
         }
         let tensors = [p.clone(), g, m.clone(), v.clone()];
+        let remainders = self.remainders.take();
         let types = |tensors: &[CubeTensor; 4]| tensors.each_ref().map(|tensor| tensor.dtype);
         let fits = |group: &&mut Group| {
-            (group.moments, group.step) == (moments, step) && types(&group.tensors[0]) == types(&tensors)
+            (group.moments, group.step) == (moments, step)
+                && types(&group.tensors[0]) == types(&tensors)
+                && group.remainders.is_empty() == remainders.is_none()
         };
-        match self.0.iter_mut().find(fits) {
-            Some(group) => group.tensors.push(tensors),
-            None => self.0.push(Group {
+        match self.groups.iter_mut().find(fits) {
+            Some(group) => {
+                group.tensors.push(tensors);
+                group.remainders.extend(remainders);
+            }
+            None => self.groups.push(Group {
                 moments,
                 step,
                 clip: clip.cloned(),
                 shared: shared.cloned(),
                 tensors: vec![tensors],
+                remainders: remainders.into_iter().collect(),
             }),
         }
         [p, m, v]
@@ -86,8 +113,8 @@ impl Pending {
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        for Group { moments, step, clip, shared, tensors } in self.0.drain(..) {
-            cuda::adamw(&tensors, moments, clip.as_ref(), shared.as_ref(), step);
+        for Group { moments, step, clip, shared, tensors, remainders } in self.groups.drain(..) {
+            cuda::adamw(&tensors, &remainders, moments, clip.as_ref(), shared.as_ref(), step);
         }
     }
 }

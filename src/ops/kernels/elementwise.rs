@@ -146,14 +146,19 @@ impl Sums {
     /// a + b of one shape, in a's type; in a's memory where nobody else holds it. It holds the sum when the launch has been
     /// made.
     pub fn add(&mut self, a: CubeTensor, b: &CubeTensor) -> CubeTensor {
-        let (a, b) = (writable(a), contiguous(b));
+        let a = writable(a);
+        self.add_to(a.clone(), b);
+        a
+    }
+
+    /// The same in a's memory, whoever else holds it.
+    pub fn add_to(&mut self, a: CubeTensor, b: &CubeTensor) {
         let types = |[b, a]: &[CubeTensor; 2]| [b.dtype, a.dtype];
-        let pair = [b, a.clone()];
+        let pair = [contiguous(b), a];
         match self.0.iter_mut().find(|pairs| types(&pairs[0]) == types(&pair)) {
             Some(pairs) => pairs.push(pair),
             None => self.0.push(vec![pair]),
         }
-        a
     }
 }
 

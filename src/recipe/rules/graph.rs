@@ -16,11 +16,6 @@ pub(super) fn check(cell: &Cell) -> Checked {
     let broken = [
         ("model.kind", cell.model.decoder().is_none(), "only language models are recorded"),
         ("train.mode", !train.mode.trains(), "a forward alone is not recorded"),
-        (
-            "train.accumulation_steps",
-            train.accumulation_steps > 1,
-            "a recorded micro-batch writes its gradients over those of the one before",
-        ),
         ("offload.strategy", offload.moves(), "copies of blocks are not recorded"),
         ("offload.activations", offload.activations == Memory::Host, "copies of inputs are not recorded"),
         ("offload.optimizer", offload.optimizer != Memory::Device, "copies of gradients are not recorded"),
@@ -67,7 +62,6 @@ mod tests {
                      seq_len = 4\ngraph = true\n";
         for (more, key) in [
             ("mode = \"inference\"\n", "train.mode"),
-            ("accumulation_steps = 2\n", "train.accumulation_steps"),
             ("[offload]\nstrategy = \"overlap\"\n", "offload.strategy"),
             ("optimizer = { kind = \"sgd\", lr = 0.1 }\n[parallel]\ndata = 2\n", "parallel"),
             (

@@ -30,12 +30,3 @@ pub(super) fn check(cell: &Cell) -> Checked {
         "remove train.clip, or precision.scaler",
     )
 }
-
-/// Why a GPU does not have them.
-pub(super) fn remainders_on_cuda() -> Rule {
-    Rule::new(
-        &[REMAINDERS, "device"],
-        "store_param_remainders is computed on the CPU alone",
-        "use device = \"cpu\", or offload.optimizer = \"host\", which has master weights in fp32, in its place",
-    )
-}

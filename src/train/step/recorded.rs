@@ -1,16 +1,19 @@
 //! [`Recorded`]: forward and backward of a micro-batch as one CUDA graph, `train.graph`.
 //!
-//! The host launches a step's thousand kernels by one call. The first step of a network runs as without a graph; the second is
-//! recorded and replayed, and so are all that follow whose batch has the same form.
+//! The host launches a micro-batch's thousand kernels by one call. The first step of a network runs as without a graph; the
+//! second is recorded and replayed, and so are all that follow whose batches have the same form. Of several micro-batches
+//! gradients are added to sums that begin with zeros: the same additions in the same order as without a graph. They are added as
+//! blocks end, in every step, so that the gradients of one block are there besides the sums, and not those of all.
 
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::Tensor;
 
 use super::{End, Step};
-use crate::device::cuda::{Gpu, Graph, Input, Place, Run};
+use crate::device::cuda::{Gpu, Graph, Input, Place, Run, write_zeros};
 use crate::measure::Phase;
 use crate::model::Inputs;
-use crate::optim::GradientSet;
+use crate::ops::name::OperatorName;
+use crate::optim::{FixedSums, GradientSet};
 use crate::train::build::Build;
 use crate::words::DeviceId;
 
@@ -35,6 +38,7 @@ pub(super) struct Recorded {
     /// Where the weights were.
     weights: Vec<Option<Place>>,
     loss: Tensor<1>,
+    /// Of the micro-batch, or summed over those of a step.
     gradients: GradientSet,
 }
 
@@ -54,61 +58,91 @@ fn places<M: Module>(module: &M) -> Vec<Option<Place>> {
 }
 
 impl<N: Build> Step<'_, N> {
-    /// Forward and backward of the batch by a graph; `false`: they are still to be computed.
-    pub(super) fn replay(&mut self, batch: &N::Batch, end: &mut End) -> bool {
+    /// The sums of a step of several micro-batches that is recorded, or is to be, set to zero; `None` of one.
+    pub(super) fn begin_sums(&mut self, batches: &[N::Batch]) -> Option<FixedSums> {
+        let DeviceId::Cuda(ordinal) = self.device else { return None };
+        if !self.train.graph || (batches.len() == 1 && self.sums.is_none()) {
+            return None;
+        }
+        let network = self.stage.residence.network();
+        let make = || Gpu::open(ordinal).in_place(|| FixedSums::new(network));
+        let sums = self.sums.get_or_insert_with(make);
+        write_zeros(sums.all());
+        Some(sums.clone())
+    }
+
+    /// Forward and backward of all micro-batches by a graph; `false`: they are still to be computed.
+    pub(super) fn replay(&mut self, batches: &[N::Batch], end: &mut End) -> bool {
         self.recording = match std::mem::replace(&mut self.recording, Recording::Off) {
             Recording::First => Recording::Next,
-            Recording::Next => self.record(batch, end),
+            Recording::Next => self.record(batches, end),
             other => other,
         };
         let scale = self.scale();
         let Recording::Done(recorded) = &self.recording else { return false };
-        let Some(inputs) = N::inputs(batch).filter(|inputs| inputs.form == recorded.inputs.form) else {
-            return false;
-        };
+        let of_its_form = |batch| N::inputs(batch).filter(|inputs| inputs.form == recorded.inputs.form);
+        let inputs: Option<Vec<Inputs>> = batches.iter().map(of_its_form).collect();
+        let Some(inputs) = inputs else { return false };
         // Never so far: updates write weights where they are.
         if places(self.stage.residence.network()) != recorded.weights {
             self.recording = Recording::Refused("an update moved weights to another place".into());
             return false;
         }
         let range = self.device.range(c"graph");
-        recorded.graph.refill(&recorded.inputs.tensors, &inputs.tensors);
         if let Some((into, from)) = recorded.scale.clone().zip(scale) {
             recorded.graph.refill(&[Input::Float(into)], &[Input::Float(from)]);
         }
-        recorded.graph.replay();
-        let loss = recorded.loss.clone();
+        for inputs in inputs {
+            recorded.graph.refill(&recorded.inputs.tensors, &inputs.tensors);
+            recorded.graph.replay();
+            // The next replay writes over it, behind what reads it.
+            end(Phase::Backward, Some(recorded.loss.clone()));
+        }
         *self.stage.residence.gradient_set() = recorded.gradients.clone();
         drop(range);
         if self.train.sync_each_step {
-            let _: f32 = loss.clone().into_scalar();
+            let _: f32 = recorded.loss.clone().into_scalar();
         }
-        end(Phase::Backward, Some(loss));
         true
     }
 
-    fn record(&mut self, batch: &N::Batch, end: &mut End) -> Recording {
-        let (Some(inputs), DeviceId::Cuda(ordinal)) = (N::inputs(batch), self.device) else {
+    fn record(&mut self, batches: &[N::Batch], end: &mut End) -> Recording {
+        let (Some(inputs), DeviceId::Cuda(ordinal)) = (N::inputs(&batches[0]), self.device) else {
             return Recording::Refused("the launches of a step depend on its batch".into());
         };
-        let scale = self.scale();
+        let (scale, sums) = (self.scale(), self.sums.clone());
         let recorded = Gpu::open(ordinal).record(|run| {
             let casts = self.keeps_casts.then(|| self.stage.residence.keep_casts());
-            let loss = self.stage.forward(0, batch);
+            let gates = sums.as_ref().map(FixedSums::gates);
+            let loss = self.stage.forward(0, &batches[0]);
+            drop(gates);
             // For the meter's memory.
             if run == Run::First {
                 end(Phase::Forward, None);
             }
             let gradients = self.stage.backward(0, scale.clone());
             drop(casts);
-            let mut set = GradientSet::default();
-            set.add(self.stage.residence.network(), gradients);
+            let network = self.stage.residence.network();
+            let set = match &sums {
+                None => {
+                    let mut set = GradientSet::default();
+                    set.add(network, gradients);
+                    set
+                }
+                Some(sums) => {
+                    let _scope = OperatorName::GradientSums.scope();
+                    sums.add(network, gradients);
+                    sums.set(network)
+                }
+            };
             (loss, set)
         });
         match recorded {
             Err(reason) => Recording::Refused(reason),
             Ok((graph, (loss, gradients))) => {
                 let weights = places(self.stage.residence.network());
+                // The first run has added to them.
+                self.sums.iter().for_each(|sums| write_zeros(sums.all()));
                 Recording::Done(Box::new(Recorded { graph, inputs, scale, weights, loss, gradients }))
             }
         }

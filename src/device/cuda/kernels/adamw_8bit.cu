@@ -38,8 +38,8 @@ __device__ __forceinline__ float largest_of(const float (&x)[OWN]) {
 }
 
 // A lane's numbers of a group: all at once where the group is whole and the tensors are aligned.
-template <int TYPE>
-__device__ __forceinline__ void load(const Tensor<TYPE> &tensor, u32 i, u32 end, bool whole, float (&x)[OWN]) {
+template <typename Of>
+__device__ __forceinline__ void load(const Of &tensor, u32 i, u32 end, bool whole, float (&x)[OWN]) {
 #pragma unroll
     for (u32 k = 0; k < OWN; k += WIDTH) {
         float part[WIDTH];
@@ -58,8 +58,8 @@ __device__ __forceinline__ void load(const Tensor<TYPE> &tensor, u32 i, u32 end,
     }
 }
 
-template <int TYPE>
-__device__ __forceinline__ void store(const Tensor<TYPE> &tensor, u32 i, u32 end, bool whole, const float (&x)[OWN]) {
+template <typename Of>
+__device__ __forceinline__ void store(const Of &tensor, u32 i, u32 end, bool whole, const float (&x)[OWN]) {
 #pragma unroll
     for (u32 k = 0; k < OWN; k += WIDTH) {
         if (whole) {
@@ -109,7 +109,7 @@ struct Moment {
     }
 };
 
-// p of type A, g of type B, m and v as Moment has them.
+// p as Parameter has it, g of type B, m and v as Moment has them.
 extern "C" __global__ void __launch_bounds__(256) adamw_8bit(const __grid_constant__ Table table) {
     if (table.shared && table.shared[0] == 0.0f) return;
     __shared__ Map has_signs, has_none;
@@ -118,7 +118,7 @@ extern "C" __global__ void __launch_bounds__(256) adamw_8bit(const __grid_consta
     __syncthreads();
     const Entry &entry = table.entries[own_entry(table)];
     const u32 groups = (entry.elements + GROUP - 1) / GROUP;
-    const Tensor<A> p(entry.tensors[0]);
+    const Parameter p(entry);
     const Tensor<B> g(entry.tensors[1]);
     const Moment m(entry.tensors[2], groups), v(entry.tensors[3], groups);
     const Rates rates(table);

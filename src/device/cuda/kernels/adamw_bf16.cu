@@ -28,11 +28,11 @@ __device__ __forceinline__ float stochastic(float x, u32 random) {
     return __uint_as_float(x != x ? rounded | 0x00400000u : rounded);
 }
 
-// p of type A, g of type B, m and v in bf16.
+// p as Parameter has it, g of type B, m and v in bf16.
 extern "C" __global__ void adamw_bf16(const __grid_constant__ Table table) {
     if (table.shared && table.shared[0] == 0.0f) return;
     const Entry &entry = table.entries[own_entry(table)];
-    const Tensor<A> p(entry.tensors[0]);
+    const Parameter p(entry);
     const Tensor<B> g(entry.tensors[1]);
     const Tensor<BFLOAT16> m(entry.tensors[2]), v(entry.tensors[3]);
     const Rates rates(table);

@@ -1,11 +1,11 @@
 // Kernels over many tensors that work element by element.
 
-#if TENSORS == 4
-// p of type A, g of type B, m and v: one step of AdamW, as src/optim/adamw.rs has it.
+#if TENSORS >= 4
+// p as Parameter has it, g of type B, m and v: one step of AdamW, as src/optim/adamw.rs has it.
 extern "C" __global__ void adamw(const __grid_constant__ Table table) {
     if (table.shared && table.shared[0] == 0.0f) return;
     const Entry &entry = table.entries[own_entry(table)];
-    const Tensor<A> p(entry.tensors[0]);
+    const Parameter p(entry);
     const Tensor<B> g(entry.tensors[1]);
     const Tensor<FLOAT> m(entry.tensors[2]), v(entry.tensors[3]);
     const Rates rates(table);
