@@ -109,7 +109,7 @@ impl Engine {
     /// Fills the slot that a block takes while `current` has its turn.
     fn load(&mut self, block: usize, current: usize, pass: Pass) -> usize {
         let slot = self.slots.take(block, current, pass);
-        self.fill(slot, Side::Weights, block);
+        self.fill(slot, Side::Weights, block, self.size.elements);
         slot
     }
 
@@ -118,12 +118,9 @@ impl Engine {
         self.store.clear(slot);
     }
 
-    fn fill(&mut self, slot: usize, side: Side, block: usize) {
+    /// Brings the first elements of a block's buffer.
+    fn fill(&mut self, slot: usize, side: Side, block: usize, elements: usize) {
         self.expect(side, block);
-        let elements = match side {
-            Side::Weights => self.size.elements,
-            Side::Gradients => self.layouts[block].trainable_elements(),
-        };
         self.store.fill(slot, side, block, elements);
     }
 
@@ -190,7 +187,7 @@ impl Turns for Engine {
         let (slot, stay) = (self.slots.for_gradients(block), self.slots.kept_gradients(block).is_some());
         if std::mem::replace(&mut self.summed[block], true) {
             if !stay {
-                self.fill(slot, Side::Gradients, block);
+                self.fill(slot, Side::Gradients, block, self.layouts[block].trainable_elements());
             }
             self.store.filled(slot);
             let sums = self.layouts[block].parts.iter().zip(gradients).map(|(part, gradient)| {
