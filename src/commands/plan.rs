@@ -33,7 +33,8 @@ impl Planned {
         let on_host = cell.measure.host_memory_limit.is_none_or(|limit| estimate.host <= limit.0);
         let fits = match on_host {
             false => Some(false),
-            true => limit.map(|limit| estimate.total() <= limit),
+            // The driver has its own part of the limit.
+            true => limit.map(|limit| estimate.total() + cell.device_id().context_bytes() <= limit),
         };
         let json = cell.to_json();
         let value = |key: &String| {
