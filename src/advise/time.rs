@@ -213,9 +213,8 @@ fn copies(cell: &Cell, rates: &Rates) -> [f64; 2] {
     if !cell.train.mode.trains() {
         return [bytes(steps * cell.offload.fewest_copies_of_a_forward(layers), block) / to_device, 0.0];
     }
-    let updates = cell.train.optimizer.rule().is_some();
     let Copies { forward_to_device, backward_to_device, gradients_to_device, gradients_to_host } =
-        cell.offload.fewest_copies(layers, steps, updates);
+        operators.fewest_copies(&cell.workload());
     let gradients = operators.block_trained() * cell.precision.stored_bytes();
     let moving = layers - cell.offload.resident_blocks.count(layers);
     let inputs = match cell.offload.activations {

@@ -135,6 +135,7 @@ pub fn run(args: &GenerateArgs) -> Result<String> {
             meter.begin(false);
             let (_, first) = timed();
             meter.end(Phase::Forward);
+            meter.pause();
             let (results, second) = timed();
             let new = results.iter().zip(&text.prompts).map(|(all, prompt)| all.len() - prompt.len()).sum();
             tell(measured(new, [first, second], meter.so_far())?);

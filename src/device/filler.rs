@@ -24,6 +24,14 @@ impl DeviceId {
             }
         }
     }
+
+    /// Makes a parameter of so many bytes, which has memory of its own on a GPU where it is large.
+    pub fn in_own_memory<T: Send>(self, bytes: usize, make: impl FnOnce() -> T + Send) -> T {
+        match self {
+            Self::Cpu => make(),
+            Self::Cuda(ordinal) => cuda::Gpu::open(ordinal).in_own_memory(bytes, make),
+        }
+    }
 }
 
 impl Filler {

@@ -106,6 +106,9 @@ pub trait Meter {
     /// when its loss is.
     fn note(&mut self, numbers: Tensor<1>);
 
+    /// The step is over. What comes before the next one, such as answers and evaluations, is not followed.
+    fn pause(&mut self) {}
+
     /// The numbers of each step so far for which they are known.
     fn noted(&self) -> &[Vec<f32>];
 

@@ -9,7 +9,7 @@ pub use workload::Workload;
 
 use crate::measure::Estimate;
 use crate::ops::cost::{Cost, Flops, Moment, Tensors};
-use crate::residence::Moved;
+use crate::residence::{Copies, Moved, Updated};
 
 /// The operators of a network, in the order in which they run.
 #[derive(Clone, Debug, Default)]
@@ -155,6 +155,17 @@ impl Operators {
             state: self.state_bytes(workload),
             recomputes: workload.checkpoint.blocks > 0,
         }
+    }
+
+    /// The fewest copies of blocks in a step.
+    pub fn fewest_copies(&self, workload: &Workload) -> Copies {
+        let trained = workload.optimizer.rule().map_or(0, |_| self.block_trained());
+        let updated = match trained {
+            0 => Updated::Nothing,
+            trained if trained < self.block_parameters() => Updated::Part,
+            _ => Updated::Whole,
+        };
+        workload.offload.fewest_copies(self.blocks, workload.accumulation_steps, updated)
     }
 
     /// Bytes at the highest moment of a step.

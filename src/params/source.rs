@@ -61,7 +61,8 @@ struct Shared {
 
 enum Origin {
     Shapes,
-    Random,
+    /// Drawn on this device.
+    Random(DeviceId),
     Files(Box<Files>),
     Given(RefCell<vec::IntoIter<Given>>),
 }
@@ -87,7 +88,7 @@ impl Source {
         tuning: &Tuning,
     ) -> Result<Self, String> {
         let origin = match from {
-            WeightsFrom::Random => Origin::Random,
+            WeightsFrom::Random => Origin::Random(device),
             WeightsFrom::Folder(folder) => {
                 let weights = Weights::open(folder)?;
                 weights.check(expected)?;
@@ -100,8 +101,8 @@ impl Source {
     }
 
     /// Every parameter is random, and trained.
-    pub fn random(device: &Device, dtype: DType) -> Self {
-        Self::new(device, dtype, &Tuning::default(), Origin::Random)
+    pub fn random(device: DeviceId, dtype: DType) -> Self {
+        Self::new(&device.burn(), dtype, &Tuning::default(), Origin::Random(device))
     }
 
     /// Parameters that have shapes and no values.
@@ -179,7 +180,7 @@ impl Source {
     /// A module of a network of which some are elsewhere: `None` of one that is not `here`. Random weights are drawn for
     /// it all the same, so that the others are those of the whole network.
     pub fn held<T>(&self, here: bool, make: impl FnOnce() -> T) -> Option<T> {
-        let draws = matches!(self.shared.origin, Origin::Random);
+        let draws = matches!(self.shared.origin, Origin::Random(_));
         (here || draws).then(make).filter(|_| here)
     }
 

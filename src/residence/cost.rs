@@ -113,6 +113,18 @@ impl Offload {
         }
     }
 
+    /// Bytes that slots take in an update on the device and else not: on the CPU those through which gradients and the
+    /// trained part of a block that is otherwise frozen pass, and a slot that holds such a block and is written anew.
+    pub fn slot_bytes_of_an_update(&self, moved: &Moved, device: DeviceId) -> u64 {
+        let Some(movement) = self.strategy.movement().filter(|_| device == DeviceId::Cpu) else { return 0 };
+        let gradients = if moved.moving() > 0 { moved.gradients() } else { 0 };
+        match gradients < moved.block() {
+            true if movement.ahead(1).is_some() && gradients > 0 => 2 * gradients + moved.block(),
+            true => 2 * gradients,
+            false => gradients,
+        }
+    }
+
     /// The same of a forward alone, and the bytes of a slot that holds memory during its block's turn alone: on the
     /// CPU, where none is copied ahead.
     pub fn slot_bytes_of_a_forward(&self, moved: &Moved, device: DeviceId) -> (SlotBytes, u64) {

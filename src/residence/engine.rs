@@ -109,7 +109,7 @@ impl Engine {
     /// Fills the slot that a block takes while `current` has its turn.
     fn load(&mut self, block: usize, current: usize, pass: Pass) -> usize {
         let slot = self.slots.take(block, current, pass);
-        self.fill(slot, Side::Weights, block);
+        self.fill(slot, Side::Weights, block, self.size.elements);
         slot
     }
 
@@ -118,12 +118,9 @@ impl Engine {
         self.store.clear(slot);
     }
 
-    fn fill(&mut self, slot: usize, side: Side, block: usize) {
+    /// Brings the first elements of a block's buffer.
+    fn fill(&mut self, slot: usize, side: Side, block: usize, elements: usize) {
         self.expect(side, block);
-        let elements = match side {
-            Side::Weights => self.size.elements,
-            Side::Gradients => self.layouts[block].trainable_elements(),
-        };
         self.store.fill(slot, side, block, elements);
     }
 
@@ -193,7 +190,7 @@ impl Turns for Engine {
         let placed = parts.iter().map(|part| part.first).zip(gradients.iter().cloned()).collect();
         if std::mem::replace(&mut self.summed[block], true) {
             if !stay {
-                self.fill(slot, Side::Gradients, block);
+                self.fill(slot, Side::Gradients, block, self.layouts[block].trainable_elements());
             }
             self.store.filled(slot);
             drop(gradients);

@@ -2,6 +2,14 @@
 
 use super::{Memory, Offload};
 
+/// What an update changes of each block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Updated {
+    Nothing,
+    Part,
+    Whole,
+}
+
 /// Copies of one block's weights in forward and backward of a step, and of its gradients in backward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Copies {
@@ -13,19 +21,21 @@ pub struct Copies {
 
 impl Offload {
     /// Of a step over `layers` blocks in `micro_batches`. Where a pass turns round, as many blocks as
-    /// there are slots are there already; after an update (`updates`) what they held is stale. Sums of
-    /// gradients come back for each micro-batch but the first. Resident blocks cross once for an update on the
-    /// host, and their gradients also where nothing keeps them.
-    pub fn fewest_copies(&self, layers: usize, micro_batches: usize, updates: bool) -> Copies {
+    /// there are slots are there already. What they held is stale after an update, unless that is one on the device of
+    /// a part of each block. Sums of gradients come back for each micro-batch but the first. Resident blocks cross once
+    /// for an update on the host, and their gradients also where nothing keeps them.
+    pub fn fewest_copies(&self, layers: usize, micro_batches: usize, updated: Updated) -> Copies {
         let resident = self.resident_blocks.count(layers);
         let moving = layers - resident;
         let kept = self.buffers().min(moving);
+        let updates = updated != Updated::Nothing;
         let on_host = updates && self.optimizer == Memory::Host;
+        let stale = on_host || updated == Updated::Whole;
         let leave = on_host || !self.keeps_gradients(micro_batches > 1, updates);
         let crossing = |crosses: bool, blocks: usize| if crosses { blocks } else { 0 };
         Copies {
             forward_to_device: micro_batches * (moving - kept)
-                + crossing(updates, kept)
+                + crossing(stale, kept)
                 + crossing(on_host, resident),
             backward_to_device: micro_batches * (moving - kept),
             gradients_to_device: (micro_batches - 1) * moving,
@@ -52,14 +62,15 @@ mod tests {
     #[test]
     fn copies_of_three_slots_by_hand() {
         let offload = Offload::of(Strategy::Overlap(Overlap::default()));
-        let copies = |micro_batches, updates| {
+        let copies = |micro_batches, updated| {
             let Copies { forward_to_device, backward_to_device, gradients_to_device, gradients_to_host } =
-                offload.fewest_copies(28, micro_batches, updates);
+                offload.fewest_copies(28, micro_batches, updated);
             [forward_to_device, backward_to_device, gradients_to_device, gradients_to_host]
         };
-        assert_eq!(copies(1, false), [25, 25, 0, 28]);
-        assert_eq!(copies(1, true), [28, 25, 0, 28]);
-        assert_eq!(copies(2, false), [50, 50, 28, 56]);
+        assert_eq!(copies(1, Updated::Nothing), [25, 25, 0, 28]);
+        assert_eq!(copies(1, Updated::Part), [25, 25, 0, 28]);
+        assert_eq!(copies(1, Updated::Whole), [28, 25, 0, 28]);
+        assert_eq!(copies(2, Updated::Nothing), [50, 50, 28, 56]);
     }
 
     #[test]
@@ -80,20 +91,21 @@ mod tests {
     /// Of 28 blocks 24 move.
     #[test]
     fn copies_of_four_resident_blocks_by_hand() {
-        let copies = |optimizer, micro_batches, updates| {
+        let copies = |optimizer, micro_batches, updated| {
             let resident_blocks = ResidentBlocks::Count(4);
             let offload =
                 Offload { resident_blocks, optimizer, ..Offload::of(Strategy::Overlap(Overlap::default())) };
             let Copies { forward_to_device, backward_to_device, gradients_to_device, gradients_to_host } =
-                offload.fewest_copies(28, micro_batches, updates);
+                offload.fewest_copies(28, micro_batches, updated);
             [forward_to_device, backward_to_device + gradients_to_device, gradients_to_host]
         };
         // Without an update gradients go to the host, unless they are added up.
-        assert_eq!(copies(Memory::Device, 1, false), [21, 21, 28]);
-        assert_eq!(copies(Memory::Device, 2, false), [42, 66, 48]);
+        assert_eq!(copies(Memory::Device, 1, Updated::Nothing), [21, 21, 28]);
+        assert_eq!(copies(Memory::Device, 2, Updated::Nothing), [42, 66, 48]);
         // With one on the device they stay; for one on the host they cross once, and the weights with them.
-        assert_eq!(copies(Memory::Device, 1, true), [24, 21, 24]);
-        assert_eq!(copies(Memory::Host, 1, true), [28, 21, 28]);
-        assert_eq!(copies(Memory::Host, 2, true), [49, 66, 52]);
+        assert_eq!(copies(Memory::Device, 1, Updated::Whole), [24, 21, 24]);
+        assert_eq!(copies(Memory::Host, 1, Updated::Whole), [28, 21, 28]);
+        assert_eq!(copies(Memory::Host, 1, Updated::Part), [28, 21, 28]);
+        assert_eq!(copies(Memory::Host, 2, Updated::Whole), [49, 66, 52]);
     }
 }

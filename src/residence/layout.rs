@@ -68,6 +68,11 @@ impl Layout {
         self.parts[..self.trainable].last().map_or(0, |part| part.first + part.elements())
     }
 
+    /// Whether some of the parameters are trained and the others are not.
+    pub fn is_frozen_in_part(&self) -> bool {
+        (1..self.parts.len()).contains(&self.trainable)
+    }
+
     /// The number of the part of this name.
     pub fn find(&self, name: &str) -> Option<usize> {
         self.parts.iter().position(|part| part.name == name)

@@ -25,7 +25,7 @@ use burn::tensor::{DType, Gradients, Tensor, TensorData};
 
 pub use config::{Memory, Offload, Placement, StatePlace};
 pub use cost::{HostBytes, Moved, SlotBytes};
-pub use floor::Copies;
+pub use floor::{Copies, Updated};
 pub use offloaded::{Compute, Offloaded};
 pub use resident_blocks::ResidentBlocks;
 pub use sharded::{Shard, ShardSizes, Sharding};

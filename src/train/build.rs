@@ -45,8 +45,7 @@ pub trait Build: Network {
 impl Build for SwigluStack {
     fn build(cell: &Cell, groups: &Groups, _: Parts) -> Self {
         let Model::Swiglu(config) = &cell.model else { unreachable!("checked by kind") };
-        let device = cell.device_id().burn().autodiff();
-        let source = Source::random(&device, dtype(cell.precision.compute)).among(&groups.tensor);
+        let source = Source::random(cell.device_id(), dtype(cell.precision.compute)).among(&groups.tensor);
         Self::new(config, cell.checkpoint, cell.ops.swiglu, cell.precision.compute, &source)
     }
 

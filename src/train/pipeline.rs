@@ -277,6 +277,7 @@ impl<'r, N: Build> Run<'r, N> {
         let report = training.step(end, None);
         training.note_host_update(measured);
         report.into_iter().for_each(|numbers| meter.note(numbers));
+        meter.pause();
         let stop = meter.stop().or_else(|| {
             let reason = collapse(self.cell.precision.scaler.as_ref()?, meter.noted())?;
             Some(Stop::Diverged { reason })

@@ -30,6 +30,21 @@ impl Usage {
     }
 }
 
+/// From so many bytes on a parameter has memory of its own.
+const LARGE: usize = 32 << 20;
+
+impl Gpu {
+    /// Makes a parameter of so many bytes. The pages of CubeCL's pools are as large as the largest tensor that they ever
+    /// held: an embedding of 1 GiB among them would make all later ones that large, of which temporary tensors leave the
+    /// most unused. A large parameter has memory of exactly its size, which the driver gets back when it is freed.
+    pub fn in_own_memory<T: Send>(&self, bytes: usize, make: impl FnOnce() -> T + Send) -> T {
+        match bytes < LARGE {
+            true => make(),
+            false => self.client().memory_dedicated_allocation((), |()| make()),
+        }
+    }
+}
+
 static OBSERVED: AtomicBool = AtomicBool::new(false);
 static LIVE_PEAK: AtomicU64 = AtomicU64::new(0);
 static RESERVED_PEAK: AtomicU64 = AtomicU64::new(0);

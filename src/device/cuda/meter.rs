@@ -1,7 +1,8 @@
 //! The CUDA [`Meter`]: device events for time, CubeCL's and the driver's figures for memory, and
 //! losses read one step late, so that the host never waits inside a step.
 //!
-//! Warm-up steps are observed for memory and not timed; measured steps are timed and not observed.
+//! Warm-up steps are observed for memory and not timed; measured steps are timed and not observed. What is between steps
+//! is neither.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -171,14 +172,11 @@ impl Meter for CudaMeter {
     }
 
     fn begin(&mut self, measured: bool) {
+        self.pause();
         self.pending.push_back(Pending::default());
         if !measured {
-            self.observation.get_or_insert_with(|| PeakObservation::start(self.gpu)).take_peaks();
+            self.observation = Some(PeakObservation::start(self.gpu));
             return;
-        }
-        if self.observation.take().is_some() {
-            // The rest of the warm-up does not belong to the first measured step.
-            self.gpu.synchronize();
         }
         self.measured += 1;
         self.since = Some(self.mark());
@@ -200,6 +198,13 @@ impl Meter for CudaMeter {
     fn note(&mut self, numbers: Tensor<1>) {
         let read = self.read(numbers);
         self.pending.back_mut().expect("a step has begun").numbers = Some(read);
+    }
+
+    fn pause(&mut self) {
+        if self.observation.take().is_some() {
+            // The rest of the warm-up belongs neither to the first measured step nor to what comes before it.
+            self.gpu.synchronize();
+        }
     }
 
     fn noted(&self) -> &[Vec<f32>] {

@@ -53,7 +53,8 @@ impl Uploader {
     ) -> Result<CubeTensor, String> {
         let gpu = self.gpu;
         let elements = shape.num_elements();
-        let tensor = empty_device_contiguous_dtype(gpu.client(), gpu.device.clone(), shape, dtype);
+        let empty = || empty_device_contiguous_dtype(gpu.client(), gpu.device.clone(), shape, dtype);
+        let tensor = gpu.in_own_memory(elements * dtype.size(), empty);
         let at = address(&tensor.client, &tensor.handle)?;
         for first in (0..elements).step_by(self.piece / dtype.size()) {
             let range = first..elements.min(first + self.piece / dtype.size());

@@ -148,7 +148,10 @@ impl Operators {
         };
         Moment::workspace(match offload.optimizer {
             Memory::Host => 0,
-            Memory::Device => optimizer.workspace_bytes(device, updated, precision.stored_bytes(), in_place),
+            Memory::Device => {
+                offload.slot_bytes_of_an_update(&self.moved(workload), device)
+                    + optimizer.workspace_bytes(device, updated, precision.stored_bytes(), in_place)
+            }
         })
     }
 }

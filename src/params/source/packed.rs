@@ -36,7 +36,7 @@ impl Source {
                     false => nf4::pack(&self.bytes(&tensor, shape), shape, *dtype),
                 })
             }
-            Origin::Random => {
+            Origin::Random(_) => {
                 let values: Tensor<2> = random(init, shape, (device, *dtype));
                 Some(nf4::pack(values.inner().into_data().as_bytes(), shape, *dtype))
             }

@@ -62,7 +62,7 @@ impl Source {
                 self.loaded(files, &name, own_shape, slice)
                     .unwrap_or_else(|| own(self.first(&name, shape, init), slice)),
             ),
-            Origin::Random => Some(own(self.first(&name, shape, init), slice)),
+            Origin::Random(_) => Some(own(self.first(&name, shape, init), slice)),
         };
         let (whole, group) = (shape.to_vec(), self.group);
         let entry = Entry { name, shape: whole, dtype: *dtype, trainable, group, packed: false, split };
@@ -100,12 +100,14 @@ impl Source {
     /// the model's own the next of the device's random numbers. Every rank draws the whole, and so the same as one process.
     fn first<const D: usize>(&self, name: &str, shape: [usize; D], init: Init) -> Tensor<D> {
         let Shared { device, dtype, tuning, origin, adapter, .. } = &*self.shared;
+        let elements = shape.iter().product::<usize>();
         if !self.group.is_added() {
-            assert!(!matches!(origin, Origin::Files(_)), "{name} was there when the files were checked");
-            return random(init, shape, (device, *dtype));
+            let Origin::Random(on) = origin else {
+                panic!("{name} was there when the files were checked");
+            };
+            return on.in_own_memory(elements * dtype.size(), || random(init, shape, (device, *dtype)));
         }
         let stored = adapter.as_ref().and_then(|adapter| adapter.get(name));
-        let elements = shape.iter().product();
         let values = match stored {
             None => drawn(name, tuning.seed, elements, init),
             Some(tensor) => TensorData::from_bytes_vec(self.bytes(&tensor, shape), [elements], *dtype),

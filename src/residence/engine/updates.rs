@@ -91,24 +91,36 @@ impl Engine {
         TensorData::from_bytes_vec(values, part.shape, dtype)
     }
 
+    /// Updates a block's trained parameters: those of a resident one where they are. Of one that moves they come with
+    /// their gradients and go back; a slot that holds the block has them too.
     fn update_on_device(&mut self, block: usize, size: &StepSize) {
-        let (resident, elements) = (self.slots.of(block), self.layouts[block].trainable_elements());
-        let slot = resident.unwrap_or_else(|| block % self.slots.moving());
+        let (moves, elements) = (!self.slots.is_resident(block), self.layouts[block].trainable_elements());
+        let held = self.slots.of(block);
+        let slot = match held {
+            Some(slot) if !moves => slot,
+            _ if self.layouts[block].is_frozen_in_part() => self.slots.for_gradients(block),
+            _ => block % self.slots.moving(),
+        };
         let from = self.slots.for_gradients(block);
-        if resident.is_none() {
-            self.fill(slot, Side::Weights, block);
-            self.fill(from, Side::Gradients, block);
+        if moves {
+            self.fill(slot, Side::Weights, block, elements);
+            self.fill(from, Side::Gradients, block, elements);
         }
         self.store.filled(slot);
         self.store.filled(from);
         let [weights, gradients] =
             [slot, from].map(|slot| Tensor::from_dispatch(self.store.view(slot, 0, &[elements])));
         let Updates::OnDevice(optimizer) = &mut self.updates else { unreachable!("asked by the caller") };
-        let updated = optimizer.update(self.ids[block], weights, gradients, size);
+        let updated = optimizer.update(self.ids[block], weights, gradients, size).into_dispatch();
         self.store.used(from);
         self.store.clear(from);
-        self.store.write(slot, vec![(0, updated.into_dispatch())]);
-        if resident.is_none() {
+        if let Some(holder) = held.filter(|_| moves) {
+            self.store.filled(holder);
+            self.store.write(holder, vec![(0, updated.clone())]);
+            self.store.used(holder);
+        }
+        self.store.write(slot, vec![(0, updated)]);
+        if moves {
             self.send(slot, Side::Weights, block);
         }
         if self.movement.host_waits() {
@@ -145,13 +157,10 @@ impl ParameterStore for Engine {
         self.squares.iter().flatten().cloned().reduce(|sum, more| sum + more)
     }
 
-    /// On the device or on the host. The slots through which blocks move are empty after an update: what they
-    /// held is stale.
+    /// On the device or on the host. A slot through which blocks move keeps one that is frozen in part through an update
+    /// on the device; else what it held of an updated block is stale.
     fn update(&mut self, size: &StepSize) {
         let blocks = self.take_summed();
-        if !matches!(self.updates, Updates::Nobody) {
-            (0..self.slots.moving()).for_each(|slot| self.release(slot));
-        }
         match &mut self.updates {
             Updates::Nobody => {}
             Updates::OnHost(_) => {
@@ -161,7 +170,13 @@ impl ParameterStore for Engine {
                 blocks.into_iter().rev().for_each(|block| self.update_on_host(block, work));
                 self.end_updates();
             }
-            Updates::OnDevice(_) => blocks.into_iter().for_each(|block| self.update_on_device(block, size)),
+            Updates::OnDevice(_) => {
+                if blocks.iter().any(|block| !self.layouts[*block].is_frozen_in_part()) {
+                    // Such blocks are updated in these slots.
+                    (0..self.slots.moving()).for_each(|slot| self.release(slot));
+                }
+                blocks.into_iter().for_each(|block| self.update_on_device(block, size));
+            }
         }
         self.settle();
     }

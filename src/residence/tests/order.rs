@@ -104,9 +104,9 @@ fn without_overlap_a_block_is_in_its_slot_during_its_turn_alone() {
     }
 }
 
-/// Elements that forward and backward of six blocks bring to the device and take from it, of which each has a weight
-/// of 1000 elements, trained or frozen, and a trained bias.
-fn crossed(trained: bool) -> [usize; 2] {
+/// Six blocks, of which each has a weight of 1000 elements, trained or frozen, and a trained bias; and the elements that
+/// come to the device and leave it.
+fn six_blocks(strategy: Strategy, trained: bool) -> (Engine, Arc<Mutex<[usize; 2]>>) {
     let entry = |name: &str, elements, trainable| Entry {
         name: format!("blocks.0.{name}"),
         shape: vec![elements],
@@ -117,7 +117,8 @@ fn crossed(trained: bool) -> [usize; 2] {
         split: None,
     };
     let layout = Layout::of(&[entry("weight", 1000, trained), entry("bias", 3, true)], "blocks.0.");
-    let (offload, placement) = (overlap(), placed(overlap()));
+    let offload = Offload::of(strategy);
+    let placement = placed(offload);
     let resident = offload.resident_blocks.places(6);
     let slots = Slots::new(&resident, offload.buffers(), false, true);
     let size = StoreSize {
@@ -130,25 +131,58 @@ fn crossed(trained: bool) -> [usize; 2] {
     };
     let counted = Arc::new(Mutex::new([0; 2]));
     let store = Box::new(Recorder(Arc::default(), counted.clone()));
-    let gradients: Vec<usize> = layout.parts[..layout.trainable].iter().map(|part| part.elements()).collect();
-    let movement = offload.strategy.movement().expect("blocks move");
-    let mut engine =
+    let movement = strategy.movement().expect("blocks move");
+    let engine =
         Engine::new(store, vec![layout.into(); 6], (size, slots), movement, Device::flex(), "blocks");
-    forward(&mut engine, 6);
+    (engine, counted)
+}
+
+/// Forward and backward, with gradients of ones.
+fn both_passes(engine: &mut Engine) {
+    forward(engine, 6);
     for block in (0..6).rev() {
         engine.enter(block, Pass::Backward);
-        let of = |elements: &usize| Tensor::<1>::ones([*elements], &Device::flex()).into_dispatch();
-        engine.take_gradients(block, gradients.iter().map(of).collect());
+        let layout = engine.layout(block).clone();
+        let trained = layout.parts[..layout.trainable].iter();
+        let ones = trained.map(|part| Tensor::<1>::ones([part.elements()], &Device::flex()).into_dispatch());
+        engine.take_gradients(block, ones.collect());
         engine.leave(block);
     }
-    *counted.lock().unwrap()
 }
 
 /// Frozen weights are copied in and never out.
 #[test]
 fn frozen_blocks_are_only_copied_in() {
+    let crossed = |trained| {
+        let (mut engine, counted) = six_blocks(overlap().strategy, trained);
+        both_passes(&mut engine);
+        *counted.lock().unwrap()
+    };
     let ([full_in, full_out], [frozen_in, frozen_out]) = (crossed(true), crossed(false));
     // Six blocks in forward, and in backward the three that left their slots; parameters begin at 128 elements.
     assert_eq!((full_in, frozen_in), (9 * (1024 + 3), 9 * (128 + 1000)));
     assert_eq!((full_out, frozen_out), (6 * (1024 + 3), 6 * 3));
+}
+
+/// An update on the device brings trained weights with their gradients, and takes the weights back. Blocks that are frozen
+/// in part stay in the slots where backward left them; those that are trained as a whole come again.
+#[test]
+fn an_update_moves_trained_parameters_alone() {
+    for strategy in Strategy::all().filter(|strategy| strategy.movement().is_some()) {
+        for (trained, updated) in [(true, 1024 + 3), (false, 3)] {
+            let (mut engine, counted) = six_blocks(strategy, trained);
+            let config = OptimizerConfig::AdamW(AdamW::default());
+            engine.begin(&config, &Optimizer::new(&config, None), false);
+            both_passes(&mut engine);
+            let take = || std::mem::take(&mut *counted.lock().unwrap());
+            take();
+            engine.update(&StepSize::FULL);
+            engine.finish();
+            assert_eq!(take(), [6 * 2 * updated, 6 * updated], "{strategy:?} {trained}");
+            forward(&mut engine, 6);
+            let (whole, ahead) = (engine.layout(0).elements, matches!(strategy, Strategy::Overlap(_)));
+            let held = if ahead && !trained { 3 } else { 0 };
+            assert_eq!(take(), [(6 - held) * whole, 0], "{strategy:?} {trained}");
+        }
+    }
 }
