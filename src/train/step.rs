@@ -222,11 +222,15 @@ impl<'a, N: Build> Step<'a, N> {
                     match self.replicas.as_ref().filter(|_| last) {
                         None => residence.add(gradients),
                         Some(replicas) => {
-                            *residence.gradient_set() = replicas.finish(residence.network(), gradients);
+                            replicas.end(residence.network(), gradients);
+                            // Else the update waits, for one sum after the other.
+                            if look.is_some() || self.wants_norm() {
+                                self.take_sums();
+                            }
                         }
                     }
                     if last {
-                        residence.sum_over_ranks();
+                        self.stage.residence.sum_over_ranks();
                     }
                     drop(sums);
                     drop(range);
