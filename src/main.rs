@@ -71,9 +71,10 @@ fn run_recipe(args: &RunArgs) -> Result<ExitCode> {
 }
 
 fn join_ranks(args: &RunArgs) -> Result<ExitCode> {
-    let recipe = Recipe::load(&args.recipe, &args.settings.set, &Target::Here)?;
+    let launched = join::launched()?;
+    let recipe = Recipe::load(&args.recipe, &args.settings.set, &join::target(&launched))?;
     let options = run::options(args, &recipe)?;
-    let launched = join::launched(&recipe, &options)?;
+    join::require(&recipe, &options, &launched)?;
     match launched.rank {
         0 => measure(args, &recipe, &options, || join::lead(&recipe, launched)),
         _ if args.dry_run => Ok(ExitCode::SUCCESS),

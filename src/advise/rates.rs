@@ -81,7 +81,7 @@ impl Rates {
     /// Measured on this machine in some seconds, or assumed where the target is another.
     pub fn measure(target: &Target, device: DeviceId, types: &[Compute]) -> Self {
         match target {
-            Target::Here => Self::of(device, device.ceilings(types)).with_host(device),
+            Target::Here | Target::Hosts => Self::of(device, device.ceilings(types)).with_host(device),
             Target::Described(_) => Self::assumed(device),
         }
     }

@@ -2,19 +2,54 @@
 
 use miette::{Result, miette};
 
+use crate::device::Target;
+use crate::parallel::Engine;
 use crate::recipe::Recipe;
 use crate::run::{self, Launched, Leader, Options, ProcessExecutor};
+use crate::words::DeviceId;
 use crate::words::streams::tell;
 
-/// This process's place, in which every chosen cell has its ranks.
+/// Lets ranks of several hosts speak over sockets too: two hosts that are one machine show what becomes of ranks.
+const TEST_HOSTS: &str = "RUNNER_TEST_HOSTS";
+
+/// This process's place among those that were started together.
 ///
 /// # Errors
-/// When no launcher has started this process, or not enough of them for the largest cell.
-pub fn launched(recipe: &Recipe, options: &Options) -> Result<Launched> {
-    let launched = Launched::find(&|name| std::env::var(name).ok())?;
+/// When no launcher has started this process.
+pub fn launched() -> Result<Launched> {
+    Launched::find(&|name| std::env::var(name).ok())
+}
+
+/// Where the cells are to run.
+pub fn target(launched: &Launched) -> Target {
+    launched.address.as_ref().map_or(Target::Here, |_| Target::Hosts)
+}
+
+/// That every chosen cell has its ranks among the processes.
+///
+/// # Errors
+/// When there are not enough of them for the largest cell, or its ranks cannot speak to other hosts.
+pub fn require(recipe: &Recipe, options: &Options, launched: &Launched) -> Result<()> {
     let chosen = options.choose(recipe.cells.len())?;
+    if launched.address.is_some() && std::env::var_os(TEST_HOSTS).is_none() {
+        let by_sockets = |position: &&usize| {
+            let (cell, parallel) = (&recipe.cells[**position], &recipe.cells[**position].parallel);
+            let cannot = cell.device_id() == DeviceId::Cpu || parallel.engine == Engine::Sockets;
+            !parallel.is_alone() && (cannot || !parallel.is_one_group())
+        };
+        if let Some(position) = chosen.iter().find(by_sockets) {
+            return Err(miette!(
+                help = "start them on one host, as by `srun --nodes=1`; or give each rank a GPU, and the cell no engine but \
+                        \"nccl\"; or give each host a part of the cells: `runner run RECIPE --shard i/n`",
+                "{} has started ranks on several hosts, and those of cell {} speak over the sockets of one host: hosts are \
+                 connected by NCCL alone",
+                launched.launcher,
+                position + 1
+            ));
+        }
+    }
     let ranks = |position: &usize| recipe.cells[*position].parallel.ranks();
-    let Some(largest) = chosen.iter().max_by_key(|position| ranks(position)) else { return Ok(launched) };
+    let Some(largest) = chosen.iter().max_by_key(|position| ranks(position)) else { return Ok(()) };
     let (most, size) = (ranks(largest), launched.size);
     if most > size {
         return Err(miette!(
@@ -27,7 +62,7 @@ pub fn launched(recipe: &Recipe, options: &Options) -> Result<Launched> {
     if most < size && launched.rank == 0 {
         tell(format!("of the {size} processes at most {most} work: no cell has more ranks"));
     }
-    Ok(launched)
+    Ok(())
 }
 
 /// The first rank, once all others are there.

@@ -12,6 +12,8 @@ pub enum Target {
     /// On this machine's devices.
     #[default]
     Here,
+    /// On this machine's devices and those of other hosts, of which nothing is known here.
+    Hosts,
     /// On a device that need not be here.
     Described(Description),
 }
@@ -93,8 +95,8 @@ impl Target {
     /// Whether the device is there; of GPUs of a described machine nobody knows how many there are.
     pub fn has(&self, device: DeviceId) -> bool {
         match (self, device) {
-            (Self::Here, DeviceId::Cuda(ordinal)) => ordinal < cuda::count(),
-            (Self::Here, DeviceId::Cpu) | (Self::Described(_), _) => true,
+            (Self::Here | Self::Hosts, DeviceId::Cuda(ordinal)) => ordinal < cuda::count(),
+            (Self::Here | Self::Hosts, DeviceId::Cpu) | (Self::Described(_), _) => true,
         }
     }
 
@@ -106,8 +108,8 @@ impl Target {
     /// What is known of a device there; memory of 0 bytes is not known.
     pub fn info(&self, device: DeviceId) -> DeviceInfo {
         let memory = match self {
-            Self::Here if self.has(device) => return device.info(),
-            Self::Here => 0,
+            Self::Here | Self::Hosts if self.has(device) => return device.info(),
+            Self::Here | Self::Hosts => 0,
             Self::Described(described) => {
                 // Nothing is known of the CPU of a described GPU.
                 let same_kind = (device == DeviceId::Cpu) == (described.device == DeviceId::Cpu);
@@ -134,7 +136,7 @@ impl Target {
             return Ok(());
         }
         let capability = match self {
-            Self::Here => Some(cuda::compute_capability(ordinal)),
+            Self::Here | Self::Hosts => Some(cuda::compute_capability(ordinal)),
             Self::Described(described) => described.capability,
         };
         match capability.filter(|capability| *capability < AMPERE) {

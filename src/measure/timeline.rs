@@ -12,7 +12,7 @@ pub struct Span {
     pub end: f64,
 }
 
-/// Seconds of a stage for one micro-batch, measured while all other ranks waited.
+/// Seconds of a stage for one micro-batch, measured while all other ranks waited; backward adds its gradients up.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StageTime {
     pub stage: usize,

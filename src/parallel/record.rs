@@ -9,7 +9,7 @@ use crate::words::DeviceId;
 pub struct Recorder {
     /// Of this rank's stages by themselves.
     pub times: Vec<StageTime>,
-    timer: Timer,
+    pub(super) timer: Timer,
     since: Option<Moment>,
     actions: Vec<(Action, [Moment; 2])>,
 }

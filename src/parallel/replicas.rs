@@ -5,8 +5,11 @@
 //! before it (Li et al. 2020, "PyTorch Distributed: Experiences on Accelerating Data Parallel Training"). The rest,
 //! embedding, norm and head, follows after backward. A bucket is one flat tensor, and sums are in fp32. On a GPU one kernel
 //! writes a whole bucket, and in fp32 gradients stay where they were summed.
+//!
+//! Where no norm over all gradients comes before the update, that of the blocks begins as soon as their sums are there, and
+//! hides those of the rest: a large vocabulary's embedding alone may be a third of all.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -39,6 +42,10 @@ struct Sums {
     /// Of earlier micro-batches.
     earlier: GradientSet,
     under_way: Vec<Bucket>,
+    /// How many of these are of gates, once backward is over.
+    gated: usize,
+    /// Sums to which others are still to be added.
+    partial: HashMap<ParamId, DispatchTensor>,
 }
 
 struct Bucket {
@@ -82,18 +89,15 @@ impl Replicas {
 
     /// Before the last backward of a step: takes the gradients of the earlier ones.
     pub fn begin(&self, earlier: GradientSet) {
-        *self.sums() = Sums { earlier, under_way: Vec::new() };
+        *self.sums() = Sums { earlier, ..Sums::default() };
     }
 
-    /// After it: the sums over all replicas, from what is left in the gradients of the last backward. Waits for them. On
-    /// ranks that do not update there are none.
-    ///
-    /// # Panics
-    /// With a [`Failure`](crate::world::Failure) where another rank does not come.
-    pub fn finish<M: Module>(&self, module: &M, gradients: Gradients) -> GradientSet {
-        let Sums { mut earlier, under_way } = std::mem::take(&mut *self.sums());
+    /// After it: begins to sum what is left in the gradients of the last backward.
+    pub fn end<M: Module>(&self, module: &M, gradients: Gradients) {
+        let mut sums = self.sums();
+        let mut earlier = std::mem::take(&mut sums.earlier);
         earlier.add(module, gradients);
-        let mut sums = Sums { under_way, ..Sums::default() };
+        sums.gated = sums.under_way.len();
         let (mut bucket, mut elements) = (Vec::new(), 0);
         for (id, gradient) in earlier.into_ordered() {
             elements += Tensor::<1>::from_dispatch(gradient.clone()).shape().num_elements();
@@ -104,7 +108,32 @@ impl Replicas {
             }
         }
         sums.begin(&self.group, self.reduce, bucket);
-        GradientSet::of_map(module, sums.wait())
+    }
+
+    /// Sums over all replicas that are there before the others: of what the gates gave. Waits for them.
+    ///
+    /// # Panics
+    /// With a [`Failure`](crate::world::Failure) where another rank does not come.
+    pub fn first_sums<M: Module>(&self, module: &M) -> GradientSet {
+        let mut sums = std::mem::take(&mut *self.sums());
+        let of_gates = sums.under_way.drain(..std::mem::take(&mut sums.gated)).collect();
+        let (mut first, mut partial) = (HashMap::new(), HashMap::new());
+        let more: HashSet<ParamId> =
+            sums.under_way.iter().flat_map(|bucket| &bucket.parts).map(|part| part.id).collect();
+        for (id, sum) in arrived(of_gates, HashMap::new()) {
+            if more.contains(&id) { &mut partial } else { &mut first }.insert(id, sum);
+        }
+        *self.sums() = Sums { partial, ..sums };
+        GradientSet::of_map(module, first)
+    }
+
+    /// All other sums. Waits for them. On ranks that do not update there are none.
+    ///
+    /// # Panics
+    /// With a [`Failure`](crate::world::Failure) where another rank does not come.
+    pub fn sums_left<M: Module>(&self, module: &M) -> GradientSet {
+        let Sums { under_way, partial, .. } = std::mem::take(&mut *self.sums());
+        GradientSet::of_map(module, arrived(under_way, partial))
     }
 
     /// Whether this rank updates.
@@ -165,32 +194,34 @@ impl Sums {
         };
         self.under_way.push(Bucket { parts, sum });
     }
+}
 
-    /// All sums, flat and in their parameters' types.
-    fn wait(self) -> HashMap<ParamId, DispatchTensor> {
-        let mut all: HashMap<ParamId, DispatchTensor> = HashMap::new();
-        for Bucket { parts, sum } in self.under_way {
-            // Ranks that do not update get none.
-            let Some(values) = sum.wait() else { continue };
-            // One bucket has one type or two.
-            let mut in_types = vec![values];
-            for Part { id, elements, dtype } in parts {
-                let known = in_types.iter().position(|values| values.dtype() == dtype);
-                let place = known.unwrap_or_else(|| {
-                    in_types.push(rounded(in_types[0].clone(), dtype));
-                    in_types.len() - 1
-                });
-                let gradient = part(&in_types[place], elements).into_dispatch();
-                // What came behind an operator of the parameter alone follows after its gate.
-                let gradient = match all.remove(&id) {
-                    None => gradient,
-                    Some(earlier) => added(earlier, gradient),
-                };
-                all.insert(id, gradient);
-            }
+/// The sums of these buckets, flat and in their parameters' types, added to those before them.
+fn arrived(
+    buckets: Vec<Bucket>,
+    mut all: HashMap<ParamId, DispatchTensor>,
+) -> HashMap<ParamId, DispatchTensor> {
+    for Bucket { parts, sum } in buckets {
+        // Ranks that do not update get none.
+        let Some(values) = sum.wait() else { continue };
+        // One bucket has one type or two.
+        let mut in_types = vec![values];
+        for Part { id, elements, dtype } in parts {
+            let known = in_types.iter().position(|values| values.dtype() == dtype);
+            let place = known.unwrap_or_else(|| {
+                in_types.push(rounded(in_types[0].clone(), dtype));
+                in_types.len() - 1
+            });
+            let gradient = part(&in_types[place], elements).into_dispatch();
+            // What came behind an operator of the parameter alone follows after its gate.
+            let gradient = match all.remove(&id) {
+                None => gradient,
+                Some(earlier) => added(earlier, gradient),
+            };
+            all.insert(id, gradient);
         }
-        all
     }
+    all
 }
 
 fn added(a: DispatchTensor, b: DispatchTensor) -> DispatchTensor {

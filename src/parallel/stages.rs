@@ -1,7 +1,6 @@
 //! [`Stages`]: the stages that a rank of a pipeline has, and what goes between them and those of other ranks.
 
 use std::collections::{HashMap, VecDeque};
-use std::time::Instant;
 
 use burn::backend::DispatchTensor;
 use burn::module::Module;
@@ -10,11 +9,13 @@ use burn::tensor::{DType, Device, Gradients, Tensor, TensorData};
 use super::division::{Division, Live, outside, stages_of};
 use super::record::Recorder;
 use super::schedule::{Action, Carries, Message};
+use crate::device::Moment;
 use crate::measure::StageTime;
 use crate::model::{Network, Output};
 use crate::ops::autocast::autocast;
 use crate::ops::parameters::flat;
 use crate::ops::rounded;
+use crate::optim::GradientSet;
 use crate::params::table::id;
 use crate::residence::Residence;
 use crate::words::DeviceId;
@@ -148,7 +149,7 @@ impl<N: Network> Stages<N> {
     }
 
     /// A stage's gradients for a micro-batch, with the network that they are of where that is not the one of now. `scale`:
-    /// of the loss.
+    /// of the loss. The action ends once these are added up, at [`Recorder::end`].
     pub fn backward(
         &mut self,
         (stage, micro_batch): (usize, usize),
@@ -165,7 +166,6 @@ impl<N: Network> Stages<N> {
         if let Some(dx) = dx {
             self.leaving.insert((Carries::Gradient, stage, micro_batch), dx);
         }
-        self.recorder.end(Action::Backward { stage, micro_batch });
         (found, own)
     }
 
@@ -184,15 +184,12 @@ impl<N: Network> Stages<N> {
     /// What this rank's stages make the device compute for a micro-batch, leaving nothing behind.
     pub fn rehearse(&self, network: &N, batch: &N::Batch) {
         for stage in stages_of(self.division.order.shape, self.group.rank()) {
-            self.time(stage, network, batch, 1);
+            self.time(stage, network, batch, 0);
         }
     }
 
-    fn wait_for_device(&self) {
-        self.device.sync().unwrap_or_else(|e| panic!("the device does not answer: {e:?}"));
-    }
-
-    /// The least of so many trials, on inputs without a meaning.
+    /// The least of so many trials, on inputs without a meaning, by the device's clock: as in a step, the host is ahead of it,
+    /// and a backward's gradients are added to those before.
     fn time(&self, stage: usize, network: &N, batch: &N::Batch, trials: usize) -> StageTime {
         let (part, ([rows, columns], dtype)) = (self.division.part(stage), network.between(batch));
         let made_up = || {
@@ -200,20 +197,22 @@ impl<N: Network> Stages<N> {
             let data = TensorData::new(values, [rows, columns]).convert_dtype(dtype);
             Tensor::<2>::from_data(data, (&self.device, dtype))
         };
-        let mut least = StageTime { stage, forward: f64::INFINITY, backward: f64::INFINITY };
-        for _ in 0..trials {
-            let (x, dy) = ((!part.is_first).then(made_up), (!part.is_last).then(made_up));
-            self.wait_for_device();
-            let start = Instant::now();
-            let (_, live) = self.division.forward(&part, network, batch, x);
-            self.wait_for_device();
-            let between = Instant::now();
-            drop(self.division.backward(&part, live, network, batch, (dy, None)));
-            self.wait_for_device();
-            least.forward = least.forward.min((between - start).as_secs_f64());
-            least.backward = least.backward.min(between.elapsed().as_secs_f64());
-        }
-        least
+        let (x, dy) = ((!part.is_first).then(made_up), (!part.is_last).then(made_up));
+        let (timer, mut sums) = (&self.recorder.timer, GradientSet::default());
+        let mut trial = || {
+            let start = timer.now();
+            let (_, live) = self.division.forward(&part, network, batch, x.clone());
+            let between = timer.now();
+            let (found, _, own) = self.division.backward(&part, live, network, batch, (dy.clone(), None));
+            sums.add(own.as_ref().unwrap_or(network), found);
+            [start, between, timer.now()]
+        };
+        // The first has nothing to add to.
+        trial();
+        let moments: Vec<Moment> = (0..trials).flat_map(|_| trial()).collect();
+        let seconds = timer.seconds(moments.iter());
+        let least = |of: fn(&[f64]) -> f64| seconds.chunks(3).map(of).fold(f64::INFINITY, f64::min);
+        StageTime { stage, forward: least(|at| at[1] - at[0]), backward: least(|at| at[2] - at[1]) }
     }
 
     /// A batch's loss through all stages, nothing being kept; 0 on ranks without the last one.

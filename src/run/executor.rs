@@ -1,5 +1,6 @@
 //! [`Executor`]: what runs one cell, and how a cell may end.
 
+use std::borrow::Cow;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -60,6 +61,11 @@ pub trait Executor: Sync {
     /// When it cannot, nor can a later one: what to do.
     fn ready(&self, _ranks: usize) -> Result<(), TryAgain> {
         Ok(())
+    }
+
+    /// The cell as its ranks run it: they may be elsewhere.
+    fn placed<'c>(&self, cell: &'c Cell) -> Cow<'c, Cell> {
+        Cow::Borrowed(cell)
     }
 
     /// Runs a cell and calls `on_advance` with how far it is. Returns soon after `cancel` is set.

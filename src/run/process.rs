@@ -150,7 +150,7 @@ impl Executor for ProcessExecutor {
         let begin = |rank, request: &Request, lines: &Lines| -> Result<Box<dyn Process>, Outcome> {
             Ok(Box::new(self.begin(rank, request, job.ranks, lines)?))
         };
-        ranks::run(&job, &begin, on_advance, cancel)
+        ranks::run(&job, None, &begin, on_advance, cancel)
     }
 }
 

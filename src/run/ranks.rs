@@ -8,9 +8,9 @@ use std::time::Instant;
 use super::child_output::{ChildOutput, Lines, Received};
 use super::executor::{Advance, Job, Outcome};
 use super::process::{GRACE, POLL};
-use super::verdict::{self, Ending};
+use super::verdict::{self, Ending, Names};
 use crate::train::protocol::{Event, Request};
-use crate::world::Seat;
+use crate::world::{Hosts, Seat};
 
 /// The process of a rank, wherever it runs; dropping it kills it.
 pub trait Process {
@@ -23,12 +23,20 @@ pub trait Process {
 /// Starts the process of a rank, whose output goes to the lines; its error is how the cell ends.
 pub type Begin<'a> = &'a dyn Fn(usize, &Request, &Lines) -> Result<Box<dyn Process>, Outcome>;
 
-/// Runs a cell in a process for each of its ranks.
-pub fn run(job: &Job, begin: Begin, on_advance: &mut dyn FnMut(Advance), cancel: &AtomicBool) -> Outcome {
+/// Runs a cell in a process for each of its ranks, which are here or on these hosts.
+pub fn run(
+    job: &Job,
+    hosts: Option<&Hosts>,
+    begin: Begin,
+    on_advance: &mut dyn FnMut(Advance),
+    cancel: &AtomicBool,
+) -> Outcome {
     let oom_kills = verdict::oom_kills();
     let seats = match job.ranks {
         1 => Ok(vec![None]),
-        n => Seat::all(n, job.cell.parallel.timeout).map(|seats| seats.into_iter().map(Some).collect()),
+        n => {
+            Seat::all(n, job.cell.parallel.timeout, hosts).map(|seats| seats.into_iter().map(Some).collect())
+        }
     };
     let seats: Vec<Option<Seat>> = match seats {
         Ok(seats) => seats,
@@ -45,12 +53,14 @@ pub fn run(job: &Job, begin: Begin, on_advance: &mut dyn FnMut(Advance), cancel:
         }
     }
     drop(lines);
-    Ranks::new(running, output, oom_kills).outcome(job, on_advance, cancel)
+    let names = Names { ranks: job.ranks, hosts };
+    Ranks::new(running, names, output, oom_kills).outcome(job, on_advance, cancel)
 }
 
 /// The processes of one cell, by rank.
-struct Ranks {
+struct Ranks<'a> {
     running: Vec<Box<dyn Process>>,
+    names: Names<'a>,
     output: ChildOutput,
     /// What each rank's last event stands for; the first one counts.
     outcomes: Vec<Option<Outcome>>,
@@ -64,10 +74,10 @@ struct Ranks {
     oom_kills: u64,
 }
 
-impl Ranks {
-    fn new(running: Vec<Box<dyn Process>>, output: ChildOutput, oom_kills: u64) -> Self {
+impl<'a> Ranks<'a> {
+    fn new(running: Vec<Box<dyn Process>>, names: Names<'a>, output: ChildOutput, oom_kills: u64) -> Self {
         let (outcomes, exited) = (running.iter().map(|_| None).collect(), vec![None; running.len()]);
-        Self { running, output, outcomes, exited, failed: None, lost: Vec::new(), oom_kills }
+        Self { running, names, output, outcomes, exited, failed: None, lost: Vec::new(), oom_kills }
     }
 
     /// What becomes of the cell.
@@ -164,10 +174,9 @@ impl Ranks {
     }
 
     fn verdict(mut self, job: &Job, exit: Option<(usize, ExitStatus)>) -> Outcome {
-        let ranks = self.running.len();
-        let of_rank = |rank, outcome| verdict::of_rank(rank, ranks, outcome);
+        let names = self.names;
         if let Some(rank) = self.failed {
-            return of_rank(rank, self.outcomes[rank].take().expect("it failed"));
+            return verdict::of_rank(rank, names, self.outcomes[rank].take().expect("it failed"));
         }
         // A result that came with the last lines counts.
         if let Some((rank, exit)) = exit.filter(|(rank, _)| self.outcomes[*rank].is_none()) {
@@ -180,10 +189,10 @@ impl Ranks {
                 of_recipe: job.cell.measure.memory_limit.is_some_and(|bytes| bytes.0 == job.memory_limit),
                 oom_killer: verdict::oom_kills() > self.oom_kills,
             };
-            return of_rank(rank, verdict::of_ending(&ending));
+            return verdict::of_rank(rank, names, verdict::of_ending(&ending));
         }
         if !self.lost.is_empty() {
-            return verdict::of_lost(ranks, &self.lost);
+            return verdict::of_lost(names, &self.lost);
         }
         // The first rank's measurement has those of the others.
         match self.outcomes.swap_remove(0) {

@@ -191,12 +191,13 @@ impl<'a> Run<'a> {
         let device = cell.device_id();
         let environment = self.environments.entry(device).or_insert_with(|| environment(device));
         progress.cell_started(label);
-        let infos = cell.parallel.devices(device).into_iter().map(DeviceId::info);
+        let placed = &executor.placed(cell);
+        let infos = placed.parallel.devices(device).into_iter().map(DeviceId::info);
         let fullest = infos.min_by_key(|info| info.memory_available).expect("a cell has a device");
-        let limit = memory_limit(cell, &fullest);
+        let limit = memory_limit(placed, &fullest);
         let trace = (trace && process == 0).then(|| store.trace_path(&key));
-        let job =
-            Job { cell, ranks: cell.parallel.ranks(), memory_limit: limit, timeout, trace: trace.as_deref() };
+        let ranks = cell.parallel.ranks();
+        let job = Job { cell: placed, ranks, memory_limit: limit, timeout, trace: trace.as_deref() };
         let mut on_advance = |advance| match advance {
             Advance::Preparing { tuned } => progress.preparing(label, tuned),
             Advance::Step { done, of } => progress.step(done, of),

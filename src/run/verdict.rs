@@ -14,6 +14,7 @@ use crate::recipe::Measure;
 use crate::row::Status;
 use crate::train::protocol::Event;
 use crate::words::Bytes;
+use crate::world::Hosts;
 
 /// What is known when a process has ended by itself without a measurement.
 pub struct Ending<'a> {
@@ -40,11 +41,26 @@ pub fn of_event(event: Event) -> Option<Outcome> {
     }
 }
 
-/// The outcome of a cell of so many ranks that this rank has ended.
-pub fn of_rank(rank: usize, ranks: usize, outcome: Outcome) -> Outcome {
+/// The ranks of a cell, as reasons name them.
+#[derive(Clone, Copy)]
+pub struct Names<'a> {
+    pub ranks: usize,
+    /// Where they are, if on several hosts.
+    pub hosts: Option<&'a Hosts>,
+}
+
+impl Names<'_> {
+    fn of(&self, rank: usize) -> String {
+        let on = self.hosts.map_or(String::new(), |hosts| format!(" on {}", hosts.places[rank].0));
+        format!("rank {rank} of {}{on}", self.ranks)
+    }
+}
+
+/// The outcome of a cell that this rank has ended.
+pub fn of_rank(rank: usize, names: Names, outcome: Outcome) -> Outcome {
     match outcome {
-        Outcome::Ended { status, reason } if ranks > 1 => {
-            Outcome::Ended { status, reason: format!("rank {rank} of {ranks}: {reason}") }
+        Outcome::Ended { status, reason } if names.ranks > 1 => {
+            Outcome::Ended { status, reason: format!("{}: {reason}", names.of(rank)) }
         }
         outcome => outcome,
     }
@@ -52,11 +68,11 @@ pub fn of_rank(rank: usize, ranks: usize, outcome: Outcome) -> Outcome {
 
 /// The outcome where ranks have lost others, and nothing else is known: who lost whom, and what each says. A rank that
 /// is missed and says nothing itself is the cause.
-pub fn of_lost(ranks: usize, lost: &[(usize, usize, String)]) -> Outcome {
+pub fn of_lost(names: Names, lost: &[(usize, usize, String)]) -> Outcome {
     let says_nothing = |peer: usize| lost.iter().all(|(rank, _, _)| *rank != peer);
     let cause = lost.iter().find(|(_, peer, _)| says_nothing(*peer)).or(lost.first());
     let (rank, peer, reason) = cause.expect("a rank is lost");
-    Outcome::failed(format!("rank {peer} of {ranks} does not answer: rank {rank} says: {reason}"))
+    Outcome::failed(format!("{} does not answer: rank {rank} says: {reason}", names.of(*peer)))
 }
 
 /// Signals that come from outside: a user, a batch system or a limit sends them.

@@ -48,8 +48,8 @@ fn answer(request: Request) -> Event {
         Err(error) => return Event::Failed { reason: format!("the request's cell is not valid: {error}") },
     };
     let by_nccl = cell.parallel.is_by_nccl(cell.device_id());
-    let rank = request.seat.as_ref().map_or(0, |seat| seat.rank);
-    cell.device = cell.parallel.device(cell.device_id(), rank).to_string();
+    let local = request.seat.as_ref().map_or(0, |seat| seat.local);
+    cell.device = cell.parallel.device(cell.device_id(), local).to_string();
     let limit = cell.measure.host_memory_limit.map(|bytes| bytes.0);
     // What is sure to be too much is refused before anything is there.
     let host = cell.within(request.memory_limit).account().host;

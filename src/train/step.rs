@@ -232,11 +232,15 @@ impl<'a, N: Build> Step<'a, N> {
                             *residence.gradient_set() = sums.set(residence.network());
                         }
                         (Some(replicas), _) => {
-                            *residence.gradient_set() = replicas.finish(residence.network(), gradients);
+                            replicas.end(residence.network(), gradients);
+                            // Else the update waits, for one sum after the other.
+                            if look.is_some() || self.wants_norm() {
+                                self.take_sums();
+                            }
                         }
                     }
                     if last {
-                        residence.sum_over_ranks();
+                        self.stage.residence.sum_over_ranks();
                     }
                     drop(scope);
                     drop(range);

@@ -4,7 +4,6 @@
 use std::collections::HashMap;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::Shutdown;
-use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -12,6 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::failure::Failure;
+use super::stream::Stream;
 use crate::device::cuda::Turn;
 
 /// Longest text of a call; a longer one is no frame of ours.
@@ -55,7 +55,7 @@ pub struct Links {
 }
 
 struct Peer {
-    stream: UnixStream,
+    stream: Stream,
     /// From a thread that reads all the time: two ranks that send to each other both come through.
     frames: Receiver<Frame>,
 }
@@ -67,12 +67,12 @@ impl Links {
     /// When the system refuses a time limit on a connection.
     pub fn new(
         rank: usize,
-        streams: Vec<Option<UnixStream>>,
+        streams: Vec<Option<Stream>>,
         limit: Duration,
         sent: Arc<AtomicU64>,
         signs: &Arc<[Sign]>,
     ) -> io::Result<Self> {
-        let peer = |(rank, stream): (usize, UnixStream)| -> io::Result<Peer> {
+        let peer = |(rank, stream): (usize, Stream)| -> io::Result<Peer> {
             stream.set_write_timeout(Some(limit))?;
             stream.set_read_timeout(None)?;
             let (to, frames) = channel();
@@ -83,9 +83,8 @@ impl Links {
             });
             Ok(Peer { stream, frames })
         };
-        let connected = |(rank, stream): (usize, Option<UnixStream>)| {
-            stream.map(|stream| peer((rank, stream))).transpose()
-        };
+        let connected =
+            |(rank, stream): (usize, Option<Stream>)| stream.map(|stream| peer((rank, stream))).transpose();
         let peers = streams.into_iter().enumerate().map(connected).collect::<io::Result<_>>()?;
         Ok(Self { rank, peers, limit, failed: None, sent, calls: HashMap::new() })
     }
@@ -120,7 +119,7 @@ impl Links {
     /// # Errors
     /// When the peer is gone, or takes nothing for as long as the limit.
     pub fn send(&mut self, to: usize, call: &str, payload: &[u8]) -> Result<(), Failure> {
-        let stream = &mut self.peers[to].as_mut().expect("another rank").stream;
+        let stream = &self.peers[to].as_ref().expect("another rank").stream;
         let mut head = Vec::with_capacity(12 + call.len());
         head.extend((call.len() as u32).to_le_bytes());
         head.extend((payload.len() as u64).to_le_bytes());
@@ -184,7 +183,7 @@ impl Drop for Links {
 }
 
 /// Both, without a copy that puts them together.
-fn write_both(stream: &mut UnixStream, head: &[u8], payload: &[u8]) -> io::Result<()> {
+fn write_both(mut stream: &Stream, head: &[u8], payload: &[u8]) -> io::Result<()> {
     let mut written = 0;
     while written < head.len() {
         match stream.write_vectored(&[IoSlice::new(&head[written..]), IoSlice::new(payload)]) {
@@ -198,7 +197,7 @@ fn write_both(stream: &mut UnixStream, head: &[u8], payload: &[u8]) -> io::Resul
 }
 
 /// Sends every frame until the connection ends or nobody receives, and keeps the signs.
-fn read_frames(mut stream: UnixStream, to: &Sender<Frame>, sign: &Sign) {
+fn read_frames(mut stream: Stream, to: &Sender<Frame>, sign: &Sign) {
     while let Ok(frame) = read_frame(&mut stream) {
         let last = match &*frame.call {
             COMES => Some(&sign.came),
@@ -213,7 +212,7 @@ fn read_frames(mut stream: UnixStream, to: &Sender<Frame>, sign: &Sign) {
     }
 }
 
-fn read_frame(stream: &mut UnixStream) -> io::Result<Frame> {
+fn read_frame(stream: &mut Stream) -> io::Result<Frame> {
     let mut sizes = [0; 12];
     stream.read_exact(&mut sizes)?;
     let (call, payload) = sizes.split_at(4);

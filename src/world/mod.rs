@@ -6,8 +6,10 @@
 mod failure;
 mod group;
 mod links;
+mod network;
 mod operations;
 mod rendezvous;
+mod stream;
 mod tensors;
 #[cfg(test)]
 pub mod tests;
@@ -27,7 +29,8 @@ use group::{Counters, Job};
 pub use group::{Group, Ticket};
 use links::{Links, Sign};
 pub use operations::part;
-pub use rendezvous::Seat;
+pub use rendezvous::{Hosts, Meeting, Seat};
+pub use stream::Stream;
 pub use tensors::{Arriving, Leaving};
 use watch::Watch;
 
@@ -39,7 +42,7 @@ pub struct World {
     /// `None` of a world of one.
     thread: Option<JoinHandle<()>>,
     /// The connections once more, to end them at once.
-    streams: Vec<UnixStream>,
+    streams: Vec<Stream>,
     /// Of every rank.
     signs: Arc<[Sign]>,
     /// How long a rank waits for another.
@@ -77,11 +80,11 @@ impl World {
     /// # Panics
     /// When the system refuses a connection.
     pub fn threads(size: usize, limit: Duration) -> Vec<Self> {
-        let mut streams: Vec<Vec<Option<UnixStream>>> =
+        let mut streams: Vec<Vec<Option<Stream>>> =
             (0..size).map(|_| (0..size).map(|_| None).collect()).collect();
         for (low, high) in (0..size).tuple_combinations() {
             let (a, b) = UnixStream::pair().expect("a pair of sockets");
-            (streams[low][high], streams[high][low]) = (Some(a), Some(b));
+            (streams[low][high], streams[high][low]) = (Some(Stream::Local(a)), Some(Stream::Local(b)));
         }
         let world = |(rank, streams)| Self::linked(rank, streams, limit).expect("connected");
         streams.into_iter().enumerate().map(world).collect()
@@ -110,13 +113,13 @@ impl World {
         Self::linked(seat.rank, seat.meet()?, seat.limit())
     }
 
-    fn linked(rank: usize, streams: Vec<Option<UnixStream>>, limit: Duration) -> Result<Self, Failure> {
+    fn linked(rank: usize, streams: Vec<Option<Stream>>, limit: Duration) -> Result<Self, Failure> {
         let failed = |e: std::io::Error| Failure::Lost {
             peer: rank,
             reason: format!("rank {rank} has no connection: {e}"),
         };
         let copies =
-            streams.iter().flatten().map(UnixStream::try_clone).collect::<Result<_, _>>().map_err(failed)?;
+            streams.iter().flatten().map(Stream::try_clone).collect::<Result<_, _>>().map_err(failed)?;
         let ranks = (0..streams.len()).collect();
         let signs: Arc<[Sign]> = streams.iter().map(|_| Sign::default()).collect();
         let counters = Arc::new(Counters::default());

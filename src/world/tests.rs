@@ -1,5 +1,6 @@
 //! Ranks as threads: results, their bits, and every way in which ranks fail each other.
 
+use std::net::TcpListener;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -274,8 +275,18 @@ fn no_operation_begins_after_a_failure() {
 
 #[test]
 fn seats_meet_in_any_order_and_a_missing_one_is_named() {
+    let hosts = Hosts { address: free_address(), places: vec![("here".into(), 0); 4] };
+    [None, Some(&hosts)].into_iter().for_each(seats_meet);
+}
+
+/// Where nobody listens.
+fn free_address() -> String {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+}
+
+fn seats_meet(hosts: Option<&Hosts>) {
     let meet = |limit: f64, late: usize, missing: Option<usize>| -> Vec<Result<f32, Failure>> {
-        let seats = Seat::all(4, limit).unwrap();
+        let seats = Seat::all(4, limit, hosts).unwrap();
         thread::scope(|scope| {
             let sit = |seat: &Seat| {
                 if seat.rank == late {
@@ -300,10 +311,25 @@ fn seats_meet_in_any_order_and_a_missing_one_is_named() {
 
 #[test]
 fn who_does_not_know_the_token_gets_no_seat() {
-    let seats = Seat::all(2, 5.0).unwrap();
-    let strangers = Seat::all(2, 5.0).unwrap();
+    let hosts = Hosts { address: free_address(), places: vec![("here".into(), 0); 2] };
+    [None, Some(&hosts)].into_iter().for_each(refuses_strangers);
+}
+
+#[test]
+fn a_port_that_is_taken_is_named() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let hosts = Hosts { address: address.clone(), places: vec![("here".into(), 0); 2] };
+    let seat = Seat::all(2, 0.1, Some(&hosts)).unwrap().remove(0);
+    let Err(Failure::Lost { reason, .. }) = seat.meet() else { panic!("a failure") };
+    assert!(reason.contains(&address) && reason.contains("MASTER_PORT"), "{reason}");
+}
+
+fn refuses_strangers(hosts: Option<&Hosts>) {
+    let seats = Seat::all(2, 5.0, hosts).unwrap();
+    let strangers = Seat::all(2, 5.0, hosts).unwrap();
     let mut stranger = strangers[1].clone();
-    stranger.address.clone_from(&seats[0].address);
+    stranger.meeting.clone_from(&seats[0].meeting);
     thread::scope(|scope| {
         let first = scope.spawn(|| World::join(&seats[0]).unwrap().all().all_reduce("x", vec![1.0]).wait());
         let refused = World::join(&stranger).map(|world| failure(|| world.all().barrier("x")));

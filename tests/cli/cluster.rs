@@ -4,6 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use crate::hosts::free_port;
 use crate::place::{Place, TINY, runner};
 
 fn example(name: &str) -> PathBuf {
@@ -34,7 +35,7 @@ fn said(place: &Place, name: &str) -> String {
 
 #[test]
 fn examples_are_short() {
-    for name in ["slurm.sh", "kubernetes.yaml", "hyperqueue.sh"] {
+    for name in ["slurm.sh", "kubernetes.yaml", "hyperqueue.sh", "hosts.sh", "two_hosts.sh"] {
         let lines = std::fs::read_to_string(example(name)).expect("an example").lines().count();
         assert!(lines < 40, "{name} has {lines} lines");
     }
@@ -75,6 +76,32 @@ fn slurm_starts_again_what_is_worth_it() {
         let expected = if requeued { "requeue 77\n" } else { "" };
         assert_eq!(said(&place, "scontrol.txt"), expected, "{code} after {restarts} restarts");
     }
+}
+
+/// All tasks of a job know where they meet.
+#[test]
+fn slurm_starts_ranks_on_several_hosts() {
+    let place = Place::new(TINY);
+    program(&place, "scontrol", "[ \"$3\" = 'node[7-8]' ] && printf 'node7\\nnode8\\n'");
+    program(&place, "srun", "echo \"$MASTER_ADDR:$MASTER_PORT $@\" > srun.txt");
+    let variables = [("SLURM_JOB_ID", "1234567"), ("SLURM_JOB_NODELIST", "node[7-8]")];
+    let ended = run(&place, "hosts.sh", &["recipe.toml", "results"], &variables);
+    assert!(ended.status.success(), "{ended:?}");
+    assert_eq!(said(&place, "srun.txt"), "node7:24567 runner join recipe.toml --results results\n");
+}
+
+/// Two hosts that are one machine, with ranks on its CPU.
+#[test]
+fn one_machine_joins_itself_as_two_hosts() {
+    let place = Place::new(&TINY.replace("\"train.batch_size\" = [2, 4]", "\"parallel.data\" = [2]"));
+    program(&place, "runner", &format!("exec {} \"$@\"", runner().display()));
+    let port = free_port().to_string();
+    let variables = [("RUNNER_TEST_HOSTS", "1"), ("MASTER_PORT", &port)];
+    let ended = run(&place, "two_hosts.sh", &["recipe.toml", "results", "--cell", "1"], &variables);
+    assert!(ended.status.success(), "{ended:?}");
+    let (said, told) = (String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
+    assert!(told.contains("1 measured"), "{told}");
+    assert!(said.contains("the first host ended with 0, the second with 0"), "{said}");
 }
 
 #[test]

@@ -14,6 +14,7 @@ mod equivalence;
 mod extending;
 mod faults;
 mod fine_tune;
+mod hosts;
 mod html;
 mod inference;
 mod inputs;

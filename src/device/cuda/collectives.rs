@@ -2,7 +2,8 @@
 //!
 //! A thread with a stream of its own carries them out, one after the other. CubeCL's thread says where a tensor lies and
 //! records the event that it is ready; the thread has its stream wait for that, calls NCCL, and records the event that it
-//! has ended. Whoever wants the result has CubeCL's stream wait for that event: the host waits for no device.
+//! has ended. The stream goes before others: what is summed late is waited for, and the kernels beside it are behind it
+//! anyway. Whoever wants the result has CubeCL's stream wait for that event: the host waits for no device.
 //!
 //! ```text
 //! CubeCL's stream   … kernels that write x │ready … other kernels … │reached ─ waits ─ kernels that read x

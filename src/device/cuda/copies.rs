@@ -8,6 +8,7 @@ use burn::tensor::{DType, Shape};
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::server::{BufferBinding, Handle};
 use cudarc::driver::result::stream;
+use cudarc::driver::sys;
 
 use super::stream::Raw;
 use super::{Gpu, address};
@@ -71,6 +72,24 @@ impl CopyStream {
         // Non-blocking: the default stream of other libraries must not hold the copies up.
         let raw = stream::create(stream::StreamKind::NonBlocking)
             .map_err(|e| format!("the device has no stream for copies: {e}"))?;
+        Ok(Self { gpu, raw: Raw(raw) })
+    }
+
+    /// One whose kernels go before those of other streams where the device has room for either.
+    ///
+    /// # Errors
+    /// When the driver has no stream to give.
+    pub fn before_others(gpu: &'static Gpu) -> Result<Self, String> {
+        gpu.context.bind();
+        let (mut least, mut greatest, mut raw) = (0, 0, std::ptr::null_mut());
+        let flags = sys::CUstream_flags_enum::CU_STREAM_NON_BLOCKING as u32;
+        // SAFETY: the device's context is current; the calls write two integers and a stream.
+        let made = unsafe {
+            sys::cuCtxGetStreamPriorityRange(&mut least, &mut greatest)
+                .result()
+                .and_then(|()| sys::cuStreamCreateWithPriority(&mut raw, flags, greatest).result())
+        };
+        made.map_err(|e| format!("the device has no stream for collectives: {e}"))?;
         Ok(Self { gpu, raw: Raw(raw) })
     }
 

@@ -1,7 +1,6 @@
 //! [`follow`]: a rank that a launcher started and that is not the first: it runs a process of its own for each cell, as
 //! the leader orders.
 
-use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -12,13 +11,14 @@ use miette::{Result, miette};
 
 use super::launched::Launched;
 use super::leader::not_met;
-use super::wire::{Build, Order, Report, messages, prepare, send};
+use super::wire::{Order, Report, messages, prepare, send};
 use crate::run::child_output::{ChildOutput, Line};
 use crate::run::executor::Outcome;
 use crate::run::interrupt::EXIT_INTERRUPTED;
 use crate::run::process::{GRACE, POLL, ProcessExecutor};
 use crate::run::ranks::Process;
 use crate::train::protocol::{Event, Request};
+use crate::world::Stream;
 
 /// Serves the leader until it has no more cells; the exit code. The leader's own says how the cells ended.
 ///
@@ -31,9 +31,13 @@ pub fn follow(
     cancel: &AtomicBool,
 ) -> Result<u8> {
     let seat = launched.seat(limit);
-    let stream = seat.meet().map_err(not_met)?.swap_remove(0).expect("this is not the first rank");
+    let stream = seat
+        .meet()
+        .map_err(|failure| not_met(failure, launched))?
+        .swap_remove(0)
+        .expect("this is not the first rank");
     let greeted = prepare(&stream, seat.limit())
-        .and_then(|()| send(&stream, &Report::Here(Build::own())))
+        .and_then(|()| send(&stream, &launched.here()))
         .and_then(|()| stream.try_clone());
     let reading =
         greeted.map_err(|e| miette!(help = "start all ranks again", "rank 0 cannot be followed: {e}"))?;
@@ -60,7 +64,7 @@ pub fn follow(
 struct Following<'a> {
     executor: &'a ProcessExecutor,
     launched: &'a Launched,
-    stream: UnixStream,
+    stream: Stream,
     orders: Receiver<Order>,
     cancel: &'a AtomicBool,
     /// Since when it is known that the user wants an end.

@@ -2,6 +2,7 @@
 
 use miette::{Result, miette};
 
+use super::wire::{Build, Report};
 use crate::run::variables::number;
 use crate::world::Seat;
 
@@ -12,6 +13,8 @@ type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 struct Launcher {
     name: &'static str,
     rank: &'static str,
+    /// Its number among those of its host.
+    local: &'static str,
     size: &'static str,
     /// How many of them are on this host, or on how many hosts they are.
     here: Option<&'static str>,
@@ -31,10 +34,11 @@ static LAUNCHERS: [Launcher; 3] = [
     Launcher {
         name: "torchrun",
         rank: "RANK",
+        local: "LOCAL_RANK",
         size: "WORLD_SIZE",
         here: Some("LOCAL_WORLD_SIZE"),
         hosts: &["GROUP_WORLD_SIZE"],
-        start: &["MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"],
+        start: &["TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"],
         script: None,
         cores: None,
         line: |n| format!("torchrun --no-python --nproc-per-node={n}"),
@@ -42,10 +46,11 @@ static LAUNCHERS: [Launcher; 3] = [
     Launcher {
         name: "mpirun",
         rank: "OMPI_COMM_WORLD_RANK",
+        local: "OMPI_COMM_WORLD_LOCAL_RANK",
         size: "OMPI_COMM_WORLD_SIZE",
         here: Some("OMPI_COMM_WORLD_LOCAL_SIZE"),
         hosts: &[],
-        start: &["PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "MASTER_ADDR", "MASTER_PORT"],
+        start: &["PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"],
         script: None,
         cores: None,
         line: |n| format!("mpirun -n {n}"),
@@ -53,15 +58,22 @@ static LAUNCHERS: [Launcher; 3] = [
     Launcher {
         name: "srun",
         rank: "SLURM_PROCID",
+        local: "SLURM_LOCALID",
         size: "SLURM_NTASKS",
         here: None,
         hosts: &["SLURM_STEP_NUM_NODES", "SLURM_NNODES"],
-        start: &["SLURM_JOB_ID", "SLURM_STEP_ID", "MASTER_ADDR", "MASTER_PORT"],
+        start: &["SLURM_JOB_ID", "SLURM_STEP_ID"],
         script: Some(("SLURM_JOB_ID", "SLURM_STEP_ID")),
         cores: Some("SLURM_CPUS_PER_TASK"),
         line: |n| format!("srun --ntasks={n}"),
     },
 ];
+
+/// What tells one start from another with every launcher.
+const START: [&str; 2] = ["MASTER_ADDR", "MASTER_PORT"];
+
+/// What others who can reach the meeting do not know.
+const SECRET: &str = "RUNNER_SECRET";
 
 const FIX: &str = "set it as the launcher does";
 
@@ -75,26 +87,35 @@ impl Launcher {
         Ok(number(lookup, self.size, FIX)?.filter(|size| *size > 0))
     }
 
-    /// # Errors
-    /// When some of its `size` processes are on another host.
-    fn require_one_host(&self, size: usize, lookup: Lookup) -> Result<()> {
-        let mut several = None;
+    /// The most of its `size` processes that are on one host, where not all of them are.
+    fn on_each_host(&self, size: usize, lookup: Lookup) -> Result<Option<usize>> {
         if let Some(name) = self.here {
-            several = number(lookup, name, FIX)?.filter(|here| *here < size).map(|here| (name, here));
+            let here = number(lookup, name, FIX)?.filter(|here| (1..size).contains(here));
+            if here.is_some() {
+                return Ok(here);
+            }
         }
-        if let Some(name) = self.hosts.iter().find(|name| lookup(name).is_some()) {
-            let hosts = number(lookup, name, FIX)?.filter(|hosts| *hosts > 1);
-            several = several.or(hosts.map(|hosts| (*name, hosts)));
-        }
-        match several {
-            None => Ok(()),
-            Some((name, value)) => Err(miette!(
-                help = "start them on one host, as by `srun --nodes=1`; for several hosts give each a part of the \
-                        cells: `runner run RECIPE --shard i/n`",
-                "{} has started {size} ranks on several hosts ({name} is {value}), and ranks speak over local sockets",
+        let Some(name) = self.hosts.iter().find(|name| lookup(name).is_some()) else { return Ok(None) };
+        Ok(number(lookup, name, FIX)?.filter(|hosts| *hosts > 1).map(|hosts| size.div_ceil(hosts)))
+    }
+
+    /// Where ranks on several hosts meet, `HOST:PORT`.
+    fn address(&self, size: usize, lookup: Lookup) -> Result<String> {
+        let port = number(lookup, "MASTER_PORT", FIX)?.filter(|port| (1..=65534).contains(port));
+        let host = lookup("MASTER_ADDR").filter(|host| !host.trim().is_empty());
+        let (Some(host), Some(port)) = (host, port) else {
+            return Err(miette!(
+                help = "set them in all processes: MASTER_ADDR to the host of rank 0, and MASTER_PORT to a port that is \
+                        free there, as examples/cluster/hosts.sh does",
+                "{} has started {size} ranks on several hosts, and MASTER_ADDR and MASTER_PORT do not say where they meet",
                 self.name
-            )),
-        }
+            ));
+        };
+        // torchrun listens at the port itself.
+        let taken = lookup("TORCHELASTIC_USE_AGENT_STORE").is_some_and(|agent| agent == "True");
+        let host = host.trim();
+        let host = if host.contains(':') { format!("[{host}]") } else { host.to_string() };
+        Ok(format!("{host}:{}", port + usize::from(taken)))
     }
 }
 
@@ -105,6 +126,12 @@ pub struct Launched {
     pub size: usize,
     /// What the launcher is called.
     pub launcher: &'static str,
+    /// Where ranks on several hosts meet, `HOST:PORT`; `None` on one.
+    pub address: Option<String>,
+    /// Its number among the ranks of its host.
+    local: usize,
+    /// The most ranks that share a host's cores.
+    most_here: usize,
     start: String,
     /// Whether each process has cores of its own.
     own_cores: bool,
@@ -115,7 +142,7 @@ impl Launched {
     /// counts before one that started a single process.
     ///
     /// # Errors
-    /// When no launcher has started this process, or not on one host; says what to do.
+    /// When no launcher has started this process, or the ranks do not know where to meet; says what to do.
     pub fn find(lookup: Lookup) -> Result<Self> {
         let mut found: Option<(&Launcher, usize)> = None;
         for launcher in &LAUNCHERS {
@@ -145,19 +172,26 @@ impl Launched {
                 launcher.rank
             ));
         };
-        launcher.require_one_host(size, lookup)?;
-        let told: Vec<String> =
-            launcher.start.iter().filter_map(|name| Some(format!("{name}={}", lookup(name)?))).collect();
+        let on_each = launcher.on_each_host(size, lookup)?;
+        let address = on_each.map(|_| launcher.address(size, lookup)).transpose()?;
+        let local = number(lookup, launcher.local, FIX)?.filter(|_| on_each.is_some()).unwrap_or(rank);
+        let told: Vec<String> = START
+            .iter()
+            .chain(launcher.start)
+            .filter_map(|name| Some(format!("{name}={}", lookup(name)?)))
+            .collect();
         if size > 1 && told.is_empty() {
             return Err(miette!(
                 help = "set MASTER_ADDR and MASTER_PORT to the same values in all of them, as torchrun does",
                 "nothing tells these {size} processes from those of another start: none of {} is set",
-                launcher.start.join(", ")
+                [launcher.start, &START].concat().join(", ")
             ));
         }
         let cores = launcher.cores.is_some_and(|name| lookup(name).is_some());
-        let start = format!("{} {size} {}", launcher.name, told.join(" "));
-        Ok(Self { rank, size, launcher: launcher.name, start, own_cores: cores })
+        let secret = lookup(SECRET).unwrap_or_default();
+        let start = format!("{} {size} {} {secret}", launcher.name, told.join(" "));
+        let most_here = on_each.unwrap_or(size);
+        Ok(Self { rank, size, launcher: launcher.name, address, local, most_here, start, own_cores: cores })
     }
 
     /// # Errors
@@ -186,12 +220,25 @@ impl Launched {
 
     /// Where they meet; `limit`: seconds that each waits for the others.
     pub fn seat(&self, limit: f64) -> Seat {
-        Seat::of_start(self.rank, self.size, &self.start, limit)
+        Seat::of_start((self.rank, self.size), &self.start, self.address.as_ref(), limit)
     }
 
     /// How many of a cell's ranks share the cores that this process sees.
     pub fn sharing(&self, ranks: usize) -> usize {
-        if self.own_cores { 1 } else { ranks }
+        if self.own_cores { 1 } else { ranks.min(self.most_here) }
+    }
+
+    /// The name of this process's host, as NCCL has it, and its number among the ranks there.
+    pub fn place(&self) -> (String, usize) {
+        let own = || std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        let host = std::env::var("NCCL_HOSTID").unwrap_or_else(|_| own());
+        (host.trim().to_string(), self.local)
+    }
+
+    /// What the first rank is to know of this one.
+    pub fn here(&self) -> Report {
+        let (host, local) = self.place();
+        Report::Here { build: Build::own(), host, local }
     }
 }
 

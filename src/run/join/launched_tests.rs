@@ -49,7 +49,7 @@ fn guard(variables: Variables, but: Variables) -> Result<(), String> {
 #[test]
 fn each_launcher_says_the_place() {
     assert_eq!(find(TORCHRUN, &[]), Ok(("torchrun", 3, 4, 4)));
-    assert_eq!(find(MPIRUN, &[]), Ok(("mpirun", 1, 2, 4)));
+    assert_eq!(find(MPIRUN, &[]), Ok(("mpirun", 1, 2, 2)));
     assert_eq!(find(SRUN, &[]), Ok(("srun", 0, 8, 1)), "each of its processes has cores of its own");
     // torchrun in a step of one process.
     let both = [TORCHRUN, SRUN].concat();
@@ -61,9 +61,14 @@ fn each_launcher_says_the_place() {
 #[test]
 fn what_cannot_meet_is_refused() {
     for (variables, but, parts) in [
-        (TORCHRUN, &[("LOCAL_WORLD_SIZE", "2")][..], ["several hosts", "LOCAL_WORLD_SIZE is 2"]),
-        (SRUN, &[("SLURM_STEP_NUM_NODES", "2")], ["several hosts", "srun --nodes=1"]),
-        (SRUN, &[("SLURM_STEP_NUM_NODES", "")], ["several hosts", "SLURM_NNODES is 2"]),
+        (SRUN, &[("SLURM_STEP_NUM_NODES", "2")][..], ["several hosts", "examples/cluster/hosts.sh"]),
+        (SRUN, &[("SLURM_STEP_NUM_NODES", "2"), ("MASTER_ADDR", "a")], ["several hosts", "MASTER_PORT"]),
+        (
+            MPIRUN,
+            &[("OMPI_COMM_WORLD_LOCAL_SIZE", "1"), ("MASTER_PORT", "1")],
+            ["several hosts", "MASTER_ADDR"],
+        ),
+        (TORCHRUN, &[("LOCAL_WORLD_SIZE", "2"), ("MASTER_PORT", "x")], ["MASTER_PORT", "no number"]),
         (TORCHRUN, &[("RANK", "4")], ["WORLD_SIZE is 4", "RANK is 4"]),
         (TORCHRUN, &[("RANK", "")], ["WORLD_SIZE is 4", "RANK is not set"]),
         (TORCHRUN, &[("RANK", "one")], ["RANK is \"one\"", "no number"]),
@@ -83,6 +88,27 @@ fn what_cannot_meet_is_refused() {
         let error = find(variables, but).expect_err("refused");
         parts.iter().for_each(|part| assert!(error.contains(part), "no `{part}` in {error}"));
     }
+}
+
+#[test]
+fn ranks_on_several_hosts_know_where_they_meet() {
+    let meets = |variables: Variables, but: Variables| {
+        let found = with(variables, but, Launched::find).expect("found");
+        (found.address.clone(), found.place().1, found.sharing(8))
+    };
+    assert_eq!(meets(TORCHRUN, &[]), (None, 3, 4));
+    let two = ("LOCAL_WORLD_SIZE", "2");
+    assert_eq!(meets(TORCHRUN, &[two, ("LOCAL_RANK", "1")]), (Some("127.0.0.1:29500".into()), 1, 2));
+    let agent = [two, ("TORCHELASTIC_USE_AGENT_STORE", "True"), ("MASTER_ADDR", "fe80::1")];
+    assert_eq!(meets(TORCHRUN, &agent).0, Some("[fe80::1]:29501".into()), "torchrun has the port itself");
+    let nodes = [
+        ("SLURM_STEP_NUM_NODES", "2"),
+        ("SLURM_LOCALID", "2"),
+        ("SLURM_CPUS_PER_TASK", ""),
+        ("MASTER_ADDR", "node1"),
+        ("MASTER_PORT", "6000"),
+    ];
+    assert_eq!(meets(SRUN, &nodes), (Some("node1:6000".into()), 2, 4));
 }
 
 #[test]
@@ -113,6 +139,10 @@ fn several_processes_of_run_are_refused_with_the_right_line() {
 fn only_those_of_one_start_meet() {
     let seat = |but: Variables| with(TORCHRUN, but, Launched::find).expect("found").seat(30.0);
     assert_eq!(seat(&[]), seat(&[]));
-    assert_eq!(seat(&[("RANK", "1")]).address, seat(&[]).address);
-    assert_ne!(seat(&[("MASTER_PORT", "29501")]).address, seat(&[]).address);
+    assert_eq!(seat(&[("RANK", "1")]).meeting, seat(&[]).meeting);
+    assert_ne!(seat(&[("MASTER_PORT", "29501")]).meeting, seat(&[]).meeting);
+    // Over the network the place is known, and the token tells them apart.
+    let hosts = [("LOCAL_WORLD_SIZE", "2")];
+    assert_ne!(seat(&[hosts[0], ("RUNNER_SECRET", "s")]), seat(&hosts));
+    assert_eq!(seat(&[hosts[0], ("RUNNER_SECRET", "s")]).meeting, seat(&hosts).meeting);
 }

@@ -1,7 +1,7 @@
 //! [`Leader`]: the first of the ranks that a launcher started: it runs cells in its own process's children and those of
 //! its followers.
 
-use std::os::unix::net::UnixStream;
+use std::borrow::Cow;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::sync::atomic::AtomicBool;
@@ -13,13 +13,16 @@ use miette::{Result, miette};
 
 use super::launched::Launched;
 use super::wire::{Build, Order, Report, messages, prepare, send};
+use crate::parallel::Engine;
+use crate::recipe::Cell;
 use crate::run::TryAgain;
 use crate::run::child_output::{Line, Lines};
 use crate::run::executor::{Advance, Executor, Job, Outcome};
 use crate::run::process::{GRACE, POLL, ProcessExecutor};
 use crate::run::ranks::{self, Process};
 use crate::train::protocol::{Event, Request};
-use crate::world::Failure;
+use crate::words::DeviceId;
+use crate::world::{Failure, Hosts, Stream};
 
 const GONE: &str = "its `runner join` has ended, and not by the first rank: see what the launcher says of it";
 
@@ -28,6 +31,8 @@ const GONE: &str = "its `runner join` has ended, and not by the first rank: see 
 pub struct Leader {
     here: ProcessExecutor,
     launched: Launched,
+    /// Where all ranks are, if on several hosts.
+    hosts: Option<Hosts>,
     /// Of ranks 1, 2, …
     followers: Vec<Arc<Follower>>,
 }
@@ -36,7 +41,7 @@ pub struct Leader {
 #[derive(Debug)]
 struct Follower {
     rank: usize,
-    stream: UnixStream,
+    stream: Stream,
     state: Mutex<State>,
 }
 
@@ -64,14 +69,16 @@ impl Leader {
         let seat = launched.seat(limit);
         let streams = match launched.size {
             1 => Vec::new(),
-            _ => seat.meet().map_err(not_met)?,
+            _ => seat.meet().map_err(|failure| not_met(failure, &launched))?,
         };
         let mut met = Vec::new();
+        let mut places = vec![launched.place()];
         for (rank, stream) in streams.into_iter().enumerate().filter_map(|(r, stream)| Some((r, stream?))) {
             let told = prepare(&stream, seat.limit())
                 .and_then(|()| Ok((first_report(&stream, seat.limit())?, stream)));
-            let (build, stream) = told
+            let ((build, place), stream) = told
                 .map_err(|e| miette!(help = "start all ranks again", "rank {rank} cannot take part: {e}"))?;
+            places.push(place);
             met.push((rank, build, stream));
         }
         if let Some((rank, other, _)) = met.iter().find(|(_, other, _)| *other != Build::own()) {
@@ -90,30 +97,36 @@ impl Leader {
         let followers = met.into_iter().map(follower).collect::<std::io::Result<_>>();
         let followers =
             followers.map_err(|e| miette!(help = "start all ranks again", "a connection fails: {e}"))?;
-        Ok(Self { here, launched, followers })
+        let hosts = launched.address.clone().map(|address| Hosts { address, places });
+        Ok(Self { here, launched, hosts, followers })
     }
 }
 
-/// What a follower is built from, which it says first.
-fn first_report(stream: &UnixStream, limit: std::time::Duration) -> std::io::Result<Build> {
+/// What a follower is built from, and its host and number there, which it says first.
+fn first_report(stream: &Stream, limit: std::time::Duration) -> std::io::Result<(Build, (String, usize))> {
     stream.set_read_timeout(Some(limit))?;
     let report = messages(stream.try_clone()?).next();
     stream.set_read_timeout(None)?;
     match report {
-        Some(Report::Here(build)) => Ok(build),
+        Some(Report::Here { build, host, local }) => Ok((build, (host, local))),
         _ => Err(std::io::Error::other("it does not say what it is built from, as `runner join` does")),
     }
 }
 
 /// An error for a meeting that not all came to.
-pub(super) fn not_met(failure: Failure) -> TryAgain {
+pub(super) fn not_met(failure: Failure, launched: &Launched) -> TryAgain {
     let (Failure::Lost { reason, .. } | Failure::Disagreement { reason } | Failure::Gpus { reason }) =
         failure;
+    let reached = match &launched.address {
+        None => "all ranks are to be on one host, and not in containers of their own".into(),
+        Some(address) => format!("{address} and other ports are to be open between the hosts"),
+    };
     TryAgain {
         message: reason,
-        help: "see what the launcher says of that rank; all ranks are to be on one host, and not in containers of their \
-               own; raise parallel.timeout where they start at different times"
-            .into(),
+        help: format!(
+            "see what the launcher says of that rank; {reached}; raise parallel.timeout where they start at different \
+             times"
+        ),
     }
 }
 
@@ -137,6 +150,15 @@ impl Executor for Leader {
         }
     }
 
+    fn placed<'c>(&self, cell: &'c Cell) -> Cow<'c, Cell> {
+        let mut placed = Cow::Borrowed(cell);
+        // Each host has a part of the GPUs, and nothing else sums between them.
+        if self.hosts.is_some() && cell.device_id() != DeviceId::Cpu && !cell.parallel.is_alone() {
+            placed.to_mut().parallel.engine = Engine::Nccl;
+        }
+        placed
+    }
+
     fn run(&self, job: Job, on_advance: &mut dyn FnMut(Advance), cancel: &AtomicBool) -> Outcome {
         let begin = |rank: usize, request: &Request, lines: &Lines| -> Result<Box<dyn Process>, Outcome> {
             Ok(match rank.checked_sub(1).map(|index| &self.followers[index]) {
@@ -144,12 +166,12 @@ impl Executor for Leader {
                 Some(follower) => Box::new(Follower::begin(follower, request, lines)?),
             })
         };
-        ranks::run(&job, &begin, on_advance, cancel)
+        ranks::run(&job, self.hosts.as_ref(), &begin, on_advance, cancel)
     }
 }
 
 impl Follower {
-    fn new(rank: usize, stream: UnixStream) -> std::io::Result<Arc<Self>> {
+    fn new(rank: usize, stream: Stream) -> std::io::Result<Arc<Self>> {
         let reading = stream.try_clone()?;
         let follower = Arc::new(Self { rank, stream, state: Mutex::default() });
         let heard = follower.clone();
@@ -168,7 +190,7 @@ impl Follower {
     fn hear(&self, report: Report) {
         let mut state = self.state();
         match report {
-            Report::Here(_) => {}
+            Report::Here { .. } => {}
             Report::Line(line) => {
                 if let Some(lines) = &state.lines {
                     // A cell that has ended listens no more.

@@ -1,5 +1,6 @@
 //! A leader and its followers as threads, with shell scripts as their cells' processes.
 
+use std::net::TcpListener;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread::scope;
@@ -14,15 +15,20 @@ use crate::world::Seat;
 static NOT_CANCELLED: AtomicBool = AtomicBool::new(false);
 const LIMIT: f64 = 20.0;
 
-/// The places of three ranks of a start of their own.
-fn places() -> Vec<Launched> {
+/// The places of three ranks of a start of their own, on one host or on two that are one machine.
+fn places(hosts: usize) -> Vec<Launched> {
     static STARTS: AtomicU64 = AtomicU64::new(0);
     let start = format!("{}.{}", std::process::id(), STARTS.fetch_add(1, Relaxed));
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let place = |rank: usize| {
         let lookup = |name: &str| match name {
             "RANK" => Some(rank.to_string()),
             "WORLD_SIZE" => Some("3".into()),
-            "MASTER_PORT" => Some(start.clone()),
+            "GROUP_WORLD_SIZE" => Some(hosts.to_string()),
+            "LOCAL_RANK" => Some((rank % 2).to_string()),
+            "TORCHELASTIC_RUN_ID" => Some(start.clone()),
+            "MASTER_ADDR" => Some("127.0.0.1".into()),
+            "MASTER_PORT" => Some(free.to_string()),
             _ => None,
         };
         Launched::find(&lookup).unwrap()
@@ -35,9 +41,9 @@ fn job(cell: &crate::recipe::Cell, ranks: usize) -> Job<'_> {
 }
 
 /// What the leader of three ranks makes of its followers, who all run this script in each cell, and with what they end.
-fn led<T: Send>(script: &str, lead: impl FnOnce(&Leader) -> T + Send) -> (T, Vec<Result<u8>>) {
+fn led<T: Send>(hosts: usize, script: &str, lead: impl FnOnce(&Leader) -> T + Send) -> (T, Vec<Result<u8>>) {
     let executor = shell(&of_ranks(script));
-    let mut places = places();
+    let mut places = places(hosts);
     let first = places.remove(0);
     scope(|scope| {
         let followers: Vec<_> = places
@@ -64,32 +70,52 @@ fn failure(outcome: &Outcome) -> &str {
 
 #[test]
 fn cells_run_one_after_the_other_on_as_many_ranks_as_they_have() {
+    for hosts in [1, 2] {
+        let folder = tempfile::tempdir().unwrap();
+        let note = format!("echo $rank >> {}; echo \"$done\"", folder.path().join("ran").display());
+        let (outcomes, ends) = led(hosts, &note, |leader| {
+            leader.ready(3).unwrap();
+            [outcome(leader, 3), outcome(leader, 2), outcome(leader, 3)]
+        });
+        assert!(outcomes.iter().all(|outcome| matches!(outcome, Outcome::Finished(_))), "{outcomes:?}");
+        assert!(ends.iter().all(|end| matches!(end, Ok(0))), "{ends:?}");
+        let mut ran: Vec<String> =
+            std::fs::read_to_string(folder.path().join("ran")).unwrap().lines().map(String::from).collect();
+        ran.sort();
+        assert_eq!(ran, ["0", "0", "0", "1", "1", "1", "2", "2"]);
+    }
+}
+
+#[test]
+fn requests_say_where_ranks_are() {
     let folder = tempfile::tempdir().unwrap();
-    let note = format!("echo $rank >> {}; echo \"$done\"", folder.path().join("ran").display());
-    let (outcomes, ends) = led(&note, |leader| {
-        leader.ready(3).unwrap();
-        [outcome(leader, 3), outcome(leader, 2), outcome(leader, 3)]
-    });
-    assert!(outcomes.iter().all(|outcome| matches!(outcome, Outcome::Finished(_))), "{outcomes:?}");
-    assert!(ends.iter().all(|end| matches!(end, Ok(0))), "{ends:?}");
-    let mut ran: Vec<String> =
-        std::fs::read_to_string(folder.path().join("ran")).unwrap().lines().map(String::from).collect();
-    ran.sort();
-    assert_eq!(ran, ["0", "0", "0", "1", "1", "1", "2", "2"]);
+    let note = format!("printf '%s' \"$line\" > {}/$rank; echo \"$done\"", folder.path().display());
+    let (_, _) = led(2, &note, |leader| outcome(leader, 3));
+    for (rank, local) in [0, 1, 0].into_iter().enumerate() {
+        let text = std::fs::read_to_string(folder.path().join(rank.to_string())).unwrap();
+        let request: Request = serde_json::from_str(&text).unwrap();
+        let seat = request.seat.unwrap();
+        assert_eq!((seat.rank, seat.local), (rank, local));
+        assert!(matches!(seat.meeting, crate::world::Meeting::Network(_)));
+    }
 }
 
 #[test]
 fn a_rank_that_fails_is_named_and_the_next_cell_runs() {
     for (end, reason) in [
-        ("kill -KILL $$", "rank 2 of 3: killed by signal 9 (SIGKILL)"),
-        ("echo why >&2; exit 3", "rank 2 of 3: ended with exit code 3"),
+        ("kill -KILL $$", "killed by signal 9 (SIGKILL)"),
+        ("echo why >&2; exit 3", "ended with exit code 3"),
     ] {
         // The others wait; a cell of two ranks has no third.
         let script = format!("[ $rank != 2 ] || {{ sleep 0.3; {end}; }}\necho \"$done\"; sleep 0.5");
-        let (outcomes, ends) = led(&script, |leader| [outcome(leader, 3), outcome(leader, 2)]);
-        assert!(failure(&outcomes[0]).starts_with(reason), "{outcomes:?}");
-        assert!(matches!(outcomes[1], Outcome::Finished(_)), "{outcomes:?}");
-        assert!(ends.iter().all(|end| matches!(end, Ok(0))), "{ends:?}");
+        for hosts in [1, 2] {
+            let (outcomes, ends) = led(hosts, &script, |leader| [outcome(leader, 3), outcome(leader, 2)]);
+            let on = if hosts == 1 { String::new() } else { format!(" on {}", places(2)[2].place().0) };
+            let reason = format!("rank 2 of 3{on}: {reason}");
+            assert!(failure(&outcomes[0]).starts_with(&reason), "{outcomes:?}");
+            assert!(matches!(outcomes[1], Outcome::Finished(_)), "{outcomes:?}");
+            assert!(ends.iter().all(|end| matches!(end, Ok(0))), "{ends:?}");
+        }
     }
 }
 
@@ -99,7 +125,7 @@ fn cancelling_ends_the_processes_of_all_ranks() {
     let pids = folder.path().join("pids");
     let script = format!("echo $$ >> {}; exec sleep 600", pids.display());
     let read = || std::fs::read_to_string(&pids).unwrap_or_default();
-    let ((), ends) = led(&script, |leader| {
+    let ((), ends) = led(2, &script, |leader| {
         let cancel = AtomicBool::new(false);
         let outcome = scope(|scope| {
             scope.spawn(|| {
@@ -121,15 +147,15 @@ fn cancelling_ends_the_processes_of_all_ranks() {
 }
 
 /// A second follower that is nothing but its connection.
-fn stranger(seat: &Seat, build: Build) -> UnixStream {
+fn stranger(seat: &Seat, build: Build) -> Stream {
     let stream = seat.meet().unwrap().swap_remove(0).unwrap();
-    send(&stream, &Report::Here(build)).unwrap();
+    send(&stream, &Report::Here { build, host: String::new(), local: 0 }).unwrap();
     stream
 }
 
 #[test]
 fn a_follower_that_ends_ends_its_cell_and_the_run() {
-    let mut places = places();
+    let mut places = places(1);
     let (last, second, first) = (places.remove(2), places.remove(1), places.remove(0));
     let executor = shell(&of_ranks("sleep 600"));
     scope(|scope| {
@@ -157,7 +183,11 @@ fn a_follower_that_ends_ends_its_cell_and_the_run() {
 
 #[test]
 fn another_build_is_refused_by_name_on_every_rank() {
-    let mut places = places();
+    [1, 2].into_iter().for_each(refuses_another_build);
+}
+
+fn refuses_another_build(hosts: usize) {
+    let mut places = places(hosts);
     let (last, second, first) = (places.remove(2), places.remove(1), places.remove(0));
     let executor = shell("exit 1");
     let other = Build { sources: "0123456789ab".into(), commit: "cafe".into() };
@@ -177,7 +207,11 @@ fn another_build_is_refused_by_name_on_every_rank() {
 
 #[test]
 fn a_rank_that_does_not_come_is_named_in_time() {
-    let mut places = places();
+    [1, 2].into_iter().for_each(misses_a_rank);
+}
+
+fn misses_a_rank(hosts: usize) {
+    let mut places = places(hosts);
     let (second, first) = (places.remove(1), places.remove(0));
     let executor = shell("exit 1");
     scope(|scope| {

@@ -1,4 +1,4 @@
-//! Ranks that a launcher has started, each with a process of its own for every cell: the first leads.
+//! Ranks that a launcher has started, on one host or several, each with a process of its own for every cell: the first leads.
 
 mod follower;
 mod launched;

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::run::build;
 use crate::run::child_output::Line;
 use crate::train::protocol::Request;
+use crate::world::Stream;
 
 /// From the leader.
 #[derive(Debug, Serialize, Deserialize)]
@@ -32,8 +33,8 @@ pub enum Order {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Report {
-    /// The first.
-    Here(Build),
+    /// The first: what it is built from, and where it is.
+    Here { build: Build, host: String, local: usize },
     /// What the process of its rank prints.
     Line(Line),
     /// The last of a cell: the process has ended, with this wait status.
@@ -62,14 +63,14 @@ impl Build {
 }
 
 /// Writes a message, which the other side takes within the connection's time limit.
-pub fn send(mut stream: &UnixStream, message: &impl Serialize) -> io::Result<()> {
+pub fn send(mut stream: &Stream, message: &impl Serialize) -> io::Result<()> {
     let mut line = serde_json::to_vec(message)?;
     line.push(b'\n');
     stream.write_all(&line)
 }
 
 /// The messages of the other side, until it is gone or says something else.
-pub fn messages<T: DeserializeOwned>(stream: UnixStream) -> impl Iterator<Item = T> {
+pub fn messages<T: DeserializeOwned>(stream: Stream) -> impl Iterator<Item = T> {
     let lines = BufReader::new(stream).split(b'\n');
     lines.map_while(|line| serde_json::from_slice(&line.ok()?).ok())
 }
@@ -77,11 +78,14 @@ pub fn messages<T: DeserializeOwned>(stream: UnixStream) -> impl Iterator<Item =
 /// Prepares a connection: `limit` is how long one write may take.
 ///
 /// # Errors
-/// When the other side is a process of another user, which could have known where to come.
-pub fn prepare(stream: &UnixStream, limit: Duration) -> io::Result<()> {
-    let (own, other) = (std::fs::metadata("/proc/self")?.uid(), user(stream)?);
-    if own != other {
-        return Err(io::Error::other(format!("it is a process of user {other}, and this one of user {own}")));
+/// When the other side is a process of another user of this host, which could have known where to come.
+pub fn prepare(stream: &Stream, limit: Duration) -> io::Result<()> {
+    if let Stream::Local(stream) = stream {
+        let (own, other) = (std::fs::metadata("/proc/self")?.uid(), user(stream)?);
+        if own != other {
+            let text = format!("it is a process of user {other}, and this one of user {own}");
+            return Err(io::Error::other(text));
+        }
     }
     stream.set_read_timeout(None)?;
     stream.set_write_timeout(Some(limit))

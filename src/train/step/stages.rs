@@ -40,6 +40,7 @@ impl<N: Build> Step<'_, N> {
                         Some(network) => self.stage.residence.gradient_set().add(&network, gradients),
                     }
                     drop(sums);
+                    stages.recorder.end(Action::Backward { stage, micro_batch });
                     end(Phase::Backward, None);
                 }
                 Action::Send(message) => stages.send(&message),

@@ -40,18 +40,38 @@ impl<N: Build> Step<'_, N> {
         }
     }
 
+    /// Whether an update needs the norm over all gradients first.
+    pub(super) fn wants_norm(&self) -> bool {
+        self.scaler.is_some() || self.train.clip_norm.is_some()
+    }
+
+    /// Waits for the replicas' sums that nobody has taken yet.
+    pub(super) fn take_sums(&mut self) {
+        let residence = &mut self.stage.residence;
+        if let Some(replicas) = &self.replicas {
+            *residence.gradient_set() = replicas.sums_left(residence.network());
+        }
+    }
+
     /// Updates the weights by the gradients there are. Gives what the scaler reports, where there is one.
     pub(super) fn update(&mut self, look: Option<&mut Look<'_, N>>) -> Option<Tensor<1>> {
-        let wants_norm = self.scaler.is_some() || self.train.clip_norm.is_some();
+        let wants_norm = self.wants_norm();
         let residence = &mut self.stage.residence;
         let tied = residence.network().tied();
         let of_stages = self.stages.as_mut().and_then(|stages| stages.settle(tied, residence, wants_norm));
         let (size, scale) = (self.size(of_stages), self.scale());
         let residence = &mut self.stage.residence;
+        let waits = look.is_none() && !wants_norm;
         if let Some(look) = look {
             look(BeforeUpdate { residence, size: &size, scale });
         }
         let scope = OperatorName::Update.scope();
+        if let Some(replicas) = self.replicas.as_ref().filter(|_| waits) {
+            *residence.gradient_set() = replicas.first_sums(residence.network());
+            residence.update(&size);
+            self.take_sums();
+        }
+        let residence = &mut self.stage.residence;
         residence.update(&size);
         drop(scope);
         if let Some(replicas) = &self.replicas {

@@ -117,7 +117,8 @@ pub fn serve(
     answer: &Sender<Result<(), String>>,
 ) {
     gpu.context.bind();
-    let made = Communicator::join(id, rank, ranks).and_then(|made| Ok((made, CopyStream::new(gpu)?)));
+    let made =
+        Communicator::join(id, rank, ranks).and_then(|made| Ok((made, CopyStream::before_others(gpu)?)));
     let (communicator, stream) = match made {
         Ok(made) => made,
         Err(reason) => {

@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# `runner join` over two hosts that are one machine with two GPUs. NCCL takes them for two by NCCL_HOSTID, and speaks over
+# its network transport; the last lines say so.
+#
+#   examples/cluster/two_hosts.sh RECIPE RESULTS [more arguments of runner join, as --cell 5]
+set -u
+
+recipe=${1:?usage: two_hosts.sh RECIPE RESULTS}
+results=${2:?usage: two_hosts.sh RECIPE RESULTS}
+shift 2
+
+# What torchrun sets in a process that is alone on its host.
+export WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 GROUP_WORLD_SIZE=2
+export MASTER_ADDR=127.0.0.1 MASTER_PORT="${MASTER_PORT:-29517}" TORCHELASTIC_RUN_ID=$$
+mkdir -p "$results"
+export NCCL_DEBUG=INFO NCCL_DEBUG_FILE="$results/nccl-%h-%p.txt"
+
+RANK=1 CUDA_VISIBLE_DEVICES=1 NCCL_HOSTID=second runner join "$recipe" --results "$results" "$@" &
+RANK=0 CUDA_VISIBLE_DEVICES=0 NCCL_HOSTID=first runner join "$recipe" --results "$results" "$@"
+code=$?
+wait $!; second=$?
+
+echo "the first host ended with $code, the second with $second"
+grep -ho "via [A-Z0-9]*/[A-Za-z0-9]*" "$results"/nccl-*.txt 2>/dev/null | sort | uniq -c
+exit $code
