@@ -29,7 +29,10 @@ impl ModuleVisitor for Places {
     fn visit_float<const D: usize>(&mut self, parameter: &Param<Tensor<D>>) {
         let value = parameter.val();
         if value.is_require_grad() {
-            self.sums.insert(parameter.id, value.inner().zeros_like().into_dispatch());
+            let (shape, options) = (value.shape(), (&value.device().inner(), value.dtype()));
+            // From a vector: the backend would pad the rows of a matrix.
+            let sum = Tensor::<1>::zeros([shape.num_elements()], options).reshape(shape);
+            self.sums.insert(parameter.id, Tensor::<D>::into_dispatch(sum));
         }
     }
 }

@@ -213,15 +213,17 @@ impl Graph {
     }
 }
 
-/// Writes zeros over tensors that a graph adds to, of one device.
+/// Writes zeros over contiguous tensors that a graph adds to, of one device.
 ///
 /// # Panics
-/// When they are not on a CUDA device.
+/// When they are others.
 pub fn write_zeros(tensors: Vec<Tensor<1>>) {
     let tensors: Vec<_> = tensors.into_iter().map(buffer).collect();
     let Some(gpu) = tensors.first().map(|tensor| Gpu::of(tensor).expect("a CUDA tensor")) else { return };
-    let whole =
-        |tensor: &CubeTensor| (Pointer::whole(tensor), tensor.meta.num_elements() * tensor.dtype.size());
+    let whole = |tensor: &CubeTensor| {
+        assert!(tensor.is_contiguous(), "a sum without gaps, not {:?}", tensor.meta);
+        (Pointer::whole(tensor), tensor.meta.num_elements() * tensor.dtype.size())
+    };
     let places: Vec<_> = tensors.iter().map(whole).collect();
     gpu.stream().enqueue(None, move |buffers, stream| {
         for (place, bytes) in places.into_iter().filter(|(_, bytes)| *bytes > 0) {
