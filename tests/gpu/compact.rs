@@ -183,14 +183,15 @@ fn remainders_make_bf16_parameters_their_fp32_masters() {
             store_param_remainders,
             ..AdamW::default()
         };
-        let configs: [(&str, fn(AdamW) -> OptimizerConfig); 3] = [
-            ("adamw", OptimizerConfig::AdamW),
-            ("adamw8bit", |rule| OptimizerConfig::AdamW8bit(AdamW8bit(rule))),
-            ("adamw_bf16", |rule| OptimizerConfig::AdamWBf16(AdamWBf16(rule))),
-        ];
-        for (name, config) in configs {
-            let [split, wide] =
-                [true, false].map(|remainders| config(rule(remainders)).rule().expect("an update"));
+        let configs = |rule: AdamW| {
+            [
+                ("adamw", OptimizerConfig::AdamW(rule.clone())),
+                ("adamw8bit", OptimizerConfig::AdamW8bit(AdamW8bit(rule.clone()))),
+                ("adamw_bf16", OptimizerConfig::AdamWBf16(AdamWBf16(rule))),
+            ]
+        };
+        for ((name, split), (_, wide)) in configs(rule(true)).into_iter().zip(configs(rule(false))) {
+            let [split, wide] = [split, wide].map(|config| config.rule().expect("an update"));
             for on_device in [false, true] {
                 let [mut ours, mut expected] =
                     [CUDA, DeviceId::Cpu].map(|id| Trained::of(&*split, id, [DType::BF16; 2], &sizes));

@@ -137,12 +137,12 @@ impl<N: Build> Step<'_, N> {
             };
             (loss, set)
         });
+        // The first run has added to them.
+        self.sums.iter().for_each(|sums| write_zeros(sums.all()));
         match recorded {
             Err(reason) => Recording::Refused(reason),
             Ok((graph, (loss, gradients))) => {
                 let weights = places(self.stage.residence.network());
-                // The first run has added to them.
-                self.sums.iter().for_each(|sums| write_zeros(sums.all()));
                 Recording::Done(Box::new(Recorded { graph, inputs, scale, weights, loss, gradients }))
             }
         }
