@@ -41,7 +41,12 @@ weights = "out/{data.sampler}-{parallel.data}-{parallel.data_reduce}"
 
 /// The numbers of a file of weights, all tensors one after the other, by name.
 pub fn weights(folder: &Path) -> Vec<f32> {
-    let file = std::fs::read(folder.join("model.safetensors")).expect("weights");
+    numbers(&folder.join("model.safetensors"))
+}
+
+/// Of all tensors of a file, in fp32.
+pub fn numbers(file: &Path) -> Vec<f32> {
+    let file = std::fs::read(file).expect("weights");
     let tensors = safetensors::SafeTensors::deserialize(&file).expect("safetensors");
     let mut named = tensors.tensors();
     named.sort_by(|a, b| a.0.cmp(&b.0));
