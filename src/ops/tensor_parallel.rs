@@ -78,6 +78,12 @@ pub fn copy_cost(setting: &Setting, columns: u64) -> Vec<Cost> {
     if setting.tensor > 1 { vec![cost] } else { Vec::new() }
 }
 
+/// Bytes that are sent for [`copy_to_ranks`] of a parameter of so many elements.
+pub fn sent_of_copy(setting: &Setting, elements: u64) -> Sent {
+    let sent = sent_bytes(setting, setting.stored);
+    Sent { backward: Setting::sent_of_sum(elements, setting.tensor) * sent / 4, ..Sent::default() }
+}
+
 /// What [`sum_over_ranks`] of [tokens, columns], of `element` bytes each, costs; nothing where there is one rank.
 pub fn sum_cost(setting: &Setting, columns: u64, element: u64) -> Vec<Cost> {
     let (x, sum, sent) = summed_cost(setting, columns, element);
@@ -90,11 +96,15 @@ pub fn sum_cost(setting: &Setting, columns: u64, element: u64) -> Vec<Cost> {
 /// is sent for it.
 fn summed_cost(setting: &Setting, columns: u64, element: u64) -> (u64, Moment, u64) {
     let numbers = setting.tokens() * columns;
-    // NCCL sums those of two ranks as they are.
-    let sent = if setting.on_cuda() && setting.tensor == 2 { element } else { 4 };
+    let sent = sent_bytes(setting, element);
     let widened = if element == sent { 0 } else { 4 * numbers };
     let sum = Moment::workspace(widened + element * numbers);
     (element * numbers, sum, Setting::sent_of_sum(numbers, setting.tensor) * sent / 4)
+}
+
+/// Bytes of each number that is sent: NCCL sums those of two ranks as they are.
+fn sent_bytes(setting: &Setting, element: u64) -> u64 {
+    if setting.on_cuda() && setting.tensor == 2 { element } else { 4 }
 }
 
 /// Σ_r x_r in the type of x. Between GPUs the host waits for nothing.

@@ -80,7 +80,7 @@ fn divided_replicas_compute_blocks_again() {
 
 #[test]
 fn divided_replicas_train_parts_of_a_model() {
-    for method in ["lora\"\nrank = 3", "bitfit\"", "adapter\"\nbottleneck = 5"] {
+    for method in ["lora\"\nrank = 3", "qlora\"\nrank = 3", "bitfit\"", "adapter\"\nbottleneck = 5"] {
         check(
             &format!("accumulation_steps = 2\nclip_norm = 0.1\n{ADAMW}[tuning]\nmethod = \"{method}\n"),
             1e-5,

@@ -95,13 +95,14 @@ fn stages_train_as_one_process_does_and_the_report_draws_their_steps() {
     assert_eq!(charts.iter().filter(chart).count(), 5, "{charts:?}");
 }
 
-/// fp16 with a scaler whose first scales overflow, so that steps are skipped; LoRA; weights that are read again.
+/// fp16 with a scaler whose first scales overflow, so that steps are skipped; LoRA and QLoRA; weights that are read again.
 #[test]
 fn the_scaler_and_adapters_see_all_stages() {
     let scaled = "[precision]\ncompute = \"fp16\"\nautocast = true\n\
                   scaler = { kind = \"dynamic\", init_scale = 1e10, growth_interval = 5 }\n";
     let lora = "[tuning]\nmethod = \"lora\"\nrank = 4\ntarget_modules = \"c_attn\"\n";
-    for (more, relative) in [(scaled, 2e-3), (lora, 1e-5)] {
+    let qlora = &lora.replace("lora", "qlora");
+    for (more, relative) in [(scaled, 2e-3), (lora, 1e-5), (qlora, 1e-5)] {
         let text = format!("{TRAINED}{more}");
         let (one, ours) = (Place::new(&text), Place::new(&with(&text, TWO)));
         for place in [&one, &ours] {

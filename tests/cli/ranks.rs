@@ -41,7 +41,12 @@ weights = "out/{data.sampler}-{parallel.data}-{parallel.data_reduce}"
 
 /// The numbers of a file of weights, all tensors one after the other, by name.
 pub fn weights(folder: &Path) -> Vec<f32> {
-    let file = std::fs::read(folder.join("model.safetensors")).expect("weights");
+    numbers(&folder.join("model.safetensors"))
+}
+
+/// Of all tensors of a file, in fp32.
+pub fn numbers(file: &Path) -> Vec<f32> {
+    let file = std::fs::read(file).expect("weights");
     let tensors = safetensors::SafeTensors::deserialize(&file).expect("safetensors");
     let mut named = tensors.tensors();
     named.sort_by(|a, b| a.0.cmp(&b.0));
@@ -115,7 +120,7 @@ fn replicas_train_as_one_process_does() {
     }
 }
 
-/// fp16 with a scaler whose first scales overflow, so that steps are skipped, and LoRA on Qwen2.
+/// fp16 with a scaler whose first scales overflow, so that steps are skipped, and LoRA and QLoRA on Qwen2.
 #[test]
 fn the_scaler_and_adapters_see_all_ranks() {
     let amp = r#"title = "amp"
@@ -141,7 +146,8 @@ steps = 20
     let scaled = "[precision]\ncompute = \"fp16\"\nautocast = true\n\
                   scaler = { kind = \"dynamic\", init_scale = 1e10, growth_interval = 5 }\n";
     let lora = "[tuning]\nmethod = \"lora\"\nrank = 4\n";
-    for (more, relative) in [(scaled, 2e-3), (lora, 1e-5)] {
+    let qlora = &lora.replace("lora", "qlora");
+    for (more, relative) in [(scaled, 2e-3), (lora, 1e-5), (qlora, 1e-5)] {
         let place = Place::new(&format!("{amp}{more}[grid]\n\"parallel.data\" = [1, 2]\n"));
         place.runner(&["run", "recipe.toml"]).exits(0).says(&["2 measured"]);
         let mut rows = place.rows();

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::faults::sweep;
 use crate::place::{Place, losses};
-use crate::ranks::{apart, distance, setting, weights};
+use crate::ranks::{apart, distance, numbers, setting, weights};
 
 const SIZES: &str = "vocab_size = 304\nhidden_size = 32\nnum_hidden_layers = 2\nnum_attention_heads = 4\n";
 
@@ -94,6 +94,32 @@ fn what_goes_with_divided_layers_sees_all_ranks() {
     }
 }
 
+/// LoRA on layers that divide by their outputs, three of them side by side in GPT-2, and by their inputs. B is zero before
+/// the first step only: a gradient that lacks another rank's part is noticed.
+#[test]
+fn adapters_divide_with_their_layers() {
+    for (model, layers) in
+        [(GPT2, "c_attn, c_proj, c_fc"), (QWEN2, "q_proj, k_proj, v_proj, o_proj, gate_proj, down_proj")]
+    {
+        let lora = format!(
+            "[tuning]\nmethod = \"lora\"\nrank = 3\ntarget_modules = \"{layers}\"\n\
+             [save]\nadapter = \"out/{{parallel.tensor}}\"\n[grid]\n\"parallel.tensor\" = [1, 2, 4]\n"
+        );
+        let place = Place::new(&recipe(model, &lora).replace("lr = 1e-3", "lr = 3e-2"));
+        place.runner(&["run", "recipe.toml"]).exits(0).says(&["3 measured"]);
+        let rows = rows(&place);
+        let reference = losses(&rows[0]);
+        let moved = |loss: &f64| (loss - reference[0]).abs() > 1e-3 * reference[0];
+        assert!(reference.iter().any(moved), "{reference:?}");
+        let adapter =
+            |ranks: usize| numbers(&place.path().join(format!("out/{ranks}/adapter_model.safetensors")));
+        for (row, ranks) in rows[1..].iter().zip([2, 4]) {
+            let (losses, values) = (apart(&losses(row), &reference), distance(&adapter(ranks), &adapter(1)));
+            assert!(losses < 1e-5 && values < 1e-3, "{layers} {ranks}: {losses} {values}");
+        }
+    }
+}
+
 /// Two replicas of two ranks each, whose gradients are summed in both ways.
 #[test]
 fn replicas_divide_their_layers() {
@@ -161,7 +187,11 @@ fn what_cannot_be_divided_is_refused_before_anything_runs() {
         (with(GPT2, "tensor = 128\ndata = 4"), vec!["512 ranks, more than 256"]),
         (with(GPT2, "tensor = 2\ndata_reduce = \"rank0\""), vec!["parallel.data_reduce has no effect"]),
         (with(GPT2, "tensor = 2\n[ops]\nloss = \"plain\""), vec!["ops.loss = \"plain\" has the logits"]),
-        (with(QWEN2, "tensor = 2\n[tuning]\nmethod = \"lora\""), vec!["tuning.method = \"lora\""]),
+        (with(QWEN2, "tensor = 2\n[tuning]\nmethod = \"qlora\""), vec!["tuning.method = \"qlora\""]),
+        (
+            with(QWEN2, "tensor = 2\n[tuning]\nmethod = \"lora\"\ndropout = 0.1"),
+            vec!["an adapter's dropout draws a mask", "remove tuning.dropout"],
+        ),
         (
             with(GPT2, "tensor = 2\n[offload]\nstrategy = \"overlap\""),
             vec!["parallel.tensor does not go with [offload]"],

@@ -164,7 +164,7 @@ impl Family for Gpt2 {
         let [vocab, inner, heads, columns] = [vocab, inner, heads, hidden].map(|size| setting.part(size));
         let sizes = HeadSizes { heads, kv_heads: heads, head_dim };
         let (copy, sum) = (|| copy_cost(setting, hidden), || sum_cost(setting, hidden, setting.element()));
-        let conv = |name, sizes| linear_cost(setting, tuning, name, sizes, true, Self::LAYOUT);
+        let conv = |layer, sizes| linear_cost(setting, tuning, layer, sizes, true, Self::LAYOUT);
         let norm = || norm::cost(setting, hidden, 2);
         let divided = |layers: Vec<Cost>| Cost::residual(&[vec![norm()], copy(), layers, sum()].concat());
         let (positions, tables) = match config.positions {
@@ -188,19 +188,19 @@ impl Family for Gpt2 {
             )],
             block: vec![
                 divided(vec![
-                    conv("c_attn", [hidden, 3 * columns]),
+                    conv(("c_attn", Side::Outputs { parts: 3 }), [hidden, 3 * columns]),
                     Prefix::attended(
                         setting,
                         tuning,
                         [3 * columns, 2 * columns],
                         attention::cost(setting, sizes),
                     ),
-                    conv("c_proj", [columns, hidden]),
+                    conv(("c_proj", Side::Inputs), [columns, hidden]),
                 ]),
                 divided(vec![
-                    conv("c_fc", [hidden, inner]),
+                    conv(("c_fc", Side::Outputs { parts: 1 }), [hidden, inner]),
                     gelu::cost(setting, inner),
-                    conv("c_proj", [inner, hidden]),
+                    conv(("c_proj", Side::Inputs), [inner, hidden]),
                 ]),
             ],
             blocks: config.num_hidden_layers,

@@ -159,16 +159,16 @@ impl Family for GptJ {
         let [vocab, hidden, inner] =
             [config.vocab_size, config.hidden_size, config.intermediate_size].map(|size| size as u64);
         let [vocab, inner] = [vocab, inner].map(|size| setting.part(size));
-        let linear = |name, sizes, bias| linear_cost(setting, tuning, name, sizes, bias, Self::LAYOUT);
+        let linear = |layer, sizes, bias| linear_cost(setting, tuning, layer, sizes, bias, Self::LAYOUT);
         let norm = || norm::cost(setting, hidden, 2);
         let sizes = config.attention().of_rank(setting);
         let [columns, _] = sizes.columns();
         let [projections, attended] = RotaryAttention::cost(setting, tuning, &sizes);
-        let attention = [projections, attended, linear("out_proj", [columns, hidden], false)];
+        let attention = [projections, attended, linear(("out_proj", Side::Inputs), [columns, hidden], false)];
         let mlp = [
-            linear("fc_in", [hidden, inner], true),
+            linear(("fc_in", Side::Outputs { parts: 1 }), [hidden, inner], true),
             gelu::cost(setting, inner),
-            linear("fc_out", [inner, hidden], true),
+            linear(("fc_out", Side::Inputs), [inner, hidden], true),
         ];
         let copy = || copy_cost(setting, hidden);
         let summed = |layers: &[Cost]| [layers, &sum_cost(setting, hidden, setting.element())].concat();

@@ -207,7 +207,8 @@ impl<const BIASES: bool> Family for LlamaLike<BIASES> {
         let [queries, _] = sizes.columns();
         let (copy, sum) = (|| copy_cost(setting, hidden), || sum_cost(setting, hidden, setting.element()));
         let [projections, attention] = RotaryAttention::cost(setting, tuning, &sizes);
-        let output = linear_cost(setting, tuning, "o_proj", [queries, hidden], false, Self::LAYOUT);
+        let output =
+            linear_cost(setting, tuning, ("o_proj", Side::Inputs), [queries, hidden], false, Self::LAYOUT);
         let norm = || norm::cost(setting, hidden, 1);
         let divided = |layers: Vec<Cost>| Cost::residual(&[vec![norm()], copy(), layers, sum()].concat());
         let tied = config.tie_word_embeddings && tuning.classes.is_none();

@@ -12,7 +12,7 @@ use crate::ops::embedding::{Ids, embedding, embedding_of_part};
 use crate::ops::gelu::gelu;
 use crate::ops::lora::{self, LoraLayer, lora_side_by_side};
 use crate::ops::norm::norm;
-use crate::ops::tensor_parallel::sum_over_ranks;
+use crate::ops::tensor_parallel::{sent_of_copy, sum_over_ranks};
 use crate::params::source::{Init, Source};
 use crate::params::split::{Side, Split};
 use crate::params::table::Tuning;
@@ -154,18 +154,25 @@ fn splits(side: Option<Side>, layout: WeightLayout) -> [Option<Split>; 2] {
     }
 }
 
-/// What the linear layer of this name costs in a block, with the adapter that `tuning` gives it.
+/// What the linear layer of this name, which divides by this side, costs in a block, with the adapter that `tuning` gives it.
 pub fn linear_cost(
     setting: &Setting,
     tuning: &Tuning,
-    name: &str,
+    (name, side): (&str, Side),
     sizes: [u64; 2],
     bias: bool,
     layout: WeightLayout,
 ) -> Cost {
     match tuning.adapter.as_ref().filter(|method| method.adapts(name)) {
         None => dense::cost(setting, sizes, bias, layout),
-        Some(method) => method.cost(setting, sizes, bias, layout),
+        Some(method) => {
+            let cost = method.cost(setting, sizes, bias, layout);
+            let [inputs, outputs] = sizes.map(|size| size as usize);
+            let all = method.matrices(inputs, outputs);
+            let whole = all.iter().enumerate().filter(|(i, _)| method.axis(*i, side).is_none());
+            let elements = whole.map(|(_, (_, shape, _))| shape.iter().product::<usize>() as u64).sum();
+            Cost { sent: cost.sent + sent_of_copy(setting, elements), ..cost }
+        }
     }
 }
 

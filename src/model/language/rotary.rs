@@ -97,7 +97,8 @@ impl RotaryAttention {
     pub fn cost(setting: &Setting, tuning: &Tuning, sizes: &RotarySizes) -> [Cost; 2] {
         let [queries, keys] = sizes.columns();
         let projection = |name, columns| {
-            linear_cost(setting, tuning, name, [sizes.hidden, columns], sizes.bias, WeightLayout::OutIn)
+            let layer = (name, Side::Outputs { parts: 1 });
+            linear_cost(setting, tuning, layer, [sizes.hidden, columns], sizes.bias, WeightLayout::OutIn)
         };
         let turned = |name, columns| {
             let heads = columns / sizes.heads.head_dim;

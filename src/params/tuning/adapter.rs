@@ -11,9 +11,12 @@ use crate::ops::autocast::weight;
 use crate::ops::cost::{Cost, Setting};
 use crate::ops::dense::{Layer, Weight, WeightLayout};
 use crate::ops::lora::LowRank;
+use crate::ops::tensor_parallel::copy_to_ranks;
 use crate::params::source::{Init, Source};
+use crate::params::split::{Side, Split};
 use crate::params::table::Group;
 use crate::words::Rule;
+use crate::world::Group as Ranks;
 
 /// A matrix of an adapter: its name within the linear layer, its shape, and what it is before training.
 pub type Matrix = (&'static str, [usize; 2], Init);
@@ -25,6 +28,12 @@ pub trait Method: Debug + Send + Sync {
 
     /// Its parameters for a layer from `inputs` to `outputs` columns.
     fn matrices(&self, inputs: usize, outputs: usize) -> Vec<Matrix>;
+
+    /// The axis along which the matrix of this number divides among ranks with a layer that divides by this side; `None`:
+    /// every rank has the whole.
+    fn axis(&self, _matrix: usize, _side: Side) -> Option<usize> {
+        None
+    }
 
     /// The adapted layer's result [tokens, outputs] from its input [tokens, inputs], the layer, and the matrices in
     /// their order.
@@ -76,6 +85,11 @@ pub struct Masks {
 #[derive(Module, Debug)]
 pub struct Adapter {
     matrices: Vec<Param<Tensor<2>>>,
+    /// Those that the layer divides among, which have the matrix of each number whole or not.
+    #[module(skip)]
+    ranks: Ranks,
+    #[module(skip)]
+    whole: Vec<bool>,
     #[module(skip)]
     method: Arc<dyn Method>,
     /// A number that follows from the name of its first matrix.
@@ -90,11 +104,18 @@ impl Adapter {
             return None;
         }
         let method = source.tuning().adapter.clone().filter(|method| method.adapts(source.module()))?;
-        let source = source.within(Group::Adapter);
-        let matrix = |(name, shape, init): Matrix| source.parameter(name, shape, init);
-        let matrices: Vec<_> = method.matrices(inputs, outputs).into_iter().map(matrix).collect();
+        let (source, side) = (source.within(Group::Adapter), source.side());
+        let parts = if let Some(Side::Outputs { parts }) = side { parts } else { 1 };
+        let all = method.matrices(inputs, outputs);
+        let axes: Vec<_> = (0..all.len()).map(|i| side.and_then(|side| method.axis(i, side))).collect();
+        let matrix = |((name, shape, init), axis): (Matrix, &Option<usize>)| {
+            source.divided(name, shape, axis.map(|axis| Split { axis, parts }), init)
+        };
+        let matrices: Vec<_> = all.into_iter().zip(&axes).map(matrix).collect();
         let layer = matrices.first()?.id.val();
-        Some(Self { matrices, method, layer })
+        let ranks = if side.is_some() { source.ranks().clone() } else { Ranks::alone() };
+        let whole = axes.iter().map(Option::is_none).collect();
+        Some(Self { matrices, ranks, whole, method, layer })
     }
 
     /// As [`Method::forward`]. `seed`: of the forward's dropout.
@@ -107,8 +128,15 @@ impl Adapter {
         self.method.low_rank(self.weights(), self.masks(seed))
     }
 
+    /// Each rank has a part of the gradient of a matrix that it has whole.
     fn weights(&self) -> Vec<Weight> {
-        self.matrices.iter().map(weight).collect()
+        let of = |(matrix, whole): (&Param<Tensor<2>>, &bool)| match (weight(matrix), whole) {
+            (Weight { stored, cast, packed }, true) => {
+                Weight { stored: copy_to_ranks(stored, &self.ranks), cast, packed }
+            }
+            (part, false) => part,
+        };
+        self.matrices.iter().zip(&self.whole).map(of).collect()
     }
 
     fn masks(&self, seed: Option<u64>) -> Masks {

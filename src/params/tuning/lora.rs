@@ -12,6 +12,7 @@ use crate::ops::dropout::Dropout;
 use crate::ops::lora::{self, LowRank, lora};
 use crate::params::peft::PeftType;
 use crate::params::source::Init;
+use crate::params::split::Side;
 use crate::words::key::DefaultValue::{Nothing, Number, Whole, Word};
 use crate::words::section::section;
 use crate::words::values::{COUNT, FRACTION, POSITIVE, Values};
@@ -86,6 +87,15 @@ impl Method for Lora {
         let [a, b] = MATRICES;
         let bound = (inputs as f64).sqrt().recip();
         vec![(a, [self.rank, inputs], Init::Uniform(bound)), (b, [outputs, self.rank], Init::Constant(0.0))]
+    }
+
+    /// A's columns are the layer's inputs, and B's rows its outputs.
+    fn axis(&self, matrix: usize, side: Side) -> Option<usize> {
+        match (matrix, side) {
+            (0, Side::Inputs) => Some(1),
+            (1, Side::Outputs { .. }) => Some(0),
+            _ => None,
+        }
     }
 
     fn forward(&self, x: Tensor<2>, layer: Layer, matrices: Vec<Weight>, masks: Masks) -> Tensor<2> {

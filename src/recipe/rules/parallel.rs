@@ -43,10 +43,10 @@ pub(super) fn check(cell: &Cell, written: impl Fn(&str) -> bool) -> Checked {
     )?;
     let method: &str = (&cell.tuning).into();
     Rule::refuse_if(
-        !["full", "lora", "bitfit", "adapter"].contains(&method),
+        !["full", "lora", "qlora", "bitfit", "adapter"].contains(&method),
         &["tuning.method", "parallel.data"],
         format!("tuning.method = \"{method}\" trains in one process"),
-        "use \"full\", \"lora\", \"bitfit\" or \"adapter\", or remove parallel.data",
+        "use \"full\", \"lora\", \"qlora\", \"bitfit\" or \"adapter\", or remove parallel.data",
     )?;
     Rule::refuse_if(
         Folders::of(cell)?.state.is_some(),

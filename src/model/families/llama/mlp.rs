@@ -56,11 +56,11 @@ pub fn cost(setting: &Setting, tuning: &Tuning, [hidden, inner]: [u64; 2]) -> Co
     if !tuning.packs && !LAYERS.iter().any(|name| tuning.adapts(name)) {
         return swiglu::cost(setting, [hidden, inner], LAYOUT);
     }
-    let linear = |name, sizes| linear_cost(setting, tuning, name, sizes, false, LAYOUT);
-    let [gate, up, down] = LAYERS;
+    let linear = |layer, sizes| linear_cost(setting, tuning, layer, sizes, false, LAYOUT);
+    let ([gate, up, down], columns) = (LAYERS, Side::Outputs { parts: 1 });
     Cost::sequence(&[
-        Cost::fan(&[linear(gate, [hidden, inner]), linear(up, [hidden, inner])]),
+        Cost::fan(&[linear((gate, columns), [hidden, inner]), linear((up, columns), [hidden, inner])]),
         gated_cost(setting, inner),
-        linear(down, [inner, hidden]),
+        linear((down, Side::Inputs), [inner, hidden]),
     ])
 }

@@ -1,5 +1,7 @@
 //! `parallel.tensor` with every other section.
 
+use serde_json::Value;
+
 use crate::model::Model;
 use crate::ops::Operator;
 use crate::recipe::rules::Checked;
@@ -35,10 +37,17 @@ pub(super) fn check(cell: &Cell) -> Checked {
     )?;
     let method: &str = (&cell.tuning).into();
     Rule::refuse_if(
-        !["full", "bitfit"].contains(&method),
+        !["full", "lora", "bitfit"].contains(&method),
         &["tuning.method", "parallel.tensor"],
         format!("what tuning.method = \"{method}\" adds to a layer is not divided among ranks"),
-        "use \"full\" or \"bitfit\", or parallel.data in the place of parallel.tensor",
+        "use \"full\", \"lora\" or \"bitfit\", or parallel.data in the place of parallel.tensor",
+    )?;
+    let dropout = cell.settings().get("tuning.dropout").and_then(Value::as_f64);
+    Rule::refuse_if(
+        dropout.is_some_and(|share| share > 0.0),
+        &["tuning.dropout", "parallel.tensor"],
+        "an adapter's dropout draws a mask of a layer's whole input, of which each rank may have a part",
+        "remove tuning.dropout, or parallel.tensor",
     )?;
     Rule::refuse_if(
         cell.offload.moves() || cell.offload.optimizer == Memory::Host,
