@@ -184,3 +184,7 @@ pub(super) fn patiently<T>(
         }
     }
 }
+
+#[cfg(test)]
+#[path = "rendezvous_tests.rs"]
+mod tests;
