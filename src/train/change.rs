@@ -92,12 +92,11 @@ fn of_rank<K: Kind<Network: Build>>(
     let cell = &cell.of_micro_batches();
     let groups = Groups::of(world, &cell.parallel);
     let feed = K::Network::feed(cell, share(&groups.replicas));
-    // Others wait for each other in the preparation.
-    let waits_for_nobody = cell.parallel.data == cell.parallel.ranks();
-    let drawing = waits_for_nobody.then(|| turn.lock().unwrap_or_else(PoisonError::into_inner));
+    let drawing = turn.lock().unwrap_or_else(PoisonError::into_inner);
     let mut training = Training::<K::Network>::among(cell, &groups, feed, steps);
-    training.prepare(&mut *cell.device_id().meter(), |_| ());
+    training.draw();
     drop(drawing);
+    training.prepare(&mut *cell.device_id().meter(), |_| ());
     training.begin(steps);
     let before = training.parameters();
     let mut losses = Vec::new();

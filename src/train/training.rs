@@ -115,6 +115,11 @@ impl<'a, N: Build> Training<'a, N> {
         self.current().stage.residence.network()
     }
 
+    /// Draws what steps work on, where that is random, at once: it comes behind the weights.
+    pub fn draw(&mut self) {
+        drop(self.feed.rehearsals());
+    }
+
     /// Lets the device compile and tune for every shape of batch that comes. The largest is the next.
     pub fn prepare(&mut self, meter: &mut dyn Meter, on_tuned: fn(usize)) {
         let mut rehearsals = self.feed.rehearsals().into_iter();
