@@ -32,6 +32,31 @@ impl Combination {
         plain
     }
 
+    /// The same with another choice of a factor.
+    #[must_use]
+    pub fn with(&self, name: &str, choice: &str) -> Self {
+        let place = factor(name);
+        let number = FACTORS[place].choices.iter().position(|(known, _)| *known == choice);
+        let mut with = self.clone();
+        with.0[place] = number.unwrap_or_else(|| panic!("{name} has no choice {choice}"));
+        with
+    }
+
+    /// Whether replicas divide something among them.
+    pub fn shards(&self) -> bool {
+        matches!(self.choice("ranks"), "2 states" | "2 gradients" | "2 weights")
+    }
+
+    /// Whether blocks are on several ranks.
+    pub fn has_stages(&self) -> bool {
+        matches!(self.choice("ranks"), "gpipe" | "1f1b" | "interleaved")
+    }
+
+    /// Whether layers are divided.
+    pub fn divides_layers(&self) -> bool {
+        matches!(self.choice("ranks"), "2 of a layer" | "2 x 2")
+    }
+
     /// The same work without anything that only moves data or computes a block again as it was.
     pub fn at_rest(&self) -> Self {
         self.plain(&[
@@ -49,9 +74,11 @@ impl Combination {
     /// runs on the device unless weights are stored in half precision: on the host they have fp32 masters.
     pub fn by_hand(&self) -> Self {
         let mut plain = self.at_rest().plain(&["level"]);
-        // Replicas drop elements of their own.
-        if !self.is("tuning", "lora") {
-            plain = plain.plain(&["replicas"]);
+        match self.choice("tuning") {
+            // Replicas and micro-batches drop elements of their own.
+            "lora" if self.shards() => plain = plain.with("ranks", "2 replicas"),
+            "lora" => {}
+            _ => plain = plain.plain(&["ranks"]),
         }
         let ops = match self.choice("model") {
             "swiglu" => &["swiglu"][..],
@@ -104,6 +131,15 @@ impl Combination {
                         let of_llama = matches!(kind, "llama" | "qwen2");
                         let targets = if of_llama { "q_proj, v_proj" } else { "c_attn, c_fc" };
                         lines.push(format!("tuning.target_modules = '{targets}'"));
+                        continue;
+                    }
+                    ("pipeline", _) => {
+                        let chunks = if *value == "'interleaved'" { ", chunks = 2" } else { "" };
+                        // A sequence each.
+                        let (parts, _) = self.choice("batch").split_once(' ').expect("a number of them");
+                        lines.push(format!(
+                            "parallel.pipeline = {{ stages = 2, schedule = {value}, micro_batches = {parts}{chunks} }}"
+                        ));
                         continue;
                     }
                     ("model.vocab_size" | "model.tie_word_embeddings", "swiglu") => continue,

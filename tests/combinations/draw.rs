@@ -25,6 +25,8 @@ pub fn draw(seed: u64, count: usize, mut refused: impl FnMut(&Combination)) -> V
     while drawn.len() < count {
         let candidates = (0..CANDIDATES).map(|_| {
             let raw = Combination(FACTORS.iter().map(|f| random.random_range(0..f.choices.len())).collect());
+            // Ranks are threads here, which share a CPU alone.
+            let raw = if crate::on_gpu() { raw.plain(&["ranks"]) } else { raw };
             let mended = mend(raw.clone());
             (pairs(&mended).filter(|pair| !met.contains(pair)).count(), raw, mended)
         });

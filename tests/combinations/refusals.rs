@@ -41,25 +41,71 @@ fn by_sgd(c: &Combination) -> bool {
     matches!(c.choice("optimizer"), "sgd" | "momentum")
 }
 
-fn replicated(c: &Combination) -> bool {
-    c.is("replicas", "2")
+fn parallel(c: &Combination) -> bool {
+    !c.is("ranks", "one")
 }
+
+fn replicated(c: &Combination) -> bool {
+    c.shards() || matches!(c.choice("ranks"), "2 replicas" | "2 x 2")
+}
+
+const IN_ONE_PROCESS: &str = "trains in one process";
+const NOT_DIVIDED: &str = "cannot be divided among 2 ranks";
 
 /// In the order in which they are mended.
 pub const REFUSALS: &[Refusal] = &[
-    refusal("replicas", |c| replicated(c) && !c.is("batch", "2 x 7"), "cannot be divided among 2 replicas"),
-    refusal("replicas", |c| replicated(c) && crate::on_gpu(), "ranks need a device each"),
+    refusal("ranks", |c| c.has_stages() && swiglu(c), "a pipeline divides the blocks of a language model"),
+    refusal("ranks", |c| c.shards() && swiglu(c), "it divides the parameters of a language model"),
+    refusal("batch", |c| replicated(c) && !c.is("batch", "4 x 7"), "cannot be divided among 2 replicas"),
     refusal("strategy", |c| replicated(c) && moves(c), "parallel.data does not go with [offload]"),
+    refusal("strategy", |c| c.divides_layers() && moves(c), "parallel.tensor does not go with [offload]"),
+    refusal("strategy", |c| c.has_stages() && moves(c), "a stage keeps its blocks on the device"),
     refusal(
         "optimizer's place",
         |c| replicated(c) && c.is("optimizer's place", "host"),
         "parallel.data does not go with [offload]",
     ),
     refusal(
-        "tuning",
-        |c| replicated(c) && matches!(c.choice("tuning"), "prompt" | "prefix"),
-        "trains in one process",
+        "optimizer's place",
+        |c| c.divides_layers() && c.is("optimizer's place", "host"),
+        "parallel.tensor does not go with [offload]",
     ),
+    refusal(
+        "optimizer's place",
+        |c| c.has_stages() && c.is("optimizer's place", "host"),
+        "a stage keeps its blocks on the device",
+    ),
+    refusal("tuning", |c| parallel(c) && matches!(c.choice("tuning"), "prompt" | "prefix"), IN_ONE_PROCESS),
+    refusal(
+        "tuning",
+        |c| c.divides_layers() && !matches!(c.choice("tuning"), "full" | "bitfit"),
+        "is not divided among ranks",
+    ),
+    refusal(
+        "width",
+        |c| c.divides_layers() && !swiglu(c) && !matches!(c.choice("width"), "40" | "136"),
+        NOT_DIVIDED,
+    ),
+    refusal(
+        "width",
+        |c| c.divides_layers() && swiglu(c) && matches!(c.choice("width"), "56" | "72"),
+        NOT_DIVIDED,
+    ),
+    refusal("vocabulary", |c| c.divides_layers() && !swiglu(c) && !c.is("vocabulary", "354"), NOT_DIVIDED),
+    refusal("loss", |c| c.divides_layers() && c.is("loss", "plain"), "of which each rank has a part"),
+    refusal(
+        "blocks",
+        |c| c.is("ranks", "2 weights") && matches!(c.choice("blocks"), "2" | "3"),
+        "with \"weights\"",
+    ),
+    refusal(
+        "accumulation",
+        |c| c.has_stages() && !c.is("accumulation", "1"),
+        "a pipeline adds up the gradients of its micro-batches",
+    ),
+    refusal("data", |c| c.has_stages() && sampled(c), "the last step of an epoch has fewer micro-batches"),
+    refusal("ranks", |c| c.is("ranks", "interleaved") && !c.is("layers", "5"), "need a block for each stage"),
+    refusal("batch", |c| c.is("ranks", "interleaved") && !c.is("batch", "4 x 7"), "cannot be interleaved"),
     refusal(
         "precision",
         |c| c.is("precision", "tf32") && !crate::on_gpu(),
