@@ -76,8 +76,8 @@ impl Combination {
         let mut plain = self.at_rest().plain(&["level"]);
         match self.choice("tuning") {
             // Replicas and micro-batches drop elements of their own.
-            "lora" if self.shards() => plain = plain.with("ranks", "2 replicas"),
-            "lora" => {}
+            "lora that drops" if self.shards() => plain = plain.with("ranks", "2 replicas"),
+            "lora that drops" => {}
             _ => plain = plain.plain(&["ranks"]),
         }
         let ops = match self.choice("model") {

@@ -185,7 +185,14 @@ pub const FACTORS: &[Factor] = &[
     factor!(
         "tuning",
         ["full"],
-        ["lora", "tuning.method" = "'lora'", "tuning.rank" = "3", "tuning.dropout" = "0.1", "targets" = ""],
+        ["lora", "tuning.method" = "'lora'", "tuning.rank" = "3", "targets" = ""],
+        [
+            "lora that drops",
+            "tuning.method" = "'lora'",
+            "tuning.rank" = "3",
+            "tuning.dropout" = "0.1",
+            "targets" = "",
+        ],
         ["bitfit", "tuning.method" = "'bitfit'"],
         ["adapter", "tuning.method" = "'adapter'", "tuning.bottleneck" = "5"],
         ["prompt", "tuning.method" = "'prompt'", "tuning.num_virtual_tokens" = "5"],

@@ -78,8 +78,16 @@ pub const REFUSALS: &[Refusal] = &[
     refusal("tuning", |c| parallel(c) && matches!(c.choice("tuning"), "prompt" | "prefix"), IN_ONE_PROCESS),
     refusal(
         "tuning",
-        |c| c.divides_layers() && !matches!(c.choice("tuning"), "full" | "bitfit"),
+        |c| {
+            c.divides_layers()
+                && !matches!(c.choice("tuning"), "full" | "lora" | "lora that drops" | "bitfit")
+        },
         "is not divided among ranks",
+    ),
+    refusal(
+        "tuning",
+        |c| c.divides_layers() && c.is("tuning", "lora that drops"),
+        "an adapter's dropout draws a mask of a layer's whole input",
     ),
     refusal(
         "width",
