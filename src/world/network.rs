@@ -84,7 +84,7 @@ fn come(seat: &Seat, address: &str, deadline: Instant) -> Result<Vec<Option<Stre
     })?;
     let others = told.map_err(|peer| seat.missed(peer, &io::ErrorKind::TimedOut.into()))?;
     streams[0] = Some(first);
-    for peer in 1..seat.rank {
+    for (peer, stream) in streams.iter_mut().enumerate().take(seat.rank).skip(1) {
         let address = others.get(peer).copied().flatten().map(|address| match address.ip().is_loopback() {
             true => SocketAddr::new(host, address.port()),
             false => address,
@@ -93,7 +93,7 @@ fn come(seat: &Seat, address: &str, deadline: Instant) -> Result<Vec<Option<Stre
             let stream = patiently(deadline, KNOCK, || connect(address, deadline))?;
             seat.greet(Stream::network(stream, seat.limit())?, 0)
         });
-        streams[peer] = Some(called.map_err(missed(peer))?);
+        *stream = Some(called.map_err(missed(peer))?);
     }
     seat.receive(&mut streams, deadline, || Ok(accept(&listener, seat)?.0))?;
     Ok(streams)
