@@ -83,12 +83,14 @@ fn is_of(cell: &Cell, work: &str, setup: &str) -> bool {
     let settings = cell.settings();
     let model = settings["model.preset"].as_str().expect("a preset");
     let sizes = format!(" {} x {}", cell.train.batch_size, cell.train.seq_len);
-    let own = match (cell.checkpoint.level, cell.checkpoint.blocks) {
-        (Level::Keep, 0) => "all kept",
-        (Level::Full, 0) => "checkpoint.level = 1",
-        (Level::Keep, 1) => "checkpoint.blocks = 1",
+    let kept = match (cell.checkpoint.level, cell.checkpoint.blocks) {
+        (Level::Keep, 0) => None,
+        (Level::Full, 0) => Some("checkpoint.level = 1"),
+        (Level::Keep, 1) => Some("checkpoint.blocks = 1"),
         _ => return false,
     };
+    let own: Vec<&str> = kept.into_iter().chain(cell.train.graph.then_some("train.graph = true")).collect();
+    let own = if own.is_empty() { "all kept".into() } else { own.join(", ") };
     let is_adapted = settings.get("tuning.method").is_some_and(|method| method == "lora");
     setup == own
         && cell.train.accumulation_steps == 1
