@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Makes the committed results again with one build, on a machine with nothing else running:
+# Measures the committed results again with one build, on a machine where nothing else runs:
 #
 #   cargo build --release && results/make.sh [RECIPE...]
 #
-# Interrupted, the same command goes on: rows of this build stay, those of others are measured again. Recipes on WikiText
-# need the folder `wikitext`, those on GSM8K `gsm8k` and `smollm2`; without a GPU only those for a CPU are run.
+# If it is interrupted, the same command resumes: rows of this build stay, and rows of other builds are measured again.
+# Recipes on WikiText need the folder `wikitext`; recipes on GSM8K need the folders `gsm8k` and `smollm2`. Without a GPU
+# only the recipes for a CPU run.
 set -u
 cd "$(dirname "$0")/.."
 runner=${RUNNER:-target/release/runner}
@@ -28,13 +29,13 @@ for recipe in $recipes; do
     *_wikitext) [ -d wikitext ] || { echo "$recipe: skipped, there is no folder wikitext"; continue; } ;;
     lora | qlora) [ -d gsm8k ] && [ -d smollm2 ] || { echo "$recipe: skipped, there is no folder gsm8k or smollm2"; continue; } ;;
   esac
-  # A step more of each cell is recorded, for the timelines.
+  # --trace records one more step of each cell, for the timelines. 75 is worth another try.
   for try in 1 2 3; do
     "$runner" run "recipes/$recipe.toml" --results results --stale --trace
     code=$?
     [ $code = 75 ] || break
   done
-  # 1 and 42: some cells failed, diverged or ran out of memory; 69: some need other hardware. They are rows.
+  # 1 and 42: some cells failed, diverged or ran out of memory; 69: some need other hardware. All of these have rows.
   case $code in
     0 | 1 | 42 | 69) ;;
     130) exit 130 ;;
