@@ -108,3 +108,51 @@ pub fn peaks_are_equal(device: &str, grid: &str) {
 fn the_first_step_holds_what_the_optimizer_keeps() {
     peaks_are_equal("cpu", "\"measure.warmup\" = 0\n\"measure.steps\" = [1, 3]");
 }
+
+/// Cells that update nothing show by the norm over all gradients that backward computed the same.
+#[test]
+fn gradients_have_the_same_norm_wherever_they_are() {
+    let place = Place::new(
+        r#"title = "norms"
+[model]
+kind = "llama"
+vocab_size = 50
+hidden_size = 32
+intermediate_size = 56
+num_hidden_layers = 4
+num_attention_heads = 4
+num_key_value_heads = 2
+max_position_embeddings = 24
+[train]
+batch_size = 4
+seq_len = 24
+optimizer = { kind = "none" }
+[measure]
+warmup = 1
+steps = 2
+[[grid]]
+"offload.strategy" = ["none", "naive", "checkpointed", "function", "overlap"]
+[[grid]]
+"checkpoint.blocks" = 2
+"checkpoint.level" = 1
+[[grid]]
+"parallel.data" = [2, 4]
+[[grid]]
+"parallel.tensor" = 2
+[[grid]]
+"parallel.pipeline" = { stages = 2, schedule = "1f1b", micro_batches = 2 }
+"#,
+    );
+    place.runner(&["run", "recipe.toml"]).exits(0);
+    let norms: Vec<f64> = place
+        .rows()
+        .iter()
+        .map(|row| row["measurement"]["gradient_norm"].as_f64().unwrap_or_else(|| panic!("{}", row["cell"])))
+        .collect();
+    assert_eq!(norms.len(), 10);
+    for norm in &norms {
+        assert!((norm / norms[0] - 1.0).abs() < 1e-5 && *norm > 0.1, "{norms:?}");
+    }
+    let report = std::fs::read_to_string(place.results().join("report.html")).expect("a report");
+    assert!(report.contains("The norm over all gradients of one more step"));
+}

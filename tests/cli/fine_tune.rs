@@ -73,7 +73,7 @@ fn prompts_that_cannot_be_continued_are_refused() {
     refused(("prompts = [\"One morning\", \"12+34=\"]", "prompts = []"), &["generate.prompts needs a text"]);
     refused(
         ("prompts = [\"One morning\", \"12+34=\"]", "prompts = \"One\""),
-        &["wrong type: expected a sequence"],
+        &["wrong type: expected a list"],
     );
     let place = Place::new(&crate::place::changed(&base, &[("max_new_tokens = 32", "max_new_tokens = 63")]));
     place.runner(&["run", "recipe.toml"]).exits(1).says(&["the prompt \"One morning\" has", "64 positions"]);

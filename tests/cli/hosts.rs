@@ -144,7 +144,8 @@ fn a_start_over_hosts_that_cannot_work_is_refused() {
         }
         Ended::from(command.output().expect("the binary starts"))
     };
-    let refused = ["speak over the sockets of one host", "NCCL alone", "--shard i/n", "srun --nodes=1"];
+    let refused =
+        ["use sockets, which connect ranks of one host", "only NCCL", "--shard i/n", "srun --nodes=1"];
     join(0, &[("RUNNER_TEST_HOSTS", "")]).exits(1).says(&refused);
     join(3, &[("RUNNER_TEST_HOSTS", "")]).exits(1).says(&refused);
     join(1, &[("MASTER_ADDR", "")]).exits(1).says(&["several hosts", "MASTER_PORT", "hosts.sh"]);

@@ -259,6 +259,6 @@ fn generation_takes_a_strategy() {
         generate(&["offload.strategy=overlaped"]).exits(2).says(&["did you mean `overlap`?"]);
         generate(&["offload.optimizer=host"]).exits(2).says(&["no effect with train.mode = \"inference\""]);
         generate(&["offload.activations=host", "offload.strategy=naive"]).exits(2).says(&["has no effect"]);
-        generate(&["train.batch_size=3"]).exits(1).says(&["none of `train.batch_size`", "offload"]);
+        generate(&["train.batch_size=3"]).exits(1).says(&["not `train.batch_size`", "offload"]);
     }
 }

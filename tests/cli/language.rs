@@ -120,7 +120,10 @@ fn weights_of_a_folder_train_and_generate() {
     );
     place.runner(&["run", "tuned.toml"]).exits(0).says(&["1 measured"]);
     place.runner(&["generate", "qwen2", "--prompt", "a"]).exits(1).says(&["tokenizer.json", "--ids"]);
-    place.runner(&["generate", "qwen", "--prompt", "a"]).exits(1).says(&["qwen is no folder", "config.json"]);
+    place
+        .runner(&["generate", "qwen", "--prompt", "a"])
+        .exits(1)
+        .says(&["qwen is not a folder", "config.json"]);
     let long = ["generate", "qwen2", "--ids", "7", "--tokens", "100000"];
     let ended =
         place.runner(&long).exits(1).says(&["the prompt has 1 tokens, and with its continuation 100001"]);

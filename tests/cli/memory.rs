@@ -27,7 +27,7 @@ fn an_account_names_every_part_with_what_was_measured() {
     let chart = std::fs::read_to_string(place.path().join("bars.svg")).expect("a chart");
     assert!(chart.starts_with("<svg") && chart.contains("activations"));
     account(&["--chart", "bars.png"]).exits(0);
-    account(&["--cell", "2"]).exits(1).says(&["the recipe has 1 cells, and no cell 2", "runner plan"]);
+    account(&["--cell", "2"]).exits(1).says(&["there is no cell 2", "runner plan"]);
 }
 
 /// 6 + 6 + 12 + 60.4 + 1 GB; 3 + 6 + 3 + 12 + 1.9 + 1 of an eighth of the sequences, which else are 15.1.
@@ -98,14 +98,28 @@ fn predictions_are_compared_with_a_results_folder() {
     let ended = against(&[]).exits(0).says(&[
         "step, predicted",
         "of 4 cells; the memory is off by",
-        "Of 4 cells that ran 4 are predicted to fit; of 1 that found no memory 1 are predicted not to.",
+        "Predicted to fit: 4 of 4 cells that ran; predicted not to fit: 1 of 1 that ran out of memory.",
         "The prediction chooses cell",
     ]);
     let statuses = ended.out.lines().filter(|line| line.contains(" ok") || line.contains("oom: ")).count();
     assert_eq!(statuses, 5, "{}", ended.out);
     // Cells that the folder has no rows of.
-    against(&["--set", "seed=7"]).exits(0).says(&["no row", "of 0 cells"]);
+    against(&["--set", "seed=7"]).exits(0).says(&["no row", "No cell of the recipe has a row"]);
     against(&["--measure"]).exits(2).says(&["cannot be used with"]);
+}
+
+/// The advice, and then the best three as measured.
+#[test]
+fn advice_is_measured() {
+    let place = Place::new(SMALL);
+    let ended = place.runner(&["advise", "recipe.toml", "--memory", "1 GiB", "--measure"]).exits(0).says(&[
+        "the fastest by the model of time",
+        "The best as measured:",
+        "The fastest of them is number",
+    ]);
+    let (_, measured) = ended.out.split_once("The best as measured:").expect("said");
+    assert_eq!(measured.lines().filter(|line| line.contains(" ok")).count(), 3, "{}", ended.out);
+    assert_eq!(place.rows().len(), 3);
 }
 
 /// Settings that make the plan of one cell would make another cell invalid: the advice is a recipe of its own.
@@ -125,7 +139,7 @@ fn advice_on_a_cell_of_a_grid_can_be_run() {
     let args = [&["advise", "recipe.toml", "--cell", "2", "--memory", "100 KiB"], &kept[..]].concat();
     let ended = place.runner(&args).exits(0);
     let (_, text) =
-        ended.out.split_once("a file of this text:\n\n").unwrap_or_else(|| panic!("{}", ended.out));
+        ended.out.split_once("a file with this text:\n\n").unwrap_or_else(|| panic!("{}", ended.out));
     let text: String =
         text.lines().take_while(|line| !line.starts_with("why ")).map(|l| format!("{l}\n")).collect();
     place.write("recipe_advised.toml", &text);

@@ -68,6 +68,6 @@ fn what_names_no_trace_is_answered_with_what_to_do() {
     profile(&folder).exits(1).says(&["2 cells of", "rows/<key>.json", name, "level 1"]);
     let ended = profile(&row).exits(0).says(&["swiglu", "outside of operators"]);
     assert!(ended.out.contains("× floor"), "{}", ended.out);
-    profile(&place.path().join("nothing.json")).exits(1).says(&["no row and no results folder"]);
+    profile(&place.path().join("nothing.json")).exits(1).says(&["neither a row nor a results folder"]);
     profile(&place.path().join("recipe.toml")).exits(1).says(&["is not a results folder"]);
 }

@@ -100,7 +100,7 @@ fn what_does_not_go_with_packed_weights_is_refused() {
         let place = Place::new(&format!("{QLORA}{more}"));
         place.runner(&["check", "recipe.toml"]).exits(2).says(parts);
     };
-    refused("[checkpoint]\nlevel = 1\n", &["choices of the SwiGLU operator", "weights of 4 bits"]);
+    refused("[checkpoint]\nlevel = 1\n", &["choices of the SwiGLU operator", "weights in 4 bits"]);
     refused("[ops]\nswiglu = \"plain\"\n", &["choices of the SwiGLU operator"]);
     refused("bits = 4\n", &["unknown"]);
 }

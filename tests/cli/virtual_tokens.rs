@@ -192,11 +192,8 @@ fn what_does_not_fit_is_refused_with_what_to_write() {
         &["leaves none of the 30 steps for full tuning"],
     );
     let asked = TOPICS.replace("sentences = 300", "evaluate_generation = 5");
-    refused(&asked, &["this task's are classes", "remove task.evaluate_generation"]);
-    refused(
-        &format!("{TOPICS}[save]\nweights = \"w\"\n"),
-        &["the classifier of a task in the place of its head"],
-    );
+    refused(&asked, &["the numbers at the end of answers", "remove task.evaluate_generation"]);
+    refused(&format!("{TOPICS}[save]\nweights = \"w\"\n"), &["whose head is the classifier of a task"]);
     refused(
         &format!("{TOPICS}[tuning]\nmethod = \"bitfit\"\n").replace("\"qwen2\"", "\"llama\""),
         &["trains no parameter of this model"],

@@ -4,10 +4,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use runner::model::Network;
 use runner::model::config::from_hugging_face;
 use runner::model::families::Qwen2;
 use runner::model::language::{Computation, Tokens};
+use runner::model::{Network, Parts};
 use runner::ops::dense::Arithmetic;
 use runner::ops::{Checkpoint, Ops};
 use runner::optim::OptimizerConfig;
@@ -38,7 +38,7 @@ fn order_of_slots() {
             let computation = Computation::new(arithmetic, Ops::default(), Checkpoint::default());
             let placement =
                 Placement { offload, device: DEVICE, accumulates: false, updates: false, recomputes: false };
-            let network = model.network(64, &source, computation, Some(placement));
+            let network = model.network(64, &source, computation, (Some(placement), None), Parts::Whole);
             let parts = (network.parameters().clone(), network.offloaded().cloned());
             let residence = Residence::new(network, parts, &OptimizerConfig::default(), placement, false);
             if early {

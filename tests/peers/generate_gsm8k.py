@@ -1,13 +1,14 @@
-"""Greedy answers to GSM8K's questions by the runner and by transformers, by turns on one GPU.
+"""Has the runner and transformers answer GSM8K's questions greedily, by turns on one GPU.
 
     pip install torch transformers
     python3 tests/peers/generate_gsm8k.py SMOLLM2 GSM8K [--questions 200] [--examples 3] [--tokens 256]
                                           [--dtype bf16] [--device cuda] [--compile] [--rounds 2] [--runner RUNNER]
 
-SMOLLM2 is a folder of weights with its tokenizer, GSM8K one with train.jsonl and test.jsonl. The prompts are those of the
-task `gsm8k`: the first problems of train.jsonl as worked examples, and then a question of test.jsonl. They are one batch,
-padded on the left, and an answer ends at the end token or after so many tokens. Prints a line of JSON for each run, and at
-the end one with the medians and the texts that are equal. Each side generates twice in a process; the second time counts.
+SMOLLM2 is a folder of weights with its tokenizer; GSM8K is a folder with train.jsonl and test.jsonl. The prompts are those
+of the task `gsm8k`: the first problems of train.jsonl as worked examples, and then a question of test.jsonl. They form one
+batch, padded on the left. An answer ends at the end token or after --tokens tokens. The script prints a line of JSON for
+each run, and at the end one with the medians and the number of equal texts. Each side generates twice in a process; the
+second time counts.
 """
 
 import argparse

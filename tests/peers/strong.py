@@ -1,15 +1,15 @@
-"""The runner and the strongest PyTorch by turns on one GPU.
+"""Runs the runner and the strongest PyTorch by turns on one GPU.
 
     python3 tests/peers/strong.py OUT --only qwen05,gpt2_small [--setups compile+graph compile] [--rounds 2]
         [--seconds 480] [--runner RUNNER]
     python3 tests/peers/strong.py OUT --recipe recipes/gpt2_large.toml --setups eager "compile compile+graph"
     python3 tests/peers/strong.py OUT --table RAW.jsonl...
 
-For each group of cells, and in each round: the runner measures the cells, each in a process, and then PyTorch its
-set-ups (torch_strong.py), a process for each line of SETUPS. Later rounds repeat of PyTorch what came within 15 % of its
-fastest, or of the fastest that holds no more memory than a cell of the runner's. OUT/raw.jsonl has a line for each
-measurement, with every step, and OUT/PEERS.md the table; --table makes that of the lines of several calls. Nothing
-starts after --seconds; what was left out is said at the end.
+In each round, for each group of cells: the runner measures the cells, each in its own process. Then PyTorch measures its
+set-ups (torch_strong.py), one process for each line of SETUPS. Later rounds repeat only PyTorch's set-ups within 15 % of its
+fastest, or of the fastest that needs no more memory than a cell of the runner. OUT/raw.jsonl has a line for each
+measurement, with every step. OUT/PEERS.md has the table; --table makes it from the lines of several calls. Nothing
+starts after --seconds; the script says at the end what it left out.
 """
 import argparse
 import json
@@ -53,7 +53,7 @@ LIMIT = 300
 
 
 def cells(recipe, grid):
-    """The numbers of a grid's cells, as `runner plan` has them: a cell for each combination of the lists in it."""
+    """The numbers of a grid's cells, as `runner plan` counts them: one cell for each combination of its lists."""
     with open(recipe, "rb") as file:
         grids = tomllib.load(file).get("grid", {})
     grids = [grids] if isinstance(grids, dict) else grids
@@ -75,7 +75,7 @@ class Call:
             print(json.dumps(line), file=file)
 
     def process(self, what, command, **options):
-        """Its standard output, also of one that was ended."""
+        """The standard output of a process, even of one that was ended."""
         left = self.end - time.monotonic()
         if left < 15:
             self.left_out.append(what)

@@ -1,4 +1,4 @@
-"""The networks of cells in PyTorch, for torch_strong.py: each as a function from a batch to its loss."""
+"""The networks of cells in PyTorch, for torch_strong.py. Each is a function from a batch to its loss."""
 import math
 
 import torch
@@ -16,7 +16,7 @@ WORDS = {"swiglu": {"level0", "level1"}, "gpt2": {"liger_loss", "chunks", "linea
 
 
 def network(cell, words, device):
-    """Of a cell: the loss of a batch, the trainable tensors, and a batch."""
+    """For a cell: the loss function of a batch, the trainable tensors, and a batch."""
     model, train, precision = cell["model"], cell["train"], cell["precision"]
     if model["kind"] not in WORDS:
         raise ValueError(f"there is no peer of {model['kind']}")
@@ -81,7 +81,7 @@ def language_model(model, tuning, shape, words, dtype, device):
 
 
 def adapt(net, tuning):
-    """PEFT's adapters in the network, in the network's type as the runner has them, not in fp32, PEFT's default."""
+    """Adds PEFT's adapters to the network. They have the network's type, as in the runner; PEFT's default is fp32."""
     from peft import LoraConfig, inject_adapter_in_model
     if tuning["method"] != "lora":
         raise ValueError(f"no peer is tuned by {tuning['method']}")

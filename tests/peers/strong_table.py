@@ -1,4 +1,4 @@
-"""Lines of measurements, and their table, for strong.py."""
+"""The lines of measurements and their table, for strong.py."""
 import json
 import statistics
 from collections import defaultdict
@@ -9,7 +9,7 @@ NEAR = 1.15
 
 
 def work(cell):
-    """What a step of the cell is, whatever the method."""
+    """What a step of the cell computes, whatever the method."""
     model, train, precision = cell["model"], cell["train"], cell["precision"]
     if model["kind"] == "swiglu":
         name = f"SwiGLU {model['hidden_size']} x {model['intermediate_size']}, {model['num_hidden_layers']} layers"
@@ -26,7 +26,7 @@ def work(cell):
 
 
 def tokens(path):
-    """Of a micro-batch of a row."""
+    """Tokens of a micro-batch of a row."""
     train = json.loads(path.read_text())["cell"]["train"]
     return train["batch_size"] * train["seq_len"]
 
@@ -42,7 +42,7 @@ def method(cell):
 
 
 def line_of(row):
-    """A row of the runner as a line."""
+    """Turns a row of the runner into a line."""
     cell, environment = row["cell"], row["environment"]
     line = {"side": "runner", "work": work(cell), "setup": method(cell), "device": environment["device"]["name"],
             "versions": {"runner": environment["runner_version"], "commit": environment["commit"],
@@ -60,7 +60,7 @@ def line_of(row):
 
 
 class Measured:
-    """A set-up of one work in all its processes."""
+    """One set-up for one work, over all its processes."""
 
     def __init__(self, lines):
         self.side, self.setup = lines[0]["side"], lines[0]["setup"]
@@ -86,7 +86,7 @@ def gib(peak):
 
 
 def by_work(lines):
-    """Of each work in the order of measuring: its set-ups."""
+    """The set-ups of each work, in the order of measuring."""
     found = defaultdict(lambda: defaultdict(list))
     for line in lines:
         found[line["work"]][line["side"], line["setup"]].append(line)
@@ -100,12 +100,12 @@ def sides(setups):
 
 
 def within(setups, peak):
-    """Of PyTorch's set-ups, the fastest first, those that hold no more."""
+    """PyTorch's set-ups that need no more memory, the fastest first."""
     return [setup for setup in setups if peak and setup.peak and setup.peak <= peak]
 
 
 def contenders(lines):
-    """PyTorch's set-ups that are near the fastest, of all or of those that hold no more than the runner."""
+    """PyTorch's set-ups near the fastest of all, or near the fastest that needs no more memory than the runner."""
     found = set()
     for setups in by_work(lines).values():
         ours, theirs = sides(setups)
@@ -115,7 +115,7 @@ def contenders(lines):
 
 
 def ratio(ours, theirs):
-    """Of the medians, and of the whole runs."""
+    """The ratio of the medians, and that of the whole runs."""
     runs = f" ({ours.run_ms / theirs.run_ms:.2f})" if ours.run_ms and theirs.run_ms else ""
     return f"{ours.ms / theirs.ms:.2f}{runs}"
 

@@ -1,24 +1,25 @@
-"""The references of adapters, made by PEFT, and a check of an adapter that the runner has written.
+"""Makes the reference values of adapters with PEFT, and checks an adapter that the runner wrote.
 
     pip install torch transformers peft
-    python torch_adapter.py make FOLDER              writes tests/fixtures/qwen2_lora again
-    python torch_adapter.py virtual qwen2 prompt FOLDER    tests/fixtures/qwen2_prompt; also gpt2, and prefix
+    python torch_adapter.py make FOLDER                    # writes tests/fixtures/qwen2_lora again
+    python torch_adapter.py virtual qwen2 prompt FOLDER    # tests/fixtures/qwen2_prompt; also gpt2, and prefix
     python torch_adapter.py check BASE ADAPTER MERGED
     python torch_adapter.py continue BASE ADAPTER IDS COUNT
 
-`make`: a small Qwen2 of odd sizes in Hugging Face's layout, its adapter in FOLDER/adapter, and golden.safetensors with
-what PEFT computes in fp32 on a CPU: logits, loss, gradients of A and B, and three AdamW steps (lr 1e-3, betas 0.9 and
-0.999, eps 1e-8, weight decay 0.01). B is not zero: that would hide mistakes in A's gradient. golden.json has the numbers of parameters.
+`make` writes a small Qwen2 of odd sizes in Hugging Face's layout, its adapter in FOLDER/adapter, and golden.safetensors
+with what PEFT computes in fp32 on a CPU: logits, loss, gradients of A and B, and three AdamW steps (lr 1e-3, betas 0.9 and
+0.999, eps 1e-8, weight decay 0.01). B is not zero, since zeros would hide mistakes in A's gradient. golden.json has the
+numbers of parameters.
 
-`virtual`: the same of PEFT's PromptTuning or PrefixTuning, of a smaller Qwen2 or GPT-2, with a greedy continuation. The
-prefix is stored as the runner has it: of each layer the columns of its keys and of its values. Logits are those of the
-batch's own tokens.
+`virtual` writes the same for PEFT's PromptTuning or PrefixTuning, with a smaller Qwen2 or GPT-2 and a greedy continuation.
+The prefix is stored as the runner stores it: for each layer the columns of its keys and then of its values. Logits are
+those of the batch's own tokens.
 
-`continue`: the greedy continuation of a prompt, IDS with commas, by COUNT tokens, of BASE with ADAPTER: what
-`runner generate BASE --adapter ADAPTER --ids IDS --tokens COUNT` prints.
+`continue` prints the greedy continuation of a prompt (IDS, separated by commas) by COUNT tokens, from BASE with ADAPTER:
+what `runner generate BASE --adapter ADAPTER --ids IDS --tokens COUNT` prints.
 
-`check`: PEFT loads ADAPTER onto BASE; its logits must be those of the merged model in MERGED, to 1e-5 of the largest.
-Prints both largest differences, and those of the model without the adapter, which must be larger.
+`check` loads ADAPTER onto BASE with PEFT. Its logits must equal those of the merged model in MERGED, to 1e-5 of the
+largest. It prints both largest differences, and those of the model without the adapter, which must be larger.
 """
 
 import json
@@ -77,7 +78,7 @@ def batch(vocabulary):
 
 
 def reference(model, ids, labels, named):
-    """What three AdamW steps see and change; `named`: a parameter's values by the runner's names."""
+    """What three AdamW steps read and change. `named` gives a parameter's values by the runner's names."""
     trained = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
     values = lambda prefix, of: {
         f"{prefix}.{key}": value for name, p in trained for key, value in named(name, of(p)).items()

@@ -1,11 +1,11 @@
-"""What a user would run instead on a CPU: PyTorch in fp32, the same networks and steps as tests/peers/cpu/*.toml.
+"""What a user would run instead on a CPU: PyTorch in fp32, with the networks and steps of tests/peers/cpu/*.toml.
 
     python3 tests/peers/torch_cpu.py gpt2 smollm2 swiglu
 
-One JSON object a line: forward, backward and update of one step in milliseconds, the least and the median of so many
-steps by the host's clock, eager and by torch.compile where there is a C++ compiler. The update is AdamW's fused form,
-PyTorch's fastest, and for swiglu plain SGD. Run it and the runner in turns on one idle machine: noise only ever slows, so
-the least of several runs of each is compared.
+Prints one JSON object per line: forward, backward and update of a step in milliseconds, the minimum and the median over
+steps by the host's clock, for eager and, if there is a C++ compiler, for torch.compile. The update is AdamW's fused form,
+PyTorch's fastest; for swiglu it is plain SGD. Run this and the runner by turns on one idle machine. Noise only makes a run
+slower, so compare the minimum of several runs of each.
 """
 import gc
 import json
@@ -74,7 +74,7 @@ def smollm2():
 
 
 def swiglu():
-    """The shapes of recipes/quickstart.toml: two layers of 256 x 1024, mean squared difference to a target."""
+    """The shapes of recipes/quickstart.toml: two layers of 256 x 1024, and the mean squared difference to a target."""
     for batch in (4, 8, 16):
         tokens, hidden, inner = batch * 128, 256, 1024
         layers = [[torch.randn(a, b).div_(a**0.5).requires_grad_() for a, b in

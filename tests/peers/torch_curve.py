@@ -1,9 +1,10 @@
-"""PyTorch's loss curve of Qwen2.5-0.5B from random weights with AdamW in bf16, to stand beside the runner's.
+"""PyTorch's loss curve of Qwen2.5-0.5B from random weights with AdamW in bf16, to compare with the runner's.
 
     python3 tests/peers/torch_curve.py TOKENIZER.json TEXT LR
 
-Blocks of 512 tokens of TEXT in random order, 4 a step, 200 steps; one JSON object with the loss of each. Weights are
-drawn as transformers draws them, so the curves agree in the mean over some steps, not step by step.
+Trains 200 steps on blocks of 512 tokens of TEXT in random order, 4 per step, and prints one JSON object with the loss of
+each step. Weights are drawn as transformers draws them. So the curves agree in the mean over several steps, not step by
+step.
 """
 import json
 import sys

@@ -1,16 +1,17 @@
-"""Greedy generation of a batch by transformers with its cache of keys and values, beside `runner generate`.
+"""Generates a batch greedily with transformers and its cache of keys and values, to compare with `runner generate`.
 
     pip install torch transformers
     python torch_generate.py FOLDER [--prompt TEXT ...] [--ids 5,6,7 ...] [--tokens 32]
                              [--device cpu] [--dtype fp32] [--compile]
     runner generate FOLDER --prompt TEXT ... --tokens 32 --device cpu --compute fp32 --measure
 
-The same folder, prompts, type and number of tokens; shorter prompts are padded on the left, and a text ends at the
-model's end token. Generates once to warm up and once by the host's clock, from the prompts on the device to the last
-token on the host. Prints one line of JSON: the texts (with --ids the token ids) as `runner generate` prints them, the
-new tokens, which of an ended text are those up to its end, their number a second, and on CUDA the most bytes in tensors.
+Both take the same folder, prompts, type and number of tokens. Shorter prompts are padded on the left, and a text ends at
+the model's end token. The script generates once to warm up and once by the host's clock, from the prompts on the device to
+the last token on the host. It prints one line of JSON: the texts (with --ids the token ids) as `runner generate` prints
+them, the number of new tokens (for a text that ended, up to its end), tokens per second, and on CUDA the peak bytes in
+tensors.
 
-With --compile the cache has a fixed size and transformers compiles the forward of one token.
+With --compile the cache has a fixed size, and transformers compiles the forward of one token.
 """
 
 import argparse

@@ -3,9 +3,9 @@
     pip install torch transformers
     python torch_gptj.py FOLDER
 
-golden.safetensors holds a batch (input_ids, labels; -100 counts not), the logits and the loss, the gradient of every
-parameter, gradients and parameters of the third of three AdamW steps on that batch with their losses, and 16 tokens that
-the model continues a prompt with.
+golden.safetensors holds a batch (input_ids, labels; -100 is not counted), the logits and the loss, the gradient of every
+parameter, the losses of three AdamW steps on that batch with gradients and parameters of the third step, and the 16 tokens
+with which the model continues a prompt.
 """
 
 import os

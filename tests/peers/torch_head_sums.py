@@ -1,9 +1,9 @@
-"""How the length of the fp32 sums over the vocabulary, dh = sum of dlogit * W[entry], shows in all gradients below.
+"""Shows how the length of the fp32 sums over the vocabulary, dh = sum of dlogit * W[entry], affects all gradients below.
 
     python3 tests/peers/torch_head_sums.py FOLDER
 
-FOLDER is what torch_pretrained.py wrote. Each sum is made entry by entry in fp32 on the CPU, as a GPU's product without
-tensor cores adds it, in blocks of that many entries; the rest is PyTorch in fp32. Distances are as in that script.
+FOLDER is what torch_pretrained.py wrote. Each sum adds entry by entry in fp32 on the CPU, in blocks of a given number of
+entries, as a GPU's product without tensor cores does. The rest is PyTorch in fp32. Distances are defined as in that script.
 """
 import sys
 

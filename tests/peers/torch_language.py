@@ -1,11 +1,11 @@
-"""What a user would run instead: PyTorch and transformers on the same GPU, the same language models.
+"""What a user would run instead: the same language models with PyTorch and transformers on the same GPU.
 
     python3 tests/peers/torch_language.py qwen05 gpt2_large gpt2_small_amp
 
-One JSON object a line: one step's forward and backward, and where there is an optimizer its update, by the host's clock around a synchronised step,
-medians, and the peak of PyTorch's allocator. Absolute times differ from machine to machine: run this and
-the runner one after the other on the same GPU and compare ratios. transformers' GPT-2 trains with
-dropout 0.1 by default, the runner has none: both are measured.
+Prints one JSON object per line: the medians of a step's forward and backward, and of its update if there is an optimizer,
+by the host's clock around a synchronised step, and the peak of PyTorch's allocator. Absolute times differ from machine to
+machine: run this and the runner one after the other on the same GPU and compare ratios. transformers' GPT-2 trains with
+dropout 0.1 by default, and the runner without dropout: the script measures both.
 """
 import gc
 import json
@@ -52,7 +52,7 @@ def measure(name, model, ids, autocast=None, steps=6, warmup=3):
 
 
 def measure_training(name, model, ids, autocast=None, scaled=False, steps=7, warmup=3):
-    """Whole steps with AdamW, as recipes/gpt2_small_amp.toml."""
+    """Measures whole steps with AdamW, as recipes/gpt2_small_amp.toml does."""
     model.train()
     optimizer = torch.optim.AdamW(model.parameters(), 3e-4, fused=True)
     scaler = torch.amp.GradScaler("cuda", enabled=scaled)

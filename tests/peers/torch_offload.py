@@ -1,15 +1,15 @@
-"""What a user would write instead: offload of transformer blocks in PyTorch, on the same GPU.
+"""What a user would write instead: offload of transformer blocks in PyTorch on the same GPU.
 
     python3 tests/peers/torch_offload.py 0.5b 4 512 bfloat16 gpu checkpoint naive overlap
     python3 tests/peers/torch_offload.py 7b 8 512 bfloat16 naive overlap
 
-Qwen2.5 of that size with random weights, batch size, sequence length, type, and the ways to place it:
-`gpu` (all on the device), `checkpoint` (the same, each block recomputed), `naive` (a block is brought in,
-computed and removed, the host waits for each copy) and `overlap` (three slots, a stream for copies in and one
-for gradients out, page-locked flat buffers, events between the streams). The last two recompute each block
-in backward. One JSON object a line: medians of forward and backward by the host's clock around synchronised
-passes, and the peak of PyTorch's allocator. Absolute times differ from machine to machine: run this and the
-runner one after the other on the same GPU and compare ratios.
+The arguments are the size of Qwen2.5 (with random weights), the batch size, the sequence length, the type, and the ways to
+place it: `gpu` (all on the device), `checkpoint` (the same, each block recomputed), `naive` (a block is copied in, computed
+and removed, and the host waits for each copy) and `overlap` (three slots, a stream for copies in and one for gradients out,
+page-locked flat buffers, events between the streams). The last two recompute each block in backward. Prints one JSON object
+per line: medians of forward and backward by the host's clock around synchronised passes, and the peak of PyTorch's
+allocator. Absolute times differ from machine to machine: run this and the runner one after the other on the same GPU and
+compare ratios.
 """
 import gc
 import json
@@ -31,7 +31,7 @@ SIZES = {
 
 
 class Blocks:
-    """Weights and gradients of all blocks in page-locked flat buffers; slots on the device."""
+    """Weights and gradients of all blocks in page-locked flat buffers, and slots on the device."""
 
     def __init__(self, blocks, overlap, slots=3):
         self.blocks, self.overlap = blocks, overlap

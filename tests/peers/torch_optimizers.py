@@ -1,4 +1,4 @@
-"""Time of one update of 500 million parameters by PyTorch's fused AdamW and by bitsandbytes' AdamW with 8-bit state, on one GPU:
+"""Times one update of 500 million parameters by PyTorch's fused AdamW and by bitsandbytes' AdamW with 8-bit state on one GPU:
 the best of 20, between two events.
 
     python torch_optimizers.py [millions]

@@ -3,11 +3,12 @@
     NCCL_NVLS_ENABLE=0 torchrun --nproc-per-node 2 tests/peers/torch_parallel.py 16x512 64x512
     NCCL_NVLS_ENABLE=0 torchrun --nproc-per-node 2 tests/peers/torch_parallel.py --divided 4x1024
 
-A size is that of one GPU. GPT-2 small under bf16 autocast: one GPU alone, then DistributedDataParallel over all, compiled and
-eager; and all_reduce of fp32 vectors. With --divided Qwen2.5-1.5B with fp32 masters: DistributedDataParallel under bf16
-autocast, and fully_shard (FSDP2) of each block with bf16 parameters and fp32 sums, which gathers weights again in backward
-(ZeRO 3) or keeps them (ZeRO 2), eager and with compiled blocks. Steps run back to back, an event behind each. The first rank
-prints a JSON line for each measurement; peaks are those of torch.cuda.max_memory_allocated.
+A size is the batch of one GPU. By default the script measures GPT-2 small under bf16 autocast: one GPU alone, then
+DistributedDataParallel over all GPUs, compiled and eager; and all_reduce of fp32 vectors. With --divided it measures
+Qwen2.5-1.5B with fp32 masters: DistributedDataParallel under bf16 autocast, and fully_shard (FSDP2) of each block with bf16
+parameters and fp32 sums, which gathers weights again in backward (ZeRO 3) or keeps them (ZeRO 2), eager and with compiled
+blocks. Steps run back to back, with an event after each. The first rank prints a JSON line for each measurement. Peaks are
+those of torch.cuda.max_memory_allocated.
 """
 import gc
 import json

@@ -1,10 +1,10 @@
-"""What a user would write instead, in PyTorch on the same GPU: matrix products, and the SwiGLU study.
+"""What a user would write instead in PyTorch on the same GPU: matrix products, and the SwiGLU study.
 
     python3 tests/peers/torch_peers.py rates
     python3 tests/peers/torch_peers.py shapes [compile]
 
-One JSON object a line. Times are medians between device events. Absolute times differ from machine
-to machine: run this and `cuda_rates` one after the other on the same GPU and compare ratios.
+Prints one JSON object per line. Times are medians between device events. Absolute times differ from machine to machine: run
+this and `cuda_rates` one after the other on the same GPU and compare ratios.
 """
 import gc
 import json
@@ -36,7 +36,7 @@ def milliseconds(start, end):
 
 
 def rates(batch=10):
-    """TFLOP/s of square products, ten timed together so that the host stays ahead."""
+    """Measures TFLOP/s of square products, ten timed together so that the host stays ahead."""
     for name, dtype in (("fp32", torch.float32), ("tf32", torch.float32), ("bf16", torch.bfloat16), ("fp16", torch.float16)):
         torch.backends.cuda.matmul.allow_tf32 = name == "tf32"
         for n in (1024, 4096, 8192):
@@ -53,7 +53,7 @@ def rates(batch=10):
 
 
 class Swiglu(torch.autograd.Function):
-    """y = (SiLU(xW) * xV) U; level 0 keeps a, s and b, level 1 keeps x alone."""
+    """y = (SiLU(xW) * xV) U; level 0 keeps a, s and b, level 1 keeps only x."""
 
     @staticmethod
     def forward(ctx, x, w, v, u, level):

@@ -1,14 +1,14 @@
-"""A reference from a pretrained network, for `runner verify`, and how exact PyTorch itself is on it.
+"""Makes reference values from a pretrained network for `runner verify`, and shows how exact PyTorch itself is on it.
 
     pip install torch transformers gguf safetensors
     python3 tests/peers/torch_pretrained.py MODEL TEXT OUT [cuda]
 
-MODEL is a Hugging Face folder or a .gguf file, TEXT any text. Writes OUT/{config.json, model.safetensors (bf16),
-tokenizer.json} and OUT/golden.safetensors: 2 x 64 tokens, the first 9 labels of a row ignored, logits, loss, every
-gradient in float64, rounded to fp32, and a greedy continuation.
+MODEL is a Hugging Face folder or a .gguf file, and TEXT any text. The script writes OUT/{config.json, model.safetensors
+(bf16), tokenizer.json} and OUT/golden.safetensors: 2 x 64 tokens with the first 9 labels of a row ignored, logits, loss,
+every gradient computed in float64 and rounded to fp32, and a greedy continuation.
 
-The loss is computed in float64 too. transformers computes it in fp32 whatever the network's type, and PyTorch's
-softmax on a CPU has an exponential of few digits: a third line tells what that does to the gradients.
+The loss is computed in float64 too. transformers computes it in fp32, whatever the network's type, and PyTorch's softmax on
+a CPU has an exponential with few correct digits. A third line of output says what this does to the gradients.
 """
 import json
 import os

@@ -1,20 +1,22 @@
-"""What a user would write to train GPT-2 Large on a card of 11 GiB: PyTorch with checkpointing, accumulation and an optimizer
-that keeps less on the device.
+"""What a user would write to train GPT-2 Large on a card of 11 GiB: PyTorch with checkpointing, gradient accumulation and an
+optimizer that keeps less on the device.
 
     python3 tests/peers/torch_small_card.py                                  # GPT-2 Large, 64 x 1024 tokens a step, 11 GiB
     python3 tests/peers/torch_small_card.py --model gpt2-xl --gib 16 --micro 1 2 4
     python3 tests/peers/torch_small_card.py --model tiny --device cpu --batch 4 --sequence 32 --micro 2 --steps 3
 
-Random weights and one batch of random tokens, which every step trains on; bf16 autocast, parameters in fp32. The set-ups:
+It uses random weights, and every step trains on the same batch of random tokens, with bf16 autocast and parameters in fp32.
+The set-ups:
 
-    forward and backward    without a limit, a checkpoint or an update, what the others are compared with
+    forward and backward    without a limit, a checkpoint or an update; the others are compared with it
     adamw                   PyTorch's fused AdamW
     adamw8bit               bitsandbytes' AdamW with 8-bit state
     adamw on the host       torchao's CPUOffloadOptimizer around PyTorch's fused AdamW
 
-All but the first checkpoint every block, and PyTorch's allocator may take so many GiB. One JSON object a line for each set-up and
-number of sequences at once: the median of whole steps by the host's clock, synchronised, the losses of the first and the last
-step, and the peak of the allocator. A set-up that finds no memory has "oom", and one whose package is not there "missing".
+All but the first checkpoint every block, and limit PyTorch's allocator to --gib GiB. The script prints one JSON object for
+each set-up and number of sequences at once: the median of whole synchronised steps by the host's clock, the losses of the
+first and the last step, and the peak of the allocator. A set-up that runs out of memory has "oom"; one whose package is not
+installed has "missing".
 """
 import argparse
 import gc

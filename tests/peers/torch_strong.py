@@ -2,21 +2,21 @@
 
     python3 tests/peers/torch_strong.py ROW.json,ROW.json SETUP...
 
-ROW.json is a row of the runner, whatever it measured: its cell says what a step is. A set-up is words joined by "+":
+ROW.json is a row of the runner, whatever it measured: its cell says what a step computes. A set-up is words joined by "+":
 
     eager                 transformers' modules with its sdpa attention; SwiGLU by plain autograd
-    level0, level1        SwiGLU as one autograd function that keeps all, or x alone
+    level0, level1        SwiGLU as one autograd function that keeps everything, or only x
     compile               torch.compile around forward and loss
-    liger                 Liger's kernels, where the package is installed; later set-ups of the process have them too
-    liger_loss            its fused head and loss alone
-    chunks                the head and its loss in chunks of 2048 tokens, each computed again in backward
-    linear_cross_entropy  torch.nn.functional's function of this name, where PyTorch has it
+    liger                 Liger's kernels, if the package is installed; later set-ups of the process use them too
+    liger_loss            only its fused head and loss
+    chunks                the head and its loss in chunks of 2048 tokens, each recomputed in backward
+    linear_cross_entropy  torch.nn.functional's function of this name, if PyTorch has it
     checkpoint            torch.utils.checkpoint around each block
     graph                 (last) the whole step as one CUDA graph
 
-Steps run back to back between device events; `ms` is their median and `run_ms` the time of all of them over their
-number. The peak is that of PyTorch's allocator during these steps, and with a graph during its capture.
-One JSON object a line; a set-up that fails says why. On a CPU, to try this, times are the host's.
+Steps run back to back between device events. `ms` is their median, and `run_ms` the time of all steps divided by their
+number. The peak is that of PyTorch's allocator during these steps, and with a graph during its capture. The script prints
+one JSON object per line; a set-up that fails says why. On a CPU, for a trial, times are the host's.
 """
 import gc
 import itertools
@@ -34,7 +34,7 @@ DEVICE = torch.device("cuda" if CUDA else "cpu")
 
 
 class Step:
-    """One step of training, with the gradients of all micro-batches and the update where the cell has an optimizer."""
+    """One training step: the gradients of all micro-batches, and the update if the cell has an optimizer."""
 
     def __init__(self, cell, words):
         train, precision = cell["train"], cell["precision"]
@@ -67,7 +67,7 @@ class Step:
 
 
 def captured(step):
-    """The step as a graph, warm on a side stream as PyTorch asks."""
+    """The step as a graph, after a warm-up on a side stream, as PyTorch requires."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -83,7 +83,7 @@ def captured(step):
 
 
 def back_to_back(step, steps):
-    """Milliseconds of each step, and of all of them."""
+    """Milliseconds of each step, and of all steps together."""
     if not CUDA:
         ends = [time.perf_counter()]
         for _ in range(steps):

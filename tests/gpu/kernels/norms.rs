@@ -2,7 +2,7 @@
 
 use burn::tensor::DType;
 use burn_cubecl::tensor::CubeTensor;
-use runner::ops::kernels::norm::{layer_norm, layer_norm_backward, rms_norm, rms_norm_backward};
+use runner::ops::kernels::norm::{norm, norm_backward};
 
 use super::bench;
 use super::data::{Known, known, normal};
@@ -94,12 +94,13 @@ fn rms() {
     bench(|bench| {
         for case in cases("rms_norm") {
             let [y, dx, dweight, _, _, rstd] = reference(&case, None);
-            let (got, got_rstd) = rms_norm(&case.x.tensor, &case.weight.tensor, EPS as f32, case.out);
+            let (got, _, got_rstd) = norm(&case.x.tensor, &case.weight.tensor, None, EPS as f32, case.out);
             bench.compare(&format!("{} y", case.name), &got, &y);
             bench.compare(&format!("{} rstd", case.name), &got_rstd, &rstd);
-            let (got, parts) = rms_norm_backward(
+            let (got, parts) = norm_backward(
                 &case.x.tensor,
                 &case.weight.tensor,
+                None,
                 &got_rstd,
                 &case.g.tensor,
                 case.earlier(),
@@ -122,15 +123,16 @@ fn layer() {
             let bias = normal(&[width], case.weight.tensor.dtype, 4);
             let [y, dx, dweight, dbias, mean, rstd] = reference(&case, Some(&bias.values));
             let (got, got_mean, got_rstd) =
-                layer_norm(&case.x.tensor, &case.weight.tensor, &bias.tensor, EPS as f32, case.out);
+                norm(&case.x.tensor, &case.weight.tensor, Some(&bias.tensor), EPS as f32, case.out);
+            let got_mean = got_mean.expect("a bias has a mean");
             let allowed = super::tolerance(got.dtype).max(1e-5);
             bench.compare_within(&format!("{} y", case.name), &got, &y, allowed);
             bench.compare(&format!("{} mean", case.name), &got_mean, &mean);
             bench.compare_within(&format!("{} rstd", case.name), &got_rstd, &rstd, 1e-5);
-            let (got, parts) = layer_norm_backward(
+            let (got, parts) = norm_backward(
                 &case.x.tensor,
                 &case.weight.tensor,
-                &got_mean,
+                Some(&got_mean),
                 &got_rstd,
                 &case.g.tensor,
                 case.earlier(),

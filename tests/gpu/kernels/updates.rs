@@ -2,7 +2,7 @@
 
 use burn::tensor::DType;
 use burn_cubecl::tensor::CubeTensor;
-use runner::ops::kernels::adamw::{AdamWStep, Pending};
+use runner::ops::kernels::adamw::{AdamWStep, Moments, Pending};
 use runner::ops::kernels::elementwise::{Sums, cast_all, scaled};
 use runner::ops::kernels::sgd::{SgdStep, sgd};
 use runner::optim::AdamW;
@@ -28,7 +28,7 @@ fn adamw(
     shared: Option<&CubeTensor>,
     step: AdamWStep,
 ) -> [CubeTensor; 3] {
-    Pending::default().adamw(tensors, clip, shared, step)
+    Pending::default().step(Moments::Fp32, tensors, clip, shared, step)
 }
 
 fn widen(x: f32) -> f64 {
@@ -90,8 +90,10 @@ fn many_adamw_steps_in_few_launches() {
         let all: Vec<_> = (0..250).map(parameter).collect();
         let tensors = |parameter: &[Known; 4]| parameter.each_ref().map(|known| known.tensor.copy());
         let mut pending = Pending::default();
-        let together: Vec<_> =
-            all.iter().map(|parameter| pending.adamw(tensors(parameter), None, None, step)).collect();
+        let together: Vec<_> = all
+            .iter()
+            .map(|parameter| pending.step(Moments::Fp32, tensors(parameter), None, None, step))
+            .collect();
         drop(pending);
         for (i, (together, parameter)) in together.iter().zip(&all).enumerate() {
             let alone = adamw(tensors(parameter), None, None, step);
